@@ -1,0 +1,84 @@
+"""What the API's answers and the network's failures mean, as our typed errors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from trainjob.errors import (
+    AdmissionRefused,
+    ClusterError,
+    ClusterUnreachable,
+    Conflict,
+    Expired,
+    NotFound,
+    PermissionDenied,
+    ServerUnavailable,
+    Unauthorized,
+)
+
+_WEBHOOK = "admission webhook"
+_ROLE_HINT = "apply the Role in manifests/ to this user or service account, or ask for the missing rule"
+
+
+def from_status(code: int, body: str, headers: Mapping[str, str], *, server: str, doing: str) -> ClusterError:
+    """The error for an HTTP answer that is no success.
+
+    Args:
+        code: HTTP status code.
+        body: the body; only believed when it is a Kubernetes Status.
+        headers: the answer's headers.
+        server: the API server's URL, for the message.
+        doing: what was asked, such as `create trainjobs in namespace default`.
+    """
+    status = _status_object(body)
+    reason, said = str(status.get("reason") or ""), str(status.get("message") or body.strip()[:300] or f"HTTP {code}")
+    more: dict[str, Any] = {"status": code, "reason": reason}
+    if code == 401:
+        return Unauthorized(
+            f"{server} does not accept the credentials (401): can't {doing}",
+            hint="the token may be expired: log in again, or renew the token or certificate of this connection",
+            **more,
+        )
+    if code == 403 and _WEBHOOK not in said:
+        return PermissionDenied(f"no permission to {doing}: {said}", hint=_ROLE_HINT, **more)
+    if code in (400, 403, 422):
+        return AdmissionRefused(f"the cluster refused to {doing}: {said}", **more)
+    if code == 410:
+        return Expired(f"can't {doing}: {said}", **more)
+    plain = {404: NotFound, 409: Conflict}.get(code)
+    if plain:
+        return plain(f"can't {doing}: {said}", **more)
+    if code == 429 or code >= 500:
+        retry_after = headers.get("Retry-After", "")
+        return ServerUnavailable(
+            f"{server} can't {doing} now ({code}): {said}",
+            retry_after=float(retry_after) if retry_after.isdigit() else None,
+            **more,
+        )
+    return ClusterError(f"can't {doing}: {said}", **more)
+
+
+def from_network(error: Exception, *, server: str, doing: str) -> ClusterUnreachable:
+    """The error for a request that got no answer: DNS, refused, reset, TLS, time-out."""
+    cause = getattr(error, "reason", None) or error
+    return ClusterUnreachable(
+        f"no answer from {server}: can't {doing}: {_short(cause)}",
+        hint="check that the cluster is up and that the connection names the right server",
+    )
+
+
+def _short(cause: object) -> str:
+    text = str(cause)
+    if ">: " in text:  # urllib3 puts the connection object's repr in front
+        text = text.split(">: ", 1)[1]
+    return text or type(cause).__name__
+
+
+def _status_object(body: str) -> Mapping[str, Any]:
+    try:
+        parsed = json.loads(body)
+    except ValueError:
+        return {}
+    return parsed if isinstance(parsed, dict) and parsed.get("kind") == "Status" else {}

@@ -1,0 +1,62 @@
+"""How long to wait before asking again: exponential, jittered, capped."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from trainjob.errors import ClusterError, ServerUnavailable
+
+T = TypeVar("T")
+
+
+@dataclass
+class Backoff:
+    """Delays that double from `first` up to `longest` seconds, each shortened by up to half at random.
+
+    The jitter keeps hundreds of waiters from asking a recovering server at the same instant.
+    """
+
+    first: float = 0.2
+    longest: float = 30.0
+    jitter: Callable[[], float] = field(default=random.random, repr=False)
+    _failures: int = 0
+
+    def next(self, error: Exception | None = None) -> float:
+        """Seconds to wait now; a server's own `Retry-After` is the least."""
+        delay = min(self.longest, self.first * 2.0 ** min(self._failures, 16)) * (1 - 0.5 * self.jitter())
+        self._failures += 1
+        asked = error.retry_after if isinstance(error, ServerUnavailable) else None
+        return max(delay, asked or 0.0)
+
+    def reset(self) -> None:
+        """After a success the next failure starts from `first` again."""
+        self._failures = 0
+
+
+def persist(
+    ask: Callable[[], T],
+    *,
+    patience: float = 60.0,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> T:
+    """Ask until there is an answer, an error that trying again can't mend, or `patience` seconds are over.
+
+    Only for requests that may be repeated: reads, deletes with a uid, merge patches.
+
+    Raises:
+        ClusterError: the last error.
+    """
+    backoff, deadline = Backoff(), clock() + patience
+    while True:
+        try:
+            return ask()
+        except ClusterError as error:
+            delay = backoff.next(error)
+            if not error.retryable or clock() + delay > deadline:
+                raise
+        sleep(delay)

@@ -1,0 +1,62 @@
+"""Gathering the evidence about a job that ended badly, or that does not get going."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from trainjob.cluster.logs import stamped_lines
+from trainjob.errors import ClusterError
+from trainjob.status.pods import ContainerFailure
+
+if TYPE_CHECKING:
+    from trainjob.cluster.api import Cluster
+
+_LOG_LINES = 20
+_EVENTS = 8
+# A container that fails and is started again; the failure itself is told with its exit code.
+_NOISE = frozenset({"BackOff"})
+
+
+def warnings_about(cluster: Cluster, namespace: str, trainjob: str, pods: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The newest Warning events about a TrainJob, its JobSet and Jobs, and its pods, one line each, oldest first.
+
+    Empty when events can't be read: a diagnosis must not fail the job it is about.
+    """
+    ours = {trainjob, *(pod["metadata"]["name"] for pod in pods)}
+    try:
+        events = cluster.list_events(namespace, "type=Warning")
+    except ClusterError:
+        return []
+    found = [event for event in events if _is_about(event["involvedObject"], trainjob, ours)]
+    found.sort(key=_event_time)
+    lines = (
+        f"{event.get('reason', '')}: {event.get('message', '')}" for event in found if event.get("reason") not in _NOISE
+    )
+    return list(dict.fromkeys(lines))[-_EVENTS:]
+
+
+def _is_about(involved: Mapping[str, Any], trainjob: str, ours: set[str]) -> bool:
+    name = str(involved.get("name", ""))
+    # Jobs and pods are called `<trainjob>-<replicated job>-<index>...`; a gone pod's events are wanted too.
+    return name in ours or (name.startswith(f"{trainjob}-") and involved.get("kind") in ("Job", "JobSet", "Pod"))
+
+
+def _event_time(event: Mapping[str, Any]) -> str:
+    """Controllers that write through events.k8s.io leave lastTimestamp empty (Trainer and JobSet from 2.2 and 0.11 on)."""
+    return str(event.get("lastTimestamp") or event.get("eventTime") or event["metadata"].get("creationTimestamp") or "")
+
+
+def last_lines(cluster: Cluster, namespace: str, failure: ContainerFailure) -> Sequence[str]:
+    """The last log lines of a failed container, also after it was restarted; empty when its log is gone."""
+    lines: list[str] = []
+    with contextlib.suppress(ClusterError):
+        stream = cluster.open_log(
+            failure.pod, namespace, failure.container, previous=failure.restarted, tail=_LOG_LINES, read_seconds=10.0
+        )
+        try:
+            lines = [line.text for line in stamped_lines(stream) if not line.partial]
+        finally:
+            stream.close()
+    return lines[-_LOG_LINES:]

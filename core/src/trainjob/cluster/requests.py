@@ -1,0 +1,137 @@
+"""The one door: every request to the Kubernetes API goes through [Door][]."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from trainjob.cluster.answers import from_network, from_status
+from trainjob.cluster.connection import Connection, open_client
+from trainjob.errors import Unauthorized
+
+if TYPE_CHECKING:
+    from kubernetes.client import ApiClient
+
+_CONNECT_SECONDS, _ANSWER_SECONDS = 5.0, 30.0
+_MERGE_PATCH = "application/merge-patch+json"
+
+
+class Door:
+    """Sends JSON requests with the connection's credentials and returns plain dicts.
+
+    It uses the kubernetes client for what that does well - configuration, credentials and their renewal, TLS, the
+    connection pool - and not its generated models, which drop fields they do not know and differ between 30 and 36.
+    Safe to use from several threads. A 401 reloads the credentials once and asks again.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self._lock = threading.Lock()
+        self._client, self.namespace = open_client(connection)
+        self.server: str = self._client.configuration.host
+
+    def ask(
+        self, method: str, path: str, *, doing: str, query: Mapping[str, Any] | None = None, body: Any = None
+    ) -> dict[str, Any]:
+        """Send one request and return the answer's JSON.
+
+        Args:
+            method: GET, POST, PATCH (sent as a JSON merge patch) or DELETE.
+            path: the URL's path, such as `/api/v1/namespaces/default/pods`.
+            doing: what this is for, for error messages: `list pods in namespace default`.
+            query: query parameters; those that are None are left out.
+            body: a JSON value.
+
+        Raises:
+            ClusterError: the answer is no success, or there is none.
+        """
+        response = self.open(method, path, doing=doing, query=query, body=body, read_seconds=_ANSWER_SECONDS)
+        try:
+            answer: dict[str, Any] = json.loads(self._read(response, doing) or b"{}")
+        finally:
+            response.release_conn()
+        return answer
+
+    def open(
+        self,
+        method: str,
+        path: str,
+        *,
+        doing: str,
+        query: Mapping[str, Any] | None = None,
+        body: Any = None,
+        read_seconds: float | None = _ANSWER_SECONDS,
+    ) -> Any:
+        """Send one request and return the open urllib3 response, for streams; the caller closes it.
+
+        Args:
+            method: see [ask][].
+            path: see [ask][].
+            doing: see [ask][].
+            query: see [ask][].
+            body: see [ask][].
+            read_seconds: longest silence on the stream, in seconds; None means for ever.
+
+        Raises:
+            ClusterError: the answer is no success, or there is none.
+        """
+        client = self._client
+        try:
+            return self._send(client, method, path, query, body, doing, read_seconds)
+        except Unauthorized:
+            self._renew(client)
+            return self._send(self._client, method, path, query, body, doing, read_seconds)
+
+    def _send(
+        self, client: ApiClient, method: str, path: str, query: Any, body: Any, doing: str, read_seconds: float | None
+    ) -> Any:
+        import urllib3
+        from kubernetes.client.exceptions import ApiException
+
+        headers: dict[str, str] = {"Accept": "application/json", "User-Agent": "trainjob"}
+        if body is not None:
+            headers["Content-Type"] = _MERGE_PATCH if method == "PATCH" else "application/json"
+        parameters = [(key, _text(value)) for key, value in (query or {}).items() if value is not None]
+        client.update_params_for_auth(headers, parameters, ["BearerToken"])
+        try:
+            return client.rest_client.request(
+                method,
+                client.configuration.host + path,
+                query_params=parameters,
+                headers=headers,
+                body=body,
+                _preload_content=False,
+                _request_timeout=(_CONNECT_SECONDS, read_seconds),
+            )
+        except ApiException as error:
+            if not error.status:  # the client wraps TLS failures this way
+                raise from_network(error, server=self.server, doing=doing) from error
+            text = error.body.decode(errors="replace") if isinstance(error.body, bytes) else str(error.body or "")
+            raise from_status(error.status, text, error.headers or {}, server=self.server, doing=doing) from error
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise from_network(error, server=self.server, doing=doing) from error
+
+    def _read(self, response: Any, doing: str) -> bytes:
+        import urllib3
+
+        try:
+            content: bytes = response.data
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise from_network(error, server=self.server, doing=doing) from error
+        return content
+
+    def _renew(self, refused: ApiClient) -> None:
+        """Open the connection anew (a rotated token, a renewed certificate), unless another thread just did."""
+        with self._lock:
+            if self._client is refused:
+                self._client, _ = open_client(self.connection)
+
+    def close(self) -> None:
+        """Close pooled connections."""
+        self._client.rest_client.pool_manager.clear()
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,188 @@
+"""The one error tree of the project: what went wrong, whether trying again can help, and what to do.
+
+A caller needs to know only [TrainJobError][]. Below it stand five families, told apart by who has to act:
+
+* [InvalidSpec][]: the request is wrong; the person who wrote it changes it. Nothing was sent.
+* [ClusterError][]: the cluster could not be reached, refused, or answered with an error.
+* [JobFailed][]: the TrainJob ran and lost, or is gone; carries the outcome.
+* [WaitTimeout][]: we stopped looking; the job may still run.
+* [ExportError][]: the trained model could not be found, cleaned or sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = [
+    "AdmissionRefused",
+    "ClusterError",
+    "ClusterUnreachable",
+    "Conflict",
+    "Expired",
+    "ExportError",
+    "InvalidSpec",
+    "JobDeleted",
+    "JobFailed",
+    "NoClusterConfigured",
+    "NotFound",
+    "OwnershipConflict",
+    "PermissionDenied",
+    "Problem",
+    "ServerUnavailable",
+    "TrainJobError",
+    "Unauthorized",
+    "WaitTimeout",
+]
+
+
+class TrainJobError(Exception):
+    """Base of every error this project raises on purpose.
+
+    Attributes:
+        retryable: whether the same request may succeed later without anybody changing anything.
+        hint: what to do, as one sentence; empty when the message says it already.
+    """
+
+    retryable: bool = False
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message}\n  -> {self.hint}" if self.hint else self.message
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong with a request.
+
+    Attributes:
+        field: where, as a path such as `config.peft_config.lora_rank`.
+        value: what was given, shortened; `***` where it could be a secret.
+        allowed: what is allowed there and, where it helps, what to do.
+    """
+
+    field: str
+    value: str
+    allowed: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.value} is not allowed; {self.allowed}"
+
+
+class InvalidSpec(TrainJobError, ValueError):
+    """The request breaks a rule that is known before anything is sent.
+
+    It is a `ValueError` too, so that pydantic can report it from inside a validator.
+
+    Attributes:
+        problems: every rule that was broken, not only the first.
+    """
+
+    def __init__(self, problems: Problem | Sequence[Problem], *, hint: str = "") -> None:
+        self.problems: tuple[Problem, ...] = (problems,) if isinstance(problems, Problem) else tuple(problems)
+        super().__init__("; ".join(str(problem) for problem in self.problems), hint=hint)
+
+
+class ClusterError(TrainJobError):
+    """The Kubernetes API could not be asked, or said no.
+
+    Attributes:
+        status: the HTTP status code, or None when there was no answer.
+        reason: the `reason` of the Kubernetes Status object, such as `AlreadyExists`; may be empty.
+    """
+
+    def __init__(self, message: str, *, hint: str = "", status: int | None = None, reason: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.status = status
+        self.reason = reason
+
+
+class NoClusterConfigured(ClusterError):
+    """No usable kubeconfig and not inside a cluster."""
+
+
+class ClusterUnreachable(ClusterError):
+    """No answer: wrong address, connection refused or reset, DNS, TLS, time-out."""
+
+    retryable = True
+
+
+class ServerUnavailable(ClusterError):
+    """The API server answers 429 or 5xx, or a webhook it must ask is down.
+
+    Attributes:
+        retry_after: seconds the server asked to wait, or None.
+    """
+
+    retryable = True
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str = "",
+        status: int | None = None,
+        reason: str = "",
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message, hint=hint, status=status, reason=reason)
+        self.retry_after = retry_after
+
+
+class Unauthorized(ClusterError):
+    """401: the credentials are missing, wrong or expired."""
+
+
+class PermissionDenied(ClusterError):
+    """403 from RBAC: the credentials are good, a rule is missing."""
+
+
+class AdmissionRefused(ClusterError):
+    """400, 403 by a webhook, or 422: the server refuses the object itself."""
+
+
+class NotFound(ClusterError):
+    """404."""
+
+
+class Conflict(ClusterError):
+    """409: the name exists, or a precondition such as the uid does not hold."""
+
+
+class Expired(ClusterError):
+    """410: the resourceVersion of a watch is too old; list again."""
+
+
+class OwnershipConflict(TrainJobError):
+    """A TrainJob of the wanted name exists and belongs to somebody else."""
+
+
+class JobFailed(TrainJobError):
+    """The TrainJob ended without success.
+
+    Attributes:
+        outcome: the [trainjob.status.Outcome][] with step, rank, exit code, events and last log lines.
+    """
+
+    def __init__(self, message: str, *, outcome: Any = None, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.outcome = outcome
+
+
+class JobDeleted(JobFailed):
+    """Somebody deleted the TrainJob while we waited for it; never success."""
+
+    retryable = True
+
+
+class WaitTimeout(TrainJobError, TimeoutError):
+    """A limit on waiting was reached; what happened to the job is in the message."""
+
+
+class ExportError(TrainJobError):
+    """The trained model could not be found, made loadable or sent."""

@@ -1,0 +1,69 @@
+"""Who asked for a TrainJob: the run key that stays the same over retries, crashes and restarts."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class RunKey:
+    """Names one step of one run of a workflow, whatever try it is.
+
+    Attributes:
+        engine: `airflow`, `kfp`, or another caller's name.
+        workflow: the DAG or pipeline.
+        task: the task or step in it.
+        run: the DAG run or pipeline run.
+        map_index: which of several mapped or looped instances; empty for a plain task.
+        origin: what tells two installations apart that share a namespace, such as the workflow engine's address.
+    """
+
+    engine: str
+    workflow: str
+    task: str
+    run: str
+    map_index: str = ""
+    origin: str = ""
+
+    @property
+    def digest(self) -> str:
+        """16 hex digits that stand for the key in names and labels."""
+        return hashlib.sha256(self.canonical.encode()).hexdigest()[:16]
+
+    @property
+    def canonical(self) -> str:
+        """The key as JSON with sorted keys; also what the TrainJob's annotation holds."""
+        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class JobReference:
+    """One TrainJob, for good: the uid tells it from a later one of the same name.
+
+    Attributes:
+        name: its name.
+        namespace: its namespace.
+        uid: its uid.
+        attempt: the n-th TrainJob for its run key, from 1.
+        adopted: it existed before this process asked for it.
+    """
+
+    name: str
+    namespace: str
+    uid: str
+    attempt: int = 1
+    adopted: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON values."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"

@@ -1,0 +1,165 @@
+"""Submit or adopt: whatever died or was lost before, one run key has one TrainJob that counts.
+
+The cluster is the only memory. Every TrainJob carries its run key and the hash of what was asked for, and its name is
+made from the run key and the attempt's number, so that two who do this at once - a retry beside a slow first try, an
+answer lost and asked for again - want the same name, and the loser of that race reads the winner's job back and adopts it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from trainjob.cluster import Backoff, Cluster
+from trainjob.errors import ClusterError, Conflict, OwnershipConflict, WaitTimeout
+from trainjob.manifest import Dialect, build, job_name, labels, spec_hash, train_job
+from trainjob.run.identity import JobReference, RunKey
+from trainjob.spec import Step, TrainJob
+from trainjob.status import Phase, judge
+
+
+class Adopt(str, Enum):
+    """Which earlier TrainJob of the same run key, asked for with the same spec, is taken over."""
+
+    RUNNING = "running"
+    """One that has not finished: for a first try, and a first try after a person cleared the step."""
+    SUCCEEDED = "succeeded"
+    """One that has not finished, or has succeeded: for an automatic retry."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to do next for a run key, given its TrainJobs.
+
+    Attributes:
+        adopt: take this one over.
+        cancel: these are in the way: what they do is no longer wanted, or is done by another.
+        going: these are being deleted: wait until they are gone.
+        attempt: the number of the next attempt.
+    """
+
+    adopt: Mapping[str, Any] | None
+    cancel: Sequence[Mapping[str, Any]]
+    going: Sequence[Mapping[str, Any]]
+    attempt: int
+
+
+def plan(jobs: Sequence[Mapping[str, Any]], wanted: str, adopt: Adopt) -> Plan:
+    """Decide from the TrainJobs of one run key. Pure; the order of `jobs` does not matter.
+
+    Args:
+        jobs: every TrainJob that carries the run key.
+        wanted: the spec hash of what is asked for now.
+        adopt: what may be taken over.
+    """
+    ordered = sorted(jobs, key=_attempt)
+    going = [job for job in ordered if job["metadata"].get("deletionTimestamp")]
+    active = [job for job in ordered if job not in going and not judge(job).phase.finished]
+    same = [job for job in active if _hash(job) == wanted]
+    if same:
+        chosen = same[0]
+        return Plan(chosen, [job for job in active if job is not chosen], going, _attempt(chosen))
+    succeeded = [job for job in ordered if judge(job).phase is Phase.COMPLETE and _hash(job) == wanted]
+    if adopt is Adopt.SUCCEEDED and succeeded:
+        return Plan(succeeded[-1], active, going, _attempt(succeeded[-1]))
+    return Plan(None, active, going, max(map(_attempt, ordered), default=0) + 1)
+
+
+def submit(
+    cluster: Cluster,
+    request: Step | TrainJob,
+    key: RunKey,
+    *,
+    namespace: str = "",
+    prefix: str = "",
+    adopt: Adopt = Adopt.SUCCEEDED,
+    patience: float = 120.0,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> JobReference:
+    """Have one TrainJob work for this run key: an earlier one that still counts, or a new attempt.
+
+    Args:
+        cluster: where.
+        request: a step such as `FineTune`, or any `TrainJob`.
+        key: who asks; the same over retries.
+        namespace: where; empty means the connection's.
+        prefix: begins the TrainJob's name; empty means the key's task.
+        adopt: what may be taken over.
+        patience: seconds to keep trying while the cluster can't answer or an earlier job is still being deleted.
+        clock: seconds, for tests.
+        sleep: for tests.
+
+    Raises:
+        InvalidSpec: the request can't be expressed; nothing was sent.
+        AdmissionRefused: the cluster refuses the TrainJob.
+        OwnershipConflict: a TrainJob of the wanted name belongs to somebody else.
+        WaitTimeout: an earlier job was not gone in time.
+        ClusterError: the cluster can't be asked.
+    """
+    job, namespace = train_job(request), namespace or cluster.namespace
+    wanted, own = spec_hash(job), f"{labels.RUN_KEY}={key.digest}"
+    backoff, deadline = Backoff(longest=5.0), clock() + patience
+    while True:
+        plans = plan(cluster.list_trainjobs(namespace, own), wanted, adopt)
+        for unwanted in plans.cancel:
+            cluster.delete_trainjob(unwanted["metadata"]["name"], namespace, unwanted["metadata"]["uid"])
+        if plans.adopt is not None:
+            return _reference(plans.adopt, adopted=True)
+        error: ClusterError | None = None
+        if not plans.cancel and not plans.going:
+            name = job_name(prefix or key.task, key.digest, plans.attempt)
+            manifest = build(
+                job,
+                name=name,
+                namespace=namespace,
+                labels=labels.run_labels(key.to_dict(), key.digest, plans.attempt),
+                annotations={labels.RUN_KEY: key.canonical, labels.SPEC_HASH: wanted},
+                dialect=Dialect.V2_2,
+            )
+            try:
+                return _reference(cluster.create_trainjob(manifest), adopted=False)
+            except Conflict as conflict:  # somebody was faster: ours, as the next list will show, or not
+                error = conflict
+                _check_owner(cluster.get_trainjob(name, namespace), key)
+            except ClusterError as failure:  # the answer may be lost and the job exist: the next list tells
+                error = failure
+                if not failure.retryable:
+                    raise
+        if clock() > deadline:
+            raise error or WaitTimeout(
+                f"the earlier TrainJob {_names(plans.going or plans.cancel)} of this step is still being deleted after "
+                f"{patience:.0f} s",
+                hint="look at its pods; a node that does not answer keeps a pod terminating",
+            )
+        sleep(backoff.next(error))
+
+
+def _check_owner(found: Mapping[str, Any] | None, key: RunKey) -> None:
+    if found is None or (found["metadata"].get("annotations") or {}).get(labels.RUN_KEY) == key.canonical:
+        return
+    raise OwnershipConflict(
+        f"the TrainJob {found['metadata']['namespace']}/{found['metadata']['name']} exists and was not made for this step",
+        hint="delete or rename it, or give the step another name",
+    )
+
+
+def _reference(job: Mapping[str, Any], *, adopted: bool) -> JobReference:
+    meta = job["metadata"]
+    return JobReference(meta["name"], meta["namespace"], meta["uid"], max(_attempt(job), 1), adopted)
+
+
+def _attempt(job: Mapping[str, Any]) -> int:
+    text = (job["metadata"].get("labels") or {}).get(labels.ATTEMPT, "")
+    return int(text) if text.isdigit() else 0
+
+
+def _hash(job: Mapping[str, Any]) -> str:
+    return str((job["metadata"].get("annotations") or {}).get(labels.SPEC_HASH, ""))
+
+
+def _names(jobs: Sequence[Mapping[str, Any]]) -> str:
+    return ", ".join(str(job["metadata"]["name"]) for job in jobs)

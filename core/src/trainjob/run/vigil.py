@@ -1,0 +1,155 @@
+"""The decisions of waiting: pure, so that every engine waits by the same rules and each rule can be tested in no time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import Enum
+from typing import Any
+
+from trainjob.cluster import Change
+from trainjob.status import ContainerFailure, Phase, Verdict, failures, judge, pending_reasons
+from trainjob.status.outcome import RESTART_LIMIT_EXCEEDED
+from trainjob.status.pods import restarts_in_place
+
+
+class OnTimeout(str, Enum):
+    """What becomes of a TrainJob that we stop waiting for."""
+
+    DELETE = "delete"
+    SUSPEND = "suspend"
+    KEEP = "keep"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long to wait, and what to do then. None means for ever.
+
+    Attributes:
+        queued: for quota or resumption, each time.
+        starting: from then on until all training pods are ready, initializers included.
+        total: from the start of the waiting to the end.
+        max_restarts: how often a container may be restarted in place before the job is ended as failed; None leaves it
+            to the runtime. Stock runtimes restart a failing script about six times and then delete its pod and log.
+        on_timeout: what becomes of the job.
+    """
+
+    queued: timedelta | None = None
+    starting: timedelta | None = None
+    total: timedelta | None = None
+    max_restarts: int | None = 0
+    on_timeout: OnTimeout = OnTimeout.DELETE
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The waiting is over.
+
+    Attributes:
+        verdict: how it stands.
+        timeout: which limit was reached, as words; empty when the job has ended.
+        end_job: the job must be ended by us: it failed more often than it may.
+    """
+
+    verdict: Verdict
+    timeout: str = ""
+    end_job: bool = False
+
+
+class Vigil:
+    """Decides, from what the watches tell and the time, when the waiting is over. No IO, no clock of its own."""
+
+    def __init__(self, job: Mapping[str, Any], limits: Limits, on_phase: Callable[[Verdict], None], now: float) -> None:
+        """Start from the TrainJob as just read; times are seconds of any monotonic clock."""
+        self.job, self._limits, self._on_phase = job, limits, on_phase
+        self.pods: dict[str, Mapping[str, Any]] = {}
+        self.former_pods: dict[str, Mapping[str, Any]] = {}
+        self._verdict, self._told = judge(job), ""
+        self._began = now
+        self._deadlines = {name: now + limit.total_seconds() for name, limit in [("total", limits.total)] if limit}
+        self._set_deadlines(now)
+
+    def observe_job(self, change: Change, now: float) -> Decision | None:
+        """The TrainJob has changed."""
+        if change.error:
+            raise change.error
+        if change.found is None or change.found["metadata"]["uid"] != self.job["metadata"]["uid"]:
+            return None
+        self.job = change.found
+        verdict = judge(change.found)
+        if change.gone and not verdict.phase.finished:
+            verdict = judge(None)
+        self._verdict = verdict
+        self._set_deadlines(now)
+        self._tell()
+        return Decision(verdict) if verdict.phase.finished else None
+
+    def observe_pod(self, change: Change) -> Decision | None:
+        """A pod of the TrainJob has changed. A feed that can't see pods is no reason to stop waiting."""
+        pod = change.found
+        if pod is None:
+            return None
+        uid = pod["metadata"]["uid"]
+        if change.gone:
+            self.pods.pop(uid, None)
+            self.former_pods[uid] = pod  # a Job that gives up deletes its pod: this is all that is left of it
+            return None
+        self.pods[uid] = pod
+        self._tell()
+        limit = self._limits.max_restarts
+        if limit is None or not restarts_in_place(pod) or pod["metadata"].get("deletionTimestamp"):
+            return None
+        over = [failure for failure in failures([pod]) if failure.count > limit]
+        return Decision(_too_many(over[0], limit), end_job=True) if over else None
+
+    def expire(self, now: float) -> Decision | None:
+        """Time has passed: is a limit reached?"""
+        reached = [name for name, deadline in self._deadlines.items() if deadline <= now]
+        if not reached:
+            return None
+        return Decision(
+            self._verdict, timeout=f"the limit on its {reached[0]} time is reached after {now - self._began:.0f} s"
+        )
+
+    def patience(self, now: float) -> float | None:
+        """Seconds until [expire][] may have something to say; None means never."""
+        return max(0.0, min(self._deadlines.values()) - now) if self._deadlines else None
+
+    @property
+    def stuck(self) -> bool:
+        """Whether the job has not got going, so that its events are worth a look."""
+        return self._verdict.phase in (Phase.PENDING, Phase.STARTING, Phase.INITIALIZING)
+
+    def explain(self, reasons: list[str]) -> None:
+        """Tell why the job does not get going."""
+        self._tell("; ".join(reasons))
+
+    def _set_deadlines(self, now: float) -> None:
+        phase = self._verdict.phase
+        for name, phases, limit in (
+            ("queued", (Phase.QUEUED, Phase.SUSPENDED), self._limits.queued),
+            ("starting", (Phase.PENDING, Phase.INITIALIZING, Phase.STARTING), self._limits.starting),
+        ):
+            if phase not in phases:
+                self._deadlines.pop(name, None)
+            elif limit is not None:
+                self._deadlines.setdefault(name, now + limit.total_seconds())
+
+    def _tell(self, reason: str = "") -> None:
+        verdict = self._verdict
+        if not verdict.phase.finished:
+            reason = reason or "; ".join(pending_reasons(self.pods.values()))
+            if reason:
+                verdict = Verdict(verdict.phase, message=reason, step=verdict.step)
+        if str(verdict) != self._told:
+            self._told = str(verdict)
+            self._on_phase(verdict)
+
+
+def _too_many(failure: ContainerFailure, limit: int) -> Verdict:
+    message = (
+        f"container {failure.container} of pod {failure.pod} failed {failure.count} time{'s' * (failure.count > 1)} "
+        f"(last: {failure.reason}, exit code {failure.exit_code}); max_restarts is {limit}"
+    )
+    return Verdict(Phase.FAILED, RESTART_LIMIT_EXCEEDED, message, failure.step)

@@ -1,0 +1,122 @@
+"""The one verdict: which phase a TrainJob is in.
+
+A TrainJob has only the conditions `Suspended`, `Complete` and `Failed` (Trainer 2.3, pkg/apis/trainer/v1alpha1); that
+it is running, starting or initializing has to be derived from `status.jobsStatus`, whose counters count replicated Jobs
+and not pods.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+INITIALIZERS = ("dataset-initializer", "model-initializer")
+# JobSet's own text in the condition it hands to the TrainJob (JobSet 0.12, pkg/controllers/failure_policy.go).
+_FIRST_FAILED_JOB = re.compile(r"\(first failed job: (?P<job>[a-z0-9.-]+)\)")
+_COUNTERS = ("active", "ready", "succeeded", "failed", "suspended")
+
+
+class Phase(str, Enum):
+    """Where a TrainJob is in its life."""
+
+    PENDING = "Pending"
+    """Accepted; no Job exists yet."""
+    QUEUED = "Queued"
+    """Suspended with a Kueue queue: waits for quota."""
+    SUSPENDED = "Suspended"
+    INITIALIZING = "Initializing"
+    """A dataset or model initializer works."""
+    STARTING = "Starting"
+    """The training pods exist and are not all ready."""
+    RUNNING = "Running"
+    COMPLETE = "Complete"
+    FAILED = "Failed"
+    DELETED = "Deleted"
+    """Gone, or on its way: it can no longer succeed."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing can follow."""
+        return self in (Phase.COMPLETE, Phase.FAILED, Phase.DELETED)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a TrainJob's dict means.
+
+    Attributes:
+        phase: where it is.
+        reason: the condition's reason, or ours where the API has none.
+        message: the condition's message.
+        step: the replicated job that works now, or that failed first; empty when there is none.
+    """
+
+    phase: Phase
+    reason: str = ""
+    message: str = ""
+    step: str = ""
+
+    def __str__(self) -> str:
+        details = ": ".join(part for part in (self.reason, self.message) if part)
+        step = f" [{self.step}]" if self.step else ""
+        return f"{self.phase.value}{step}" + (f" ({details})" if details else "")
+
+
+def judge(job: Mapping[str, Any] | None) -> Verdict:
+    """Say which phase a TrainJob is in.
+
+    A true `Failed` or `Complete` beats everything else, as a resumed or suspended-after-finish job keeps its other
+    conditions; then a deletion; then `Suspended`; then the counters.
+
+    Args:
+        job: the TrainJob as the API gives it, or None when it does not exist any more.
+    """
+    if job is None:
+        return Verdict(Phase.DELETED, "NotFound", "the TrainJob does not exist any more")
+    status = job.get("status") or {}
+    true = {c["type"]: c for c in status.get("conditions") or () if c.get("status") == "True"}
+    for phase in (Phase.FAILED, Phase.COMPLETE):
+        if condition := true.get(phase.value):
+            return _finished(phase, condition, job)
+    if job["metadata"].get("deletionTimestamp"):
+        return Verdict(Phase.DELETED, "BeingDeleted", "the TrainJob is being deleted")
+    if "Suspended" in true or (job.get("spec") or {}).get("suspend"):
+        return _suspended(true.get("Suspended", {}), job)
+    return _working({job_status["name"]: job_status for job_status in status.get("jobsStatus") or ()})
+
+
+def _finished(phase: Phase, condition: Mapping[str, Any], job: Mapping[str, Any]) -> Verdict:
+    message = condition.get("message", "")
+    step = ""
+    if phase is Phase.FAILED and (found := _FIRST_FAILED_JOB.search(message)):
+        # `<trainjob>-<replicated job>-<index>`; the index is always 0 in Trainer.
+        step = found["job"].removeprefix(job["metadata"]["name"] + "-").rpartition("-")[0]
+    return Verdict(phase, condition.get("reason", ""), message, step)
+
+
+def _suspended(condition: Mapping[str, Any], job: Mapping[str, Any]) -> Verdict:
+    queue = (job["metadata"].get("labels") or {}).get(QUEUE_LABEL)
+    if queue:
+        return Verdict(Phase.QUEUED, "WaitingForQuota", f"waiting for quota in queue {queue}")
+    return Verdict(Phase.SUSPENDED, condition.get("reason", "Suspended"), condition.get("message", ""))
+
+
+def _working(jobs: Mapping[str, Mapping[str, Any]]) -> Verdict:
+    def count(name: str, counter: str) -> int:
+        return int(jobs.get(name, {}).get(counter) or 0)
+
+    for name in INITIALIZERS:
+        if count(name, "active"):
+            return Verdict(Phase.INITIALIZING, step=name)
+    trainers = [name for name in jobs if name not in INITIALIZERS]
+    for phase, counter in ((Phase.RUNNING, "ready"), (Phase.STARTING, "active")):
+        for name in trainers:
+            if count(name, counter):
+                return Verdict(phase, step=name)
+    if any(count(name, counter) for name in jobs for counter in _COUNTERS):
+        return Verdict(Phase.STARTING)
+    return Verdict(Phase.PENDING)
