@@ -31,9 +31,8 @@ def warnings_about(cluster: Cluster, namespace: str, trainjob: str, pods: Iterab
         return []
     found = [event for event in events if _is_about(event["involvedObject"], trainjob, ours)]
     found.sort(key=_event_time)
-    lines = (
-        f"{event.get('reason', '')}: {event.get('message', '')}" for event in found if event.get("reason") not in _NOISE
-    )
+    told = [event for event in found if event.get("reason") not in _NOISE]
+    lines = [f"{event.get('reason', '')}: {event.get('message', '')}" for event in told]
     return list(dict.fromkeys(lines))[-_EVENTS:]
 
 
@@ -44,7 +43,7 @@ def _is_about(involved: Mapping[str, Any], trainjob: str, ours: set[str]) -> boo
 
 
 def _event_time(event: Mapping[str, Any]) -> str:
-    """Controllers that write through events.k8s.io leave lastTimestamp empty (Trainer and JobSet from 2.2 and 0.11 on)."""
+    """Controllers that write through events.k8s.io leave lastTimestamp empty (Trainer 2.2 and JobSet 0.11 on)."""
     return str(event.get("lastTimestamp") or event.get("eventTime") or event["metadata"].get("creationTimestamp") or "")
 
 

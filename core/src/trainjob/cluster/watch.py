@@ -89,7 +89,7 @@ Deliver = Callable[[Change], None]
 class Subscription:
     """One waiter's place at a feed; close it when the waiting is over."""
 
-    def __init__(self, key: str, deliver: Deliver, leave: Callable[[Subscription], None]) -> None:
+    def __init__(self, key: str | None, deliver: Deliver, leave: Callable[[Subscription], None]) -> None:
         self.key, self.deliver, self._leave = key, deliver, leave
 
     def close(self) -> None:
@@ -119,8 +119,8 @@ class Feed:
         self._stream: Any = None
         self._closed = False
 
-    def subscribe(self, key: str, deliver: Deliver) -> Subscription:
-        """Tell `deliver` about every object with this key: those known now at once, then each change.
+    def subscribe(self, key: str | None, deliver: Deliver) -> Subscription:
+        """Tell `deliver` about every object with this key (None: about all): those known now at once, then each change.
 
         `deliver` is called on the feed's thread (the first ones on the caller's) and must not block. Objects created
         before the subscription and missing in a later list are reported by nobody: read once after subscribing.
@@ -129,7 +129,7 @@ class Feed:
         with self._lock:
             self._subscribers.add(subscription)
             for found in self._objects.values():
-                if self._key(found) == key:
+                if key in (None, self._key(found)):
                     deliver(Change(found))
             if self._thread is None or not self._thread.is_alive():
                 self._objects = {}
@@ -253,7 +253,7 @@ class Feed:
                 self._objects.pop(uid, None)
             else:
                 self._objects[uid] = found
-            for subscription in [s for s in self._subscribers if s.key == key]:
+            for subscription in [s for s in self._subscribers if s.key in (None, key)]:
                 subscription.deliver(Change(found, gone=gone))
 
     def _fail(self, error: ClusterError) -> None:

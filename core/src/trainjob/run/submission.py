@@ -2,7 +2,8 @@
 
 The cluster is the only memory. Every TrainJob carries its run key and the hash of what was asked for, and its name is
 made from the run key and the attempt's number, so that two who do this at once - a retry beside a slow first try, an
-answer lost and asked for again - want the same name, and the loser of that race reads the winner's job back and adopts it.
+answer lost and asked for again - want the same name, and the loser of that race reads the winner's job back and adopts
+it.
 """
 
 from __future__ import annotations
@@ -142,7 +143,7 @@ def _check_owner(found: Mapping[str, Any] | None, key: RunKey) -> None:
     if found is None or (found["metadata"].get("annotations") or {}).get(labels.RUN_KEY) == key.canonical:
         return
     raise OwnershipConflict(
-        f"the TrainJob {found['metadata']['namespace']}/{found['metadata']['name']} exists and was not made for this step",
+        f"the TrainJob {found['metadata']['namespace']}/{found['metadata']['name']} exists and is not this step's",
         hint="delete or rename it, or give the step another name",
     )
 

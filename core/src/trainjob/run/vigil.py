@@ -1,4 +1,4 @@
-"""The decisions of waiting: pure, so that every engine waits by the same rules and each rule can be tested in no time."""
+"""The decisions of waiting: pure, so that every engine waits by the same rules and each rule is tested in no time."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from trainjob.cluster import Change
 from trainjob.status import ContainerFailure, Phase, Verdict, failures, judge, pending_reasons
 from trainjob.status.outcome import RESTART_LIMIT_EXCEEDED
 from trainjob.status.pods import restarts_in_place
+
+_DURATIONS = ("queued", "starting", "total")
 
 
 class OnTimeout(str, Enum):
@@ -40,6 +42,18 @@ class Limits:
     total: timedelta | None = None
     max_restarts: int | None = 0
     on_timeout: OnTimeout = OnTimeout.DELETE
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON values; durations in seconds."""
+        durations = {name: getattr(self, name) for name in _DURATIONS}
+        seconds = {name: value.total_seconds() for name, value in durations.items() if value is not None}
+        return {**seconds, "max_restarts": self.max_restarts, "on_timeout": self.on_timeout.value}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Limits:
+        """The inverse of [to_dict][]."""
+        durations = {name: timedelta(seconds=values[name]) for name in _DURATIONS if name in values}
+        return cls(**durations, max_restarts=values["max_restarts"], on_timeout=OnTimeout(values["on_timeout"]))
 
 
 @dataclass(frozen=True)
@@ -109,7 +123,7 @@ class Vigil:
         if not reached:
             return None
         return Decision(
-            self._verdict, timeout=f"the limit on its {reached[0]} time is reached after {now - self._began:.0f} s"
+            self._shown(), timeout=f"the limit on its {reached[0]} time is reached after {now - self._began:.0f} s"
         )
 
     def patience(self, now: float) -> float | None:
@@ -136,12 +150,16 @@ class Vigil:
             elif limit is not None:
                 self._deadlines.setdefault(name, now + limit.total_seconds())
 
-    def _tell(self, reason: str = "") -> None:
+    def _shown(self, reason: str = "") -> Verdict:
+        """The verdict with what a person wants to know most while it lasts: why it does not get on."""
         verdict = self._verdict
-        if not verdict.phase.finished:
-            reason = reason or "; ".join(pending_reasons(self.pods.values()))
-            if reason:
-                verdict = Verdict(verdict.phase, message=reason, step=verdict.step)
+        if verdict.phase.finished:
+            return verdict
+        reason = reason or "; ".join(pending_reasons(self.pods.values())) or verdict.message
+        return Verdict(verdict.phase, verdict.reason, reason, verdict.step)
+
+    def _tell(self, reason: str = "") -> None:
+        verdict = self._shown(reason)
         if str(verdict) != self._told:
             self._told = str(verdict)
             self._on_phase(verdict)

@@ -1,8 +1,8 @@
 """Waiting for one TrainJob: one set of decisions, and two drivers that feed it.
 
-[trainjob.run.vigil.Vigil][] decides and does no IO; [wait][] feeds it from a queue on the calling thread, [wait_async][]
-from an event loop. Both read the same shared watches, so a process that waits for a thousand jobs holds one list+watch
-for their TrainJobs and one for their pods.
+[trainjob.run.vigil.Vigil][] decides and does no IO; [wait][] feeds it from a queue on the calling thread,
+[wait_async][] from an event loop. Both read the same shared watches, so a process that waits for a thousand jobs holds
+one list+watch for their TrainJobs and one for their pods.
 """
 
 from __future__ import annotations
@@ -108,10 +108,9 @@ class Attendance:
         evidence = {} if verdict.phase is Phase.COMPLETE else self._gather(verdict)
         if decision.end_job:
             self._cluster.delete_trainjob(self._reference.name, self._reference.namespace, self._reference.uid)
+            self._listener.on_phase(verdict)
         self._logs.finish(_LOG_SECONDS)
-        outcome = conclude(self.vigil.job, verdict, progress=self._last_progress, **evidence)
-        self._listener.on_phase(verdict)
-        return outcome
+        return conclude(self.vigil.job, verdict, progress=self._last_progress, **evidence)
 
     def abandon(self) -> None:
         """Stop looking; the job goes on."""
@@ -178,7 +177,7 @@ def wait(
     cluster: Cluster,
     reference: JobReference,
     *,
-    limits: Limits = Limits(),
+    limits: Limits | None = None,
     listener: Listener | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Outcome:
@@ -192,7 +191,7 @@ def wait(
         ClusterError: the cluster can't be asked any more (credentials, permissions); the job goes on.
     """
     inbox: queue.SimpleQueue[tuple[str, Change]] = queue.SimpleQueue()
-    attendance = Attendance(cluster, reference, limits, listener or Listener(), clock())
+    attendance = Attendance(cluster, reference, limits or Limits(), listener or Listener(), clock())
     try:
         attendance.open(lambda kind, change: inbox.put((kind, change)))
         decision = None
@@ -214,11 +213,11 @@ async def wait_async(
     cluster: Cluster,
     reference: JobReference,
     *,
-    limits: Limits = Limits(),
+    limits: Limits | None = None,
     listener: Listener | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Outcome:
-    """[wait][] for an event loop, which is never blocked: reads happen on threads, changes come from the shared watches.
+    """[wait][] for an event loop, which is never blocked: reads happen on threads, changes come from shared watches.
 
     Cancelling it stops the waiting and leaves the job alone. The listener's callbacks for logs and progress come from
     other threads.
@@ -229,7 +228,9 @@ async def wait_async(
         if not loop.is_closed():
             loop.call_soon_threadsafe(inbox.put_nowait, (kind, change))
 
-    attendance = await asyncio.to_thread(Attendance, cluster, reference, limits, listener or Listener(), clock())
+    attendance = await asyncio.to_thread(
+        Attendance, cluster, reference, limits or Limits(), listener or Listener(), clock()
+    )
     try:
         await asyncio.to_thread(attendance.open, deliver)
         decision = None

@@ -1,0 +1,176 @@
+"""The demo: a chain of TrainJobs on a laptop cluster, from an Airflow DAG or a Kubeflow pipeline; with its scores.
+
+    demo.py airflow|kfp
+
+It makes a tiny model and a data set of support tickets, serves them from a loopback Hugging Face stub, starts a laptop
+cluster and the workflow engine in its own environment, shows what the TrainJobs do, and scores base model and export.
+Whatever it started has ended when it ends, also after Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from demo_view import ChainView
+
+from trainjob.cluster import Cluster, Connection
+from trainjob.local import LocalCluster
+from trainjob.local.hub import HubServer
+
+ROOT = Path(__file__).resolve().parent.parent
+CACHE = ROOT / ".cache" / "demo"
+ENVIRONMENTS = {name: ROOT / ".venv" / name for name in ("torchtune", "initializer")}
+TICKETS = ROOT / "examples" / "tickets"
+RUN = "demo"
+
+
+def python(environment: str) -> str:
+    return str(ROOT / ".venv" / environment / "bin" / "python")
+
+
+def make_hub(folder: Path) -> None:
+    """The model and the data set, in the layout that the stub serves."""
+    for script in ("make_model.py", "make_data.py"):
+        subprocess.run([python("torchtune"), TICKETS / script, folder], check=True, stdout=subprocess.DEVNULL)
+
+
+class Score:
+    """Scores a model on the held-out tickets in a process of its own, beside what goes on."""
+
+    def __init__(self, model: Path, hub: Path) -> None:
+        [held_out] = (hub / "datasets" / "demo" / "tickets" / "heldout").glob("*.parquet")
+        command = [python("torchtune"), TICKETS / "evaluate.py", model, held_out]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def exact_match(self) -> str:
+        out, err = self._process.communicate()
+        if self._process.returncode:
+            raise SystemExit(f"scoring failed:\n{err}")
+        return str(json.loads(out.splitlines()[-1])["exact_match"])
+
+    def stop(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+def airflow_command(kubeconfig: Path) -> tuple[list[str], dict[str, str]]:
+    """`airflow dags test` on a database of the demo's own."""
+    home = CACHE / "airflow"
+    extra = {"kube_config_path": str(kubeconfig), "namespace": "default"}
+    environment = {
+        "AIRFLOW_HOME": str(home),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "examples" / "airflow"),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW_CONN_KUBERNETES_DEFAULT": json.dumps({"conn_type": "kubernetes", "extra": extra}),
+    }
+    program = str(ROOT / ".venv" / "airflow" / "bin" / "airflow")
+    if not (home / "ready").exists():
+        print("making Airflow's database", flush=True)
+        log = subprocess.run(
+            [program, "db", "migrate"], env={**os.environ, **environment}, capture_output=True, text=True, check=False
+        )
+        if log.returncode:
+            raise SystemExit(f"airflow db migrate failed:\n{log.stdout}{log.stderr}")
+        (home / "ready").touch()
+    return [program, "dags", "test", "tickets_llm"], environment
+
+
+def kfp_command(kubeconfig: Path) -> tuple[list[str], dict[str, str]]:
+    """The compiled pipeline under `kfp.local`, in a folder of its own."""
+    environment = {"KUBECONFIG": str(kubeconfig), "TRAINJOB_RUN_ID": RUN}
+    return [python("kfp"), str(ROOT / "examples" / "kfp" / "tickets_llm.py"), "run"], environment
+
+
+def make_claim(cluster: Cluster) -> None:
+    """Pipelines use a claim that exists; on a real cluster its owner makes it."""
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    metadata = {"name": "tickets", "namespace": "default"}
+    cluster.create_claim({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec})
+
+
+@contextlib.contextmanager
+def running(command: list[str], environment: dict[str, str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process group that is gone when the block is left."""
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            command, env={**os.environ, **environment}, cwd=CACHE, stdout=out, stderr=out, start_new_session=True
+        )
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def run_chain(engine: str, cluster: Cluster, kubeconfig: Path) -> ChainView:
+    """Run the workflow to its end and show its TrainJobs meanwhile."""
+    if engine == "kfp":
+        make_claim(cluster)
+    command, environment = (airflow_command if engine == "airflow" else kfp_command)(kubeconfig)
+    log = CACHE / f"{engine}.log"
+    print(f"running {' '.join(Path(word).name for word in command)} (its log: {log.relative_to(ROOT)})", flush=True)
+    with ChainView(cluster, "default") as view, running(command, environment, log) as process:
+        code = process.wait()
+    if code:
+        print(log.read_text(errors="replace")[-6000:], file=sys.stderr)
+        raise SystemExit(f"the {engine} run failed with exit code {code}")
+    return view
+
+
+def exported_folder(cluster: Cluster, view: ChainView, state: Path) -> Path:
+    """Where the laptop cluster keeps the claim that the steps shared."""
+    claim = cluster.get_claim(view.claim, "default") or {}
+    [volume] = state.glob(f"**/volumes/*{claim['metadata']['uid'][:8]}*")
+    return volume / "export"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("engine", choices=["airflow", "kfp"])
+    engine = parser.parse_args().engine
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    CACHE.mkdir(parents=True, exist_ok=True)
+    state = CACHE / f"cluster-{engine}"
+    shutil.rmtree(state, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix="demo-hub-") as folder, contextlib.ExitStack() as stack:
+        hub = Path(folder)
+        print("making the tiny model and the tickets", flush=True)
+        make_hub(hub)
+        before = Score(hub / "models" / "demo" / "tiny-llama", hub)
+        stack.callback(before.stop)
+        server = stack.enter_context(HubServer(hub))
+        laptop = stack.enter_context(
+            LocalCluster(state, environments=ENVIRONMENTS, pod_env={"HF_ENDPOINT": server.url})
+        )
+        cluster = Cluster(Connection(kubeconfig=str(laptop.kubeconfig)))
+        stack.callback(cluster.close)
+        begun = time.monotonic()
+        view = run_chain(engine, cluster, Path(laptop.kubeconfig))
+        seconds = time.monotonic() - begun
+        export = exported_folder(cluster, view, state)
+        after = Score(export, hub)
+        stack.callback(after.stop)
+        for name, taken in view.wall_times():
+            print(f"{name:<12} {taken:5.1f} s")
+        print(f"{'chain':<12} {seconds:5.1f} s")
+        print(f"export: {export.relative_to(ROOT)}")
+        print(f"exact match: {before.exact_match()} -> {after.exact_match()}")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(130)

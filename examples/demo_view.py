@@ -1,0 +1,129 @@
+"""Shows the TrainJobs of a namespace as they run: a line for each step, with a progress bar while TorchTune trains."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from trainjob.cluster import Change, Cluster, LogFollower, LogLine
+from trainjob.status import Phase, TorchTuneProgress, judge
+
+_STEP_LABEL = "trainjob.dev/task"
+
+
+@dataclass
+class _Step:
+    name: str
+    bar: TaskID
+    logs: LogFollower
+    progress: TorchTuneProgress = field(default_factory=TorchTuneProgress)
+    told: str = ""
+    tenth: int = 0
+
+
+class ChainView:
+    """A context manager; watches from the moment it is entered. Without a terminal it prints plain lines."""
+
+    def __init__(self, cluster: Cluster, namespace: str) -> None:
+        self._cluster, self._namespace = cluster, namespace
+        self._console = Console()
+        self._bars = Progress(
+            TextColumn("{task.description:<10}"),
+            TextColumn("{task.fields[phase]:<22}"),
+            BarColumn(bar_width=30),
+            TextColumn("{task.fields[step]}"),
+            TimeElapsedColumn(),
+            console=self._console,
+        )
+        self._steps: dict[str, _Step] = {}
+        self._jobs: dict[str, Any] = {}
+        self._lock = threading.RLock()
+        self._subscriptions: list[Any] = []
+
+    def __enter__(self) -> ChainView:
+        if self._console.is_terminal:
+            self._bars.start()
+        self._subscriptions = [
+            self._cluster.trainjob_feed(self._namespace).subscribe(None, self._on_job),
+            self._cluster.pod_feed(self._namespace).subscribe(None, self._on_pod),
+        ]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for step in list(self._steps.values()):
+            step.logs.finish(2.0)
+        for subscription in self._subscriptions:
+            subscription.close()
+        if self._console.is_terminal:
+            self._bars.stop()
+
+    @property
+    def claim(self) -> str:
+        """The claim that the steps mount as their workspace."""
+        for job in self._jobs.values():
+            for patch in job["spec"].get("runtimePatches", ()):
+                for replicated in patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]:
+                    for volume in replicated["template"]["spec"]["template"]["spec"].get("volumes", ()):
+                        return str(volume["persistentVolumeClaim"]["claimName"])
+        raise LookupError("no TrainJob mounts a claim")
+
+    def wall_times(self) -> list[tuple[str, float]]:
+        """(step, seconds from creation to completion by the cluster's clock), in the order of creation."""
+        return [(self._steps[name].name, _seconds(job)) for name, job in self._jobs.items()]
+
+    def _on_job(self, change: Change) -> None:
+        if change.found is None or change.gone:
+            return
+        with self._lock:
+            name, verdict = change.found["metadata"]["name"], judge(change.found)
+            self._jobs[name] = change.found
+            step = self._steps.get(name) or self._add(name, change.found)
+            self._show(step, verdict.phase.value + (f" {verdict.reason}" if verdict.phase is Phase.FAILED else ""))
+            if verdict.phase is Phase.COMPLETE:
+                self._bars.update(step.bar, completed=100)
+            if verdict.phase.finished:
+                self._bars.stop_task(step.bar)
+
+    def _add(self, name: str, job: Any) -> _Step:
+        title = (job["metadata"].get("labels") or {}).get(_STEP_LABEL, name)
+        bar = self._bars.add_task(title, total=100, phase="", step="")
+        logs = LogFollower(self._cluster, self._namespace, lambda line: self._on_log(name, line))
+        self._steps[name] = _Step(title, bar, logs)
+        return self._steps[name]
+
+    def _on_pod(self, change: Change) -> None:
+        if change.found is None:
+            return
+        with self._lock:
+            step = self._steps.get(change.found["metadata"]["labels"]["jobset.sigs.k8s.io/jobset-name"])
+        if step:
+            step.logs.observe(change)
+
+    def _on_log(self, name: str, line: LogLine) -> None:
+        with self._lock:
+            step = self._steps[name]
+            if progress := step.progress.feed(line.text):
+                self._bars.update(step.bar, completed=progress.percent or 0, step=str(progress))
+                tenth = int((progress.percent or 0) // 10)
+                if tenth > step.tenth and not self._console.is_terminal:
+                    step.tenth = tenth
+                    print(f"{step.name:<10} {progress}", flush=True)
+
+    def _show(self, step: _Step, phase: str) -> None:
+        self._bars.update(step.bar, phase=phase)
+        if phase != step.told and not self._console.is_terminal:
+            print(f"{step.name:<10} {phase}", flush=True)
+        step.told = phase
+
+
+def _seconds(job: Any) -> float:
+    ended = [c["lastTransitionTime"] for c in job["status"]["conditions"] if c["type"] == "Complete"]
+    begin, end = (
+        datetime.fromisoformat(t.replace("Z", "+00:00")) for t in (job["metadata"]["creationTimestamp"], ended[0])
+    )
+    return (end - begin).total_seconds()

@@ -1,0 +1,49 @@
+"""Kubeflow Trainer v2 jobs as Airflow tasks.
+
+The classes are imported on first use, so that `import trainjob_airflow` costs nothing at DAG parse time.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trainjob_airflow.hooks.trainjob import TrainJobHook
+    from trainjob_airflow.operators.steps import (
+        ExportModelOperator,
+        FineTuneOperator,
+        InitializeDatasetOperator,
+        InitializeModelOperator,
+    )
+    from trainjob_airflow.operators.trainjob import TrainJobOperator
+    from trainjob_airflow.operators.workspace import Workspace
+    from trainjob_airflow.triggers.trainjob import TrainJobTrigger
+
+_HOMES = {
+    "ExportModelOperator": "operators.steps",
+    "FineTuneOperator": "operators.steps",
+    "InitializeDatasetOperator": "operators.steps",
+    "InitializeModelOperator": "operators.steps",
+    "TrainJobHook": "hooks.trainjob",
+    "TrainJobOperator": "operators.trainjob",
+    "TrainJobTrigger": "triggers.trainjob",
+    "Workspace": "operators.workspace",
+}
+
+__all__ = [
+    "ExportModelOperator",
+    "FineTuneOperator",
+    "InitializeDatasetOperator",
+    "InitializeModelOperator",
+    "TrainJobHook",
+    "TrainJobOperator",
+    "TrainJobTrigger",
+    "Workspace",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -1,0 +1,98 @@
+"""From an Airflow connection of type `kubernetes` to a cluster."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseHook
+from airflow.sdk.exceptions import AirflowNotFoundException
+
+if TYPE_CHECKING:
+    from trainjob.cluster import Cluster, Connection
+
+DEFAULT_CONNECTION = "kubernetes_default"
+# The Kubernetes provider's form once stored its fields with this prefix; connections of that time still have it.
+_OLD_PREFIX = "extra__kubernetes__"
+
+
+class TrainJobHook(BaseHook):
+    """Reads a connection of the Kubernetes provider's type `kubernetes` and opens the cluster it names.
+
+    The extra fields `kube_config_path`, `kube_config`, `in_cluster`, `cluster_context`, `namespace` and
+    `disable_verify_ssl` mean what they mean there. Without a connection, the cluster is found as kubectl finds it.
+    """
+
+    def __init__(self, kubernetes_conn_id: str | None = DEFAULT_CONNECTION) -> None:
+        """Nothing is read yet.
+
+        Args:
+            kubernetes_conn_id: the connection's id; None for no connection.
+        """
+        super().__init__()
+        self.kubernetes_conn_id = kubernetes_conn_id
+
+    def get_conn(self) -> Cluster:
+        """The process's shared cluster for this connection.
+
+        Raises:
+            NoClusterConfigured: the connection names no usable cluster.
+        """
+        from trainjob.cluster import shared_cluster
+
+        return shared_cluster(self.connection())
+
+    def connection(self) -> Connection:
+        """The connection's settings, as the core takes them; for workers."""
+        if self.kubernetes_conn_id is None:
+            return connection_from_extra({})
+        try:
+            extra = self.get_connection(self.kubernetes_conn_id).extra_dejson
+        except AirflowNotFoundException as error:
+            extra = self._extra_of_missing(error)
+        return connection_from_extra(extra)
+
+    async def connection_async(self) -> Connection:
+        """[connection][] for triggers: a synchronous read would block or deadlock the triggerer's event loop."""
+        from airflow.providers.common.compat.connection import get_async_connection, get_async_extra_dejson
+
+        if self.kubernetes_conn_id is None:
+            return connection_from_extra({})
+        try:
+            extra = await get_async_extra_dejson(await get_async_connection(self.kubernetes_conn_id))
+        except AirflowNotFoundException as error:
+            extra = self._extra_of_missing(error)
+        return connection_from_extra(extra)
+
+    def _extra_of_missing(self, error: AirflowNotFoundException) -> dict[str, Any]:
+        """Only the default connection may be missing, as with the Kubernetes provider's own hook."""
+        if self.kubernetes_conn_id != DEFAULT_CONNECTION:
+            raise error
+        return {}
+
+
+def connection_from_extra(extra: Mapping[str, Any]) -> Connection:
+    """The core's connection settings from the extra of a `kubernetes` connection.
+
+    Raises:
+        InvalidSpec: the extra names several ways to reach a cluster.
+    """
+    from trainjob.cluster import Connection
+
+    def field(name: str) -> Any:
+        return extra.get(name) or extra.get(_OLD_PREFIX + name) or ""
+
+    kubeconfig = field("kube_config")
+    return Connection(
+        kubeconfig=field("kube_config_path"),
+        kubeconfig_json=json.dumps(kubeconfig) if isinstance(kubeconfig, dict) else kubeconfig,
+        in_cluster=_is_true(field("in_cluster")),
+        context=field("cluster_context"),
+        namespace=field("namespace"),
+        verify_tls=not _is_true(field("disable_verify_ssl")),
+    )
+
+
+def _is_true(value: Any) -> bool:
+    return value is True or str(value).lower() in ("true", "1", "yes")

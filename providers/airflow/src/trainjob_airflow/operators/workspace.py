@@ -1,0 +1,175 @@
+"""The volume that the steps of a chain share, made before them and removed after them."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+
+from trainjob.errors import InvalidSpec, Problem
+from trainjob_airflow.hooks.trainjob import DEFAULT_CONNECTION, TrainJobHook
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from contextlib import AbstractContextManager
+
+    from airflow.sdk import Context
+
+_LONGEST_NAME = 63
+_KEEP = ("on_failure", "always", "never")
+_ACCESS_MODES = ("ReadWriteOnce", "ReadWriteMany", "ReadWriteOncePod")
+
+
+class Workspace:
+    """A PersistentVolumeClaim of its own for each DAG run, mounted at `/workspace` in every step.
+
+        with Workspace(size="50Gi") as workspace:
+            FineTuneOperator(task_id="fine_tune", workspace=workspace, ...)
+
+    Entering it adds a setup task that makes the claim and a teardown task that removes it; the tasks made inside run
+    between them. For a claim that outlives the runs, give its name to the steps instead: `workspace="tickets"`.
+    """
+
+    def __init__(
+        self,
+        size: str,
+        *,
+        keep: str = "on_failure",
+        name: str = "workspace",
+        access_mode: str = "ReadWriteOnce",
+        storage_class: str | None = None,
+        namespace: str = "",
+        kubernetes_conn_id: str | None = DEFAULT_CONNECTION,
+    ) -> None:
+        """Nothing is made before the DAG runs.
+
+        Args:
+            size: a Kubernetes quantity, such as `50Gi`: base model, checkpoints of every epoch, and the export.
+            keep: `on_failure` keeps the claim of a run in which a task failed, so that a cleared task finds its inputs;
+                `always` keeps every claim, as an export to a path on it needs; `never` keeps none.
+            name: begins the names of the claim and of the two tasks; unique in the DAG.
+            access_mode: `ReadWriteOnce` for steps of one node, `ReadWriteMany` for several.
+            storage_class: the StorageClass; None means the cluster's default.
+            namespace: the claim's namespace; empty means the connection's. The steps must use the same.
+            kubernetes_conn_id: as the steps'.
+
+        Raises:
+            InvalidSpec: `keep` or `access_mode` is no such word.
+        """
+        for field, value, allowed in (("keep", keep, _KEEP), ("access_mode", access_mode, _ACCESS_MODES)):
+            if value not in allowed:
+                raise InvalidSpec(Problem(f"workspace.{field}", repr(value), f"allowed are {', '.join(allowed)}"))
+        self.keep = keep
+        self.size, self.name, self.access_mode, self.storage_class = size, name, access_mode, storage_class
+        self.namespace, self.kubernetes_conn_id = namespace, kubernetes_conn_id
+        self._scope: AbstractContextManager[Any] | None = None
+
+    def __enter__(self) -> Workspace:
+        """Add the two tasks; what is made until `__exit__` runs between them."""
+        create = CreateWorkspaceOperator(task_id=f"{self.name}_create", workspace=self)
+        delete = DeleteWorkspaceOperator(task_id=f"{self.name}_delete", workspace=self)
+        self._scope = delete.as_teardown(setups=create)
+        self._scope.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        """The scope of the two tasks ends."""
+        if self._scope is not None:
+            self._scope.__exit__(*error)
+
+    def __repr__(self) -> str:
+        return f"Workspace(size={self.size!r}, name={self.name!r})"
+
+    def claim_in(self, context: Context) -> str:
+        """The claim's name in one DAG run: the same for every task and try of that run."""
+        ti = context["ti"]
+        digest = hashlib.sha256(f"{ti.dag_id}\n{ti.run_id}\n{self.name}".encode()).hexdigest()[:10]
+        readable = re.sub(r"[^a-z0-9]+", "-", f"{ti.dag_id}-{self.name}".lower()).strip("-")
+        return f"{readable[: _LONGEST_NAME - 11].strip('-')}-{digest}"
+
+
+class _WorkspaceOperator(BaseOperator):
+    template_fields: Sequence[str] = ()
+
+    def __init__(self, *, workspace: Workspace, **task_arguments: Any) -> None:
+        super().__init__(**task_arguments)
+        self.workspace = workspace
+
+
+class CreateWorkspaceOperator(_WorkspaceOperator):
+    """Makes the claim, or takes over the one that an earlier try made."""
+
+    def execute(self, context: Context) -> str:
+        """Returns the claim's name.
+
+        Raises:
+            ClusterError: the claim can't be made.
+        """
+        from trainjob.errors import Conflict
+
+        cluster = TrainJobHook(self.workspace.kubernetes_conn_id).get_conn()
+        claim = self._claim(context, self.workspace.namespace or cluster.namespace)
+        name, namespace = claim["metadata"]["name"], claim["metadata"]["namespace"]
+        try:
+            cluster.create_claim(claim)
+            self.log.info(
+                "workspace %s/%s was created: %s, %s", namespace, name, self.workspace.size, self.workspace.access_mode
+            )
+        except Conflict:
+            self.log.info("workspace %s/%s exists and is used again", namespace, name)
+        return str(name)
+
+    def _claim(self, context: Context, namespace: str) -> dict[str, Any]:
+        from trainjob.manifest import labels
+
+        ti = context["ti"]
+        spec: dict[str, Any] = {
+            "accessModes": [self.workspace.access_mode],
+            "resources": {"requests": {"storage": self.workspace.size}},
+        }
+        if self.workspace.storage_class is not None:
+            spec["storageClassName"] = self.workspace.storage_class
+        return {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {
+                "name": self.workspace.claim_in(context),
+                "namespace": namespace,
+                "labels": labels.MANAGED_BY,
+                "annotations": {"trainjob.dev/dag": ti.dag_id, "trainjob.dev/run": ti.run_id},
+            },
+            "spec": spec,
+        }
+
+
+class DeleteWorkspaceOperator(_WorkspaceOperator):
+    """Removes the claim, unless a task of this run failed and may be cleared to go on with it."""
+
+    def execute(self, context: Context) -> None:
+        """Keep or remove the claim.
+
+        Raises:
+            ClusterError: the claim can't be removed.
+        """
+        cluster = TrainJobHook(self.workspace.kubernetes_conn_id).get_conn()
+        name, namespace = self.workspace.claim_in(context), self.workspace.namespace or cluster.namespace
+        reason = self._reason_to_keep(context)
+        if reason:
+            self.log.info("workspace %s/%s is kept: %s", namespace, name, reason)
+            return
+        claim = cluster.get_claim(name, namespace)
+        if claim is not None:
+            cluster.delete_claim(name, namespace, claim["metadata"]["uid"])
+            self.log.info("workspace %s/%s was deleted", namespace, name)
+
+    def _reason_to_keep(self, context: Context) -> str:
+        if self.workspace.keep == "always":
+            return "as its DAG wants"
+        if self.workspace.keep == "never":
+            return ""
+        ti = context["ti"]
+        states = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
+        failed = sorted(task for task, state in states.items() if state in ("failed", "upstream_failed"))
+        return f"{', '.join(failed)} failed; clear it to go on with the same files" if failed else ""

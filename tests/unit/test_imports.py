@@ -1,0 +1,41 @@
+"""DAG and pipeline files are parsed all day: what an import may cost, counted in modules, not in time."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+HEAVY = {"kubernetes", "kubernetes_asyncio", "torch", "huggingface_hub", "opendal", "starlette", "uvicorn", "rich", "typer"}
+
+
+def modules_loaded_by(statement: str) -> set[str]:
+    code = f"import sys, json; before = set(sys.modules); {statement}; print(json.dumps(sorted(set(sys.modules) - before)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(json.loads(done.stdout))
+
+
+def heavy(modules: set[str]) -> set[str]:
+    return {module.partition(".")[0] for module in modules} & HEAVY
+
+
+def test_import_trainjob_loads_next_to_nothing():
+    loaded = modules_loaded_by("import trainjob")
+    assert not heavy(loaded)
+    assert {module for module in loaded if module.startswith("trainjob.")} == set()
+
+
+def test_every_public_name_without_kubernetes():
+    loaded = modules_loaded_by("import trainjob; [getattr(trainjob, name) for name in trainjob.__all__]")
+    assert "trainjob.cluster" in loaded
+    assert not heavy(loaded)
+
+
+def test_the_rooms_without_kubernetes():
+    rooms = ["errors", "spec", "manifest", "status", "cluster", "run", "export", "local"]
+    assert not heavy(modules_loaded_by("; ".join(f"import trainjob.{room}" for room in rooms)))
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    done = subprocess.run([sys.executable, "-c", "import trainjob; trainjob.nope"], capture_output=True, text=True)
+    assert "module 'trainjob' has no attribute 'nope'" in done.stderr

@@ -1,0 +1,125 @@
+"""When the waiting is over: restarts, limits, deletions; by the clock that is handed in."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from trainjob.cluster import Change
+from trainjob.errors import Unauthorized
+from trainjob.run import Limits, OnTimeout
+from trainjob.run.vigil import Vigil
+from trainjob.status import Phase
+
+META = {"name": "tune", "namespace": "ml", "uid": "u1"}
+RUNNING = {"metadata": META, "status": {"jobsStatus": [{"name": "node", "active": 1, "ready": 1}]}}
+STARTING = {"metadata": META, "status": {"jobsStatus": [{"name": "node", "active": 1, "ready": 0}]}}
+QUEUED = {"metadata": {**META, "labels": {"kueue.x-k8s.io/queue-name": "gpu"}}, "spec": {"suspend": True}}
+COMPLETE = {"metadata": META, "status": {"conditions": [{"type": "Complete", "status": "True"}]}}
+
+
+def pod(restarts=0, state=None, last=None, policy="OnFailure", uid="p1"):
+    status = {"name": "node", "restartCount": restarts, "state": state or {}, "lastState": last or {}}
+    return {
+        "metadata": {"name": "tune-node-0-0-x", "uid": uid, "labels": {"jobset.sigs.k8s.io/replicatedjob-name": "node"}},
+        "spec": {"restartPolicy": policy},
+        "status": {"containerStatuses": [status]},
+    }
+
+
+def failed(code=3):
+    return {"terminated": {"exitCode": code, "reason": "Error"}}
+
+
+def vigil(job=RUNNING, told=None, **limits):
+    return Vigil(job, Limits(**limits), (told if told is not None else []).append, now=0.0)
+
+
+def test_complete_ends_it():
+    decision = vigil().observe_job(Change(COMPLETE), 1.0)
+    assert decision is not None
+    assert decision.verdict.phase is Phase.COMPLETE
+
+
+def test_another_job_of_the_same_name_is_not_ours():
+    other = {**COMPLETE, "metadata": {**META, "uid": "u2"}}
+    assert vigil().observe_job(Change(other), 1.0) is None
+
+
+def test_gone_is_never_success_unless_it_was_complete():
+    assert vigil().observe_job(Change(RUNNING, gone=True), 1.0).verdict.phase is Phase.DELETED
+    assert vigil().observe_job(Change(COMPLETE, gone=True), 1.0).verdict.phase is Phase.COMPLETE
+
+
+def test_a_feed_that_gives_up_is_an_error():
+    with pytest.raises(Unauthorized):
+        vigil().observe_job(Change(error=Unauthorized("expired")), 1.0)
+
+
+@pytest.mark.parametrize(
+    ("limit", "restarts", "state", "last", "ends"),
+    [
+        (0, 0, failed(), None, True),
+        (0, 1, {"running": {}}, failed(), True),
+        (0, 0, {"running": {}}, None, False),
+        (0, 0, failed(0), None, False),
+        (2, 2, {"running": {}}, failed(), False),
+        (2, 2, failed(), failed(), True),
+        (None, 5, {"running": {}}, failed(), False),
+    ],
+)
+def test_restarts_in_place(limit, restarts, state, last, ends):
+    decision = vigil(max_restarts=limit).observe_pod(Change(pod(restarts, state, last)))
+    assert (decision is not None and decision.end_job) == ends
+    if decision:
+        assert decision.verdict.reason == "RestartLimitExceeded"
+        assert "exit code 3" in decision.verdict.message
+        assert decision.verdict.step == "node"
+
+
+def test_a_pod_that_is_not_restarted_is_left_to_the_job():
+    assert vigil(max_restarts=0).observe_pod(Change(pod(state=failed(), policy="Never"))) is None
+
+
+def test_the_queue_has_its_own_clock():
+    watch = vigil(QUEUED, queued=timedelta(seconds=10), starting=timedelta(seconds=5))
+    assert watch.patience(0.0) == 10.0
+    assert watch.expire(9.9) is None
+    assert watch.observe_job(Change(STARTING), 9.9) is None
+    assert watch.expire(14.8) is None
+    assert "starting" in watch.expire(14.9).timeout
+    assert watch.observe_job(Change(RUNNING), 14.9) is None
+    assert watch.patience(14.9) is None
+    watch.observe_job(Change(QUEUED), 20.0)
+    assert watch.expire(29.9) is None
+    assert "queued" in watch.expire(30.0).timeout
+
+
+def test_the_total_goes_on_whatever_the_phase():
+    watch = vigil(total=timedelta(seconds=60))
+    watch.observe_job(Change(STARTING), 30.0)
+    assert watch.patience(50.0) == 10.0
+    assert "total" in watch.expire(60.0).timeout
+
+
+def test_a_person_is_told_each_thing_once():
+    told = []
+    watch = vigil(STARTING, told)
+    waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}
+    for _ in range(3):
+        watch.observe_pod(Change(pod(state=waiting)))
+        watch.observe_job(Change(STARTING), 1.0)
+    watch.observe_pod(Change(pod(state={"running": {}})))
+    watch.observe_job(Change(RUNNING), 2.0)
+    assert [verdict.message or verdict.phase.value for verdict in told] == [
+        "node-0: ImagePullBackOff: no such image",
+        "Starting",
+        "Running",
+    ]
+
+
+def test_limits_travel_as_json():
+    limits = Limits(queued=timedelta(minutes=5), max_restarts=None, on_timeout=OnTimeout.KEEP)
+    assert Limits.from_dict(limits.to_dict()) == limits
+    assert Limits.from_dict(Limits().to_dict()) == Limits()

@@ -1,0 +1,136 @@
+"""Failures found in pods, and how an outcome tells them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from trainjob.errors import JobDeleted, JobFailed
+from trainjob.status import Category, Outcome, Phase, Progress, Verdict, conclude, failures, judge, pending_reasons
+
+JOB = {
+    "metadata": {"name": "tune", "namespace": "ml", "uid": "u1", "creationTimestamp": "2026-01-01T00:00:00Z"},
+    "status": {
+        "conditions": [
+            {
+                "type": "Failed",
+                "status": "True",
+                "reason": "FailedJobs",
+                "message": "jobset failed (first failed job: tune-node-0)",
+                "lastTransitionTime": "2026-01-01T00:01:30Z",
+            }
+        ]
+    },
+}
+
+
+def pod(rank, *, state=None, last=None, restarts=0, reason=None, step="node"):
+    container = {"name": step, "restartCount": restarts, "state": state or {}, "lastState": last or {}}
+    labels = {
+        "jobset.sigs.k8s.io/jobset-name": "tune",
+        "jobset.sigs.k8s.io/replicatedjob-name": step,
+        "batch.kubernetes.io/job-completion-index": str(rank),
+    }
+    status = {"containerStatuses": [container]}
+    if reason:
+        status["reason"] = reason
+    return {"metadata": {"name": f"tune-{step}-0-{rank}-abcde", "labels": labels}, "spec": {}, "status": status}
+
+
+def ended(code, at="2026-01-01T00:01:00Z", reason="Error"):
+    return {"terminated": {"exitCode": code, "finishedAt": at, "reason": reason}}
+
+
+def test_the_first_failure_comes_first():
+    pods = [
+        pod(0, state=ended(1, "2026-01-01T00:01:09Z")),
+        pod(1, state=ended(3, "2026-01-01T00:01:00Z")),
+        pod(2, state=ended(0)),
+    ]
+    assert [(f.rank, f.exit_code) for f in failures(pods)] == [(1, 3), (0, 1)]
+
+
+def test_a_restarted_container_counts_with_its_last_failure():
+    [failure] = failures([pod(0, state={"running": {}}, last=ended(3), restarts=2)])
+    assert (failure.exit_code, failure.count, failure.restarted) == (3, 2, True)
+    [failure] = failures([pod(0, state=ended(4), last=ended(3), restarts=2)])
+    assert (failure.exit_code, failure.count, failure.restarted) == (4, 3, False)
+
+
+def test_a_container_that_succeeded_after_a_restart_is_no_failure():
+    assert failures([pod(0, state=ended(0), last=ended(3), restarts=1)]) == []
+
+
+def test_explain_has_step_rank_exit_code_reason_and_log():
+    outcome = conclude(
+        JOB,
+        judge(JOB),
+        failures([pod(1, state=ended(3))]),
+        events=["BackoffLimitExceeded: Job has reached the specified backoff limit"],
+        log_tail=["loading data", "ValueError: bad row 7"],
+    )
+    text = outcome.explain()
+    for expected in ("ml/tune", "step node", "rank 1", "exit code 3", "FailedJobs", "BackoffLimitExceeded", "bad row 7"):
+        assert expected in text
+    assert outcome.category is Category.APPLICATION
+    assert outcome.seconds == 90.0
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "category", "retryable"),
+    [
+        (ended(1), None, Category.APPLICATION, False),
+        (ended(137, reason="OOMKilled"), None, Category.OUT_OF_MEMORY, False),
+        (ended(137), "Evicted", Category.INFRASTRUCTURE, True),
+    ],
+)
+def test_category(state, reason, category, retryable):
+    outcome = conclude(JOB, judge(JOB), failures([pod(0, state=state, reason=reason)]))
+    assert (outcome.category, outcome.retryable) == (category, retryable)
+    with pytest.raises(JobFailed) as raised:
+        outcome.raise_for_failure()
+    assert raised.value.retryable is retryable
+    assert raised.value.outcome is outcome
+
+
+def test_deadline_and_deletion():
+    deadline = conclude(JOB, Verdict(Phase.FAILED, "DeadlineExceeded", "TrainJob exceeded its active deadline"))
+    assert deadline.category is Category.DEADLINE
+    deleted = conclude(JOB, judge(None))
+    with pytest.raises(JobDeleted):
+        deleted.raise_for_failure()
+
+
+def test_success_has_no_failure_even_after_restarts():
+    complete = Verdict(Phase.COMPLETE, "AllJobsCompleted")
+    outcome = conclude(JOB, complete, failures([pod(0, state={"running": {}}, last=ended(3), restarts=1)]))
+    assert outcome.succeeded
+    assert outcome.exit_code is None
+    outcome.raise_for_failure()
+
+
+def test_an_outcome_survives_json():
+    progress = Progress(step=84, total=168, epoch=2, epochs=4, loss=0.2)
+    outcome = conclude(JOB, judge(JOB), failures([pod(1, state=ended(3))]), log_tail=["x"], progress=progress)
+    assert Outcome.from_dict(json.loads(json.dumps(outcome.to_dict()))) == outcome
+
+
+def test_pending_reasons_tell_what_a_person_can_act_on():
+    waiting = {"waiting": {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "x"'}}
+    creating = {"waiting": {"reason": "ContainerCreating"}}
+    unschedulable = pod(2)
+    unschedulable["status"] = {
+        "conditions": [
+            {
+                "type": "PodScheduled",
+                "status": "False",
+                "reason": "Unschedulable",
+                "message": "0/1 nodes are available: 1 Insufficient nvidia.com/gpu.",
+            }
+        ]
+    }
+    assert pending_reasons([pod(0, state=waiting), pod(1, state=creating), unschedulable]) == [
+        'node-0: ImagePullBackOff: Back-off pulling image "x"',
+        "node-2: Unschedulable: 0/1 nodes are available: 1 Insufficient nvidia.com/gpu.",
+    ]

@@ -1,0 +1,111 @@
+"""The one verdict: tables of what the real control plane was seen to say, and properties over anything it could."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainjob.status import Phase, judge
+
+
+def job(*conditions, jobs=(), labels=None, suspend=None, deleting=False):
+    """A TrainJob called `tune`; conditions as (type, status, reason, message)."""
+    metadata = {"name": "tune", "labels": labels or {}}
+    if deleting:
+        metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    spec = {} if suspend is None else {"suspend": suspend}
+    keys = ("type", "status", "reason", "message")
+    status = {"conditions": [dict(zip(keys, c, strict=True)) for c in conditions], "jobsStatus": list(jobs)}
+    return {"metadata": metadata, "spec": spec, "status": status}
+
+
+def counters(name, **counts):
+    return {"name": name, "active": 0, "ready": 0, "succeeded": 0, "failed": 0, "suspended": 0, **counts}
+
+
+NODE_FAILED = "jobset failed due to one or more job failures (first failed job: tune-node-0)"
+DATASET_FAILED = "jobset failed due to one or more job failures (first failed job: tune-dataset-initializer-0)"
+COMPLETE = ("Complete", "True", "AllJobsCompleted", "jobset completed successfully")
+
+
+@pytest.mark.parametrize(
+    ("given_job", "phase", "step"),
+    [
+        (None, Phase.DELETED, ""),
+        ({"metadata": {"name": "tune"}}, Phase.PENDING, ""),
+        ({"metadata": {"name": "tune"}, "status": None}, Phase.PENDING, ""),
+        (job(jobs=[counters("node")]), Phase.PENDING, ""),
+        (job(jobs=[counters("node", active=1)]), Phase.STARTING, "node"),
+        (job(jobs=[counters("node", active=1, ready=1)]), Phase.RUNNING, "node"),
+        (job(jobs=[counters("launcher", active=1), counters("node", active=1, ready=1)]), Phase.RUNNING, "node"),
+        (
+            job(jobs=[counters("node"), counters("dataset-initializer", active=1, ready=1)]),
+            Phase.INITIALIZING,
+            "dataset-initializer",
+        ),
+        (job(jobs=[counters("node"), counters("model-initializer", succeeded=1)]), Phase.STARTING, ""),
+        (job(COMPLETE), Phase.COMPLETE, ""),
+        (job(("Suspended", "False", "Resumed", "TrainJob is resumed"), COMPLETE), Phase.COMPLETE, ""),
+        (job(COMPLETE, ("Suspended", "True", "Suspended", "TrainJob is suspended")), Phase.COMPLETE, ""),
+        (job(COMPLETE, deleting=True), Phase.COMPLETE, ""),
+        (job(("Failed", "True", "FailedJobs", NODE_FAILED)), Phase.FAILED, "node"),
+        (job(("Failed", "True", "FailedJobs", DATASET_FAILED)), Phase.FAILED, "dataset-initializer"),
+        (job(("Failed", "True", "DeadlineExceeded", "TrainJob exceeded its active deadline")), Phase.FAILED, ""),
+        (job(("Failed", "False", "x", "y"), jobs=[counters("node", active=1)]), Phase.STARTING, "node"),
+        (job(("Suspended", "True", "Suspended", "TrainJob is suspended")), Phase.SUSPENDED, ""),
+        (job(suspend=True), Phase.SUSPENDED, ""),
+        (
+            job(("Suspended", "True", "Suspended", "x"), labels={"kueue.x-k8s.io/queue-name": "gpu"}),
+            Phase.QUEUED,
+            "",
+        ),
+        (
+            job(("Suspended", "False", "Resumed", "x"), jobs=[counters("node", active=1, ready=1)]),
+            Phase.RUNNING,
+            "node",
+        ),
+        (job(deleting=True, jobs=[counters("node", active=1, ready=1)]), Phase.DELETED, ""),
+    ],
+)
+def test_phase(given_job, phase, step):
+    verdict = judge(given_job)
+    assert (verdict.phase, verdict.step) == (phase, step)
+
+
+def test_reason_and_message_are_the_conditions():
+    verdict = judge(job(("Failed", "True", "FailedJobs", NODE_FAILED)))
+    assert verdict.reason == "FailedJobs"
+    assert verdict.message == NODE_FAILED
+    assert str(verdict) == f"Failed [node] (FailedJobs: {NODE_FAILED})"
+
+
+def test_queued_names_the_queue():
+    assert "gpu-team" in judge(job(suspend=True, labels={"kueue.x-k8s.io/queue-name": "gpu-team"})).message
+
+
+condition = st.tuples(
+    st.sampled_from(["Suspended", "Complete", "Failed", "Unknown"]),
+    st.sampled_from(["True", "False", "Unknown"]),
+    st.text(max_size=5),
+    st.text(max_size=20),
+)
+job_status = st.builds(
+    counters,
+    st.sampled_from(["node", "launcher", "dataset-initializer", "model-initializer"]),
+    active=st.integers(0, 1),
+    ready=st.integers(0, 1),
+    succeeded=st.integers(0, 1),
+    suspended=st.integers(0, 1),
+)
+
+
+@given(st.lists(condition, max_size=4), st.lists(job_status, max_size=4), st.booleans(), st.booleans())
+def test_failed_beats_complete_beats_everything(conditions, jobs, suspend, deleting):
+    verdict = judge(job(*conditions, jobs=jobs, suspend=suspend, deleting=deleting))
+    true = {kind for kind, status, _, _ in conditions if status == "True"}
+    assert (verdict.phase is Phase.FAILED) == ("Failed" in true)
+    assert (verdict.phase is Phase.COMPLETE) == ("Complete" in true and "Failed" not in true)
+    if deleting and not true & {"Failed", "Complete"}:
+        assert verdict.phase is Phase.DELETED
+    assert verdict.phase.finished == (verdict.phase in (Phase.FAILED, Phase.COMPLETE, Phase.DELETED))
