@@ -88,7 +88,7 @@ def submit(
         request: a step such as `FineTune`, or any `TrainJob`.
         key: who asks; the same over retries.
         namespace: where; empty means the connection's.
-        prefix: begins the TrainJob's name; empty means the key's task.
+        prefix: begins the TrainJob's name where the request does not say; empty means the key's task.
         adopt: what may be taken over.
         patience: seconds to keep trying while the cluster can't answer or an earlier job is still being deleted.
         clock: seconds, for tests.
@@ -102,7 +102,7 @@ def submit(
         ClusterError: the cluster can't be asked.
     """
     job, namespace = train_job(request), namespace or cluster.namespace
-    wanted, own = spec_hash(job), f"{labels.RUN_KEY}={key.digest}"
+    wanted, own = spec_hash(request), f"{labels.RUN_KEY}={key.digest}"
     backoff, deadline = Backoff(longest=5.0), clock() + patience
     while True:
         plans = plan(cluster.list_trainjobs(namespace, own), wanted, adopt)
@@ -112,7 +112,7 @@ def submit(
             return _reference(plans.adopt, adopted=True)
         error: ClusterError | None = None
         if not plans.cancel and not plans.going:
-            name = job_name(prefix or key.task, key.digest, plans.attempt)
+            name = job_name(job.name or prefix or key.task, key.digest, plans.attempt)
             manifest = build(
                 job,
                 name=name,

@@ -1,0 +1,177 @@
+"""The general request as the dict that is sent."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from trainjob.manifest.dialect import Dialect, Grammar, PodPatch, grammar_of
+from trainjob.manifest.environment import env_list, keys_for, secret_env
+from trainjob.manifest.function import function_command
+from trainjob.manifest.torchtune import WORKSPACE, recipe_arguments
+from trainjob.spec import (
+    BuiltinTrainer,
+    CustomTrainer,
+    CustomTrainerContainer,
+    DataCacheInitializer,
+    Initializer,
+    Placement,
+    SecretReference,
+    TrainJob,
+)
+from trainjob.spec.resources import resource_name
+
+API_VERSION = "trainer.kubeflow.org/v1alpha1"
+_TRAINER_JOB = "node"
+_VOLUME = "workspace"
+
+
+def build(
+    job: TrainJob,
+    *,
+    name: str,
+    namespace: str,
+    labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+    dialect: Dialect = Dialect.V2_2,
+) -> dict[str, Any]:
+    """The TrainJob as a dict, ready for `create` with strict field validation.
+
+    Args:
+        job: what is asked for.
+        name: the TrainJob's name.
+        namespace: where it goes.
+        labels: added to the request's own and to those of its queue.
+        annotations: added to the request's own.
+        dialect: the shape of the API.
+
+    Raises:
+        InvalidSpec: the dialect can't express it, or a function can't be sent.
+    """
+    grammar = grammar_of(dialect)
+    spec = {
+        "runtimeRef": {"apiGroup": "trainer.kubeflow.org", "kind": job.runtime.kind, "name": job.runtime.name},
+        **({"initializer": initializer} if (initializer := _initializer(job.initializer)) else {}),
+        **({"trainer": trainer} if (trainer := _trainer(job)) else {}),
+        **_pod_patch(job, grammar),
+        **(grammar.deadline(math.ceil(job.deadline.total_seconds())) if job.deadline else {}),
+    }
+    metadata: dict[str, Any] = {"name": name, "namespace": namespace}
+    for key, values in (
+        ("labels", {**job.labels, **_queue_labels(job), **(labels or {})}),
+        ("annotations", {**job.annotations, **(annotations or {})}),
+    ):
+        if values:
+            metadata[key] = values
+    return {"apiVersion": API_VERSION, "kind": "TrainJob", "metadata": metadata, "spec": spec}
+
+
+def _queue_labels(job: TrainJob) -> dict[str, str]:
+    """Kueue reads them from the TrainJob itself (Kueue 0.17)."""
+    if job.queue is None:
+        return {}
+    priority = {"kueue.x-k8s.io/priority-class": job.queue.priority_class} if job.queue.priority_class else {}
+    return {"kueue.x-k8s.io/queue-name": job.queue.name, **priority}
+
+
+def _trainer(job: TrainJob) -> dict[str, Any]:
+    trainer = job.trainer
+    if isinstance(trainer, BuiltinTrainer):
+        return _builtin(trainer, job.initializer)
+    words = function_command(trainer) if isinstance(trainer, CustomTrainer) else trainer.command
+    values = {
+        "image": trainer.image,
+        "command": list(words) if words else None,
+        "args": list(trainer.args) if isinstance(trainer, CustomTrainerContainer) and trainer.args else None,
+        "env": env_list(trainer.env) if trainer.env else None,
+        **_size(trainer.num_nodes, trainer.num_proc_per_node, trainer.resources_per_node),
+    }
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def _builtin(trainer: BuiltinTrainer, initializer: Initializer | None) -> dict[str, Any]:
+    """Exactly [tune, run] makes the Trainer add recipe, configuration and the paths (Trainer 2.3, torchtune.go)."""
+    config = trainer.config
+    size = _size(config.num_nodes, config.num_proc_per_node, config.resources_per_node)
+    arguments = recipe_arguments(config, _dataset_path(initializer))
+    given = {key: value for key, value in size.items() if value is not None}
+    return {"command": ["tune", "run"], "args": arguments, **given}
+
+
+def _dataset_path(initializer: Initializer | None) -> str:
+    """Below the dataset's folder: what follows the repository in `hf://organization/name/path`, as in the SDK."""
+    uri = initializer.dataset.storage_uri if initializer and initializer.dataset else ""
+    if not uri:
+        return "data"
+    return "/".join(uri.removeprefix("hf://").split("/")[2:]) if uri.startswith("hf://") else ""
+
+
+def _size(nodes: int | None, processes: int | None, resources: Mapping[str, str] | None) -> dict[str, Any]:
+    amounts = {resource_name(name): amount for name, amount in (resources or {}).items()}
+    # Both, as the Trainer counts GPUs in either and devices must be equal in both.
+    per_node = {"requests": amounts, "limits": dict(amounts)} if amounts else None
+    return {"numNodes": nodes, "numProcPerNode": processes, "resourcesPerNode": per_node}
+
+
+def _pod_patch(job: TrainJob, grammar: Grammar) -> Mapping[str, Any]:
+    placement = _placement(job.placement) if job.placement else {}
+    if job.workspace is None and not placement:
+        return {}
+    names = [_TRAINER_JOB]
+    if job.initializer:
+        names += [f"{kind}-initializer" for kind in ("dataset", "model") if getattr(job.initializer, kind)]
+    volumes, mounts = [], []
+    if job.workspace is not None:
+        volumes = [{"name": _VOLUME, "persistentVolumeClaim": {"claimName": job.workspace.claim}}]
+        mounts = [{"name": _VOLUME, "mountPath": WORKSPACE}]
+    return grammar.pod_patch(PodPatch(names, volumes, mounts, placement))
+
+
+def _placement(placement: Placement) -> dict[str, Any]:
+    values = {
+        "nodeSelector": dict(placement.node_selector),
+        "tolerations": [dict(toleration) for toleration in placement.tolerations],
+        "affinity": dict(placement.affinity),
+        "serviceAccountName": placement.service_account_name,
+        "imagePullSecrets": [{"name": name} for name in placement.image_pull_secrets],
+    }
+    return {key: value for key, value in values.items() if value}
+
+
+def _initializer(initializer: Initializer | None) -> dict[str, Any]:
+    if initializer is None:
+        return {}
+    values = {kind: getattr(initializer, kind) for kind in ("dataset", "model")}
+    return {kind: _source(value) for kind, value in values.items() if value is not None}
+
+
+def _source(source: Any) -> dict[str, Any]:
+    """The variables of upstream's initializers; a Secret whose keys are called like them goes whole, by reference."""
+    secret: SecretReference | None = getattr(source, "secret", None)
+    variables = _cache_variables(source) if isinstance(source, DataCacheInitializer) else _store_variables(source)
+    if secret is not None and secret.keys:
+        variables.update(secret_env(secret, keys_for(source.storage_uri)))
+    result: dict[str, Any] = {"storageUri": source.storage_uri}
+    if any(value is not None for value in variables.values()):
+        result["env"] = env_list(variables)
+    if secret is not None and not secret.keys:
+        result["secretRef"] = {"name": secret.name}
+    return result
+
+
+def _store_variables(source: Any) -> dict[str, Any]:
+    return {
+        "IGNORE_PATTERNS": ",".join(source.ignore_patterns) if source.ignore_patterns else None,
+        **{name.upper(): getattr(source, name, None) for name in ("endpoint", "region", "role_arn")},
+    }
+
+
+def _cache_variables(source: DataCacheInitializer) -> dict[str, Any]:
+    """One node more than asked for is the cache's head (kubeflow SDK 0.5)."""
+    names = ("head_cpu", "head_mem", "worker_cpu", "worker_mem", "iam_role")
+    return {
+        "CLUSTER_SIZE": str(source.num_data_nodes + 1),
+        "METADATA_LOC": source.metadata_loc,
+        **{name.upper(): getattr(source, name) for name in names},
+    }

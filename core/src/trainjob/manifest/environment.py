@@ -1,0 +1,47 @@
+"""Environment variables of containers, with secrets as references."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from trainjob.spec import SecretKeyReference, SecretReference
+from trainjob.spec.secrets import EnvValue
+
+HUGGING_FACE_KEYS = ("ACCESS_TOKEN", "HF_TOKEN")
+"""What upstream's initializers and huggingface_hub read."""
+S3_KEYS = ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN")
+"""What upstream's initializers read; the last is for our export only."""
+
+
+def env_list(env: Mapping[str, EnvValue | None]) -> list[dict[str, Any]]:
+    """A container's `env`; variables that are None are left out."""
+    return [_variable(name, value) for name, value in env.items() if value is not None]
+
+
+def secret_env(secret: SecretReference | None, keys: tuple[str, ...]) -> dict[str, EnvValue]:
+    """The variables of a Secret.
+
+    `spec.trainer` has no envFrom, so each known key is asked for by name. Those that the Secret may lack are optional: a
+    step that misses its credentials then fails at once and says so, where a missing key would keep its pod waiting for ever.
+    """
+    if secret is None:
+        return {}
+    if secret.keys:
+        return {name: SecretKeyReference(name=secret.name, key=key) for name, key in secret.keys.items()}
+    return {key: SecretKeyReference(name=secret.name, key=key, optional=True) for key in keys}
+
+
+def keys_for(uri: str) -> tuple[str, ...]:
+    """The credentials that a store needs, by its URI."""
+    return {"hf": HUGGING_FACE_KEYS, "s3": S3_KEYS}.get(uri.partition("://")[0], ())
+
+
+def _variable(name: str, value: EnvValue) -> dict[str, Any]:
+    if isinstance(value, str):
+        # Kubernetes expands $(NAME) in values; $$ stands for one dollar.
+        return {"name": name, "value": value.replace("$(", "$$(")}
+    reference: dict[str, Any] = {"name": value.name, "key": value.key}
+    if value.optional:
+        reference["optional"] = True
+    return {"name": name, "valueFrom": {"secretKeyRef": reference}}

@@ -1,0 +1,44 @@
+"""Our own export code as a container's command, so that the step needs no image of ours."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import io
+import zipfile
+from importlib import resources
+
+# A zip file's first possible date: the same files give the same text.
+_DATE = (1980, 1, 1, 0, 0, 0)
+BOOTSTRAP = (
+    "import base64,os,runpy,sys,tempfile;"
+    "path=os.path.join(tempfile.mkdtemp(),'trainjob.zip');"
+    "open(path,'wb').write(base64.b64decode(sys.argv.pop(1)));"
+    "sys.path.insert(0,path);"
+    "runpy.run_module('trainjob.export',run_name='__main__',alter_sys=True)"
+)
+
+
+def export_command() -> list[str]:
+    """The command that runs `python -m trainjob.export`; its arguments follow."""
+    return ["python", "-c", BOOTSTRAP, _packed()]
+
+
+@functools.cache
+def _packed() -> str:
+    """The sources of `trainjob.export` and what it imports, as a zip in base64. The only place here that reads files."""
+    package = resources.files("trainjob")
+    files = {"trainjob/__init__.py": "", "trainjob/errors.py": package.joinpath("errors.py").read_text("utf-8")}
+    for file in sorted(package.joinpath("export").iterdir(), key=lambda item: item.name):
+        if file.name.endswith(".py"):
+            files[f"trainjob/export/{file.name}"] = file.read_text("utf-8")
+    return base64.b64encode(pack(files)).decode()
+
+
+def pack(files: dict[str, str]) -> bytes:
+    """A zip file of these texts by their paths; the same for the same texts."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        for path, text in files.items():
+            archive.writestr(zipfile.ZipInfo(path, _DATE), text, zipfile.ZIP_DEFLATED)
+    return buffer.getvalue()

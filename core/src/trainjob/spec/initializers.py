@@ -1,0 +1,147 @@
+"""Where datasets and models come from; the Kubeflow SDK's classes, with credentials by reference."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, field_validator
+
+from trainjob.spec.base import Spec, refuse
+from trainjob.spec.secrets import Endpoint, Secret, WithoutCredentials, checked_location
+
+DEFAULT_MODEL_IGNORE_PATTERNS = ("*.msgpack", "*.h5", "*.bin", "*.pt", "*.pth")
+"""Weights in other formats than safetensors (kubeflow SDK 0.5)."""
+
+
+class _HuggingFace(WithoutCredentials):
+    """A repository on the Hugging Face Hub.
+
+    Attributes:
+        storage_uri: `hf://organization/name`, for a dataset also with a path in it.
+        ignore_patterns: files not to fetch.
+        secret: a Secret with the key `ACCESS_TOKEN`.
+    """
+
+    storage_uri: str
+    ignore_patterns: tuple[str, ...] | None = None
+    secret: Secret | None = None
+
+    @field_validator("storage_uri")
+    @classmethod
+    def _is_hf(cls, uri: str) -> str:
+        return checked_location(uri, "", ("hf",))
+
+
+class _S3(WithoutCredentials):
+    """A path in an S3-compatible store.
+
+    Attributes:
+        storage_uri: `s3://bucket/path`.
+        ignore_patterns: objects not to fetch.
+        endpoint: the store's URL, where it is not AWS.
+        region: the bucket's region.
+        role_arn: the AWS role to assume.
+        secret: a Secret with the keys `ACCESS_KEY_ID` and `SECRET_ACCESS_KEY`.
+    """
+
+    storage_uri: str
+    ignore_patterns: tuple[str, ...] | None = None
+    endpoint: Endpoint | None = None
+    region: str | None = None
+    role_arn: str | None = None
+    secret: Secret | None = None
+
+    @field_validator("storage_uri")
+    @classmethod
+    def _is_s3(cls, uri: str) -> str:
+        return checked_location(uri, "", ("s3",))
+
+
+class HuggingFaceDatasetInitializer(_HuggingFace):
+    """Fetches a dataset from the Hugging Face Hub into `/workspace/dataset`."""
+
+
+class HuggingFaceModelInitializer(_HuggingFace):
+    """Fetches a model from the Hugging Face Hub into `/workspace/model`; by default safetensors weights only."""
+
+    ignore_patterns: tuple[str, ...] | None = DEFAULT_MODEL_IGNORE_PATTERNS
+
+
+class S3DatasetInitializer(_S3):
+    """Fetches a dataset from an S3-compatible store into `/workspace/dataset`."""
+
+
+class S3ModelInitializer(_S3):
+    """Fetches a model from an S3-compatible store into `/workspace/model`; by default safetensors weights only."""
+
+    ignore_patterns: tuple[str, ...] | None = DEFAULT_MODEL_IGNORE_PATTERNS
+
+
+class DataCacheInitializer(Spec):
+    """Serves an Iceberg table from a distributed cache.
+
+    Attributes:
+        storage_uri: `cache://schema/table`.
+        metadata_loc: the table's metadata file.
+        num_data_nodes: nodes of the cache, more than one.
+        head_cpu: CPU of the head.
+        head_mem: memory of the head.
+        worker_cpu: CPU of each worker.
+        worker_mem: memory of each worker.
+        iam_role: role to read the metadata with.
+    """
+
+    storage_uri: str
+    metadata_loc: str
+    num_data_nodes: int = Field(gt=1)
+    head_cpu: str | None = None
+    head_mem: str | None = None
+    worker_cpu: str | None = None
+    worker_mem: str | None = None
+    iam_role: str | None = None
+
+    @field_validator("storage_uri")
+    @classmethod
+    def _is_cache(cls, uri: str) -> str:
+        if checked_location(uri, "", ("cache",)).removeprefix("cache://").count("/") != 1:
+            raise refuse("", uri, "it must be cache://SCHEMA/TABLE")
+        return uri
+
+
+def _chosen(hugging_face: type[Any], s3: type[Any], cache: type[Any] | None = None) -> Any:
+    kinds = {"hf": hugging_face, "s3": s3, **({"cache": cache} if cache else {})}
+
+    def choose(given: Any) -> Any:
+        if isinstance(given, tuple(kinds.values())):
+            return given
+        uri = given.get("storage_uri") if isinstance(given, dict) else getattr(given, "storage_uri", None)
+        if isinstance(given, str):
+            uri, given = given, {"storage_uri": given}
+        if not isinstance(uri, str):
+            raise refuse("storage_uri", uri, "it is required")
+        checked_location(uri, "storage_uri", tuple(kinds))
+        return kinds[uri.partition("://")[0]].of(given)
+
+    return choose
+
+
+DatasetInitializer = Annotated[
+    HuggingFaceDatasetInitializer | S3DatasetInitializer | DataCacheInitializer,
+    BeforeValidator(_chosen(HuggingFaceDatasetInitializer, S3DatasetInitializer, DataCacheInitializer)),
+]
+ModelInitializer = Annotated[
+    HuggingFaceModelInitializer | S3ModelInitializer,
+    BeforeValidator(_chosen(HuggingFaceModelInitializer, S3ModelInitializer)),
+]
+
+
+class Initializer(Spec):
+    """Initializers that run as jobs of the same TrainJob, on runtimes that have such jobs.
+
+    Attributes:
+        dataset: where the dataset comes from; a plain string stands for its URI.
+        model: where the model comes from; a plain string stands for its URI.
+    """
+
+    dataset: DatasetInitializer | None = None
+    model: ModelInitializer | None = None

@@ -1,0 +1,103 @@
+"""Which recipe and configuration TorchTune needs for what is asked, and which combinations there are none for.
+
+The same table as the Trainer's torch plugin uses (Trainer 2.3, pkg/runtime/framework/plugins/torch/torchtune.go), so that
+what its webhook or the recipes would refuse is refused before anything is sent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainjob.spec.base import refuse
+from trainjob.spec.resources import gpus
+from trainjob.spec.torchtune import TorchTuneConfig
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model that TorchTune 0.6.1 and the Trainer know.
+
+    Attributes:
+        name: as runtimes and people write it, such as `llama3.2-1b`.
+        config: the folder and prefix of its configurations, such as `llama3_2/1B`.
+        tokenizer: its tokenizer's file in the model folder.
+        merges: its tokenizer's merges file in the model folder, or empty.
+        qlora: whether there are QLoRA configurations.
+        multinode: whether there is a full fine-tuning for several nodes.
+    """
+
+    name: str
+    config: str
+    tokenizer: str = "original/tokenizer.model"
+    merges: str = ""
+    qlora: bool = True
+    multinode: bool = False
+
+
+MODELS = {
+    model.name: model
+    for model in (
+        Model("llama3.2-1b", "llama3_2/1B"),
+        Model("llama3.2-3b", "llama3_2/3B"),
+        Model("llama3.3-70b", "llama3_3/70B", multinode=True),
+        Model("qwen2.5-1.5b", "qwen2_5/1.5B", tokenizer="vocab.json", merges="merges.txt", qlora=False),
+    )
+}
+
+
+def model_named(name: str) -> Model:
+    """The model of this name, also in the Trainer's own spelling (`llama3_2/1B`).
+
+    Raises:
+        InvalidSpec: there is none.
+    """
+    for model in MODELS.values():
+        if name in (model.name, model.config):
+            return model
+    raise refuse("model", name, f"allowed are {', '.join(MODELS)}")
+
+
+def processes(config: TorchTuneConfig) -> int:
+    """Training processes on each node: as asked, or one for each GPU, or one."""
+    return config.num_proc_per_node or max(1, gpus(config.resources_per_node))
+
+
+def check_recipe(model_name: str, config: TorchTuneConfig, *, field: str = "config") -> None:
+    """Refuse what TorchTune has no recipe for.
+
+    Raises:
+        InvalidSpec: naming the field and the rule.
+    """
+    model, nodes, lora = model_named(model_name), config.num_nodes or 1, config.peft_config
+    if nodes > 1 and lora:
+        raise refuse(
+            f"{field}.num_nodes", nodes, "LoRA runs on one node only: set num_nodes=1 or leave peft_config out"
+        )
+    if nodes > 1 and not model.multinode:
+        able = ", ".join(other.name for other in MODELS.values() if other.multinode)
+        raise refuse(f"{field}.num_nodes", nodes, f"{model.name} trains on one node; several nodes: {able}")
+    if lora and lora.qlora and not model.qlora:
+        able = ", ".join(other.name for other in MODELS.values() if other.qlora)
+        quantized = f"{field}.peft_config.quantize_base"
+        raise refuse(quantized, True, f"there is no QLoRA recipe for {model.name}; QLoRA: {able}")
+    if lora and lora.qlora and processes(config) > 1:
+        quantized = f"{field}.peft_config.quantize_base"
+        raise refuse(quantized, True, f"QLoRA runs in one process on one GPU, not in {processes(config)}")
+
+
+def recipe_and_config(model: Model, config: TorchTuneConfig) -> tuple[str, str]:
+    """The recipe and the configuration's name for `tune run RECIPE --config CONFIG`.
+
+    Args:
+        model: what is trained.
+        config: checked by [check_recipe][].
+    """
+    lora = config.peft_config
+    if (config.num_nodes or 1) > 1:
+        return "full_finetune_distributed", f"{model.config}_full_multinode"
+    single = processes(config) == 1
+    kind = ("qlora" if lora.qlora else "lora") if lora else "full"
+    recipe = "lora_finetune" if lora else "full_finetune"
+    if single:
+        return f"{recipe}_single_device", f"{model.config}_{kind}_single_device"
+    return f"{recipe}_distributed", f"{model.config}_{kind}"

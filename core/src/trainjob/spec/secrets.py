@@ -1,0 +1,140 @@
+"""Secrets are references: the name of a Kubernetes Secret and of a key in it, never a value."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Union
+from urllib.parse import urlsplit
+
+from pydantic import BeforeValidator, Field, field_validator, model_validator
+
+from trainjob.spec.base import HIDDEN, Spec, refuse
+
+# A Secret's name is a DNS subdomain (Kubernetes 1.36).
+_SECRET_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+_REFERENCE = "put it into a Secret (kubectl create secret generic NAME --from-literal=KEY=...) and give secret='NAME'"
+# Environment variables that hold credentials wherever these libraries read them.
+_CREDENTIAL_ENV = re.compile(
+    r"(HF|HUGGING_FACE_HUB|HUGGINGFACE|ACCESS|WANDB_API|AWS_SESSION|SESSION)_?(HUB_)?(TOKEN|KEY)"
+    r"|(AWS_)?SECRET_ACCESS_KEY|(AWS_)?ACCESS_KEY_ID|.*(_|^)(PASSWORD|PASSWD|API_KEY|SECRET|SECRET_KEY|TOKEN)"
+)
+_CREDENTIAL_FIELDS = ("access_token", "access_key_id", "secret_access_key", "session_token")
+
+
+class SecretKeyReference(Spec):
+    """One key of a Secret, as the value of an environment variable.
+
+    Attributes:
+        name: the Secret, in the TrainJob's namespace.
+        key: the key in it.
+        optional: the variable is left out when there is no such key.
+    """
+
+    name: str
+    key: str = Field(min_length=1)
+    optional: bool = False
+
+    @field_validator("name")
+    @classmethod
+    def _is_a_name(cls, name: str) -> str:
+        return checked_secret_name(name, "name")
+
+
+class SecretReference(Spec):
+    """A Secret with the credentials of a step; a plain string stands for its name.
+
+    Attributes:
+        name: the Secret, in the TrainJob's namespace.
+        keys: environment variable -> key in the Secret, where the keys are not called like the variables.
+    """
+
+    name: str
+    keys: Mapping[str, str] = Field(default_factory=dict)
+
+    @field_validator("name")
+    @classmethod
+    def _is_a_name(cls, name: str) -> str:
+        return checked_secret_name(name, "name")
+
+
+def checked_secret_name(name: str, field: str) -> str:
+    """The name, if it can be one; what can't be is not shown, as it may be the secret itself.
+
+    Raises:
+        InvalidSpec: it is no DNS name.
+    """
+    if len(name) > 253 or not _SECRET_NAME.fullmatch(name):
+        raise refuse(
+            field, HIDDEN, f"it must be the name of a Secret (lower case letters, digits, - and .); {_REFERENCE}"
+        )
+    return name
+
+
+def _secret_from_name(given: Any) -> Any:
+    return {"name": checked_secret_name(given, "")} if isinstance(given, str) else given
+
+
+Secret = Annotated[SecretReference, BeforeValidator(_secret_from_name)]
+EnvValue = Union[str, SecretKeyReference]
+
+
+def _checked_env(env: Any) -> Any:
+    """Refuses what the Trainer reserves and credentials as plain values (torch.go, Trainer 2.3: reserved PET_ names)."""
+    if not isinstance(env, Mapping):
+        return env
+    if len(env) > 128:
+        raise refuse("", f"{len(env)} variables", "a TrainJob takes at most 128")
+    for name, value in env.items():
+        if str(name).startswith("PET_"):
+            raise refuse(str(name), value, "names with PET_ are reserved: torchrun gets them from the Trainer")
+        if isinstance(value, str) and value and _CREDENTIAL_ENV.fullmatch(str(name)):
+            reference = f"SecretKeyReference(name='NAME', key='{name}')"
+            raise refuse(str(name), HIDDEN, f"a credential must be a reference, such as {reference}")
+    return {name: str(value) if isinstance(value, int | float) else value for name, value in env.items()}
+
+
+Env = Annotated[Mapping[str, EnvValue], BeforeValidator(_checked_env)]
+
+
+class WithoutCredentials(Spec):
+    """A request that reads from or writes to a store: it takes credentials as `secret` only."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_values(cls, given: Any) -> Any:
+        for name in _CREDENTIAL_FIELDS:
+            value = given.get(name) if isinstance(given, Mapping) else getattr(given, name, None)
+            if value is not None:
+                raise refuse(name, HIDDEN, f"a secret is given by reference, never as a value: {_REFERENCE}")
+        if isinstance(given, Mapping):  # the SDK's own None
+            return {name: value for name, value in given.items() if name not in _CREDENTIAL_FIELDS}
+        return given
+
+
+def checked_location(uri: str, field: str, schemes: tuple[str, ...]) -> str:
+    """A URI with one of these schemes and no credentials in it.
+
+    Raises:
+        InvalidSpec: it has none, another one, nothing behind it, or `user:password@`.
+    """
+    scheme, separator, rest = uri.partition("://")
+    allowed = " or ".join(f"{name}://…" for name in schemes)
+    if not separator:
+        advice = f"; did you mean {schemes[0]}://{uri}?" if re.fullmatch(r"[\w.-]+/[\w.-]+(/.*)?", uri) else ""
+        raise refuse(field, uri, f"it must be a URI: {allowed}{advice}")
+    if "@" in urlsplit(uri).netloc and ":" in urlsplit(uri).netloc:
+        raise refuse(field, HIDDEN, f"it must hold no user and password; {_REFERENCE}")
+    if scheme not in schemes:
+        raise refuse(field, uri, f"allowed are {allowed}")
+    if not rest.strip("/"):
+        raise refuse(field, uri, "nothing follows the scheme")
+    return uri
+
+
+def _checked_endpoint(url: Any) -> Any:
+    return checked_location(url, "", ("https", "http")) if isinstance(url, str) else url
+
+
+Endpoint = Annotated[str, BeforeValidator(_checked_endpoint)]
+"""An object store's URL."""

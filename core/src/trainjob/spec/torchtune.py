@@ -1,0 +1,178 @@
+"""What TorchTune is told: the Kubeflow SDK's classes and fields, and the ones its users miss."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, field_validator
+
+from trainjob.spec.base import Spec, refuse
+from trainjob.spec.resources import Resources
+
+MANAGED_KEYS = ("output_dir", "tokenizer.path", "tokenizer.merges_file", "checkpointer.checkpoint_dir")
+"""Keys that say where files lie; the Trainer refuses them in arguments (Trainer 2.3, plugins/torch/torchtune.go)."""
+_ATTENTION = ("q_proj", "k_proj", "v_proj", "output_proj")
+_LONGEST_ARGUMENT = 65_536  # characters; the CRD's limit up to Trainer 2.2
+
+
+class DataType(str, Enum):
+    """Data type of model and optimizer."""
+
+    BF16 = "bf16"
+    FP32 = "fp32"
+
+
+class Loss(str, Enum):
+    """Loss function."""
+
+    CEWithChunkedOutputLoss = "torchtune.modules.loss.CEWithChunkedOutputLoss"
+
+
+class DataFormat(str, Enum):
+    """Type of the data set's files."""
+
+    JSON = "json"
+    CSV = "csv"
+    PARQUET = "parquet"
+    ARROW = "arrow"
+    TEXT = "text"
+    XML = "xml"
+
+
+def _enum_value(given: Any) -> Any:
+    """The SDK's enum members count by their values."""
+    return given.value if isinstance(given, Enum) else given
+
+
+DataTypeField = Annotated[DataType, BeforeValidator(_enum_value)]
+LossField = Annotated[Loss, BeforeValidator(_enum_value)]
+DataFormatField = Annotated[DataFormat, BeforeValidator(_enum_value)]
+
+
+def _without_equals(value: str, field: str = "") -> str:
+    # torchtune 0.6.1 splits each override at every "=" (torchtune/config/_utils.py).
+    if "=" in value:
+        raise refuse(field, value, "TorchTune splits its arguments at '=', so that the value can't hold one")
+    return value
+
+
+class TorchTuneInstructDataset(Spec):
+    """How rows become prompts and answers (torchtune.datasets.instruct_dataset).
+
+    Attributes:
+        source: type of the data files.
+        split: which split, such as `train[:10%]`.
+        train_on_input: whether the prompt counts in the loss.
+        new_system_prompt: a system message put before each prompt.
+        column_map: `input` and `output` -> the columns' real names.
+    """
+
+    source: DataFormatField | None = None
+    split: str | None = None
+    train_on_input: bool | None = None
+    new_system_prompt: str | None = None
+    column_map: Mapping[str, str] | None = None
+
+    @field_validator("split", "new_system_prompt")
+    @classmethod
+    def _one_value(cls, value: str | None) -> str | None:
+        return None if value is None else _without_equals(value)
+
+    @field_validator("column_map")
+    @classmethod
+    def _known_columns(cls, columns: Mapping[str, str] | None) -> Mapping[str, str] | None:
+        for ours, theirs in (columns or {}).items():
+            if ours not in ("input", "output"):
+                raise refuse(ours, theirs, "allowed keys are input and output")
+            _without_equals(theirs, ours)
+        return columns
+
+
+class LoraConfig(Spec):
+    """LoRA; QLoRA with `quantize_base`, DoRA with `use_dora`.
+
+    Attributes:
+        apply_lora_to_mlp: also to the MLP of each layer.
+        apply_lora_to_output: also to the output projection.
+        lora_attn_modules: which projections of the attention.
+        lora_rank: rank of the update.
+        lora_alpha: scale of the update.
+        lora_dropout: probability of dropping an input of the update, 0-1.
+        quantize_base: keep the base model in 4 bits (NF4).
+        use_dora: also learn the weights' magnitudes.
+    """
+
+    apply_lora_to_mlp: bool | None = None
+    apply_lora_to_output: bool | None = None
+    lora_attn_modules: tuple[str, ...] = ("q_proj", "v_proj", "output_proj")
+    lora_rank: int | None = Field(default=None, ge=1)
+    lora_alpha: int | None = Field(default=None, ge=1)
+    lora_dropout: float | None = Field(default=None, ge=0, lt=1)
+    quantize_base: bool | None = None
+    use_dora: bool | None = None
+
+    @field_validator("lora_attn_modules")
+    @classmethod
+    def _known_modules(cls, modules: tuple[str, ...]) -> tuple[str, ...]:
+        unknown = [module for module in modules if module not in _ATTENTION]
+        if unknown or not modules:
+            raise refuse("", modules, f"give some of {', '.join(_ATTENTION)}")
+        return modules
+
+    @property
+    def qlora(self) -> bool:
+        """Whether the recipe is QLoRA's: a quantized base without DoRA (Trainer 2.3, torchtune.go)."""
+        return bool(self.quantize_base) and not self.use_dora
+
+
+class TorchTuneConfig(Spec):
+    """A fine-tuning with TorchTune.
+
+    Attributes:
+        dtype: data type of model and optimizer.
+        batch_size: samples a process computes at once.
+        epochs: passes over the data set.
+        loss: loss function.
+        num_nodes: nodes to train on.
+        peft_config: LoRA and its kin; None trains all weights.
+        dataset_preprocess_config: how rows become prompts; None leaves the recipe's own data set, which it fetches.
+        resources_per_node: what each node needs, such as `{"gpu": 2, "memory": "64Gi"}`.
+        num_proc_per_node: training processes on each node; None means one for each GPU, or one.
+        seed: random seed.
+        learning_rate: the optimizer's learning rate.
+        max_steps_per_epoch: ends each epoch early.
+        gradient_accumulation_steps: batches for each optimizer step.
+        overrides: any other `key=value` of the recipe's configuration, as on the command line of `tune run`; `~key`
+            removes a key.
+    """
+
+    dtype: DataTypeField | None = None
+    batch_size: int | None = Field(default=None, ge=1)
+    epochs: int | None = Field(default=None, ge=1)
+    loss: LossField | None = None
+    num_nodes: int | None = Field(default=None, ge=1)
+    peft_config: LoraConfig | None = None
+    dataset_preprocess_config: TorchTuneInstructDataset | None = None
+    resources_per_node: Resources | None = None
+    num_proc_per_node: int | None = Field(default=None, ge=1)
+    seed: int | None = Field(default=None, ge=0)
+    learning_rate: float | None = Field(default=None, gt=0)
+    max_steps_per_epoch: int | None = Field(default=None, ge=1)
+    gradient_accumulation_steps: int | None = Field(default=None, ge=1)
+    overrides: tuple[str, ...] = ()
+
+    @field_validator("overrides")
+    @classmethod
+    def _checked_overrides(cls, overrides: tuple[str, ...]) -> tuple[str, ...]:
+        for override in overrides:
+            key, equals, _ = override.partition("=")
+            removes = override.startswith("~") and "=" not in override
+            if len(override) > _LONGEST_ARGUMENT:
+                raise refuse("", override, f"an argument has at most {_LONGEST_ARGUMENT} characters")
+            if not removes and (not equals or not key or override.count("=") != 1 or override.startswith("-")):
+                raise refuse("", override, "each must be key=value with exactly one '=', or ~key")
+            if key.lstrip("~") in MANAGED_KEYS:
+                raise refuse("", override, f"{', '.join(MANAGED_KEYS)} are set for the workspace's layout")
+        return overrides

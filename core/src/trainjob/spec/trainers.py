@@ -1,0 +1,106 @@
+"""What a TrainJob runs: a built-in fine-tuning, a Python function, or a container's command."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, ConfigDict, Field, field_validator
+
+from trainjob.spec.base import Spec, refuse
+from trainjob.spec.resources import Resources
+from trainjob.spec.secrets import Env
+from trainjob.spec.torchtune import TorchTuneConfig
+
+_LONGEST_COMMAND = 128  # items of command or args; the CRD's limit from Trainer 2.2 on
+
+
+class BuiltinTrainer(Spec):
+    """A trainer that a runtime brings; TorchTune is the only one (Trainer 2.3).
+
+    Attributes:
+        config: what TorchTune is told.
+    """
+
+    config: TorchTuneConfig = Field(default_factory=TorchTuneConfig)
+
+
+class CustomTrainer(Spec):
+    """A self-contained Python function, run by torchrun on each node.
+
+    Attributes:
+        func: the function; its source is sent, so it imports what it needs and uses nothing from around it.
+        func_args: its keyword arguments, as JSON values.
+        image: the container image; None means the runtime's.
+        packages_to_install: what pip installs first.
+        pip_index_urls: where pip looks, the first one as its index; empty means pip's own.
+        num_nodes: nodes to train on; None means the runtime's.
+        resources_per_node: what each node needs.
+        env: environment variables; secrets as `SecretKeyReference`.
+        num_proc_per_node: processes on each node; None means one for each GPU, or one.
+    """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    func: Callable[..., Any]
+    func_args: Mapping[str, Any] | None = None
+    image: str | None = None
+    packages_to_install: tuple[str, ...] | None = None
+    pip_index_urls: tuple[str, ...] = ()
+    num_nodes: int | None = Field(default=None, ge=1)
+    resources_per_node: Resources | None = None
+    env: Env | None = None
+    num_proc_per_node: int | None = Field(default=None, ge=1)
+
+
+class CustomTrainerContainer(Spec):
+    """A command in a container image, run on each node.
+
+    Attributes:
+        image: the container image; None means the runtime's.
+        command: the program and its first arguments; empty means the runtime's, or the image's own.
+        args: more arguments.
+        num_nodes: nodes to train on; None means the runtime's.
+        resources_per_node: what each node needs.
+        env: environment variables; secrets as `SecretKeyReference`.
+        num_proc_per_node: processes on each node, for torchrun; None means one for each GPU, or one.
+    """
+
+    image: str | None = None
+    command: tuple[str, ...] | None = None
+    args: tuple[str, ...] | None = None
+    num_nodes: int | None = Field(default=None, ge=1)
+    resources_per_node: Resources | None = None
+    env: Env | None = None
+    num_proc_per_node: int | None = Field(default=None, ge=1)
+
+    @field_validator("command", "args")
+    @classmethod
+    def _fits(cls, words: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        if words is not None and len(words) > _LONGEST_COMMAND:
+            raise refuse("", f"{len(words)} items", f"a TrainJob takes at most {_LONGEST_COMMAND}")
+        return words
+
+    @field_validator("command")
+    @classmethod
+    def _names_a_program(cls, command: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        if command is not None and not (command and command[0]):
+            raise refuse("", command, "it must name a program; leave it out for the runtime's own")
+        return command
+
+
+def _chosen(given: Any) -> Any:
+    """Our class for a look-alike, such as the SDK's, by what only it has."""
+    if isinstance(given, BuiltinTrainer | CustomTrainer | CustomTrainerContainer):
+        return given
+
+    def has(name: str) -> bool:
+        return name in given if isinstance(given, Mapping) else hasattr(given, name)
+
+    kind = CustomTrainer if has("func") else BuiltinTrainer if has("config") else CustomTrainerContainer
+    if given is None or isinstance(given, str | int | float | list | tuple):
+        raise refuse("", given, "give a BuiltinTrainer, a CustomTrainer or a CustomTrainerContainer")
+    return kind.of(given)
+
+
+Trainer = Annotated[BuiltinTrainer | CustomTrainer | CustomTrainerContainer, BeforeValidator(_chosen)]
