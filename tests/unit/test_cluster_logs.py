@@ -31,7 +31,15 @@ def texts(data, *cuts):
 LOG = (
     f"{stamp(1)} epochs: 4\n{stamp(2)} 10%\r20%\r30%\n{stamp(3)} caf\u00e9 \u2588\u2588\r\n{stamp(4)} \n{stamp(4)} no end"
 ).encode()
-WANTED = [("epochs: 4", False), ("10%", True), ("20%", True), ("30%", False), ("café ██", False), ("", False), ("no end", False)]
+WANTED = [
+    ("epochs: 4", False),
+    ("10%", True),
+    ("20%", True),
+    ("30%", False),
+    ("café ██", False),
+    ("", False),
+    ("no end", False),
+]
 
 
 @given(st.lists(st.integers(0, len(LOG)), max_size=6))
@@ -43,9 +51,9 @@ def test_a_line_without_a_time_is_kept():
     assert texts(b"unable to retrieve container logs\n") == [("unable to retrieve container logs", False)]
 
 
-lines_of_a_log = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2), st.text("ab\u00e9", max_size=3)), max_size=12).map(
-    lambda items: [f"{stamp(s, n)} {i}{text}\n" for i, (s, n, text) in enumerate(sorted(items, key=lambda x: x[:2]))]
-)
+lines_of_a_log = st.lists(
+    st.tuples(st.integers(0, 3), st.integers(0, 2), st.text("ab\u00e9", max_size=3)), max_size=12
+).map(lambda items: [f"{stamp(s, n)} {i}{text}\n" for i, (s, n, text) in enumerate(sorted(items, key=lambda x: x[:2]))])
 
 
 @given(lines_of_a_log, st.lists(st.integers(0, 400), max_size=4))

@@ -6,7 +6,17 @@ import json
 import subprocess
 import sys
 
-HEAVY = {"kubernetes", "kubernetes_asyncio", "torch", "huggingface_hub", "opendal", "starlette", "uvicorn", "rich", "typer"}
+HEAVY = {
+    "kubernetes",
+    "kubernetes_asyncio",
+    "torch",
+    "huggingface_hub",
+    "opendal",
+    "starlette",
+    "uvicorn",
+    "rich",
+    "typer",
+}
 
 
 def modules_loaded_by(statement: str) -> set[str]:

@@ -80,6 +80,7 @@ jobs_of_a_key = st.lists(
         st.sampled_from([WANTED, OTHER]),
     ),
     max_size=6,
+    unique_by=lambda item: item["metadata"]["uid"],
 )
 
 

@@ -22,7 +22,11 @@ COMPLETE = {"metadata": META, "status": {"conditions": [{"type": "Complete", "st
 def pod(restarts=0, state=None, last=None, policy="OnFailure", uid="p1"):
     status = {"name": "node", "restartCount": restarts, "state": state or {}, "lastState": last or {}}
     return {
-        "metadata": {"name": "tune-node-0-0-x", "uid": uid, "labels": {"jobset.sigs.k8s.io/replicatedjob-name": "node"}},
+        "metadata": {
+            "name": "tune-node-0-0-x",
+            "uid": uid,
+            "labels": {"jobset.sigs.k8s.io/replicatedjob-name": "node"},
+        },
         "spec": {"restartPolicy": policy},
         "status": {"containerStatuses": [status]},
     }

@@ -71,7 +71,15 @@ def test_explain_has_step_rank_exit_code_reason_and_log():
         log_tail=["loading data", "ValueError: bad row 7"],
     )
     text = outcome.explain()
-    for expected in ("ml/tune", "step node", "rank 1", "exit code 3", "FailedJobs", "BackoffLimitExceeded", "bad row 7"):
+    for expected in (
+        "ml/tune",
+        "step node",
+        "rank 1",
+        "exit code 3",
+        "FailedJobs",
+        "BackoffLimitExceeded",
+        "bad row 7",
+    ):
         assert expected in text
     assert outcome.category is Category.APPLICATION
     assert outcome.seconds == 90.0

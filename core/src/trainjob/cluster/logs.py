@@ -218,11 +218,11 @@ class _Position:
 
     def unread(self, lines: Iterator[StampedLine]) -> Iterator[StampedLine]:
         """Those lines that were not read before; frames of a line that was not read to its end come again."""
-        last, repeated, stamp, skip = self._time, 0, "", False
+        last, seen, repeated, stamp, skip = self._time, self._count, 0, "", False
         for line in lines:
             if line.time:
                 stamp = line.time
-                skip = bool(last) and (_order(stamp) < _order(last) or (stamp == last and repeated < self._count))
+                skip = bool(last) and (_order(stamp) < _order(last) or (stamp == last and repeated < seen))
             if not skip:
                 yield line
             if line.partial:

@@ -57,13 +57,11 @@ def build(
         **_pod_patch(job, grammar),
         **(grammar.deadline(math.ceil(job.deadline.total_seconds())) if job.deadline else {}),
     }
-    metadata: dict[str, Any] = {"name": name, "namespace": namespace}
-    for key, values in (
-        ("labels", {**job.labels, **_queue_labels(job), **(labels or {})}),
-        ("annotations", {**job.annotations, **(annotations or {})}),
-    ):
-        if values:
-            metadata[key] = values
+    extra = {
+        "labels": {**job.labels, **_queue_labels(job), **(labels or {})},
+        "annotations": {**job.annotations, **(annotations or {})},
+    }
+    metadata = {"name": name, "namespace": namespace, **{key: values for key, values in extra.items() if values}}
     return {"apiVersion": API_VERSION, "kind": "TrainJob", "metadata": metadata, "spec": spec}
 
 

@@ -22,8 +22,8 @@ def env_list(env: Mapping[str, EnvValue | None]) -> list[dict[str, Any]]:
 def secret_env(secret: SecretReference | None, keys: tuple[str, ...]) -> dict[str, EnvValue]:
     """The variables of a Secret.
 
-    `spec.trainer` has no envFrom, so each known key is asked for by name. Those that the Secret may lack are optional: a
-    step that misses its credentials then fails at once and says so, where a missing key would keep its pod waiting for ever.
+    `spec.trainer` has no envFrom, so each known key is asked for by name. They are optional: a step that misses its
+    credentials then fails at once and says so, where a missing key would keep its pod waiting for ever.
     """
     if secret is None:
         return {}

@@ -13,9 +13,9 @@ from trainjob.spec import CustomTrainer, Step, TrainJob
 def spec_hash(step: Step) -> str:
     """16 hex digits of what a step asks for; the same in every process, Python version, and later release.
 
-    It is made of the request and not of the manifest: a new release that builds another manifest for the same request must
-    not take a running job for a different one. Fields at their defaults do not count, so that a new field changes nothing.
-    The name does not count either.
+    It is made of the request and not of the manifest: a new release that builds another manifest for the same request
+    must not take a running job for a different one. Fields at their defaults do not count, so that a new field changes
+    nothing. The name does not count either.
     """
     content = step.model_dump(mode="json", exclude_defaults=True, exclude={"name": True, "trainer": {"func"}})
     if isinstance(step, TrainJob) and isinstance(step.trainer, CustomTrainer):

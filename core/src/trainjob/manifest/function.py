@@ -12,8 +12,8 @@ from typing import Any
 from trainjob.errors import InvalidSpec, Problem
 from trainjob.spec import CustomTrainer
 
-# Runs in the training image: writes the function's file and hands over to pip and torchrun. The source travels as base64,
-# so that no shell and no $(NAME) expansion of Kubernetes can touch it.
+# Runs in the training image: writes the function's file and hands over to pip and torchrun. The source travels as
+# base64, so that no shell and no $(NAME) expansion of Kubernetes can touch it.
 _LAUNCHER = (
     "import base64,os,subprocess,sys,tempfile;"
     "path=os.path.join(tempfile.mkdtemp(),'trainjob_function.py');"

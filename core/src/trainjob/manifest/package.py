@@ -26,7 +26,7 @@ def export_command() -> list[str]:
 
 @functools.cache
 def _packed() -> str:
-    """The sources of `trainjob.export` and what it imports, as a zip in base64. The only place here that reads files."""
+    """The sources of `trainjob.export` and what it imports, as a zip in base64; read from this package's own files."""
     package = resources.files("trainjob")
     files = {"trainjob/__init__.py": "", "trainjob/errors.py": package.joinpath("errors.py").read_text("utf-8")}
     for file in sorted(package.joinpath("export").iterdir(), key=lambda item: item.name):

@@ -30,8 +30,8 @@ from trainjob.spec.secrets import EnvValue
 def train_job(step: Step) -> TrainJob:
     """The TrainJob that does what a step asks for; a TrainJob is returned as it is.
 
-    Initialize and export run as trainers of one node on the stock runtime, so that queue, quota, logs and cancellation are
-    the same for every step, and no runtime has to be added.
+    Initialize and export run as trainers of one node on the stock runtime, so that queue, quota, logs and cancellation
+    are the same for every step, and no runtime has to be added.
     """
     if isinstance(step, TrainJob):
         return step

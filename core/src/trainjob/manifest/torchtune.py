@@ -64,8 +64,8 @@ def processes_per_node(config: TorchTuneConfig) -> int:
 def _lora(lora: LoraConfig | None) -> Mapping[str, Any]:
     if lora is None:
         return {}
-    # `model.lora_attn_modules` is what makes the plugin choose a LoRA recipe; flags that are false are left out, as up to
-    # Trainer 2.2 any `model.quantize_base` chose QLoRA.
+    # `model.lora_attn_modules` is what makes the plugin choose a LoRA recipe; flags that are false are left out, as up
+    # to Trainer 2.2 any `model.quantize_base` chose QLoRA.
     return {
         "model.apply_lora_to_mlp": lora.apply_lora_to_mlp,
         "model.apply_lora_to_output": lora.apply_lora_to_output,
@@ -79,8 +79,9 @@ def _lora(lora: LoraConfig | None) -> Mapping[str, Any]:
 
 
 def _dataset(dataset: TorchTuneInstructDataset | None, path: str, *, own: bool) -> Mapping[str, Any]:
-    """Without a word on the dataset: parquet files with instructions, as in the stock TorchTune runtimes; TorchTune's own
-    default would fetch another dataset from the Hub.
+    """Arguments for the dataset; without a word on it, parquet files with instructions as in the stock runtimes.
+
+    TorchTune's own default would fetch another dataset from the Hub.
     """
     location = f"{WORKSPACE}/dataset/{path}".rstrip("/")
     where = "dataset.data_files" if "." in path.rpartition("/")[2].strip(".") else "dataset.data_dir"

@@ -121,8 +121,8 @@ class Attendance:
     def _gather(self, verdict: Verdict) -> dict[str, Any]:
         name, namespace = self._reference.name, self._reference.namespace
         # The pods' watch may lag behind the TrainJob's, and gone pods are only in memory.
-        pods = {pod["metadata"]["uid"]: pod for pod in self._list_pods()}
-        pods = {**self.vigil.former_pods, **self.vigil.pods, **pods}
+        listed = {pod["metadata"]["uid"]: pod for pod in self._list_pods()}
+        pods = {**self.vigil.former_pods, **self.vigil.pods, **listed}
         failed = failures(pods.values())
         first = next((f for f in failed if not verdict.step or f.step == verdict.step), None)
         return {

@@ -17,8 +17,8 @@ from trainjob.spec.resources import Placement, QueueField, Runtime, RuntimeField
 from trainjob.spec.trainers import BuiltinTrainer, CustomTrainerContainer, Trainer
 
 STOCK_RUNTIME = "torch-distributed"
-# A TrainJob with initializers may have 33 characters, as JobSet names pods NAME-dataset-initializer-0-0-abcde and they may
-# have 63 (JobSet 0.12 webhook); 9 are for the hash that makes it unique.
+# A TrainJob's name may have 33 characters, as JobSet names pods NAME-dataset-initializer-0-0-abcde and they may have 63
+# (JobSet 0.12 webhook); 9 of them are for the hash that makes it unique.
 LONGEST_NAME = 24
 _NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 
@@ -76,8 +76,8 @@ class TrainJob(Spec):
             raise refuse(
                 "initializer",
                 self.initializer,
-                f"the runtime {STOCK_RUNTIME} has no initializer jobs; run InitializeDataset and InitializeModel as steps "
-                "of their own over a workspace, or name a runtime that has them, such as torchtune-llama3.2-1b",
+                f"the runtime {STOCK_RUNTIME} has no initializer jobs; run InitializeDataset and InitializeModel as "
+                "steps of their own over a workspace, or name a runtime with them, such as torchtune-llama3.2-1b",
             )
         if isinstance(self.trainer, BuiltinTrainer) and not self.runtime.torchtune_model:
             raise refuse(

@@ -1,7 +1,7 @@
 """Which recipe and configuration TorchTune needs for what is asked, and which combinations there are none for.
 
-The same table as the Trainer's torch plugin uses (Trainer 2.3, pkg/runtime/framework/plugins/torch/torchtune.go), so that
-what its webhook or the recipes would refuse is refused before anything is sent.
+The same table as the Trainer's torch plugin uses (Trainer 2.3, pkg/runtime/framework/plugins/torch/torchtune.go), so
+that what its webhook or the recipes would refuse is refused before anything is sent.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ class Model:
         config: the folder and prefix of its configurations, such as `llama3_2/1B`.
         tokenizer: its tokenizer's file in the model folder.
         merges: its tokenizer's merges file in the model folder, or empty.
+        runtime: whether the Trainer ships a runtime for it.
         qlora: whether there are QLoRA configurations.
         multinode: whether there is a full fine-tuning for several nodes.
     """
@@ -30,6 +31,7 @@ class Model:
     config: str
     tokenizer: str = "original/tokenizer.model"
     merges: str = ""
+    runtime: bool = True
     qlora: bool = True
     multinode: bool = False
 
@@ -39,7 +41,7 @@ MODELS = {
     for model in (
         Model("llama3.2-1b", "llama3_2/1B"),
         Model("llama3.2-3b", "llama3_2/3B"),
-        Model("llama3.3-70b", "llama3_3/70B", multinode=True),
+        Model("llama3.3-70b", "llama3_3/70B", runtime=False, multinode=True),
         Model("qwen2.5-1.5b", "qwen2_5/1.5B", tokenizer="vocab.json", merges="merges.txt", qlora=False),
     )
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Union
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
@@ -76,11 +76,11 @@ def _secret_from_name(given: Any) -> Any:
 
 
 Secret = Annotated[SecretReference, BeforeValidator(_secret_from_name)]
-EnvValue = Union[str, SecretKeyReference]
+EnvValue = str | SecretKeyReference
 
 
 def _checked_env(env: Any) -> Any:
-    """Refuses what the Trainer reserves and credentials as plain values (torch.go, Trainer 2.3: reserved PET_ names)."""
+    """Refuses names that the Trainer reserves (2.3, plugins/torch/torch.go) and credentials as plain values."""
     if not isinstance(env, Mapping):
         return env
     if len(env) > 128:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Union
+from typing import Any
 
 from pydantic import Field, field_validator, model_validator
 from typing_extensions import Self
@@ -131,12 +131,14 @@ class FineTune(_Step):
             raise refuse(
                 "workspace",
                 None,
-                "give the claim that holds dataset and model, or dataset and model_initializer to fetch them in the same job",
+                "give the claim that holds dataset and model, or dataset and model_initializer to fetch both first",
             )
         if not self.workspace and self.image:
             raise refuse(
                 "image", self.image, "it is for the way with a workspace; otherwise the runtime names the image"
             )
+        if not self.workspace and not self.runtime and not model_named(self.model).runtime:
+            raise refuse("runtime", None, f"the Trainer ships none for {self.model}: name yours, or use a workspace")
         check_recipe(self.model, self.config)
         return self
 
@@ -178,4 +180,4 @@ class ExportModel(_Step):
         return checked_location(destination, "", ("s3", "hf", "file"))
 
 
-Step = Union[InitializeDataset, InitializeModel, FineTune, ExportModel, TrainJob]
+Step = InitializeDataset | InitializeModel | FineTune | ExportModel | TrainJob

@@ -1,0 +1,73 @@
+"""An Airflow home of the tests' own, with the laptop cluster as its default connection; set before Airflow is imported."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+DAGS = Path(__file__).resolve().parent / "dags"
+_HOME = tempfile.mkdtemp(prefix="airflow-tests-")
+os.environ.update(
+    {
+        "AIRFLOW_HOME": _HOME,
+        "AIRFLOW__CORE__DAGS_FOLDER": str(DAGS),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__UNIT_TEST_MODE": "False",
+    }
+)
+
+
+def pytest_sessionfinish():
+    import shutil
+
+    shutil.rmtree(_HOME, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def airflow_environment(laptop):
+    """The environment of an Airflow process whose default Kubernetes connection is the laptop cluster."""
+    extra = {"kube_config_path": str(laptop.kubeconfig), "namespace": "default"}
+    connection = json.dumps({"conn_type": "kubernetes", "extra": extra})
+    os.environ["AIRFLOW_CONN_KUBERNETES_DEFAULT"] = connection
+    return {**os.environ}
+
+
+class Airflow:
+    """The `airflow` command on the tests' own database."""
+
+    def __init__(self, environment):
+        self._environment = environment
+        self._program = str(Path(sys.executable).parent / "airflow")
+        done = self("db", "migrate")
+        assert done.returncode == 0, done.stderr
+
+    def __call__(self, *arguments, **environment):
+        """Run a command to its end; the log is its standard output and error together."""
+        return subprocess.run(
+            [self._program, *arguments],
+            env={**self._environment, **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def start(self, *arguments, **environment):
+        """Start a command in a process group of its own."""
+        return subprocess.Popen(
+            [self._program, *arguments],
+            env={**self._environment, **environment},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+
+@pytest.fixture(scope="session")
+def airflow(airflow_environment):
+    return Airflow(airflow_environment)

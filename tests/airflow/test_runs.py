@@ -1,0 +1,111 @@
+"""Whole runs: Airflow's own commands and processes against the laptop cluster, and real kills."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import uuid
+
+import pytest
+from waiting_for import until
+
+from trainjob.manifest import labels
+
+pytestmark = [pytest.mark.usefixtures("airflow"), pytest.mark.timeout(180)]
+
+
+def jobs_of(cluster, dag, task=None):
+    """The TrainJobs of a DAG, oldest first."""
+    wanted = [job for job in cluster.list_trainjobs("default") if job["metadata"]["labels"].get(labels.WORKFLOW) == dag]
+    if task:
+        wanted = [job for job in wanted if job["metadata"]["labels"].get(labels.TASK) == task]
+    return sorted(wanted, key=lambda job: job["metadata"]["creationTimestamp"])
+
+
+def claims(cluster):
+    answer = cluster._door.ask("GET", "/api/v1/namespaces/default/persistentvolumeclaims", doing="list claims")
+    return [claim["metadata"]["name"] for claim in answer["items"]]
+
+
+def test_a_chain_over_one_workspace(airflow, cluster):
+    mark = uuid.uuid4().hex
+    done = airflow("dags", "test", "chain", MARK=mark)
+    assert done.returncode == 0, done.stdout[-4000:]
+    assert "[node-0] written" in done.stdout
+    assert f"[node-0] read {mark}" in done.stdout
+    assert len(jobs_of(cluster, "chain")) == 2
+    assert not [name for name in claims(cluster) if name.startswith("chain-")]
+
+
+def test_a_failing_step_tells_why_and_ends_the_chain(airflow, cluster):
+    done = airflow("dags", "test", "failing")
+    for expected in ("step node", "rank 0", "exit code 3", "RestartLimitExceeded", "ValueError: row 7"):
+        assert expected in done.stdout
+    assert not jobs_of(cluster, "failing", "never")
+    # The workspace of a failed run stays, so that a cleared task can go on.
+    assert [name for name in claims(cluster) if name.startswith("failing-")]
+
+
+def test_airflow_killed_while_the_job_runs_adopts_it_when_the_task_runs_again(airflow, cluster):
+    process = airflow.start("dags", "test", "slow")
+    [job] = until(lambda: [j for j in jobs_of(cluster, "slow") if (j.get("status") or {}).get("jobsStatus")])
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    run = job["metadata"]["annotations"][labels.RUN_KEY]
+    import json
+
+    done = airflow("tasks", "test", "slow", "slow", json.loads(run)["run"])
+    assert done.returncode == 0, done.stdout[-4000:]
+    assert "adopted" in done.stdout
+    assert "[node-0] finished" in done.stdout
+    assert [j["metadata"]["uid"] for j in jobs_of(cluster, "slow")] == [job["metadata"]["uid"]]
+
+
+def test_killing_the_task_on_the_worker_deletes_the_job(airflow, cluster):
+    from trainjob_airflow.operators.trainjob import TrainJobOperator
+
+    operator = TrainJobOperator(task_id="t", deferrable=False)
+    reference = _submitted(cluster, "sleep 60")
+    operator._reference = reference
+    operator.on_kill()
+    until(lambda: cluster.get_trainjob(reference.name, "default") is None)
+
+
+def test_the_trigger_tells_the_end_and_on_kill_deletes(airflow, cluster):
+    from trainjob.run import Limits
+    from trainjob_airflow import TrainJobTrigger
+
+    def trigger(reference, deadline=None):
+        return TrainJobTrigger(
+            reference=reference.to_dict(),
+            limits=Limits().to_dict(),
+            deadline=deadline,
+            kubernetes_conn_id=None,
+        )
+
+    async def first_event(waiting):
+        async for event in waiting.run():
+            return event.payload
+        raise AssertionError("no event")
+
+    os.environ["KUBECONFIG"] = cluster._door.connection.kubeconfig
+    try:
+        good = asyncio.run(first_event(trigger(_submitted(cluster, "echo fine"))))
+        assert good["outcome"]["phase"] == "Complete"
+        bad = asyncio.run(first_event(trigger(_submitted(cluster, "exit 4"))))
+        assert bad["outcome"]["exit_code"] == 4
+        late = asyncio.run(first_event(trigger(_submitted(cluster, "sleep 60"), deadline=1.0)))
+        assert late["kind"] == "WaitTimeout"
+        reference = _submitted(cluster, "sleep 60")
+        asyncio.run(trigger(reference).on_kill())
+        until(lambda: cluster.get_trainjob(reference.name, "default") is None)
+    finally:
+        del os.environ["KUBECONFIG"]
+
+
+def _submitted(cluster, script):
+    from trainjob import CustomTrainerContainer, RunKey, TrainJob, submit
+
+    job = TrainJob(trainer=CustomTrainerContainer(image="busybox", command=["sh", "-c", script]))
+    return submit(cluster, job, RunKey("test", "triggers", "t", uuid.uuid4().hex))

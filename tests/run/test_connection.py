@@ -1,0 +1,121 @@
+"""No cluster, a wrong kubeconfig, an expired token, a missing permission: one clear sentence each, with what to do."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+
+import pytest
+
+from trainjob import CustomTrainerContainer, TrainJob
+from trainjob.cluster import Cluster, Connection
+from trainjob.errors import ClusterUnreachable, InvalidSpec, NoClusterConfigured, PermissionDenied, Unauthorized
+from trainjob.run import RunKey, submit
+
+JOB = TrainJob(trainer=CustomTrainerContainer(image="busybox", command=["true"]))
+
+
+def kubeconfig(server: str, token: str) -> str:
+    return json.dumps(
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "c",
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u", "namespace": "default"}}],
+            "clusters": [{"name": "c", "cluster": {"server": server}}],
+            "users": [{"name": "u", "user": {"token": token}}],
+        }
+    )
+
+
+def sentence(error) -> str:
+    text = str(error)
+    assert error.hint, "no word on what to do"
+    assert text.count("\n") == 1
+    assert "Traceback" not in text
+    return text
+
+
+def test_nothing_configured(monkeypatch, tmp_path):
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    with pytest.raises(NoClusterConfigured) as raised:
+        Cluster()
+    assert "trainjob local up" in sentence(raised.value)
+
+
+@pytest.mark.parametrize("content", [None, "", "not: [yaml", "apiVersion: v1\nkind: Config\n"])
+def test_a_wrong_kubeconfig(tmp_path, content):
+    path = tmp_path / "kubeconfig"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(NoClusterConfigured) as raised:
+        Cluster(Connection(kubeconfig=str(path)))
+    assert str(path) in sentence(raised.value).partition("\n")[0]
+
+
+def test_a_context_that_is_not_there(laptop):
+    with pytest.raises(NoClusterConfigured, match="nonesuch"):
+        Cluster(Connection(kubeconfig=str(laptop.kubeconfig), context="nonesuch"))
+
+
+def test_nobody_answers(unique):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        server = f"http://127.0.0.1:{free.getsockname()[1]}"
+    cluster = Cluster(Connection(kubeconfig_json=kubeconfig(server, "t")), patience=0.0)
+    with pytest.raises(ClusterUnreachable) as raised:
+        submit(cluster, JOB, RunKey("test", "w", unique, "r"))
+    assert server in sentence(raised.value)
+    assert raised.value.retryable
+
+
+def test_an_expired_token(laptop, unique):
+    cluster = Cluster(Connection(kubeconfig_json=kubeconfig(laptop.server, "expired-token")))
+    with pytest.raises(Unauthorized) as raised:
+        submit(cluster, JOB, RunKey("test", "w", unique, "r"))
+    text = sentence(raised.value)
+    assert laptop.server in text
+    assert "expired-token" not in text
+
+
+def test_a_missing_permission(laptop, cluster, unique):
+    from kubernetes import client, config
+
+    api = config.new_client_from_config(str(laptop.kubeconfig))
+    core = client.CoreV1Api(api)
+    core.create_namespaced_service_account("default", {"metadata": {"name": unique}})
+    request = {"spec": {"expirationSeconds": 3600}}
+    token = core.create_namespaced_service_account_token(unique, "default", request).status.token
+    api.close()
+    nobody = Cluster(Connection(kubeconfig_json=kubeconfig(laptop.server, token)))
+    with pytest.raises(PermissionDenied) as raised:
+        submit(nobody, JOB, RunKey("test", "w", unique, "r"))
+    text = sentence(raised.value)
+    for expected in ("trainjobs", "default", unique, "manifests/"):
+        assert expected in text
+    assert token not in text
+    nobody.close()
+
+
+def test_a_rotated_token_file_is_read_again(laptop, tmp_path):
+    token = tmp_path / "token"
+    token.write_text("old")
+    cluster = Cluster(Connection(server=laptop.server, token_file=str(token)))
+    with pytest.raises(Unauthorized):
+        cluster.list_trainjobs("default")
+    import yaml
+
+    token.write_text(yaml.safe_load(Path(laptop.kubeconfig).read_text())["users"][0]["user"]["token"])
+    assert isinstance(cluster.list_trainjobs("default"), list)
+
+
+def test_one_way_only():
+    with pytest.raises(InvalidSpec, match="kubeconfig and in_cluster"):
+        Connection(kubeconfig="x", in_cluster=True)
+
+
+def test_a_connection_shows_no_credentials():
+    assert "secret" not in repr(Connection(kubeconfig_json='{"token": "secret"}'))

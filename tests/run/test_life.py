@@ -1,0 +1,246 @@
+"""The life of one TrainJob through the real door: submit, adopt, wait, cancel, on a laptop cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import threading
+from datetime import timedelta
+
+import pytest
+from waiting_for import until
+
+from trainjob import CustomTrainerContainer, TrainJob
+from trainjob.errors import AdmissionRefused, InvalidSpec, JobDeleted, JobFailed, OwnershipConflict, WaitTimeout
+from trainjob.manifest import labels
+from trainjob.run import Adopt, Limits, Listener, OnTimeout, RunKey, cancel, submit, wait, wait_async
+from trainjob.status import Category, Phase
+
+
+def shell(script, **more):
+    return TrainJob(trainer=CustomTrainerContainer(image="busybox", command=["sh", "-c", script], **more))
+
+
+def key(unique, run="run-1"):
+    return RunKey("test", "workflow", unique, run)
+
+
+def told():
+    """A listener and what it was told."""
+    phases, lines, progress = [], [], []
+    return Listener(phases.append, lines.append, progress.append), phases, lines
+
+
+def jobs_of(cluster, run_key):
+    return cluster.list_trainjobs(cluster.namespace, f"{labels.RUN_KEY}={run_key.digest}")
+
+
+def test_success_with_logs_and_phases(cluster, unique):
+    reference = submit(cluster, shell("echo hello; echo wörld >&2"), key(unique))
+    assert not reference.adopted
+    listener, phases, lines = told()
+    outcome = wait(cluster, reference, listener=listener)
+    assert outcome.succeeded
+    assert outcome.job == reference.name
+    assert {str(line) for line in lines} == {"[node-0] hello", "[node-0] wörld"}
+    assert phases[-1].phase is Phase.COMPLETE
+    assert outcome.seconds is not None
+
+
+def test_a_finished_job_is_not_waited_for(cluster, unique):
+    reference = submit(cluster, shell("echo once"), key(unique))
+    wait(cluster, reference)
+    _, _, lines = heard = told()
+    assert wait(cluster, reference, listener=heard[0]).succeeded
+    assert [str(line) for line in lines] == ["[node-0] once"]
+
+
+def test_failure_tells_step_rank_exit_code_reason_and_log(cluster, unique):
+    reference = submit(cluster, shell("echo before; echo 'ValueError: row 7' >&2; exit 3"), key(unique))
+    outcome = wait(cluster, reference)
+    assert (outcome.phase, outcome.category) == (Phase.FAILED, Category.APPLICATION)
+    assert (outcome.step, outcome.rank, outcome.exit_code) == ("node", 0, 3)
+    assert "ValueError: row 7" in outcome.log_tail
+    with pytest.raises(JobFailed, match=r"step node, rank 0, exit code 3: RestartLimitExceeded"):
+        outcome.raise_for_failure()
+    # A failing script would be restarted in place for minutes: it was ended.
+    until(lambda: cluster.get_trainjob(reference.name, reference.namespace) is None)
+
+
+def test_restarts_are_allowed_when_asked_for(cluster, unique, tmp_path):
+    script = f"echo try >> {tmp_path}/tries; test $(wc -l < {tmp_path}/tries) -ge 3"
+    reference = submit(cluster, shell(script), key(unique))
+    outcome = wait(cluster, reference, limits=Limits(max_restarts=2))
+    assert outcome.succeeded
+    assert (tmp_path / "tries").read_text() == "try\n" * 3
+
+
+def test_several_nodes_name_the_rank_that_failed(cluster, unique):
+    script = 'echo "rank $JOB_COMPLETION_INDEX"; test "$JOB_COMPLETION_INDEX" != 1 || exit 7; sleep 60'
+    reference = submit(cluster, shell(script, num_nodes=2), key(unique))
+    listener, _, lines = told()
+    outcome = wait(cluster, reference, listener=listener)
+    assert (outcome.rank, outcome.exit_code) == (1, 7)
+    assert {"[node-0] rank 0", "[node-1] rank 1"} <= {str(line) for line in lines}
+
+
+def test_a_retry_adopts_what_runs_or_has_succeeded(cluster, unique):
+    first = submit(cluster, shell("sleep 0.5"), key(unique))
+    again = submit(cluster, shell("sleep 0.5"), key(unique))
+    assert (again.uid, again.adopted) == (first.uid, True)
+    wait(cluster, again)
+    after = submit(cluster, shell("sleep 0.5"), key(unique))
+    assert (after.uid, after.adopted) == (first.uid, True)
+    fresh = submit(cluster, shell("sleep 0.5"), key(unique), adopt=Adopt.RUNNING)
+    assert fresh.uid != first.uid
+    assert fresh.attempt == 2
+
+
+def test_another_run_has_its_own_job(cluster, unique):
+    one = submit(cluster, shell("true"), key(unique))
+    other = submit(cluster, shell("true"), key(unique, "run-2"))
+    assert one.uid != other.uid
+
+
+def test_a_failed_one_gives_a_new_attempt(cluster, unique):
+    first = submit(cluster, shell("exit 1"), key(unique))
+    wait(cluster, first, limits=Limits(max_restarts=0))
+    second = submit(cluster, shell("exit 1"), key(unique))
+    assert second.uid != first.uid
+
+
+def test_a_changed_spec_replaces_what_runs(cluster, unique):
+    first = submit(cluster, shell("sleep 60"), key(unique))
+    second = submit(cluster, shell("true"), key(unique))
+    assert second.uid != first.uid
+    assert [job["metadata"]["uid"] for job in jobs_of(cluster, key(unique))] == [second.uid]
+
+
+def test_many_at_once_make_one_job(cluster, unique):
+    references, barrier = [], threading.Barrier(8)
+
+    def race():
+        barrier.wait()
+        references.append(submit(cluster, shell("sleep 5"), key(unique)))
+
+    threads = [threading.Thread(target=race) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({reference.uid for reference in references}) == 1
+    assert sum(not reference.adopted for reference in references) == 1
+    assert len(jobs_of(cluster, key(unique))) == 1
+    cancel(cluster, references[0])
+
+
+def test_a_foreign_job_of_that_name_is_left_alone(cluster, unique):
+    wanted = submit(cluster, shell("sleep 60"), key(unique))
+    cancel(cluster, wanted)
+    until(lambda: cluster.get_trainjob(wanted.name, wanted.namespace) is None)
+    spec = {"runtimeRef": {"name": "torch-distributed"}, "trainer": {"image": "busybox", "command": ["sleep", "5"]}}
+    foreign = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "spec": spec}
+    made = cluster.create_trainjob({**foreign, "metadata": {"name": wanted.name, "namespace": wanted.namespace}})
+    with pytest.raises(OwnershipConflict, match=wanted.name):
+        submit(cluster, shell("sleep 60"), key(unique))
+    cluster.delete_trainjob(wanted.name, wanted.namespace, made["metadata"]["uid"])
+
+
+def test_deleted_by_somebody_else_is_no_success(cluster, unique):
+    reference = submit(cluster, shell("echo started; sleep 60"), key(unique))
+
+    def delete(line):
+        if line.text == "started":
+            threading.Thread(target=cancel, args=(cluster, reference)).start()
+
+    outcome = wait(cluster, reference, listener=Listener(on_log=delete))
+    with pytest.raises(JobDeleted):
+        outcome.raise_for_failure()
+
+
+def test_one_that_is_gone_already(cluster, unique):
+    reference = submit(cluster, shell("true"), key(unique))
+    cancel(cluster, reference)
+    assert wait(cluster, reference).phase is Phase.DELETED
+    assert cancel(cluster, reference) is False
+
+
+@pytest.mark.parametrize("what", OnTimeout)
+def test_a_limit_ends_the_waiting(cluster, unique, what):
+    reference = submit(cluster, shell("sleep 60"), key(unique))
+    limits = Limits(total=timedelta(seconds=0.5), on_timeout=what)
+    with pytest.raises(WaitTimeout, match="total time"):
+        wait(cluster, reference, limits=limits)
+    left = cluster.get_trainjob(reference.name, reference.namespace)
+    if what is OnTimeout.DELETE:
+        assert left is None or left["metadata"].get("deletionTimestamp")
+    else:
+        assert bool(left["spec"].get("suspend")) == (what is OnTimeout.SUSPEND)
+        cancel(cluster, reference)
+
+
+def test_what_the_cluster_refuses_is_told_and_makes_nothing(cluster, unique):
+    job = TrainJob(trainer=CustomTrainerContainer(image="busybox", command=["true"]), runtime="nonesuch")
+    with pytest.raises(AdmissionRefused, match="nonesuch"):
+        submit(cluster, job, key(unique))
+    assert jobs_of(cluster, key(unique)) == []
+
+
+def test_bad_input_is_refused_before_anything_is_sent(cluster, unique):
+    with pytest.raises(InvalidSpec):
+        submit(cluster, shell("true", env={"PET_NNODES": "2"}), key(unique))
+    assert jobs_of(cluster, key(unique)) == []
+
+
+def test_a_thousand_waiters_share_two_watches(cluster, unique):
+    """Here 20, on one event loop: each gets its own outcome, and there is one thread for each feed."""
+    references = [submit(cluster, shell(f"exit {i % 2}"), key(f"{unique}-{i}")) for i in range(20)]
+
+    async def all_of_them():
+        return await asyncio.gather(*(wait_async(cluster, reference) for reference in references))
+
+    outcomes = asyncio.run(all_of_them())
+    assert [outcome.job for outcome in outcomes] == [reference.name for reference in references]
+    assert [outcome.succeeded for outcome in outcomes] == [i % 2 == 0 for i in range(20)]
+    watches = [thread for thread in threading.enumerate() if thread.name.startswith("watch-")]
+    assert len(watches) <= 2
+
+
+SUBMIT_AND_DIE = """
+import os, sys
+from trainjob import CustomTrainerContainer, TrainJob
+from trainjob.cluster import Cluster, Connection
+from trainjob.run import RunKey, submit, wait
+job = TrainJob(trainer=CustomTrainerContainer(image="busybox", command=["sh", "-c", "sleep 3; echo done"]))
+cluster = Cluster(Connection(kubeconfig=sys.argv[1]))
+reference = submit(cluster, job, RunKey("test", "workflow", sys.argv[2], "run-1"))
+print(reference.uid, reference.adopted, flush=True)
+if sys.argv[3] == "die":
+    os.kill(os.getpid(), 9)
+print(wait(cluster, reference).phase.value)
+"""
+
+
+def test_a_process_killed_after_submitting_is_followed_by_one_that_adopts(laptop, cluster, unique):
+    def run(how):
+        command = [sys.executable, "-c", SUBMIT_AND_DIE, str(laptop.kubeconfig), unique, how]
+        return subprocess.run(command, capture_output=True, text=True)
+
+    first, second = run("die"), run("live")
+    assert first.returncode == -9
+    uid, adopted = first.stdout.split()
+    assert adopted == "False"
+    assert second.stdout.split() == [uid, "True", "Complete"], second.stderr
+    assert len(jobs_of(cluster, key(unique))) == 1
+
+
+def test_the_job_carries_who_asked(cluster, unique):
+    reference = submit(
+        cluster, shell("true"), RunKey("test", "Work flow", unique, "scheduled__2026-01-01T00:00:00+00:00")
+    )
+    metadata = cluster.get_trainjob(reference.name, reference.namespace)["metadata"]
+    assert metadata["labels"]["app.kubernetes.io/managed-by"] == "trainjob"
+    assert json.loads(metadata["annotations"][labels.RUN_KEY])["run"] == "scheduled__2026-01-01T00:00:00+00:00"
+    assert len(reference.name) <= 33

@@ -1,0 +1,354 @@
+"""What is sent: every kind of request against upstream's own models, TorchTune's table, and the names and hashes."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import subprocess
+import sys
+import zipfile
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainjob import (
+    BuiltinTrainer,
+    CustomTrainer,
+    CustomTrainerContainer,
+    DataCacheInitializer,
+    ExportModel,
+    FineTune,
+    InitializeDataset,
+    InitializeModel,
+    Initializer,
+    InvalidSpec,
+    LoraConfig,
+    Placement,
+    Queue,
+    SecretKeyReference,
+    SecretReference,
+    TorchTuneConfig,
+    TorchTuneInstructDataset,
+    TrainJob,
+)
+from trainjob.manifest import Dialect, build, job_name, labels, spec_hash, train_job
+from trainjob.manifest.function import function_command
+from trainjob.manifest.package import pack
+
+
+def manifest(step, **more):
+    return build(train_job(step), name="n", namespace="ns", **more)
+
+
+def tune_arguments(model="llama3.2-1b", **config):
+    step = FineTune(model=model, workspace="w", config=TorchTuneConfig(**config))
+    return manifest(step)["spec"]["trainer"]["args"]
+
+
+LORA, QLORA, DORA = LoraConfig(), LoraConfig(quantize_base=True), LoraConfig(use_dora=True, quantize_base=True)
+
+
+@pytest.mark.parametrize(
+    ("model", "config", "recipe", "configuration"),
+    [
+        ("llama3.2-1b", {}, "full_finetune_single_device", "llama3_2/1B_full_single_device"),
+        ("llama3.2-1b", {"peft_config": LORA}, "lora_finetune_single_device", "llama3_2/1B_lora_single_device"),
+        ("llama3.2-3b", {"peft_config": QLORA}, "lora_finetune_single_device", "llama3_2/3B_qlora_single_device"),
+        ("llama3.2-1b", {"peft_config": DORA}, "lora_finetune_single_device", "llama3_2/1B_lora_single_device"),
+        ("qwen2.5-1.5b", {"resources_per_node": {"gpu": 2}}, "full_finetune_distributed", "qwen2_5/1.5B_full"),
+        (
+            "llama3.2-1b",
+            {"resources_per_node": {"gpu": 4}, "peft_config": LORA},
+            "lora_finetune_distributed",
+            "llama3_2/1B_lora",
+        ),
+        ("llama3.2-1b", {"num_proc_per_node": 2}, "full_finetune_distributed", "llama3_2/1B_full"),
+        (
+            "llama3.3-70b",
+            {"num_nodes": 2, "resources_per_node": {"gpu": 8}},
+            "full_finetune_distributed",
+            "llama3_3/70B_full_multinode",
+        ),
+    ],
+)
+def test_recipe_and_configuration(model, config, recipe, configuration):
+    words = tune_arguments(model, **config)
+    rendezvous = [word for word in words if word.startswith("--rdzv")]
+    assert words[:1] + words[1 + len(rendezvous) : 4 + len(rendezvous)] == ["run", recipe, "--config", configuration]
+    # torchrun's flags are for distributed recipes only; single-device ones refuse them.
+    assert bool(rendezvous) == recipe.endswith("_distributed")
+
+
+def test_the_command_is_not_what_makes_the_plugin_choose():
+    trainer = manifest(FineTune(model="llama3.2-1b", workspace="w"))["spec"]["trainer"]
+    assert trainer["command"] == ["tune"]
+    assert trainer["numNodes"] == trainer["numProcPerNode"] == 1
+
+
+def test_arguments_of_a_fine_tuning():
+    words = tune_arguments(
+        "qwen2.5-1.5b",
+        dtype="bf16",
+        epochs=3,
+        seed=0,
+        learning_rate=2e-5,
+        peft_config=LoraConfig(lora_rank=16, quantize_base=False),
+        dataset_preprocess_config=TorchTuneInstructDataset(
+            split="train[:10%]", column_map={"input": "q", "output": "a"}
+        ),
+        overrides=["device=cpu", "~metric_logger.log_dir"],
+    )
+    assert words[4:] == [
+        "output_dir=/workspace/output",
+        "tokenizer.path=/workspace/model/vocab.json",
+        "tokenizer.merges_file=/workspace/model/merges.txt",
+        "checkpointer.checkpoint_dir=/workspace/model",
+        "dtype=bf16",
+        "epochs=3",
+        "model.lora_rank=16",
+        "model.lora_attn_modules=[q_proj,v_proj,output_proj]",
+        "dataset=torchtune.datasets.instruct_dataset",
+        "dataset.source=parquet",
+        "dataset.data_dir=/workspace/dataset/data",
+        "dataset.split=train[:10%]",
+        "dataset.column_map={'input': 'q', 'output': 'a'}",
+        "seed=0",
+        "optimizer.lr=2e-05",
+        "device=cpu",
+        "~metric_logger.log_dir",
+    ]
+
+
+def test_a_dataset_of_ones_own_keeps_only_its_place():
+    words = tune_arguments(overrides=["dataset=torchtune.datasets.chat_dataset"])
+    assert [word for word in words if word.startswith("dataset")] == [
+        "dataset.data_dir=/workspace/dataset/data",
+        "dataset=torchtune.datasets.chat_dataset",
+    ]
+
+
+def test_the_builtin_way_leaves_recipe_and_paths_to_the_plugin():
+    step = FineTune(model="llama3.2-1b", dataset="hf://org/name/sub/dir", model_initializer="hf://org/model")
+    spec = manifest(step)["spec"]
+    assert spec["runtimeRef"]["name"] == "torchtune-llama3.2-1b"
+    assert spec["trainer"]["command"] == ["tune", "run"]
+    assert "dataset.data_dir=/workspace/dataset/sub/dir" in spec["trainer"]["args"]
+    assert not [word for word in spec["trainer"]["args"] if word.startswith(("output_dir", "checkpointer"))]
+    assert "runtimePatches" not in spec
+
+
+# -- upstream's own models as the judge -------------------------------------------------------------------------------
+
+placements = st.builds(
+    Placement,
+    node_selector=st.dictionaries(st.sampled_from(["zone", "gpu"]), st.sampled_from(["a", "b"])),
+    tolerations=st.lists(st.just({"key": "gpu", "operator": "Exists"}), max_size=1),
+    service_account_name=st.sampled_from(["", "trainer"]),
+    image_pull_secrets=st.lists(st.just("pull"), max_size=1),
+)
+common = {
+    "queue": st.none() | st.builds(Queue, name=st.just("q"), priority_class=st.sampled_from(["", "high"])),
+    "placement": st.none() | placements,
+    "deadline": st.none() | st.timedeltas(timedelta(seconds=1), timedelta(days=3)),
+}
+references = st.none() | st.builds(
+    SecretReference, name=st.just("s"), keys=st.sampled_from([{}, {"ACCESS_TOKEN": "token"}])
+)
+uris = st.sampled_from(["hf://org/name", "s3://bucket/a/b"])
+configs = st.builds(
+    TorchTuneConfig,
+    epochs=st.none() | st.integers(1, 9),
+    peft_config=st.none() | st.sampled_from([LORA, QLORA, DORA]),
+    resources_per_node=st.sampled_from([None, {"gpu": 1}, {"cpu": "500m", "memory": "1.5Gi"}]),
+    overrides=st.lists(st.sampled_from(["device=cpu", "a.b=c"]), max_size=2),
+)
+containers = st.builds(
+    CustomTrainerContainer,
+    image=st.none() | st.just("image"),
+    command=st.none() | st.just(("run", "it")),
+    args=st.none() | st.lists(st.text(max_size=9), max_size=3),
+    num_nodes=st.none() | st.integers(1, 8),
+    num_proc_per_node=st.none() | st.integers(1, 8),
+    env=st.none()
+    | st.dictionaries(
+        st.sampled_from(["A", "B"]), st.text(max_size=9) | st.just(SecretKeyReference(name="s", key="k", optional=True))
+    ),
+)
+cache = DataCacheInitializer(
+    storage_uri="cache://schema/table", metadata_loc="s3://m/x", num_data_nodes=2, head_cpu="1"
+)
+steps = st.one_of(
+    st.builds(InitializeDataset, storage_uri=uris, workspace=st.just("w"), secret=references, **common),
+    st.builds(InitializeModel, storage_uri=uris, workspace=st.just("w"), secret=references, **common),
+    st.builds(ExportModel, destination=uris, workspace=st.just("w"), secret=references, **common),
+    st.builds(FineTune, model=st.just("llama3.2-1b"), config=configs, workspace=st.just("w"), **common),
+    st.builds(
+        FineTune,
+        model=st.just("llama3.2-3b"),
+        config=configs,
+        dataset=uris | st.just(cache),
+        model_initializer=st.none() | uris,
+        **common,
+    ),
+    st.builds(TrainJob, trainer=containers, workspace=st.none() | st.just("w"), **common),
+)
+
+
+@given(steps)
+def test_upstreams_models_take_it_and_lose_nothing(step):
+    from kubeflow_trainer_api import models
+
+    sent = manifest(step, labels={"a": "b"}, annotations={"c": "d"})
+    understood = models.TrainerV1alpha1TrainJob.from_dict(sent)
+    assert understood is not None
+    assert understood.to_dict() == sent
+    json.dumps(sent)
+
+
+@given(steps)
+def test_the_hash_is_of_the_request_only(step):
+    again = type(step).model_validate(step.model_dump())
+    assert spec_hash(step) == spec_hash(again)
+    assert spec_hash(step) == spec_hash(step.model_copy(update={"name": "other"}))
+    assert len(spec_hash(step)) == 16
+
+
+def test_the_hash_tells_requests_apart():
+    hashes = {spec_hash(FineTune(model="llama3.2-1b", workspace="w", config={"epochs": n})) for n in (1, 2, 3)}
+    hashes.add(spec_hash(FineTune(model="llama3.2-3b", workspace="w", config={"epochs": 1})))
+    assert len(hashes) == 4
+
+
+def test_the_hash_stays_over_releases():
+    """Changing this value makes running jobs of the release before be replaced on a retry."""
+    assert spec_hash(FineTune(model="llama3.2-1b", workspace="w", config={"epochs": 1})) == "80753a7d376d0a37"
+
+
+# -- details -----------------------------------------------------------------------------------------------------------
+
+
+def test_workspace_and_placement_go_into_one_patch():
+    step = InitializeModel(storage_uri="hf://a/b", workspace="claim", placement=Placement(node_selector={"a": "b"}))
+    [patch] = manifest(step)["spec"]["runtimePatches"]
+    [job] = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
+    pod = job["template"]["spec"]["template"]["spec"]
+    assert job["name"] == "node"
+    assert pod["nodeSelector"] == {"a": "b"}
+    assert pod["volumes"] == [{"name": "workspace", "persistentVolumeClaim": {"claimName": "claim"}}]
+    assert pod["containers"] == [{"name": "node", "volumeMounts": [{"name": "workspace", "mountPath": "/workspace"}]}]
+
+
+def test_secrets_are_references():
+    step = InitializeDataset(storage_uri="s3://a/b", workspace="w", secret="s3")
+    env = {e["name"]: e for e in manifest(step)["spec"]["trainer"]["env"]}
+    assert env["SECRET_ACCESS_KEY"] == {
+        "name": "SECRET_ACCESS_KEY",
+        "valueFrom": {"secretKeyRef": {"name": "s3", "key": "SECRET_ACCESS_KEY", "optional": True}},
+    }
+    inline = manifest(FineTune(model="llama3.2-1b", dataset={"storage_uri": "hf://a/b", "secret": "hf"}))
+    assert inline["spec"]["initializer"]["dataset"]["secretRef"] == {"name": "hf"}
+
+
+def test_gpus_are_in_requests_and_limits():
+    trainer = manifest(FineTune(model="llama3.2-1b", workspace="w", config={"resources_per_node": {"gpu": 1}}))["spec"][
+        "trainer"
+    ]
+    assert trainer["resourcesPerNode"] == {"requests": {"nvidia.com/gpu": "1"}, "limits": {"nvidia.com/gpu": "1"}}
+
+
+def test_kubernetes_expands_nothing_in_values():
+    env = manifest(TrainJob(trainer=CustomTrainerContainer(image="x", env={"A": "$(HOME) $HOME"})))["spec"]["trainer"][
+        "env"
+    ]
+    assert env == [{"name": "A", "value": "$$(HOME) $HOME"}]
+
+
+def test_a_queue_is_labels_of_the_trainjob():
+    metadata = manifest(TrainJob(queue=Queue(name="q", priority_class="p")))["metadata"]
+    assert metadata["labels"] == {"kueue.x-k8s.io/queue-name": "q", "kueue.x-k8s.io/priority-class": "p"}
+
+
+@pytest.mark.parametrize("dialect", [Dialect.V2_0, Dialect.V2_1])
+def test_other_dialects_are_refused_by_name(dialect):
+    with pytest.raises(InvalidSpec, match=rf"Trainer {dialect.value}.*2\.2 and later"):
+        manifest(TrainJob(), dialect=dialect)
+
+
+@given(st.text(max_size=60), st.text("0123456789abcdef", min_size=16, max_size=16), st.integers(1, 99))
+def test_names_fit(prefix, digest, attempt):
+    name = job_name(prefix, digest, attempt)
+    assert len(name) <= 33
+    assert name[0].isalpha()
+    assert all(char.isascii() and (char.islower() or char.isdigit() or char == "-") for char in name)
+    assert name == job_name(prefix, digest, attempt)
+    assert name != job_name(prefix, digest, attempt + 1)
+
+
+@given(st.text(max_size=90))
+def test_label_values_fit(text):
+    import re
+
+    assert re.fullmatch(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?", labels.label_value(text))
+    assert len(labels.label_value(text)) <= 63
+
+
+# -- code that travels -------------------------------------------------------------------------------------------------
+
+
+def sample(greeting, times=1):
+    import os
+
+    for _ in range(times):
+        print(greeting, "$HOME", "`id`", '"quoted"', os.environ.get("WHO", "nobody"))
+
+
+def test_a_function_travels_unharmed(tmp_path):
+    command = function_command(CustomTrainer(func=sample, func_args={"greeting": "hé $(X) 'you'", "times": 2}))
+    program = tmp_path / "program.py"
+    program.write_bytes(base64.b64decode(command[3]))
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, check=True)
+    assert done.stdout == "hé $(X) 'you' $HOME `id` \"quoted\" nobody\n" * 2
+
+
+def test_functions_that_cannot_travel():
+    outside = 3
+
+    def closure():
+        return outside
+
+    for function, words in ((closure, "outside"), (lambda: 1, "def"), (len, "source")):
+        with pytest.raises(InvalidSpec, match=words):
+            function_command(CustomTrainer(func=function))
+    with pytest.raises(InvalidSpec, match="JSON"):
+        function_command(CustomTrainer(func=sample, func_args={"greeting": object()}))
+
+
+def test_packages_are_installed_from_where_one_says():
+    trainer = CustomTrainer(func=sample, packages_to_install=["six"], pip_index_urls=["https://a", "https://b"])
+    assert function_command(trainer)[4:] == ["--index-url", "https://a", "--extra-index-url", "https://b", "six"]
+
+
+@given(st.dictionaries(st.sampled_from(["a.py", "b/c.py"]), st.text()))
+def test_packing_is_the_same_every_time(files):
+    assert pack(files) == pack(dict(files))
+    with zipfile.ZipFile(io.BytesIO(pack(files))) as archive:
+        assert {name: archive.read(name).decode() for name in archive.namelist()} == files
+
+
+def test_the_packed_export_runs_with_python_alone(tmp_path):
+    trainer = manifest(ExportModel(workspace="w", destination="s3://b/x"))["spec"]["trainer"]
+    assert max(map(len, trainer["command"])) <= 65_536  # Trainer 2.2's limit for an item
+    command = [sys.executable, "-I", *trainer["command"][1:], "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "--destination" in done.stdout
+
+
+def test_a_builtin_trainer_as_the_sdk_has_it():
+    job = TrainJob(
+        trainer=BuiltinTrainer(config=TorchTuneConfig()), runtime="torchtune-llama3.2-1b", initializer=Initializer()
+    )
+    assert build(job, name="n", namespace="ns")["spec"]["trainer"]["command"] == ["tune", "run"]

@@ -1,0 +1,21 @@
+"""Waiting for an event with a deadline, for what no watch can tell."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def until(look: Callable[[], T | None], seconds: float = 20.0) -> T:
+    """The first true answer of `look`; fails after the deadline."""
+    deadline = time.monotonic() + seconds
+    while True:
+        answer = look()
+        if answer:
+            return answer
+        if time.monotonic() > deadline:
+            raise AssertionError(f"nothing after {seconds} s")
+        time.sleep(0.05)
