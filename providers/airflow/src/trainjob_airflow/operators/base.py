@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
-from airflow.sdk import BaseOperator, conf
+from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
 from trainjob.errors import AdmissionRefused, InvalidSpec, JobDeleted, Problem
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from trainjob.run import JobReference, Limits
     from trainjob.status import Outcome
 
+# A step's field -> the operator's attribute, where Airflow has one of that name for itself: the workers' queue.
+_ATTRIBUTES = {"queue": "queue_name"}
 _STAND_IN_CLAIM = "workspace"  # for checks at parse time, when a run's claim has no name yet
 
 
@@ -49,7 +51,7 @@ class StepOperator(BaseOperator):
         start_timeout: timedelta | None = None,
         namespace: str = "",
         kubernetes_conn_id: str | None = DEFAULT_CONNECTION,
-        deferrable: bool | None = None,
+        deferrable: bool = True,
         on_kill_action: str = "delete",
         **task_arguments: Any,
     ) -> None:
@@ -61,7 +63,7 @@ class StepOperator(BaseOperator):
             start_timeout: longest time until all pods of the training are ready; the TrainJob is deleted then.
             namespace: the TrainJob's namespace; empty means the connection's.
             kubernetes_conn_id: a connection of type `kubernetes`; None finds the cluster as kubectl does.
-            deferrable: wait in the triggerer; by default yes, unless `[operators] default_deferrable` says no.
+            deferrable: wait in the triggerer, where it costs no worker; False waits on the worker.
             on_kill_action: what killing the task does to its TrainJob: `delete` or `keep`.
             **task_arguments: those of every operator. `execution_timeout` counts while deferred, too.
 
@@ -72,13 +74,11 @@ class StepOperator(BaseOperator):
         if on_kill_action not in ("delete", "keep"):
             raise InvalidSpec(Problem("on_kill_action", repr(on_kill_action), "allowed are 'delete' and 'keep'"))
         for name, value in step_arguments.items():
-            setattr(self, name, value)
+            setattr(self, _ATTRIBUTES.get(name, name), value)
         self.step_names = tuple(step_arguments)
         self.queue_timeout, self.start_timeout = queue_timeout, start_timeout
         self.namespace, self.kubernetes_conn_id = namespace, kubernetes_conn_id
-        self.deferrable = (
-            conf.getboolean("operators", "default_deferrable", fallback=True) if deferrable is None else deferrable
-        )
+        self.deferrable = deferrable
         self.on_kill_action = on_kill_action
         self._reference: JobReference | None = None
         if not any(_is_open(value) for value in step_arguments.values()):
@@ -138,12 +138,13 @@ class StepOperator(BaseOperator):
         return {}
 
     def _step(self, claim: str) -> Any:
-        given = {name: getattr(self, name) for name in self.step_names}
+        given = {name: getattr(self, _ATTRIBUTES.get(name, name)) for name in self.step_names}
         if isinstance(given.get("workspace"), Workspace):
             given["workspace"] = claim
         return self.step_type(**{name: value for name, value in given.items() if value is not None})
 
-    def _rendered_step(self, context: Context) -> Any:
+    def rendered_step(self, context: Context) -> Any:
+        """The step to submit, when templates are rendered and the workspace's claim is known."""
         workspace = getattr(self, "workspace", None)
         return self._step(workspace.claim_in(context) if isinstance(workspace, Workspace) else _STAND_IN_CLAIM)
 
@@ -152,7 +153,7 @@ class StepOperator(BaseOperator):
         from trainjob_airflow.run_key import adoption, run_key
 
         try:
-            step = self._rendered_step(context)
+            step = self.rendered_step(context)
             reference = submit(
                 self.hook.get_conn(),
                 step,
@@ -173,7 +174,7 @@ class StepOperator(BaseOperator):
         from trainjob.manifest import train_job
         from trainjob.run import Limits
 
-        job = train_job(self._rendered_step(context))
+        job = train_job(self.rendered_step(context))
         return Limits(queued=self.queue_timeout, starting=self.start_timeout, max_restarts=job.max_restarts)
 
     def _defer(self, reference: JobReference, limits: Limits) -> NoReturn:

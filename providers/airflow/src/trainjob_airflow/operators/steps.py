@@ -28,7 +28,7 @@ class _InitializeOperator(StepOperator):
         "region",
         "role_arn",
         "env",
-        "queue",
+        "queue_name",
         "placement",
         "namespace",
     )
@@ -44,7 +44,7 @@ class _InitializeOperator(StepOperator):
         region: str | None = None,
         role_arn: str | None = None,
         env: Mapping[str, Any] | None = None,
-        queue: Any = None,
+        queue_name: Any = None,
         placement: Any = None,
         deadline: timedelta | None = None,
         **arguments: Any,
@@ -60,7 +60,7 @@ class _InitializeOperator(StepOperator):
             region: the bucket's region.
             role_arn: the AWS role to assume.
             env: environment variables; secrets as `SecretKeyReference`.
-            queue: a Kueue queue's name, or a `Queue`.
+            queue_name: a Kueue queue's name, or a `Queue`; `queue` is Airflow's own, for its workers.
             placement: a `Placement`.
             deadline: how long the step may take; the cluster ends it then.
             **arguments: those of `StepOperator` and of every operator.
@@ -77,7 +77,7 @@ class _InitializeOperator(StepOperator):
             "region": region,
             "role_arn": role_arn,
             "env": env,
-            "queue": queue,
+            "queue": queue_name,
             "placement": placement,
             "deadline": deadline,
         }
@@ -106,7 +106,7 @@ class FineTuneOperator(StepOperator):
         "workspace",
         "runtime",
         "image",
-        "queue",
+        "queue_name",
         "placement",
         "env",
         "secret",
@@ -123,7 +123,7 @@ class FineTuneOperator(StepOperator):
         model_initializer: Any = None,
         runtime: Any = None,
         image: str | None = None,
-        queue: Any = None,
+        queue_name: Any = None,
         placement: Any = None,
         env: Mapping[str, Any] | None = None,
         secret: Any = None,
@@ -141,7 +141,7 @@ class FineTuneOperator(StepOperator):
             model_initializer: without a workspace: an initializer that runs inside the same TrainJob.
             runtime: the training runtime's name, or a `Runtime`.
             image: the TorchTune image.
-            queue: a Kueue queue's name, or a `Queue`.
+            queue_name: a Kueue queue's name, or a `Queue`; `queue` is Airflow's own, for its workers.
             placement: a `Placement`.
             env: environment variables; secrets as `SecretKeyReference`.
             secret: a Kubernetes Secret whose known keys become environment variables.
@@ -160,7 +160,7 @@ class FineTuneOperator(StepOperator):
             "model_initializer": model_initializer,
             "runtime": runtime,
             "image": image,
-            "queue": queue,
+            "queue": queue_name,
             "placement": placement,
             "env": env,
             "secret": secret,
@@ -181,8 +181,9 @@ class ExportModelOperator(StepOperator):
         "secret",
         "endpoint",
         "region",
-        "queue",
+        "queue_name",
         "placement",
+        "metadata",
         "namespace",
     )
 
@@ -194,8 +195,9 @@ class ExportModelOperator(StepOperator):
         secret: Any = None,
         endpoint: str | None = None,
         region: str | None = None,
-        queue: Any = None,
+        queue_name: Any = None,
         placement: Any = None,
+        metadata: Mapping[str, Any] | None = None,
         deadline: timedelta | None = None,
         **arguments: Any,
     ) -> None:
@@ -207,8 +209,9 @@ class ExportModelOperator(StepOperator):
             secret: the Kubernetes Secret with the credentials, by name, or a `SecretReference`.
             endpoint: the object store's URL, where it is not AWS.
             region: the bucket's region.
-            queue: a Kueue queue's name, or a `Queue`.
+            queue_name: a Kueue queue's name, or a `Queue`; `queue` is Airflow's own, for its workers.
             placement: a `Placement`.
+            metadata: what the export's `manifest.json` is to say besides, such as base model and dataset.
             deadline: how long the step may take; the cluster ends it then.
             **arguments: those of `StepOperator` and of every operator.
 
@@ -221,11 +224,19 @@ class ExportModelOperator(StepOperator):
             "secret": secret,
             "endpoint": endpoint,
             "region": region,
-            "queue": queue,
+            "queue": queue_name,
             "placement": placement,
+            "metadata": metadata,
             "deadline": deadline,
         }
         super().__init__(step_arguments=step, **arguments)
+
+    def rendered_step(self, context: Context) -> Any:
+        """The manifest says which run made the export."""
+        from trainjob_airflow.run_key import run_key
+
+        step = super().rendered_step(context)
+        return step.model_copy(update={"metadata": {"run_key": run_key(context).to_dict(), **step.metadata}})
 
     def result(self, context: Context, outcome: Outcome) -> dict[str, Any]:
         """The model's location; also on the events of the task's assets."""

@@ -20,7 +20,7 @@ class TrainJobOperator(StepOperator):
         "runtime",
         "initializer",
         "workspace",
-        "queue",
+        "queue_name",
         "placement",
         "namespace",
     )
@@ -32,7 +32,7 @@ class TrainJobOperator(StepOperator):
         runtime: Any = None,
         initializer: Any = None,
         workspace: Workspace | str | None = None,
-        queue: Any = None,
+        queue_name: Any = None,
         placement: Any = None,
         deadline: timedelta | None = None,
         max_restarts: int | None = None,
@@ -45,7 +45,7 @@ class TrainJobOperator(StepOperator):
             runtime: the training runtime's name, or a `Runtime`; by default `torch-distributed`.
             initializer: an `Initializer`, for runtimes that have initializer jobs.
             workspace: a `Workspace`, or the name of an existing claim; mounted at `/workspace`.
-            queue: a Kueue queue's name, or a `Queue`.
+            queue_name: a Kueue queue's name, or a `Queue`; `queue` is Airflow's own, for its workers.
             placement: a `Placement`: node selector, tolerations, affinity, service account.
             deadline: how long the TrainJob may be active; the cluster ends it then.
             max_restarts: how often a failing container may be restarted in place; by default 0.
@@ -59,7 +59,7 @@ class TrainJobOperator(StepOperator):
             "runtime": runtime,
             "initializer": initializer,
             "workspace": workspace,
-            "queue": queue,
+            "queue": queue_name,
             "placement": placement,
             "deadline": deadline,
             "max_restarts": max_restarts,

@@ -45,7 +45,7 @@ class TrainJobTrigger(BaseTrigger):
             kubernetes_conn_id: the Airflow connection's id; its content is read in the triggerer.
             on_kill_action: what killing the task does to the job: `delete` or `keep`.
         """
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.reference, self.limits, self.deadline = reference, limits, deadline
         self.kubernetes_conn_id, self.on_kill_action = kubernetes_conn_id, on_kill_action
 
