@@ -1,4 +1,4 @@
-"""An Airflow home of the tests' own, with the laptop cluster as its default connection; set before Airflow is imported."""
+"""An Airflow home of the tests' own, its default connection a laptop cluster; set before Airflow is imported."""
 
 from __future__ import annotations
 

@@ -8,9 +8,9 @@ import signal
 import uuid
 
 import pytest
-from waiting_for import until
 
 from trainjob.manifest import labels
+from waiting_for import until
 
 pytestmark = [pytest.mark.usefixtures("airflow"), pytest.mark.timeout(180)]
 

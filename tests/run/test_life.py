@@ -10,13 +10,13 @@ import threading
 from datetime import timedelta
 
 import pytest
-from waiting_for import until
 
 from trainjob import CustomTrainerContainer, TrainJob
 from trainjob.errors import AdmissionRefused, InvalidSpec, JobDeleted, JobFailed, OwnershipConflict, WaitTimeout
 from trainjob.manifest import labels
 from trainjob.run import Adopt, Limits, Listener, OnTimeout, RunKey, cancel, submit, wait, wait_async
 from trainjob.status import Category, Phase
+from waiting_for import until
 
 
 def shell(script, **more):

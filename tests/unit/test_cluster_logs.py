@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,7 +16,7 @@ class Stream:
     def __init__(self, *chunks):
         self.chunks = chunks
 
-    def stream(self, amt, decode_content):  # noqa: ARG002
+    def stream(self, amt, decode_content):
         yield from (chunk for chunk in self.chunks if chunk)
 
 
@@ -24,12 +26,13 @@ def stamp(second, nano=0):
 
 def texts(data, *cuts):
     edges = [0, *sorted(cuts), len(data)]
-    chunks = [data[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+    chunks = [data[a:b] for a, b in itertools.pairwise(edges)]
     return [(line.text, line.partial) for line in stamped_lines(Stream(*chunks))]
 
 
 LOG = (
-    f"{stamp(1)} epochs: 4\n{stamp(2)} 10%\r20%\r30%\n{stamp(3)} caf\u00e9 \u2588\u2588\r\n{stamp(4)} \n{stamp(4)} no end"
+    f"{stamp(1)} epochs: 4\n{stamp(2)} 10%\r20%\r30%\n{stamp(3)} caf\u00e9 \u2588\u2588\r\n{stamp(4)} \n"
+    f"{stamp(4)} no end"
 ).encode()
 WANTED = [
     ("epochs: 4", False),

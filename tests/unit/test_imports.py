@@ -20,7 +20,8 @@ HEAVY = {
 
 
 def modules_loaded_by(statement: str) -> set[str]:
-    code = f"import sys, json; before = set(sys.modules); {statement}; print(json.dumps(sorted(set(sys.modules) - before)))"
+    show = "print(json.dumps(sorted(set(sys.modules) - before)))"
+    code = f"import sys, json; before = set(sys.modules); {statement}; {show}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return set(json.loads(done.stdout))
 
