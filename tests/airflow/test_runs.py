@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
+import threading
 import uuid
 
 import pytest
@@ -47,15 +49,15 @@ def test_a_failing_step_tells_why_and_ends_the_chain(airflow, cluster):
     assert [name for name in claims(cluster) if name.startswith("failing-")]
 
 
-def test_airflow_killed_while_the_job_runs_adopts_it_when_the_task_runs_again(airflow, cluster):
-    process = airflow.start("dags", "test", "slow")
-    [job] = until(lambda: [j for j in jobs_of(cluster, "slow") if (j.get("status") or {}).get("jobsStatus")])
+def test_airflow_killed_while_the_job_runs_adopts_it_when_the_task_runs_again(airflow, cluster, tmp_path):
+    go = tmp_path / "go"
+    process = airflow.start("dags", "test", "slow", GO=str(go))
+    [job] = until(lambda: [j for j in jobs_of(cluster, "slow") if (j.get("status") or {}).get("jobsStatus")], 60)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    run = job["metadata"]["annotations"][labels.RUN_KEY]
-    import json
-
-    done = airflow("tasks", "test", "slow", "slow", json.loads(run)["run"])
+    run = json.loads(job["metadata"]["annotations"][labels.RUN_KEY])["run"]
+    threading.Timer(12.0, go.touch).start()  # about when the second try waits; it adopts a finished one as well
+    done = airflow("tasks", "test", "slow", "slow", run, GO=str(go))
     assert done.returncode == 0, done.stdout[-4000:]
     assert "adopted" in done.stdout
     assert "[node-0] finished" in done.stdout

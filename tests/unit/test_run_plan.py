@@ -49,6 +49,14 @@ def test_a_finished_one_is_adopted_by_a_retry_only():
     assert (fresh.adopt, fresh.attempt) == (None, 2)
 
 
+def test_one_that_succeeded_for_an_earlier_run_of_the_same_name_is_not_adopted():
+    job_then = job(1, "complete")
+    job_then["metadata"]["creationTimestamp"] = "2026-01-01T00:00:10Z"
+    assert plan([job_then], WANTED, Adopt.SUCCEEDED, "2026-01-01T00:00:10Z").adopt == job_then
+    later = plan([job_then], WANTED, Adopt.SUCCEEDED, "2026-01-01T00:00:11Z")
+    assert (later.adopt, later.attempt) == (None, 2)
+
+
 @pytest.mark.parametrize("adopt", Adopt)
 def test_a_failed_one_gives_a_new_attempt(adopt):
     decided = plan([job(1, "failed")], WANTED, adopt)

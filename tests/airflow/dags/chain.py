@@ -47,15 +47,13 @@ def failing():
 
 @dag(schedule=None, catchup=False)
 def slow():
-    TrainJobOperator(task_id="slow", trainer=shell("echo started; sleep 6; echo finished"))
-
-
-@dag(schedule=None, catchup=False)
-def killed():
-    TrainJobOperator(task_id="killed", deferrable=False, trainer=shell("echo started; sleep 60"))
+    """Runs until the file GO appears."""
+    go = os.environ.get("GO", "")
+    TrainJobOperator(
+        task_id="slow", trainer=shell(f"echo started; while [ ! -e {go} ]; do sleep 0.1; done; echo finished")
+    )
 
 
 chain()
 failing()
 slow()
-killed()

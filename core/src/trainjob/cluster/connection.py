@@ -83,6 +83,7 @@ def open_client(connection: Connection) -> tuple[ApiClient, str]:
 
 
 def _configure(connection: Connection, configuration: Any) -> str:
+    import yaml
     from kubernetes import config
 
     if connection.server:
@@ -93,7 +94,7 @@ def _configure(connection: Connection, configuration: Any) -> str:
             config.load_incluster_config(client_configuration=configuration)
             return _NAMESPACE_FILE.read_text().strip() if _NAMESPACE_FILE.exists() else ""
         return _configure_from_kubeconfig(connection, configuration)
-    except (config.ConfigException, OSError, ValueError, KeyError, TypeError) as error:
+    except (config.ConfigException, yaml.YAMLError, OSError, ValueError, KeyError, TypeError) as error:
         raise _unusable(connection, error) from error
 
 
@@ -144,9 +145,10 @@ def _default_kubeconfig() -> str:
 
 
 def _unusable(connection: Connection, error: Exception) -> NoClusterConfigured:
+    reason = " ".join(str(error).split())
     if connection.in_cluster:
         return NoClusterConfigured(
-            f"the pod's service account can't be used: {error}",
+            f"the pod's service account can't be used: {reason}",
             hint="run in a pod with a mounted service account token",
         )
     source = connection.kubeconfig or ("the given kubeconfig" if connection.kubeconfig_json else _default_kubeconfig())
@@ -156,6 +158,6 @@ def _unusable(connection: Connection, error: Exception) -> NoClusterConfigured:
             hint="set KUBECONFIG, or start a laptop cluster with `trainjob local up`",
         )
     return NoClusterConfigured(
-        f"the kubeconfig {source} can't be used: {error}",
+        f"the kubeconfig {source} can't be used: {reason}",
         hint="check that the file exists and that its context names a cluster and a user",
     )

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from enum import Enum
 from typing import Any
 
@@ -26,9 +27,9 @@ class Adopt(str, Enum):
     """Which earlier TrainJob of the same run key, asked for with the same spec, is taken over."""
 
     RUNNING = "running"
-    """One that has not finished: for a first try, and a first try after a person cleared the step."""
+    """One that has not finished: after a person cleared the step, to have it done again."""
     SUCCEEDED = "succeeded"
-    """One that has not finished, or has succeeded: for an automatic retry."""
+    """One that has not finished, or has succeeded: for any other try, as a crash may have been before it."""
 
 
 @dataclass(frozen=True)
@@ -48,13 +49,14 @@ class Plan:
     attempt: int
 
 
-def plan(jobs: Sequence[Mapping[str, Any]], wanted: str, adopt: Adopt) -> Plan:
+def plan(jobs: Sequence[Mapping[str, Any]], wanted: str, adopt: Adopt, since: str = "") -> Plan:
     """Decide from the TrainJobs of one run key. Pure; the order of `jobs` does not matter.
 
     Args:
         jobs: every TrainJob that carries the run key.
         wanted: the spec hash of what is asked for now.
         adopt: what may be taken over.
+        since: RFC 3339 time in UTC; a succeeded one that is older is not taken over.
     """
     ordered = sorted(jobs, key=_attempt)
     going = [job for job in ordered if job["metadata"].get("deletionTimestamp")]
@@ -63,7 +65,8 @@ def plan(jobs: Sequence[Mapping[str, Any]], wanted: str, adopt: Adopt) -> Plan:
     if same:
         chosen = same[0]
         return Plan(chosen, [job for job in active if job is not chosen], going, _attempt(chosen))
-    succeeded = [job for job in ordered if judge(job).phase is Phase.COMPLETE and _hash(job) == wanted]
+    recent = [job for job in ordered if job["metadata"].get("creationTimestamp", "") >= since or not since]
+    succeeded = [job for job in recent if judge(job).phase is Phase.COMPLETE and _hash(job) == wanted]
     if adopt is Adopt.SUCCEEDED and succeeded:
         return Plan(succeeded[-1], active, going, _attempt(succeeded[-1]))
     return Plan(None, active, going, max(map(_attempt, ordered), default=0) + 1)
@@ -77,6 +80,7 @@ def submit(
     namespace: str = "",
     prefix: str = "",
     adopt: Adopt = Adopt.SUCCEEDED,
+    since: datetime | None = None,
     patience: float = 120.0,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
@@ -90,6 +94,8 @@ def submit(
         namespace: where; empty means the connection's.
         prefix: begins the TrainJob's name where the request does not say; empty means the key's task.
         adopt: what may be taken over.
+        since: when the run of the workflow began, with a time zone: a TrainJob that succeeded for an earlier run of the
+            same name is not taken over.
         patience: seconds to keep trying while the cluster can't answer or an earlier job is still being deleted.
         clock: seconds, for tests.
         sleep: for tests.
@@ -103,9 +109,10 @@ def submit(
     """
     job, namespace = train_job(request), namespace or cluster.namespace
     wanted, own = spec_hash(request), f"{labels.RUN_KEY}={key.digest}"
+    oldest = since.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ") if since else ""
     backoff, deadline = Backoff(longest=5.0), clock() + patience
     while True:
-        plans = plan(cluster.list_trainjobs(namespace, own), wanted, adopt)
+        plans = plan(cluster.list_trainjobs(namespace, own), wanted, adopt, oldest)
         for unwanted in plans.cancel:
             cluster.delete_trainjob(unwanted["metadata"]["name"], namespace, unwanted["metadata"]["uid"])
         if plans.adopt is not None:

@@ -81,7 +81,9 @@ class Vigil:
         self.former_pods: dict[str, Mapping[str, Any]] = {}
         self._verdict, self._told = judge(job), ""
         self._began = now
-        self._deadlines = {name: now + limit.total_seconds() for name, limit in [("total", limits.total)] if limit}
+        self._deadlines = {
+            name: now + limit.total_seconds() for name, limit in [("total", limits.total)] if limit is not None
+        }
         self._set_deadlines(now)
 
     def observe_job(self, change: Change, now: float) -> Decision | None:

@@ -105,7 +105,11 @@ class Attendance:
         verdict = decision.verdict
         if decision.timeout:
             raise WaitTimeout(f"TrainJob {self._reference} is {verdict}: {decision.timeout}; {self._give_up()}")
-        evidence = {} if verdict.phase is Phase.COMPLETE else self._gather(verdict)
+        # The pods' watch may lag behind the TrainJob's, or not have begun: what it missed is caught up here.
+        pods = self._list_pods()
+        for pod in pods:
+            self._logs.observe(Change(pod))
+        evidence = {} if verdict.phase is Phase.COMPLETE else self._gather(verdict, pods)
         if decision.end_job:
             self._cluster.delete_trainjob(self._reference.name, self._reference.namespace, self._reference.uid)
             self._listener.on_phase(verdict)
@@ -118,11 +122,10 @@ class Attendance:
             subscription.close()
         self._logs.stop()
 
-    def _gather(self, verdict: Verdict) -> dict[str, Any]:
+    def _gather(self, verdict: Verdict, listed: list[dict[str, Any]]) -> dict[str, Any]:
         name, namespace = self._reference.name, self._reference.namespace
-        # The pods' watch may lag behind the TrainJob's, and gone pods are only in memory.
-        listed = {pod["metadata"]["uid"]: pod for pod in self._list_pods()}
-        pods = {**self.vigil.former_pods, **self.vigil.pods, **listed}
+        newest = {pod["metadata"]["uid"]: pod for pod in listed}
+        pods = {**self.vigil.former_pods, **self.vigil.pods, **newest}  # gone ones are only in memory
         failed = failures(pods.values())
         first = next((f for f in failed if not verdict.step or f.step == verdict.step), None)
         return {

@@ -29,13 +29,14 @@ def run_key(context: Context) -> RunKey:
 
 
 def adoption(context: Context) -> Adopt:
-    """A first try, or a first try after a person cleared the task, repeats finished work; an automatic retry does not.
+    """The first try after a person cleared the task repeats finished work; first tries and retries take it over.
 
-    Airflow raises `max_tries` on a clear, so that the tries that are left tell the two apart (seen on Airflow 3.3.2 for
-    first tries, retries, and clears of succeeded, retried and running tasks).
+    A first try can find work of its own when its process was killed and it is run again. Airflow raises `max_tries` on
+    a clear, so that the tries that are left tell a cleared task from a retried one (seen on Airflow 3.3.2 for first
+    tries, retries, and clears of succeeded, retried and running tasks).
     """
     from trainjob.run import Adopt
 
     ti: Any = context["ti"]
-    fresh = ti.max_tries - ti.try_number + 1 == (context["task"].retries or 0)
-    return Adopt.RUNNING if fresh else Adopt.SUCCEEDED
+    all_tries_left = ti.max_tries - ti.try_number + 1 == (context["task"].retries or 0)
+    return Adopt.RUNNING if all_tries_left and ti.try_number > 1 else Adopt.SUCCEEDED

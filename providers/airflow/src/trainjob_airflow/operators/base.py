@@ -161,6 +161,7 @@ class StepOperator(BaseOperator):
                 namespace=self.namespace,
                 prefix=self.task_id,
                 adopt=adoption(context),
+                since=context["dag_run"].start_date,
             )
         except (InvalidSpec, AdmissionRefused) as error:
             raise AirflowFailException(str(error)) from error
