@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from kfp import compiler, dsl
+from component_readme import render
 
 import trainjob_kfp
-from component_readme import render
+from kfp import compiler, dsl
 from trainjob_kfp import export_model, fine_tune, initialize_dataset, initialize_model, train
 from trainjob_kfp.image import BASE_IMAGE
 from trainjob_kfp.launcher import Outputs
@@ -78,7 +78,9 @@ def test_every_parameter_is_described(component, tmp_path):
 
 def test_its_folder_is_complete(component):
     folder = folder_of(component)
-    assert {"__init__.py", "component.py", "metadata.yaml", "README.md", "OWNERS"} <= set(os.listdir(folder))
+    assert {"__init__.py", "component.py", "metadata.yaml", "README.md", "OWNERS"} <= {
+        path.name for path in folder.iterdir()
+    }
     metadata = yaml.safe_load((folder / "metadata.yaml").read_text())
     assert list(metadata) == ["name", "stability", "dependencies", "tags", "lastVerified", "ci"]
     assert metadata["name"] == component.python_func.__name__ == folder.name

@@ -64,7 +64,7 @@ def test_an_iteration_is_the_same_over_its_tries_and_reads_its_index(index, atte
 
 
 def test_a_pod_of_something_else_is_refused():
-    with pytest.raises(TrainJobError, match="workflows.argoproj.io/workflow"):
+    with pytest.raises(TrainJobError, match=r"workflows\.argoproj\.io/workflow"):
         key_of_pod({"metadata": {"name": "a-notebook"}})
 
 

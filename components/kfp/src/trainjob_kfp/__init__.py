@@ -1,0 +1,32 @@
+"""Kubeflow Trainer v2 jobs as Kubeflow Pipelines steps.
+
+The components need kfp, which a launcher's image has only in part: they are imported on first use.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trainjob_kfp.components.data_processing.initialize_dataset import initialize_dataset
+    from trainjob_kfp.components.data_processing.initialize_model import initialize_model
+    from trainjob_kfp.components.deployment.export_model import export_model
+    from trainjob_kfp.components.training.fine_tune import fine_tune
+    from trainjob_kfp.components.training.train import train
+
+_HOMES = {
+    "export_model": "components.deployment.export_model",
+    "fine_tune": "components.training.fine_tune",
+    "initialize_dataset": "components.data_processing.initialize_dataset",
+    "initialize_model": "components.data_processing.initialize_model",
+    "train": "components.training.train",
+}
+
+__all__ = ["export_model", "fine_tune", "initialize_dataset", "initialize_model", "train"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -1,0 +1,1 @@
+"""Pipeline components, laid out as in kubeflow/pipelines-components."""

@@ -1,0 +1,5 @@
+"""Train."""
+
+from trainjob_kfp.components.training.train.component import train
+
+__all__ = ["train"]

@@ -1,0 +1,144 @@
+"""Who this launcher works for: the run key, found without a word from the pipeline's author.
+
+On a cluster it is read from the launcher's own pod; under `kfp.local` from the executor's input. Either is the same for
+every try of the same task in the same run, so that a launcher that starts again finds its TrainJob, and leaves the
+component's inputs, and with them the cache key, alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import os
+import re
+import sys
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from trainjob.cluster import Connection
+from trainjob.cluster.backoff import persist
+from trainjob.cluster.requests import Door
+from trainjob.errors import TrainJobError
+from trainjob.run import RunKey
+
+RUN_ID_VARIABLE = "TRAINJOB_RUN_ID"
+"""Names the run where Kubeflow Pipelines does not: under `kfp.local`, to have a run that is started again adopt."""
+
+# Set on every container by KFP 2.17, backend/src/v2/compiler/argocompiler/common.go.
+_POD_VARIABLE = "KFP_POD_NAME"
+_NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+
+# Put on pods by KFP's API server (backend/src/common/util/consts.go) and by Argo (workflow/common/common.go).
+_RUN_LABEL = "pipeline/runid"
+_WORKFLOW_LABEL = "workflows.argoproj.io/workflow"
+_NODE_ANNOTATION = "workflows.argoproj.io/node-name"
+
+# Argo 4.0 names the n-th try of a node `name(n)`, also that of a whole DAG, and the n-th item of a loop `name(n:item)`.
+_TRY = re.compile(r"\(\d+\)(?=\.|$)")
+_ITERATION = re.compile(r"\((\d+):[^)]*\)")
+
+# kfp.local 2.17, executor_input_utils.py: <root>/<pipeline>-<time>/<task>/executor_output.json.
+_LOCAL_RUN = re.compile(r"(?P<pipeline>.+)-(?P<time>\d{4}(?:-\d\d){5}-\d{6})")
+
+
+def own_run_key(connection: Connection, *, task: str = "step") -> RunKey:
+    """The run key of this process.
+
+    Args:
+        connection: how to reach the cluster, where this is not a pod with a service account.
+        task: names the task when this is neither a pipeline's pod nor a task of `kfp.local`.
+
+    Raises:
+        PermissionDenied: the service account may not `get pods`.
+        ClusterError: the pod can't be read.
+        TrainJobError: the pod is not one of Kubeflow Pipelines.
+    """
+    if pod := os.environ.get(_POD_VARIABLE):
+        return key_of_pod(_read_pod(pod, connection))
+    return key_of_local_run(executor_input(sys.argv), os.environ.get(RUN_ID_VARIABLE, ""), task=task)
+
+
+def key_of_pod(pod: Mapping[str, Any]) -> RunKey:
+    """The run key of a launcher pod: the same for all tries and after RetryRun, another for each loop iteration.
+
+    Raises:
+        TrainJobError: it is not a pod of a Kubeflow Pipelines run.
+    """
+    meta = pod["metadata"]
+    labels, node = meta.get("labels") or {}, (meta.get("annotations") or {}).get(_NODE_ANNOTATION, "")
+    workflow = labels.get(_WORKFLOW_LABEL, "")
+    if not (workflow and node):
+        raise TrainJobError(
+            f"pod {meta.get('name')} carries no label {_WORKFLOW_LABEL} or no annotation {_NODE_ANNOTATION}",
+            hint=f"{_POD_VARIABLE} must name the pod of a Kubeflow Pipelines task; unset it elsewhere",
+        )
+    path = _TRY.sub("", node).removeprefix(f"{workflow}.").removesuffix(".executor")
+    task = _ITERATION.sub("", path.rpartition(".")[2])
+    return RunKey(
+        engine="kfp",
+        workflow=workflow,
+        task=task,
+        run=labels.get(_RUN_LABEL, workflow),
+        map_index="" if path in (task, f"root.{task}") else _place(path),
+    )
+
+
+def _place(path: str) -> str:
+    """Tells apart tasks of one name in loops and nested pipelines, short enough for a label."""
+    return "-".join([*_ITERATION.findall(path), _short_hash(path)])
+
+
+def key_of_local_run(given: Mapping[str, Any] | None, run_id: str, *, task: str) -> RunKey:
+    """The run key of a task that is no pod.
+
+    A task of `kfp.local` is known by the folder of its outputs, which names pipeline, start and task, and by its
+    arguments, which tell loop iterations apart. The start changes when the pipeline is started again; a `run_id`
+    takes its place and makes both one run.
+
+    Args:
+        given: the executor's input; None outside of KFP's executor.
+        run_id: the run's name; empty means that each start is a run of its own.
+        task: names the task when there is no executor's input.
+    """
+    folder = Path(((given or {}).get("outputs") or {}).get("outputFile", "")).parent
+    found = _LOCAL_RUN.fullmatch(folder.parent.name)
+    if given is None or not found:
+        return RunKey(engine="kfp", workflow="local", task=task, run=run_id or uuid.uuid4().hex)
+    arguments = (given.get("inputs") or {}).get("parameterValues") or {}
+    return RunKey(
+        engine="kfp",
+        workflow=found["pipeline"],
+        task=folder.name,
+        run=run_id or found["time"],
+        map_index=_short_hash(json.dumps(arguments, sort_keys=True)),
+    )
+
+
+def executor_input(argv: Sequence[str]) -> dict[str, Any] | None:
+    """What KFP's executor was given on its command line; None in another process."""
+    for flag, value in itertools.pairwise(argv):
+        if flag == "--executor_input":
+            try:
+                found = json.loads(value)
+            except ValueError:
+                return None
+            return found if isinstance(found, dict) else None
+    return None
+
+
+def _read_pod(name: str, connection: Connection) -> dict[str, Any]:
+    """The launcher's own pod, at home: `connection` may lead to another cluster that does the training."""
+    door = Door(Connection(in_cluster=True) if _NAMESPACE_FILE.exists() else connection)
+    try:
+        path = f"/api/v1/namespaces/{door.namespace}/pods/{name}"
+        doing = f"get pods in namespace {door.namespace}, to learn which pipeline task this is"
+        return persist(lambda: door.ask("GET", path, doing=doing))
+    finally:
+        door.close()
+
+
+def _short_hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:8]

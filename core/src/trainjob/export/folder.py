@@ -1,0 +1,174 @@
+"""Exports into a folder: copied beside it, then put in its place in one step; no reader meets a half-copied model.
+
+A run that is killed leaves the copy beside (`.NAME.export`); the next one continues with what is in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainjob.errors import ExportError
+from trainjob.export.layout import MANIFEST, ExportFile
+from trainjob.export.manifest_file import Bundle, SealedFile, files_of_manifest
+from trainjob.export.receipt import Progress
+
+__all__ = ["FolderTarget"]
+
+_FILE_MODE, _FOLDER_MODE = 0o644, 0o755  # TorchTune saves weights 0600: pods with another user id could not read them
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
+
+
+@dataclass(frozen=True)
+class FolderTarget:
+    """A folder on a mounted volume."""
+
+    path: Path
+
+    def overlaps(self, folder: Path) -> bool:
+        """Tells whether one of the target and `folder` lies in the other."""
+        target, other = self.path.resolve(), folder.resolve()
+        return target == other or target in other.parents or other in target.parents
+
+    def send(self, bundle: Bundle, progress: Progress) -> str:
+        """Copies what is not there yet and puts it in place; does nothing when the target holds the same already.
+
+        Raises:
+            ExportError: the target is something else than an earlier export, or a mount point.
+            OSError: the volume is full, read-only or not ours to write.
+        """
+        target = self.path.resolve()
+        staging, retired = (target.with_name(f".{target.name}.{kind}") for kind in ("export", "replaced"))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if retired.exists() and not target.exists():
+            retired.rename(target)
+        sent = not _holds(target, bundle)
+        if sent:
+            _check_replaceable(target)
+            _fill(staging, bundle, progress)
+            _put_in_place(staging, target, retired)
+        else:
+            _report_all(bundle, progress)
+        for leftover in (staging, retired):
+            shutil.rmtree(leftover, ignore_errors=True)
+        return ""
+
+
+def _report_all(bundle: Bundle, progress: Progress) -> None:
+    for file in bundle.everything:
+        progress.arrived(file.path, file.size, sent=False)
+
+
+def _check_replaceable(target: Path) -> None:
+    if not target.exists():
+        return
+    if not target.is_dir():
+        raise ExportError(f"{target} is a file", hint="name a folder")
+    if target.is_mount():
+        raise ExportError(
+            f"{target} is the root of a volume, which cannot be replaced in one step",
+            hint=f"name a folder below it: {target}/model",
+        )
+    if (target / MANIFEST).is_file():
+        files_of_manifest((target / MANIFEST).read_bytes())
+    elif any(target.iterdir()):
+        raise ExportError(f"{target} is not empty and holds no earlier export", hint="name another folder, or empty it")
+
+
+def _holds(folder: Path, bundle: Bundle) -> bool:
+    wanted = {file.path for file in bundle.everything}
+    return (
+        folder.is_dir()
+        and _names(folder) == wanted
+        and all(_same(folder / file.path, file) for file in bundle.everything)
+    )
+
+
+def _names(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
+
+
+def _same(path: Path, file: SealedFile) -> bool:
+    if not path.is_file() or path.stat().st_size != file.size:
+        return False
+    return ExportFile(file.path, path).sha256() == file.sha256
+
+
+def _fill(staging: Path, bundle: Bundle, progress: Progress) -> None:
+    """Makes `staging` hold exactly the bundle, on disk."""
+    _make_folder(staging)
+    wanted = {file.path for file in bundle.everything}
+    for name in _names(staging) - wanted:
+        (staging / name).unlink()
+    for file in bundle.everything:
+        path = staging / file.path
+        sent = not _same(path, file)
+        if sent:
+            _make_folder(path.parent)
+            _copy(file, path)
+        path.chmod(_FILE_MODE)
+        progress.arrived(file.path, file.size, sent=sent)
+    folders = [path for path in staging.rglob("*") if path.is_dir()]
+    for folder in sorted(folders, reverse=True):
+        if any(folder.iterdir()):
+            folder.chmod(_FOLDER_MODE)
+            _to_disk(folder)
+        else:
+            folder.rmdir()
+    staging.chmod(_FOLDER_MODE)
+    _to_disk(staging)
+
+
+def _make_folder(path: Path) -> None:
+    if path.is_file():
+        path.unlink()
+    path.mkdir(parents=True, exist_ok=True)
+
+
+def _copy(file: SealedFile, path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    # Never a hard link: a later run would write into the exported file.
+    if file.file.source:
+        shutil.copyfile(file.file.source, path)
+    else:
+        path.write_bytes(file.file.content)
+    _to_disk(path)
+    if path.stat().st_size != file.size:
+        raise ExportError(
+            f"{file.file.source} changed while it was copied", hint="let the fine-tune step end before the export"
+        )
+
+
+def _to_disk(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _put_in_place(staging: Path, target: Path, retired: Path) -> None:
+    shutil.rmtree(retired, ignore_errors=True)
+    if not target.exists() or not any(target.iterdir()):
+        staging.rename(target)  # over an empty folder too: POSIX rename
+    elif not _exchange(staging, target):
+        # File systems such as NFS: for a moment there is no target. A run killed here is put right by the next one.
+        target.rename(retired)
+        staging.rename(target)
+    _to_disk(target.parent)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Swaps two folders atomically where the system can (Linux renameat2); tells whether it did."""
+    renameat2: Callable[..., int] | None = None
+    with contextlib.suppress(OSError, AttributeError):
+        renameat2 = ctypes.CDLL(None).renameat2
+    if renameat2 is None:
+        return False
+    return renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE) == 0

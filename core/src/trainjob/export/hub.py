@@ -1,0 +1,113 @@
+"""Exports to the Hugging Face hub: one commit, which a reader sees whole or not at all."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from trainjob.errors import ExportError, TrainJobError
+from trainjob.export.layout import MANIFEST
+from trainjob.export.manifest_file import Bundle, SealedFile, files_of_manifest
+from trainjob.export.receipt import Progress
+
+__all__ = ["HubTarget"]
+
+
+@dataclass(frozen=True)
+class HubTarget:
+    """A model repository, or a folder in it.
+
+    Attributes:
+        repo: `org/name`. One that does not exist is made, private.
+        revision: branch; one that does not exist is made from main.
+        folder: in the repository; empty for its root.
+        endpoint: address of the hub; empty for HF_ENDPOINT, or the public one.
+        token: access token; empty for the one that huggingface_hub finds.
+    """
+
+    repo: str
+    revision: str
+    folder: str
+    endpoint: str = ""
+    token: str = field(default="", repr=False)
+
+    def send(self, bundle: Bundle, progress: Progress) -> str:
+        """Uploads what the repository does not have, then commits; returns the commit.
+
+        The files of an earlier export that this one does not have are removed in the same commit; nothing else is.
+
+        Raises:
+            ExportError: the hub refuses or cannot be reached, or there is a manifest that is not ours.
+        """
+        try:
+            return self._send(bundle, progress)
+        except TrainJobError:
+            raise
+        except Exception as failure:  # httpx, OSError and ValueError, by the version of huggingface_hub
+            raise self._explained(failure) from failure
+
+    def _send(self, bundle: Bundle, progress: Progress) -> str:
+        from huggingface_hub import CommitOperationDelete, HfApi
+        from huggingface_hub.utils import disable_progress_bars
+
+        disable_progress_bars()
+        api = HfApi(endpoint=self.endpoint or None, token=self.token or None)
+        self._make_repo(api)
+        earlier = self._earlier_files(api)
+        there = set(api.list_repo_files(self.repo, revision=self.revision))
+        additions = [self._upload(api, file, progress) for file in bundle.everything]
+        stale = {self._in_repo(name) for name in earlier - {file.path for file in bundle.files}} & there
+        deletions = [CommitOperationDelete(path, is_folder=False) for path in sorted(stale)]
+        message = f"Export {self.folder or 'model'}"
+        commit = api.create_commit(self.repo, [*additions, *deletions], commit_message=message, revision=self.revision)
+        return str(commit.oid)
+
+    def _make_repo(self, api: Any) -> None:
+        from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
+
+        try:
+            api.repo_info(self.repo)
+        except GatedRepoError:
+            raise
+        except RepositoryNotFoundError:
+            api.create_repo(self.repo, private=True, exist_ok=True)
+        if self.revision != "main" and not self.revision.startswith("refs/"):
+            api.create_branch(self.repo, branch=self.revision, exist_ok=True)
+
+    def _earlier_files(self, api: Any) -> frozenset[str]:
+        name = self._in_repo(MANIFEST)
+        if not api.file_exists(self.repo, name, revision=self.revision):
+            return frozenset()
+        with tempfile.TemporaryDirectory() as folder:
+            path = api.hf_hub_download(self.repo, name, revision=self.revision, local_dir=folder)
+            return files_of_manifest(Path(path).read_bytes())
+
+    def _upload(self, api: Any, file: SealedFile, progress: Progress) -> Any:
+        """Uploads the bytes of a large file ahead of the commit, and tells."""
+        from huggingface_hub import CommitOperationAdd
+
+        source = str(file.file.source) if file.file.source else file.file.content
+        addition = CommitOperationAdd(self._in_repo(file.path), source)
+        api.preupload_lfs_files(self.repo, [addition], revision=self.revision, free_memory=False)
+        # The hub tells what it has of this path; the attributes are private, and missing means nothing is known.
+        known = getattr(addition, "_remote_oid", None)
+        progress.arrived(file.path, file.size, sent=known is None or known != getattr(addition, "_local_oid", ""))
+        return addition
+
+    def _in_repo(self, path: str) -> str:
+        return f"{self.folder}/{path}" if self.folder else path
+
+    def _explained(self, failure: Exception) -> ExportError:
+        where = f"hf://{self.repo}@{self.revision}"
+        kind, text = type(failure).__name__, " ".join(str(failure).split())[:300]
+        status = getattr(getattr(failure, "response", None), "status_code", None)
+        if status in (401, 403):
+            hint = "check ACCESS_TOKEN in the step's secret: it needs write access to this repository"
+            return ExportError(f"{where}: access denied ({status})", hint=hint)
+        if kind == "RepositoryNotFoundError":
+            return ExportError(
+                f"{where}: no such repository, or no access to it", hint="check the name and ACCESS_TOKEN"
+            )
+        return ExportError(f"{where}: {kind}: {text}", hint="the export may be repeated at any time")

@@ -1,0 +1,175 @@
+"""Plans the folder that is exported: which files, under which names, with which changes.
+
+The plan follows what loads cleanly with transformers 5 and as the `checkpoint_files: [model.safetensors]` of the next
+TorchTune run: a single shard is `model.safetensors` without an index; adapters beside merged weights are left out, as
+peft would apply them a second time; `torch_dtype` says what was really saved, where TorchTune keeps the base model's
+value.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainjob.errors import ExportError
+from trainjob.export.checkpoint import ADAPTER_CONFIG, ADAPTER_WEIGHTS, WEIGHTS_INDEX, Checkpoint
+
+__all__ = ["MANIFEST", "PENDING", "ExportFile", "plan"]
+
+MANIFEST = "manifest.json"
+PENDING = "manifest.pending.json"
+_HASH_BLOCK = 1 << 20
+# Weights of any framework, and what belongs to them: the base model's are not what was trained.
+_WEIGHT_SUFFIXES = tuple(
+    suffix + index
+    for suffix in (
+        ".safetensors",
+        ".bin",
+        ".pt",
+        ".pth",
+        ".h5",
+        ".msgpack",
+        ".gguf",
+        ".onnx",
+        ".onnx_data",
+        ".ot",
+        ".ckpt",
+    )
+    for index in ("", ".index.json")
+)
+_TOKENIZER_FILES = frozenset(
+    [
+        "added_tokens.json",
+        "chat_template.jinja",
+        "chat_template.json",
+        "merges.txt",
+        "special_tokens_map.json",
+        "tokenizer.json",
+        "tokenizer.model",
+        "tokenizer_config.json",
+        "vocab.json",
+    ]
+)
+
+
+@dataclass(frozen=True)
+class ExportFile:
+    """One file of an export: either a copy of `source`, or `content`.
+
+    Attributes:
+        path: where it goes, relative, with `/`.
+        source: the file whose bytes it gets.
+        content: its bytes, when they are not those of a file.
+    """
+
+    path: str
+    source: Path | None = None
+    content: bytes = b""
+
+    @property
+    def size(self) -> int:
+        """Its size in bytes."""
+        return self.source.stat().st_size if self.source else len(self.content)
+
+    def blocks(self, size: int = _HASH_BLOCK) -> Iterator[bytes]:
+        """Yields its bytes in blocks of at most `size` bytes."""
+        if self.source is None:
+            for start in range(0, len(self.content), size):
+                yield self.content[start : start + size]
+            return
+        with self.source.open("rb") as file:
+            while block := file.read(size):
+                yield block
+
+    def sha256(self) -> str:
+        """Reads it whole and returns its SHA-256, in hex."""
+        digest = hashlib.sha256()
+        for block in self.blocks():
+            digest.update(block)
+        return digest.hexdigest()
+
+
+def plan(checkpoint: Checkpoint, model: Path, base_model: str = "") -> tuple[ExportFile, ...]:
+    """Plans the export of a checkpoint, in the order of the files' names.
+
+    Args:
+        checkpoint: what was trained.
+        model: folder of the base model, for files that TorchTune does not copy, such as a tokenizer of more than 100
+            MB. It may be missing. Source: torchtune 0.6.1 `training/checkpointing/_utils.py`, copy_files.
+        base_model: where the base model came from; an adapter names it, as peft loads it from there.
+
+    Raises:
+        ExportError: a configuration is missing or unreadable.
+    """
+    files = {**_companions(model), **_companions(checkpoint.folder)}
+    planned = (_adapter if checkpoint.kind == "adapter" else _model)(checkpoint, files, base_model)
+    return tuple(sorted(planned, key=lambda file: file.path))
+
+
+def _companions(folder: Path) -> dict[str, Path]:
+    """Everything in a folder but weights, adapters, hidden files and the notes of an earlier export."""
+    found = {path.relative_to(folder): path for path in folder.rglob("*") if path.is_file()}
+    return {name.as_posix(): path for name, path in found.items() if not _left_out(name)}
+
+
+def _left_out(path: Path) -> bool:
+    hidden = any(part.startswith(".") for part in path.parts)
+    return (
+        hidden
+        or path.name.startswith("adapter_")
+        or path.name.endswith(_WEIGHT_SUFFIXES)
+        or path.as_posix() in {MANIFEST, PENDING}
+    )
+
+
+def _model(checkpoint: Checkpoint, files: dict[str, Path], _: str) -> Iterator[ExportFile]:
+    if "config.json" not in files:
+        raise ExportError(f"{checkpoint.folder} has no config.json, and the base model's folder neither")
+    for name, path in files.items():
+        if name != "config.json":
+            yield ExportFile(name, path)
+    yield _with_dtype(files["config.json"], checkpoint.dtype)
+    if len(checkpoint.weights) == 1:
+        yield ExportFile("model.safetensors", checkpoint.weights[0])
+        return
+    yield from (ExportFile(path.name, path) for path in checkpoint.weights)
+    yield ExportFile(WEIGHTS_INDEX, checkpoint.folder / WEIGHTS_INDEX)
+
+
+def _adapter(checkpoint: Checkpoint, files: dict[str, Path], base_model: str) -> Iterator[ExportFile]:
+    config = _json_object(checkpoint.folder / ADAPTER_CONFIG)
+    if not config.get("base_model_name_or_path"):
+        config["base_model_name_or_path"] = base_model.removeprefix("hf://") or None
+    yield ExportFile(ADAPTER_CONFIG, content=_json_bytes(config))
+    yield ExportFile(ADAPTER_WEIGHTS, checkpoint.weights[0])
+    for name in _TOKENIZER_FILES & files.keys():
+        yield ExportFile(name, files[name])
+
+
+def _with_dtype(path: Path, dtype: str) -> ExportFile:
+    config = _json_object(path)
+    # transformers 5 writes `dtype`, and reads both.
+    keys = [key for key in ("dtype", "torch_dtype") if key in config] or ["torch_dtype"]
+    if not dtype or all(config.get(key) == dtype for key in keys):
+        return ExportFile("config.json", path)
+    return ExportFile("config.json", content=_json_bytes({**config, **dict.fromkeys(keys, dtype)}))
+
+
+def _json_object(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_bytes())
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise ExportError(
+            f"{path} is no JSON object", hint="the run was killed while it saved, or the base model is damaged"
+        )
+    return found
+
+
+def _json_bytes(value: dict[str, Any]) -> bytes:
+    return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()

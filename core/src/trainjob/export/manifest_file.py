@@ -1,0 +1,122 @@
+"""`manifest.json`: what an export holds and where it came from; written last, so with it the rest is there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from trainjob.errors import ExportError, InvalidSpec, Problem
+from trainjob.export.checkpoint import Checkpoint
+from trainjob.export.layout import MANIFEST, ExportFile
+
+__all__ = ["FORMAT", "Bundle", "SealedFile", "bundle", "files_of_manifest"]
+
+FORMAT = "trainjob-export"
+_VERSION = 1
+_OWN_KEYS = ("format", "version", "kind", "checkpoint", "metrics", "files", "totals")
+_HASHING_THREADS = 4
+
+
+@dataclass(frozen=True)
+class SealedFile:
+    """A file of an export with its size in bytes and its SHA-256 in hex."""
+
+    file: ExportFile
+    size: int
+    sha256: str
+
+    @property
+    def path(self) -> str:
+        """Where it goes, relative, with `/`."""
+        return self.file.path
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """Everything that is sent: the files, and the manifest that names them all."""
+
+    files: tuple[SealedFile, ...]
+    manifest: SealedFile
+
+    @property
+    def everything(self) -> tuple[SealedFile, ...]:
+        """The files, the manifest last."""
+        return (*self.files, self.manifest)
+
+
+def bundle(
+    files: tuple[ExportFile, ...], checkpoint: Checkpoint, metrics: Mapping[str, Any], facts: Mapping[str, Any]
+) -> Bundle:
+    """Hashes the files and writes the manifest about them.
+
+    Args:
+        files: the plan of [trainjob.export.layout][].
+        checkpoint: what they were made of.
+        metrics: the run's, see [trainjob.export.run_record.read_metrics][].
+        facts: what the caller knows (base_model, dataset, run_key, parameters, …), put into the manifest as it is.
+            Without a `created` among them that is the time of the newest file, so that exporting again gives the same
+            manifest.
+
+    Raises:
+        InvalidSpec: a fact has the name of one of the manifest's own keys.
+    """
+    taken = sorted(set(facts) & set(_OWN_KEYS))
+    if taken:
+        raise InvalidSpec(
+            Problem("manifest", ", ".join(taken), f"the keys {', '.join(_OWN_KEYS)} are the export's own")
+        )
+    with ThreadPoolExecutor(_HASHING_THREADS) as threads:
+        sealed = tuple(threads.map(_seal, files))
+    manifest = {
+        "format": FORMAT,
+        "version": _VERSION,
+        "kind": checkpoint.kind,
+        "created": _newest(files),
+        **facts,
+        "checkpoint": {"epoch": checkpoint.epoch, "dtype": checkpoint.dtype},
+        "metrics": dict(metrics),
+        "files": {file.path: {"sha256": file.sha256, "size": file.size} for file in sealed},
+        "totals": {"files": len(sealed), "bytes": sum(file.size for file in sealed)},
+    }
+    content = (json.dumps(manifest, indent=2, ensure_ascii=False) + "\n").encode()
+    return Bundle(sealed, _seal(ExportFile(MANIFEST, content=content)))
+
+
+def files_of_manifest(content: bytes) -> frozenset[str]:
+    """Names the files of an earlier export, from its manifest or its note of what is pending.
+
+    Raises:
+        ExportError: it is not ours, so nothing there may be replaced.
+    """
+    try:
+        found = json.loads(content)
+        ours = found["format"] == FORMAT
+        names = frozenset(str(name) for name in found["files"])
+    except (ValueError, KeyError, TypeError):
+        ours, names = False, frozenset()
+    if not ours:
+        raise ExportError(
+            f"the destination has a {MANIFEST} that no export wrote, so nothing there is replaced",
+            hint="name another destination, or remove what is there",
+        )
+    return frozenset(name for name in names if _stays_below(name))
+
+
+def _stays_below(name: str) -> bool:
+    path = PurePosixPath(name)
+    return bool(path.parts) and not path.is_absolute() and ".." not in path.parts
+
+
+def _seal(file: ExportFile) -> SealedFile:
+    return SealedFile(file, file.size, file.sha256())
+
+
+def _newest(files: tuple[ExportFile, ...]) -> str:
+    sources: list[Path] = [file.source for file in files if file.source]
+    newest = max((path.stat().st_mtime for path in sources), default=0.0)
+    return datetime.fromtimestamp(int(newest), timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,169 @@
+"""Exports into an S3-compatible object store.
+
+An object store cannot rename, so `manifest.json` makes an export whole: it is there only while every object that it
+names is there with the content that it names. An export that changes something
+
+1. writes `manifest.pending.json`, the names of all objects that are or may become ours there,
+2. withdraws the manifest of the export that it replaces,
+3. puts the objects that are not there yet with the same size and SHA-256 (kept as user metadata),
+4. removes the objects of earlier exports, finished or not, that this one does not have,
+5. writes the manifest, and removes the note of step 1.
+
+Every step may be repeated, so one that is killed anywhere is made whole by running it again. Other objects below the
+same prefix are never touched. A reader takes the manifest first; one that started before an export replaced it
+notices by the SHA-256 of what it read.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainjob.errors import ExportError, TrainJobError
+from trainjob.export.layout import MANIFEST, PENDING
+from trainjob.export.manifest_file import FORMAT, Bundle, SealedFile, files_of_manifest
+from trainjob.export.receipt import Progress
+
+__all__ = ["ObjectTarget"]
+
+_WORKERS = 4
+_PARTS_AT_ONCE = 2  # of one object; with the workers and the part size this bounds memory to about 128 MiB
+_PART = 16 << 20  # bytes
+_MOST_PARTS = 9_000  # S3 allows 10 000 in one object
+_SHA256 = "sha256"
+_STORE_ERROR = re.compile(r'code: "(\w+)", message: "([^"]*)"')
+
+
+@dataclass(frozen=True)
+class ObjectTarget:
+    """A prefix in a bucket.
+
+    Attributes:
+        bucket, prefix: where.
+        options: of opendal's s3 service; credentials that are missing are looked for as AWS's own tools do (`AWS_*`
+            variables, web identity, instance metadata).
+    """
+
+    bucket: str
+    prefix: str
+    options: Mapping[str, str] = field(repr=False)
+
+    def send(self, bundle: Bundle, progress: Progress) -> str:
+        """Makes the prefix hold the bundle.
+
+        Raises:
+            ExportError: the store refuses, cannot be reached, or holds a manifest that is not ours.
+        """
+        try:
+            _Sending(_operator(self.prefix, self.options), bundle, progress).run()
+        except TrainJobError:
+            raise
+        except Exception as failure:  # opendal's errors have no common base of their own
+            raise self._explained(failure) from failure
+        return ""
+
+    def _explained(self, failure: Exception) -> ExportError:
+        where = f"s3://{self.bucket}/{self.prefix}"
+        kind, text = type(failure).__name__, _told(str(failure))
+        if kind == "PermissionDenied":
+            hint = "check ACCESS_KEY_ID and SECRET_ACCESS_KEY in the step's secret: they must read, write and delete"
+            return ExportError(f"{where}: access denied ({text})", hint=hint)
+        if kind == "NotFound" or "NoSuchBucket" in text:
+            return ExportError(
+                f"{where}: no such bucket", hint="make the bucket, or correct the destination or the endpoint"
+            )
+        if kind == "ConfigInvalid":
+            return ExportError(f"{where}: {text}", hint="check the destination, the endpoint and the region")
+        return ExportError(
+            f"{where}: {text}", hint="check the endpoint and the region; the export may be repeated at any time"
+        )
+
+
+class _Sending:
+    """One export under way."""
+
+    def __init__(self, store: Any, bundle: Bundle, progress: Progress) -> None:
+        self._store, self._bundle, self._progress = store, bundle, progress
+
+    def run(self) -> None:
+        manifest, note = self._read(MANIFEST), self._read(PENDING)
+        named = [files_of_manifest(content) for content in (manifest, note) if content is not None]
+        names = {file.path for file in self._bundle.files}
+        earlier: set[str] = set().union(*named)
+        with ThreadPoolExecutor(_WORKERS) as workers:
+            missing = [file for file in workers.map(self._missing, self._bundle.files) if file]
+            if missing or earlier - names:
+                self._claim(earlier | names)
+                self._store.delete(MANIFEST)
+                manifest = None
+            self._tell_what_is_there(missing)
+            for _ in workers.map(self._put_and_tell, missing):
+                pass
+            for _ in workers.map(self._store.delete, earlier - names):
+                pass
+        self._finish(manifest)
+
+    def _read(self, path: str) -> bytes | None:
+        # A stat first: a missing object is no error worth the retries of a read.
+        return bytes(self._store.read(path)) if self._store.exists(path) else None
+
+    def _missing(self, file: SealedFile) -> SealedFile | None:
+        if not self._store.exists(file.path):
+            return file
+        found = self._store.stat(file.path)
+        same = found.content_length == file.size and (found.user_metadata or {}).get(_SHA256) == file.sha256
+        return None if same else file
+
+    def _claim(self, names: Iterable[str]) -> None:
+        self._store.write(PENDING, json.dumps({"format": FORMAT, "files": sorted(names)}).encode())
+
+    def _tell_what_is_there(self, missing: list[SealedFile]) -> None:
+        sending = {file.path for file in missing}
+        for file in self._bundle.files:
+            if file.path not in sending:
+                self._progress.arrived(file.path, file.size, sent=False)
+
+    def _put_and_tell(self, file: SealedFile) -> None:
+        self._put(file)
+        self._progress.arrived(file.path, file.size)
+
+    def _put(self, file: SealedFile) -> None:
+        part = max(_PART, math.ceil(file.size / _MOST_PARTS))
+        writer = self._store.open(
+            file.path, "wb", chunk=part, concurrent=_PARTS_AT_ONCE, user_metadata={_SHA256: file.sha256}
+        )
+        written = sum(writer.write(block) for block in file.file.blocks(part))
+        if written != file.size:
+            # Closing would make an object of it.
+            raise ExportError(
+                f"{file.path} changed while it was sent", hint="let the fine-tune step end before the export"
+            )
+        writer.close()
+
+    def _finish(self, manifest: bytes | None) -> None:
+        sealed = self._bundle.manifest
+        changed = manifest != sealed.file.content
+        if changed:
+            self._put(sealed)
+        self._progress.arrived(sealed.path, sealed.size, sent=changed)
+        self._store.delete(PENDING)
+
+
+def _operator(prefix: str, options: Mapping[str, str]) -> Any:
+    import opendal
+
+    retries = opendal.layers.RetryLayer(max_times=4, factor=2.0, jitter=True, min_delay=0.5)
+    return opendal.Operator("s3", root=f"/{prefix}", **options).layer(retries)
+
+
+def _told(text: str, limit: int = 300) -> str:
+    """What the store itself said, or the beginning of opendal's own words."""
+    if said := _STORE_ERROR.search(text):
+        return f"{said[1]}: {said[2]}"
+    line = " ".join(text.split())
+    return line if len(line) <= limit else line[:limit] + "…"

@@ -1,0 +1,79 @@
+"""What a TorchTune run wrote about itself: its configuration and its metrics.
+
+Source: torchtune 0.6.1 `training/metric_logging.py`: `torchtune_config.yaml` in the output folder, written before the
+first step; `logs/log_<unix time>.txt` with a line `Step 6 | loss:2.42 lr:0.003 ` for each logged step.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["RunRecord", "read_metrics", "read_run_record"]
+
+_TOP_LEVEL_KEY = re.compile(r"^(\w+):[ \t]*(\S*)", re.MULTILINE)
+_STEP = re.compile(r"^Step (\d+) \| (.*)$")
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """The configuration of the run that last wrote to an output folder, as far as an export needs it.
+
+    Attributes:
+        epochs: how many it was to run; None when it left no configuration.
+        adapter_only: it saves adapters without merged weights.
+        resumed: it continued an earlier run, whose last epoch may be the final one.
+        began: when the configuration was written, seconds since 1970; 0.0 when there is none.
+    """
+
+    epochs: int | None = None
+    adapter_only: bool = False
+    resumed: bool = False
+    began: float = 0.0
+
+
+def read_run_record(output: Path) -> RunRecord:
+    """Reads `torchtune_config.yaml`. Top-level scalars are enough, so no YAML library is needed."""
+    path = output / "torchtune_config.yaml"
+    if not path.is_file():
+        return RunRecord()
+    found = dict(_TOP_LEVEL_KEY.findall(path.read_text(encoding="utf-8", errors="replace")))
+    epochs = found.get("epochs", "")
+    return RunRecord(
+        epochs=int(epochs) if epochs.isdigit() else None,
+        adapter_only=found.get("save_adapter_weights_only") == "true",
+        resumed=found.get("resume_from_checkpoint") == "true",
+        began=path.stat().st_mtime,
+    )
+
+
+def read_metrics(output: Path) -> dict[str, int | float | str]:
+    """Reads the last value of each metric of the newest log, and as `steps` the number of the last step.
+
+    Names are TorchTune's (`loss`, `lr`, `tokens_per_second_per_gpu`). NaN and infinity come as text, as JSON has no
+    such numbers. Empty when the run wrote no log file.
+    """
+    logs = sorted((output / "logs").glob("*.txt"), key=lambda path: (path.stat().st_mtime, path.name))
+    if not logs:
+        return {}
+    metrics: dict[str, int | float | str] = {}
+    with logs[-1].open(encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            if step := _STEP.match(line.strip()):
+                metrics["steps"] = int(step[1])
+                metrics.update(_values(step[2]))
+    return metrics
+
+
+def _values(text: str) -> dict[str, float | str]:
+    found: dict[str, float | str] = {}
+    for pair in text.split():
+        name, _, value = pair.rpartition(":")
+        try:
+            number = float(value)
+        except ValueError:
+            continue
+        found[name] = number if math.isfinite(number) else str(number)
+    return found

@@ -1,0 +1,72 @@
+"""What a safetensors file says about itself, read without any library.
+
+Format: 8 bytes little-endian length of the header, the header as JSON, the tensors' bytes.
+Source: safetensors 0.8 README, section "Format".
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from trainjob.errors import ExportError
+
+__all__ = ["bytes_by_dtype", "torch_dtype"]
+
+_LENGTH_BYTES = 8
+_HEADER_LIMIT = 100_000_000  # the limit of the safetensors library itself
+_TORCH_NAMES = {"F64": "float64", "F32": "float32", "BF16": "bfloat16", "F16": "float16"}
+
+
+def bytes_by_dtype(path: Path) -> Counter[str]:
+    """Reads how many bytes of each safetensors dtype (`F32`, `BF16`, …) a file holds.
+
+    Raises:
+        ExportError: the file is no safetensors file, or is cut short as by a run that was killed while it saved.
+    """
+    sizes: Counter[str] = Counter()
+    end = 0
+    header, data_begins = _header(path)
+    for name, tensor in header.items():
+        if name == "__metadata__":
+            continue
+        first, last = tensor["data_offsets"]
+        sizes[tensor["dtype"]] += last - first
+        end = max(end, last)
+    found, expected = path.stat().st_size, data_begins + end
+    if found != expected:
+        raise ExportError(
+            f"{path} is cut short: it has {found} of {expected} bytes",
+            hint="the run was killed while it saved; train again",
+        )
+    return sizes
+
+
+def torch_dtype(paths: Iterable[Path]) -> str:
+    """Names the dtype that most bytes of the weights have, in torch's words (`bfloat16`).
+
+    Empty for one that torch's model configurations have no word for.
+
+    Raises:
+        ExportError: see [bytes_by_dtype][].
+    """
+    sizes: Counter[str] = sum((bytes_by_dtype(path) for path in paths), Counter())
+    return _TORCH_NAMES.get(sizes.most_common(1)[0][0], "") if sizes else ""
+
+
+def _header(path: Path) -> tuple[dict[str, Any], int]:
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
+        raw = file.read(min(length, _HEADER_LIMIT))
+    try:
+        header = json.loads(raw)
+    except ValueError:
+        header = None
+    if not isinstance(header, dict):
+        raise ExportError(
+            f"{path} is no readable safetensors file", hint="the run was killed while it saved; train again"
+        )
+    return header, _LENGTH_BYTES + length

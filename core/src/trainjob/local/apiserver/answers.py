@@ -1,0 +1,117 @@
+"""How the server answers: JSON, Status objects, and streams that end properly or break off."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from trainjob.local.apiserver.refusals import Refusal, bad_request
+from trainjob.local.apiserver.resources import Resource
+from trainjob.local.apiserver.store import encoded
+from trainjob.local.apiserver.watching import Dropped
+
+__all__ = ["StreamAnswer", "json_answer", "read_json", "refused", "success"]
+
+_HEADERS = {"Cache-Control": "no-cache, private"}
+_MOST_BYTES = 3 * 1024 * 1024
+
+
+def json_answer(value: Any, code: int = 200, *, warnings: Sequence[str] = ()) -> Response:
+    """Answers JSON; bytes are taken as JSON already. Each warning becomes a `Warning: 299` header."""
+    content = value if isinstance(value, bytes) else encoded(value)
+    answer = Response(content, code, _HEADERS, "application/json")
+    for warning in warnings:
+        quoted = warning.replace("\\", "\\\\").replace('"', '\\"')
+        answer.raw_headers.append((b"warning", f'299 - "{quoted}"'.encode("latin-1", "replace")))
+    return answer
+
+
+def refused(refusal: Refusal, *, warnings: Sequence[str] = ()) -> Response:
+    """Answers a Status object with the refusal's code."""
+    answer = json_answer(refusal.to_status(), refusal.code, warnings=warnings)
+    if refusal.retry_after is not None:
+        answer.headers["Retry-After"] = str(refusal.retry_after)
+    return answer
+
+
+def success(resource: Resource, name: str, uid: str) -> dict[str, Any]:
+    """Makes the Status of an object that is deleted."""
+    details: dict[str, Any] = {"name": name, **({"group": resource.group} if resource.group else {})}
+    details |= {"kind": resource.plural, "uid": uid}
+    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
+
+
+async def read_json(request: Request, kind: str, *, patch: bool = False) -> Any:
+    """Reads a body as JSON; None when it is empty.
+
+    Raises:
+        Refusal: 413, it is too big; 400, it is no JSON.
+    """
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > _MOST_BYTES:
+            text = f"Request entity too large: limit is {_MOST_BYTES}"
+            raise Refusal(413, "RequestEntityTooLarge", text)
+    if not body:
+        return None
+    try:
+        return json.loads(body, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        shown = bytes(body[:1024]).decode(errors="replace")
+        if patch:
+            raise bad_request(f"error decoding patch: {error}") from error
+        wanted = f"the object provided is unrecognized (must be of type {kind})"
+        raise bad_request(f"{wanted}: couldn't get version/kind; json parse error: {error} ({shown})") from error
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"invalid character '{name[0]}' looking for beginning of value")
+
+
+class StreamAnswer(Response):
+    """An answer whose body comes bit by bit, for as long as the client listens.
+
+    Args:
+        chunks: the body; `Dropped` breaks the connection off without an end.
+        media_type: of the body.
+    """
+
+    def __init__(self, chunks: AsyncGenerator[bytes, None], media_type: str) -> None:
+        super().__init__(b"", 200, _HEADERS, media_type)
+        del self.headers["content-length"]
+        self._chunks = chunks
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI
+        """Sends the stream; returns when it ends or the client is gone."""
+        sending = asyncio.ensure_future(self._send(send))
+        listening = asyncio.ensure_future(_until_gone(receive))
+        try:
+            await asyncio.wait({sending, listening}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (sending, listening):
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError, Dropped, OSError):
+                    await task
+            await self._chunks.aclose()
+
+    async def _send(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        await send(
+            {"type": "http.response.body", "body": b"", "more_body": True}
+        )  # the client sees that it is accepted
+        async for chunk in self._chunks:
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _until_gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

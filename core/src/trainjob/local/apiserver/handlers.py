@@ -1,0 +1,277 @@
+"""What each verb does over HTTP: a thin skin over the registry."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from trainjob.local.apiserver.answers import StreamAnswer, json_answer, read_json, success
+from trainjob.local.apiserver.authorization import Action, Authorizer
+from trainjob.local.apiserver.checks import WriteOptions
+from trainjob.local.apiserver.event_shapes import from_shape, to_shape, view_text
+from trainjob.local.apiserver.listing import list_text, texts_of
+from trainjob.local.apiserver.logstream import LogStream, log_request
+from trainjob.local.apiserver.patches import PatchKind
+from trainjob.local.apiserver.podlogs import LogSource
+from trainjob.local.apiserver.refusals import Refusal, bad_request
+from trainjob.local.apiserver.registry import Registry
+from trainjob.local.apiserver.requests import Asked, delete_options, list_options, write_options
+from trainjob.local.apiserver.resources import Resource
+from trainjob.local.apiserver.store import encoded
+from trainjob.local.apiserver.tokens import User
+from trainjob.local.apiserver.watching import WatchHub
+from trainjob.local.apiserver.writing import UNKNOWN_FORMAT
+from trainjob.local.objects import utc_now
+
+__all__ = ["Call", "Handlers"]
+
+Json = dict[str, Any]
+
+_ORPHANS = (
+    "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set "
+    "propagationPolicy=Orphan to suppress this warning"
+)
+
+
+@dataclass(frozen=True)
+class Call:
+    """One request that has passed authentication and authorization.
+
+    Attributes:
+        request: as Starlette has it.
+        asked: what it asks for.
+        view: the resource, as it is served.
+        user: who asks.
+    """
+
+    request: Request
+    asked: Asked
+    view: Resource
+    user: User
+
+
+class Handlers:
+    """Answers requests for resources.
+
+    Args:
+        registry: the objects.
+        hub: the open watches.
+        logs: gives logs of pods; None when there is no kubelet.
+    """
+
+    def __init__(self, registry: Registry, hub: WatchHub, logs: LogSource | None) -> None:
+        self._registry, self._hub, self._logs = registry, hub, logs
+        self._authorizer = Authorizer(registry)
+
+    async def answer(self, call: Call) -> Response:
+        """Answers a request.
+
+        Raises:
+            Refusal: whatever is wrong with it.
+        """
+        asked, view = call.asked, call.view
+        if asked.subresource and asked.subresource not in view.subresources:
+            raise Refusal(404, "NotFound", "the server could not find the requested resource", details={})
+        special = self._special(asked.subresource, asked.verb)
+        if special:
+            return await special(call)
+        if asked.subresource not in ("", "status") or (
+            view.namespaced and not asked.namespace and asked.verb not in _READS
+        ):
+            raise _not_allowed()
+        handler = self._plain(asked)
+        return await handler(call)
+
+    def _special(self, subresource: str, verb: str) -> Callable[[Call], Awaitable[Response]] | None:
+        found = {("log", "get"): self._log, ("binding", "create"): self._bind, ("token", "create"): self._token}
+        return found.get((subresource, verb))
+
+    def _plain(self, asked: Asked) -> Callable[[Call], Awaitable[Response]]:
+        handlers = {"get": self._get, "update": self._update, "patch": self._patch}
+        if not asked.subresource:
+            handlers |= {
+                "list": self._list,
+                "watch": self._watch,
+                "create": self._create,
+                "delete": self._delete,
+                "deletecollection": self._delete_all,
+            }
+        if asked.verb not in handlers or (asked.verb == "create" and asked.name):
+            raise _not_allowed()
+        if asked.verb in ("update", "patch") and not asked.name:
+            raise bad_request("name must be provided")
+        return handlers[asked.verb]
+
+    # -- reading --------------------------------------------------------------------------------------------------
+
+    async def _get(self, call: Call) -> Response:
+        stored = self._registry.read(call.view, call.asked.name, call.asked.namespace)
+        return json_answer(view_text(call.view, stored))
+
+    async def _list(self, call: Call) -> Response:
+        options = list_options(call.request.query_params, watch=False)
+        return json_answer(list_text(self._registry, call.view, call.asked.namespace, options))
+
+    async def _watch(self, call: Call) -> Response:
+        options = list_options(call.request.query_params, watch=True)
+        lines = self._hub.open(call.view, call.asked.namespace, options)
+        return StreamAnswer(lines, "application/json")
+
+    async def _log(self, call: Call) -> Response:
+        stored = self._registry.read(call.view, call.asked.name, call.asked.namespace)
+        wanted = log_request(stored, call.request.query_params, utc_now())
+        if not stored.body["spec"].get("nodeName"):
+            return Response(status_code=204)
+        if self._logs is None:
+            raise Refusal(500, "InternalError", "Internal error occurred: there is no kubelet to ask for logs")
+        stream = LogStream(self._logs, wanted, asyncio.get_running_loop())
+        return StreamAnswer(await stream.start(), "text/plain")
+
+    # -- writing --------------------------------------------------------------------------------------------------
+
+    async def _create(self, call: Call) -> Response:
+        body = await read_json(call.request, call.view.kind)
+        options = _options(call.request, "CreateOptions")
+        created = self._registry.create(
+            call.view.plural, _inward(call.view, body), call.asked.namespace, options=options
+        )
+        return _written(call.view, created, 201, options.warnings)
+
+    async def _update(self, call: Call) -> Response:
+        body, asked = await read_json(call.request, call.view.kind), call.asked
+        name = (body.get("metadata") or {}).get("name") if isinstance(body, dict) else None
+        if isinstance(body, dict) and name != asked.name:
+            raise bad_request(
+                f"the name of the object ({name or ''}) does not match the name on the URL ({asked.name})"
+            )
+        options = _options(call.request, "UpdateOptions")
+        inward = _inward(call.view, body)
+        updated = self._registry.update(
+            call.view.plural, inward, asked.namespace, subresource=asked.subresource, options=options
+        )
+        return _written(call.view, updated, 200, options.warnings)
+
+    async def _patch(self, call: Call) -> Response:
+        asked, view = call.asked, call.view
+        kind = _patch_kind(call.request.headers.get("content-type", ""))
+        body = await read_json(call.request, view.kind, patch=True)
+        options = _options(call.request, "PatchOptions")
+        inward = _inward(view, body) if isinstance(body, dict) else body
+        patched = self._registry.patch(
+            view.plural, asked.name, inward, asked.namespace, subresource=asked.subresource, kind=kind, options=options
+        )
+        return _written(view, patched, 200, options.warnings)
+
+    # -- deleting -------------------------------------------------------------------------------------------------
+
+    async def _delete(self, call: Call) -> Response:
+        body = await read_json(call.request, "DeleteOptions")
+        options = delete_options(call.request.query_params, body)
+        view, asked = call.view, call.asked
+        deleted, gone = self._registry.delete_with(view, asked.name, asked.namespace, options)
+        warnings = [_ORPHANS] if view.orphans and not options.propagation else []
+        if gone and not view.returns_deleted:
+            return json_answer(success(view, asked.name, deleted["metadata"]["uid"]), warnings=warnings)
+        return _written(view, deleted, 200, warnings)
+
+    async def _delete_all(self, call: Call) -> Response:
+        body = await read_json(call.request, "DeleteOptions")
+        query, view = call.request.query_params, call.view
+        chosen, options = list_options(query, watch=False), delete_options(query, body)
+        namespace = call.asked.namespace
+        with self._registry.lock:
+            selected = self._registry.select(view, namespace, chosen.labels, chosen.fields)
+            self._registry.delete_all(
+                view.plural, namespace, labels=chosen.labels, fields=chosen.fields, options=options
+            )
+            head = {"kind": f"{view.kind}List", "apiVersion": view.api_version}
+            metadata = {"resourceVersion": str(self._registry.store.version)}
+        items = b",".join(texts_of(view, selected))
+        return json_answer(encoded({**head, "metadata": metadata})[:-1] + b',"items":[' + items + b"]}")
+
+    # -- the rest -------------------------------------------------------------------------------------------------
+
+    async def _bind(self, call: Call) -> Response:
+        body, name = await read_json(call.request, "Binding") or {}, call.asked.name
+        if (body.get("metadata") or {}).get("name") != name:
+            raise bad_request("name in URL does not match name in Binding object")
+        node = (body.get("target") or {}).get("name")
+        if not node:
+            raise Refusal(500, "", "target.name: Required value")
+        self._registry.bind(name, node, call.asked.namespace)
+        status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
+        return json_answer(status, 201)
+
+    async def _token(self, call: Call) -> Response:
+        body = await read_json(call.request, "TokenRequest") or {}
+        spec = body.get("spec") if isinstance(body, dict) else None
+        return json_answer(self._registry.tokens.create(call.asked.namespace, call.asked.name, spec), 201)
+
+    async def review(self, request: Request, user: User) -> Response:
+        """Answers a SelfSubjectAccessReview."""
+        body = await read_json(request, "SelfSubjectAccessReview") or {}
+        spec = body.get("spec") or {}
+        asked, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
+        if not isinstance(asked, dict) and not isinstance(path, dict):
+            text = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
+            raise Refusal(
+                422,
+                "Invalid",
+                f'SelfSubjectAccessReview.authorization.k8s.io "" is invalid: spec: Invalid value: {text}',
+            )
+        allowed = self._authorizer.allows(user, _reviewed(asked) if asked else _reviewed_path(path))
+        answer = {"kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1", "metadata": {}}
+        return json_answer({**answer, "spec": spec, "status": {"allowed": allowed}}, 201)
+
+
+_READS = ("get", "list", "watch")
+
+
+def _reviewed(asked: Json) -> Action:
+    resource = asked.get("resource", "")
+    resource += f"/{asked['subresource']}" if asked.get("subresource") else ""
+    return Action(
+        asked.get("verb", ""),
+        asked.get("group", ""),
+        resource or "*",
+        asked.get("namespace", ""),
+        asked.get("name", ""),
+    )
+
+
+def _reviewed_path(asked: Any) -> Action:
+    return Action(asked.get("verb", ""), path=asked.get("path", ""))
+
+
+def _not_allowed() -> Refusal:
+    return Refusal(
+        405, "MethodNotAllowed", "the server does not allow this method on the requested resource", details={}
+    )
+
+
+def _patch_kind(content_type: str) -> PatchKind:
+    try:
+        return PatchKind(content_type.partition(";")[0].strip())
+    except ValueError as error:
+        raise Refusal(415, "UnsupportedMediaType", UNKNOWN_FORMAT) from error
+
+
+def _inward(view: Resource, body: Any) -> Any:
+    """Turns what a client sent into the stored shape."""
+    return from_shape(body) if view.served_from and isinstance(body, dict) else body
+
+
+def _options(request: Request, kind: str) -> WriteOptions:
+    """Reads how to write; warnings are told also when the write is refused."""
+    options = write_options(request.query_params, kind)
+    request.state.warnings = options.warnings
+    return options
+
+
+def _written(view: Resource, body: Json, code: int, warnings: list[str]) -> Response:
+    return json_answer(to_shape(body) if view.served_from else body, code, warnings=warnings)

@@ -1,0 +1,150 @@
+"""One table of every resource the server knows; discovery, routes, rules and storage are all read from it.
+
+Names and rules as served by kube-apiserver 1.36.3, JobSet 0.12.0 and Trainer 2.3.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["RESOURCES", "Resource", "by_group_version"]
+
+
+@dataclass(frozen=True)
+class Resource:
+    """How one resource is named, addressed and kept.
+
+    Attributes:
+        group: API group; empty for core.
+        version: such as `v1`.
+        plural: name in URLs, and the key of a resource in `Registry`.
+        kind: the kind of its objects.
+        namespaced: whether its objects live in namespaces.
+        custom: whether it is a custom resource: no strategic merge patch, PUT needs a resourceVersion, 422 texts of
+            CRDs.
+        subresources: such as `status`, `log`, `binding`, `token`.
+        generation: whether `metadata.generation` counts changes of the spec.
+        initial_status: the status a new object gets; None when the status sent is taken (nodes) or there is none.
+        returns_deleted: whether DELETE answers the object rather than a Status.
+        fields: field selectors beyond metadata.name and metadata.namespace, as paths.
+        short_names: for discovery.
+        names: rule for metadata.name: `subdomain`, `label` (both RFC 1123) or `path`.
+        orphans: whether DELETE leaves its dependents alone unless it is told otherwise (batch/v1 jobs).
+        served_from: plural of the resource whose objects these are in another shape (events.k8s.io); else empty.
+    """
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool = True
+    custom: bool = False
+    subresources: tuple[str, ...] = ()
+    generation: bool = False
+    initial_status: Mapping[str, Any] | None = None
+    returns_deleted: bool = False
+    fields: tuple[str, ...] = ()
+    short_names: tuple[str, ...] = ()
+    names: str = "subdomain"
+    orphans: bool = False
+    served_from: str = field(default="")
+
+    @property
+    def api_version(self) -> str:
+        """The apiVersion of its objects."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def qualified(self) -> str:
+        """Name in messages: `pods`, `trainjobs.trainer.kubeflow.org`."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    @property
+    def has_status(self) -> bool:
+        """Whether the status is written through the status subresource only."""
+        return "status" in self.subresources
+
+
+_RBAC, _BATCH, _TRAINER = "rbac.authorization.k8s.io", "batch", "trainer.kubeflow.org"
+_STATUS = ("status",)
+_POD_FIELDS = (
+    "spec.nodeName",
+    "spec.restartPolicy",
+    "spec.schedulerName",
+    "spec.serviceAccountName",
+    "spec.hostNetwork",
+    "status.phase",
+    "status.podIP",
+    "status.nominatedNodeName",
+)
+_INVOLVED = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
+_EVENT_FIELDS = (*(f"involvedObject.{part}" for part in _INVOLVED), "reason", "reportingComponent", "source", "type")
+_REGARDING = (*(f"regarding.{part}" for part in _INVOLVED), "reason", "reportingController", "type")
+
+RESOURCES: tuple[Resource, ...] = (
+    Resource(
+        "", "v1", "namespaces", "Namespace", namespaced=False, subresources=_STATUS, initial_status={"phase": "Active"},
+        fields=("status.phase",), short_names=("ns",), names="label",
+    ),
+    Resource(
+        "", "v1", "pods", "Pod", subresources=("status", "log", "binding"), generation=True, returns_deleted=True,
+        initial_status={"phase": "Pending"}, fields=_POD_FIELDS, short_names=("po",),
+    ),
+    Resource(
+        "", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", subresources=_STATUS, returns_deleted=True,
+        initial_status={"phase": "Pending"}, short_names=("pvc",),
+    ),
+    Resource(
+        "", "v1", "persistentvolumes", "PersistentVolume", namespaced=False, subresources=_STATUS, returns_deleted=True,
+        initial_status={"phase": "Pending"}, short_names=("pv",),
+    ),
+    Resource("", "v1", "events", "Event", fields=_EVENT_FIELDS, short_names=("ev",)),
+    Resource("events.k8s.io", "v1", "events", "Event", fields=_REGARDING, short_names=("ev",), served_from="events"),
+    Resource("", "v1", "secrets", "Secret", fields=("type",)),
+    Resource("", "v1", "configmaps", "ConfigMap", short_names=("cm",)),
+    Resource(
+        "", "v1", "services", "Service", subresources=_STATUS, initial_status={"loadBalancer": {}},
+        returns_deleted=True,
+        short_names=("svc",), names="label",
+    ),
+    Resource(
+        "", "v1", "nodes", "Node", namespaced=False, subresources=_STATUS, fields=("spec.unschedulable",),
+        short_names=("no",),
+    ),
+    Resource(
+        "", "v1", "serviceaccounts", "ServiceAccount", subresources=("token",), returns_deleted=True,
+        short_names=("sa",),
+    ),
+    Resource(
+        _BATCH, "v1", "jobs", "Job", subresources=_STATUS, generation=True, initial_status={},
+        fields=("status.successful",), orphans=True,
+    ),
+    Resource(
+        "jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet", custom=True, subresources=_STATUS, generation=True,
+        initial_status={},
+    ),
+    Resource(
+        _TRAINER, "v1alpha1", "trainjobs", "TrainJob", custom=True, subresources=_STATUS, generation=True,
+        initial_status={},
+    ),
+    Resource(_TRAINER, "v1alpha1", "trainingruntimes", "TrainingRuntime", custom=True, generation=True),
+    Resource(
+        _TRAINER, "v1alpha1", "clustertrainingruntimes", "ClusterTrainingRuntime", namespaced=False, custom=True,
+        generation=True,
+    ),
+    Resource(_RBAC, "v1", "roles", "Role", names="path"),
+    Resource(_RBAC, "v1", "rolebindings", "RoleBinding", names="path"),
+    Resource(_RBAC, "v1", "clusterroles", "ClusterRole", namespaced=False, names="path"),
+    Resource(_RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False, names="path"),
+)  # fmt: skip
+"""Every resource that is stored; `selfsubjectaccessreviews` are only answered."""
+
+BY_PLURAL: Mapping[str, Resource] = {resource.plural: resource for resource in RESOURCES if not resource.served_from}
+"""Stored resources by their plural, as `Registry` names them."""
+
+
+def by_group_version(group: str, version: str) -> tuple[Resource, ...]:
+    """Lists the resources of one API group and version; empty when it is not served."""
+    return tuple(found for found in RESOURCES if (found.group, found.version) == (group, version))

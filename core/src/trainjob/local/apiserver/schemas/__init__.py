@@ -1,0 +1,1 @@
+"""Our short descriptions of what custom resources look like."""

@@ -1,0 +1,96 @@
+"""Which TorchTune recipe and configuration the Trainer composes; pure functions.
+
+Source: Trainer 2.3 `pkg/runtime/framework/plugins/torch/torchtune.go`, `pkg/constants/constants.go`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+__all__ = [
+    "ENTRYPOINT",
+    "IMMUTABLE",
+    "MULTI_NODE_MODEL",
+    "QWEN_MODEL",
+    "SUPPORTED_MODELS",
+    "Scale",
+    "is_lora",
+    "is_qlora",
+    "kept_overrides",
+    "model_of",
+    "recipe_and_config",
+]
+
+ENTRYPOINT = ["tune", "run"]
+"""The one command of a TrainJob that makes the Trainer compose the rest."""
+
+IMMUTABLE = ("output_dir", "tokenizer.path", "checkpointer.checkpoint_dir", "tokenizer.merges_file")
+"""Overrides taken from the runtime's command, and refused in a TrainJob's arguments."""
+
+MULTI_NODE_MODEL, QWEN_MODEL = "llama3_3/70B", "qwen2_5/1.5B"
+SUPPORTED_MODELS = ("llama3_2/1B", "llama3_2/3B", MULTI_NODE_MODEL, QWEN_MODEL)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much runs at once.
+
+    Attributes:
+        nodes: number of nodes.
+        processes: processes per node, or None for `auto`.
+        gpus: GPUs per node.
+    """
+
+    nodes: int
+    processes: int | None
+    gpus: int
+
+    @property
+    def single_device(self) -> bool:
+        """One process on one node."""
+        return self.nodes == 1 and (self.processes == 1 or self.gpus == 1)
+
+    @property
+    def needs_rendezvous(self) -> bool:
+        """Several processes have to find each other."""
+        return self.nodes > 1 or (self.processes > 1 if self.processes is not None else self.gpus > 1)
+
+
+def model_of(runtime: str) -> str:
+    """Reads the model from a runtime's name: `torchtune-llama3.2-1b` is `llama3_2/1B`; empty for another form."""
+    fields = runtime.split("-")
+    return f"{fields[1].replace('.', '_')}/{fields[2].upper()}" if len(fields) == 3 else ""
+
+
+def is_lora(args: Sequence[str]) -> bool:
+    """LoRA is asked for by naming the attention modules."""
+    return any("model.lora_attn_modules" in arg for arg in args)
+
+
+def is_qlora(args: Sequence[str]) -> bool:
+    """QLoRA is asked for by a quantized base, unless DoRA is."""
+    return not _enabled(args, "model.use_dora") and _enabled(args, "model.quantize_base")
+
+
+def recipe_and_config(runtime: str, scale: Scale, args: Sequence[str]) -> tuple[str, str]:
+    """Chooses recipe and configuration."""
+    kind = "qlora" if is_qlora(args) else "lora" if is_lora(args) else "full"
+    recipe = "full_finetune" if kind == "full" else "lora_finetune"
+    if scale.single_device:
+        return f"{recipe}_single_device", f"{model_of(runtime)}_{kind}_single_device"
+    if scale.nodes > 1:
+        return "full_finetune_distributed", f"{model_of(runtime)}_full_multinode"
+    if scale.nodes == 1:
+        return f"{recipe}_distributed", f"{model_of(runtime)}_{kind}"
+    return "full_finetune_distributed", f"{model_of(runtime)}_full"
+
+
+def kept_overrides(command: Sequence[str]) -> list[str]:
+    """Picks what is kept of the runtime's own command."""
+    return [part for part in command if part.split("=")[0] in IMMUTABLE]
+
+
+def _enabled(args: Sequence[str], name: str) -> bool:
+    pairs = (arg.partition("=") for arg in args)
+    return any(found and name in key and value.strip().lower() == "true" for key, found, value in pairs)

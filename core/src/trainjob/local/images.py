@@ -1,0 +1,145 @@
+"""Which local environment stands for which container image.
+
+The laptop cluster pulls nothing: a container of an image runs with the programs of a Python environment on this
+machine.
+Upstream's images, and what stands for them: `torchtune-trainer` (torch, torchtune, torchao) and `pytorch/pytorch` an
+environment with
+torchtune; `dataset-initializer` and `model-initializer` an environment with huggingface_hub and opendal, plus our
+`pkg.initializers`, which has upstream's module names, environment variables and folders.
+Source: Trainer 2.3 `cmd/trainers/torchtune`, `cmd/initializers/{dataset,model}`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Image", "default_images", "find_image", "images_from_json", "images_to_json"]
+
+_TORCHTUNE_ENV = {
+    "TIKTOKEN_CACHE_DIR": "",  # it caches by path: a second model there would get the first one's tokenizer
+    "OMP_NUM_THREADS": "1",
+    "PYTHONUNBUFFERED": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+}
+_INITIALIZER_ENV = {"PYTHONUNBUFFERED": "1", "WORKSPACE": "/workspace"}
+
+
+@dataclass(frozen=True)
+class Image:
+    """What stands for the images whose name matches.
+
+    Attributes:
+        match: regular expression, searched in the image's name.
+        environment: folder whose `bin` comes first in PATH, such as a virtual environment; None for nothing.
+        entrypoint: the command of a container that has none.
+        env: environment below the container's own.
+        python_path: folders put first in PYTHONPATH.
+        prefix: put before every command, such as `["nice"]`.
+        missing: why containers of this image cannot start; empty when they can.
+    """
+
+    match: str
+    environment: Path | None = None
+    entrypoint: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    python_path: tuple[Path, ...] = ()
+    prefix: tuple[str, ...] = ()
+    missing: str = ""
+
+    def problem(self) -> str:
+        """Tells why its containers cannot start, or an empty text."""
+        if self.missing or self.environment is None or (self.environment / "bin").is_dir():
+            return self.missing
+        return f"the environment {self.environment} of images like {self.match!r} has no folder bin; name another one"
+
+
+def find_image(images: Sequence[Image], name: str) -> Image:
+    """Finds what stands for an image; the first match counts, and one nobody described has nothing of its own."""
+    return next((image for image in images if re.search(image.match, name)), Image(match=""))
+
+
+def default_images(environments: Mapping[str, Path] | None = None) -> tuple[Image, ...]:
+    """Describes upstream's images by the named environments `initializer` and `torchtune`.
+
+    One that is not named is this interpreter's own environment if that has the packages; otherwise containers of its
+    images do
+    not start and say what to install. Any other image is this interpreter's environment.
+    """
+    given = dict(environments or {})
+    initializer = given.get("initializer") or _own("huggingface_hub", "opendal")
+    torchtune = given.get("torchtune") or _own("torch", "torchtune")
+    here = Path(sys.prefix)
+    stand_in = (Path(__file__).parent / "images",)
+    return (
+        *(
+            Image(
+                match=rf"\b{kind}-initializer\b",
+                environment=initializer,
+                entrypoint=("python", "-m", f"pkg.initializers.{kind}"),
+                env=_INITIALIZER_ENV,
+                python_path=stand_in,
+                missing="" if initializer else _missing("initializer", "huggingface_hub opendal"),
+            )
+            for kind in ("dataset", "model")
+        ),
+        Image(
+            match=r"\btorchtune-trainer\b",
+            environment=torchtune,
+            env=_TORCHTUNE_ENV,
+            missing="" if torchtune else _missing("torchtune", "torch torchtune torchao==0.15.0"),
+        ),
+        # Most commands in it need no torch; one that does says so itself.
+        Image(match=r"\bpytorch\b", environment=torchtune or here, env=_TORCHTUNE_ENV),
+        Image(match="", environment=here),
+    )
+
+
+def images_to_json(images: Sequence[Image]) -> str:
+    """Writes descriptions of images for another process."""
+    return json.dumps([asdict(image) for image in images], default=str)
+
+
+def images_from_json(text: str) -> tuple[Image, ...]:
+    """Reads descriptions of images: a list of objects with the fields of `Image`, only `match` is needed.
+
+    Raises:
+        ValueError: it is not such a list.
+    """
+    found = json.loads(text)
+    if not isinstance(found, list):
+        raise ValueError("a list of images is expected")  # noqa: TRY004 - a file with wrong content is a ValueError here
+    return tuple(_image(one) for one in found)
+
+
+def _image(one: dict[str, Any]) -> Image:
+    unknown = set(one) - set(Image.__dataclass_fields__)
+    if unknown or "match" not in one:
+        raise ValueError(f"an image has the fields {sorted(Image.__dataclass_fields__)}, not {sorted(one)}")
+    environment = one.get("environment")
+    return Image(
+        match=one["match"],
+        environment=Path(environment) if environment else None,
+        entrypoint=tuple(one.get("entrypoint", ())),
+        env=one.get("env", {}),
+        python_path=tuple(Path(folder) for folder in one.get("python_path", ())),
+        prefix=tuple(one.get("prefix", ())),
+        missing=one.get("missing", ""),
+    )
+
+
+def _own(*packages: str) -> Path | None:
+    return Path(sys.prefix) if all(importlib.util.find_spec(name) for name in packages) else None
+
+
+def _missing(name: str, packages: str) -> str:
+    return (
+        f"no local environment stands for this image: make one (python -m venv DIR; DIR/bin/pip install {packages}) "
+        f"and name it when the cluster starts: environments={{'{name}': 'DIR'}} or --environment {name}=DIR"
+    )

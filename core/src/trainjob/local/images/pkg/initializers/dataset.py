@@ -1,0 +1,10 @@
+"""`python -m pkg.initializers.dataset`."""
+
+from __future__ import annotations
+
+import sys
+
+from pkg.initializers.program import main
+
+if __name__ == "__main__":
+    sys.exit(main("dataset"))

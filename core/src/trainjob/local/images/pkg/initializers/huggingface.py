@@ -1,0 +1,89 @@
+"""Downloads a repository of the Hugging Face hub.
+
+Source: Trainer 2.3 `pkg/initializers/{dataset,model}/huggingface.py`. A data set is always a whole repository: of
+`hf://org/name/folder` the folder is not looked at. A model is `hf://org/name` exactly, and only its files `*.json`,
+`*.safetensors`, `*.model` and `*.txt`, in any folder, are taken.
+"""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from pkg.initializers.progress import Progress
+from pkg.initializers.request import DownloadFailed, Request
+
+__all__ = ["download"]
+
+_MODEL_PATTERNS = ["*.json", "*.safetensors", "*.model", "*.txt"]
+_WORKERS = 8
+
+
+def download(request: Request) -> None:
+    """Downloads what is not there yet.
+
+    Raises:
+        DownloadFailed: the repository cannot be read, or has no file that is wanted.
+    """
+    # One line for a file is enough in a log; it is read when the library is imported.
+    os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
+    repository = _repository(request)
+    try:
+        _download(request, repository)
+    except DownloadFailed:
+        raise
+    except Exception as failure:
+        raise DownloadFailed(_explained(request, repository, failure)) from failure
+
+
+def _repository(request: Request) -> str:
+    parts = request.location.split("/")
+    if request.kind == "dataset":
+        parts = parts[:2]
+    if len(parts) != 2 or not all(parts):
+        raise DownloadFailed(f"STORAGE_URI {request.uri!r} names no repository of the hub; hf://org/name is expected")
+    return "/".join(parts)
+
+
+def _download(request: Request, repository: str) -> None:
+    from huggingface_hub import HfApi
+    from huggingface_hub.utils import filter_repo_objects
+
+    # Not snapshot_download: where the hub refuses, it returns what an earlier download left in the folder.
+    api: Any = HfApi(token=request.options.get("ACCESS_TOKEN"))
+    commit = api.repo_info(repository, repo_type=request.kind).sha
+    tree = api.list_repo_tree(repository, recursive=True, revision=commit, repo_type=request.kind)
+    sizes = {entry.path: entry.size for entry in tree if hasattr(entry, "size")}
+    files = list(
+        filter_repo_objects(
+            sizes,
+            allow_patterns=_MODEL_PATTERNS if request.kind == "model" else None,
+            ignore_patterns=list(request.ignore_patterns) or None,
+        )
+    )
+    if not files:
+        raise DownloadFailed(
+            f"{request.uri} has no file that is wanted; it has {', '.join(sorted(sizes)[:10]) or 'none'}"
+        )
+    progress = Progress(request, [sizes[file] for file in files])
+
+    def fetch(file: str) -> None:
+        api.hf_hub_download(repository, file, repo_type=request.kind, revision=commit, local_dir=request.target)
+        progress.arrived(file, sizes[file])
+
+    with ThreadPoolExecutor(_WORKERS) as workers:
+        for _ in workers.map(fetch, files):
+            pass
+
+
+def _explained(request: Request, repository: str, failure: Exception) -> str:
+    status = getattr(getattr(failure, "response", None), "status_code", None)
+    kind = type(failure).__name__
+    if kind == "GatedRepoError" or status == 403:
+        return f"no access to {request.uri} (HTTP {status}): ask for access to {repository}, and give its ACCESS_TOKEN"
+    if kind == "RepositoryNotFoundError":
+        return f"no {request.kind} {repository} on the hub (HTTP {status}), or it is private: check both name and token"
+    if status == 401:
+        return f"the hub does not know this ACCESS_TOKEN (HTTP 401), asked for {request.uri}"
+    return f"{request.uri} cannot be downloaded: {kind}: {' '.join(str(failure).split())[:300]}"

@@ -1,0 +1,41 @@
+"""Lines about how far a download is."""
+
+from __future__ import annotations
+
+import threading
+
+from pkg.initializers.request import Request
+
+__all__ = ["Progress"]
+
+
+class Progress:
+    """Counts files that have arrived and prints a line for each, from any thread.
+
+    Args:
+        request: what is downloaded.
+        sizes: bytes of every file.
+    """
+
+    def __init__(self, request: Request, sizes: list[int]) -> None:
+        self._kind, self._total = request.kind, len(sizes)
+        self._done = 0
+        self._lock = threading.Lock()
+        self._print(f"{len(sizes)} files, {_text(sum(sizes))}, from {request.uri} to {request.target}")
+
+    def arrived(self, file: str, size: int) -> None:
+        """Tells that a file is complete."""
+        with self._lock:
+            self._done += 1
+            self._print(f"{self._done}/{self._total} {file} {_text(size)}")
+
+    def _print(self, text: str) -> None:
+        print(f"{self._kind} initializer: {text}", flush=True)
+
+
+def _text(size: float) -> str:
+    for unit in ("B", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} GB"

@@ -1,0 +1,89 @@
+"""Downloads the objects below a prefix of an S3-compatible object store.
+
+Source: Trainer 2.3 `pkg/initializers/utils/opendal.py`: every object whose key begins with the prefix, under the rest
+of its key; patterns are compared with whole keys; the region is `auto` unless given.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import PurePosixPath
+from typing import Any
+
+from pkg.initializers.progress import Progress
+from pkg.initializers.request import DownloadFailed, Request
+
+__all__ = ["download"]
+
+_WORKERS = 4
+_BLOCK = 8 << 20
+
+
+def download(request: Request) -> None:
+    """Downloads every object.
+
+    Raises:
+        DownloadFailed: the store cannot be read, or has no object there that is wanted.
+    """
+    bucket, _, prefix = request.location.partition("/")
+    if not bucket:
+        raise DownloadFailed(f"STORAGE_URI {request.uri!r} names no bucket; s3://bucket/prefix is expected")
+    try:
+        _download(request, bucket, prefix)
+    except DownloadFailed:
+        raise
+    except Exception as failure:
+        raise DownloadFailed(_explained(request, bucket, failure)) from failure
+
+
+def _download(request: Request, bucket: str, prefix: str) -> None:
+    store = _store(request, bucket)
+    sizes = {
+        entry.path: entry.metadata.content_length
+        for entry in store.list(prefix, recursive=True)
+        if not entry.metadata.is_dir
+    }
+    keys = [key for key in sizes if not any(fnmatch.fnmatch(key, pattern) for pattern in request.ignore_patterns)]
+    if not keys:
+        raise DownloadFailed(
+            f"{request.uri} has no object that is wanted; it has {', '.join(sorted(sizes)[:10]) or 'none'}"
+        )
+    progress = Progress(request, [sizes[key] for key in keys])
+
+    def fetch(key: str) -> None:
+        _fetch(store, key, request, prefix)
+        progress.arrived(key, sizes[key])
+
+    with ThreadPoolExecutor(_WORKERS) as workers:
+        for _ in workers.map(fetch, keys):
+            pass
+
+
+def _store(request: Request, bucket: str) -> Any:
+    import opendal
+
+    names = ("ENDPOINT", "ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "REGION", "ROLE_ARN")
+    given = {name.lower(): request.options[name] for name in names if name in request.options}
+    retries = opendal.layers.RetryLayer(max_times=3, factor=2.0, jitter=True)
+    return opendal.Operator("s3", **{"root": "/", "bucket": bucket, "region": "auto", **given}).layer(retries)
+
+
+def _fetch(store: Any, key: str, request: Request, prefix: str) -> None:
+    below = PurePosixPath(key[len(prefix) :].lstrip("/") or PurePosixPath(key).name)
+    if ".." in below.parts:
+        raise DownloadFailed(f"the key {key!r} leads out of {request.target}")
+    path = request.target / below
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with store.open(key, "rb") as source, path.open("wb") as target:
+        while block := source.read(_BLOCK):
+            target.write(block)
+
+
+def _explained(request: Request, bucket: str, failure: Exception) -> str:
+    kind = type(failure).__name__
+    if kind == "PermissionDenied":
+        return f"no access to {request.uri}: check ACCESS_KEY_ID and SECRET_ACCESS_KEY"
+    if kind == "NotFound":
+        return f"no bucket {bucket} for {request.uri}: check the address and ENDPOINT"
+    return f"{request.uri} cannot be downloaded: {kind}: {' '.join(str(failure).split())[:300]}"

@@ -1,0 +1,131 @@
+"""Starts container processes so that none outlives its kubelet, and signals them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, cast
+
+from trainjob.local.kubelet import undertaker
+
+__all__ = ["ContainerProcess", "Processes"]
+
+
+class ContainerProcess:
+    """One running container: a process group of its own, output on one pipe.
+
+    Attributes:
+        pid: id of the process and of its group.
+    """
+
+    def __init__(self, popen: subprocess.Popen[bytes], *, namespaced: bool) -> None:
+        self._popen, self._namespaced = popen, namespaced
+        self._output = cast("IO[bytes]", popen.stdout)
+        self.pid = popen.pid
+        threading.Thread(target=self._bury, name=f"container-{popen.pid}", daemon=True).start()
+
+    def read(self) -> bytes:
+        """Waits for output and returns what there is; empty at its end."""
+        return os.read(self._output.fileno(), 1 << 16)
+
+    def _bury(self) -> None:
+        """Kills what the first process leaves behind, as a container ends with it; that closes the pipe too."""
+        self._popen.wait()
+        with contextlib.suppress(OSError):
+            os.killpg(self.pid, signal.SIGKILL)
+
+    def wait(self) -> int:
+        """Waits for the end; the exit code as a container runtime tells it (128 + signal number)."""
+        code = self._popen.wait()
+        self._output.close()
+        return 128 - code if code < 0 else code
+
+    def signal(self, number: signal.Signals) -> None:
+        """Signals the whole group, or with own process ids only process 1, as a container runtime does."""
+        with contextlib.suppress(OSError, IndexError):  # it has ended
+            if self._namespaced:
+                os.kill(self.first_process(), number)
+            else:
+                os.killpg(self.pid, number)
+
+    def first_process(self) -> int:
+        """Process 1 of the container, seen from outside; with own process ids that is the child of `unshare`."""
+        if not self._namespaced:
+            return self.pid
+        return int(Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()[0])
+
+
+class Processes:
+    """Starts the container processes of one kubelet, watched by an undertaker.
+
+    Args:
+        remove: folder that goes with the kubelet, also when it is killed; None keeps everything.
+    """
+
+    def __init__(self, *, remove: Path | None = None) -> None:
+        self._mark = uuid.uuid4().hex
+        self._lock = threading.Lock()
+        arguments = [
+            sys.executable,
+            "-I",
+            "-S",
+            undertaker.__file__,
+            self._mark,
+            *(["--remove", str(remove)] if remove else []),
+        ]
+        self._undertaker = subprocess.Popen(
+            arguments,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        self._orders = cast("IO[bytes]", self._undertaker.stdin)
+
+    def start(
+        self, argv: Sequence[str], env: Mapping[str, str], cwd: str | Path, *, namespaced: bool = False
+    ) -> ContainerProcess:
+        """Starts a container's process.
+
+        Args:
+            argv: the command.
+            env: its whole environment.
+            cwd: its working folder.
+            namespaced: whether the command makes its own process ids (`unshare --pid`).
+
+        Raises:
+            OSError: the command cannot be started.
+        """
+        popen = subprocess.Popen(
+            list(argv),
+            env={**env, undertaker.MARK: self._mark},
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        self._tell(f"+{popen.pid}")
+        return ContainerProcess(popen, namespaced=namespaced)
+
+    def ended(self, process: ContainerProcess) -> None:
+        """Strikes a container that has ended off the list."""
+        self._tell(f"-{process.pid}")
+
+    def close(self) -> None:
+        """Dismisses the undertaker; it ends whatever still lives and removes the folder it was given."""
+        with self._lock, contextlib.suppress(OSError):
+            self._orders.close()
+        self._undertaker.wait()
+
+    def _tell(self, line: str) -> None:
+        with self._lock, contextlib.suppress(OSError, ValueError):  # closed: we are stopping, and it kills by the mark
+            self._orders.write(f"{line}\n".encode())
+            self._orders.flush()

@@ -1,0 +1,119 @@
+"""The writing half of the Hugging Face hub, on top of the loopback hub: what `create_commit` needs without Xet.
+
+Large files go to LFS storage first; a commit then changes the repository's folder in one step. Source: the requests of
+huggingface_hub 1.27 (`_commit_api.py`, `lfs.py`) and the Git LFS batch API.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, ClassVar
+from urllib.parse import unquote, urlsplit
+
+from trainjob.local.hub import HubHandler, HubServer, Repository
+
+_PREUPLOAD = re.compile(r"/api/(?P<kind>models|datasets)/(?P<name>[^/]+/[^/]+)/preupload/(?P<revision>[^/]+)")
+_COMMIT = re.compile(r"/api/(?P<kind>models|datasets)/(?P<name>[^/]+/[^/]+)/commit/(?P<revision>[^/]+)")
+_BATCH = re.compile(r"/(?:(?P<kind>datasets)/)?(?P<name>[^/]+/[^/]+)\.git/info/lfs/objects/batch")
+
+
+@dataclass
+class Uploads:
+    """What was uploaded; `hook` is called before and after each request that writes."""
+
+    token: str
+    hook: Callable[[str, bool], None] = lambda path, after: None
+    lfs: dict[str, bytes] = field(default_factory=dict)
+    commits: list[dict[str, Any]] = field(default_factory=list)
+    lock: threading.RLock = field(default_factory=threading.RLock)
+
+
+class UploadHandler(HubHandler):
+    uploads: ClassVar[Uploads]
+
+    def do_POST(self) -> None:
+        path = unquote(urlsplit(self.path).path)
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.uploads.hook(path, False)
+        with self.uploads.lock:
+            self._write(path, body)
+
+    def do_PUT(self) -> None:
+        """LFS storage: its addresses are signed, so there is no token."""
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.uploads.hook(self.path, False)
+        self.uploads.lfs[hashlib.sha256(body).hexdigest()] = body
+        self.uploads.hook(self.path, True)
+        self.answer({})
+
+    def _write(self, path: str, body: bytes) -> None:
+        if self.headers.get("Authorization") != f"Bearer {self.uploads.token}":
+            self.refuse(HTTPStatus.FORBIDDEN, "", "You don't have the rights to write here")
+        elif path == "/api/repos/create":
+            self._create(json.loads(body))
+        elif match := _PREUPLOAD.fullmatch(path):
+            self._modes(match, json.loads(body))
+        elif _BATCH.fullmatch(path):
+            self._batch(json.loads(body))
+        elif match := _COMMIT.fullmatch(path):
+            self._commit(match, [json.loads(line) for line in body.splitlines()])
+        else:
+            self.refuse(HTTPStatus.NOT_FOUND, "EntryNotFound", f"nothing at {path}")
+
+    def _create(self, asked: dict[str, Any]) -> None:
+        folder = self.root / "models" / asked["organization"] / asked["name"]
+        folder.mkdir(parents=True)
+        self.answer({"url": f"http://hub/{asked['organization']}/{asked['name']}", "id": "0"})
+
+    def _modes(self, match: re.Match[str], asked: dict[str, Any]) -> None:
+        if repository := self.repository(match):
+            self.answer({"files": [self._mode(repository, file) for file in asked["files"]]})
+
+    def _mode(self, repository: Repository, file: dict[str, Any]) -> dict[str, Any]:
+        large = file["path"].endswith(".safetensors")
+        path = repository.path(file["path"])
+        oid = None
+        if path is not None:
+            content = path.read_bytes()
+            blob = b"blob %d\0%b" % (len(content), content)
+            oid = hashlib.sha256(content).hexdigest() if large else hashlib.sha1(blob).hexdigest()  # noqa: S324 - git
+        return {"path": file["path"], "uploadMode": "lfs" if large else "regular", "shouldIgnore": False, "oid": oid}
+
+    def _batch(self, asked: dict[str, Any]) -> None:
+        host = self.headers["Host"]
+        found = []
+        for wanted in asked["objects"]:
+            there = wanted["oid"] in self.uploads.lfs
+            upload = {"actions": {"upload": {"href": f"http://{host}/lfs/{wanted['oid']}"}}}
+            found.append({**wanted, **({} if there else upload)})
+        self.answer({"transfer": "basic", "objects": found})
+
+    def _commit(self, match: re.Match[str], lines: list[dict[str, Any]]) -> None:
+        if not (repository := self.repository(match)):
+            return
+        for line in lines:
+            self._apply(repository.folder, line["key"], line["value"])
+        self.uploads.commits.append({line["value"].get("path", ""): line["key"] for line in lines[1:]})
+        self.uploads.hook(self.path, True)
+        self.answer({"commitUrl": "http://hub/commit", "commitOid": repository.commit(), "success": True})
+
+    def _apply(self, folder: Path, key: str, value: dict[str, Any]) -> None:
+        path = folder / value.get("path", "")
+        if key == "deletedFile":
+            path.unlink()
+        elif key != "header":
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(self.uploads.lfs[value["oid"]] if key == "lfsFile" else base64.b64decode(value["content"]))
+
+
+def upload_hub(root: Path, uploads: Uploads) -> HubServer:
+    """The hub with both halves."""
+    return HubServer(root, handler=type("Handler", (UploadHandler,), {"uploads": uploads}))

@@ -1,0 +1,205 @@
+"""Who may do what: tokens, anonymous users, Roles and Bindings."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from apiserver_door import TRAINJOBS, Door, pod, serving, trainjob
+from kubernetes import client
+from kubernetes.client.exceptions import ApiException
+
+from trainjob.local.apiserver import Registry
+
+PODS = "/api/v1/namespaces/default/pods"
+USER = 'User "system:serviceaccount:default:robot"'
+
+
+@pytest.fixture
+def door() -> Iterator[Door]:
+    with serving() as opened:
+        opened.registry.create("serviceaccounts", {"metadata": {"name": "robot"}}, "default")
+        yield opened
+
+
+def token(door: Door, **spec: Any) -> str:
+    return str(door.registry.tokens.create("default", "robot", spec)["status"]["token"])
+
+
+def grant(door: Door, rules: list[dict[str, Any]], *, cluster: bool = False, subject: dict[str, str] | None = None) -> None:
+    """Gives the robot rights in the namespace default, or everywhere."""
+    role, binding, namespace = ("clusterroles", "clusterrolebindings", "") if cluster else ("roles", "rolebindings", "default")
+    name = door.registry.create(role, {"metadata": {"generateName": "r-"}, "rules": rules}, namespace)["metadata"]["name"]
+    who = subject or {"kind": "ServiceAccount", "name": "robot", "namespace": "default"}
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole" if cluster else "Role", "name": name}
+    door.registry.create(binding, {"metadata": {"name": name}, "roleRef": reference, "subjects": [who]}, namespace)
+
+
+def test_no_token_is_anonymous(door: Door) -> None:
+    answer = door.ask("GET", PODS, token="")
+    assert (answer.code, answer.json["reason"]) == (403, "Forbidden")
+    text = 'pods is forbidden: User "system:anonymous" cannot list resource "pods" in API group "" in the namespace "default"'
+    assert answer.message == text
+    assert door.ask("GET", "/api", token="").message == 'forbidden: User "system:anonymous" cannot get path "/api"'
+    assert door.ask("GET", "/version", token="").code == 200
+    assert door.ask("GET", "/healthz", token="").code == 200
+
+
+def test_a_wrong_token(door: Door) -> None:
+    answer = door.ask("GET", "/version", token="wrong")
+    assert (answer.code, answer.message, answer.json["reason"]) == (401, "Unauthorized", "Unauthorized")
+
+
+def test_a_token_by_token_request(door: Door) -> None:
+    api = client.CoreV1Api(door.client())
+    made = api.create_namespaced_service_account_token(
+        "robot", "default", {"spec": {"audiences": [], "expirationSeconds": 600}}
+    )
+    assert made.spec.expiration_seconds == 600
+    left = made.status.expiration_timestamp - datetime.now(timezone.utc)
+    assert timedelta(seconds=590) < left <= timedelta(seconds=600)
+    with pytest.raises(ApiException) as raised:
+        client.CoreV1Api(door.client(made.status.token)).list_namespaced_pod("default")
+    assert raised.value.status == 403
+    assert USER.replace('"', r"\"") in raised.value.body
+    for name, spec, code, text in [
+        ("robot", {"expirationSeconds": 10}, 422, "may not specify a duration less than 10 minutes"),
+        ("nobody", {}, 404, 'serviceaccounts "nobody" not found'),
+        ("robot", {"boundObjectRef": {"kind": "Pod", "name": "none"}}, 404, 'pods "none" not found'),
+    ]:
+        answer = door.ask("POST", f"/api/v1/namespaces/default/serviceaccounts/{name}/token", {"spec": spec})
+        assert answer.code == code
+        assert text in answer.message
+
+
+def test_tokens_end() -> None:
+    now = [datetime(2026, 1, 1, tzinfo=timezone.utc)]
+    with serving(Registry(clock=lambda: now[0])) as door:
+        door.registry.create("serviceaccounts", {"metadata": {"name": "robot"}}, "default")
+        made = door.registry.create("pods", pod("p"), "default")
+        timed, long = token(door, expirationSeconds=600), token(door, expirationSeconds=9000)
+        bound = token(
+            door, boundObjectRef={"kind": "Pod", "name": "p", "uid": made["metadata"]["uid"]}, expirationSeconds=9000
+        )
+        other = token(door, audiences=["somebody"])
+        codes = [door.ask("GET", "/version", token=each).code for each in (timed, long, bound, other)]
+        assert codes == [200, 200, 200, 401]
+        now[0] += timedelta(seconds=600)
+        door.registry.delete("pods", "p", "default")
+        codes = [door.ask("GET", "/version", token=each).code for each in (timed, long, bound)]
+        assert codes == [401, 200, 401]
+        door.registry.delete("serviceaccounts", "robot", "default")
+        door.registry.create("serviceaccounts", {"metadata": {"name": "robot"}}, "default")  # another one
+        assert door.ask("GET", "/version", token=long).code == 401
+
+
+def test_tokens_are_kept_as_hashes(tmp_path: Path) -> None:
+    registry = Registry(tmp_path)
+    made = registry.tokens.create("default", "default")["status"]["token"]
+    registry.close()
+    with sqlite3.connect(tmp_path / "objects.sqlite3") as database:
+        dump = "\n".join(database.iterdump())
+    database.close()
+    assert "INSERT INTO \"tokens\"" in dump
+    assert made not in dump
+    reopened = Registry(tmp_path)
+    user = reopened.tokens.user(made)
+    reopened.close()
+    assert user is not None
+    assert user.name == "system:serviceaccount:default:default"
+    assert (tmp_path / "objects.sqlite3").stat().st_mode & 0o077 == 0
+
+
+def test_a_role_gives_exactly_its_rights(door: Door) -> None:
+    robot = token(door)
+    group = "trainer.kubeflow.org"
+    grant(door, [{"apiGroups": [group], "resources": ["trainjobs"], "verbs": ["create", "get", "list", "watch", "delete"]}])
+    grant(door, [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}])
+    assert door.ask("POST", TRAINJOBS, trainjob("a"), token=robot).code == 201
+    assert door.ask("GET", TRAINJOBS, token=robot).code == 200
+    assert door.ask("GET", f"{TRAINJOBS}?watch=1&resourceVersion=1", token=robot).code == 200
+    for method, path, what in [
+        ("GET", f"{PODS}/p/log", 'pods "p" is forbidden: {} cannot get resource "pods/log" in API group ""'),
+        ("PUT", f"{TRAINJOBS}/a", 'trainjobs.{g} "a" is forbidden: {} cannot update resource "trainjobs" in API group "{g}"'),
+        ("PATCH", f"{TRAINJOBS}/a/status", 'trainjobs.{g} "a" is forbidden: {} cannot patch resource "trainjobs/status" in'),
+        ("DELETE", TRAINJOBS, 'trainjobs.{g} is forbidden: {} cannot deletecollection resource "trainjobs" in API group'),
+        ("GET", f"{PODS}", 'pods is forbidden: {} cannot list resource "pods" in API group "" in the namespace "default"'),
+        ("GET", f"{PODS}?watch=1", 'pods is forbidden: {} cannot watch resource "pods" in API group "" in the namespace'),
+        ("GET", "/api/v1/pods", 'pods is forbidden: {} cannot list resource "pods" in API group "" at the cluster scope'),
+        ("GET", "/faults", 'forbidden: {} cannot use path "/faults"'),
+    ]:
+        answer = door.ask(method, path, token=robot)
+        assert answer.code == 403, path
+        assert answer.message.startswith(what.format(USER, g=group)), answer.message
+    assert door.ask("GET", f"{PODS}/p", token=robot).code == 404  # allowed, but not there
+    other = TRAINJOBS.replace("default", "kube-system")
+    assert door.ask("GET", other, token=robot).message.endswith('in the namespace "kube-system"')
+
+
+@pytest.mark.parametrize(
+    ("rule", "path", "code"),
+    [
+        ({"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}, PODS, 200),
+        ({"apiGroups": [""], "resources": ["pods/*"], "verbs": ["get"]}, f"{PODS}/p/log", 403),
+        ({"apiGroups": [""], "resources": ["*/log"], "verbs": ["get"]}, f"{PODS}/p/log", 204),
+        ({"apiGroups": [""], "resources": ["pods"], "resourceNames": ["p"], "verbs": ["get", "list"]}, f"{PODS}/p", 200),
+        ({"apiGroups": [""], "resources": ["pods"], "resourceNames": ["p"], "verbs": ["get", "list"]}, f"{PODS}/q", 403),
+        ({"apiGroups": [""], "resources": ["pods"], "resourceNames": ["p"], "verbs": ["get", "list"]}, PODS, 403),
+        (
+            {"apiGroups": [""], "resources": ["pods"], "resourceNames": ["p"], "verbs": ["get", "list"]},
+            f"{PODS}?fieldSelector=metadata.name%3Dp",
+            200,
+        ),
+        ({"apiGroups": ["batch"], "resources": ["pods"], "verbs": ["list"]}, PODS, 403),
+    ],
+)
+def test_wildcards_and_names(door: Door, rule: dict[str, Any], path: str, code: int) -> None:
+    door.registry.create("pods", pod("p"), "default")
+    grant(door, [rule])
+    assert door.ask("GET", path, token=token(door)).code == code
+
+
+def test_cluster_wide_rights_and_groups(door: Door) -> None:
+    everybody = {"kind": "Group", "name": "system:serviceaccounts:default", "apiGroup": "rbac.authorization.k8s.io"}
+    grant(door, [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]}], cluster=True, subject=everybody)
+    grant(door, [{"nonResourceURLs": ["/metrics*"], "verbs": ["get"]}], cluster=True)
+    robot = token(door)
+    assert door.ask("GET", "/api/v1/nodes", token=robot).code == 200
+    assert door.ask("GET", "/metrics/x", token=robot).code == 404
+    assert door.ask("GET", "/other", token=robot).code == 403
+
+
+def test_asking_for_ones_own_rights(door: Door) -> None:
+    grant(door, [{"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]}])
+    api = client.AuthorizationV1Api(door.client(token(door)))
+
+    def may(**attributes: str) -> bool:
+        review = {"spec": {"resourceAttributes": {"namespace": "default", "verb": "get", **attributes}}}
+        return bool(api.create_self_subject_access_review(review).status.allowed)
+
+    assert may(resource="pods", subresource="log")
+    assert not may(resource="pods")
+    assert not may(resource="pods", subresource="log", namespace="kube-system")
+    path = {"spec": {"nonResourceAttributes": {"path": "/version", "verb": "get"}}}
+    assert api.create_self_subject_access_review(path).status.allowed
+    assert door.ask("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", {"spec": {}}).code == 422
+
+
+def test_the_minimal_role_of_a_chain_is_enough(door: Door) -> None:
+    group = "trainer.kubeflow.org"
+    grant(
+        door,
+        [
+            {"apiGroups": [group], "resources": ["trainjobs"], "verbs": ["create", "get", "list", "watch", "delete", "patch"]},
+            {"apiGroups": [""], "resources": ["pods", "events"], "verbs": ["get", "list", "watch"]},
+            {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
+        ],
+    )
+    robot = token(door)
+    assert door.ask("POST", f"{TRAINJOBS}?fieldValidation=Strict", trainjob("a"), token=robot).code == 201
+    assert door.ask("GET", "/openapi/v3/apis/trainer.kubeflow.org/v1alpha1", token=robot).code == 200
+    assert door.ask("DELETE", f"{TRAINJOBS}/a", {"propagationPolicy": "Foreground"}, token=robot).code == 200

@@ -1,0 +1,249 @@
+"""Deletion: preconditions, finalizers, grace periods, garbage collection, namespaces."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Iterator
+
+import pytest
+from apiserver_door import MERGE, TRAINJOBS, Door, owned, pod, serving, trainjob
+from kubernetes import client
+from kubernetes.client.exceptions import ApiException
+from waiting_for import until
+
+from trainjob.local.apiserver import Refusal
+
+CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
+
+
+@pytest.fixture
+def door() -> Iterator[Door]:
+    with serving() as opened:
+        yield opened
+
+
+@pytest.fixture
+def core(door: Door) -> client.CoreV1Api:
+    return client.CoreV1Api(door.client())
+
+
+def make_job(door: Door, name: str = "a", **metadata: object) -> dict[str, dict[str, str]]:
+    body = trainjob(name)
+    body["metadata"] |= metadata
+    return door.registry.create("trainjobs", body, "default")
+
+
+def gone(door: Door, plural: str, name: str) -> bool:
+    try:
+        door.registry.get(plural, name, "default")
+    except Refusal as refusal:
+        return refusal.code == 404
+    return False
+
+
+def test_the_answer_is_a_status_or_the_object(door: Door, core: client.CoreV1Api) -> None:
+    job = make_job(door)
+    deleted = door.ask("DELETE", f"{TRAINJOBS}/a").json
+    assert deleted["status"] == "Success"
+    details = {"name": "a", "group": "trainer.kubeflow.org", "kind": "trainjobs", "uid": job["metadata"]["uid"]}
+    assert deleted["details"] == details
+    assert door.ask("DELETE", f"{TRAINJOBS}/a").message == 'trainjobs.trainer.kubeflow.org "a" not found'
+    core.create_namespaced_service_account("default", {"metadata": {"name": "sa"}})
+    assert core.delete_namespaced_service_account("sa", "default").metadata.name == "sa"
+
+
+def test_preconditions(door: Door) -> None:
+    job = make_job(door)
+    for precondition, text in [
+        ({"uid": "zz"}, "the UID in the precondition (zz) does not match the UID in record"),
+        ({"resourceVersion": "1"}, "the ResourceVersion in the precondition (1) does not match the ResourceVersion in"),
+    ]:
+        answer = door.ask("DELETE", f"{TRAINJOBS}/a", {"preconditions": precondition})
+        assert (answer.code, answer.json["reason"]) == (409, "Conflict")
+        assert answer.message.startswith(f'Operation cannot be fulfilled on TrainJob.trainer.kubeflow.org "a": {text}')
+    good = {"preconditions": {key: job["metadata"][key] for key in ("uid", "resourceVersion")}}
+    assert door.ask("DELETE", f"{TRAINJOBS}/a", good).code == 200
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"propagationPolicy": "Bogus"}, 'supported values: "Foreground", "Background", "Orphan", "nil"'),
+        (
+            {"propagationPolicy": "Foreground", "orphanDependents": True},
+            "orphanDependents and deletionPropagation cannot",
+        ),
+        ({"dryRun": ["x"]}, 'dryRun: Unsupported value: ["x"]'),
+    ],
+)
+def test_options_that_make_no_sense(door: Door, options: object, text: str) -> None:
+    make_job(door)
+    answer = door.ask("DELETE", f"{TRAINJOBS}/a", options)
+    assert answer.code == 422
+    assert text in answer.message
+    assert not gone(door, "trainjobs", "a")
+
+
+def test_finalizers_hold_an_object(door: Door) -> None:
+    make_job(door, finalizers=["x.io/y"])
+    deleted = door.ask("DELETE", f"{TRAINJOBS}/a").json
+    assert deleted["metadata"]["deletionTimestamp"]
+    assert deleted["metadata"]["deletionGracePeriodSeconds"] == 0
+    assert deleted["metadata"]["generation"] == 2
+    again = door.ask("DELETE", f"{TRAINJOBS}/a").json
+    assert again["metadata"] == deleted["metadata"]  # nothing new
+    more = door.ask("PATCH", f"{TRAINJOBS}/a", {"metadata": {"finalizers": ["x.io/y", "x.io/z"]}}, kind=MERGE)
+    assert more.code == 422
+    assert (
+        'no new finalizers can be added if the object is being deleted, found new finalizers []string{"x.io/z"}'
+        in more.message
+    )
+    last = door.ask("PATCH", f"{TRAINJOBS}/a", {"metadata": {"finalizers": None}}, kind=MERGE)
+    assert last.code == 200
+    assert gone(door, "trainjobs", "a")
+
+
+def test_a_pod_on_a_node_goes_when_the_kubelet_says_so(door: Door, core: client.CoreV1Api) -> None:
+    core.create_namespaced_pod("default", pod("p"))
+    door.registry.bind("p", "n", "default")
+    assert core.delete_namespaced_pod("p", "default").metadata.deletion_grace_period_seconds == 30
+    shorter = core.delete_namespaced_pod("p", "default", grace_period_seconds=5)
+    assert shorter.metadata.deletion_grace_period_seconds == 5
+    longer = core.delete_namespaced_pod("p", "default", grace_period_seconds=60)
+    assert longer.metadata.deletion_grace_period_seconds == 5
+    assert (
+        core.delete_namespaced_pod("p", "default", grace_period_seconds=-1).metadata.deletion_grace_period_seconds == 1
+    )
+    assert core.read_namespaced_pod("p", "default").metadata.deletion_timestamp is not None
+    core.delete_namespaced_pod("p", "default", grace_period_seconds=0)
+    assert gone(door, "pods", "p")
+
+
+def test_a_pod_that_never_ran_or_has_ended_goes_at_once(door: Door, core: client.CoreV1Api) -> None:
+    core.create_namespaced_pod("default", pod("never"))
+    assert core.delete_namespaced_pod("never", "default").metadata.name == "never"
+    core.create_namespaced_pod("default", pod("ended"))
+    door.registry.bind("ended", "n", "default")
+    core.patch_namespaced_pod_status("ended", "default", {"status": {"phase": "Succeeded"}})
+    core.delete_namespaced_pod("ended", "default")
+    assert gone(door, "pods", "never")
+    assert gone(door, "pods", "ended")
+
+
+def test_background_takes_the_dependents_along(door: Door) -> None:
+    job = make_job(door)
+    child = door.registry.create("configmaps", owned("child", job), "default")
+    door.registry.create("secrets", owned("grandchild", child), "default")
+    door.registry.create("configmaps", {"metadata": {"name": "other"}}, "default")
+    assert door.ask("DELETE", f"{TRAINJOBS}/a").json["status"] == "Success"
+    until(lambda: gone(door, "secrets", "grandchild"), 2)
+    assert gone(door, "configmaps", "child")
+    assert not gone(door, "configmaps", "other")
+
+
+def test_foreground_waits_for_the_dependents(door: Door) -> None:
+    job = make_job(door)
+    blocking = owned("blocking", job)
+    blocking["metadata"]["finalizers"] = ["x.io/held"]
+    child = door.registry.create("configmaps", blocking, "default")
+    door.registry.create("configmaps", owned("grandchild", child), "default")
+    deleted = door.ask("DELETE", f"{TRAINJOBS}/a", {"propagationPolicy": "Foreground"}).json
+    assert deleted["metadata"]["finalizers"] == ["foregroundDeletion"]
+    until(lambda: gone(door, "configmaps", "grandchild"), 2)
+    assert not gone(door, "trainjobs", "a")
+    assert "deletionTimestamp" in door.registry.get("configmaps", "blocking", "default")["metadata"]
+    door.registry.patch("configmaps", "blocking", {"metadata": {"finalizers": None}}, "default")
+    until(lambda: gone(door, "trainjobs", "a"), 2)
+
+
+def test_foreground_does_not_wait_for_dependents_that_do_not_block(door: Door) -> None:
+    job = make_job(door)
+    held = owned("held", job, blocks=False)
+    held["metadata"]["finalizers"] = ["x.io/held"]
+    door.registry.create("configmaps", held, "default")
+    door.ask("DELETE", f"{TRAINJOBS}/a", {"propagationPolicy": "Foreground"})
+    until(lambda: gone(door, "trainjobs", "a"), 2)
+    until(lambda: "deletionTimestamp" in door.registry.get("configmaps", "held", "default")["metadata"], 2)
+
+
+def test_orphan_leaves_the_dependents(door: Door) -> None:
+    job = make_job(door)
+    door.registry.create("configmaps", owned("child", job), "default")
+    door.ask("DELETE", f"{TRAINJOBS}/a", {"propagationPolicy": "Orphan"})
+    until(lambda: gone(door, "trainjobs", "a"), 2)
+    assert "ownerReferences" not in door.registry.get("configmaps", "child", "default")["metadata"]
+
+
+def test_jobs_orphan_their_pods_unless_told_otherwise(door: Door) -> None:
+    spec = {"template": {"spec": {**pod("x")["spec"], "restartPolicy": "Never"}}}
+    jobs = "/apis/batch/v1/namespaces/default/jobs"
+    job = door.registry.create("jobs", {"metadata": {"name": "j"}, "spec": spec}, "default")
+    door.registry.create("configmaps", owned("child", job), "default")
+    answer = door.ask("DELETE", f"{jobs}/j")
+    assert "child pods are preserved by default when jobs are deleted" in answer.headers["warning"]
+    assert answer.json["metadata"]["finalizers"] == ["orphan"]
+    until(lambda: gone(door, "jobs", "j"), 2)
+    assert not gone(door, "configmaps", "child")
+
+
+def test_two_owners_and_owners_that_never_were(door: Door) -> None:
+    first, second = make_job(door, "a"), make_job(door, "b")
+    shared = owned("shared", first)
+    shared["metadata"]["ownerReferences"] += owned("", second)["metadata"]["ownerReferences"]
+    door.registry.create("configmaps", shared, "default")
+    door.registry.delete("trainjobs", "a", "default")
+    until(lambda: len(door.registry.get("configmaps", "shared", "default")["metadata"]["ownerReferences"]) == 1, 2)
+
+    stranger = owned("stranger", second)
+    stranger["metadata"]["ownerReferences"][0] |= {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow"}
+    door.registry.create("configmaps", stranger, "default")
+    ghost = owned("ghost", second)
+    ghost["metadata"]["ownerReferences"][0]["uid"] = "another"
+    door.registry.create("configmaps", ghost, "default")
+    until(lambda: gone(door, "configmaps", "ghost"), 2)
+    assert not gone(door, "configmaps", "stranger")  # we can't know whether its owner is there
+
+
+def test_delete_collection(door: Door, core: client.CoreV1Api) -> None:
+    for name, label in (("a", "x"), ("b", "x"), ("c", "y")):
+        core.create_namespaced_config_map("default", {"metadata": {"name": name, "labels": {"l": label}}})
+    answer = door.ask("DELETE", f"{CONFIGMAPS}?labelSelector=l%3Dx").json
+    assert answer["kind"] == "ConfigMapList"
+    assert [item["metadata"]["name"] for item in answer["items"]] == ["a", "b"]
+    assert [item.metadata.name for item in core.list_namespaced_config_map("default").items] == ["c"]
+    assert door.ask("DELETE", "/api/v1/configmaps").code == 405
+
+
+def test_a_namespace_takes_its_content_along(door: Door, core: client.CoreV1Api) -> None:
+    core.create_namespace({"metadata": {"name": "n"}})
+    core.create_namespaced_config_map("n", {"metadata": {"name": "c"}})
+    core.create_namespaced_pod("n", pod("p"))
+    door.registry.bind("p", "node", "n")
+    assert core.delete_namespace("n").status
+    ending = core.read_namespace("n")
+    assert ending.status.phase == "Terminating"
+    with pytest.raises(ApiException) as raised:
+        core.create_namespaced_config_map("n", {"metadata": {"name": "late"}})
+    assert raised.value.status == 403
+    assert "unable to create new content in namespace n because it is being terminated" in raised.value.body
+    until(lambda: not core.list_namespaced_config_map("n").items, 2)
+    assert core.read_namespace("n").metadata.name == "n"  # the pod is still there
+    core.delete_namespaced_pod("p", "n", grace_period_seconds=0)
+    until(lambda: "n" not in [found.metadata.name for found in core.list_namespace().items], 2)
+    with pytest.raises(ApiException) as kept:
+        core.delete_namespace("default")
+    assert "this namespace may not be deleted" in kept.value.body
+
+
+def test_subscribers_see_deletions_in_order(door: Door) -> None:
+    seen: queue.Queue[tuple[str, str]] = queue.Queue()
+    door.registry.create("configmaps", {"metadata": {"name": "c"}}, "default")
+    subscription = door.registry.subscribe(
+        lambda change: seen.put((change.type, change.key[1])), resources=["configmaps"]
+    )
+    door.registry.patch("configmaps", "c", {"data": {"a": "b"}}, "default")
+    door.registry.delete("configmaps", "c", "default")
+    subscription.close()
+    door.registry.create("configmaps", {"metadata": {"name": "d"}}, "default")
+    assert [seen.get_nowait() for _ in range(3)] == [("ADDED", "c"), ("MODIFIED", "c"), ("DELETED", "c")]
+    assert seen.empty()
