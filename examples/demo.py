@@ -163,8 +163,8 @@ def main() -> None:
         after = Score(export, hub)
         stack.callback(after.stop)
         for name, taken in view.wall_times():
-            print(f"{name:<12} {taken:5.1f} s")
-        print(f"{'chain':<12} {seconds:5.1f} s")
+            print(f"{name:<18} {taken:5.1f} s")
+        print(f"{'chain':<18} {seconds:5.1f} s")
         print(f"export: {export.relative_to(ROOT)}")
         print(f"exact match: {before.exact_match()} -> {after.exact_match()}")
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any
 
 from rich.console import Console
@@ -22,6 +22,8 @@ class _Step:
     bar: TaskID
     logs: LogFollower
     progress: TorchTuneProgress = field(default_factory=TorchTuneProgress)
+    began: float = field(default_factory=time.monotonic)
+    seconds: float | None = None
     told: str = ""
     tenth: int = 0
 
@@ -33,7 +35,7 @@ class ChainView:
         self._cluster, self._namespace = cluster, namespace
         self._console = Console()
         self._bars = Progress(
-            TextColumn("{task.description:<10}"),
+            TextColumn("{task.description:<18}"),
             TextColumn("{task.fields[phase]:<22}"),
             BarColumn(bar_width=30),
             TextColumn("{task.fields[step]}"),
@@ -73,8 +75,8 @@ class ChainView:
         raise LookupError("no TrainJob mounts a claim")
 
     def wall_times(self) -> list[tuple[str, float]]:
-        """(step, seconds from creation to completion by the cluster's clock), in the order of creation."""
-        return [(self._steps[name].name, _seconds(job)) for name, job in self._jobs.items()]
+        """(step, seconds from its creation to its end), in the order of creation."""
+        return [(step.name, step.seconds) for step in self._steps.values() if step.seconds is not None]
 
     def _on_job(self, change: Change) -> None:
         if change.found is None or change.gone:
@@ -86,7 +88,8 @@ class ChainView:
             self._show(step, verdict.phase.value + (f" {verdict.reason}" if verdict.phase is Phase.FAILED else ""))
             if verdict.phase is Phase.COMPLETE:
                 self._bars.update(step.bar, completed=100)
-            if verdict.phase.finished:
+            if verdict.phase.finished and step.seconds is None:
+                step.seconds = time.monotonic() - step.began
                 self._bars.stop_task(step.bar)
 
     def _add(self, name: str, job: Any) -> _Step:
@@ -112,18 +115,10 @@ class ChainView:
                 tenth = int((progress.percent or 0) // 10)
                 if tenth > step.tenth and not self._console.is_terminal:
                     step.tenth = tenth
-                    print(f"{step.name:<10} {progress}", flush=True)
+                    print(f"{step.name:<18} {progress}", flush=True)
 
     def _show(self, step: _Step, phase: str) -> None:
         self._bars.update(step.bar, phase=phase)
         if phase != step.told and not self._console.is_terminal:
-            print(f"{step.name:<10} {phase}", flush=True)
+            print(f"{step.name:<18} {phase}", flush=True)
         step.told = phase
-
-
-def _seconds(job: Any) -> float:
-    ended = [c["lastTransitionTime"] for c in job["status"]["conditions"] if c["type"] == "Complete"]
-    begin, end = (
-        datetime.fromisoformat(t.replace("Z", "+00:00")) for t in (job["metadata"]["creationTimestamp"], ended[0])
-    )
-    return (end - begin).total_seconds()
