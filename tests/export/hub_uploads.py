@@ -39,14 +39,14 @@ class Uploads:
 class UploadHandler(HubHandler):
     uploads: ClassVar[Uploads]
 
-    def do_POST(self) -> None:
+    def do_POST(self) -> None:  # noqa: N802 - the library's name
         path = unquote(urlsplit(self.path).path)
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         self.uploads.hook(path, False)
         with self.uploads.lock:
             self._write(path, body)
 
-    def do_PUT(self) -> None:
+    def do_PUT(self) -> None:  # noqa: N802
         """LFS storage: its addresses are signed, so there is no token."""
         body = self.rfile.read(int(self.headers["Content-Length"]))
         self.uploads.hook(self.path, False)
@@ -71,7 +71,7 @@ class UploadHandler(HubHandler):
     def _create(self, asked: dict[str, Any]) -> None:
         folder = self.root / "models" / asked["organization"] / asked["name"]
         folder.mkdir(parents=True)
-        self.answer({"url": f"http://hub/{asked['organization']}/{asked['name']}", "id": "0"})
+        self.answer({"url": f"http://{self.headers['Host']}/{asked['organization']}/{asked['name']}", "id": "0"})
 
     def _modes(self, match: re.Match[str], asked: dict[str, Any]) -> None:
         if repository := self.repository(match):
@@ -103,7 +103,8 @@ class UploadHandler(HubHandler):
             self._apply(repository.folder, line["key"], line["value"])
         self.uploads.commits.append({line["value"].get("path", ""): line["key"] for line in lines[1:]})
         self.uploads.hook(self.path, True)
-        self.answer({"commitUrl": "http://hub/commit", "commitOid": repository.commit(), "success": True})
+        url = f"http://{self.headers['Host']}/{repository.name}/commit/{repository.commit()}"
+        self.answer({"commitUrl": url, "commitOid": repository.commit(), "success": True})
 
     def _apply(self, folder: Path, key: str, value: dict[str, Any]) -> None:
         path = folder / value.get("path", "")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import sys
 import threading
 import uuid
 from collections.abc import Callable
@@ -46,8 +47,7 @@ class S3Server:
 
     def __enter__(self) -> S3Server:
         handler = type("Handler", (_Handler,), {"store": self})
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        self._server.daemon_threads = True
+        self._server = _Server(("127.0.0.1", 0), handler)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
         self._thread.start()
         return self
@@ -72,6 +72,14 @@ class S3Server:
 
     def writes(self) -> list[tuple[str, str]]:
         return [(method, key) for method, key in self.requests if method not in {"GET", "HEAD"}]
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -78,7 +78,7 @@ class Door:
     def watch(self, path: str, count: int | None = None) -> list[Any]:
         """Reads so many events of a watch, or all until it ends."""
         with self.open("GET", path) as response:
-            lines = []
+            lines: list[Any] = []
             while len(lines) != count and (line := response.readline()):
                 lines.append(json.loads(line))
             return lines

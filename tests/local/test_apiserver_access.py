@@ -30,10 +30,16 @@ def token(door: Door, **spec: Any) -> str:
     return str(door.registry.tokens.create("default", "robot", spec)["status"]["token"])
 
 
-def grant(door: Door, rules: list[dict[str, Any]], *, cluster: bool = False, subject: dict[str, str] | None = None) -> None:
+def grant(
+    door: Door, rules: list[dict[str, Any]], *, cluster: bool = False, subject: dict[str, str] | None = None
+) -> None:
     """Gives the robot rights in the namespace default, or everywhere."""
-    role, binding, namespace = ("clusterroles", "clusterrolebindings", "") if cluster else ("roles", "rolebindings", "default")
-    name = door.registry.create(role, {"metadata": {"generateName": "r-"}, "rules": rules}, namespace)["metadata"]["name"]
+    role, binding, namespace = (
+        ("clusterroles", "clusterrolebindings", "") if cluster else ("roles", "rolebindings", "default")
+    )
+    name = door.registry.create(role, {"metadata": {"generateName": "r-"}, "rules": rules}, namespace)["metadata"][
+        "name"
+    ]
     who = subject or {"kind": "ServiceAccount", "name": "robot", "namespace": "default"}
     reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole" if cluster else "Role", "name": name}
     door.registry.create(binding, {"metadata": {"name": name}, "roleRef": reference, "subjects": [who]}, namespace)
@@ -42,7 +48,8 @@ def grant(door: Door, rules: list[dict[str, Any]], *, cluster: bool = False, sub
 def test_no_token_is_anonymous(door: Door) -> None:
     answer = door.ask("GET", PODS, token="")
     assert (answer.code, answer.json["reason"]) == (403, "Forbidden")
-    text = 'pods is forbidden: User "system:anonymous" cannot list resource "pods" in API group "" in the namespace "default"'
+    who = 'pods is forbidden: User "system:anonymous"'
+    text = f'{who} cannot list resource "pods" in API group "" in the namespace "default"'
     assert answer.message == text
     assert door.ask("GET", "/api", token="").message == 'forbidden: User "system:anonymous" cannot get path "/api"'
     assert door.ask("GET", "/version", token="").code == 200
@@ -104,7 +111,7 @@ def test_tokens_are_kept_as_hashes(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "objects.sqlite3") as database:
         dump = "\n".join(database.iterdump())
     database.close()
-    assert "INSERT INTO \"tokens\"" in dump
+    assert 'INSERT INTO "tokens"' in dump
     assert made not in dump
     reopened = Registry(tmp_path)
     user = reopened.tokens.user(made)
@@ -117,19 +124,46 @@ def test_tokens_are_kept_as_hashes(tmp_path: Path) -> None:
 def test_a_role_gives_exactly_its_rights(door: Door) -> None:
     robot = token(door)
     group = "trainer.kubeflow.org"
-    grant(door, [{"apiGroups": [group], "resources": ["trainjobs"], "verbs": ["create", "get", "list", "watch", "delete"]}])
+    grant(
+        door,
+        [{"apiGroups": [group], "resources": ["trainjobs"], "verbs": ["create", "get", "list", "watch", "delete"]}],
+    )
     grant(door, [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}])
     assert door.ask("POST", TRAINJOBS, trainjob("a"), token=robot).code == 201
     assert door.ask("GET", TRAINJOBS, token=robot).code == 200
     assert door.ask("GET", f"{TRAINJOBS}?watch=1&resourceVersion=1", token=robot).code == 200
     for method, path, what in [
         ("GET", f"{PODS}/p/log", 'pods "p" is forbidden: {} cannot get resource "pods/log" in API group ""'),
-        ("PUT", f"{TRAINJOBS}/a", 'trainjobs.{g} "a" is forbidden: {} cannot update resource "trainjobs" in API group "{g}"'),
-        ("PATCH", f"{TRAINJOBS}/a/status", 'trainjobs.{g} "a" is forbidden: {} cannot patch resource "trainjobs/status" in'),
-        ("DELETE", TRAINJOBS, 'trainjobs.{g} is forbidden: {} cannot deletecollection resource "trainjobs" in API group'),
-        ("GET", f"{PODS}", 'pods is forbidden: {} cannot list resource "pods" in API group "" in the namespace "default"'),
-        ("GET", f"{PODS}?watch=1", 'pods is forbidden: {} cannot watch resource "pods" in API group "" in the namespace'),
-        ("GET", "/api/v1/pods", 'pods is forbidden: {} cannot list resource "pods" in API group "" at the cluster scope'),
+        (
+            "PUT",
+            f"{TRAINJOBS}/a",
+            'trainjobs.{g} "a" is forbidden: {} cannot update resource "trainjobs" in API group "{g}"',
+        ),
+        (
+            "PATCH",
+            f"{TRAINJOBS}/a/status",
+            'trainjobs.{g} "a" is forbidden: {} cannot patch resource "trainjobs/status" in',
+        ),
+        (
+            "DELETE",
+            TRAINJOBS,
+            'trainjobs.{g} is forbidden: {} cannot deletecollection resource "trainjobs" in API group',
+        ),
+        (
+            "GET",
+            f"{PODS}",
+            'pods is forbidden: {} cannot list resource "pods" in API group "" in the namespace "default"',
+        ),
+        (
+            "GET",
+            f"{PODS}?watch=1",
+            'pods is forbidden: {} cannot watch resource "pods" in API group "" in the namespace',
+        ),
+        (
+            "GET",
+            "/api/v1/pods",
+            'pods is forbidden: {} cannot list resource "pods" in API group "" at the cluster scope',
+        ),
         ("GET", "/faults", 'forbidden: {} cannot use path "/faults"'),
     ]:
         answer = door.ask(method, path, token=robot)
@@ -146,8 +180,16 @@ def test_a_role_gives_exactly_its_rights(door: Door) -> None:
         ({"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}, PODS, 200),
         ({"apiGroups": [""], "resources": ["pods/*"], "verbs": ["get"]}, f"{PODS}/p/log", 403),
         ({"apiGroups": [""], "resources": ["*/log"], "verbs": ["get"]}, f"{PODS}/p/log", 204),
-        ({"apiGroups": [""], "resources": ["pods"], "resourceNames": ["p"], "verbs": ["get", "list"]}, f"{PODS}/p", 200),
-        ({"apiGroups": [""], "resources": ["pods"], "resourceNames": ["p"], "verbs": ["get", "list"]}, f"{PODS}/q", 403),
+        (
+            {"apiGroups": [""], "resources": ["pods"], "resourceNames": ["p"], "verbs": ["get", "list"]},
+            f"{PODS}/p",
+            200,
+        ),
+        (
+            {"apiGroups": [""], "resources": ["pods"], "resourceNames": ["p"], "verbs": ["get", "list"]},
+            f"{PODS}/q",
+            403,
+        ),
         ({"apiGroups": [""], "resources": ["pods"], "resourceNames": ["p"], "verbs": ["get", "list"]}, PODS, 403),
         (
             {"apiGroups": [""], "resources": ["pods"], "resourceNames": ["p"], "verbs": ["get", "list"]},
@@ -194,7 +236,11 @@ def test_the_minimal_role_of_a_chain_is_enough(door: Door) -> None:
     grant(
         door,
         [
-            {"apiGroups": [group], "resources": ["trainjobs"], "verbs": ["create", "get", "list", "watch", "delete", "patch"]},
+            {
+                "apiGroups": [group],
+                "resources": ["trainjobs"],
+                "verbs": ["create", "get", "list", "watch", "delete", "patch"],
+            },
             {"apiGroups": [""], "resources": ["pods", "events"], "verbs": ["get", "list", "watch"]},
             {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
         ],

@@ -9,9 +9,9 @@ import pytest
 from apiserver_door import MERGE, TRAINJOBS, Door, owned, pod, serving, trainjob
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
-from waiting_for import until
 
 from trainjob.local.apiserver import Refusal
+from waiting_for import until
 
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 

@@ -70,7 +70,13 @@ def test_everything_asked_for_reaches_the_source(door: Door, kubelet: Kubelet) -
     asked = kubelet.asked.get_nowait()
     assert (asked.namespace, asked.pod, asked.container) == ("default", "p", "c")
     assert asked.uid == door.registry.get("pods", "p", "default")["metadata"]["uid"]
-    assert (asked.follow, asked.previous, asked.timestamps, asked.tail_lines, asked.limit_bytes) == (True, True, True, 3, 9)
+    assert (asked.follow, asked.previous, asked.timestamps, asked.tail_lines, asked.limit_bytes) == (
+        True,
+        True,
+        True,
+        3,
+        9,
+    )
     assert asked.since == datetime(2026, 1, 31, 11, 0, 0, 123456, tzinfo=timezone.utc)
     kubelet.says.put(None)
     door.ask("GET", f"{LOG}?sinceSeconds=60")
@@ -135,10 +141,18 @@ def test_a_source_that_fails(door: Door, kubelet: Kubelet) -> None:
     ("query", "code", "text"),
     [
         ("container=zz", 400, "container zz is not valid for pod p"),
-        ("tailLines=-1", 422, 'PodLogOptions "p" is invalid: tailLines: Invalid value: -1: must be greater than or equal to 0'),
+        (
+            "tailLines=-1",
+            422,
+            'PodLogOptions "p" is invalid: tailLines: Invalid value: -1: must be greater than or equal to 0',
+        ),
         ("limitBytes=0", 422, 'PodLogOptions "p" is invalid: limitBytes: Invalid value: 0: must be greater than 0'),
         ("sinceSeconds=0", 422, 'PodLogOptions "p" is invalid: sinceSeconds: Invalid value: 0: must be greater than 0'),
-        ("sinceSeconds=1&sinceTime=2026-01-01T00:00:00Z", 422, "at most one of `sinceTime` or `sinceSeconds` may be specified"),
+        (
+            "sinceSeconds=1&sinceTime=2026-01-01T00:00:00Z",
+            422,
+            "at most one of `sinceTime` or `sinceSeconds` may be specified",
+        ),
         ("sinceTime=x", 400, 'parsing time "x" as "2006-01-02T15:04:05Z07:00": cannot parse "x" as "2006"'),
         ("tailLines=x", 400, 'strconv.ParseInt: parsing "x": invalid syntax'),
     ],

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from apiserver_door import ADMIN, TRAINJOBS, serving, trainjob
@@ -44,7 +45,7 @@ def test_everything_survives_a_kill(tmp_path: Path) -> None:
     from http.client import HTTPConnection
     from json import dumps, loads
 
-    def ask(port: int, method: str, path: str, body: object = None) -> tuple[int, dict[str, dict[str, str]]]:
+    def ask(port: int, method: str, path: str, body: object = None) -> tuple[int, Any]:
         connection = HTTPConnection("127.0.0.1", port, timeout=5)
         headers = {"Authorization": f"Bearer {ADMIN}", "Content-Type": "application/json"}
         connection.request(method, path, dumps(body) if body else None, headers)
@@ -111,7 +112,7 @@ def test_a_state_folder_serves_one(tmp_path: Path) -> None:
 def test_a_port_serves_one() -> None:
     with serving() as door:
         second = ApiServer(door.registry, admin_token=ADMIN, port=door.server.port)
-        with pytest.raises(ClusterError, match="can't listen on 127.0.0.1:"):
+        with pytest.raises(ClusterError, match=r"can't listen on 127\.0\.0\.1:"):
             second.start()
         port = door.server.port
         door.server.stop()
@@ -120,11 +121,9 @@ def test_a_port_serves_one() -> None:
         assert door.ask("GET", "/healthz").text == "ok"
 
 
-def test_an_import_is_cheap() -> None:
-    code = "import sys; import trainjob.local; print(len(sys.modules)); print('starlette' in sys.modules)"
-    bare = subprocess.run([sys.executable, "-c", "import sys; print(len(sys.modules))"], capture_output=True, text=True)
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert found[1] == "False"
-    assert int(found[0]) - int(bare.stdout) < 60
-    code = "import sys; import trainjob.local.apiserver; print({'starlette', 'uvicorn'} & set(sys.modules))"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"
+def test_an_import_loads_no_web_server() -> None:
+    heavy = "{'starlette', 'uvicorn', 'anyio', 'kubernetes', 'pydantic'}"
+    for module in ("trainjob.local", "trainjob.local.apiserver"):
+        code = f"import sys; import {module}; print({heavy} & set(sys.modules))"
+        found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert found.stdout == "set()\n", module

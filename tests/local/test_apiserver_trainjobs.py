@@ -20,8 +20,8 @@ UNCHECKED = (
     "existing errors to complete validation]"
 )
 SUBDOMAIN = (
-    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end "
-    "with an alphanumeric character (e.g. 'example.com', regex used for validation is "
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start "
+    "and end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
     r"'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
 )
 LABEL_1035 = "<nil>: Invalid value: metadata.name must match RFC 1035 DNS label format"
@@ -161,20 +161,27 @@ def test_wrong_types_fail_in_the_webhook(door: Door, spec: dict[str, Any], what:
             {"trainer": {"env": [{"name": "A"}, {"name": "A"}]}},
             'spec.trainer.env[1]: Duplicate value: {"name":"A"}',
         ),
-        ({"trainer": {"image": "x" * 501}}, f"[spec.trainer.image: Too long: may not be more than 500 bytes{UNCHECKED}"),
+        (
+            {"trainer": {"image": "x" * 501}},
+            f"[spec.trainer.image: Too long: may not be more than 500 bytes{UNCHECKED}",
+        ),
         (
             {"trainer": {"command": ["x"] * 129}},
             f"[spec.trainer.command: Too many: 129: must have at most 128 items{UNCHECKED}",
         ),
         (
             {"activeDeadlineSeconds": 0},
-            "spec.activeDeadlineSeconds: Invalid value: 0: spec.activeDeadlineSeconds in body should be greater than or "
-            "equal to 1",
+            (
+                "spec.activeDeadlineSeconds: Invalid value: 0: spec.activeDeadlineSeconds in body should be greater "
+                "than or equal to 1"
+            ),
         ),
         (
             {"managedBy": "foo"},
-            'spec.managedBy: Invalid value: "foo": ManagedBy must be trainer.kubeflow.org/trainjob-controller or '
-            "kueue.x-k8s.io/multikueue if set",
+            (
+                'spec.managedBy: Invalid value: "foo": ManagedBy must be trainer.kubeflow.org/trainjob-controller or '
+                "kueue.x-k8s.io/multikueue if set"
+            ),
         ),
         (
             {"runtimeRef": {"name": ""}},
@@ -184,8 +191,10 @@ def test_wrong_types_fail_in_the_webhook(door: Door, spec: dict[str, Any], what:
         ({"runtimeRef": None}, f"[spec.runtimeRef: Required value{UNCHECKED}"),
         (
             {"initializer": {"dataset": {"storageUri": "no-scheme"}}},
-            'spec.initializer.dataset.storageUri: Invalid value: "no-scheme": storageUri may be empty, or it must be a '
-            "valid URI (scheme://...)",
+            (
+                'spec.initializer.dataset.storageUri: Invalid value: "no-scheme": storageUri may be empty, or it must '
+                "be a valid URI (scheme://...)"
+            ),
         ),
         (
             {"runtimePatches": [{"manager": "a.io/b"}, {"manager": "a.io/b"}]},
@@ -234,7 +243,10 @@ def test_what_the_schema_lets_pass(door: Door, spec: dict[str, Any]) -> None:
 
 def test_quantities(door: Door) -> None:
     bad = door.ask("POST", TRAINJOBS, trainjob("bad", trainer={"resourcesPerNode": {"limits": {"cpu": "abc"}}}))
-    assert bad.message == f"{DECODER}quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+    assert (
+        bad.message
+        == f"{DECODER}quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+    )
 
 
 UNKNOWN = {"tolerations": [{"bogus": 1}], "volumes": [{"name": "a", "nope": {}}], "hostNetwork": True}
@@ -244,7 +256,10 @@ def test_unknown_fields_strict(door: Door) -> None:
     body = trainjob("strict", bogus=1, runtimePatches=patches(UNKNOWN))
     answer = door.ask("POST", f"{TRAINJOBS}?fieldValidation=Strict", body)
     assert (answer.code, answer.json["reason"]) == (400, "BadRequest")
-    fields = ["spec.bogus", *(f"{POD_SPEC}.{name}" for name in ("hostNetwork", "tolerations[0].bogus", "volumes[0].nope"))]
+    fields = [
+        "spec.bogus",
+        *(f"{POD_SPEC}.{name}" for name in ("hostNetwork", "tolerations[0].bogus", "volumes[0].nope")),
+    ]
     assert answer.message == (
         'TrainJob in version "v1alpha1" cannot be handled as a TrainJob: strict decoding error: '
         + ", ".join(f'unknown field "{field}"' for field in fields)
@@ -270,7 +285,10 @@ def test_unknown_fields_are_dropped_with_a_warning(door: Door) -> None:
     ignored = door.ask("POST", f"{TRAINJOBS}?fieldValidation=Ignore", trainjob("ignored", bogus=1))
     assert "warning" not in ignored.headers
     assert "bogus" not in ignored.json["spec"]
-    assert "fieldValidation: Unsupported value" in door.ask("POST", f"{TRAINJOBS}?fieldValidation=x", trainjob("y")).message
+    assert (
+        "fieldValidation: Unsupported value"
+        in door.ask("POST", f"{TRAINJOBS}?fieldValidation=x", trainjob("y")).message
+    )
 
 
 def test_unknown_fields_of_a_patch(door: Door) -> None:
@@ -291,8 +309,10 @@ def test_unknown_fields_of_a_patch(door: Door) -> None:
         ({"activeDeadlineSeconds": 9}, "spec.activeDeadlineSeconds: Invalid value: 9: field is immutable"),
         (
             {"runtimeRef": {"name": "x"}, "managedBy": "kueue.x-k8s.io/multikueue"},
-            '[spec.managedBy: Invalid value: "kueue.x-k8s.io/multikueue": field is immutable, '
-            "spec.runtimeRef: Invalid value: field is immutable]",
+            (
+                '[spec.managedBy: Invalid value: "kueue.x-k8s.io/multikueue": field is immutable, '
+                "spec.runtimeRef: Invalid value: field is immutable]"
+            ),
         ),
         (
             {"runtimePatches": patches({"serviceAccountName": "other"})},
@@ -301,7 +321,11 @@ def test_unknown_fields_of_a_patch(door: Door) -> None:
     ],
 )
 def test_what_cannot_be_changed(door: Door, change: dict[str, Any], text: str) -> None:
-    spec = {"trainer": {"numNodes": 1}, "activeDeadlineSeconds": 3, "runtimePatches": patches({"serviceAccountName": "sa"})}
+    spec = {
+        "trainer": {"numNodes": 1},
+        "activeDeadlineSeconds": 3,
+        "runtimePatches": patches({"serviceAccountName": "sa"}),
+    }
     door.ask("POST", TRAINJOBS, trainjob("fixed", **spec))
     answer = door.ask("PATCH", f"{TRAINJOBS}/fixed", {"spec": change}, kind=MERGE)
     assert answer.code == 422
@@ -309,7 +333,11 @@ def test_what_cannot_be_changed(door: Door, change: dict[str, Any], text: str) -
 
 
 def test_what_can_be_changed(door: Door) -> None:
-    door.ask("POST", TRAINJOBS, trainjob("free", trainer={"numNodes": 1}, runtimePatches=patches({"nodeSelector": {"a": "b"}})))
+    door.ask(
+        "POST",
+        TRAINJOBS,
+        trainjob("free", trainer={"numNodes": 1}, runtimePatches=patches({"nodeSelector": {"a": "b"}})),
+    )
     for change in (
         {"suspend": True},
         {"trainer": None},  # a rule that compares with the old value needs a new one
@@ -324,14 +352,27 @@ def test_the_status_has_a_schema_too(door: Door) -> None:
     path = f"{TRAINJOBS}/status/status"
     missing = door.ask("PATCH", path, {"status": {"jobsStatus": [{"name": "a"}], "bogus": 1}}, kind=MERGE)
     assert missing.code == 422
-    assert "[status.jobsStatus[0].active: Required value, status.jobsStatus[0].failed: Required value" in missing.message
+    assert (
+        "[status.jobsStatus[0].active: Required value, status.jobsStatus[0].failed: Required value" in missing.message
+    )
     assert missing.headers["warning"] == r'299 - "unknown field \"status.bogus\""'
-    condition = {"type": "X", "status": "Maybe", "reason": "R", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    condition = {
+        "type": "X",
+        "status": "Maybe",
+        "reason": "R",
+        "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
     wrong = door.ask("PATCH", path, {"status": {"conditions": [condition]}}, kind=MERGE)
-    assert 'conditions[0].status: Unsupported value: "Maybe": supported values: "True", "False", "Unknown"' in wrong.message
+    assert (
+        'conditions[0].status: Unsupported value: "Maybe": supported values: "True", "False", "Unknown"'
+        in wrong.message
+    )
     typed = door.ask("PATCH", path, {"status": {"conditions": "x"}}, kind=MERGE)
     assert 'status.conditions in body must be of type array: "string"' in typed.message
-    assert door.ask("PATCH", path, {"status": {"conditions": [{**condition, "status": "True"}]}}, kind=MERGE).code == 200
+    assert (
+        door.ask("PATCH", path, {"status": {"conditions": [{**condition, "status": "True"}]}}, kind=MERGE).code == 200
+    )
 
 
 def test_the_openapi_document_shows_the_dialect(door: Door) -> None:
@@ -358,7 +399,9 @@ def test_the_schema_agrees_with_the_generated_models(door: Door) -> None:
     schema = door.ask("GET", "/openapi/v3/apis/trainer.kubeflow.org/v1alpha1").json["components"]["schemas"]
     spec = schema["org.kubeflow.trainer.v1alpha1.TrainJob"]["properties"]["spec"]["properties"]
     patch = spec["runtimePatches"]["items"]["properties"]
-    job = patch["trainingRuntimeSpec"]["properties"]["template"]["properties"]["spec"]["properties"]["replicatedJobs"]["items"]
+    job = patch["trainingRuntimeSpec"]["properties"]["template"]["properties"]["spec"]["properties"]["replicatedJobs"][
+        "items"
+    ]
     pod_spec = job["properties"]["template"]["properties"]["spec"]["properties"]["template"]["properties"]["spec"]
     for model, fields in (
         ("TrainerV1alpha1TrainJobSpec", spec),
@@ -381,7 +424,9 @@ def test_admission_rules_stand_where_webhooks_do() -> None:
         reader.get("namespaces", "default")
         return {**new, "spec": {**new["spec"], "suspend": True}}
 
-    def validate(operation: Operation, new: dict[str, Any], old: dict[str, Any] | None, reader: Reader) -> dict[str, Any]:
+    def validate(
+        operation: Operation, new: dict[str, Any], old: dict[str, Any] | None, reader: Reader
+    ) -> dict[str, Any]:
         order.append(("validating", operation.value, new["spec"]["suspend"]))
         if operation == Operation.DELETE:
             raise Refusal(403, "Forbidden", 'admission webhook "x" denied the request: not now')

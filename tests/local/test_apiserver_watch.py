@@ -279,7 +279,7 @@ def test_replaying_from_any_version_gives_the_listed_state(
     marker = make(shared, f"marker-{uuid.uuid4()}", labels={"color": "red"})["metadata"]["name"]
     _, final = listed(shared, selector)
     for version, state in points:
-        events = []
+        events: list[Any] = []
         with shared.open("GET", f"{CONFIGMAPS}?watch=1&resourceVersion={version}{selector}") as response:
             while not events or events[-1]["object"]["metadata"]["name"] != marker:
                 events.append(json.loads(response.readline()))

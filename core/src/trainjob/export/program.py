@@ -26,6 +26,8 @@ from trainjob.export.run_record import read_metrics
 
 __all__ = ["Export", "export_model", "main"]
 
+_SHORTEST_SECRET = 6  # characters; a shorter one would blacken words
+
 
 @dataclass(frozen=True)
 class Export:
@@ -91,14 +93,15 @@ def _check_apart(target: Target, model: Path, checkpoint: Checkpoint) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the export as a program and returns its exit code; the last line is `export: done {json}`."""
-    secrets = [os.environ[name] for name in CREDENTIAL_NAMES if os.environ.get(name)]
+    given = (os.environ.get(name, "") for name in CREDENTIAL_NAMES)
+    secrets = [value for value in given if len(value) >= _SHORTEST_SECRET]
     try:
         receipt = export_model(_read(arguments))
     except InvalidSpec as refusal:
         return _fail(2, str(refusal), secrets)
     except (TrainJobError, OSError) as failure:
         return _fail(1, str(failure), secrets)
-    say(_without(secrets, f"export: done {json.dumps(receipt.to_dict())}"))
+    say(f"export: done {json.dumps(receipt.to_dict())}")
     return 0
 
 
@@ -130,11 +133,7 @@ def _facts(text: str) -> dict[str, Any]:
 
 
 def _fail(code: int, message: str, secrets: Sequence[str]) -> int:
-    print(_without(secrets, f"export: failed: {message}"), file=sys.stderr, flush=True)
-    return code
-
-
-def _without(secrets: Sequence[str], text: str) -> str:
     for secret in secrets:
-        text = text.replace(secret, "***")
-    return text
+        message = message.replace(secret, "***")
+    print(f"export: failed: {message}", file=sys.stderr, flush=True)
+    return code

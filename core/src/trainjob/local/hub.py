@@ -14,6 +14,7 @@ import functools
 import hashlib
 import json
 import re
+import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -199,6 +200,15 @@ class HubHandler(BaseHTTPRequestHandler):
         """Prints nothing: what a step downloads is in the step's own log."""
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Says nothing about a client that was killed."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
+
+
 @dataclass
 class HubServer:
     """The hub as a context manager.
@@ -230,7 +240,7 @@ class HubServer:
             OSError: the port is taken.
         """
         served = {"root": Path(self.root).resolve(), "tokens": dict(self.tokens)}
-        self._server = ThreadingHTTPServer(("127.0.0.1", self.port), type("Handler", (self.handler,), served))
+        self._server = _Server(("127.0.0.1", self.port), type("Handler", (self.handler,), served))
         self.port = self._server.server_port
         threading.Thread(
             target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, name="hub", daemon=True

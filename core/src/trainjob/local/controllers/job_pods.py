@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from copy import deepcopy
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from trainjob.local.controllers.conditions import is_true
 from trainjob.local.objects import Json, owner_reference, rfc3339
@@ -89,10 +89,13 @@ def is_ready(pod: Json) -> bool:
 
 
 def failed_at(pods: Sequence[Json]) -> datetime | None:
-    """When the last of these pods failed."""
+    """When the last of these pods failed, or was deleted."""
     times: list[datetime] = []
     for pod in pods:
-        status = pod.get("status") or {}
+        meta, status = pod["metadata"], pod.get("status") or {}
+        if "deletionTimestamp" in meta:  # that is when it has to be gone
+            grace = timedelta(seconds=int(meta.get("deletionGracePeriodSeconds", 0)))
+            times.append(rfc3339(meta["deletionTimestamp"]) - grace)
         ends = [one["state"].get("terminated") or {} for one in status.get("containerStatuses") or []]
         times += [rfc3339(end["finishedAt"]) for end in ends if "finishedAt" in end]
     return max(times) if times else None

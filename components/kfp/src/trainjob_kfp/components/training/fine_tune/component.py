@@ -34,7 +34,7 @@ def fine_tune(
     lora_rank: int = 0,
     config: Dict[str, Any] = {},
     overrides: List[str] = [],
-    dataset_path: str = "",
+    dataset_path: str = "data",
     secret: str = "",
     env: Dict[str, Any] = {},
     image: str = "",
@@ -61,7 +61,7 @@ def fine_tune(
         lora_rank: Rank of a LoRA update; 0 trains all weights, unless `config` says otherwise.
         config: Any other field of `trainjob.TorchTuneConfig`, such as {"dtype": "fp32", "num_nodes": 2}.
         overrides: Any other key=value of the recipe's configuration, as on the command line of `tune run`.
-        dataset_path: Where the data files lie below /workspace/dataset; by default the folder itself.
+        dataset_path: Where the data files lie below /workspace/dataset: a folder or a file; `.` is the folder itself.
         secret: Name of a Kubernetes Secret whose known keys become environment variables of the training.
         env: Environment variables of the containers: text, or {"name": SECRET, "key": KEY} for a key of a Secret.
         image: TorchTune image; by default Kubeflow Trainer's.

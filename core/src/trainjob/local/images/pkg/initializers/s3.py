@@ -81,9 +81,9 @@ def _fetch(store: Any, key: str, request: Request, prefix: str) -> None:
 
 
 def _explained(request: Request, bucket: str, failure: Exception) -> str:
-    kind = type(failure).__name__
+    kind, text = type(failure).__name__, " ".join(str(failure).split())
     if kind == "PermissionDenied":
         return f"no access to {request.uri}: check ACCESS_KEY_ID and SECRET_ACCESS_KEY"
-    if kind == "NotFound":
+    if kind == "NotFound" or "NoSuchBucket" in text:
         return f"no bucket {bucket} for {request.uri}: check the address and ENDPOINT"
-    return f"{request.uri} cannot be downloaded: {kind}: {' '.join(str(failure).split())[:300]}"
+    return f"{request.uri} cannot be downloaded: {kind}: {text[:300]}"

@@ -1,0 +1,462 @@
+"""What the controllers decide: pure functions of an owner and its children."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainjob.local.controllers import job_pods, jobs, jobset_rules, jobsets, scheduling, trainjobs, volumes
+from trainjob.local.controllers.composition import compose_jobset
+from trainjob.local.controllers.replicas import build_job
+from trainjob.local.controllers.writes import Create, Delete, Note, Patch
+from trainjob.local.objects import timestamp
+from trainjob.local.runtimes import stock_runtimes
+
+RUNTIMES = {runtime["metadata"]["name"]: runtime for runtime in stock_runtimes()}
+NOW = datetime(2026, 1, 31, 12, 0, 0, tzinfo=timezone.utc)
+AT = timestamp(NOW)
+
+
+def true(kind, reason="R", message="m"):
+    return {"type": kind, "status": "True", "reason": reason, "message": message, "lastTransitionTime": AT}
+
+
+def of(decision, kind):
+    return [write for write in decision.writes if isinstance(write, kind)]
+
+
+def reasons(decision):
+    announced = [write.announce for write in decision.writes if isinstance(write, (Create, Delete))]
+    return [note.reason for note in (*announced, *of(decision, Note)) if note]
+
+
+def status_in(decision, resource):
+    found = [patch for patch in of(decision, Patch) if patch.resource == resource and patch.subresource == "status"]
+    return found[0].change["status"] if found else None
+
+
+# -- TrainJob ---------------------------------------------------------------------------------------------------------
+
+
+def trainjob(runtime="torch-distributed", *, created=NOW, **spec):
+    body = {"runtimeRef": {"name": runtime, "kind": "ClusterTrainingRuntime"}, "trainer": {"command": ["x"]}, **spec}
+    meta = {"name": "job", "namespace": "ns", "uid": "u", "creationTimestamp": timestamp(created)}
+    return {"metadata": meta, "spec": body}
+
+
+def wanted(job):
+    return compose_jobset(job, RUNTIMES[job["spec"]["runtimeRef"]["name"]])
+
+
+def jobset_for(job, **status):
+    jobset = jobset_rules.with_defaults(wanted(job))
+    jobset["metadata"]["uid"] = "js"
+    return {**jobset, "status": status} if status else jobset
+
+
+def counters(**of_node):
+    return {"name": "node", **dict.fromkeys(("ready", "succeeded", "failed", "active", "suspended"), 0), **of_node}
+
+
+def test_a_new_trainjob_gets_a_jobset_and_no_status():
+    job = trainjob()
+    decision = trainjobs.decide(job, wanted(job), None, NOW)
+    (create,) = of(decision, Create)
+    assert (create.resource, create.complain.reason) == ("jobsets", "TrainJobResourcesCreationFailed")
+    assert status_in(decision, "trainjobs") is None
+
+
+def test_counters_are_copied_and_nothing_else():
+    job = trainjob()
+    decision = trainjobs.decide(job, wanted(job), jobset_for(job, replicatedJobsStatus=[counters(active=1)]), NOW)
+    assert status_in(decision, "trainjobs") == {"jobsStatus": [counters(active=1)]}
+    job["status"] = status_in(decision, "trainjobs")
+    again = trainjobs.decide(job, wanted(job), jobset_for(job, replicatedJobsStatus=[counters(active=1)]), NOW)
+    assert again.writes == []
+
+
+@pytest.mark.parametrize(("theirs", "ours"), [("Completed", "Complete"), ("Failed", "Failed")])
+def test_the_end_comes_from_the_jobset(theirs, ours):
+    job = trainjob()
+    ended = jobset_for(job, conditions=[true(theirs)], replicatedJobsStatus=[counters()])
+    decision = trainjobs.decide(job, wanted(job), ended, NOW + timedelta(seconds=9))
+    assert status_in(decision, "trainjobs")["conditions"] == [true(ours)]
+
+
+def test_suspend_and_resume():
+    job = trainjob(suspend=True)
+    decision = trainjobs.decide(job, wanted(job), None, NOW)
+    suspended = status_in(decision, "trainjobs")
+    assert suspended["conditions"] == [true("Suspended", "Suspended", "TrainJob is suspended")]
+    held = jobset_for(job, replicatedJobsStatus=[counters(suspended=1)])
+    assert held["spec"]["suspend"] is True
+    job = trainjob(suspend=False) | {"status": suspended}
+    decision = trainjobs.decide(job, wanted(job), held, NOW)
+    resumed = {"status": "False", "reason": "Resumed", "message": "TrainJob is resumed"}
+    assert status_in(decision, "trainjobs")["conditions"] == [{**true("Suspended"), **resumed}]
+    (change,) = [patch for patch in of(decision, Patch) if patch.resource == "jobsets"]
+    assert change.change == {"spec": {"suspend": False}}
+
+
+def test_a_running_jobset_is_left_alone():
+    job = trainjob()
+    running = jobset_for(job)
+    running["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["nodeSelector"] = {"a": "b"}
+    assert trainjobs.decide(job, wanted(job), running, NOW).writes == []
+
+
+def test_stock_torchtune_runtimes_cannot_be_resumed():
+    """Seen with Trainer 2.3.0 and JobSet 0.12.0: the claim policies are applied without the webhook's default."""
+    held = jobset_for(trainjob("torchtune-llama3.2-1b", suspend=True))
+    job = trainjob("torchtune-llama3.2-1b", suspend=False)
+    (change,) = of(trainjobs.decide(job, wanted(job), held, NOW), Patch)
+    assert "volumeClaimPolicies" in change.change["spec"]
+
+
+def test_the_deadline_ends_the_jobset_and_freezes_the_counters():
+    job = trainjob(activeDeadlineSeconds=60)
+    job["status"] = {"jobsStatus": [counters(active=1)]}
+    jobset = jobset_for(job, replicatedJobsStatus=[counters(active=1)])
+    early = trainjobs.decide(job, wanted(job), jobset, NOW + timedelta(seconds=20))
+    assert (early.again, early.writes) == (40.0, [])
+    late = trainjobs.decide(job, wanted(job), jobset, NOW + timedelta(seconds=61))
+    assert [delete.resource for delete in of(late, Delete)] == ["jobsets"]
+    status = status_in(late, "trainjobs")
+    assert status["conditions"][0]["reason"] == "DeadlineExceeded"
+    assert status["conditions"][0]["message"] == "TrainJob exceeded its active deadline"
+    assert status["jobsStatus"] == [counters(active=1)]
+    job["status"] = status
+    assert trainjobs.finished(job)
+    assert trainjobs.decide(job, None, None, NOW + timedelta(hours=1)).writes == []
+
+
+def test_the_deadline_counts_from_the_last_resume():
+    job = trainjob(activeDeadlineSeconds=60, created=NOW - timedelta(days=1))
+    resumed = {**true("Suspended", "Resumed"), "status": "False"}
+    assert trainjobs.deadline_of(job, {"conditions": [resumed]}) == NOW + timedelta(seconds=60)
+    assert trainjobs.deadline_of({**job, "spec": {**job["spec"], "suspend": True}}, {}) is None
+    assert trainjobs.deadline_of(job, {"conditions": [true("Complete")]}) is None
+
+
+# -- JobSet -----------------------------------------------------------------------------------------------------------
+
+
+def child(jobset, name, *, restart=0, **more):
+    replicated = next(one for one in jobset["spec"]["replicatedJobs"] if one["name"] == name)
+    built = build_job(jobset, replicated, 0)
+    built["metadata"]["labels"]["jobset.sigs.k8s.io/restart-attempt"] = str(restart)
+    built["spec"]["suspend"] = more.pop("suspend", False)
+    return {**built, "status": more}
+
+
+def test_only_jobs_without_dependencies_are_made_first():
+    jobset = jobset_for(trainjob("torchtune-llama3.2-1b"))
+    decision = jobsets.decide(jobset, [], NOW)
+    names = [create.body["metadata"]["name"] for create in of(decision, Create)]
+    assert names == ["job", "initializer-job", "job-dataset-initializer-0", "job-model-initializer-0"]
+    order = [one["name"] for one in status_in(decision, "jobsets")["replicatedJobsStatus"]]
+    assert order == ["node", "model-initializer", "dataset-initializer"]
+
+
+def test_the_node_starts_when_both_initializers_have_succeeded():
+    jobset = jobset_for(trainjob("torchtune-llama3.2-1b"))
+    done = [child(jobset, name, conditions=[true("Complete")]) for name in ("dataset-initializer", "model-initializer")]
+    for ended in (done[:1], done):
+        decision = jobsets.decide(jobset, ended, NOW)
+        made = [create.body["metadata"]["name"] for create in of(decision, Create) if create.resource == "jobs"]
+        assert ("job-node-0" in made) == (len(ended) == 2)
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        ({"active": 1}, {"active": 1}),
+        ({"active": 1, "ready": 1}, {"active": 1, "ready": 1}),
+        ({"active": 2, "ready": 1}, {"active": 1}),
+        ({"active": 1, "ready": 1, "succeeded": 1}, {"active": 1, "ready": 1}),
+        ({"conditions": [true("Complete")]}, {"succeeded": 1}),
+        ({"conditions": [true("Failed")]}, {"failed": 1}),
+    ],
+)
+def test_jobs_are_counted_not_pods(status, expected):
+    job = trainjob()
+    job["spec"]["trainer"]["numNodes"] = 2 if "succeeded" in status or status.get("active") == 2 else 1
+    jobset = jobset_for(job)
+    told = jobsets.replicated_statuses(jobset, jobsets.children_of(jobset, [child(jobset, "node", **status)]))
+    assert told == [counters(**expected)]
+
+
+def test_success_and_failure():
+    jobset = jobset_for(trainjob())
+    done = jobsets.decide(jobset, [child(jobset, "node", conditions=[true("Complete")])], NOW)
+    assert status_in(done, "jobsets")["conditions"][0]["message"] == "jobset completed successfully"
+    assert reasons(done) == ["AllJobsCompleted"]
+    lost = jobsets.decide(jobset, [child(jobset, "node", conditions=[true("Failed")])], NOW)
+    expected = "jobset failed due to one or more job failures (first failed job: job-node-0)"
+    assert status_in(lost, "jobsets")["conditions"][0]["message"] == expected
+    assert status_in(lost, "jobsets")["terminalState"] == "Failed"
+    assert reasons(lost) == ["FailedJobs"]
+
+
+def test_a_finished_jobset_removes_what_still_runs():
+    jobset = jobset_for(trainjob("torchtune-llama3.2-1b"), conditions=[true("Failed")])
+    decision = jobsets.decide(jobset, [child(jobset, "model-initializer", active=1)], NOW)
+    assert [delete.about["metadata"]["name"] for delete in of(decision, Delete)] == ["job-model-initializer-0"]
+
+
+def test_restarts_up_to_the_failure_policys_limit():
+    jobset = jobset_for(trainjob())
+    jobset["spec"]["failurePolicy"] = {"maxRestarts": 1}
+    failed = child(jobset, "node", conditions=[true("Failed")])
+    first = jobsets.decide(jobset, [failed], NOW)
+    assert status_in(first, "jobsets")["restarts"] == 1
+    jobset["status"] = status_in(first, "jobsets")
+    second = jobsets.decide(jobset, [failed], NOW)
+    assert [delete.propagation for delete in of(second, Delete)] == ["Foreground"]
+    third = jobsets.decide(jobset, [child(jobset, "node", restart=1, conditions=[true("Failed")])], NOW)
+    assert status_in(third, "jobsets")["conditions"][0]["reason"] == "ReachedMaxRestarts"
+
+
+def test_a_suspended_jobset_suspends_its_jobs_and_resumes_them():
+    jobset = jobset_for(trainjob(suspend=True))
+    decision = jobsets.decide(jobset, [child(jobset, "node", active=1)], NOW)
+    assert [patch.change for patch in of(decision, Patch) if patch.resource == "jobs"] == [{"spec": {"suspend": True}}]
+    assert reasons(decision) == ["SuspendedJobs"]
+    jobset["status"] = status_in(decision, "jobsets")
+    jobset["spec"]["suspend"] = False
+    jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["nodeSelector"] = {"flavor": "x"}
+    decision = jobsets.decide(jobset, [child(jobset, "node", suspend=True)], NOW)
+    (resumed,) = [patch.change["spec"] for patch in of(decision, Patch) if patch.resource == "jobs"]
+    assert resumed["suspend"] is False
+    assert resumed["template"]["spec"]["nodeSelector"] == {"flavor": "x"}
+    assert reasons(decision) == ["ResumeJobs"]
+
+
+# -- Job --------------------------------------------------------------------------------------------------------------
+
+
+def batch_job(*, policy="Never", suspend=False, status=None, **spec):
+    template = {"metadata": {}, "spec": {"restartPolicy": policy, "containers": [{"name": "c", "image": "i"}]}}
+    full = {"parallelism": 1, "completions": 1, "completionMode": "Indexed", "backoffLimit": 6, "suspend": suspend}
+    meta = {"name": "j", "namespace": "ns", "uid": "u"}
+    return {"metadata": meta, "spec": {**full, **spec, "template": template}, "status": status or {}}
+
+
+def pod(phase="Running", *, index=0, restarts=0, tracked=True, deleted=False, ready=False, at=NOW):
+    meta = {"name": f"j-{index}-x", "namespace": "ns", "annotations": {job_pods.INDEX: str(index)}}
+    meta |= {"finalizers": [job_pods.TRACKED]} if tracked else {}
+    meta |= {"deletionTimestamp": AT} if deleted else {}
+    state = {"terminated": {"finishedAt": timestamp(at)}} if phase == "Failed" else {}
+    status = {"phase": phase, "containerStatuses": [{"restartCount": restarts, "state": state}]}
+    return {"metadata": meta, "spec": {}, "status": {**status, "conditions": [true("Ready")] if ready else []}}
+
+
+def decided(job, pods, now=NOW):
+    return jobs.decide(job, pods, now, jobs.Backoff(10, 600))
+
+
+def test_a_job_starts_its_pods():
+    decision = decided(batch_job(parallelism=2, completions=2), [])
+    first, second = (create.body for create in of(decision, Create))
+    assert (first["metadata"]["generateName"], second["metadata"]["generateName"]) == ("j-0-", "j-1-")
+    assert first["spec"]["hostname"] == "j-0"
+    assert first["metadata"]["labels"][job_pods.INDEX] == first["metadata"]["annotations"][job_pods.INDEX] == "0"
+    assert first["spec"]["containers"][0]["env"][0]["name"] == "JOB_COMPLETION_INDEX"
+    status = status_in(decision, "jobs")
+    assert (status["active"], status["startTime"], status["ready"], status["terminating"]) == (2, AT, 0, 0)
+    assert reasons(decision) == ["SuccessfulCreate", "SuccessfulCreate"]
+
+
+def test_nothing_more_while_they_run():
+    running = [pod(ready=True)]
+    status = status_in(decided(batch_job(), running), "jobs")
+    assert (status["active"], status["ready"]) == (1, 1)
+    assert decided(batch_job(status=status), running).writes == []
+
+
+def test_no_nodes_is_complete_at_once():
+    decision = decided(batch_job(parallelism=0, completions=0), [])
+    status = status_in(decision, "jobs")
+    assert [one["type"] for one in status["conditions"]] == ["SuccessCriteriaMet", "Complete"]
+    assert "completedIndexes" not in status
+    assert reasons(decision) == ["Completed"]
+
+
+def test_success_of_all_indexes():
+    job = batch_job(parallelism=2, completions=2)
+    half = decided(job, [pod("Succeeded", index=1), pod(index=0)])
+    status = status_in(half, "jobs")
+    assert (status["succeeded"], status["completedIndexes"], status["active"]) == (1, "1", 1)
+    assert len([patch for patch in of(half, Patch) if patch.resource == "pods"]) == 1  # counted, so let go
+    done = decided({**job, "status": status}, [pod("Succeeded", index=1, tracked=False), pod("Succeeded", index=0)])
+    status = status_in(done, "jobs")
+    assert (status["succeeded"], status["completedIndexes"]) == (2, "0,1")
+    assert status["conditions"][1]["message"] == "Reached expected number of succeeded pods"
+
+
+def test_a_failed_pod_is_replaced_after_a_pause():
+    failed = pod("Failed")
+    early = decided(batch_job(), [failed], NOW + timedelta(seconds=4))
+    assert (early.again, of(early, Create)) == (6.0, [])
+    status = status_in(early, "jobs")
+    assert status["failed"] == 1
+    later = decided(batch_job(status=status), [pod("Failed", tracked=False)], NOW + timedelta(seconds=10))
+    assert len(of(later, Create)) == 1
+
+
+def test_too_many_failed_pods():
+    decision = decided(batch_job(backoffLimit=0), [pod("Failed")])
+    status = status_in(decision, "jobs")
+    assert [one["type"] for one in status["conditions"]] == ["FailureTarget", "Failed"]
+    assert {one["reason"] for one in status["conditions"]} == {"BackoffLimitExceeded"}
+    assert status["conditions"][0]["message"] == "Job has reached the specified backoff limit"
+    assert reasons(decision) == ["BackoffLimitExceeded"]
+
+
+@pytest.mark.parametrize(("restarts", "limit", "fails"), [(0, 0, False), (1, 0, True), (5, 6, False), (6, 6, True)])
+def test_restarts_in_place_count_and_the_pod_is_deleted(restarts, limit, fails):
+    job = batch_job(policy="OnFailure", backoffLimit=limit)
+    decision = decided(job, [pod(restarts=restarts)])
+    assert reasons(decision) == (["SuccessfulDelete"] if fails else [])
+    if not fails:
+        return
+    status = status_in(decision, "jobs")
+    assert ([one["type"] for one in status["conditions"]], status["failed"]) == (["FailureTarget"], 1)
+    gone = decided({**job, "status": status}, [])
+    assert [one["type"] for one in status_in(gone, "jobs")["conditions"]] == ["FailureTarget", "Failed"]
+    assert status_in(gone, "jobs")["failed"] == 1
+
+
+def test_a_deleted_pod_counts_as_failed_once():
+    first = decided(batch_job(), [pod(deleted=True)])
+    status = status_in(first, "jobs")
+    assert (status["failed"], status["terminating"], first.again) == (1, 1, 10.0)
+    again = decided(batch_job(status=status), [pod(deleted=True, tracked=False)])
+    assert again.writes == []
+    assert len(of(decided(batch_job(status=status), [], NOW + timedelta(seconds=10)), Create)) == 1
+
+
+def test_suspend_deletes_pods_without_counting_them():
+    decision = decided(batch_job(suspend=True, status={"startTime": AT, "active": 1}), [pod()])
+    status = status_in(decision, "jobs")
+    assert status["startTime"] is None  # taken away
+    assert "failed" not in status
+    assert reasons(decision) == ["SuccessfulDelete", "Suspended"]
+    kept = {key: value for key, value in status.items() if value is not None}
+    resumed = decided(batch_job(status=kept), [])
+    assert status_in(resumed, "jobs")["conditions"][0]["reason"] == "JobResumed"
+    assert reasons(resumed) == ["SuccessfulCreate", "Resumed"]
+
+
+def test_a_jobs_own_deadline():
+    job = batch_job(activeDeadlineSeconds=30, status={"startTime": AT})
+    assert decided(job, [pod()], NOW + timedelta(seconds=10)).again == 20
+    late = decided(job, [pod()], NOW + timedelta(seconds=31))
+    assert status_in(late, "jobs")["conditions"][0]["reason"] == "DeadlineExceeded"
+
+
+def test_a_job_that_is_deleted_lets_its_pods_go():
+    job = batch_job()
+    job["metadata"]["deletionTimestamp"] = AT
+    decision = decided(job, [pod(deleted=True), pod(index=1)])
+    assert [patch.about["metadata"]["name"] for patch in of(decision, Patch)] == ["j-0-x"]
+
+
+def test_a_work_queue_is_done_when_one_has_succeeded():
+    job = batch_job(parallelism=2, completionMode="NonIndexed")
+    del job["spec"]["completions"]
+    assert len(of(decided(job, []), Create)) == 2
+    status = status_in(decided(job, [pod("Succeeded"), pod("Succeeded")]), "jobs")
+    assert (status["succeeded"], status["conditions"][-1]["type"]) == (2, "Complete")
+
+
+@given(st.sets(st.integers(0, 30)))
+def test_indexes_are_written_and_read(indexes):
+    assert job_pods.indexes_of(job_pods.indexes_text(indexes)) == indexes
+
+
+@pytest.mark.parametrize(("indexes", "text"), [(set(), ""), ({0}, "0"), ({0, 1}, "0,1"), ({0, 2, 3, 4, 7}, "0,2-4,7")])
+def test_indexes_look_as_in_kubernetes(indexes, text):
+    assert job_pods.indexes_text(indexes) == text
+
+
+# -- scheduler and claims ---------------------------------------------------------------------------------------------
+
+NODE = {
+    "metadata": {"name": "n", "labels": {"kubernetes.io/os": "linux"}},
+    "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "2", "nvidia.com/gpu": "8"}},
+}
+NEVER = "no new claims to deallocate, preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
+BUSY = (
+    "no new claims to deallocate, preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."
+)
+
+
+def asking(**spec):
+    resources = {"requests": spec.pop("requests", {}), "limits": spec.pop("limits", {})}
+    meta = {"name": "p", "namespace": "ns"}
+    return {"metadata": meta, "spec": {"containers": [{"name": "c", "resources": resources}], **spec}}
+
+
+def why(pod, others=(), claims=()):
+    known = {name: {"metadata": {}, "spec": {}} for name in claims}
+    return scheduling.why_not(pod, NODE, list(others), known.get)
+
+
+@pytest.mark.parametrize(
+    ("pod", "others", "expected"),
+    [
+        (asking(), [], ""),
+        (asking(limits={"nvidia.com/gpu": "8"}), [], ""),
+        (asking(limits={"nvidia.com/gpu": "64"}), [], f"1 Insufficient nvidia.com/gpu. {NEVER}"),
+        (asking(requests={"memory": "9Gi", "cpu": "5"}), [], f"1 Insufficient cpu, 1 Insufficient memory. {NEVER}"),
+        (asking(requests={"cpu": "3"}), [asking(requests={"cpu": "1500m"})], f"1 Insufficient cpu. {BUSY}"),
+        (asking(), [asking(), asking()], f"1 Too many pods. {BUSY}"),
+        (
+            asking(nodeSelector={"a": "b"}),
+            [],
+            f"1 node(s) didn't match Pod's node affinity/selector. {NEVER}",
+        ),
+        (asking(nodeSelector={"kubernetes.io/os": "linux"}), [], ""),
+    ],
+)
+def test_why_a_pod_waits(pod, others, expected):
+    assert why(pod, others) == (f"0/1 nodes are available: {expected}" if expected else "")
+
+
+@pytest.mark.parametrize(
+    ("expression", "fits"),
+    [
+        ({"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]}, True),
+        ({"key": "kubernetes.io/os", "operator": "NotIn", "values": ["linux"]}, False),
+        ({"key": "gpu", "operator": "Exists"}, False),
+        ({"key": "gpu", "operator": "DoesNotExist"}, True),
+        ({"key": "gpu", "operator": "Gt", "values": ["1"]}, False),
+    ],
+)
+def test_node_affinity(expression, fits):
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    assert (why(asking(affinity=affinity)) == "") == fits
+
+
+def test_a_missing_claim():
+    mounting = asking(volumes=[{"name": "w", "persistentVolumeClaim": {"claimName": "nope"}}])
+    assert why(mounting) == '0/1 nodes are available: persistentvolumeclaim "nope" not found. not found'
+    assert why(mounting, claims=["nope"]) == ""
+
+
+def test_init_containers_count_by_the_largest():
+    pod = asking(requests={"cpu": "1"}, initContainers=[{"resources": {"requests": {"cpu": "3"}}}])
+    assert scheduling.requests_of(pod)["cpu"] == 3
+
+
+def test_a_claim_is_in_use_until_its_pods_have_ended():
+    claim = {"metadata": {"name": "w", "namespace": "ns", "finalizers": [volumes.PROTECTED]}, "spec": {}}
+    user = asking(volumes=[{"name": "w", "persistentVolumeClaim": {"claimName": "w"}}])
+    assert volumes.in_use(claim, [user])
+    assert not volumes.in_use(claim, [{**user, "status": {"phase": "Failed"}}])
+    assert volumes.unprotected(claim).change == {"metadata": {"finalizers": None}}

@@ -1,0 +1,119 @@
+"""The loopback hub, as HTTP clients see it; what huggingface_hub makes of it is in test_initializers.py."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from trainjob.local.hub import HubServer
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for repository in ("models/demo/tiny", "models/demo/gated", "models/other/gated", "datasets/demo/tickets"):
+        folder = tmp_path / "hub" / repository
+        (folder / "data").mkdir(parents=True)
+        (folder / "config.json").write_text(repository)
+        (folder / "data" / "rows").write_bytes(bytes(range(100)))
+    (tmp_path / "hub" / "models" / "secret").write_text("not a repository")
+    return tmp_path / "hub"
+
+
+@pytest.fixture
+def hub(root: Path) -> Iterator[HubServer]:
+    with HubServer(root, tokens={"demo/gated": "hf_right", "other/gated": "hf_other"}) as server:
+        yield server
+
+
+def get(url: str, *, method: str = "GET", **headers: str) -> tuple[int, bytes, dict[str, str]]:
+    request = urllib.request.Request(url, method=method, headers=headers)  # noqa: S310 - loopback
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310
+            return answer.status, answer.read(), dict(answer.headers)
+    except urllib.error.HTTPError as refusal:
+        with refusal:
+            return refusal.code, refusal.read(), dict(refusal.headers)
+
+
+@pytest.mark.parametrize("kind", ["models/demo/tiny", "datasets/demo/tickets"])
+def test_a_repository_lists_its_files(hub: HubServer, kind: str) -> None:
+    found = json.loads(get(f"{hub.url}/api/{kind}/revision/main")[1])
+    assert [one["rfilename"] for one in found["siblings"]] == ["config.json", "data/rows"]
+    tree = json.loads(get(f"{hub.url}/api/{kind}/tree/{found['sha']}?recursive=true")[1])
+    assert [(one["path"], one["size"]) for one in tree] == [("config.json", len(kind)), ("data/rows", 100)]
+
+
+def test_the_commit_changes_with_the_content_and_only_then(hub: HubServer, root: Path) -> None:
+    def commit() -> str:
+        return str(json.loads(get(f"{hub.url}/api/models/demo/tiny")[1])["sha"])
+
+    first = commit()
+    assert commit() == first
+    (root / "models" / "demo" / "tiny" / "config.json").write_text("changed, longer")
+    assert commit() != first
+
+
+def test_a_file_whole_its_head_and_a_part(hub: HubServer) -> None:
+    url = f"{hub.url}/datasets/demo/tickets/resolve/main/data/rows"
+    status, whole, headers = get(url)
+    assert (status, whole, headers["Content-Length"]) == (200, bytes(range(100)), "100")
+    status, nothing, head = get(url, method="HEAD")
+    assert (status, nothing, head["ETag"], head["Content-Length"]) == (200, b"", headers["ETag"], "100")
+    assert get(url, Range="bytes=10-19")[:2] == (206, bytes(range(10, 20)))
+    assert get(url, Range="bytes=90-")[:2] == (206, bytes(range(90, 100)))
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "code"),
+    [
+        ("/demo/tiny/resolve/main/none", 404, "EntryNotFound"),
+        ("/demo/tiny/resolve/main/..%2F..%2Fsecret", 404, "EntryNotFound"),
+        ("/demo/tiny/resolve/other/config.json", 404, "RevisionNotFound"),
+        ("/api/models/demo/none", 401, "RepoNotFound"),
+        ("/api/models/..%2F..%2Fetc/x", 404, "EntryNotFound"),
+        ("/api/agent-harnesses", 404, "EntryNotFound"),
+    ],
+)
+def test_what_is_not_there_is_refused_as_by_the_real_hub(hub: HubServer, path: str, status: int, code: str) -> None:
+    found, _, headers = get(hub.url + path)
+    assert (found, headers["X-Error-Code"]) == (status, code)
+
+
+@pytest.mark.parametrize(
+    ("token", "status", "code"),
+    [("", 401, "GatedRepo"), ("hf_unknown", 401, None), ("hf_other", 403, "GatedRepo"), ("hf_right", 200, None)],
+)
+def test_access_by_token(hub: HubServer, token: str, status: int, code: str | None) -> None:
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    for path in ("/api/models/demo/gated", "/demo/gated/resolve/main/config.json"):
+        found, _, answered = get(hub.url + path, **headers)
+        assert (found, answered.get("X-Error-Code")) == (status, code)
+
+
+def test_the_port_is_free_again_after_it_stopped(root: Path) -> None:
+    with HubServer(root) as first:
+        port = first.port
+    with HubServer(root, port) as second:
+        assert get(f"{second.url}/api/models/demo/tiny")[0] == 200
+
+
+def test_as_a_program_it_tells_its_address_and_ends_on_interrupt(root: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "trainjob.local.hub", str(root)], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout
+    with process.stdout:
+        url = process.stdout.readline().removeprefix("export HF_ENDPOINT=").strip()
+        assert get(f"{url}/api/models/demo/tiny")[0] == 200
+        os.kill(process.pid, signal.SIGINT)
+        assert process.stdout.readline() == "stopped\n"
+    assert process.wait(10) == 0
