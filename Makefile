@@ -45,7 +45,7 @@ clean: ## remove environments and what demo runs left
 .venv/%/.ready: requirements/%.txt $(MEMBERS) | $(UV)
 	@echo "setting up .venv/$*"
 	@$(UV) venv -q --allow-existing --python $(PYTHON) .venv/$*
-	@$(UV) pip sync -q --python .venv/$* requirements/$*.txt
+	@$(UV) pip sync -q --compile-bytecode --python .venv/$* requirements/$*.txt
 	@touch $@
 
 .venv/uv/bin/uv:

@@ -45,23 +45,30 @@ def make_hub(folder: Path) -> None:
         subprocess.run([python("torchtune"), TICKETS / script, folder], check=True, stdout=subprocess.DEVNULL)
 
 
-class Score:
-    """Scores a model on the held-out tickets in a process of its own, beside what goes on."""
+class Scorer:
+    """Scores models on the held-out tickets, in a process that imports transformers while the chain runs."""
 
-    def __init__(self, model: Path, hub: Path) -> None:
+    def __init__(self, hub: Path) -> None:
         [held_out] = (hub / "datasets" / "demo" / "tickets" / "heldout").glob("*.parquet")
-        command = [python("torchtune"), TICKETS / "evaluate.py", model, held_out]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        command = ["nice", python("torchtune"), str(TICKETS / "evaluate.py"), "-", str(held_out)]
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed by stop()
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True, bufsize=1
+        )
 
-    def exact_match(self) -> str:
-        out, err = self._process.communicate()
-        if self._process.returncode:
-            raise SystemExit(f"scoring failed:\n{err}")
-        return str(json.loads(out.splitlines()[-1])["exact_match"])
+    def exact_match(self, model: Path) -> str:
+        """How many answers are right to the letter, such as `59/60`."""
+        print(model, file=self._process.stdin, flush=True)
+        line = self._process.stdout.readline() if self._process.stdout else ""
+        if not line:
+            self._errors.seek(0)
+            raise SystemExit(f"scoring {model} failed:\n{self._errors.read()}")
+        return str(json.loads(line)["exact_match"])
 
     def stop(self) -> None:
         self._process.kill()
         self._process.communicate()
+        self._errors.close()
 
 
 def airflow_command(kubeconfig: Path) -> tuple[list[str], dict[str, str]]:
@@ -148,8 +155,8 @@ def main() -> None:
         hub = Path(folder)
         print("making the tiny model and the tickets", flush=True)
         make_hub(hub)
-        before = Score(hub / "models" / "demo" / "tiny-llama", hub)
-        stack.callback(before.stop)
+        scorer = Scorer(hub)
+        stack.callback(scorer.stop)
         server = stack.enter_context(HubServer(hub))
         laptop = stack.enter_context(
             LocalCluster(state, environments=ENVIRONMENTS, pod_env={"HF_ENDPOINT": server.url})
@@ -160,13 +167,12 @@ def main() -> None:
         view = run_chain(engine, cluster, Path(laptop.kubeconfig))
         seconds = time.monotonic() - begun
         export = exported_folder(cluster, view, state)
-        after = Score(export, hub)
-        stack.callback(after.stop)
         for name, taken in view.wall_times():
             print(f"{name:<18} {taken:5.1f} s")
         print(f"{'chain':<18} {seconds:5.1f} s")
         print(f"export: {export.relative_to(ROOT)}")
-        print(f"exact match: {before.exact_match()} -> {after.exact_match()}")
+        before = scorer.exact_match(hub / "models" / "demo" / "tiny-llama")
+        print(f"exact match: {before} -> {scorer.exact_match(export)}")
 
 
 if __name__ == "__main__":

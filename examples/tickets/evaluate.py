@@ -3,7 +3,8 @@
     python evaluate.py MODEL_DIR PARQUET
 
 exact_match: greedy answers that are right to the letter. loss: mean cross-entropy of the right answer's tokens.
-Nearly all of its seconds are imports: with `-` as MODEL_DIR it does them first and then reads the folder from stdin.
+Nearly all of its seconds are imports: with `-` as MODEL_DIR it does them first and then reads folders from stdin, one a
+line, each answered with a line.
 """
 
 from __future__ import annotations
@@ -57,9 +58,11 @@ def main(folder: str, parquet: str) -> None:
     said = tokenizer.batch_decode(written[:, ids.shape[1] :], skip_special_tokens=True)
     right = sum(text == row["output"] for text, row in zip(said, rows, strict=True))
     seconds = round(time.monotonic() - began, 2)
-    print(json.dumps({"exact_match": f"{right}/{len(rows)}", "loss": round(loss, 4), "seconds": seconds}))
+    score = {"exact_match": f"{right}/{len(rows)}", "loss": round(loss, 4), "seconds": seconds}
+    print(json.dumps(score), flush=True)
 
 
 if __name__ == "__main__":
     _, model_folder, held_out = sys.argv
-    main(sys.stdin.readline().strip() if model_folder == "-" else model_folder, held_out)
+    for line in sys.stdin if model_folder == "-" else [model_folder]:
+        main(line.strip(), held_out)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 
@@ -369,3 +370,28 @@ def test_discovery_and_version(door: Door) -> None:
         assert (door.ask("GET", path).code, door.ask("GET", path).text) == (404, "404 page not found\n")
     assert door.ask("DELETE", "/version").code == 405
     assert door.ask("PUT", TRAINJOBS).message == "name must be provided"
+
+
+@pytest.mark.parametrize("odd", [1, "x", [], [1], [{}], {"a": 1}, True, 1.5, None])
+def test_odd_bodies_are_the_clients_fault(door: Door, odd: object) -> None:
+    namespace = "/api/v1/namespaces/default"
+    requests: list[tuple[str, str, object]] = [("POST", path, odd) for path in (TRAINJOBS, f"{namespace}/pods")]
+    requests += [("POST", "/api/v1/namespaces", {"metadata": {"generateName": "z-"}, "spec": odd})]
+    requests += [
+        ("POST", f"{namespace}/pods", {"metadata": {"generateName": "z-", field: odd}, "spec": pod("x")["spec"]})
+        for field in ("name", "labels", "annotations", "finalizers", "ownerReferences", "uid", "namespace")
+    ]
+    requests += [
+        ("POST", f"{namespace}/pods", {"metadata": {"generateName": "z-"}, "spec": {field: odd}})
+        for field in ("containers", "initContainers", "nodeName")
+    ]
+    requests += [("DELETE", f"{CONFIGMAPS}/none", {field: odd}) for field in ("preconditions", "gracePeriodSeconds")]
+    requests += [
+        ("POST", f"{namespace}/serviceaccounts/default/token", {"spec": {field: odd}})
+        for field in ("audiences", "boundObjectRef", "expirationSeconds")
+    ]
+    review = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+    requests += [("POST", review, {"spec": odd}), ("POST", review, {"spec": {"resourceAttributes": {"resource": odd}}})]
+    for method, path, body in requests:
+        answer = door.ask(method, path, json.dumps(body))
+        assert answer.code < 500, (method, path, body, answer.text)

@@ -6,18 +6,21 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncGenerator, Sequence
-from typing import Any
+from typing import Any, cast
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from trainjob.local.apiserver.checks import without_nulls
+from trainjob.local.apiserver.decoding import decoding_problem
 from trainjob.local.apiserver.refusals import Refusal, bad_request
 from trainjob.local.apiserver.resources import Resource
+from trainjob.local.apiserver.schemas.calls import CALLS
 from trainjob.local.apiserver.store import encoded
 from trainjob.local.apiserver.watching import Dropped
 
-__all__ = ["StreamAnswer", "json_answer", "read_json", "refused", "success"]
+__all__ = ["StreamAnswer", "json_answer", "read_call", "read_json", "refused", "success"]
 
 _HEADERS = {"Cache-Control": "no-cache, private"}
 _MOST_BYTES = 3 * 1024 * 1024
@@ -70,6 +73,21 @@ async def read_json(request: Request, kind: str, *, patch: bool = False) -> Any:
             raise bad_request(f"error decoding patch: {error}") from error
         wanted = f"the object provided is unrecognized (must be of type {kind})"
         raise bad_request(f"{wanted}: couldn't get version/kind; json parse error: {error} ({shown})") from error
+
+
+async def read_call(request: Request, kind: str) -> dict[str, Any]:
+    """Reads the body of a call, one of `CALLS`; an empty dict when there is none.
+
+    Raises:
+        Refusal: 413, it is too big; 400, it is no JSON, or of wrong types.
+    """
+    body = without_nulls(await read_json(request, kind))
+    if body is None:
+        return {}
+    problem = decoding_problem(CALLS[kind], body)
+    if problem:
+        raise bad_request(f'{kind} in version "v1" cannot be handled as a {kind}: {problem}')
+    return cast("dict[str, Any]", body)
 
 
 def _no_constant(name: str) -> Any:

@@ -18,7 +18,7 @@ from trainjob.local.apiserver.schemas.essentials import TYPES, complete, essenti
 from trainjob.local.apiserver.schemas.trainjob import TRAINJOB
 from trainjob.local.apiserver.store import encoded
 
-__all__ = ["SCHEMAS", "Checks", "WriteOptions"]
+__all__ = ["SCHEMAS", "Checks", "WriteOptions", "without_nulls"]
 
 Json = dict[str, Any]
 
@@ -64,7 +64,7 @@ class Checks:
         Raises:
             Refusal: 400, it is another kind, or a value every object has is of a wrong type.
         """
-        sent = cast("Json", _without_nulls(json.loads(encoded(body))))
+        sent = cast("Json", without_nulls(json.loads(encoded(body))))
         if not isinstance(sent, dict):
             raise bad_request(_unrecognized(kind, body))
         if kind.custom and "kind" not in sent:
@@ -156,11 +156,11 @@ class Checks:
         return [FieldProblem("metadata.finalizers", "Forbidden", detail=detail)]
 
 
-def _without_nulls(value: Any) -> Any:
+def without_nulls(value: Any) -> Any:
     """Drops keys whose value is null, which mean nothing to a Go program."""
     if isinstance(value, dict):
-        return {key: _without_nulls(inner) for key, inner in value.items() if inner is not None}
-    return [_without_nulls(inner) for inner in value] if isinstance(value, list) else value
+        return {key: without_nulls(inner) for key, inner in value.items() if inner is not None}
+    return [without_nulls(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _unrecognized(kind: Resource, body: Any) -> str:

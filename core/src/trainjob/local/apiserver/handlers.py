@@ -10,7 +10,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from trainjob.local.apiserver.answers import StreamAnswer, json_answer, read_json, success
+from trainjob.local.apiserver.answers import StreamAnswer, json_answer, read_call, read_json, success
 from trainjob.local.apiserver.authorization import Action, Authorizer
 from trainjob.local.apiserver.checks import WriteOptions
 from trainjob.local.apiserver.event_shapes import from_shape, to_shape, view_text
@@ -170,7 +170,7 @@ class Handlers:
     # -- deleting -------------------------------------------------------------------------------------------------
 
     async def _delete(self, call: Call) -> Response:
-        body = await read_json(call.request, "DeleteOptions")
+        body = await read_call(call.request, "DeleteOptions")
         options = delete_options(call.request.query_params, body)
         view, asked = call.view, call.asked
         deleted, gone = self._registry.delete_with(view, asked.name, asked.namespace, options)
@@ -180,7 +180,7 @@ class Handlers:
         return _written(view, deleted, 200, warnings)
 
     async def _delete_all(self, call: Call) -> Response:
-        body = await read_json(call.request, "DeleteOptions")
+        body = await read_call(call.request, "DeleteOptions")
         query, view = call.request.query_params, call.view
         chosen, options = list_options(query, watch=False), delete_options(query, body)
         namespace = call.asked.namespace
@@ -197,7 +197,7 @@ class Handlers:
     # -- the rest -------------------------------------------------------------------------------------------------
 
     async def _bind(self, call: Call) -> Response:
-        body, name = await read_json(call.request, "Binding") or {}, call.asked.name
+        body, name = await read_call(call.request, "Binding"), call.asked.name
         if (body.get("metadata") or {}).get("name") != name:
             raise bad_request("name in URL does not match name in Binding object")
         node = (body.get("target") or {}).get("name")
@@ -208,23 +208,23 @@ class Handlers:
         return json_answer(status, 201)
 
     async def _token(self, call: Call) -> Response:
-        body = await read_json(call.request, "TokenRequest") or {}
-        spec = body.get("spec") if isinstance(body, dict) else None
-        return json_answer(self._registry.tokens.create(call.asked.namespace, call.asked.name, spec), 201)
+        body = await read_call(call.request, "TokenRequest")
+        made = self._registry.tokens.create(call.asked.namespace, call.asked.name, body.get("spec"))
+        return json_answer(made, 201)
 
     async def review(self, request: Request, user: User) -> Response:
         """Answers a SelfSubjectAccessReview."""
-        body = await read_json(request, "SelfSubjectAccessReview") or {}
+        body = await read_call(request, "SelfSubjectAccessReview")
         spec = body.get("spec") or {}
         asked, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
-        if not isinstance(asked, dict) and not isinstance(path, dict):
+        if (asked is None) == (path is None):
             text = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
             raise Refusal(
                 422,
                 "Invalid",
                 f'SelfSubjectAccessReview.authorization.k8s.io "" is invalid: spec: Invalid value: {text}',
             )
-        allowed = self._authorizer.allows(user, _reviewed(asked) if asked else _reviewed_path(path))
+        allowed = self._authorizer.allows(user, _reviewed(spec))
         answer = {"kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1", "metadata": {}}
         return json_answer({**answer, "spec": spec, "status": {"allowed": allowed}}, 201)
 
@@ -232,20 +232,14 @@ class Handlers:
 _READS = ("get", "list", "watch")
 
 
-def _reviewed(asked: Json) -> Action:
-    resource = asked.get("resource", "")
-    resource += f"/{asked['subresource']}" if asked.get("subresource") else ""
-    return Action(
-        asked.get("verb", ""),
-        asked.get("group", ""),
-        resource or "*",
-        asked.get("namespace", ""),
-        asked.get("name", ""),
-    )
-
-
-def _reviewed_path(asked: Any) -> Action:
-    return Action(asked.get("verb", ""), path=asked.get("path", ""))
+def _reviewed(spec: Json) -> Action:
+    path, asked = spec.get("nonResourceAttributes"), spec.get("resourceAttributes", {})
+    if path is not None:
+        return Action(path.get("verb", ""), path=path.get("path", ""))
+    resource, subresource = asked.get("resource") or "*", asked.get("subresource")
+    target = f"{resource}/{subresource}" if subresource else resource
+    scope = asked.get("namespace", ""), asked.get("name", "")
+    return Action(asked.get("verb", ""), asked.get("group", ""), target, *scope)
 
 
 def _not_allowed() -> Refusal:
@@ -259,6 +253,11 @@ def _patch_kind(content_type: str) -> PatchKind:
         return PatchKind(content_type.partition(";")[0].strip())
     except ValueError as error:
         raise Refusal(415, "UnsupportedMediaType", UNKNOWN_FORMAT) from error
+
+
+def _name_in(body: Any) -> str:
+    metadata = body.get("metadata") if isinstance(body, dict) else None
+    return str(metadata.get("name") or "") if isinstance(metadata, dict) else ""
 
 
 def _inward(view: Resource, body: Any) -> Any:

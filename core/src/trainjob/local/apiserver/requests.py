@@ -207,7 +207,7 @@ def write_options(query: Query, kind: str) -> WriteOptions:
     )
 
 
-def delete_options(query: Query, body: Any) -> DeleteOptions:
+def delete_options(query: Query, body: Mapping[str, Any]) -> DeleteOptions:
     """Reads how to delete: from the body if there is one, else from the query.
 
     Raises:
@@ -220,17 +220,11 @@ def delete_options(query: Query, body: Any) -> DeleteOptions:
             propagation=_propagation(query.get("propagationPolicy"), query.get("orphanDependents")),
             dry_run=_dry_run([query["dryRun"]] if "dryRun" in query else [], kind),
         )
-    if not isinstance(body, Mapping):
-        raise bad_request("couldn't get version/kind; json parse error: the body is no object")
-    preconditions, grace = body.get("preconditions") or {}, body.get("gracePeriodSeconds")
-    if grace is not None and (not isinstance(grace, int) or isinstance(grace, bool)):
-        raise bad_request(
-            "json: cannot unmarshal value into Go struct field DeleteOptions.gracePeriodSeconds of type int64"
-        )
+    preconditions = body.get("preconditions") or {}
     return DeleteOptions(
         uid=preconditions.get("uid") or "",
         resource_version=preconditions.get("resourceVersion") or "",
-        grace=grace,
+        grace=body.get("gracePeriodSeconds"),
         propagation=_propagation(body.get("propagationPolicy"), body.get("orphanDependents")),
         dry_run=_dry_run(body.get("dryRun") or [], kind),
     )

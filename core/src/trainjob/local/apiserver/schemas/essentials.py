@@ -31,7 +31,7 @@ def complete(plural: str, body: Json) -> Json:
     """Fills in what the server's own registry does for namespaces and Secrets; gives the changed object."""
     if plural == "namespaces":
         metadata = body["metadata"]
-        labels = {**(metadata.get("labels") or {}), "kubernetes.io/metadata.name": metadata["name"]}
+        labels = {**(metadata.get("labels") or {}), "kubernetes.io/metadata.name": metadata.get("name", "")}
         spec = {"finalizers": ["kubernetes"], **(body.get("spec") or {})}
         return {**body, "metadata": {**metadata, "labels": labels}, "spec": spec}
     if plural == "secrets":
@@ -189,6 +189,7 @@ TYPES: Mapping[str, Field] = {
         stringData=Field("map", "map[string]string", items=_STRING),
         data=Field("map", "map[string][]uint8", items=_STRING),
     ),
+    "namespaces": _spec("v1.NamespaceSpec"),
     "roles": _typed(rules=_RULES),
     "clusterroles": _typed(rules=_RULES),
     "rolebindings": _typed(roleRef=Field("object", "v1.RoleRef")),
