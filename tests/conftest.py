@@ -22,7 +22,8 @@ def laptop(tmp_path_factory):
     """One laptop cluster for the session; tests keep apart by names."""
     from trainjob.local import LocalCluster
 
-    with LocalCluster(tmp_path_factory.mktemp("laptop")) as cluster:
+    environments = {name: ROOT / ".venv" / name for name in ("torchtune", "initializer")}
+    with LocalCluster(tmp_path_factory.mktemp("laptop"), environments=environments) as cluster:
         yield cluster
 
 
