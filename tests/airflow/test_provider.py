@@ -188,6 +188,13 @@ def test_connection_fields_mean_what_they_mean_to_the_kubernetes_provider(extra,
     assert connection_from_extra(extra).to_dict() == expected
 
 
+def test_airflows_own_queue_stays_airflows():
+    trainer = CustomTrainerContainer(image="x", command=["y"])
+    operator = TrainJobOperator(task_id="t", trainer=trainer, queue="celery-queue", queue_name="gpu-team")
+    assert operator.queue == "celery-queue"
+    assert operator.queue_name == "gpu-team"
+
+
 def test_durations_and_timeouts_are_taken():
     operator = TrainJobOperator(
         task_id="t",

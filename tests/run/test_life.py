@@ -69,6 +69,31 @@ def test_failure_tells_step_rank_exit_code_reason_and_log(cluster, unique):
     until(lambda: cluster.get_trainjob(reference.name, reference.namespace) is None)
 
 
+def never_restarting_runtime(cluster, name):
+    """A runtime of the namespace's own whose pods are not restarted in place."""
+    container = {"name": "node", "image": "busybox"}
+    pod = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    node = {"name": "node", "template": {"spec": {"backoffLimit": 0, "template": pod}}}
+    runtime = {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainingRuntime",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"mlPolicy": {"numNodes": 1, "torch": {}}, "template": {"spec": {"replicatedJobs": [node]}}},
+    }
+    path = "/apis/trainer.kubeflow.org/v1alpha1/namespaces/default/trainingruntimes"
+    cluster._door.ask("POST", path, doing="create a runtime", body=runtime)
+
+
+def test_where_nothing_restarts_the_conditions_reason_is_told(cluster, unique):
+    never_restarting_runtime(cluster, unique)
+    trainer = CustomTrainerContainer(command=["sh", "-c", "echo 'ValueError: row 7' >&2; exit 3"])
+    job = TrainJob(trainer=trainer, runtime={"name": unique, "kind": "TrainingRuntime"})
+    outcome = wait(cluster, submit(cluster, job, key(unique)))
+    assert (outcome.reason, outcome.step, outcome.rank, outcome.exit_code) == ("FailedJobs", "node", 0, 3)
+    assert outcome.log_tail[-1] == "ValueError: row 7"
+    assert cluster.get_trainjob(outcome.job, "default") is not None
+
+
 def test_restarts_are_allowed_when_asked_for(cluster, unique, tmp_path):
     script = f"echo try >> {tmp_path}/tries; test $(wc -l < {tmp_path}/tries) -ge 3"
     reference = submit(cluster, shell(script), key(unique))
