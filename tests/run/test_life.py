@@ -73,7 +73,8 @@ def never_restarting_runtime(cluster, name):
     """A runtime of the namespace's own whose pods are not restarted in place."""
     container = {"name": "node", "image": "busybox"}
     pod = {"spec": {"restartPolicy": "Never", "containers": [container]}}
-    node = {"name": "node", "template": {"spec": {"backoffLimit": 0, "template": pod}}}
+    role = {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}}
+    node = {"name": "node", "template": {"metadata": role, "spec": {"backoffLimit": 0, "template": pod}}}
     runtime = {
         "apiVersion": "trainer.kubeflow.org/v1alpha1",
         "kind": "TrainingRuntime",
@@ -92,6 +93,13 @@ def test_where_nothing_restarts_the_conditions_reason_is_told(cluster, unique):
     assert (outcome.reason, outcome.step, outcome.rank, outcome.exit_code) == ("FailedJobs", "node", 0, 3)
     assert outcome.log_tail[-1] == "ValueError: row 7"
     assert cluster.get_trainjob(outcome.job, "default") is not None
+
+
+def test_a_command_that_is_not_there_is_told(cluster, unique):
+    job = TrainJob(trainer=CustomTrainerContainer(image="busybox", command=["no-such-program"]))
+    outcome = wait(cluster, submit(cluster, job, key(unique)))
+    assert outcome.exit_code == 128
+    assert "no-such-program" in outcome.explain()
 
 
 def test_restarts_are_allowed_when_asked_for(cluster, unique, tmp_path):

@@ -155,7 +155,8 @@ class Attendance:
         if failure is None:
             return ()
         lines = last_lines(self._cluster, self._reference.namespace, failure)
-        return tuple(lines) or self._logs.tail(f"{failure.step}-{failure.rank}")
+        seen = tuple(lines) or self._logs.tail(f"{failure.step}-{failure.rank}")
+        return seen or tuple(failure.message.splitlines())  # a command that could not start has no log
 
     def _is_ours(self, change: Change) -> bool:
         """Pods carry their JobSet's uid and not the TrainJob's; one older than the TrainJob belongs to a former one."""

@@ -25,6 +25,7 @@ class ContainerFailure:
         exit_code: 1-255; 137 after SIGKILL.
         reason: such as `Error` or `OOMKilled`; the pod's own reason (`Evicted`) where it has one.
         count: how often this container has failed in this pod, the latest included.
+        message: what the kubelet says about it, such as why the command could not start; often empty.
         restarted: a later instance of the container runs or waits, so the logs are those of the previous one.
     """
 
@@ -35,6 +36,7 @@ class ContainerFailure:
     exit_code: int
     reason: str
     count: int
+    message: str
     restarted: bool
 
 
@@ -66,6 +68,7 @@ def _failures_of(pod: Mapping[str, Any]) -> Iterator[tuple[str, ContainerFailure
                 exit_code=int(ended["exitCode"]),
                 reason=status.get("reason") or ended.get("reason") or "Error",
                 count=int(container.get("restartCount") or 0) + (1 if ended is current else 0),
+                message=status.get("message") or ended.get("message") or "",
                 restarted=ended is not current,
             ),
         )
