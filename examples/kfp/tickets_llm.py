@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 
 from kfp import compiler, components, dsl, local
+
 from trainjob_kfp import export_model, fine_tune, initialize_dataset, initialize_model
 
 CPU = ["device=cpu", "optimizer=torch.optim.AdamW"]

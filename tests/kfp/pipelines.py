@@ -6,6 +6,7 @@ pipelines.py NAME FOLDER [ARGUMENT=VALUE ...]
 import sys
 
 from kfp import compiler, components, dsl, local
+
 from trainjob_kfp import fine_tune, initialize_dataset, train
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 from component_readme import render
+from kfp import compiler, dsl
 
 import trainjob_kfp
-from kfp import compiler, dsl
 from trainjob_kfp import export_model, fine_tune, initialize_dataset, initialize_model, train
 from trainjob_kfp.image import BASE_IMAGE
 from trainjob_kfp.launcher import Outputs

@@ -90,6 +90,19 @@ def test_local_iterations_are_told_apart_by_their_arguments():
     assert one.digest != two.digest
 
 
+def test_local_iterations_are_told_apart_by_their_folders_too():
+    start = "tickets-llm-2026-11-21-07-48-16-643363"
+    loops = ("for-loop-2-iteration-0/", "for-loop-2-iteration-1/", "for-loop-4-iteration-1/")
+    keys = [
+        key_of_local_run(local_input(model="a", folder=f"{start}/{loop}train"), "nightly", task="x")
+        for loop in ("", *loops)
+    ]
+    assert len({key.digest for key in keys}) == len(keys)
+    assert {(key.workflow, key.task, key.run) for key in keys} == {("tickets-llm", "train", "nightly")}
+    again = local_input(model="a", folder="tickets-llm-2026-11-22-01-00-00-000000/for-loop-2-iteration-1/train")
+    assert key_of_local_run(again, "nightly", task="x") == keys[2]
+
+
 def test_outside_of_kfp_each_start_is_a_run_of_its_own_unless_it_has_a_name():
     assert key_of_local_run(None, "", task="tune") != key_of_local_run(None, "", task="tune")
     assert key_of_local_run(None, "mine", task="tune") == key_of_local_run(None, "mine", task="tune")

@@ -164,6 +164,7 @@ def test_iterations_have_a_job_each(run, cluster):
     jobs = run.jobs(cluster)
     assert sorted(job["spec"]["trainer"]["command"][-1] for job in jobs) == ["a", "b", "c"]
     assert {judge(job).phase for job in jobs} == {Phase.COMPLETE}
+    assert {job["metadata"]["labels"][labels.TASK] for job in jobs} == {"train"}
 
 
 def test_what_is_wrong_is_refused_before_anything_is_sent(run, cluster, claim):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-
 from kfp import dsl
+
 from trainjob.errors import InvalidSpec
 from trainjob.spec import SecretKeyReference
 from trainjob_kfp import steps

@@ -60,7 +60,8 @@ REFUSED = {
     "missing runtime": (
         trainjob("nope"),
         (
-            'spec.RuntimeRef: Invalid value: {"name":"nope","apiGroup":"trainer.kubeflow.org","kind":"ClusterTrainingRuntime"}: '
+            'spec.RuntimeRef: Invalid value: {"name":"nope","apiGroup":"trainer.kubeflow.org",'
+            '"kind":"ClusterTrainingRuntime"}: '
             'ClusterTrainingRuntime.trainer.kubeflow.org "nope" not found: '
             "specified clusterTrainingRuntime must be created before the TrainJob is created"
         ),
@@ -68,7 +69,8 @@ REFUSED = {
     "missing namespaced runtime": (
         trainjob("nope", kind="TrainingRuntime"),
         (
-            'spec.runtimeRef: Invalid value: {"name":"nope","apiGroup":"trainer.kubeflow.org","kind":"TrainingRuntime"}: '
+            'spec.runtimeRef: Invalid value: {"name":"nope","apiGroup":"trainer.kubeflow.org",'
+            '"kind":"TrainingRuntime"}: '
             'TrainingRuntime.trainer.kubeflow.org "nope" not found: '
             "specified trainingRuntime must be created before the TrainJob is created"
         ),
@@ -79,15 +81,18 @@ REFUSED = {
             env=[{"name": "PET_NNODES", "value": "2"}, {"value": "1", "name": "PET_MASTER_ADDR"}, {"name": "PET_FOO"}]
         ),
         (
-            'spec.trainer.env: Invalid value: [{"name":"PET_NNODES","value":"2"},{"name":"PET_MASTER_ADDR","value":"1"},'
+            'spec.trainer.env: Invalid value: [{"name":"PET_NNODES","value":"2"},{"name":"PET_MASTER_ADDR",'
+            '"value":"1"},'
             '{"name":"PET_FOO"}]: must not have reserved envs, invalid envs configured: [PET_MASTER_ADDR PET_NNODES]'
         ),
     ),
     "initializers without jobs": (
         trainjob(spec={"initializer": {"dataset": {"storageUri": "hf://a/b"}, "model": {"storageUri": "hf://a/b"}}}),
         (
-            f"[spec.runtimeRef: Invalid value: {REF}: must have dataset-initializer job when trainJob is configured with "
-            f"input datasetConfig, spec.runtimeRef: Invalid value: {REF}: must have model-initializer job when trainJob is "
+            f"[spec.runtimeRef: Invalid value: {REF}: must have dataset-initializer job when trainJob is "
+            f"configured with "
+            f"input datasetConfig, spec.runtimeRef: Invalid value: {REF}: must have model-initializer job when "
+            f"trainJob is "
             "configured with input modelConfig]"
         ),
     ),
@@ -98,8 +103,10 @@ REFUSED = {
     "QLoRA on two GPUs": (
         tune(LLAMA, "model.quantize_base=True", resourcesPerNode={"limits": {"nvidia.com/gpu": 2}}),
         (
-            '[spec.trainer.numProcPerNode: Invalid value: "auto": must be auto or 1 for llama3_2/1B model when using QLoRA, '
-            'spec.trainer.resourcesPerNode: Invalid value: {"limits":{"nvidia.com/gpu":"2"}}: must have gpu resource with '
+            '[spec.trainer.numProcPerNode: Invalid value: "auto": must be auto or 1 for llama3_2/1B model when '
+            "using QLoRA, "
+            'spec.trainer.resourcesPerNode: Invalid value: {"limits":{"nvidia.com/gpu":"2"}}: must have gpu '
+            "resource with "
             "value 1 for llama3_2/1B model when using QLoRA]"
         ),
     ),
@@ -107,21 +114,24 @@ REFUSED = {
         tune(LLAMA, "model.quantize_base=True", numProcPerNode=2),
         (
             "[spec.trainer.numProcPerNode: Invalid value: 2: must be auto or 1 for llama3_2/1B model when using QLoRA, "
-            "spec.trainer.resourcesPerNode: Invalid value: null: must have gpu resource with value 1 for llama3_2/1B model "
+            "spec.trainer.resourcesPerNode: Invalid value: null: must have gpu resource with value 1 for "
+            "llama3_2/1B model "
             "when using QLoRA]"
         ),
     ),
     "nodes": (
         tune(LLAMA, "model.lora_attn_modules=[q]", numNodes=2),
         (
-            "[spec.trainer.numNodes: Invalid value: 2: must be 1 for llama3_2/1B model, spec.trainer.numNodes: Invalid value: "
+            "[spec.trainer.numNodes: Invalid value: 2: must be 1 for llama3_2/1B model, spec.trainer.numNodes: "
+            "Invalid value: "
             "2: LoRA fine-tuning is not supported for multi-node training in TorchTune]"
         ),
     ),
     "immutable arguments": (
         tune(LLAMA, "output_dir=/x", "epochs=1", "tokenizer.path=1"),
         (
-            '[spec.trainer.args[0]: Invalid value: "output_dir=/x": must not set immutable config "output_dir" in trainer '
+            '[spec.trainer.args[0]: Invalid value: "output_dir=/x": must not set immutable config "output_dir" '
+            "in trainer "
             'args; it is managed by the runtime, spec.trainer.args[2]: Invalid value: "tokenizer.path=1": must not set '
             'immutable config "tokenizer.path" in trainer args; it is managed by the runtime]'
         ),
@@ -137,14 +147,19 @@ REFUSED = {
         patched({"containers": [{"name": "node", "env": [{"name": "A", "value": "b"}]}]}),
         (
             'spec.runtimePatches: Invalid value: [{"manager":"example.org/x","time":"2026-01-31T12:00:00Z",'
-            '"trainingRuntimeSpec":{"template":{"spec":{"replicatedJobs":[{"name":"node","template":{"spec":{"template":'
-            '{"spec":{"containers":[{"name":"node","env":[{"name":"A","value":"b"}]}]}}}}}]}}}}]: must not have envs for the '
+            '"trainingRuntimeSpec":{"template":{"spec":{"replicatedJobs":[{"name":"node",'
+            '"template":{"spec":{"template":'
+            '{"spec":{"containers":[{"name":"node","env":[{"name":"A","value":"b"}]}]}}}}}]}}}}]: must not have '
+            "envs for the "
             "dataset-initializer, model-initializer, node containers"
         ),
     ),
     "manager": (
         patched(manager="notadomain"),
-        'spec.runtimePatches.manager: Invalid value: "notadomain": must be a domain-prefixed path (such as "acme.io/foo")',
+        (
+            'spec.runtimePatches.manager: Invalid value: "notadomain": must be a domain-prefixed path (such as '
+            '"acme.io/foo")'
+        ),
     ),
     "manager's path": (
         patched(manager="acme.io/x y"),

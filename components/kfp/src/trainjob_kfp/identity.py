@@ -18,9 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainjob.cluster import Connection
-from trainjob.cluster.backoff import persist
-from trainjob.cluster.requests import Door
+from trainjob.cluster import Cluster, Connection
 from trainjob.errors import TrainJobError
 from trainjob.run import RunKey
 
@@ -40,7 +38,7 @@ _NODE_ANNOTATION = "workflows.argoproj.io/node-name"
 _TRY = re.compile(r"\(\d+\)(?=\.|$)")
 _ITERATION = re.compile(r"\((\d+):[^)]*\)")
 
-# kfp.local 2.17, executor_input_utils.py: <root>/<pipeline>-<time>/<task>/executor_output.json.
+# kfp.local 2.17, executor_input_utils.py: <root>/<pipeline>-<time>/[<loop>-iteration-<n>/]<task>/executor_output.json.
 _LOCAL_RUN = re.compile(r"(?P<pipeline>.+)-(?P<time>\d{4}(?:-\d\d){5}-\d{6})")
 
 
@@ -94,26 +92,31 @@ def _place(path: str) -> str:
 def key_of_local_run(given: Mapping[str, Any] | None, run_id: str, *, task: str) -> RunKey:
     """The run key of a task that is no pod.
 
-    A task of `kfp.local` is known by the folder of its outputs, which names pipeline, start and task, and by its
-    arguments, which tell loop iterations apart. The start changes when the pipeline is started again; a `run_id`
-    takes its place and makes both one run.
+    A task of `kfp.local` is known by the folder of its outputs, which names pipeline, start, loop iteration and task,
+    and by its arguments. The start changes when the pipeline is started again; a `run_id` takes its place and makes
+    both one run.
 
     Args:
         given: the executor's input; None outside of KFP's executor.
         run_id: the run's name; empty means that each start is a run of its own.
         task: names the task when there is no executor's input.
     """
-    folder = Path(((given or {}).get("outputs") or {}).get("outputFile", "")).parent
-    found = _LOCAL_RUN.fullmatch(folder.parent.name)
-    if given is None or not found:
+    if given is None:
         return RunKey(engine="kfp", workflow="local", task=task, run=run_id or uuid.uuid4().hex)
+    folder = Path(given["outputs"]["outputFile"]).parent
+    place, found = [folder.name], None
+    for parent in folder.parents:  # loops and nested pipelines have folders of their own in between
+        found = _LOCAL_RUN.fullmatch(parent.name)
+        if found:
+            break
+        place.insert(0, parent.name)
     arguments = (given.get("inputs") or {}).get("parameterValues") or {}
     return RunKey(
         engine="kfp",
-        workflow=found["pipeline"],
+        workflow=found["pipeline"] if found else "local",
         task=folder.name,
-        run=run_id or found["time"],
-        map_index=_short_hash(json.dumps(arguments, sort_keys=True)),
+        run=run_id or (found["time"] if found else uuid.uuid4().hex),
+        map_index=_short_hash(json.dumps([place, arguments], sort_keys=True)),
     )
 
 
@@ -131,13 +134,17 @@ def executor_input(argv: Sequence[str]) -> dict[str, Any] | None:
 
 def _read_pod(name: str, connection: Connection) -> dict[str, Any]:
     """The launcher's own pod, at home: `connection` may lead to another cluster that does the training."""
-    door = Door(Connection(in_cluster=True) if _NAMESPACE_FILE.exists() else connection)
+    home = Cluster(Connection(in_cluster=True) if _NAMESPACE_FILE.exists() else connection)
     try:
-        path = f"/api/v1/namespaces/{door.namespace}/pods/{name}"
-        doing = f"get pods in namespace {door.namespace}, to learn which pipeline task this is"
-        return persist(lambda: door.ask("GET", path, doing=doing))
+        pod = home.get_pod(name, home.namespace)
     finally:
-        door.close()
+        home.close()
+    if pod is None:
+        raise TrainJobError(
+            f"there is no pod {name} in namespace {home.namespace}",
+            hint=f"{_POD_VARIABLE} must name the launcher's own pod; unset it elsewhere",
+        )
+    return pod
 
 
 def _short_hash(text: str) -> str:

@@ -12,11 +12,11 @@ from typing import NamedTuple, Protocol
 from trainjob.cluster import Cluster, Connection
 from trainjob.errors import AdmissionRefused, ClusterError, InvalidSpec, OwnershipConflict, TrainJobError
 from trainjob.manifest import train_job
-from trainjob.run import Adopt, Limits, Listener, RunKey, submit, wait
+from trainjob.run import Adopt, Limits, Listener, Narrator, RunKey, submit, wait
 from trainjob.spec import Step, TrainJob
 from trainjob.status import Outcome, Verdict
 from trainjob_kfp.identity import own_run_key
-from trainjob_kfp.narration import Narrator, print_line
+from trainjob_kfp.narration import print_line
 from trainjob_kfp.termination import Terminator
 
 JOB_FAILED, INVALID_REQUEST, INFRASTRUCTURE_FAILED = 1, 2, 3
@@ -85,7 +85,7 @@ def launch(
             reference = submit(cluster, request, key, namespace=namespace, adopt=Adopt.SUCCEEDED)
             terminator.guard(reference)
             print_line(f"TrainJob {reference}: {'adopted' if reference.adopted else 'created'}, uid {reference.uid}")
-            listener = _standing_down(Narrator(reference).listener, terminator)
+            listener = _standing_down(Narrator(reference, print_line).listener, terminator)
             outcome = wait(cluster, reference, limits=Limits(max_restarts=job.max_restarts), listener=listener)
     finally:
         cluster.close()

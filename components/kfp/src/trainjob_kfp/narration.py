@@ -1,62 +1,10 @@
-"""Telling a step's log what its TrainJob does: phases, log lines of all ranks, and progress now and then."""
+"""Lines on standard output, whole and flushed: KFP publishes and streams them as they come."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
 import threading
-import time
-from collections.abc import Callable
-
-from trainjob.cluster import LogLine
-from trainjob.run import JobReference, Listener
-from trainjob.status import Progress, Verdict
-
-_PERCENT, _LEAST_SECONDS, _MOST_SECONDS = 5.0, 1.0, 60.0
-
-
-class Narrator:
-    """Writes whole lines, each flushed: KFP publishes and streams standard output as it comes."""
-
-    def __init__(
-        self,
-        reference: JobReference,
-        write: Callable[[str], None] | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """Start with progress due.
-
-        Args:
-            reference: whose story it is.
-            write: takes each line; standard output by default.
-            clock: seconds, for tests.
-        """
-        self._reference, self._write, self._clock = reference, write or print_line, clock
-        self._told_at, self._told_percent = -_MOST_SECONDS, -_PERCENT
-
-    @property
-    def listener(self) -> Listener:
-        """To hand to `trainjob.run.wait`."""
-        return Listener(on_phase=self.tell_phase, on_log=self.tell_log, on_progress=self.tell_progress)
-
-    def tell_phase(self, verdict: Verdict) -> None:
-        """The phase has changed."""
-        self._write(f"TrainJob {self._reference}: {verdict}")
-
-    def tell_log(self, line: LogLine) -> None:
-        """A log line; not the frames of a progress bar, as they are told as progress."""
-        if not line.frame:
-            self._write(str(line))
-
-    def tell_progress(self, progress: Progress) -> None:
-        """After each 5 % or, when that takes longer, once a minute; never twice a second; and at the end."""
-        now, percent = self._clock(), progress.percent or 0.0
-        passed = now - self._told_at
-        due = percent - self._told_percent >= _PERCENT or passed >= _MOST_SECONDS
-        if (due and passed >= _LEAST_SECONDS) or percent == 100.0:
-            self._told_at, self._told_percent = now, percent
-            self._write(f"TrainJob {self._reference}: {progress}")
-
 
 _lock = threading.Lock()
 

@@ -113,6 +113,10 @@ class Cluster:
         """The pods of a TrainJob, those of its initializers included."""
         return self._list(_PODS, namespace, f"{JOBSET_LABEL}={trainjob}")
 
+    def get_pod(self, name: str, namespace: str) -> dict[str, Any] | None:
+        """The pod, or None when there is none of that name."""
+        return self._get(_PODS, name, namespace)
+
     def list_events(self, namespace: str, field_selector: str) -> list[dict[str, Any]]:
         """Core events of a namespace; `field_selector` such as `involvedObject.name=tune,type=Warning`."""
         answer = self._ask(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from trainjob.cluster.logs import stamped_lines
@@ -47,15 +47,23 @@ def _event_time(event: Mapping[str, Any]) -> str:
     return str(event.get("lastTimestamp") or event.get("eventTime") or event["metadata"].get("creationTimestamp") or "")
 
 
-def last_lines(cluster: Cluster, namespace: str, failure: ContainerFailure) -> Sequence[str]:
-    """The last log lines of a failed container, also after it was restarted; empty when its log is gone."""
-    lines: list[str] = []
-    with contextlib.suppress(ClusterError):
-        stream = cluster.open_log(
-            failure.pod, namespace, failure.container, previous=failure.restarted, tail=_LOG_LINES, read_seconds=10.0
-        )
-        try:
-            lines = [line.text for line in stamped_lines(stream) if not line.partial]
-        finally:
-            stream.close()
-    return lines[-_LOG_LINES:]
+def last_lines(cluster: Cluster, namespace: str, failure: ContainerFailure) -> list[str]:
+    """The last log lines of a failed container, also after it was restarted; empty when its log is gone.
+
+    The kubelet may have restarted it since it was seen to fail: then its log is the previous one by now.
+    """
+    for previous in (True,) if failure.restarted else (False, True):
+        with contextlib.suppress(ClusterError):
+            if lines := _read_tail(cluster, namespace, failure, previous=previous):
+                return lines
+    return []
+
+
+def _read_tail(cluster: Cluster, namespace: str, failure: ContainerFailure, *, previous: bool) -> list[str]:
+    stream = cluster.open_log(
+        failure.pod, namespace, failure.container, previous=previous, tail=_LOG_LINES, read_seconds=10.0
+    )
+    try:
+        return [line.text for line in stamped_lines(stream) if not line.partial][-_LOG_LINES:]
+    finally:
+        stream.close()

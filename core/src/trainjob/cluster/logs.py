@@ -106,7 +106,9 @@ class LogFollower:
     def finish(self, seconds: float) -> None:
         """After the job's end: read on until every ended container's log is read whole, or the time is over."""
         deadline = time.monotonic() + seconds
-        for thread in list(self._threads.values()):
+        with self._lock:  # a thread is registered before it is started
+            threads = list(self._threads.values())
+        for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
         self.stop()
 

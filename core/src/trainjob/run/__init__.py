@@ -2,6 +2,7 @@
 
 from trainjob.run.cancellation import cancel
 from trainjob.run.identity import JobReference, RunKey
+from trainjob.run.narration import Narrator
 from trainjob.run.submission import Adopt, submit
 from trainjob.run.vigil import Limits, OnTimeout
 from trainjob.run.waiting import Listener, wait, wait_async
@@ -11,6 +12,7 @@ __all__ = [
     "JobReference",
     "Limits",
     "Listener",
+    "Narrator",
     "OnTimeout",
     "RunKey",
     "cancel",

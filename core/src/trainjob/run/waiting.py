@@ -11,7 +11,7 @@ import asyncio
 import queue
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from trainjob.cluster import Change, Cluster, LogFollower, LogLine, Subscription, last_lines, warnings_about
@@ -114,7 +114,10 @@ class Attendance:
             self._cluster.delete_trainjob(self._reference.name, self._reference.namespace, self._reference.uid)
             self._listener.on_phase(verdict)
         self._logs.finish(_LOG_SECONDS)
-        return conclude(self.vigil.job, verdict, progress=self._last_progress, **evidence)
+        outcome = conclude(self.vigil.job, verdict, progress=self._last_progress, **evidence)
+        if outcome.log_tail or outcome.exit_code is None:
+            return outcome
+        return replace(outcome, log_tail=self._logs.tail(f"{outcome.step}-{outcome.rank}"))
 
     def abandon(self) -> None:
         """Stop looking; the job goes on."""
@@ -155,8 +158,7 @@ class Attendance:
         if failure is None:
             return ()
         lines = last_lines(self._cluster, self._reference.namespace, failure)
-        seen = tuple(lines) or self._logs.tail(f"{failure.step}-{failure.rank}")
-        return seen or tuple(failure.message.splitlines())  # a command that could not start has no log
+        return tuple(lines or failure.message.splitlines())  # a command that could not start has no log
 
     def _is_ours(self, change: Change) -> bool:
         """Pods carry their JobSet's uid and not the TrainJob's; one older than the TrainJob belongs to a former one."""

@@ -94,9 +94,8 @@ class StepOperator(BaseOperator):
             JobFailed: the TrainJob failed.
             TrainJobError: the cluster can't be asked, or a limit was reached.
         """
-        from trainjob.run import wait
+        from trainjob.run import Narrator, wait
         from trainjob.status import judge
-        from trainjob_airflow.narration import narrator
 
         reference = self._submit(context)
         cluster, limits = self.hook.get_conn(), self._limits(context)
@@ -104,7 +103,7 @@ class StepOperator(BaseOperator):
         # A trigger that fires at once can meet the end of this very run: what has ended is not waited for elsewhere.
         if self.deferrable and not judge(found).phase.finished:
             self._defer(reference, limits)
-        outcome = wait(cluster, reference, limits=limits, listener=narrator(reference, self.log))
+        outcome = wait(cluster, reference, limits=limits, listener=Narrator(reference, self.log.info).listener)
         return self._finish(context, outcome, reference)
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:

@@ -57,12 +57,11 @@ class TrainJobTrigger(BaseTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait, telling the task's log what happens."""
         from trainjob.errors import TrainJobError
-        from trainjob.run import wait_async
-        from trainjob_airflow.narration import narrator
+        from trainjob.run import Narrator, wait_async
 
         try:
             cluster, reference = await self._cluster(), self._reference()
-            listener = narrator(reference, self.log, _in_this_context())
+            listener = Narrator(reference, _on_this_loop(self.log.info)).listener
             outcome = await wait_async(cluster, reference, limits=self._limits(), listener=listener)
         except TrainJobError as error:
             yield TriggerEvent({"reference": self.reference, "error": str(error), "kind": type(error).__name__})
@@ -105,12 +104,12 @@ def _open(connection: Any) -> Cluster:
     return shared_cluster(connection)
 
 
-def _in_this_context() -> Callable[[Callable[[], None]], None]:
-    """Runs calls that come from other threads on this event loop and in this task's logging context."""
+def _on_this_loop(write: Callable[[str], None]) -> Callable[[str], None]:
+    """Writes lines that come from other threads on this event loop, in this task's logging context."""
     loop, context = asyncio.get_running_loop(), contextvars.copy_context()
 
-    def run(call: Callable[[], None]) -> None:
+    def write_there(line: str) -> None:
         if not loop.is_closed():
-            loop.call_soon_threadsafe(call, context=context)
+            loop.call_soon_threadsafe(write, line, context=context)
 
-    return run
+    return write_there

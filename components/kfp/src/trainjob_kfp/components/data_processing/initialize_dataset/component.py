@@ -9,6 +9,7 @@ the body uses no name of this module. Defaults that are empty or 0 stand for "no
 from typing import Any, Dict, List, NamedTuple
 
 from kfp import dsl
+
 from trainjob_kfp.image import BASE_IMAGE
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from trainjob.cluster import LogLine
-from trainjob.run import JobReference
+from trainjob.run import JobReference, Narrator
 from trainjob.status import Progress
-from trainjob_kfp.narration import Narrator
 
 TUNE = JobReference("tune", "ml", "uid-1")
 

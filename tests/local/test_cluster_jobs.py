@@ -1,0 +1,291 @@
+"""TrainJobs on the laptop cluster, from submission to their end: as on the real Trainer 2.3.0."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from cluster_door import NAMESPACE, Door, pod_patch, train_job
+from kubernetes.client.rest import ApiException
+
+from trainjob.local import Image, LocalCluster
+from waiting_for import until
+
+INITIALIZER = Image(
+    "initializer",
+    entrypoint=("sh", "-c", "mkdir -p $PLACE && echo $STORAGE_URI > $PLACE/$HOSTNAME"),
+    env={"PLACE": "x"},
+)
+
+
+@pytest.fixture(scope="module")
+def door():
+    images = [INITIALIZER, Image("torchtune-trainer"), Image("acme/trainer", missing="install what it needs")]
+    with LocalCluster(images=images, pod_env={"FROM_CLUSTER": "yes"}, backoff=0.2, backoff_max=0.4) as cluster:
+        opened = Door(cluster.kubeconfig)
+        yield opened
+        opened.close()
+
+
+def test_success(door, unique):
+    door.submit(train_job(unique, "sh", "-c", "echo hello; echo $FROM_CLUSTER $HOSTNAME $PET_NNODES $PET_MASTER_ADDR"))
+    end = door.ended(unique)
+    assert (end["type"], end["reason"], end["message"]) == (
+        *("Complete", "AllJobsCompleted", "jobset completed successfully"),
+    )
+    counters = {"name": "node", "active": 0, "failed": 0, "ready": 0, "succeeded": 1, "suspended": 0}
+    assert door.job(unique)["status"]["jobsStatus"] == [counters]
+    pod = door.pod(unique)
+    assert pod.metadata.name.startswith(f"{unique}-node-0-0-")
+    assert pod.status.phase == "Succeeded"
+    assert door.log(pod.metadata.name) == f"hello\nyes {unique}-node-0-0 1 127.0.0.1\n"
+    assert "trainer.kubeflow.org/trainjob-ancestor-step" not in pod.metadata.labels
+    reasons = [(kind, reason) for kind, reason, _ in door.events(about=unique)]
+    assert set(reasons) == {
+        ("Job", "SuccessfulCreate"),
+        ("Pod", "Scheduled"),
+        ("Pod", "Started"),
+        ("Job", "Completed"),
+        ("JobSet", "AllJobsCompleted"),
+    }
+
+
+def test_a_job_is_quick(door, unique):
+    started = time.monotonic()
+    door.submit(train_job(unique, "true"))
+    door.ended(unique)
+    assert time.monotonic() - started < 0.5
+
+
+def test_failure_without_restarts_keeps_the_pod(door, unique):
+    door.runtime(unique, policy="Never", limit=0)
+    door.submit(train_job(unique, "sh", "-c", "echo out; exit 3", runtime=unique, kind="TrainingRuntime"))
+    end = door.ended(unique)
+    failed = f"jobset failed due to one or more job failures (first failed job: {unique}-node-0)"
+    assert (end["reason"], end["message"]) == ("FailedJobs", failed)
+    pod = door.pod(unique)
+    assert pod.status.container_statuses[0].state.terminated.exit_code == 3
+    assert door.log(pod.metadata.name) == "out\n"
+
+
+def test_failure_with_restarts_deletes_the_pod(door, unique):
+    door.runtime(unique, policy="OnFailure", limit=2)
+    door.submit(train_job(unique, "sh", "-c", "echo out; exit 4", runtime=unique, kind="TrainingRuntime"))
+    assert door.ended(unique)["reason"] == "FailedJobs"
+    assert until(lambda: door.pods(unique) == [])
+    reasons = {reason for _, reason, _ in door.events(about=unique)}
+    assert {"BackOff", "SuccessfulDelete", "BackoffLimitExceeded", "FailedJobs"} <= reasons
+
+
+def test_a_failed_pod_is_replaced(door, unique):
+    door.runtime(unique, policy="Never", limit=1)
+    door.submit(train_job(unique, "sh", "-c", "exit 5", runtime=unique, kind="TrainingRuntime"))
+    assert door.ended(unique)["reason"] == "FailedJobs"
+    assert len(door.pods(unique)) == 2
+
+
+def test_two_nodes_have_their_ranks(door, unique):
+    script = "echo $PET_NODE_RANK/$PET_NNODES $JOB_COMPLETION_INDEX $PET_NPROC_PER_NODE"
+    door.submit(train_job(unique, "sh", "-c", script, trainer={"numNodes": 2, "numProcPerNode": 3}))
+    door.ended(unique)
+    index = "batch.kubernetes.io/job-completion-index"
+    pods = {pod.metadata.labels[index]: pod for pod in door.pods(unique)}
+    assert sorted(pods) == ["0", "1"]
+    for rank, pod in pods.items():
+        assert pod.metadata.annotations[index] == rank
+        assert pod.spec.hostname == f"{unique}-node-0-{rank}"
+        assert door.log(pod.metadata.name) == f"{rank}/2 {rank} 3\n"
+
+
+def test_suspend_and_resume(door, unique):
+    door.submit(train_job(unique, "sleep", "30", suspend=True))
+    held = door.until(unique, lambda job: job.get("status", {}).get("jobsStatus"))
+    assert [(one["status"], one["reason"]) for one in held["status"]["conditions"]] == [("True", "Suspended")]
+    until(lambda: door.job(unique)["status"]["jobsStatus"][0]["suspended"] == 1)
+    assert door.pods(unique) == []
+    door.patch(unique, {"suspend": False})
+    running = door.until(unique, lambda job: job["status"]["jobsStatus"][0]["ready"] == 1)
+    assert [(one["status"], one["reason"]) for one in running["status"]["conditions"]] == [("False", "Resumed")]
+    door.patch(unique, {"suspend": True})
+    assert until(lambda: door.pods(unique) == [])
+    door.patch(unique, {"suspend": False})
+    door.until(unique, lambda job: job["status"]["jobsStatus"][0]["ready"] == 1)
+
+
+def test_the_deadline(door, unique):
+    door.submit(train_job(unique, "sleep", "60", activeDeadlineSeconds=1))
+    end = door.ended(unique)
+    assert (end["reason"], end["message"]) == ("DeadlineExceeded", "TrainJob exceeded its active deadline")
+    assert door.job(unique)["status"]["jobsStatus"][0]["active"] == 1
+    assert until(lambda: door.pods(unique) == [])
+
+
+@pytest.mark.parametrize("policy", ["Background", "Foreground"])
+def test_deleting_removes_everything(door, unique, policy):
+    door.submit(train_job(unique, "sleep", "60", runtime="torchtune-llama3.2-1b"))
+    door.until(unique, lambda job: any(one["ready"] for one in job.get("status", {}).get("jobsStatus", [])))
+    answer = door.delete(unique, propagation_policy=policy)
+    assert answer["kind"] == ("Status" if policy == "Background" else "TrainJob")
+    assert until(lambda: door.gone(unique) and door.pods(unique) == [])
+    claims = door.core.list_namespaced_persistent_volume_claim
+    assert until(lambda: f"initializer-{unique}" not in [claim.metadata.name for claim in claims(NAMESPACE).items])
+    volumes = door.state / "volumes"
+    assert until(lambda: not list(volumes.glob(f"*{unique}*")))
+    services = door.core.list_namespaced_service(NAMESPACE).items
+    assert unique not in [service.metadata.name for service in services]
+
+
+def test_initializers_run_before_the_node_on_one_claim(door, unique):
+    place = {"env": [{"name": "PLACE", "value": "/workspace/made"}]}
+    initializer = {"dataset": {"storageUri": "hf://acme/tickets", **place}, "model": place}
+    script = "cat /workspace/made/*"
+    job = train_job(unique, "sh", "-c", script, runtime="torchtune-llama3.2-1b", initializer=initializer)
+    door.submit(job)
+    end = door.ended(unique)
+    assert end["type"] == "Complete"
+    order = [one["name"] for one in door.job(unique)["status"]["jobsStatus"]]
+    assert order == ["node", "model-initializer", "dataset-initializer"]
+    node = next(pod for pod in door.pods(unique) if "-node-" in pod.metadata.name)
+    assert door.log(node.metadata.name) == "hf://acme/tickets\nhf://meta-llama/Llama-3.2-1B-Instruct\n"
+    claim = door.core.read_namespaced_persistent_volume_claim(f"initializer-{unique}", NAMESPACE)
+    assert (claim.status.phase, claim.metadata.owner_references[0].kind) == ("Bound", "JobSet")
+    started = {pod.metadata.name: pod.metadata.creation_timestamp for pod in door.pods(unique)}
+    assert started[node.metadata.name] == max(started.values())
+
+
+def test_a_chain_shares_a_workspace(door, unique):
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    claim = {"metadata": {"name": unique}, "spec": spec}
+    door.core.create_namespaced_persistent_volume_claim(NAMESPACE, claim)
+    waits = ("PersistentVolumeClaim", "WaitForFirstConsumer")
+    assert until(lambda: waits in [event[:2] for event in door.events(about=unique)])
+    pod = {
+        "volumes": [{"name": "w", "persistentVolumeClaim": {"claimName": unique}}],
+        "containers": [{"name": "node", "volumeMounts": [{"name": "w", "mountPath": "/workspace"}]}],
+    }
+    for step, script in enumerate(("echo one > /workspace/x", "echo two >> /workspace/x; cat /workspace/x")):
+        name = f"{unique}{step}"
+        door.submit(train_job(name, "sh", "-c", script, runtimePatches=pod_patch(pod)))
+        assert door.ended(name)["type"] == "Complete"
+    assert door.log(door.pod(f"{unique}1").metadata.name) == "one\ntwo\n"
+    door.core.delete_namespaced_persistent_volume_claim(unique, NAMESPACE)  # its pods have ended
+    assert until(lambda: not list((door.state / "volumes").glob(f"*{unique}*")))
+
+
+# -- what never starts ------------------------------------------------------------------------------------------------
+
+
+def waiting_reason(door, name):
+    pods = door.pods(name)
+    statuses = (pods[0].status.container_statuses or []) if pods else []
+    return statuses[0].state.waiting.reason if statuses and statuses[0].state.waiting else ""
+
+
+def counters_of(door, name):
+    (counters,) = door.job(name)["status"]["jobsStatus"]
+    return counters["active"], counters["ready"]
+
+
+def test_a_missing_image(door, unique):
+    door.submit(train_job(unique, "true", trainer={"image": "does-not-exist:1"}))
+    assert until(lambda: waiting_reason(door, unique) == "ImagePullBackOff")
+    assert counters_of(door, unique) == (1, 0)
+    with pytest.raises(ApiException) as caught:
+        door.log(door.pod(unique).metadata.name)
+    assert caught.value.status == 400
+    assert "is waiting to start: ImagePullBackOff" in caught.value.body
+    door.delete(unique)
+    assert until(lambda: door.pods(unique) == [])
+
+
+def test_an_unschedulable_pod_and_one_that_waits_for_room(door, unique):
+    def gpus(count):
+        return {"resourcesPerNode": {"limits": {"nvidia.com/gpu": count}}}
+
+    def verdict(name):
+        pods = door.pods(name)
+        found = [one for one in (pods[0].status.conditions or []) if one.type == "PodScheduled"] if pods else []
+        return found[0].message if found else None
+
+    impossible, big, second = f"{unique}a", f"{unique}b", f"{unique}c"
+    door.submit(train_job(impossible, "true", trainer=gpus(64)))
+    lacking = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu. no new claims to deallocate, preemption: "
+    never = "0/1 nodes are available: 1 Preemption is not helpful for scheduling."
+    assert until(lambda: verdict(impossible)) == lacking + never
+    assert counters_of(door, impossible) == (1, 0)
+    assert ("Pod", "FailedScheduling", lacking + never) in door.events(about=impossible)
+    assert door.log(door.pod(impossible).metadata.name) == ""
+    door.submit(train_job(big, "sleep", "30", trainer=gpus(6)))
+    door.until(big, lambda job: job.get("status", {}).get("jobsStatus", [{}])[0].get("ready"))
+    door.submit(train_job(second, "true", trainer=gpus(6)))
+    assert until(lambda: verdict(second)).endswith("1 No preemption victims found for incoming pod.")
+    door.delete(big)
+    assert door.ended(second)["type"] == "Complete"
+    door.delete(impossible)
+
+
+def test_a_missing_secret_that_comes_later(door, unique):
+    variable = {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": unique, "key": "token"}}}
+    door.submit(train_job(unique, "sh", "-c", "echo $TOKEN", trainer={"env": [variable]}))
+    assert until(lambda: waiting_reason(door, unique) == "CreateContainerConfigError")
+    message = door.pod(unique).status.container_statuses[0].state.waiting.message
+    assert message == f'secret "{unique}" not found'
+    assert counters_of(door, unique) == (1, 0)
+    door.core.create_namespaced_secret(NAMESPACE, {"metadata": {"name": unique}, "stringData": {"token": "abc"}})
+    assert door.ended(unique)["type"] == "Complete"
+    assert door.log(door.pod(unique).metadata.name) == "abc\n"
+
+
+def test_a_command_that_is_not_there(door, unique):
+    door.runtime(unique, policy="Never", limit=0)
+    door.submit(train_job(unique, "no-such-program", runtime=unique, kind="TrainingRuntime"))
+    door.ended(unique)
+    end = door.pod(unique).status.container_statuses[0].state.terminated
+    assert (end.exit_code, end.reason) == (128, "StartError")
+    assert "executable file not found" in end.message
+
+
+def test_a_missing_environment(door, unique):
+    door.runtime(unique, policy="Never", limit=0)
+    door.submit(train_job(unique, "tune", runtime=unique, kind="TrainingRuntime", trainer={"image": "acme/trainer"}))
+    door.ended(unique)
+    end = door.pod(unique).status.container_statuses[0].state.terminated
+    assert (end.exit_code, end.reason, end.message) == (128, "StartError", "install what it needs")
+    assert ("Pod", "Failed", "Error: install what it needs") in door.events(about=unique)
+
+
+def test_a_name_that_is_too_long_is_only_an_event(door):
+    name = "n" * 40
+    door.submit(train_job(name, "true", runtime="torchtune-llama3.2-1b"))
+
+    def problem():
+        found = [event for event in door.events(about=name) if event[1] == "TrainJobResourcesCreationFailed"]
+        return found[0] if found else None
+
+    kind, _, message = until(problem)
+    assert kind == "TrainJob"
+    assert "pod names generated for this JobSet will exceed 63 characters" in message
+    assert "status" not in door.job(name)
+    door.delete(name)
+
+
+def test_a_patch_for_an_unknown_container_is_only_an_event(door, unique):
+    patch = pod_patch({"containers": [{"name": "other"}]})
+    door.submit(train_job(unique, "true", runtimePatches=patch))
+    expected = f'job "{unique}-node-0" creation failed with error: Job.batch "{unique}-node-0" is invalid: '
+    text = f"{expected}spec.template.spec.containers[0].image: Required value"
+    assert until(lambda: ("JobSet", "JobCreationFailed", text) in door.events(about=unique))
+    assert "status" not in door.job(unique)
+    door.delete(unique)
+
+
+def test_a_missing_service_account_is_an_event_of_the_job(door, unique):
+    door.submit(train_job(unique, "true", runtimePatches=pod_patch({"serviceAccountName": "nope"})))
+
+    def refused():
+        return [
+            message for kind, reason, message in door.events(about=unique) if (kind, reason) == ("Job", "FailedCreate")
+        ]
+
+    assert 'serviceaccount "nope" not found' in until(refused)[0]
+    door.delete(unique)

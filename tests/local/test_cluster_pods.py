@@ -1,0 +1,196 @@
+"""Pods on the laptop cluster: logs, inputs, signals, restarts."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+from cluster_door import NAMESPACE, Door
+from kubernetes.client.rest import ApiException
+
+from waiting_for import until
+
+
+@pytest.fixture(scope="module")
+def door(laptop):
+    opened = Door(laptop.kubeconfig)
+    yield opened
+    opened.close()
+
+
+def start(door, name, *command, policy="Never", containers=None, **spec):
+    one = {"name": "main", "image": "busybox", "command": list(command)}
+    body = {"restartPolicy": policy, "containers": containers or [one], **spec}
+    return door.core.create_namespaced_pod(NAMESPACE, {"metadata": {"name": name, "labels": {"l": "v"}}, "spec": body})
+
+
+def phase(door, name):
+    return door.core.read_namespaced_pod_status(name, NAMESPACE).status.phase
+
+
+def finish(door, name):
+    until(lambda: phase(door, name) in ("Succeeded", "Failed"))
+    return door.core.read_namespaced_pod_status(name, NAMESPACE)
+
+
+def remove(door, name):
+    door.core.delete_namespaced_pod(name, NAMESPACE, grace_period_seconds=0)
+
+
+def test_progress_frames_are_seen_while_they_are_shown(door, unique):
+    script = "for i in 1 2 3; do printf '\\r%s%%' $i; sleep 0.3; done; echo; echo end"
+    start(door, unique, "sh", "-c", script)
+    until(lambda: phase(door, unique) == "Running")
+    answer = door.core.read_namespaced_pod_log(unique, NAMESPACE, follow=True, _preload_content=False)
+    arrived = [(time.monotonic(), piece) for piece in answer.stream(1, decode_content=False)]
+    assert b"".join(piece for _, piece in arrived) == b"\r1%\r2%\r3%\nend\n"
+    seen = {digit: next(at for at, piece in arrived if digit in piece) for digit in (b"1", b"2", b"3", b"e")}
+    assert seen[b"e"] - seen[b"1"] > 0.5  # not all at once at the newline
+    assert seen[b"3"] - seen[b"2"] > 0.1
+
+
+def test_logs_of_a_pod(door, unique):
+    start(door, unique, "sh", "-c", "echo one; sleep 1.1; echo two; echo three")
+    until(lambda: phase(door, unique) == "Running")
+    assert door.log(unique, follow=True) == "one\ntwo\nthree\n"
+    assert door.log(unique, tail_lines=2) == "two\nthree\n"
+    assert door.log(unique, limit_bytes=5) == "one\nt"
+    assert door.log(unique, container="main").count("\n") == 3
+    stamped = door.log(unique, timestamps=True).splitlines()
+    assert [line.split(" ", 1)[1] for line in stamped] == ["one", "two", "three"]
+    with pytest.raises(ApiException) as caught:
+        door.log(unique, previous=True)
+    assert caught.value.status == 400
+    expected = f'previous terminated container \\"main\\" in pod \\"{unique}\\" not found'
+    assert expected in str(caught.value.body)
+
+
+def test_previous_logs_and_restarts(door, unique):
+    start(door, unique, "sh", "-c", "echo run; exit 9", policy="OnFailure")
+
+    def restarted():
+        statuses = door.core.read_namespaced_pod_status(unique, NAMESPACE).status.container_statuses
+        return statuses and statuses[0].restart_count >= 1 and statuses[0]
+
+    status = until(restarted)
+    assert status.last_state.terminated.exit_code == 9
+    assert door.log(unique, previous=True) == "run\n"
+    backoff = "CrashLoopBackOff"
+
+    def waiting():
+        status = door.core.read_namespaced_pod_status(unique, NAMESPACE).status.container_statuses[0]
+        return status.state.waiting and status.state.waiting.reason
+
+    assert until(waiting) == backoff
+    remove(door, unique)
+    assert until(
+        lambda: not [pod for pod in door.core.list_namespaced_pod(NAMESPACE).items if pod.metadata.name == unique]
+    )
+
+
+def test_a_pod_is_given_what_it_asks_for(door, unique):
+    door.core.create_namespaced_secret(
+        NAMESPACE, {"metadata": {"name": unique}, "stringData": {"a": "secret", "b": "x"}}
+    )
+    door.core.create_namespaced_config_map(NAMESPACE, {"metadata": {"name": unique}, "data": {"f": "config"}})
+    env = [
+        {"name": "FIELD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['l']"}}},
+        {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": unique, "key": "a"}}},
+        {"name": "NONE", "valueFrom": {"secretKeyRef": {"name": "nope", "key": "a", "optional": True}}},
+        {"name": "MORE", "value": "$(FIELD)+$(KEY)"},
+        {"name": "LIMIT", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu"}}},
+    ]
+    token = {"serviceAccountToken": {"path": "token", "expirationSeconds": 600}}
+    sources = [token, {"secret": {"name": unique, "items": [{"key": "a", "path": "deep/a"}]}}]
+    script = "echo $FIELD $KEY ${NONE-unset} $MORE $LIMIT $PRE_b; cat /conf/f /made/x /all/deep/a; wc -c < /all/token"
+    main = {
+        "name": "main",
+        "image": "busybox",
+        "command": ["sh", "-c", script],
+        "env": env,
+        "envFrom": [{"secretRef": {"name": unique}, "prefix": "PRE_"}],
+        "resources": {"limits": {"cpu": "2"}},
+        "volumeMounts": [
+            {"name": "conf", "mountPath": "/conf"},
+            {"name": "made", "mountPath": "/made"},
+            {"name": "all", "mountPath": "/all"},
+        ],
+    }
+    volumes = [
+        {"name": "conf", "configMap": {"name": unique}},
+        {"name": "made", "emptyDir": {}},
+        {"name": "all", "projected": {"sources": sources}},
+    ]
+    first = {"name": "first", "image": "busybox", "command": ["sh", "-c", "echo -n made > /made/x; echo init"]}
+    first["volumeMounts"] = [{"name": "made", "mountPath": "/made"}]
+    start(door, unique, containers=[main], initContainers=[first], volumes=volumes)
+    ended = finish(door, unique)
+    assert ended.status.phase == "Succeeded"
+    lines = door.log(unique, container="main").splitlines()
+    assert lines[0] == "v secret unset v+secret 2 x"
+    assert lines[1].startswith("configmadesecret")
+    assert int(lines[1].removeprefix("configmadesecret")) > 20
+    assert door.log(unique, container="first") == "init\n"
+
+
+def test_init_containers_that_fail(door, unique):
+    first = {"name": "first", "image": "busybox", "command": ["sh", "-c", "exit 6"]}
+    start(door, unique, "true", initContainers=[first])
+    ended = finish(door, unique)
+    assert ended.status.phase == "Failed"
+    assert ended.status.init_container_statuses[0].state.terminated.exit_code == 6
+    assert ended.status.container_statuses[0].state.waiting.reason == "PodInitializing"
+
+
+def test_termination_message_from_the_log(door, unique):
+    main = {"name": "main", "image": "busybox", "command": ["sh", "-c", "echo why; exit 1"]}
+    start(door, unique, containers=[{**main, "terminationMessagePolicy": "FallbackToLogsOnError"}])
+    assert finish(door, unique).status.container_statuses[0].state.terminated.message == "why\n"
+
+
+@pytest.mark.parametrize(("trap", "code"), [("trap 'exit 5' TERM", 5), ("trap '' TERM", 137)])
+def test_a_deleted_pod_may_end_by_itself_first(door, unique, trap, code):
+    script = f"{trap}; echo up; while true; do sleep 0.05; done"
+    start(door, unique, "sh", "-c", script, terminationGracePeriodSeconds=1)
+    until(lambda: phase(door, unique) == "Running" and door.log(unique))
+    ends: list[object] = []
+
+    def watch():
+        import kubernetes
+
+        stream = kubernetes.watch.Watch().stream(
+            door.core.list_namespaced_pod, NAMESPACE, field_selector=f"metadata.name={unique}", timeout_seconds=10
+        )
+        for event in stream:
+            statuses = event["object"].status.container_statuses
+            if statuses and statuses[0].state.terminated:
+                ends.append(statuses[0].state.terminated.exit_code)
+            if event["type"] == "DELETED":
+                return
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    door.core.delete_namespaced_pod(unique, NAMESPACE)
+    watcher.join(10)
+    assert ends
+    assert ends[-1] == code
+
+
+def test_a_pods_own_deadline(door, unique):
+    start(door, unique, "sleep", "60", activeDeadlineSeconds=1)
+    ended = finish(door, unique)
+    assert (ended.status.phase, ended.status.reason) == ("Failed", "DeadlineExceeded")
+
+
+def test_several_containers(door, unique):
+    containers = [
+        {"name": "a", "image": "busybox", "command": ["sh", "-c", "echo a"]},
+        {"name": "b", "image": "busybox", "command": ["sh", "-c", "echo b; exit 2"]},
+    ]
+    start(door, unique, containers=containers)
+    ended = finish(door, unique)
+    assert ended.status.phase == "Failed"
+    codes = {one.name: one.state.terminated.exit_code for one in ended.status.container_statuses}
+    assert codes == {"a": 0, "b": 2}
+    assert door.log(unique, container="b") == "b\n"
