@@ -127,7 +127,7 @@ def test_in_a_pod_the_job_belongs_to_the_pipelines_task(at_laptop, cluster, own_
 def test_a_pod_that_is_not_there_says_what_was_wanted(at_laptop):
     done = launch({**at_laptop, "KFP_POD_NAME": "nobody"})
     assert done.returncode == 3
-    assert "to learn which pipeline task this is" in done.stderr
+    assert "no pod nobody in namespace default, so which pipeline task this is can't be learned" in done.stderr
 
 
 def test_a_run_key_can_be_given(laptop, cluster, unique):

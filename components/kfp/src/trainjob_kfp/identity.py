@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from trainjob.cluster import Cluster, Connection
-from trainjob.errors import TrainJobError
+from trainjob.errors import NotFound, TrainJobError
 from trainjob.run import RunKey
 
 RUN_ID_VARIABLE = "TRAINJOB_RUN_ID"
@@ -51,7 +51,7 @@ def own_run_key(connection: Connection, *, task: str = "step") -> RunKey:
 
     Raises:
         PermissionDenied: the service account may not `get pods`.
-        ClusterError: the pod can't be read.
+        ClusterError: the pod can't be read, or is not there.
         TrainJobError: the pod is not one of Kubeflow Pipelines.
     """
     if pod := os.environ.get(_POD_VARIABLE):
@@ -140,8 +140,8 @@ def _read_pod(name: str, connection: Connection) -> dict[str, Any]:
     finally:
         home.close()
     if pod is None:
-        raise TrainJobError(
-            f"there is no pod {name} in namespace {home.namespace}",
+        raise NotFound(
+            f"there is no pod {name} in namespace {home.namespace}, so which pipeline task this is can't be learned",
             hint=f"{_POD_VARIABLE} must name the launcher's own pod; unset it elsewhere",
         )
     return pod
