@@ -154,13 +154,18 @@ def test_a_deleted_pod_may_end_by_itself_first(door, unique, trap, code):
     script = f"{trap}; echo up; while true; do sleep 0.05; done"
     start(door, unique, "sh", "-c", script, terminationGracePeriodSeconds=1)
     until(lambda: phase(door, unique) == "Running" and door.log(unique))
+    before = door.core.list_namespaced_pod(NAMESPACE).metadata.resource_version
     ends: list[object] = []
 
     def watch():
         import kubernetes
 
         stream = kubernetes.watch.Watch().stream(
-            door.core.list_namespaced_pod, NAMESPACE, field_selector=f"metadata.name={unique}", timeout_seconds=10
+            door.core.list_namespaced_pod,
+            NAMESPACE,
+            field_selector=f"metadata.name={unique}",
+            resource_version=before,
+            timeout_seconds=10,
         )
         for event in stream:
             statuses = event["object"].status.container_statuses

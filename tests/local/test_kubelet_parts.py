@@ -67,10 +67,12 @@ def test_paths_and_hosts_are_rewritten(text, expected):
 
 @given(st.text(alphabet="ab/. =:", max_size=30))
 def test_a_rewritten_path_is_not_rewritten_again(text):
-    rewrite = rewriter([("/a", "/a/b"), ("/a/b", "/a")], "", "ns")
-    once = rewrite(f"{text} /a {text}")
-    assert once.count("/a/b/b") == f"{text} /a {text}".count("/a/b/b")
-    assert "/a/b" in once
+    folders = {"/a": "/a/b", "/a/b": "/a"}
+    marks = {"/a": "\N{SNOWMAN}", "/a/b": "\N{COMET}"}
+    marked = rewriter(list(marks.items()), "", "ns")(text)
+    for path, mark in marks.items():
+        marked = marked.replace(mark, folders[path])
+    assert rewriter(list(folders.items()), "", "ns")(text) == marked
 
 
 def test_without_mounts_and_subdomain_nothing_changes():

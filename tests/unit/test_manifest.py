@@ -191,7 +191,7 @@ steps = st.one_of(
         config=configs,
         dataset=uris | st.just(cache),
         model_initializer=st.none() | uris,
-        **common,
+        **{name: strategy for name, strategy in common.items() if name != "queue"},
     ),
     st.builds(TrainJob, trainer=containers, workspace=st.none() | st.just("w"), **common),
 )

@@ -104,6 +104,12 @@ def container(**fields):
         ),
         (lambda: FineTune(model="llama3.3-70b", dataset="hf://a/b"), "runtime", "None", "ships none"),
         (
+            lambda: FineTune(model="llama3.2-1b", dataset="hf://a/b", queue="gpu-team"),
+            "queue",
+            "gpu-team",
+            "use a workspace",
+        ),
+        (
             lambda: FineTune(model="llama3.2-1b", workspace="w", dataset_path="../etc"),
             "dataset_path",
             "../etc",

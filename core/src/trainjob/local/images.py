@@ -76,7 +76,7 @@ def default_images(environments: Mapping[str, Path] | None = None) -> tuple[Imag
     initializer = given.get("initializer") or _own("huggingface_hub", "opendal")
     torchtune = given.get("torchtune") or _own("torch", "torchtune")
     here = Path(sys.prefix)
-    stand_in = (Path(__file__).parent / "images",)
+    stand_in = (Path(__file__).parent / "image_files",)
     return (
         *(
             Image(

@@ -139,6 +139,12 @@ class FineTune(_Step):
             )
         if not self.workspace and not self.runtime and not model_named(self.model).runtime:
             raise refuse("runtime", None, f"the Trainer ships none for {self.model}: name yours, or use a workspace")
+        if not self.workspace and not self.runtime and self.queue:
+            # The JobSet of a stock torchtune runtime can't be changed once it exists, so a TrainJob that is suspended
+            # at first never starts (seen on Trainer 2.3.0 with JobSet 0.12.0).
+            raise refuse(
+                "queue", self.queue.name, "not on a stock torchtune runtime: it would wait for ever; use a workspace"
+            )
         check_recipe(self.model, self.config)
         return self
 
