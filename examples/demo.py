@@ -148,6 +148,7 @@ def main() -> None:
     parser.add_argument("engine", choices=["airflow", "kfp"])
     engine = parser.parse_args().engine
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored by a shell's background processes otherwise
     CACHE.mkdir(parents=True, exist_ok=True)
     state = CACHE / f"cluster-{engine}"
     shutil.rmtree(state, ignore_errors=True)

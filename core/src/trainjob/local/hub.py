@@ -14,6 +14,7 @@ import functools
 import hashlib
 import json
 import re
+import signal
 import sys
 import threading
 from collections.abc import Mapping
@@ -280,12 +281,13 @@ def main() -> None:
     parser.add_argument("root", type=Path, help="folder with models/ORG/NAME and datasets/ORG/NAME")
     parser.add_argument("--port", type=int, default=0)
     given = parser.parse_args()
+    over = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):  # a shell's background process would ignore the first
+        signal.signal(number, lambda *_: over.set())
     with HubServer(given.root, given.port) as hub:
         print(f"export HF_ENDPOINT={hub.url}", flush=True)
-        try:
-            threading.Event().wait()
-        except KeyboardInterrupt:
-            print("stopped", flush=True)
+        over.wait()
+    print("stopped", flush=True)
 
 
 if __name__ == "__main__":
