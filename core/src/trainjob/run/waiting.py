@@ -59,11 +59,7 @@ class Attendance:
         self._progress = TorchTuneProgress()
         self._last_progress: Progress | None = None
         self._logs = LogFollower(cluster, reference.namespace, self._on_log)
-        self._first = cluster.get_trainjob(reference.name, reference.namespace)
-        if self._first is not None and self._first["metadata"]["uid"] != reference.uid:
-            self._first = None
-        known = self._first or _stand_in(reference)
-        self.vigil = Vigil(known, limits, listener.on_phase, now)
+        self.vigil = Vigil(self._read() or _stand_in(reference), limits, listener.on_phase, now)
         self._subscriptions: list[Subscription] = []
 
     def open(self, deliver: Callable[[str, Change], None]) -> None:
@@ -80,9 +76,8 @@ class Attendance:
             self._cluster.trainjob_feed(namespace).subscribe(name, lambda change: deliver("job", change))
         )
         # Read once more: what ended or went before the subscription is told by no watch.
-        found = self._cluster.get_trainjob(name, namespace)
-        gone = found is None or found["metadata"]["uid"] != self._reference.uid
-        deliver("job", Change(self.vigil.job if gone else found, gone=gone))
+        found = self._read()
+        deliver("job", Change(found or self.vigil.job, gone=found is None))
 
     def observe(self, kind: str, change: Change, now: float) -> Decision | None:
         """Hand a change on to the decisions."""
@@ -136,6 +131,10 @@ class Attendance:
             "events": warnings_about(self._cluster, namespace, name, pods.values()),
             "log_tail": self._tail_of(first),
         }
+
+    def _read(self) -> dict[str, Any] | None:
+        found = self._cluster.get_trainjob(self._reference.name, self._reference.namespace)
+        return found if found is not None and found["metadata"]["uid"] == self._reference.uid else None
 
     def _list_pods(self) -> list[dict[str, Any]]:
         try:

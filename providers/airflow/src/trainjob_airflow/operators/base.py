@@ -97,8 +97,12 @@ class StepOperator(BaseOperator):
         from trainjob.run import Narrator, wait
         from trainjob.status import judge
 
-        reference = self._submit(context)
-        cluster, limits = self.hook.get_conn(), self._limits(context)
+        try:
+            step = self.rendered_step(context)
+            reference = self._submit(context, step)
+        except (InvalidSpec, AdmissionRefused) as error:
+            raise AirflowFailException(str(error)) from error
+        cluster, limits = self.hook.get_conn(), self._limits(step)
         found = cluster.get_trainjob(reference.name, reference.namespace)
         # A trigger that fires at once can meet the end of this very run: what has ended is not waited for elsewhere.
         if self.deferrable and not judge(found).phase.finished:
@@ -147,35 +151,30 @@ class StepOperator(BaseOperator):
         workspace = getattr(self, "workspace", None)
         return self._step(workspace.claim_in(context) if isinstance(workspace, Workspace) else _STAND_IN_CLAIM)
 
-    def _submit(self, context: Context) -> JobReference:
+    def _submit(self, context: Context, step: Any) -> JobReference:
         from trainjob.run import submit
         from trainjob_airflow.run_key import adoption, run_key
 
-        try:
-            step = self.rendered_step(context)
-            reference = submit(
-                self.hook.get_conn(),
-                step,
-                run_key(context),
-                namespace=self.namespace,
-                prefix=self.task_id,
-                adopt=adoption(context),
-                since=context["dag_run"].start_date,
-            )
-        except (InvalidSpec, AdmissionRefused) as error:
-            raise AirflowFailException(str(error)) from error
-        self._reference = reference
+        self._reference = reference = submit(
+            self.hook.get_conn(),
+            step,
+            run_key(context),
+            namespace=self.namespace,
+            prefix=self.task_id,
+            adopt=adoption(context),
+            since=context["dag_run"].start_date,
+        )
         self.log.info(
             "TrainJob %s, attempt %d, %s", reference, reference.attempt, "adopted" if reference.adopted else "created"
         )
         return reference
 
-    def _limits(self, context: Context) -> Limits:
+    def _limits(self, step: Any) -> Limits:
         from trainjob.manifest import train_job
         from trainjob.run import Limits
 
-        job = train_job(self.rendered_step(context))
-        return Limits(queued=self.queue_timeout, starting=self.start_timeout, max_restarts=job.max_restarts)
+        restarts = train_job(step).max_restarts
+        return Limits(queued=self.queue_timeout, starting=self.start_timeout, max_restarts=restarts)
 
     def _defer(self, reference: JobReference, limits: Limits) -> NoReturn:
         from trainjob_airflow.triggers.trainjob import TrainJobTrigger
