@@ -57,15 +57,16 @@ class Airflow:
             text=True,
         )
 
-    def start(self, *arguments, **environment):
-        """Start a command in a process group of its own."""
-        return subprocess.Popen(
-            [self._program, *arguments],
-            env={**self._environment, **environment},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+    def start(self, *arguments, log, **environment):
+        """Start a command in a process group of its own, with its output in a file."""
+        with log.open("w") as out:
+            return subprocess.Popen(
+                [self._program, *arguments],
+                env={**self._environment, **environment},
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+            )
 
 
 @pytest.fixture(scope="session")

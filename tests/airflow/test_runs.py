@@ -49,19 +49,26 @@ def test_a_failing_step_tells_why_and_ends_the_chain(airflow, cluster):
     assert [name for name in claims(cluster) if name.startswith("failing-")]
 
 
-def test_airflow_killed_while_the_job_runs_adopts_it_when_the_task_runs_again(airflow, cluster, tmp_path):
-    go = tmp_path / "go"
-    process = airflow.start("dags", "test", "slow", GO=str(go))
-    [job] = until(lambda: [j for j in jobs_of(cluster, "slow") if (j.get("status") or {}).get("jobsStatus")], 60)
+@pytest.mark.parametrize("when", ["Pending", "started"], ids=["about-when-it-defers", "while-deferred"])
+def test_airflow_killed_while_the_job_runs_adopts_it_when_the_task_runs_again(airflow, cluster, tmp_path, when):
+    go, log = tmp_path / "go", tmp_path / "log"
+    known = {job["metadata"]["uid"] for job in jobs_of(cluster, "slow")}
+
+    def new_jobs():
+        return [job for job in jobs_of(cluster, "slow") if job["metadata"]["uid"] not in known]
+
+    process = airflow.start("dags", "test", "slow", log=log, GO=str(go))
+    [job] = until(new_jobs, 60)
+    until(lambda: when == "Pending" or "[node-0] started" in log.read_text())
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     run = json.loads(job["metadata"]["annotations"][labels.RUN_KEY])["run"]
-    threading.Timer(12.0, go.touch).start()  # about when the second try waits; it adopts a finished one as well
+    threading.Timer(12.0, go.touch).start()  # about when the second process waits; it adopts a finished one as well
     done = airflow("tasks", "test", "slow", "slow", run, GO=str(go))
     assert done.returncode == 0, done.stdout[-4000:]
-    assert "adopted" in done.stdout
+    assert "adopted" in done.stdout, done.stdout[-4000:]
     assert "[node-0] finished" in done.stdout
-    assert [j["metadata"]["uid"] for j in jobs_of(cluster, "slow")] == [job["metadata"]["uid"]]
+    assert [j["metadata"]["uid"] for j in new_jobs()] == [job["metadata"]["uid"]]
 
 
 def test_killing_the_task_on_the_worker_deletes_the_job(airflow, cluster):

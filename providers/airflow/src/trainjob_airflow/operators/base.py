@@ -110,12 +110,14 @@ class StepOperator(BaseOperator):
         outcome = wait(cluster, reference, limits=limits, listener=Narrator(reference, self.log.info).listener)
         return self._finish(context, outcome, reference)
 
-    def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
-        """Back from the triggerer with its event."""
+    def execute_complete(self, context: Context, event: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Back from the triggerer with its event; without one, a deferred task is run again after a crash."""
         from trainjob import errors
         from trainjob.run import JobReference
         from trainjob.status import Outcome
 
+        if event is None:
+            return self.execute(context)
         reference = JobReference(**event["reference"])
         if "outcome" in event:
             return self._finish(context, Outcome.from_dict(event["outcome"]), reference)
