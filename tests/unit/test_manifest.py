@@ -165,6 +165,10 @@ configs = st.builds(
     resources_per_node=st.sampled_from([None, {"gpu": 1}, {"cpu": "500m", "memory": "1.5Gi"}]),
     overrides=st.lists(st.sampled_from(["device=cpu", "a.b=c"]), max_size=2),
 )
+builtin_configs = configs.map(
+    # A TorchTune runtime has two GPUs of its own, for which there is no QLoRA recipe.
+    lambda c: c.model_copy(update={"num_proc_per_node": 1}) if c.peft_config and c.peft_config.qlora else c
+)
 containers = st.builds(
     CustomTrainerContainer,
     image=st.none() | st.just("image"),
@@ -188,7 +192,7 @@ steps = st.one_of(
     st.builds(
         FineTune,
         model=st.just("llama3.2-3b"),
-        config=configs,
+        config=builtin_configs,
         dataset=uris | st.just(cache),
         model_initializer=st.none() | uris,
         **{name: strategy for name, strategy in common.items() if name != "queue"},
@@ -327,7 +331,12 @@ def test_functions_that_cannot_travel():
 
 
 def test_packages_are_installed_from_where_one_says():
-    trainer = CustomTrainer(func=sample, packages_to_install=["six"], pip_index_urls=["https://a", "https://b"])
+    trainer = CustomTrainer(
+        func=sample,
+        func_args={"greeting": "hi"},
+        packages_to_install=["six"],
+        pip_index_urls=["https://a", "https://b"],
+    )
     assert function_command(trainer)[4:] == ["--index-url", "https://a", "--extra-index-url", "https://b", "six"]
 
 

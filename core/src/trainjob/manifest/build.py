@@ -21,6 +21,7 @@ from trainjob.spec import (
     TrainJob,
 )
 from trainjob.spec.resources import resource_name
+from trainjob.spec.trainers import checked_words
 
 API_VERSION = "trainer.kubeflow.org/v1alpha1"
 _TRAINER_JOB = "node"
@@ -93,8 +94,9 @@ def _builtin(trainer: BuiltinTrainer, initializer: Initializer | None) -> dict[s
     config = trainer.config
     size = _size(config.num_nodes, config.num_proc_per_node, config.resources_per_node)
     arguments = recipe_arguments(config, _dataset_path(initializer))
-    given = {key: value for key, value in size.items() if value is not None}
-    return {"command": ["tune", "run"], "args": arguments, **given}
+    checked_words(tuple(arguments), "trainer.config")
+    values = {"command": ["tune", "run"], "args": arguments, "env": env_list(trainer.env) if trainer.env else None}
+    return {key: value for key, value in {**values, **size}.items() if value is not None}
 
 
 def _dataset_path(initializer: Initializer | None) -> str:

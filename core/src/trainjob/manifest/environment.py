@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -32,6 +33,14 @@ def secret_env(secret: SecretReference | None, keys: tuple[str, ...]) -> dict[st
     return {key: SecretKeyReference(name=secret.name, key=key, optional=True) for key in keys}
 
 
+def literal(text: str) -> str:
+    """Text for a container's command, arguments or environment, in which Kubernetes is to expand nothing.
+
+    It expands `$(NAME)` and makes one dollar of two (Kubernetes, third_party/forked/golang/expansion).
+    """
+    return re.sub(r"\$(?=[$(])", "$$", text)
+
+
 def keys_for(uri: str) -> tuple[str, ...]:
     """The credentials that a store needs, by its URI."""
     return {"hf": HUGGING_FACE_KEYS, "s3": S3_KEYS}.get(uri.partition("://")[0], ())
@@ -39,8 +48,7 @@ def keys_for(uri: str) -> tuple[str, ...]:
 
 def _variable(name: str, value: EnvValue) -> dict[str, Any]:
     if isinstance(value, str):
-        # Kubernetes expands $(NAME) in values; $$ stands for one dollar.
-        return {"name": name, "value": value.replace("$(", "$$(")}
+        return {"name": name, "value": literal(value)}
     reference: dict[str, Any] = {"name": value.name, "key": value.key}
     if value.optional:
         reference["optional"] = True

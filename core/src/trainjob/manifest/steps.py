@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainjob.manifest import images
-from trainjob.manifest.environment import keys_for, secret_env
+from trainjob.manifest.environment import keys_for, literal, secret_env
 from trainjob.manifest.package import export_command
 from trainjob.manifest.torchtune import WORKSPACE, processes_per_node, tune_run
 from trainjob.spec import (
@@ -19,6 +19,7 @@ from trainjob.spec import (
     InitializeModel,
     Initializer,
     Runtime,
+    SecretReference,
     Step,
     TrainJob,
 )
@@ -70,7 +71,7 @@ def _export(step: ExportModel) -> TrainJob:
         "--region": step.region,
         "--manifest": json.dumps(step.metadata, sort_keys=True) if step.metadata else None,
     }
-    arguments = [word for option, value in options.items() if value is not None for word in (option, value)]
+    arguments = [word for option, value in options.items() if value is not None for word in (option, literal(value))]
     return _one_node(
         step,
         image=step.image or images.MODEL_INITIALIZER,
@@ -101,10 +102,12 @@ def _one_node(
 
 def _fine_tune(step: FineTune) -> TrainJob:
     common = {**_common(step), "max_restarts": step.max_restarts}
+    env = {**secret_env(step.secret, keys_for("hf://")), **(step.env or {})} or None
     if step.workspace is None:
         runtime = step.runtime or Runtime(name=f"torchtune-{step.model}")
-        initializer = Initializer(dataset=step.dataset, model=step.model_initializer)
-        trainer = BuiltinTrainer(config=step.config)
+        sources = {"dataset": step.dataset, "model": step.model_initializer}
+        initializer = Initializer(**{kind: _with_secret(source, step.secret) for kind, source in sources.items()})
+        trainer = BuiltinTrainer(config=step.config, env=env)
         return TrainJob(trainer=trainer, runtime=runtime, initializer=initializer, **common)
     config = step.config
     container = CustomTrainerContainer(
@@ -115,10 +118,17 @@ def _fine_tune(step: FineTune) -> TrainJob:
         num_nodes=config.num_nodes or 1,
         num_proc_per_node=processes_per_node(config),
         resources_per_node=config.resources_per_node,
-        env={**secret_env(step.secret, keys_for("hf://")), **(step.env or {})} or None,
+        env=env,
     )
     runtime = step.runtime or Runtime(name=STOCK_RUNTIME)
     return TrainJob(trainer=container, runtime=runtime, workspace=step.workspace, **common)
+
+
+def _with_secret(source: Any, secret: SecretReference | None) -> Any:
+    """An initializer that names no Secret gets the step's."""
+    if secret is None or source is None or getattr(source, "secret", secret) is not None:
+        return source
+    return source.model_copy(update={"secret": secret})
 
 
 def _common(step: InitializeDataset | InitializeModel | ExportModel | FineTune) -> dict[str, Any]:

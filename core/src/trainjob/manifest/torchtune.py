@@ -5,9 +5,12 @@ Recipe and configuration come from `trainjob.spec.recipes`, the same table as th
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
+from trainjob.manifest.environment import literal
 from trainjob.spec import LoraConfig, TorchTuneConfig, TorchTuneInstructDataset
 from trainjob.spec.recipes import Model, processes, recipe_and_config
 
@@ -15,6 +18,10 @@ WORKSPACE = "/workspace"
 # torchrun takes nodes, processes and rank from PET_ variables, which the Trainer sets. Kubernetes puts them in here, so
 # that the arguments do not depend on the TrainJob's name.
 _RENDEZVOUS = "--rdzv_endpoint=$(PET_MASTER_ADDR):$(PET_MASTER_PORT)"
+
+# Texts that YAML takes as they are.
+_PLAIN = re.compile(r"[A-Za-z]([\w .,!?'()/%\[\]:-]*[\w.!?)%\]])?", re.ASCII)
+_WORDS = re.compile(r"y|n|yes|no|on|off|true|false|null|none", re.IGNORECASE)
 
 
 def tune_run(model: Model, config: TorchTuneConfig, dataset_path: str) -> list[str]:
@@ -46,7 +53,7 @@ def recipe_arguments(config: TorchTuneConfig, dataset_path: str) -> list[str]:
         "max_steps_per_epoch": config.max_steps_per_epoch,
         "gradient_accumulation_steps": config.gradient_accumulation_steps,
     }
-    own_dataset = any(override.startswith("dataset=") for override in config.overrides)
+    own_dataset = any(override.startswith(("dataset=", "dataset._component_=")) for override in config.overrides)
     return [
         *_pairs(plain),
         *_pairs(_lora(config.peft_config)),
@@ -83,21 +90,28 @@ def _dataset(dataset: TorchTuneInstructDataset | None, path: str, *, own: bool) 
 
     TorchTune's own default would fetch another dataset from the Hub.
     """
-    location = f"{WORKSPACE}/dataset/{path}".rstrip("/")
+    location = literal(f"{WORKSPACE}/dataset/{path}".rstrip("/"))
     where = "dataset.data_files" if "." in path.rpartition("/")[2].strip(".") else "dataset.data_dir"
     if own:
         return {where: location}
     dataset = dataset or TorchTuneInstructDataset()
-    columns = dict(dataset.column_map) if dataset.column_map is not None else None
+    columns = literal(str(dict(dataset.column_map))) if dataset.column_map is not None else None
     return {
         "dataset": "torchtune.datasets.instruct_dataset",
         "dataset.source": dataset.source.value if dataset.source else "parquet",
         where: location,
-        "dataset.split": dataset.split,
+        "dataset.split": _text(dataset.split),
         "dataset.train_on_input": dataset.train_on_input,
-        "dataset.new_system_prompt": dataset.new_system_prompt,
+        "dataset.new_system_prompt": _text(dataset.new_system_prompt),
         "dataset.column_map": columns,
     }
+
+
+def _text(value: str | None) -> str | None:
+    """A person's text as a value: TorchTune reads values as YAML with OmegaConf's `${...}` (torchtune 0.6.1)."""
+    if value is None or (_PLAIN.fullmatch(value) and ": " not in value and not _WORDS.fullmatch(value)):
+        return value
+    return literal(json.dumps(value.replace("${", "\\${"), ensure_ascii=False))
 
 
 def _pairs(values: Mapping[str, Any]) -> list[str]:

@@ -13,6 +13,30 @@ DEFAULT_MODEL_IGNORE_PATTERNS = ("*.msgpack", "*.h5", "*.bin", "*.pt", "*.pth")
 """Weights in other formats than safetensors (kubeflow SDK 0.5)."""
 
 
+def checked_dataset(uri: str) -> str:
+    """A dataset's URI; what follows the repository is a path in it.
+
+    Raises:
+        InvalidSpec: on the Hub it names no repository (Trainer 2.3, pkg/initializers/dataset/huggingface.py).
+    """
+    parts = uri.removeprefix("hf://").split("/")
+    if uri.startswith("hf://") and not (len(parts) > 1 and parts[0] and parts[1]):
+        raise refuse("", uri, "it must be hf://ORGANIZATION/NAME, and may have a path behind")
+    return uri
+
+
+def checked_model(uri: str) -> str:
+    """A model's URI.
+
+    Raises:
+        InvalidSpec: on the Hub it is no repository (Trainer 2.3, pkg/initializers/model/huggingface.py).
+    """
+    parts = uri.removeprefix("hf://").split("/")
+    if uri.startswith("hf://") and (len(parts) > 2 or not all(parts)):
+        raise refuse("", uri, "it must be hf://ORGANIZATION/NAME, with nothing behind")
+    return uri
+
+
 class _HuggingFace(WithoutCredentials):
     """A repository on the Hugging Face Hub.
 
@@ -60,11 +84,21 @@ class _S3(WithoutCredentials):
 class HuggingFaceDatasetInitializer(_HuggingFace):
     """Fetches a dataset from the Hugging Face Hub into `/workspace/dataset`."""
 
+    @field_validator("storage_uri")
+    @classmethod
+    def _is_a_repository(cls, uri: str) -> str:
+        return checked_dataset(uri)
+
 
 class HuggingFaceModelInitializer(_HuggingFace):
     """Fetches a model from the Hugging Face Hub into `/workspace/model`; by default safetensors weights only."""
 
     ignore_patterns: tuple[str, ...] | None = DEFAULT_MODEL_IGNORE_PATTERNS
+
+    @field_validator("storage_uri")
+    @classmethod
+    def _is_a_repository(cls, uri: str) -> str:
+        return checked_model(uri)
 
 
 class S3DatasetInitializer(_S3):

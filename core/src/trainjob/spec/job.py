@@ -12,7 +12,7 @@ from typing_extensions import Self
 
 from trainjob.spec.base import Spec, refuse
 from trainjob.spec.initializers import Initializer
-from trainjob.spec.recipes import check_recipe
+from trainjob.spec.recipes import check_builtin_recipe
 from trainjob.spec.resources import Placement, QueueField, Runtime, RuntimeField, WorkspaceField
 from trainjob.spec.trainers import BuiltinTrainer, CustomTrainerContainer, Trainer
 
@@ -20,6 +20,8 @@ STOCK_RUNTIME = "torch-distributed"
 # A TrainJob's name may have 33 characters, as JobSet names pods NAME-dataset-initializer-0-0-abcde and they may have 63
 # (JobSet 0.12 webhook); 9 of them are for the hash that makes it unique.
 LONGEST_NAME = 24
+# The Trainer counts in nanoseconds in 64 bits: a longer one overflows and has passed at once (seen on Trainer 2.3.0).
+_LONGEST_DEADLINE = timedelta(days=292 * 365)
 _NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 
 
@@ -33,6 +35,8 @@ def _checked_name(name: Any) -> Any:
 def _checked_deadline(deadline: timedelta) -> timedelta:
     if deadline < timedelta(seconds=1):
         raise refuse("", f"{deadline.total_seconds():g} s", "it must be at least one second")
+    if deadline > _LONGEST_DEADLINE:
+        raise refuse("", str(deadline), f"it must be at most {_LONGEST_DEADLINE.days} days")
     return deadline
 
 
@@ -85,6 +89,13 @@ class TrainJob(Spec):
                 self.runtime.name,
                 "a BuiltinTrainer needs a TorchTune runtime, called WORD-MODEL-SIZE, such as torchtune-llama3.2-1b",
             )
+        if isinstance(self.trainer, BuiltinTrainer) and self.workspace:
+            raise refuse(
+                "workspace",
+                self.workspace.claim,
+                "a BuiltinTrainer trains on the runtime's own volume, which its initializers fill; for your own claim "
+                "use FineTune(workspace=...) or a CustomTrainerContainer",
+            )
         if isinstance(self.trainer, BuiltinTrainer):
-            check_recipe(self.runtime.torchtune_model, self.trainer.config, field="trainer.config")
+            check_builtin_recipe(self.runtime.torchtune_model, self.trainer.config, field="trainer.config")
         return self

@@ -23,7 +23,8 @@ class Model:
         tokenizer: its tokenizer's file in the model folder.
         merges: its tokenizer's merges file in the model folder, or empty.
         runtime: whether the Trainer ships a runtime for it.
-        qlora: whether there are QLoRA configurations.
+        qlora: whether there is a QLoRA configuration.
+        single_device: whether its configurations are for one process; otherwise all are for several, QLoRA's too.
         multinode: whether there is a full fine-tuning for several nodes.
     """
 
@@ -33,6 +34,7 @@ class Model:
     merges: str = ""
     runtime: bool = True
     qlora: bool = True
+    single_device: bool = True
     multinode: bool = False
 
 
@@ -41,7 +43,7 @@ MODELS = {
     for model in (
         Model("llama3.2-1b", "llama3_2/1B"),
         Model("llama3.2-3b", "llama3_2/3B"),
-        Model("llama3.3-70b", "llama3_3/70B", runtime=False, multinode=True),
+        Model("llama3.3-70b", "llama3_3/70B", runtime=False, single_device=False, multinode=True),
         Model("qwen2.5-1.5b", "qwen2_5/1.5B", tokenizer="vocab.json", merges="merges.txt", qlora=False),
     )
 }
@@ -78,13 +80,33 @@ def check_recipe(model_name: str, config: TorchTuneConfig, *, field: str = "conf
     if nodes > 1 and not model.multinode:
         able = ", ".join(other.name for other in MODELS.values() if other.multinode)
         raise refuse(f"{field}.num_nodes", nodes, f"{model.name} trains on one node; several nodes: {able}")
+    if nodes == 1 and processes(config) == 1 and not model.single_device:
+        rule = f"{model.name} needs several: give resources_per_node={{'gpu': 8}} or num_proc_per_node"
+        raise refuse(f"{field}.num_proc_per_node", processes(config), rule)
     if lora and lora.qlora and not model.qlora:
         able = ", ".join(other.name for other in MODELS.values() if other.qlora)
         quantized = f"{field}.peft_config.quantize_base"
         raise refuse(quantized, True, f"there is no QLoRA recipe for {model.name}; QLoRA: {able}")
-    if lora and lora.qlora and processes(config) > 1:
+    if lora and lora.qlora and model.single_device and processes(config) > 1:
         quantized = f"{field}.peft_config.quantize_base"
         raise refuse(quantized, True, f"QLoRA runs in one process on one GPU, not in {processes(config)}")
+
+
+def check_builtin_recipe(model_name: str, config: TorchTuneConfig, *, field: str = "config") -> None:
+    """Refuse what TorchTune has no recipe for, where the Trainer's webhook chooses it.
+
+    A stock runtime has two GPUs of its own, which count where the request names no resources; without a GPU the Trainer
+    takes several processes (Trainer 2.3, plugins/torch/torchtune.go, getRecipeAndConfig).
+
+    Raises:
+        InvalidSpec: naming the field and the rule.
+    """
+    check_recipe(model_name, config, field=field)
+    single = config.num_proc_per_node == 1 or gpus(config.resources_per_node) == 1
+    if config.peft_config and config.peft_config.qlora and model_named(model_name).single_device and not single:
+        given = dict(config.resources_per_node) if config.resources_per_node else None
+        rule = "QLoRA runs on one GPU, and the runtime alone has two: give {'gpu': 1}, or num_proc_per_node=1"
+        raise refuse(f"{field}.resources_per_node", given, rule)
 
 
 def recipe_and_config(model: Model, config: TorchTuneConfig) -> tuple[str, str]:

@@ -13,6 +13,8 @@ from trainjob.spec.base import Spec, refuse
 # Kubernetes quantities: https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
 _QUANTITY = re.compile(r"\d+(\.\d+)?(m|[kMGTPE]i?|[eE][-+]?\d+)?")
 _RESOURCE = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
+_PLAIN = re.compile(r"cpu|memory|ephemeral-storage|storage|gpu|mig-.+|hugepages-.+", re.IGNORECASE)
+_WHOLE = re.compile(r"\d+(\.0+)?")
 _DNS_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 
@@ -20,13 +22,23 @@ def _checked_resources(given: Any) -> Any:
     if not isinstance(given, Mapping):
         return given
     for name, amount in given.items():
-        if not _RESOURCE.fullmatch(str(name)):
-            raise refuse(
-                str(name), amount, "it is no resource's name; such as cpu, memory, gpu or vendor.example/device"
-            )
+        known = str(name)
+        if not _RESOURCE.fullmatch(known) or not ("/" in known or _PLAIN.fullmatch(known)):
+            raise refuse(known, amount, "it is no resource's name; such as cpu, memory, gpu or vendor.example/device")
         if isinstance(amount, bool) or not _QUANTITY.fullmatch(str(amount)):
-            raise refuse(str(name), amount, "it must be a quantity such as 2, 500m or 16Gi")
+            raise refuse(known, amount, "it must be a quantity such as 2, 500m or 16Gi")
+        if "/" in resource_name(known) and not _WHOLE.fullmatch(str(amount)):
+            raise refuse(known, amount, "devices are counted in whole numbers, such as 1")
+    _refuse_mixed_gpus(given)
     return {str(name): str(amount) for name, amount in given.items()}
+
+
+def _refuse_mixed_gpus(given: Mapping[Any, Any]) -> None:
+    """One kind of GPU a node: whole ones or slices of one size (kubeflow SDK 0.5, get_resources_per_node)."""
+    names = {resource_name(str(name)) for name in given}
+    slices = sorted(name for name in names if name.startswith("nvidia.com/mig-"))
+    if len(slices) > 1 or (slices and "nvidia.com/gpu" in names):
+        raise refuse("", sorted(names), "give whole GPUs, or MIG slices of one size, not several kinds")
 
 
 Resources = Annotated[Mapping[str, str], BeforeValidator(_checked_resources)]
@@ -35,9 +47,12 @@ Resources = Annotated[Mapping[str, str], BeforeValidator(_checked_resources)]
 
 def resource_name(name: str) -> str:
     """The name Kubernetes knows, for the SDK's short ones (kubeflow SDK 0.5, get_resources_per_node)."""
-    if name == "gpu":
-        return "nvidia.com/gpu"
-    return f"nvidia.com/{name}" if name.startswith("mig-") else name
+    plain = name.lower()
+    if not _PLAIN.fullmatch(plain):
+        return name
+    if plain.startswith("mig-"):
+        return f"nvidia.com/{plain}"
+    return {"gpu": "nvidia.com/gpu", "storage": "ephemeral-storage"}.get(plain, plain)
 
 
 def gpus(resources: Mapping[str, str] | None) -> int:
@@ -45,8 +60,9 @@ def gpus(resources: Mapping[str, str] | None) -> int:
 
     MIG slices count as none there (Trainer 2.3, pkg/runtime/framework/plugins/torch).
     """
-    counted = (amount for name, amount in (resources or {}).items() if "gpu" in resource_name(name).lower())
-    return sum(int(float(amount)) for amount in counted if re.fullmatch(r"\d+(\.\d+)?", amount))
+    known = {resource_name(name): amount for name, amount in (resources or {}).items()}
+    counted = (amount for name, amount in known.items() if "gpu" in name.lower())
+    return sum(int(float(amount)) for amount in counted if _WHOLE.fullmatch(amount))
 
 
 class Workspace(Spec):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any
-from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
@@ -13,11 +12,14 @@ from trainjob.spec.base import HIDDEN, Spec, refuse
 
 # A Secret's name is a DNS subdomain (Kubernetes 1.36).
 _SECRET_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+# A key in a Secret (Kubernetes 1.36, validation.IsConfigMapKey).
+_SECRET_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 _REFERENCE = "put it into a Secret (kubectl create secret generic NAME --from-literal=KEY=...) and give secret='NAME'"
 # Environment variables that hold credentials wherever these libraries read them.
 _CREDENTIAL_ENV = re.compile(
     r"(HF|HUGGING_FACE_HUB|HUGGINGFACE|ACCESS|WANDB_API|AWS_SESSION|SESSION)_?(HUB_)?(TOKEN|KEY)"
-    r"|(AWS_)?SECRET_ACCESS_KEY|(AWS_)?ACCESS_KEY_ID|.*(_|^)(PASSWORD|PASSWD|API_KEY|SECRET|SECRET_KEY|TOKEN)"
+    r"|(AWS_)?SECRET_ACCESS_KEY|(AWS_)?ACCESS_KEY_ID|.*(_|^)(PASSWORD|PASSWD|API_KEY|SECRET|SECRET_KEY|TOKEN)",
+    re.IGNORECASE,
 )
 _CREDENTIAL_FIELDS = ("access_token", "access_key_id", "secret_access_key", "session_token")
 
@@ -32,13 +34,18 @@ class SecretKeyReference(Spec):
     """
 
     name: str
-    key: str = Field(min_length=1)
+    key: str
     optional: bool = False
 
     @field_validator("name")
     @classmethod
     def _is_a_name(cls, name: str) -> str:
         return checked_secret_name(name, "name")
+
+    @field_validator("key")
+    @classmethod
+    def _is_a_key(cls, key: str) -> str:
+        return _checked_key(key, "")
 
 
 class SecretReference(Spec):
@@ -57,6 +64,11 @@ class SecretReference(Spec):
     def _is_a_name(cls, name: str) -> str:
         return checked_secret_name(name, "name")
 
+    @field_validator("keys")
+    @classmethod
+    def _are_keys(cls, keys: Mapping[str, str]) -> Mapping[str, str]:
+        return {variable: _checked_key(key, variable) for variable, key in keys.items()}
+
 
 def checked_secret_name(name: str, field: str) -> str:
     """The name, if it can be one; what can't be is not shown, as it may be the secret itself.
@@ -69,6 +81,13 @@ def checked_secret_name(name: str, field: str) -> str:
             field, HIDDEN, f"it must be the name of a Secret (lower case letters, digits, - and .); {_REFERENCE}"
         )
     return name
+
+
+def _checked_key(key: str, field: str) -> str:
+    """What can't be a key is not shown, as it may be the secret itself."""
+    if not _SECRET_KEY.fullmatch(key):
+        raise refuse(field, HIDDEN, "it must be the name of a key in the Secret: letters, digits, -, _ and .")
+    return key
 
 
 def _secret_from_name(given: Any) -> Any:
@@ -85,13 +104,21 @@ def _checked_env(env: Any) -> Any:
         return env
     if len(env) > 128:
         raise refuse("", f"{len(env)} variables", "a TrainJob takes at most 128")
-    for name, value in env.items():
-        if str(name).startswith("PET_"):
-            raise refuse(str(name), value, "names with PET_ are reserved: torchrun gets them from the Trainer")
-        if isinstance(value, str) and value and _CREDENTIAL_ENV.fullmatch(str(name)):
-            reference = f"SecretKeyReference(name='NAME', key='{name}')"
-            raise refuse(str(name), HIDDEN, f"a credential must be a reference, such as {reference}")
-    return {name: str(value) if isinstance(value, int | float) else value for name, value in env.items()}
+    return {name: _checked_variable(str(name), value) for name, value in env.items()}
+
+
+def _checked_variable(name: str, value: Any) -> Any:
+    if not name or "=" in name or not (name.isascii() and name.isprintable()):
+        raise refuse(repr(name), HIDDEN, "a variable's name has printable ASCII characters other than '='")
+    if name.startswith("PET_"):
+        raise refuse(name, value, "names with PET_ are reserved: torchrun gets them from the Trainer")
+    value = str(value) if isinstance(value, int | float) else value
+    if isinstance(value, str) and value and _CREDENTIAL_ENV.fullmatch(name):
+        reference = f"SecretKeyReference(name='NAME', key='{name}')"
+        raise refuse(name, HIDDEN, f"a credential must be a reference, such as {reference}")
+    if value is None:
+        raise refuse(name, None, "it must be a text, or a SecretKeyReference; leave the variable out otherwise")
+    return value
 
 
 Env = Annotated[Mapping[str, EnvValue], BeforeValidator(_checked_env)]
@@ -119,12 +146,12 @@ def checked_location(uri: str, field: str, schemes: tuple[str, ...]) -> str:
         InvalidSpec: it has none, another one, nothing behind it, or `user:password@`.
     """
     scheme, separator, rest = uri.partition("://")
+    if "@" in (rest or uri).partition("/")[0]:
+        raise refuse(field, HIDDEN, f"it must hold no user and password; {_REFERENCE}")
     allowed = " or ".join(f"{name}://…" for name in schemes)
     if not separator:
         advice = f"; did you mean {schemes[0]}://{uri}?" if re.fullmatch(r"[\w.-]+/[\w.-]+(/.*)?", uri) else ""
         raise refuse(field, uri, f"it must be a URI: {allowed}{advice}")
-    if "@" in urlsplit(uri).netloc and ":" in urlsplit(uri).netloc:
-        raise refuse(field, HIDDEN, f"it must hold no user and password; {_REFERENCE}")
     if scheme not in schemes:
         raise refuse(field, uri, f"allowed are {allowed}")
     if not rest.strip("/"):

@@ -8,9 +8,15 @@ from pydantic import Field, field_validator, model_validator
 from typing_extensions import Self
 
 from trainjob.spec.base import refuse
-from trainjob.spec.initializers import DEFAULT_MODEL_IGNORE_PATTERNS, DatasetInitializer, ModelInitializer
-from trainjob.spec.job import Deadline, JobName, TrainJob
-from trainjob.spec.recipes import check_recipe, model_named
+from trainjob.spec.initializers import (
+    DEFAULT_MODEL_IGNORE_PATTERNS,
+    DatasetInitializer,
+    ModelInitializer,
+    checked_dataset,
+    checked_model,
+)
+from trainjob.spec.job import STOCK_RUNTIME, Deadline, JobName, TrainJob
+from trainjob.spec.recipes import check_builtin_recipe, check_recipe, model_named
 from trainjob.spec.resources import Placement, QueueField, Resources, RuntimeField, WorkspaceField
 from trainjob.spec.secrets import Endpoint, Env, Secret, WithoutCredentials, checked_location
 from trainjob.spec.torchtune import TorchTuneConfig
@@ -68,11 +74,21 @@ class _Initialize(_Step):
 class InitializeDataset(_Initialize):
     """Fetches a dataset into `/workspace/dataset`: `hf://organization/name[/path]` or `s3://bucket/path`."""
 
+    @field_validator("storage_uri")
+    @classmethod
+    def _is_a_repository(cls, uri: str) -> str:
+        return checked_dataset(uri)
+
 
 class InitializeModel(_Initialize):
     """Fetches a model into `/workspace/model`: `hf://organization/name` or `s3://bucket/path`."""
 
     ignore_patterns: tuple[str, ...] | None = DEFAULT_MODEL_IGNORE_PATTERNS
+
+    @field_validator("storage_uri")
+    @classmethod
+    def _is_a_repository(cls, uri: str) -> str:
+        return checked_model(uri)
 
 
 class FineTune(_Step):
@@ -80,7 +96,8 @@ class FineTune(_Step):
 
     Two ways. With a `workspace` (the usual one in a chain), the stock runtime runs TorchTune's command on what lies in
     `/workspace/dataset` and `/workspace/model`, and checkpoints go to `/workspace/output`: any recipe's override works.
-    With `dataset` or `model_initializer` instead, one TrainJob on a `torchtune-*` runtime fetches and trains.
+    With `dataset` or `model_initializer` instead, one TrainJob on a `torchtune-*` runtime fetches and trains; `secret`
+    is then also for those of them that name none.
 
     Attributes:
         model: whose recipe: `llama3.2-1b`, `llama3.2-3b`, `llama3.3-70b`, `qwen2.5-1.5b`.
@@ -133,20 +150,39 @@ class FineTune(_Step):
                 None,
                 "give the claim that holds dataset and model, or dataset and model_initializer to fetch both first",
             )
-        if not self.workspace and self.image:
+        if self.workspace:
+            self._check_split()
+        else:
+            self._check_builtin()
+        return self
+
+    def _check_split(self) -> None:
+        if self.runtime and self.runtime.torchtune_model:
+            raise refuse(
+                "runtime",
+                self.runtime.name,
+                f"it fetches dataset and model itself; with a workspace leave it out ({STOCK_RUNTIME})",
+            )
+        check_recipe(self.model, self.config)
+
+    def _check_builtin(self) -> None:
+        if self.image:
             raise refuse(
                 "image", self.image, "it is for the way with a workspace; otherwise the runtime names the image"
             )
-        if not self.workspace and not self.runtime and not model_named(self.model).runtime:
+        if self.dataset_path != "data":
+            raise refuse("dataset_path", self.dataset_path, "it is for the way with a workspace; the URI tells it here")
+        if not self.runtime and not model_named(self.model).runtime:
             raise refuse("runtime", None, f"the Trainer ships none for {self.model}: name yours, or use a workspace")
-        if not self.workspace and not self.runtime and self.queue:
+        if self.runtime and self.runtime.torchtune_model != self.model:
+            raise refuse("runtime", self.runtime.name, f"it must be called WORD-{self.model}, as it names the model")
+        if not self.runtime and self.queue:
             # The JobSet of a stock torchtune runtime can't be changed once it exists, so a TrainJob that is suspended
             # at first never starts (seen on Trainer 2.3.0 with JobSet 0.12.0).
             raise refuse(
                 "queue", self.queue.name, "not on a stock torchtune runtime: it would wait for ever; use a workspace"
             )
-        check_recipe(self.model, self.config)
-        return self
+        check_builtin_recipe(self.model, self.config)
 
 
 class ExportModel(_Step):
@@ -175,8 +211,8 @@ class ExportModel(_Step):
     def _is_known(cls, destination: str) -> str:
         path = destination.removeprefix("file://")
         if path.startswith("/"):
-            parts = path.strip("/").split("/")
-            if parts[0] != "workspace" or len(parts) < 2 or ".." in parts:
+            parts = [part for part in path.split("/") if part not in ("", ".")]
+            if len(parts) < 2 or parts[0] != "workspace" or ".." in parts:
                 raise refuse("", destination, "a path must lie below /workspace, such as /workspace/export")
             if parts[1] in ("output", "model", "dataset"):
                 raise refuse(

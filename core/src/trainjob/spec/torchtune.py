@@ -13,6 +13,8 @@ from trainjob.spec.resources import Resources
 
 MANAGED_KEYS = ("output_dir", "tokenizer.path", "tokenizer.merges_file", "checkpointer.checkpoint_dir")
 """Keys that say where files lie; the Trainer refuses them in arguments (Trainer 2.3, plugins/torch/torchtune.go)."""
+RECIPE_KEYS = ("model.lora_attn_modules", "model.quantize_base", "model.use_dora")
+"""Keys by which the Trainer chooses the recipe (Trainer 2.3, plugins/torch/torchtune.go)."""
 _ATTENTION = ("q_proj", "k_proj", "v_proj", "output_proj")
 _LONGEST_ARGUMENT = 65_536  # characters; the CRD's limit up to Trainer 2.2
 
@@ -158,7 +160,7 @@ class TorchTuneConfig(Spec):
     resources_per_node: Resources | None = None
     num_proc_per_node: int | None = Field(default=None, ge=1)
     seed: int | None = Field(default=None, ge=0)
-    learning_rate: float | None = Field(default=None, gt=0)
+    learning_rate: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     max_steps_per_epoch: int | None = Field(default=None, ge=1)
     gradient_accumulation_steps: int | None = Field(default=None, ge=1)
     overrides: tuple[str, ...] = ()
@@ -175,4 +177,6 @@ class TorchTuneConfig(Spec):
                 raise refuse("", override, "each must be key=value with exactly one '=', or ~key")
             if key.lstrip("~") in MANAGED_KEYS:
                 raise refuse("", override, f"{', '.join(MANAGED_KEYS)} are set for the workspace's layout")
+            if key.lstrip("~") in RECIPE_KEYS:
+                raise refuse("", override, "it decides which recipe runs: give it in peft_config=LoraConfig(...)")
         return overrides

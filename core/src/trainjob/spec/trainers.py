@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, ConfigDict, Field, field_validator
 
-from trainjob.spec.base import Spec, refuse
+from trainjob.spec.base import HIDDEN, Spec, refuse
 from trainjob.spec.resources import Resources
 from trainjob.spec.secrets import Env
 from trainjob.spec.torchtune import TorchTuneConfig
 
 _LONGEST_COMMAND = 128  # items of command or args; the CRD's limit from Trainer 2.2 on
+_LONGEST_ITEM = 65_536  # characters; the CRD's limit in Trainer 2.2, and half of what Linux takes as one argument
 
 
 class BuiltinTrainer(Spec):
@@ -20,9 +22,11 @@ class BuiltinTrainer(Spec):
 
     Attributes:
         config: what TorchTune is told.
+        env: environment variables; secrets as `SecretKeyReference`.
     """
 
     config: TorchTuneConfig = Field(default_factory=TorchTuneConfig)
+    env: Env | None = None
 
 
 class CustomTrainer(Spec):
@@ -44,13 +48,31 @@ class CustomTrainer(Spec):
 
     func: Callable[..., Any]
     func_args: Mapping[str, Any] | None = None
-    image: str | None = None
+    image: str | None = Field(default=None, min_length=1)
     packages_to_install: tuple[str, ...] | None = None
     pip_index_urls: tuple[str, ...] = ()
     num_nodes: int | None = Field(default=None, ge=1)
     resources_per_node: Resources | None = None
     env: Env | None = None
     num_proc_per_node: int | None = Field(default=None, ge=1)
+
+    @field_validator("func_args")
+    @classmethod
+    def _are_json(cls, arguments: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+        try:
+            json.dumps(dict(arguments or {}))
+        except (TypeError, ValueError) as error:
+            raise refuse("", list(arguments or {}), f"arguments must be JSON values: {error}") from None
+        return arguments
+
+    @field_validator("pip_index_urls")
+    @classmethod
+    def _hold_no_credentials(cls, urls: tuple[str, ...]) -> tuple[str, ...]:
+        for url in urls:
+            if "@" in url.partition("://")[2].partition("/")[0]:
+                reference = "env={'PIP_INDEX_URL': SecretKeyReference(name='NAME', key='KEY')}"
+                raise refuse("", HIDDEN, f"it must hold no user and password; give the whole URL as {reference}")
+        return urls
 
 
 class CustomTrainerContainer(Spec):
@@ -59,14 +81,14 @@ class CustomTrainerContainer(Spec):
     Attributes:
         image: the container image; None means the runtime's.
         command: the program and its first arguments; empty means the runtime's, or the image's own.
-        args: more arguments.
+        args: more arguments; Kubernetes expands `$(NAME)` in these and in the command.
         num_nodes: nodes to train on; None means the runtime's.
         resources_per_node: what each node needs.
         env: environment variables; secrets as `SecretKeyReference`.
         num_proc_per_node: processes on each node, for torchrun; None means one for each GPU, or one.
     """
 
-    image: str | None = None
+    image: str | None = Field(default=None, min_length=1)
     command: tuple[str, ...] | None = None
     args: tuple[str, ...] | None = None
     num_nodes: int | None = Field(default=None, ge=1)
@@ -77,9 +99,7 @@ class CustomTrainerContainer(Spec):
     @field_validator("command", "args")
     @classmethod
     def _fits(cls, words: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        if words is not None and len(words) > _LONGEST_COMMAND:
-            raise refuse("", f"{len(words)} items", f"a TrainJob takes at most {_LONGEST_COMMAND}")
-        return words
+        return None if words is None else checked_words(words, "")
 
     @field_validator("command")
     @classmethod
@@ -87,6 +107,21 @@ class CustomTrainerContainer(Spec):
         if command is not None and not (command and command[0]):
             raise refuse("", command, "it must name a program; leave it out for the runtime's own")
         return command
+
+
+def checked_words(words: tuple[str, ...], field: str) -> tuple[str, ...]:
+    """A command or its arguments, if a TrainJob can hold them.
+
+    Raises:
+        InvalidSpec: they are too many, or one is too long.
+    """
+    if len(words) > _LONGEST_COMMAND:
+        raise refuse(field, f"{len(words)} items", f"a TrainJob takes at most {_LONGEST_COMMAND}")
+    longest = max(map(len, words), default=0)
+    if longest > _LONGEST_ITEM:
+        rule = f"a TrainJob takes at most {_LONGEST_ITEM}; put it into a file of the image or the workspace"
+        raise refuse(field, f"an item of {longest} characters", rule)
+    return words
 
 
 def _chosen(given: Any) -> Any:
