@@ -95,7 +95,6 @@ def _dataset(dataset: TorchTuneInstructDataset | None, path: str, *, own: bool) 
     if own:
         return {where: location}
     dataset = dataset or TorchTuneInstructDataset()
-    columns = literal(str(dict(dataset.column_map))) if dataset.column_map is not None else None
     return {
         "dataset": "torchtune.datasets.instruct_dataset",
         "dataset.source": dataset.source.value if dataset.source else "parquet",
@@ -103,7 +102,7 @@ def _dataset(dataset: TorchTuneInstructDataset | None, path: str, *, own: bool) 
         "dataset.split": _text(dataset.split),
         "dataset.train_on_input": dataset.train_on_input,
         "dataset.new_system_prompt": _text(dataset.new_system_prompt),
-        "dataset.column_map": columns,
+        "dataset.column_map": _columns(dataset.column_map),
     }
 
 
@@ -111,7 +110,19 @@ def _text(value: str | None) -> str | None:
     """A person's text as a value: TorchTune reads values as YAML with OmegaConf's `${...}` (torchtune 0.6.1)."""
     if value is None or (_PLAIN.fullmatch(value) and ": " not in value and not _WORDS.fullmatch(value)):
         return value
-    return literal(json.dumps(value.replace("${", "\\${"), ensure_ascii=False))
+    return _quoted(value)
+
+
+def _columns(names: Mapping[str, str] | None) -> str | None:
+    if names is None or all(_PLAIN.fullmatch(name) and "'" not in name for name in names.values()):
+        return None if names is None else str(dict(names))
+    return f"{{{', '.join(f'{ours}: {_quoted(theirs)}' for ours, theirs in names.items())}}}"
+
+
+def _quoted(value: str) -> str:
+    # A backslash takes its meaning from `${`; those in front of it are doubled.
+    escaped = re.sub(r"(\\*)\$\{", r"\1\1\\${", value)
+    return literal(json.dumps(escaped, ensure_ascii=False))
 
 
 def _pairs(values: Mapping[str, Any]) -> list[str]:

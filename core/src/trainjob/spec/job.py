@@ -12,7 +12,7 @@ from typing_extensions import Self
 
 from trainjob.spec.base import Spec, refuse
 from trainjob.spec.initializers import Initializer
-from trainjob.spec.recipes import check_builtin_recipe
+from trainjob.spec.recipes import check_recipe
 from trainjob.spec.resources import Placement, QueueField, Runtime, RuntimeField, WorkspaceField
 from trainjob.spec.trainers import BuiltinTrainer, CustomTrainerContainer, Trainer
 
@@ -97,5 +97,5 @@ class TrainJob(Spec):
                 "use FineTune(workspace=...) or a CustomTrainerContainer",
             )
         if isinstance(self.trainer, BuiltinTrainer):
-            check_builtin_recipe(self.runtime.torchtune_model, self.trainer.config, field="trainer.config")
+            check_recipe(self.runtime.torchtune_model, self.trainer.config, field="trainer.config", builtin=True)
         return self

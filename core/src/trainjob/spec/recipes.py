@@ -66,47 +66,47 @@ def processes(config: TorchTuneConfig) -> int:
     return config.num_proc_per_node or max(1, gpus(config.resources_per_node))
 
 
-def check_recipe(model_name: str, config: TorchTuneConfig, *, field: str = "config") -> None:
+def check_recipe(model_name: str, config: TorchTuneConfig, *, field: str = "config", builtin: bool = False) -> None:
     """Refuse what TorchTune has no recipe for.
+
+    Args:
+        model_name: what is trained.
+        config: how.
+        field: where the configuration stands, for the error.
+        builtin: whether the Trainer chooses the recipe: a TorchTune runtime has two GPUs of its own, and without GPUs
+            several processes are taken (Trainer 2.3, plugins/torch/torchtune.go, getRecipeAndConfig).
 
     Raises:
         InvalidSpec: naming the field and the rule.
     """
     model, nodes, lora = model_named(model_name), config.num_nodes or 1, config.peft_config
-    if nodes > 1 and lora:
-        raise refuse(
-            f"{field}.num_nodes", nodes, "LoRA runs on one node only: set num_nodes=1 or leave peft_config out"
-        )
-    if nodes > 1 and not model.multinode:
-        able = ", ".join(other.name for other in MODELS.values() if other.multinode)
-        raise refuse(f"{field}.num_nodes", nodes, f"{model.name} trains on one node; several nodes: {able}")
-    if nodes == 1 and processes(config) == 1 and not model.single_device:
-        rule = f"{model.name} needs several: give resources_per_node={{'gpu': 8}} or num_proc_per_node"
-        raise refuse(f"{field}.num_proc_per_node", processes(config), rule)
+    if nodes > 1:
+        _check_nodes(model, config, field)
     if lora and lora.qlora and not model.qlora:
         able = ", ".join(other.name for other in MODELS.values() if other.qlora)
         quantized = f"{field}.peft_config.quantize_base"
         raise refuse(quantized, True, f"there is no QLoRA recipe for {model.name}; QLoRA: {able}")
-    if lora and lora.qlora and model.single_device and processes(config) > 1:
-        quantized = f"{field}.peft_config.quantize_base"
-        raise refuse(quantized, True, f"QLoRA runs in one process on one GPU, not in {processes(config)}")
+    single = _one_gpu(config) if builtin else processes(config) == 1
+    if lora and lora.qlora and model.single_device and not single:
+        rule = "QLoRA runs in one process on one GPU: give resources_per_node={'gpu': 1} or num_proc_per_node=1"
+        raise refuse(f"{field}.peft_config.quantize_base", True, rule)
+    if nodes == 1 and single and not model.single_device:
+        rule = f"{model.name} needs several: give resources_per_node={{'gpu': 8}} or num_proc_per_node"
+        raise refuse(f"{field}.num_proc_per_node", processes(config), rule)
 
 
-def check_builtin_recipe(model_name: str, config: TorchTuneConfig, *, field: str = "config") -> None:
-    """Refuse what TorchTune has no recipe for, where the Trainer's webhook chooses it.
+def _one_gpu(config: TorchTuneConfig) -> bool:
+    return config.num_proc_per_node == 1 or gpus(config.resources_per_node) == 1
 
-    A stock runtime has two GPUs of its own, which count where the request names no resources; without a GPU the Trainer
-    takes several processes (Trainer 2.3, plugins/torch/torchtune.go, getRecipeAndConfig).
 
-    Raises:
-        InvalidSpec: naming the field and the rule.
-    """
-    check_recipe(model_name, config, field=field)
-    single = config.num_proc_per_node == 1 or gpus(config.resources_per_node) == 1
-    if config.peft_config and config.peft_config.qlora and model_named(model_name).single_device and not single:
-        given = dict(config.resources_per_node) if config.resources_per_node else None
-        rule = "QLoRA runs on one GPU, and the runtime alone has two: give {'gpu': 1}, or num_proc_per_node=1"
-        raise refuse(f"{field}.resources_per_node", given, rule)
+def _check_nodes(model: Model, config: TorchTuneConfig, field: str) -> None:
+    nodes = f"{field}.num_nodes"
+    if config.peft_config:
+        rule = "LoRA runs on one node only: set num_nodes=1 or leave peft_config out"
+        raise refuse(nodes, config.num_nodes, rule)
+    if not model.multinode:
+        able = ", ".join(other.name for other in MODELS.values() if other.multinode)
+        raise refuse(nodes, config.num_nodes, f"{model.name} trains on one node; several nodes: {able}")
 
 
 def recipe_and_config(model: Model, config: TorchTuneConfig) -> tuple[str, str]:

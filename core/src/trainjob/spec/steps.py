@@ -16,7 +16,7 @@ from trainjob.spec.initializers import (
     checked_model,
 )
 from trainjob.spec.job import STOCK_RUNTIME, Deadline, JobName, TrainJob
-from trainjob.spec.recipes import check_builtin_recipe, check_recipe, model_named
+from trainjob.spec.recipes import check_recipe, model_named
 from trainjob.spec.resources import Placement, QueueField, Resources, RuntimeField, WorkspaceField
 from trainjob.spec.secrets import Endpoint, Env, Secret, WithoutCredentials, checked_location
 from trainjob.spec.torchtune import TorchTuneConfig
@@ -182,7 +182,7 @@ class FineTune(_Step):
             raise refuse(
                 "queue", self.queue.name, "not on a stock torchtune runtime: it would wait for ever; use a workspace"
             )
-        check_builtin_recipe(self.model, self.config)
+        check_recipe(self.model, self.config, builtin=True)
 
 
 class ExportModel(_Step):

@@ -1,0 +1,226 @@
+"""What reaches the container is what a person wrote, and a function that can't work there is refused here."""
+
+from __future__ import annotations
+
+import ast
+import base64
+import json
+import re
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainjob import (
+    BuiltinTrainer,
+    CustomTrainer,
+    CustomTrainerContainer,
+    ExportModel,
+    FineTune,
+    InvalidSpec,
+    LoraConfig,
+    SecretKeyReference,
+    TorchTuneConfig,
+    TorchTuneInstructDataset,
+    TrainJob,
+)
+from trainjob.manifest import build, spec_hash, train_job
+from trainjob.manifest.function import function_command
+
+
+def spec_of(step):
+    return build(train_job(step), name="n", namespace="ns")["spec"]
+
+
+def expanded(text):
+    """What a container gets, without any variable known (Kubernetes, third_party/forked/golang/expansion)."""
+    return re.sub(r"\$\$|\$\([^)]*\)", lambda found: "$" if found[0] == "$$" else found[0], text)
+
+
+# -- texts -------------------------------------------------------------------------------------------------------------
+
+DOLLARS = st.text("$()a{", max_size=12)
+
+
+@given(DOLLARS)
+def test_environment_reaches_the_container_unchanged(text):
+    [variable] = spec_of(TrainJob(trainer=CustomTrainerContainer(env={"A": text})))["trainer"]["env"]
+    assert expanded(variable["value"]) == text
+    assert not re.search(r"(?<!\$)(\$\$)*\$\(", variable["value"]), "Kubernetes would look for a variable"
+
+
+@given(DOLLARS)
+def test_metadata_reaches_the_export_unchanged(text):
+    arguments = spec_of(ExportModel(workspace="w", destination="s3://b/x", metadata={"note": text}))["trainer"]["args"]
+    assert json.loads(expanded(arguments[arguments.index("--manifest") + 1])) == {"note": text}
+
+
+@pytest.mark.parametrize(
+    ("prompt", "argument"),
+    [
+        ("You are a helpful clerk, aren't you?", "You are a helpful clerk, aren't you?"),
+        # TorchTune reads values as YAML: these would become a mapping, nothing, True, a number.
+        ("Answer: be short", '"Answer: be short"'),
+        ("# Rules", '"# Rules"'),
+        ("yes", '"yes"'),
+        ("2026", '"2026"'),
+        ('say "hi"', '"say \\"hi\\""'),
+        # OmegaConf would look for a key; Kubernetes for a variable.
+        ("${name}", '"\\\\${name}"'),
+        ("costs $(PRICE)", '"costs $$(PRICE)"'),
+    ],
+)
+def test_a_prompt_stays_a_text(prompt, argument):
+    dataset = TorchTuneInstructDataset(new_system_prompt=prompt, column_map={"input": "it's", "output": "a: b"})
+    step = FineTune(model="llama3.2-1b", workspace="w", config=TorchTuneConfig(dataset_preprocess_config=dataset))
+    arguments = spec_of(step)["trainer"]["args"]
+    assert f"dataset.new_system_prompt={argument}" in arguments
+    assert 'dataset.column_map={input: "it\'s", output: "a: b"}' in arguments
+
+
+# -- the builtin way ---------------------------------------------------------------------------------------------------
+
+
+def test_environment_and_secret_reach_a_builtin_training():
+    step = FineTune(
+        model="llama3.2-1b",
+        dataset="hf://a/b",
+        model_initializer={"storage_uri": "hf://a/m", "secret": "other"},
+        secret="hf",
+        env={"WANDB_MODE": "offline", "KEY": SecretKeyReference(name="s", key="k")},
+    )
+    spec = spec_of(step)
+    env = {variable["name"]: variable for variable in spec["trainer"]["env"]}
+    assert env["WANDB_MODE"]["value"] == "offline"
+    assert env["KEY"]["valueFrom"] == {"secretKeyRef": {"name": "s", "key": "k"}}
+    assert env["ACCESS_TOKEN"]["valueFrom"]["secretKeyRef"]["name"] == "hf"
+    assert spec["initializer"]["dataset"]["secretRef"] == {"name": "hf"}
+    assert spec["initializer"]["model"]["secretRef"] == {"name": "other"}
+
+
+def test_too_many_arguments_are_refused_before_they_are_sent():
+    config = TorchTuneConfig(overrides=[f"a.b{n}={n}" for n in range(130)])
+    for step in (
+        FineTune(model="llama3.2-1b", dataset="hf://a/b", config=config),
+        FineTune(model="llama3.2-1b", workspace="w", config=config),
+        TrainJob(trainer=BuiltinTrainer(config=config), runtime="torchtune-llama3.2-1b"),
+    ):
+        with pytest.raises(InvalidSpec, match="at most 128"):
+            spec_of(step)
+
+
+def test_qlora_of_the_large_model_runs_in_several_processes():
+    config = TorchTuneConfig(peft_config=LoraConfig(quantize_base=True), resources_per_node={"gpu": 8})
+    arguments = spec_of(FineTune(model="llama3.3-70b", workspace="w", config=config))["trainer"]["args"]
+    assert arguments[2:5] == ["lora_finetune_distributed", "--config", "llama3_3/70B_qlora"]
+
+
+def test_resources_have_the_names_that_kubernetes_knows():
+    resources = {"CPU": 2, "storage": "1Gi", "gpu": 1, "vendor.example/NPU": 1}
+    trainer = CustomTrainerContainer(resources_per_node=resources)
+    assert spec_of(TrainJob(trainer=trainer))["trainer"]["resourcesPerNode"]["limits"] == {
+        "cpu": "2",
+        "ephemeral-storage": "1Gi",
+        "nvidia.com/gpu": "1",
+        "vendor.example/NPU": "1",
+    }
+
+
+# -- functions ---------------------------------------------------------------------------------------------------------
+
+
+def annotated(rows: list[Any], *, scale: float = 1.0) -> dict[str, Any]:
+    """Uses names of its own only."""
+    import json
+    from dataclasses import dataclass
+
+    global total  # noqa: PLW0603
+    total = 0
+
+    @dataclass
+    class Row:
+        value: float
+
+        def scaled(self) -> float:
+            return self.value * scale
+
+    def add(row: Row) -> float:
+        return row.scaled()
+
+    for row in rows:
+        total += add(Row(row))
+    print(json.dumps([total, [value for value in rows if value > 1]]))
+    return annotated.__annotations__
+
+
+def test_a_function_runs_without_its_module(tmp_path):
+    program = tmp_path / "program.py"
+    packed = function_command(CustomTrainer(func=annotated, func_args={"rows": [1, 2], "scale": 2.0}))[3]
+    program.write_bytes(base64.b64decode(packed))
+    done = subprocess.run([sys.executable, "-I", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [6.0, [2]]
+
+
+def uses_its_module():
+    print(ast.dump)
+
+
+def uses_its_module_as_default(path=sys.path):
+    print(path)
+
+
+def uses_its_module_inside():
+    def deeper():
+        return [spec_of(name) for name in "ab"]
+
+    print(deeper())
+
+
+async def waits():
+    pass
+
+
+class Holder:
+    def method(self):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (uses_its_module, "uses ast from around it"),
+        (uses_its_module_as_default, "uses sys from around it"),
+        (uses_its_module_inside, "uses spec_of from around it"),
+        (waits, "defined with `def`"),
+        (Holder, "defined with `def`"),
+        (Holder().method, "not a method"),
+        (print, "source can't be read"),
+    ],
+)
+def test_functions_that_would_fail_in_the_cluster_are_refused(function, words):
+    with pytest.raises(InvalidSpec, match=words):
+        function_command(CustomTrainer(func=function))
+
+
+@pytest.mark.parametrize("arguments", [{}, {"rows": [], "rate": 1}])
+def test_arguments_must_be_those_of_the_function(arguments):
+    with pytest.raises(InvalidSpec, match="must be what it takes"):
+        function_command(CustomTrainer(func=annotated, func_args=arguments))
+
+
+def test_a_function_without_source_has_no_hash_but_a_reason():
+    with pytest.raises(InvalidSpec, match="source can't be read"):
+        spec_hash(TrainJob(trainer=CustomTrainer(func=print)))
+
+
+def test_a_function_that_is_too_long_is_refused(tmp_path, monkeypatch):
+    import importlib
+
+    (tmp_path / "long_module.py").write_text(f"def train():\n    return {'x' * 70_000!r}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(InvalidSpec, match="at most 65536"):
+        function_command(CustomTrainer(func=importlib.import_module("long_module").train))
