@@ -11,9 +11,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from trainjob.cluster import Change, Cluster, LogFollower, LogLine
+from trainjob.manifest import labels
 from trainjob.status import Phase, TorchTuneProgress, judge
-
-_STEP_LABEL = "trainjob.dev/task"
 
 
 @dataclass
@@ -93,7 +92,7 @@ class ChainView:
                 self._bars.stop_task(step.bar)
 
     def _add(self, name: str, job: Any) -> _Step:
-        title = (job["metadata"].get("labels") or {}).get(_STEP_LABEL, name)
+        title = (job["metadata"].get("labels") or {}).get(labels.TASK, name)
         bar = self._bars.add_task(title, total=100, phase="", step="")
         logs = LogFollower(self._cluster, self._namespace, lambda line: self._on_log(name, line))
         self._steps[name] = _Step(title, bar, logs)

@@ -197,6 +197,8 @@ def test_one_that_is_gone_already(cluster, unique):
     reference = submit(cluster, shell("true"), key(unique))
     cancel(cluster, reference)
     assert wait(cluster, reference).phase is Phase.DELETED
+    # Deletion is foreground: the job is there, going, until its pods are gone.
+    until(lambda: cluster.get_trainjob(reference.name, reference.namespace) is None)
     assert cancel(cluster, reference) is False
 
 

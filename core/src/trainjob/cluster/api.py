@@ -12,14 +12,13 @@ from typing import Any
 from trainjob.cluster.backoff import persist
 from trainjob.cluster.connection import Connection
 from trainjob.cluster.requests import Door
-from trainjob.cluster.watch import Feed, Resource
+from trainjob.cluster.watch import Feed, Resource, list_pages
 from trainjob.errors import Conflict, NotFound
 from trainjob.status.pods import JOBSET_LABEL
 
 MANAGED = "app.kubernetes.io/managed-by=trainjob"
 _TRAINJOBS = Resource("trainjobs", "/apis/trainer.kubeflow.org/v1alpha1", MANAGED)
 _PODS = Resource("pods", "/api/v1", JOBSET_LABEL)
-_PAGE = 500
 
 
 def _name(found: Mapping[str, Any]) -> str:
@@ -119,13 +118,8 @@ class Cluster:
 
     def list_events(self, namespace: str, field_selector: str) -> list[dict[str, Any]]:
         """Core events of a namespace; `field_selector` such as `involvedObject.name=tune,type=Warning`."""
-        answer = self._ask(
-            "GET",
-            f"/api/v1/namespaces/{namespace}/events",
-            doing=f"list events in namespace {namespace}",
-            query={"fieldSelector": field_selector, "limit": _PAGE},
-        )
-        return list(answer.get("items") or ())
+        path, doing = f"/api/v1/namespaces/{namespace}/events", f"list events in namespace {namespace}"
+        return list_pages(self._ask, path, doing=doing, query={"fieldSelector": field_selector})[0]
 
     def open_log(
         self,
@@ -220,15 +214,9 @@ class Cluster:
             return None
 
     def _list(self, resource: Resource, namespace: str, selector: str) -> list[dict[str, Any]]:
-        doing, more = f"list {resource.plural} in namespace {namespace}", None
-        items: list[dict[str, Any]] = []
-        while True:
-            query = {"labelSelector": selector, "limit": _PAGE, "continue": more}
-            answer = self._ask("GET", resource.path(namespace), doing=doing, query=query)
-            items += answer.get("items") or []
-            more = answer["metadata"].get("continue") or None
-            if not more:
-                return items
+        doing = f"list {resource.plural} in namespace {namespace}"
+        path, query = resource.path(namespace), {"labelSelector": selector}
+        return list_pages(self._ask, path, doing=doing, query=query)[0]
 
     def _delete(self, resource: Resource, name: str, namespace: str, options: Mapping[str, Any]) -> bool:
         doing = f"delete {resource.plural} in namespace {namespace}"

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -84,6 +84,30 @@ class Source(Protocol):
 
 
 Deliver = Callable[[Change], None]
+
+
+def list_pages(
+    ask: Callable[..., dict[str, Any]], path: str, *, doing: str, query: Mapping[str, Any]
+) -> tuple[list[dict[str, Any]], str]:
+    """All objects of a collection, read page by page, and the resourceVersion to watch from.
+
+    Args:
+        ask: sends one request, as [trainjob.cluster.requests.Door.ask][] does.
+        path: the collection's path.
+        doing: what this is for, for error messages.
+        query: selectors.
+
+    Raises:
+        ClusterError: a page could not be read.
+    """
+    found: list[dict[str, Any]] = []
+    more: str | None = None
+    while True:
+        answer = ask("GET", path, doing=doing, query={**query, "limit": _PAGE, "continue": more})
+        found += answer.get("items") or []
+        more = answer["metadata"].get("continue") or None
+        if not more:
+            return found, str(answer["metadata"]["resourceVersion"])
 
 
 class Subscription:
@@ -192,16 +216,10 @@ class Feed:
             return True
 
     def _list(self) -> str:
-        found: list[Mapping[str, Any]] = []
-        more: str | None = None
-        while True:
-            query = {"labelSelector": self._resource.selector, "limit": _PAGE, "continue": more}
-            answer = self._source.ask("GET", self._path, doing=self._doing("list"), query=query)
-            found += answer.get("items") or []
-            more = answer["metadata"].get("continue") or None
-            if not more:
-                self._replace(found)
-                return str(answer["metadata"]["resourceVersion"])
+        query = {"labelSelector": self._resource.selector}
+        found, version = list_pages(self._source.ask, self._path, doing=self._doing("list"), query=query)
+        self._replace(found)
+        return version
 
     def _follow(self, version: str) -> Iterator[str]:
         """Watch from a version; yields the version to go on from after each event."""
@@ -235,7 +253,7 @@ class Feed:
             self._tell(found, gone=kind == "DELETED")
         return str(found["metadata"]["resourceVersion"])
 
-    def _replace(self, found: list[Mapping[str, Any]]) -> None:
+    def _replace(self, found: Sequence[Mapping[str, Any]]) -> None:
         """After a list: what is new or changed is told, what is missing is gone."""
         listed = {item["metadata"]["uid"]: item for item in found}
         for uid, known in list(self._objects.items()):

@@ -9,7 +9,7 @@ from typing import Any
 from trainjob.manifest import images
 from trainjob.manifest.environment import keys_for, literal, secret_env
 from trainjob.manifest.package import export_command
-from trainjob.manifest.torchtune import WORKSPACE, processes_per_node, tune_run
+from trainjob.manifest.torchtune import WORKSPACE, tune_run
 from trainjob.spec import (
     BuiltinTrainer,
     CustomTrainerContainer,
@@ -24,7 +24,7 @@ from trainjob.spec import (
     TrainJob,
 )
 from trainjob.spec.job import STOCK_RUNTIME
-from trainjob.spec.recipes import model_named
+from trainjob.spec.recipes import model_named, processes
 from trainjob.spec.secrets import EnvValue
 
 
@@ -116,7 +116,7 @@ def _fine_tune(step: FineTune) -> TrainJob:
         command=("tune",),
         args=tuple(tune_run(model_named(step.model), config, step.dataset_path)),
         num_nodes=config.num_nodes or 1,
-        num_proc_per_node=processes_per_node(config),
+        num_proc_per_node=processes(config),
         resources_per_node=config.resources_per_node,
         env=env,
     )

@@ -12,7 +12,7 @@ from typing import Any
 
 from trainjob.manifest.environment import literal
 from trainjob.spec import LoraConfig, TorchTuneConfig, TorchTuneInstructDataset
-from trainjob.spec.recipes import Model, processes, recipe_and_config
+from trainjob.spec.recipes import Model, recipe_and_config
 
 WORKSPACE = "/workspace"
 # torchrun takes nodes, processes and rank from PET_ variables, which the Trainer sets. Kubernetes puts them in here, so
@@ -61,11 +61,6 @@ def recipe_arguments(config: TorchTuneConfig, dataset_path: str) -> list[str]:
         *_pairs(more),
         *config.overrides,
     ]
-
-
-def processes_per_node(config: TorchTuneConfig) -> int:
-    """Training processes on each node."""
-    return processes(config)
 
 
 def _lora(lora: LoraConfig | None) -> Mapping[str, Any]:
