@@ -12,7 +12,7 @@ from typing_extensions import Self
 
 from trainjob.spec.base import Spec, refuse
 from trainjob.spec.initializers import Initializer
-from trainjob.spec.recipes import check_recipe
+from trainjob.spec.recipes import check_recipe, model_of_runtime
 from trainjob.spec.resources import Placement, QueueField, Runtime, RuntimeField, WorkspaceField
 from trainjob.spec.trainers import BuiltinTrainer, CustomTrainerContainer, Trainer
 
@@ -83,7 +83,7 @@ class TrainJob(Spec):
                 f"the runtime {STOCK_RUNTIME} has no initializer jobs; run InitializeDataset and InitializeModel as "
                 "steps of their own over a workspace, or name a runtime with them, such as torchtune-llama3.2-1b",
             )
-        if isinstance(self.trainer, BuiltinTrainer) and not self.runtime.torchtune_model:
+        if isinstance(self.trainer, BuiltinTrainer) and not model_of_runtime(self.runtime.name):
             raise refuse(
                 "runtime",
                 self.runtime.name,
@@ -97,5 +97,5 @@ class TrainJob(Spec):
                 "use FineTune(workspace=...) or a CustomTrainerContainer",
             )
         if isinstance(self.trainer, BuiltinTrainer):
-            check_recipe(self.runtime.torchtune_model, self.trainer.config, field="trainer.config", builtin=True)
+            check_recipe(model_of_runtime(self.runtime.name), self.trainer.config, field="trainer.config", builtin=True)
         return self

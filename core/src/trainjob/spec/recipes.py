@@ -61,6 +61,15 @@ def model_named(name: str) -> Model:
     raise refuse("model", name, f"allowed are {', '.join(MODELS)}")
 
 
+def model_of_runtime(name: str) -> str:
+    """The model that a TorchTune runtime is for, by its name `<word>-<model>-<size>`; empty for other runtimes.
+
+    The Trainer reads it from there, too: three fields, no more (Trainer 2.3, plugins/torch/torchtune.go).
+    """
+    word, _, model = name.partition("-")
+    return model if word and model in MODELS else ""
+
+
 def processes(config: TorchTuneConfig) -> int:
     """Training processes on each node: as asked, or one for each GPU, or one."""
     return config.num_proc_per_node or max(1, gpus(config.resources_per_node))

@@ -140,18 +140,6 @@ class Runtime(Spec):
             raise refuse("", kind, "allowed are ClusterTrainingRuntime and TrainingRuntime")
         return kind
 
-    @property
-    def torchtune_model(self) -> str:
-        """The model a TorchTune runtime is for, by its name `<word>-<model>-<size>`; empty for other runtimes.
-
-        The Trainer reads it from there, too: three fields, no more (Trainer 2.3, plugins/torch/torchtune.go).
-        """
-        word, _, model = self.name.partition("-")
-        return model if word and model in TORCHTUNE_RUNTIME_MODELS else ""
-
-
-TORCHTUNE_RUNTIME_MODELS = ("llama3.2-1b", "llama3.2-3b", "llama3.3-70b", "qwen2.5-1.5b")
-
 
 def _from_string(field: str) -> BeforeValidator:
     return BeforeValidator(lambda given: {field: given} if isinstance(given, str) else given)

@@ -16,7 +16,7 @@ from trainjob.spec.initializers import (
     checked_model,
 )
 from trainjob.spec.job import STOCK_RUNTIME, Deadline, JobName, TrainJob
-from trainjob.spec.recipes import check_recipe, model_named
+from trainjob.spec.recipes import check_recipe, model_named, model_of_runtime
 from trainjob.spec.resources import Placement, QueueField, Resources, RuntimeField, WorkspaceField
 from trainjob.spec.secrets import Endpoint, Env, Secret, WithoutCredentials, checked_location
 from trainjob.spec.torchtune import TorchTuneConfig
@@ -157,7 +157,7 @@ class FineTune(_Step):
         return self
 
     def _check_split(self) -> None:
-        if self.runtime and self.runtime.torchtune_model:
+        if self.runtime and model_of_runtime(self.runtime.name):
             raise refuse(
                 "runtime",
                 self.runtime.name,
@@ -174,7 +174,7 @@ class FineTune(_Step):
             raise refuse("dataset_path", self.dataset_path, "it is for the way with a workspace; the URI tells it here")
         if not self.runtime and not model_named(self.model).runtime:
             raise refuse("runtime", None, f"the Trainer ships none for {self.model}: name yours, or use a workspace")
-        if self.runtime and self.runtime.torchtune_model != self.model:
+        if self.runtime and model_of_runtime(self.runtime.name) != self.model:
             raise refuse("runtime", self.runtime.name, f"it must be called WORD-{self.model}, as it names the model")
         if not self.runtime and self.queue:
             # The JobSet of a stock torchtune runtime can't be changed once it exists, so a TrainJob that is suspended
