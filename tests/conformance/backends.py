@@ -1,0 +1,111 @@
+"""The clusters that the suite can be held against: how each is started, and what a test must know of it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+ENVIRONMENTS = {name: ROOT / ".venv" / name for name in ("torchtune", "initializer")}
+
+
+@dataclass(frozen=True)
+class Target:
+    """A running cluster.
+
+    Attributes:
+        backend: its name on the command line and in the report.
+        kubeconfig: file whose current context has all rights.
+        trainer: the Trainer's API version, as `(2, 3)`.
+        pods_are_processes: no images are pulled, a pod's command runs on this machine.
+        etcd: etcd's URL where a test may talk to it, else empty.
+    """
+
+    backend: str
+    kubeconfig: str
+    trainer: tuple[int, int]
+    pods_are_processes: bool = True
+    etcd: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """For a test process of its own."""
+        return asdict(self)
+
+    @staticmethod
+    def from_dict(values: dict[str, Any]) -> Target:
+        """The reverse of `to_dict`."""
+        return Target(**{**values, "trainer": tuple(values["trainer"])})
+
+
+class Unavailable(Exception):
+    """This back end can't run here; the text says why and what to do."""
+
+
+@dataclass(frozen=True)
+class Backend:
+    """A kind of cluster.
+
+    Attributes:
+        trainer: the Trainer's API version it will have.
+        start: starts it for as long as the context lasts.
+    """
+
+    trainer: tuple[int, int]
+    start: Callable[[str, Path], AbstractContextManager[Target]]
+
+
+@contextmanager
+def _laptop(name: str, folder: Path) -> Iterator[Target]:
+    from trainjob.local import LocalCluster
+
+    with LocalCluster(folder, environments=ENVIRONMENTS) as cluster:
+        yield Target(name, str(cluster.kubeconfig), (2, 3))
+
+
+def _control_plane(trainer: str) -> Backend:
+    version = (int(trainer[0]), int(trainer[2:]))
+
+    @contextmanager
+    def start(name: str, folder: Path) -> Iterator[Target]:
+        from control_plane import ControlPlane
+
+        if reason := ControlPlane.unavailable(trainer):
+            raise Unavailable(reason)
+        with ControlPlane(folder, trainer=trainer, environments=ENVIRONMENTS) as cluster:
+            yield Target(name, str(cluster.kubeconfig), version, etcd=cluster.info["etcd"])
+
+    return Backend(version, start)
+
+
+@contextmanager
+def _docker(name: str, folder: Path) -> Iterator[Target]:
+    """K3s and the Trainer's own manifests, by the compose file next to this one."""
+    if not shutil.which("docker") or subprocess.run(["docker", "info"], capture_output=True).returncode:
+        raise Unavailable("no container engine answers `docker info`")
+    from k3s import started
+
+    with started(folder) as kubeconfig:
+        yield Target(name, str(kubeconfig), (2, 3), pods_are_processes=False)
+
+
+@contextmanager
+def _named(name: str, _folder: Path) -> Iterator[Target]:
+    """The cluster of the user's choice; tests make and remove namespaces there."""
+    if not (path := os.environ.get("CONFORMANCE_KUBECONFIG")):
+        raise Unavailable("CONFORMANCE_KUBECONFIG names no kubeconfig")
+    major, minor = os.environ.get("CONFORMANCE_TRAINER", "2.3").split(".")[:2]
+    yield Target(name, path, (int(major), int(minor)), pods_are_processes=False)
+
+
+BACKENDS: dict[str, Backend] = {
+    "laptop": Backend((2, 3), _laptop),
+    **{f"controlplane-{version}": _control_plane(version) for version in ("2.3", "2.2", "2.1")},
+    "docker": Backend((2, 3), _docker),
+    "kubeconfig": Backend((2, 3), _named),
+}

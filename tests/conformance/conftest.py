@@ -1,0 +1,128 @@
+"""One suite, several clusters: `--backend NAME` (again and again) says which; without it, the laptop cluster.
+
+The clusters are started once, by the process that was started by hand, and shared by all of pytest-xdist's workers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+from backends import BACKENDS, Target, Unavailable
+from client import Client
+from report import Report, title
+
+_TARGETS = pytest.StashKey[dict[str, "Target | str"]]()
+
+
+def pytest_addoption(parser):
+    parser.addoption("--backend", action="append", choices=sorted(BACKENDS), help="cluster to hold the suite against")
+    parser.addoption("--conformance-report", metavar="FILE", help="write the back end x case table there (Markdown)")
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "since(version): only where the Trainer's API is that version or later")
+    config.addinivalue_line("markers", "before(version): only where the Trainer's API is older than that version")
+    config.addinivalue_line("markers", "only(*backends): needs what only these back ends have")
+    config.addinivalue_line(
+        "markers", "differs(backend, reason): a known difference: this back end must fail this case, docs say why"
+    )
+    if hasattr(config, "workerinput"):
+        config.stash[_TARGETS] = {
+            name: value if isinstance(value, str) else Target.from_dict(value)
+            for name, value in json.loads(config.workerinput["targets"]).items()
+        }
+        return
+    config.stash[_TARGETS] = _started(config)
+    config.pluginmanager.register(Report(_chosen(config), config.getoption("--conformance-report")))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node):
+    targets = node.config.stash[_TARGETS]
+    node.workerinput["targets"] = json.dumps(
+        {name: value if isinstance(value, str) else value.to_dict() for name, value in targets.items()}
+    )
+
+
+def _chosen(config):
+    return config.getoption("--backend") or ["laptop"]
+
+
+def _started(config):
+    """Each chosen back end's target, or why there is none."""
+    stack, targets = contextlib.ExitStack(), {}
+    config.add_cleanup(stack.close)
+    if config.getoption("collectonly"):
+        return targets
+    for name in _chosen(config):
+        folder = Path(tempfile.mkdtemp(prefix=f"conformance-{name}-"))
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        try:
+            targets[name] = stack.enter_context(BACKENDS[name].start(name, folder))
+        except Unavailable as reason:
+            targets[name] = str(reason)
+    return targets
+
+
+def pytest_generate_tests(metafunc):
+    if "target" in metafunc.fixturenames:
+        names = [name for name in _chosen(metafunc.config) if _applies(metafunc.definition, name)]
+        known = {mark.args[0]: mark.args[1] for mark in metafunc.definition.iter_markers("differs")}
+        parameters = [
+            pytest.param(name, marks=[pytest.mark.xfail(reason=known[name], strict=True)] if name in known else [])
+            for name in names
+        ]
+        metafunc.parametrize("target", parameters, indirect=True, scope="session")
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if backend := getattr(item, "callspec", None) and item.callspec.params.get("target"):
+            item.user_properties += [("backend", backend), ("title", title(item))]
+
+
+def _applies(item, backend):
+    """Whether a case says anything about a back end; a case that does not is no row of its column."""
+    version = BACKENDS[backend].trainer
+    marks = {kind: [_version(mark.args[0]) for mark in item.iter_markers(kind)] for kind in ("since", "before")}
+    only = [mark.args for mark in item.iter_markers("only")]
+    return (
+        all(version >= first for first in marks["since"])
+        and all(version < end for end in marks["before"])
+        and all(any(backend.startswith(name) for name in names) for names in only)
+    )
+
+
+def _version(text):
+    major, minor = text.split(".")
+    return int(major), int(minor)
+
+
+@pytest.fixture(scope="session")
+def target(request):
+    """The cluster that a test is held against."""
+    found = request.config.stash[_TARGETS][request.param]
+    if isinstance(found, str):
+        pytest.skip(found)
+    return found
+
+
+@pytest.fixture(scope="session")
+def client(target):
+    """The unmodified Kubernetes client, with all rights."""
+    with contextlib.closing(Client.of(target.kubeconfig)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def namespace(client, unique):
+    """A namespace of the test's own."""
+    client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": unique}})
+    client.until("Namespace", None, unique, lambda found: found["status"].get("phase") == "Active")
+    yield unique
+    client.ask("DELETE", f"/api/v1/namespaces/{unique}")
