@@ -5,13 +5,14 @@ PYTHON ?= python3
 UV := $(or $(shell command -v uv),.venv/uv/bin/uv)
 IN = .venv/$(1)/bin
 LAPTOP := .venv/core/.ready .venv/initializer/.ready .venv/torchtune/.ready
+BACKENDS := laptop controlplane-2.3 controlplane-2.2 controlplane-2.1
 MEMBERS := core/pyproject.toml providers/airflow/pyproject.toml components/kfp/pyproject.toml
 
-.PHONY: help demo demo-kfp test lint types lock clean
+.PHONY: help demo demo-kfp test controlplane conformance e2e lint types lock clean
 .DEFAULT_GOAL := help
 
 help: ## this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 demo: $(LAPTOP) .venv/airflow/.ready ## initialize, fine-tune and export a tiny model from an Airflow DAG, on a laptop cluster
 	@$(call IN,core)/python examples/demo.py airflow
@@ -20,9 +21,20 @@ demo-kfp: $(LAPTOP) .venv/kfp/.ready ## the same from a compiled Kubeflow pipeli
 	@$(call IN,core)/python examples/demo.py kfp
 
 test: $(LAPTOP) .venv/airflow/.ready .venv/kfp/.ready lint types ## every check and test
-	$(call IN,core)/pytest tests/unit tests/local tests/export tests/run tests/examples
+	$(call IN,core)/pytest -n 2 tests/unit tests/local tests/export tests/run tests/conformance
+	$(call IN,core)/pytest tests/examples
 	$(call IN,kfp)/pytest tests/run tests/kfp
 	$(call IN,airflow)/pytest tests/airflow
+
+controlplane: .venv/core/.ready ## build the real control planes (Trainer 2.1 to 2.3) from their Go modules; once, then cached
+	@$(call IN,core)/python tests/controlplane/build.py
+
+e2e: $(LAPTOP) .venv/airflow/.ready .venv/kfp/.ready controlplane ## the same suite on real control planes, and the chain on them
+	$(call IN,core)/pytest -n 4 tests/conformance $(BACKENDS:%=--backend %)
+	$(call IN,core)/pytest tests/controlplane tests/e2e
+
+conformance: $(LAPTOP) controlplane ## write docs/conformance.md: what holds where
+	$(call IN,core)/pytest -n 4 tests/conformance $(BACKENDS:%=--backend %) --conformance-report docs/conformance.md
 
 lint: .venv/core/.ready ## style and import contracts
 	$(call IN,core)/ruff check .

@@ -88,8 +88,9 @@ class Report:
 
 _HEAD = """# Conformance
 
-What TrainJobs do, asked of real clusters and of the laptop cluster by one suite (`tests/conformance`). `make conformance`
-writes this page. `controlplane-X` is a real kube-apiserver, kube-controller-manager, scheduler, JobSet and Trainer X.
+What TrainJobs do, asked of real clusters and of the laptop cluster by one suite, `tests/conformance`;
+`make conformance` writes this page. `controlplane-X` is a real kube-apiserver, kube-controller-manager, scheduler,
+JobSet and Trainer X.
 
 yes: as expected; differs: known to differ, see the notes; -: this back end was not there; empty: the case says nothing
 about it."""
