@@ -23,8 +23,8 @@ demo-kfp: $(LAPTOP) .venv/kfp/.ready ## the same from a compiled Kubeflow pipeli
 test: $(LAPTOP) .venv/airflow/.ready .venv/kfp/.ready lint types ## every check and test
 	$(call IN,core)/pytest -n 2 tests/unit tests/local tests/export tests/run tests/conformance
 	$(call IN,core)/pytest tests/examples
-	$(call IN,kfp)/pytest tests/run tests/kfp
-	$(call IN,airflow)/pytest tests/airflow
+	$(call IN,kfp)/pytest -n 2 tests/run tests/kfp
+	$(call IN,airflow)/pytest -n 2 tests/airflow
 
 controlplane: .venv/core/.ready ## build the real control planes (Trainer 2.1 to 2.3) from their Go modules; once, then cached
 	@$(call IN,core)/python tests/controlplane/build.py
