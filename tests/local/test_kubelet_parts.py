@@ -202,10 +202,12 @@ def test_output_exit_code_and_signals(tmp_path):
         processes.close()
 
 
-def test_a_container_ends_with_its_first_process(tmp_path):
+@pytest.mark.parametrize("command", ["touch ready; sleep 60", "setsid sh -c 'touch ready; sleep 60'"])
+def test_a_container_ends_with_its_first_process(tmp_path, command):
     processes = Processes()
     try:
-        process = processes.start(["sh", "-c", "sleep 60 & exit 3"], {"PATH": os.environ["PATH"]}, tmp_path)
+        script = f"{{ {command}; }} & until [ -e ready ]; do sleep 0.01; done; exit 3"
+        process = processes.start(["sh", "-c", script], {"PATH": os.environ["PATH"]}, tmp_path)
         assert process.read() == b""  # the sleeper held the pipe until it was killed
         assert process.wait() == 3
     finally:

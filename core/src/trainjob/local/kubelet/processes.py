@@ -25,8 +25,8 @@ class ContainerProcess:
         pid: id of the process and of its group.
     """
 
-    def __init__(self, popen: subprocess.Popen[bytes], *, namespaced: bool) -> None:
-        self._popen, self._namespaced = popen, namespaced
+    def __init__(self, popen: subprocess.Popen[bytes], mark: str, *, namespaced: bool) -> None:
+        self._popen, self._mark, self._namespaced = popen, mark, namespaced
         self._output = cast("IO[bytes]", popen.stdout)
         self.pid = popen.pid
         threading.Thread(target=self._bury, name=f"container-{popen.pid}", daemon=True).start()
@@ -36,10 +36,12 @@ class ContainerProcess:
         return os.read(self._output.fileno(), 1 << 16)
 
     def _bury(self) -> None:
-        """Kills what the first process leaves behind, as a container ends with it; that closes the pipe too."""
+        """Kills what the first process leaves behind, as a container ends with it; that closes the pipe too.
+
+        By their mark also processes that left the group, such as the workers of a killed torchrun.
+        """
         self._popen.wait()
-        with contextlib.suppress(OSError):
-            os.killpg(self.pid, signal.SIGKILL)
+        undertaker.end({self.pid}, self._mark, name=undertaker.CONTAINER_MARK)
 
     def wait(self) -> int:
         """Waits for the end; the exit code as a container runtime tells it (128 + signal number)."""
@@ -103,9 +105,10 @@ class Processes:
         Raises:
             OSError: the command cannot be started.
         """
+        mark = uuid.uuid4().hex
         popen = subprocess.Popen(
             list(argv),
-            env={**env, undertaker.MARK: self._mark},
+            env={**env, undertaker.MARK: self._mark, undertaker.CONTAINER_MARK: mark},
             cwd=cwd,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -113,7 +116,7 @@ class Processes:
             start_new_session=True,
         )
         self._tell(f"+{popen.pid}")
-        return ContainerProcess(popen, namespaced=namespaced)
+        return ContainerProcess(popen, mark, namespaced=namespaced)
 
     def ended(self, process: ContainerProcess) -> None:
         """Strikes a container that has ended off the list."""

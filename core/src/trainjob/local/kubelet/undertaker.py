@@ -22,6 +22,9 @@ from pathlib import Path
 MARK = "TRAINJOB_LOCAL_NODE"
 """Name of the environment variable that every container process carries."""
 
+CONTAINER_MARK = "TRAINJOB_LOCAL_CONTAINER"
+"""The same for the processes of one run of a container."""
+
 _PROC = Path("/proc")
 
 
@@ -35,9 +38,9 @@ def living(lines: list[str]) -> set[int]:
     return groups
 
 
-def marked(mark: str) -> set[int]:
+def marked(mark: str, name: str = MARK) -> set[int]:
     """Finds the processes that carry the mark (Linux; elsewhere none)."""
-    wanted = f"{MARK}={mark}".encode()
+    wanted = f"{name}={mark}".encode()
     found = set()
     for entry in _PROC.glob("[0-9]*") if _PROC.is_dir() else ():
         try:
@@ -48,14 +51,14 @@ def marked(mark: str) -> set[int]:
     return found
 
 
-def end(groups: set[int], mark: str, *, patience: float = 2.0) -> None:
+def end(groups: set[int], mark: str, *, name: str = MARK, patience: float = 2.0) -> None:
     """Kills the groups, then whatever carries the mark until nothing does, at most for `patience` seconds."""
     for group in groups:
         with contextlib.suppress(OSError):
             os.killpg(group, signal.SIGKILL)
     clean, deadline = 0, time.monotonic() + patience
     while clean < 2 and time.monotonic() < deadline:  # twice: one may just have been between fork and exec
-        left = marked(mark) - {os.getpid()}
+        left = marked(mark, name) - {os.getpid()}
         clean = 0 if left else clean + 1
         for process in left:
             with contextlib.suppress(OSError):

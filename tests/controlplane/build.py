@@ -1,0 +1,138 @@
+"""Builds the control plane's programs: `python tests/controlplane/build.py [--trainer 2.3 ...]`.
+
+What is built already is left alone, without Go and without a network. Standard library only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from programs import BUILT, HERE, KUBERNETES, SUPERVISOR, TRAINERS, Programs, folders_in_use
+
+_INSTALL = "https://go.dev/doc/install tells how"
+
+
+class BuildFailed(Exception):
+    """A program could not be built; Go has said why on standard error."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Builds what is missing; the exit code is 1 when that fails, and 0 where Go is missing (it says so)."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--trainer", action="append", choices=sorted(TRAINERS), help="version; all of them by default")
+    versions = parser.parse_args(arguments).trainer or list(TRAINERS)
+    wanted = [SUPERVISOR, KUBERNETES, *(TRAINERS[version] for version in versions)]
+    if not any(programs.missing() for programs in wanted):
+        print(f"the control plane is built: {BUILT}")
+        return 0
+    if reason := go_missing():
+        print(f"skipped: {reason}")
+        return 0
+    BUILT.mkdir(parents=True, exist_ok=True)
+    try:
+        with _alone():
+            for programs in wanted:
+                _build(programs)
+            _remove_old()
+    except BuildFailed as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+def go_missing() -> str:
+    """Tells why Go cannot build the programs; empty when it can."""
+    wanted = re.search(r"^go (\S+)", (HERE / "go.mod").read_text(), re.MULTILINE)
+    assert wanted, "go.mod has no line `go VERSION`"
+    needed = f"Go >= {wanted[1]} is not installed; {_INSTALL}"
+    if not shutil.which("go"):
+        return needed
+    asked = subprocess.run(["go", "env", "GOVERSION"], cwd=HERE, capture_output=True, text=True)
+    return f"{needed} ({asked.stderr.strip()})" if asked.returncode else ""
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """One build at a time: a second one waits and finds all done."""
+    with (BUILT / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            _say("another build is at work; waiting for it")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _build(programs: Programs) -> None:
+    folder = programs.folder
+    folder.mkdir(exist_ok=True)
+    for name, (module, package) in programs.packages.items():
+        if (folder / name).exists():
+            continue
+        begin = time.monotonic()
+        _say(f"building {name} ({programs.name})", end=" ")
+        partial = folder / f".{name}"  # a build that is broken off leaves no half program under the real name
+        _go(module, "build", "-trimpath", "-buildvcs=false", "-ldflags", _linking(), "-o", str(partial), package)
+        partial.replace(folder / name)
+        _say(f"{time.monotonic() - begin:.0f} s, {(folder / name).stat().st_size / 1e6:.0f} MB")
+    if programs.files and programs.missing():
+        _render(programs)
+
+
+def _render(programs: Programs) -> None:
+    """Writes the manifests that the modules ship, so that a start needs neither Go nor its module cache."""
+    modules = {
+        "--trainer": (programs.packages["trainer-controller-manager"][0], "github.com/kubeflow/trainer/v2"),
+        "--jobset": (programs.packages["jobset"][0], "sigs.k8s.io/jobset"),
+    }
+    folders = {
+        flag: _go(where, "list", "-m", "-f", "{{.Dir}}", module).strip() for flag, (where, module) in modules.items()
+    }
+    with tempfile.TemporaryDirectory(dir=BUILT, prefix=".rendered-") as out:
+        flags = [part for flag, folder in folders.items() for part in (flag, folder)]
+        command = [str(SUPERVISOR.folder / "controlplane"), "render", *flags, "--out", out]
+        rendered = subprocess.run(command, stderr=subprocess.PIPE, text=True)  # kustomize warns of upstream's own files
+        if rendered.returncode:
+            raise BuildFailed(f"the manifests of {programs.name} could not be rendered:\n{rendered.stderr}")
+        for file in sorted(Path(out).iterdir()):  # trainer.json is the last: when it is there all are
+            file.replace(programs.folder / file.name)
+
+
+def _linking() -> str:
+    """Linker flags: no symbol tables, and the version that Kubernetes' programs tell."""
+    found = re.search(r"k8s\.io/kubernetes v((\d+)\.(\d+)\.\S+)", (HERE / "go.mod").read_text())
+    assert found, "go.mod names no version of k8s.io/kubernetes"
+    values = {"gitVersion": f"v{found[1]}", "gitMajor": found[2], "gitMinor": found[3]}
+    return " ".join(["-s -w", *(f"-X k8s.io/component-base/version.{key}={value}" for key, value in values.items())])
+
+
+def _go(module: Path, *arguments: str) -> str:
+    ended = subprocess.run(["go", *arguments], cwd=module, stdout=subprocess.PIPE, text=True)
+    if ended.returncode:
+        raise BuildFailed(f"go {' '.join(arguments)} failed in {os.path.relpath(module)}")
+    return ended.stdout
+
+
+def _remove_old() -> None:
+    """Removes what earlier versions were built into: a set takes 0.4 GB."""
+    for old in set(BUILT.glob("*-*")) - folders_in_use():
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _say(text: str, end: str = "\n") -> None:
+    print(text, end=end, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

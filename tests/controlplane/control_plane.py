@@ -1,0 +1,168 @@
+"""A real Kubernetes control plane with the real Kubeflow Trainer, as a Python object that looks like `LocalCluster`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, cast
+
+from programs import KUBERNETES, SUPERVISOR, TRAINERS
+
+from trainjob.errors import ClusterError
+from trainjob.local.images import default_images, images_to_json
+
+__all__ = ["ControlPlane"]
+
+_STOP_SECONDS = 20.0
+_TAIL_LINES = 40
+
+
+class ControlPlane:
+    """etcd, kube-apiserver, kube-controller-manager, kube-scheduler, JobSet and the Trainer; pods are processes.
+
+        with ControlPlane(tmp_path, environments={"torchtune": Path(".venv/torchtune")}) as cluster:
+            api = kubernetes.config.new_client_from_config(str(cluster.kubeconfig))
+
+    It ends with the process that started it, also when that or any of its parts is killed; no process and no port
+    stays behind. Several run side by side.
+
+    Args:
+        state: new or empty folder; it stays, for the logs in `logs/`.
+        trainer: the Trainer's version.
+        environments: local environments that stand for upstream's images, as `LocalCluster` takes them.
+        pod_env: environment variables of every pod, such as `HF_ENDPOINT`.
+        apiserver_args: further arguments of kube-apiserver, such as `--watch-cache=false`.
+    """
+
+    namespace = "default"
+
+    def __init__(
+        self,
+        state: Path,
+        *,
+        trainer: str = "2.3",
+        environments: Mapping[str, Path] | None = None,
+        pod_env: Mapping[str, str] | None = None,
+        apiserver_args: Sequence[str] = (),
+    ) -> None:
+        self.state, self.trainer = Path(state).absolute(), trainer
+        self._environments = {name: Path(folder).absolute() for name, folder in (environments or {}).items()}
+        self._pod_env = dict(pod_env or {})
+        self._apiserver_args = tuple(apiserver_args)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @staticmethod
+    def unavailable(trainer: str = "2.3") -> str | None:
+        """Tells why a control plane with this Trainer can't run here; None when it can."""
+        if sys.platform != "linux":
+            return "the control plane needs Linux"
+        if trainer not in TRAINERS:
+            return f"there is no control plane with Trainer {trainer}, only with {', '.join(TRAINERS)}"
+        if trainer == "2.0" and not _own_mounts():
+            return "Trainer 2.0 needs a mount namespace: run as root, or where users may make user namespaces"
+        missing = [name for programs in (SUPERVISOR, KUBERNETES, TRAINERS[trainer]) for name in programs.missing()]
+        return f"the control plane is not built ({', '.join(missing)}): run `make controlplane`" if missing else None
+
+    @property
+    def kubeconfig(self) -> Path:
+        """A kubeconfig file of an administrator, readable by its owner only."""
+        return self.state / "kubeconfig"
+
+    @property
+    def server(self) -> str:
+        """URL of the API server."""
+        return str(self.info["server"])
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """What runs: `server`, `etcd` (its URL), `ports` and `pids` of the parts, `pid` of what watches over them."""
+        return cast("dict[str, Any]", json.loads((self.state / "cluster.json").read_text()))
+
+    def start(self) -> ControlPlane:
+        """Starts it and waits until it accepts a TrainJob, about 7 s; returns itself.
+
+        Raises:
+            ClusterError: it can't run here, or did not start; the message has the last lines of the part's log.
+        """
+        if self._process is not None:
+            return self
+        if reason := self.unavailable(self.trainer):
+            raise ClusterError(reason)
+        self.state.mkdir(parents=True, exist_ok=True)
+        self._write_images()
+        with (self.state / "controlplane.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command(),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C is for the parent; it stops the parts in its own time
+            )
+        if not cast("IO[bytes]", self._process.stdout).readline().startswith(b"READY "):
+            self.stop()
+            raise ClusterError(f"the control plane did not start:\n{self._log_tail()}")
+        return self
+
+    def stop(self) -> None:
+        """Stops everything; the state folder stays."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        with contextlib.suppress(OSError):
+            process.terminate()
+        try:
+            process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()  # which kills its parts; the kubelet still ends the pods
+            process.wait()
+        cast("IO[bytes]", process.stdout).close()
+
+    def __enter__(self) -> ControlPlane:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _command(self) -> list[str]:
+        folders = {"state": self.state, "kubernetes": KUBERNETES.folder, "trainer": TRAINERS[self.trainer].folder}
+        return [
+            str(SUPERVISOR.folder / "controlplane"),
+            "up",
+            *(f"--{name}={folder}" for name, folder in folders.items()),
+            *(f"--apiserver-arg={argument}" for argument in self._apiserver_args),
+            f"--parent={os.getpid()}",
+            "--",
+            *(sys.executable, "-m", "trainjob.local.kubelet", f"--images={self._images}"),
+        ]
+
+    @property
+    def _images(self) -> Path:
+        return self.state / "images.json"
+
+    def _write_images(self) -> None:
+        """Tells the kubelet what stands for images, and pods' environment, by a file that only its owner may read."""
+        images = [replace(image, env={**self._pod_env, **image.env}) for image in default_images(self._environments)]
+        self._images.touch(mode=0o600)
+        self._images.write_text(images_to_json(images))
+
+    def _log_tail(self) -> str:
+        lines = (self.state / "controlplane.log").read_text(errors="replace").splitlines()
+        return "\n".join(lines[-_TAIL_LINES:])
+
+
+def _own_mounts() -> bool:
+    """Whether this user can give a process mounts of its own, as cmd/controlplane/trainer20.go does."""
+    mapped = [] if os.getuid() == 0 else ["--map-root-user"]
+    try:
+        return subprocess.run(["unshare", "--mount", *mapped, "true"], stderr=subprocess.DEVNULL).returncode == 0
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,274 @@
+"""The control plane as processes: what it starts, leaves behind (nothing), and says when it can't start."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import programs
+import pytest
+from client import Client
+from control_plane import ControlPlane
+from trainjobs import conditions, counters, finished, pods_of, shell
+
+from trainjob.errors import ClusterError
+from waiting_for import until
+
+COMPLETE = [("Complete", "True", "AllJobsCompleted", "jobset completed successfully")]
+HERE = Path(__file__).parent
+PARENT = """
+import sys, time
+from pathlib import Path
+from control_plane import ControlPlane
+cluster = ControlPlane(Path(sys.argv[1])).start()
+print("started", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture(autouse=True)
+def built(request):
+    """Skips with the reason where a control plane can't run."""
+    trainer = getattr(request.node, "callspec", None) and request.node.callspec.params.get("trainer")
+    if reason := ControlPlane.unavailable(trainer or "2.3"):
+        pytest.skip(reason)
+
+
+@contextlib.contextmanager
+def client_of(cluster: ControlPlane) -> Iterator[Client]:
+    with contextlib.closing(Client.of(str(cluster.kubeconfig))) as client:
+        yield client
+
+
+def alive(pid: int) -> bool:
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+def family(pid: int) -> set[int]:
+    """A process and all that it started, and those started."""
+    found = {pid}
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for child in (task / "children").read_text().split():
+            found |= family(int(child))
+    return found
+
+
+def listening(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def trail_of(cluster: ControlPlane) -> tuple[set[int], list[int]]:
+    """The processes and ports that must not outlive it; both are alive now."""
+    processes, ports = family(cluster.info["pid"]), list(cluster.info["ports"].values())
+    assert set(cluster.info["pids"].values()) <= processes
+    assert all(map(alive, processes)) and all(map(listening, ports))
+    return processes, ports
+
+
+def gone(processes: set[int], ports: list[int]) -> bool:
+    return not any(map(alive, processes)) and not any(map(listening, ports))
+
+
+def about(folder: Path) -> list[str]:
+    """The command lines of processes that name a folder."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            found.append(file.read_text(errors="replace").replace("\0", " "))
+    return [line for line in found if str(folder) in line]
+
+
+def sleeping_pod(cluster: ControlPlane) -> int:
+    """Starts a pod with a process that leaves its group; the id of its first process."""
+    with client_of(cluster) as client:
+        client.create(shell("setsid sleep 600 & sleep 600", name="sleeper"), "default")
+        client.until("TrainJob", "default", "sleeper", lambda job: counters(job).get("node", {}).get("ready"))
+        (pod,) = pods_of(client, "default", "sleeper")
+    process = int(pod["status"]["containerStatuses"][0]["containerID"].removeprefix("process://"))
+    until(lambda: len(family(process)) == 3)
+    return process
+
+
+def log_of_echo(cluster: ControlPlane) -> str:
+    """Runs a TrainJob to its end; its pod's log."""
+    with client_of(cluster) as client:
+        client.create(shell("echo $GREETING"), "default")
+        ended = client.until("TrainJob", "default", "job", finished)
+        assert conditions(ended) == COMPLETE
+        (pod,) = pods_of(client, "default")
+        return client.log("default", pod["metadata"]["name"])
+
+
+def test_two_side_by_side(tmp_path):
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    pair = [ControlPlane(tmp_path / name, pod_env={"GREETING": f"hello {name}"}) for name in ("a", "b")]
+    with pytest.MonkeyPatch.context() as patched, contextlib.ExitStack() as stack:
+        patched.setenv("TMPDIR", str(temporary))
+        for cluster in pair:
+            stack.callback(cluster.stop)
+        with ThreadPoolExecutor() as pool:
+            assert list(pool.map(ControlPlane.start, pair)) == pair
+            assert list(pool.map(log_of_echo, pair)) == ["hello a\n", "hello b\n"]
+        assert pair[0].start() is pair[0]
+        assert pair[0].server != pair[1].server
+        trails = [trail_of(cluster) for cluster in pair]
+        pod = sleeping_pod(pair[0])
+        pair[0].stop()
+        assert gone(*trails[0]) and not alive(pod)
+        assert all(map(alive, trails[1][0]))
+        pair[1].stop()
+        assert gone(*trails[1])
+        pair[1].stop()  # once more does no harm
+    assert list(temporary.iterdir()) == []
+    assert {path.name for path in tmp_path.iterdir()} == {"tmp", "a", "b"}
+
+
+def test_the_state_folder_stays_for_its_logs(tmp_path):
+    with ControlPlane(tmp_path) as cluster:
+        modes = {name: stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("kubeconfig", "images.json")}
+        assert modes == {"kubeconfig": 0o600, "images.json": 0o600}
+        parts = set(cluster.info["pids"])
+    assert {path.stem for path in (tmp_path / "logs").iterdir()} == parts
+    assert not (tmp_path / "etcd").exists()
+    with pytest.raises(ClusterError, match="is in use or was used: give a new folder"):
+        ControlPlane(tmp_path).start()
+
+
+@pytest.mark.parametrize("victim", ["parent", "supervisor", "etcd", "apiserver", "trainer", "kubelet"])
+def test_sigkill_leaves_nothing(tmp_path, victim):
+    path = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
+    command = [sys.executable, "-c", PARENT, str(tmp_path / "state")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": path}) as parent:
+        try:
+            assert parent.stdout is not None
+            assert parent.stdout.readline() == b"started\n"
+            cluster = ControlPlane(tmp_path / "state")  # not started here: its files tell the rest
+            pod = sleeping_pod(cluster)
+            processes, ports = trail_of(cluster)
+            pids = {"parent": parent.pid, "supervisor": cluster.info["pid"], **cluster.info["pids"]}
+            assert pod in processes
+            os.kill(pids[victim], signal.SIGKILL)
+            begin = time.monotonic()
+            until(lambda: gone(processes, ports), 10)
+            print(f"{victim}: {time.monotonic() - begin:.2f} s")
+        finally:
+            parent.kill()
+
+
+@pytest.mark.parametrize("after", [0.0, 0.05, 0.5, 2.0, 3.5, 4.5])
+def test_sigkill_while_it_starts_leaves_nothing(tmp_path, after):
+    """Whatever is half started then: the part of the start that this moment hits differs from machine to machine."""
+    arguments = ControlPlane(tmp_path)._command()
+    ControlPlane(tmp_path)._write_images()
+    with subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as supervisor:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            supervisor.wait(after)
+        processes = family(supervisor.pid)
+        supervisor.kill()
+    until(lambda: gone(processes, []), 10)
+    assert about(tmp_path) == []
+
+
+def put_in_place_of(program: str, script: str, folder: Path) -> None:
+    """Fills a folder with the built programs, but one of them is a script; an empty one: it is not there."""
+    for built in programs.folders_in_use():
+        (folder / built.name).mkdir(parents=True)
+        for file in built.glob("*"):
+            (folder / built.name / file.name).symlink_to(file)
+    (victim,) = folder.glob(program)
+    victim.unlink()
+    if script:
+        victim.write_text(f"#!/bin/sh\n{script}\n")
+        victim.chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("program", "script", "said"),
+    [
+        ("*/etcd", "echo disk full >&2; exit 3", r"etcd ended \(exit status 3\).*\ndisk full"),
+        ("*/kube-scheduler", "echo no plan; exit 0", r"scheduler ended \(exit status 0\).*\nno plan"),
+        ("trainer-2.3-*/jobset", "kill -9 $$", r"jobset ended \(signal: killed\)"),
+        ("trainer-2.3-*/trainer.json", "", "not built .trainer.json.: run `make controlplane`"),
+    ],
+)
+def test_a_broken_part(tmp_path, monkeypatch, program, script, said):
+    put_in_place_of(program, script, tmp_path / "built")
+    monkeypatch.setattr(programs, "BUILT", tmp_path / "built")
+    with pytest.raises(ClusterError, match=f"(?s){said}"):
+        ControlPlane(tmp_path / "state").start()
+    assert about(tmp_path) == []
+    assert (tmp_path / "state").exists() == bool(script)
+
+
+def test_a_port_that_is_taken(tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(ClusterError, match=r"(?s)apiserver ended .*address already in use"):
+            ControlPlane(tmp_path, apiserver_args=[f"--secure-port={port}"]).start()
+
+
+def test_an_unknown_trainer(tmp_path):
+    with pytest.raises(ClusterError, match=r"no control plane with Trainer 1\.9, only with 2\.3"):
+        ControlPlane(tmp_path, trainer="1.9").start()
+
+
+def test_arguments_of_the_apiserver(tmp_path):
+    with ControlPlane(tmp_path, apiserver_args=["--watch-cache=false"]) as cluster:
+        command = Path(f"/proc/{cluster.info['pids']['apiserver']}/cmdline").read_text().split("\0")
+        assert "--watch-cache=false" in command
+        with client_of(cluster) as client:
+            assert client.ask("GET", "/version").body["gitVersion"] == "v1.36.3"
+
+
+@pytest.mark.parametrize("trainer", sorted(programs.TRAINERS))
+def test_every_trainer(tmp_path, trainer):
+    with ControlPlane(tmp_path, trainer=trainer, pod_env={"GREETING": f"Trainer {trainer}"}) as cluster:
+        assert log_of_echo(cluster) == f"Trainer {trainer}\n"
+        with client_of(cluster) as client:
+            found = client.ask("GET", "/openapi/v3/apis/trainer.kubeflow.org/v1alpha1").body
+            spec = json.dumps(found["components"]["schemas"])
+    assert {"2.0": "podSpecOverrides", "2.1": "podTemplateOverrides"}.get(trainer, "runtimePatches") in spec
+
+
+def test_a_build_that_has_nothing_to_do(tmp_path):
+    """Neither Go nor a network is needed, and it is quick."""
+    begin = time.monotonic()
+    built = subprocess.run(
+        [sys.executable, str(HERE / "build.py"), "--trainer", "2.3"],
+        env={"PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert (built.returncode, built.stdout.split(":")[0]) == (0, "the control plane is built")
+    assert time.monotonic() - begin < 2
+
+
+def test_a_build_without_go(tmp_path):
+    """A copy of the sources, so that nothing is built yet."""
+    copy = tmp_path / "tests" / "controlplane"
+    copy.mkdir(parents=True)
+    for name in ("build.py", "programs.py", "go.mod", "go.sum"):
+        (copy / name).write_bytes((HERE / name).read_bytes())
+    (copy / "versions").symlink_to(HERE / "versions")
+    (copy / "cmd").symlink_to(HERE / "cmd")
+    skipped = subprocess.run(
+        [sys.executable, str(copy / "build.py")], env={"PATH": str(tmp_path)}, capture_output=True, text=True
+    )
+    assert (skipped.returncode, skipped.stderr) == (0, "")
+    assert skipped.stdout.startswith("skipped: Go >= 1.26.0 is not installed")
