@@ -5,7 +5,7 @@ PYTHON ?= python3
 UV := $(or $(shell command -v uv),.venv/uv/bin/uv)
 IN = .venv/$(1)/bin
 LAPTOP := .venv/core/.ready .venv/initializer/.ready .venv/torchtune/.ready
-BACKENDS := laptop controlplane-2.3 controlplane-2.2 controlplane-2.1
+BACKENDS := laptop controlplane-2.3 controlplane-2.2 controlplane-2.1 controlplane-2.0
 MEMBERS := core/pyproject.toml providers/airflow/pyproject.toml components/kfp/pyproject.toml
 
 .PHONY: help demo demo-kfp test controlplane conformance e2e lint types lock clean
@@ -26,7 +26,7 @@ test: $(LAPTOP) .venv/airflow/.ready .venv/kfp/.ready lint types ## every check 
 	$(call IN,kfp)/pytest -n 2 tests/run tests/kfp
 	$(call IN,airflow)/pytest -n 2 tests/airflow
 
-controlplane: .venv/core/.ready ## build the real control planes (Trainer 2.1 to 2.3) from their Go modules; once, then cached
+controlplane: .venv/core/.ready ## build the real control planes (Trainer 2.0 to 2.3) from their Go modules; once, then cached
 	@$(call IN,core)/python tests/controlplane/build.py
 
 e2e: $(LAPTOP) .venv/airflow/.ready .venv/kfp/.ready controlplane ## the same suite on real control planes, and the chain on them

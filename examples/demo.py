@@ -138,7 +138,7 @@ def run_chain(engine: str, cluster: Cluster, kubeconfig: Path) -> ChainView:
 
 def exported_folder(cluster: Cluster, view: ChainView, state: Path) -> Path:
     """Where the laptop cluster keeps the claim that the steps shared."""
-    claim = cluster.get_claim(view.claim, "default") or {}
+    claim = cluster.get_claim(view.claim(), "default") or {}
     [volume] = state.glob(f"**/volumes/*{claim['metadata']['uid'][:8]}*")
     return volume / "export"
 

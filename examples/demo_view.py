@@ -63,15 +63,14 @@ class ChainView:
         if self._console.is_terminal:
             self._bars.stop()
 
-    @property
     def claim(self) -> str:
-        """The claim that the steps mount as their workspace."""
+        """The claim that the steps' pods mount as their workspace."""
         for job in self._jobs.values():
-            for patch in job["spec"].get("runtimePatches", ()):
-                for replicated in patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]:
-                    for volume in replicated["template"]["spec"]["template"]["spec"].get("volumes", ()):
-                        return str(volume["persistentVolumeClaim"]["claimName"])
-        raise LookupError("no TrainJob mounts a claim")
+            for pod in self._cluster.list_pods(job["metadata"]["name"], job["metadata"]["namespace"]):
+                for volume in pod["spec"].get("volumes", ()):
+                    if source := volume.get("persistentVolumeClaim"):
+                        return str(source["claimName"])
+        raise LookupError("no pod mounts a claim")
 
     def wall_times(self) -> list[tuple[str, float]]:
         """(step, seconds from its creation to its end), in the order of creation."""

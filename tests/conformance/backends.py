@@ -105,7 +105,7 @@ def _named(name: str, _folder: Path) -> Iterator[Target]:
 
 BACKENDS: dict[str, Backend] = {
     "laptop": Backend((2, 3), _laptop),
-    **{f"controlplane-{version}": _control_plane(version) for version in ("2.3", "2.2", "2.1")},
+    **{f"controlplane-{version}": _control_plane(version) for version in ("2.3", "2.2", "2.1", "2.0")},
     "docker": Backend((2, 3), _docker),
     "kubeconfig": Backend((2, 3), _named),
 }
