@@ -25,7 +25,9 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "since(version): only where the Trainer's API is that version or later")
+    config.addinivalue_line(
+        "markers", "since(version): only where the Trainer's API is that version or later; 2.1 unless told"
+    )
     config.addinivalue_line("markers", "before(version): only where the Trainer's API is older than that version")
     config.addinivalue_line("markers", "only(*backends): needs what only these back ends have")
     config.addinivalue_line(
@@ -81,9 +83,19 @@ def pytest_generate_tests(metafunc):
 
 
 def pytest_collection_modifyitems(items):
+    """Names each case's row and column; one that says nothing about the chosen back ends is left out."""
     for item in items:
-        if backend := getattr(item, "callspec", None) and item.callspec.params.get("target"):
+        if backend := _backend(item):
             item.user_properties += [("backend", backend), ("title", title(item))]
+    items[:] = [item for item in items if _backend(item) != ""]
+
+
+def _backend(item):
+    """A case's back end; empty when none of the chosen ones applies, None when it is no case of the suite."""
+    parameters = getattr(item, "callspec", None) and item.callspec.params
+    if not parameters or "target" not in parameters:
+        return None
+    return parameters["target"] if isinstance(parameters["target"], str) else ""
 
 
 def _applies(item, backend):
@@ -92,7 +104,7 @@ def _applies(item, backend):
     marks = {kind: [_version(mark.args[0]) for mark in item.iter_markers(kind)] for kind in ("since", "before")}
     only = [mark.args for mark in item.iter_markers("only")]
     return (
-        all(version >= first for first in marks["since"])
+        all(version >= first for first in marks["since"] or [(2, 1)])
         and all(version < end for end in marks["before"])
         and all(any(backend.startswith(name) for name in names) for names in only)
     )
