@@ -49,6 +49,15 @@ def test_a_failing_step_tells_why_and_ends_the_chain(airflow, cluster):
     assert [name for name in claims(cluster) if name.startswith("failing-")]
 
 
+@pytest.mark.torchtune
+def test_a_decorated_function_runs_on_two_nodes_with_an_earlier_tasks_result(airflow, cluster):
+    done = airflow("dags", "test", "decorated")
+    assert done.returncode == 0, done.stdout[-4000:]
+    for rank in (0, 1):
+        assert f"[node-{rank}] hello decorated [1, 2] 3 manual__" in done.stdout
+    assert [job["spec"]["trainer"]["numNodes"] for job in jobs_of(cluster, "decorated")] == [2]
+
+
 @pytest.mark.parametrize("when", ["Pending", "started"], ids=["about-when-it-defers", "while-deferred"])
 def test_airflow_killed_while_the_job_runs_adopts_it_when_the_task_runs_again(airflow, cluster, tmp_path, when):
     go, log = tmp_path / "go", tmp_path / "log"

@@ -30,5 +30,8 @@ def get_provider_info() -> dict[str, Any]:
             }
         ],
         "hooks": [{"integration-name": integration, "python-modules": ["trainjob_airflow.hooks.trainjob"]}],
+        "task-decorators": [
+            {"name": "trainjob", "class-name": "trainjob_airflow.decorators.trainjob.trainjob_task"},
+        ],
         "triggers": [{"integration-name": integration, "python-modules": ["trainjob_airflow.triggers.trainjob"]}],
     }

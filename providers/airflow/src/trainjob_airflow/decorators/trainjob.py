@@ -1,0 +1,81 @@
+"""`@task.trainjob`: a Python function that runs under torchrun on the nodes of a TrainJob."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow.sdk.bases.decorator import DecoratedOperator, TaskDecorator, task_decorator_factory
+
+from trainjob.errors import InvalidSpec, Problem
+from trainjob.spec import CustomTrainer
+from trainjob_airflow.operators.trainjob import TrainJobOperator
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+_TRAINER_FIELDS = tuple(name for name in CustomTrainer.model_fields if name not in ("func", "func_args"))
+
+
+class TrainJobDecoratedOperator(DecoratedOperator, TrainJobOperator):
+    """Runs the decorated function as a `CustomTrainer`; its source and its arguments travel to the pods, nothing else.
+
+    The function imports what it needs and uses nothing from around it. Its arguments are JSON values: constants,
+    templates, or what earlier tasks returned. What it returns stays in the pods.
+    """
+
+    custom_operator_name: ClassVar[str] = "@task.trainjob"
+    template_fields: Sequence[str] = (
+        *DecoratedOperator.template_fields,
+        *(field for field in TrainJobOperator.template_fields if field != "trainer"),
+        "trainer_fields",
+    )
+
+    def __init__(
+        self,
+        *,
+        python_callable: Callable[..., Any],
+        op_args: Collection[Any] | None = None,
+        op_kwargs: Mapping[str, Any] | None = None,
+        **arguments: Any,
+    ) -> None:
+        """See also `TrainJobOperator`.
+
+        Args:
+            python_callable: the decorated function.
+            op_args: positional arguments of the call.
+            op_kwargs: keyword arguments of the call.
+            **arguments: those of `CustomTrainer` but `func` and `func_args`, and those of `TrainJobOperator` but
+                `trainer`.
+
+        Raises:
+            InvalidSpec: an argument is not allowed, or the function can't be sent.
+        """
+        if "trainer" in arguments:
+            raise InvalidSpec(Problem("trainer", "given", "the decorated function is the trainer"))
+        self.trainer_fields = {name: arguments.pop(name) for name in _TRAINER_FIELDS if name in arguments}
+        super().__init__(python_callable=python_callable, op_args=op_args, op_kwargs=op_kwargs, **arguments)
+
+    def rendered_step(self, context: Context) -> Any:
+        """The step, with the function and the arguments it is called with."""
+        given = inspect.signature(self.python_callable).bind(*self.op_args, **self.op_kwargs).arguments
+        self.trainer = CustomTrainer(func=self.python_callable, func_args=given, **self.trainer_fields)
+        return super().rendered_step(context)
+
+
+def trainjob_task(python_callable: Callable[..., Any] | None = None, **arguments: Any) -> TaskDecorator:
+    """Turn a function into a task that trains with it on the nodes of a TrainJob.
+
+        @task.trainjob(num_nodes=2, resources_per_node={"gpu": 8}, queue_name="gpu-team")
+        def train(learning_rate: float):
+            import torch
+            ...
+
+    Args:
+        python_callable: the function, when the decorator is used without arguments.
+        **arguments: see `TrainJobDecoratedOperator`.
+    """
+    return task_decorator_factory(
+        python_callable=python_callable, decorated_operator_class=TrainJobDecoratedOperator, **arguments
+    )
