@@ -10,6 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from trainjob_airflow.hooks.trainjob import TrainJobHook
+    from trainjob_airflow.operators.lifecycle import (
+        DeleteTrainJobOperator,
+        ResumeTrainJobOperator,
+        SuspendTrainJobOperator,
+    )
     from trainjob_airflow.operators.steps import (
         ExportModelOperator,
         FineTuneOperator,
@@ -21,10 +26,13 @@ if TYPE_CHECKING:
     from trainjob_airflow.triggers.trainjob import TrainJobTrigger
 
 _HOMES = {
+    "DeleteTrainJobOperator": "operators.lifecycle",
     "ExportModelOperator": "operators.steps",
     "FineTuneOperator": "operators.steps",
     "InitializeDatasetOperator": "operators.steps",
     "InitializeModelOperator": "operators.steps",
+    "ResumeTrainJobOperator": "operators.lifecycle",
+    "SuspendTrainJobOperator": "operators.lifecycle",
     "TrainJobHook": "hooks.trainjob",
     "TrainJobOperator": "operators.trainjob",
     "TrainJobTrigger": "triggers.trainjob",
@@ -32,10 +40,13 @@ _HOMES = {
 }
 
 __all__ = [
+    "DeleteTrainJobOperator",
     "ExportModelOperator",
     "FineTuneOperator",
     "InitializeDatasetOperator",
     "InitializeModelOperator",
+    "ResumeTrainJobOperator",
+    "SuspendTrainJobOperator",
     "TrainJobHook",
     "TrainJobOperator",
     "TrainJobTrigger",

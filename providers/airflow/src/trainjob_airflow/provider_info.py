@@ -26,6 +26,7 @@ def get_provider_info() -> dict[str, Any]:
                     "trainjob_airflow.operators.trainjob",
                     "trainjob_airflow.operators.steps",
                     "trainjob_airflow.operators.workspace",
+                    "trainjob_airflow.operators.lifecycle",
                 ],
             }
         ],
