@@ -393,6 +393,19 @@ def test_the_openapi_document_shows_the_dialect(door: Door) -> None:
         assert door.ask("GET", path["serverRelativeURL"]).code == 200
 
 
+def test_the_openapi_document_has_what_kubectl_looks_for(door: Door) -> None:
+    """`kubectl explain` goes by a path's kind, its validation by the patch's parameters (kubectl 1.36)."""
+    paths = door.ask("GET", "/openapi/v3/apis/trainer.kubeflow.org/v1alpha1").json["paths"]
+    many = paths["/apis/trainer.kubeflow.org/v1alpha1/namespaces/{namespace}/trainjobs"]
+    one = paths["/apis/trainer.kubeflow.org/v1alpha1/namespaces/{namespace}/trainjobs/{name}"]
+    kind = {"group": "trainer.kubeflow.org", "kind": "TrainJob", "version": "v1alpha1"}
+    actions = {method: many[method]["x-kubernetes-action"] for method in ("get", "post", "delete")}
+    assert actions == {"get": "list", "post": "post", "delete": "deletecollection"}
+    assert all(one[method]["x-kubernetes-group-version-kind"] == kind for method in ("get", "put", "patch", "delete"))
+    assert "fieldValidation" in [parameter["name"] for parameter in one["patch"]["parameters"]]
+    assert [parameter["name"] for parameter in one["parameters"]] == ["name", "namespace"]
+
+
 def test_the_schema_agrees_with_the_generated_models(door: Door) -> None:
     """The published models of Trainer 2.3 know the same fields."""
     models = pytest.importorskip("kubeflow_trainer_api.models")

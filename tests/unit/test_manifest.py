@@ -34,7 +34,7 @@ from trainjob import (
     TorchTuneInstructDataset,
     TrainJob,
 )
-from trainjob.manifest import Dialect, build, job_name, labels, spec_hash, train_job
+from trainjob.manifest import build, job_name, labels, spec_hash, train_job
 from trainjob.manifest.function import function_command
 from trainjob.manifest.package import pack
 
@@ -273,12 +273,6 @@ def test_kubernetes_expands_nothing_in_values():
 def test_a_queue_is_labels_of_the_trainjob():
     metadata = manifest(TrainJob(queue=Queue(name="q", priority_class="p")))["metadata"]
     assert metadata["labels"] == {"kueue.x-k8s.io/queue-name": "q", "kueue.x-k8s.io/priority-class": "p"}
-
-
-@pytest.mark.parametrize("dialect", [Dialect.V2_0, Dialect.V2_1])
-def test_other_dialects_are_refused_by_name(dialect):
-    with pytest.raises(InvalidSpec, match=rf"Trainer {dialect.value}.*2\.2 and later"):
-        manifest(TrainJob(), dialect=dialect)
 
 
 @given(st.text(max_size=60), st.text("0123456789abcdef", min_size=16, max_size=16), st.integers(1, 99))

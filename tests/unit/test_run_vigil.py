@@ -74,7 +74,7 @@ def test_a_feed_that_gives_up_is_an_error():
     ],
 )
 def test_restarts_in_place(limit, restarts, state, last, ends):
-    decision = vigil(max_restarts=limit).observe_pod(Change(pod(restarts, state, last)))
+    decision = vigil(max_restarts=limit).observe_pod(Change(pod(restarts, state, last)), 1.0)
     assert (decision is not None and decision.end_job) == ends
     if decision:
         assert decision.verdict.reason == "RestartLimitExceeded"
@@ -83,7 +83,7 @@ def test_restarts_in_place(limit, restarts, state, last, ends):
 
 
 def test_a_pod_that_is_not_restarted_is_left_to_the_job():
-    assert vigil(max_restarts=0).observe_pod(Change(pod(state=failed(), policy="Never"))) is None
+    assert vigil(max_restarts=0).observe_pod(Change(pod(state=failed(), policy="Never")), 1.0) is None
 
 
 def test_the_queue_has_its_own_clock():
@@ -112,9 +112,9 @@ def test_a_person_is_told_each_thing_once():
     watch = vigil(STARTING, told)
     waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}
     for _ in range(3):
-        watch.observe_pod(Change(pod(state=waiting)))
+        watch.observe_pod(Change(pod(state=waiting)), 1.0)
         watch.observe_job(Change(STARTING), 1.0)
-    watch.observe_pod(Change(pod(state={"running": {}})))
+    watch.observe_pod(Change(pod(state={"running": {}})), 1.0)
     watch.observe_job(Change(RUNNING), 2.0)
     assert [verdict.message or verdict.phase.value for verdict in told] == [
         "node-0: ImagePullBackOff: no such image",
@@ -127,3 +127,20 @@ def test_limits_travel_as_json():
     limits = Limits(queued=timedelta(minutes=5), max_restarts=None, on_timeout=OnTimeout.KEEP)
     assert Limits.from_dict(limits.to_dict()) == limits
     assert Limits.from_dict(Limits().to_dict()) == Limits()
+
+
+def test_without_counters_the_pods_tell_how_it_stands():
+    """Trainer 2.0 never fills jobsStatus; later ones do a moment after the pods, which must not be told twice."""
+    told = []
+    bare = {"metadata": META, "status": {}}
+    watch = vigil(bare, told, starting=timedelta(seconds=60))
+    ready = pod(state={"running": {}})
+    ready["status"] |= {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+    watch.observe_pod(Change(ready), 1.0)
+    assert [verdict.phase for verdict in told] == [Phase.PENDING]
+    assert watch.patience(2.0) == 4.0
+    assert watch.expire(6.0) is None
+    assert [verdict.phase for verdict in told] == [Phase.PENDING, Phase.RUNNING]
+    assert watch.patience(6.0) is None  # the limit on starting is over
+    watch.observe_job(Change(STARTING), 8.0)  # counters, where there are some, count
+    assert told[-1].phase is Phase.STARTING

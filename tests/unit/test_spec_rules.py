@@ -97,6 +97,18 @@ def on_torchtune(**config):
             "FineTune(workspace=...)",
         ),
         (
+            lambda: TrainJob(trainer=container(), runtime="torchtune-llama3.2-1b", workspace="w"),
+            "workspace",
+            "w",
+            "a volume of their own at /workspace",
+        ),
+        (
+            lambda: TrainJob(trainer=container(), runtime="own", initializer={"dataset": "hf://a/b"}, workspace="w"),
+            "workspace",
+            "w",
+            "a volume of their own at /workspace",
+        ),
+        (
             lambda: tune(overrides=["model.lora_attn_modules=[q_proj]"]),
             "overrides",
             "model.lora_attn_modules",

@@ -109,3 +109,43 @@ def test_failed_beats_complete_beats_everything(conditions, jobs, suspend, delet
     if deleting and not true & {"Failed", "Complete"}:
         assert verdict.phase is Phase.DELETED
     assert verdict.phase.finished == (verdict.phase in (Phase.FAILED, Phase.COMPLETE, Phase.DELETED))
+
+
+def pod(step, phase, *, ready=False, deleting=False):
+    """A pod as Kubernetes shows it; Trainer 2.0 gives no counters."""
+    metadata = {"labels": {"jobset.sigs.k8s.io/replicatedjob-name": step}}
+    if deleting:
+        metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    return {"metadata": metadata, "status": {"phase": phase, "conditions": [{"type": "Ready", "status": str(ready)}]}}
+
+
+READY, PENDING = pod("node", "Running", ready=True), pod("node", "Pending")
+DONE = [pod(f"{kind}-initializer", "Succeeded") for kind in ("dataset", "model")]
+
+
+@pytest.mark.parametrize(
+    ("pods", "nodes", "phase", "step"),
+    [
+        ([], None, Phase.PENDING, ""),
+        ([pod("dataset-initializer", "Pending")], None, Phase.INITIALIZING, "dataset-initializer"),
+        ([DONE[0], pod("model-initializer", "Running", ready=True)], None, Phase.INITIALIZING, "model-initializer"),
+        (DONE, None, Phase.STARTING, ""),
+        ([*DONE, PENDING], None, Phase.STARTING, "node"),
+        ([*DONE, READY], None, Phase.RUNNING, "node"),
+        ([READY], 2, Phase.STARTING, "node"),
+        ([READY, PENDING], 2, Phase.STARTING, "node"),
+        ([READY, pod("node", "Succeeded")], 2, Phase.RUNNING, "node"),
+        ([pod("node", "Running", ready=True, deleting=True)], None, Phase.PENDING, ""),
+        ([pod("launcher", "Pending"), READY], None, Phase.RUNNING, "node"),
+        ([{"metadata": {}}], None, Phase.STARTING, ""),
+    ],
+)
+def test_phase_without_counters(pods, nodes, phase, step):
+    bare = {"metadata": {"name": "tune"}, "spec": {"trainer": {"numNodes": nodes}}}
+    assert (judge(bare, pods).phase, judge(bare, pods).step) == (phase, step)
+
+
+def test_pods_do_not_outvote_the_trainjob():
+    assert judge(job(COMPLETE, jobs=[]), [READY]).phase is Phase.COMPLETE
+    assert judge(job(suspend=True), [READY]).phase is Phase.SUSPENDED
+    assert judge(job(jobs=[counters("node", active=1)]), [READY]).phase is Phase.STARTING

@@ -11,13 +11,14 @@ from typing import Any
 
 from trainjob.cluster.backoff import persist
 from trainjob.cluster.connection import Connection
+from trainjob.cluster.installed import TRAINER_API, InstalledTrainer
 from trainjob.cluster.requests import Door
 from trainjob.cluster.watch import Feed, Resource, list_pages
 from trainjob.errors import Conflict, NotFound
 from trainjob.status.pods import JOBSET_LABEL
 
 MANAGED = "app.kubernetes.io/managed-by=trainjob"
-_TRAINJOBS = Resource("trainjobs", "/apis/trainer.kubeflow.org/v1alpha1", MANAGED)
+_TRAINJOBS = Resource("trainjobs", TRAINER_API, MANAGED)
 _PODS = Resource("pods", "/api/v1", JOBSET_LABEL)
 
 
@@ -55,8 +56,24 @@ class Cluster:
         self._feeds: dict[tuple[str, str], Feed] = {}
         self._lock = threading.Lock()
         self.namespace, self.server = self._door.namespace, self._door.server
+        self._trainer = InstalledTrainer(self._ask, self.server)
 
     # -- TrainJobs ------------------------------------------------------------------------------------------------
+
+    def trainjob_spec_fields(self, *, fresh: bool = False) -> frozenset[str]:
+        """The fields that a TrainJob's spec has here, by which Trainers differ; read once and kept.
+
+        Args:
+            fresh: read them anew; somebody may have upgraded the Trainer.
+
+        Returns:
+            The fields; empty when the server does not tell (its OpenAPI document may be withheld).
+
+        Raises:
+            NotFound: Kubeflow Trainer is not installed.
+            ClusterError: the cluster can't be asked.
+        """
+        return self._trainer.spec_fields(fresh=fresh)
 
     def create_trainjob(self, job: Mapping[str, Any]) -> dict[str, Any]:
         """Create a TrainJob; unknown fields are an error, as the API server would drop them silently.
@@ -80,8 +97,16 @@ class Cluster:
         return self._get(_TRAINJOBS, name, namespace)
 
     def list_trainjobs(self, namespace: str, selector: str = MANAGED) -> list[dict[str, Any]]:
-        """The TrainJobs that match a label selector."""
-        return self._list(_TRAINJOBS, namespace, selector)
+        """The TrainJobs that match a label selector.
+
+        Raises:
+            NotFound: Kubeflow Trainer is not installed.
+            ClusterError: the cluster can't be asked.
+        """
+        try:
+            return self._list(_TRAINJOBS, namespace, selector)
+        except NotFound as error:  # a namespace that does not exist has an empty list
+            raise self._trainer.missing() from error
 
     def delete_trainjob(self, name: str, namespace: str, uid: str) -> bool:
         """Delete exactly this TrainJob, and everything below it before it itself goes (foreground).

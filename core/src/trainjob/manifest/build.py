@@ -6,9 +6,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from trainjob.manifest.dialect import Dialect, Grammar, PodPatch, grammar_of
+from trainjob.manifest.dialect import Dialect, PodPatch, pod_patch
 from trainjob.manifest.environment import env_list, keys_for, secret_env
 from trainjob.manifest.function import function_command
+from trainjob.manifest.limits import check_expressible, explicit_size, on_stock_torchtune
 from trainjob.manifest.torchtune import WORKSPACE, recipe_arguments
 from trainjob.spec import (
     BuiltinTrainer,
@@ -20,6 +21,7 @@ from trainjob.spec import (
     SecretReference,
     TrainJob,
 )
+from trainjob.spec.recipes import model_of_runtime
 from trainjob.spec.resources import resource_name
 from trainjob.spec.trainers import checked_words
 
@@ -50,13 +52,13 @@ def build(
     Raises:
         InvalidSpec: the dialect can't express it, or a function can't be sent.
     """
-    grammar = grammar_of(dialect)
+    check_expressible(job, dialect)
     spec = {
         "runtimeRef": {"apiGroup": "trainer.kubeflow.org", "kind": job.runtime.kind, "name": job.runtime.name},
         **({"initializer": initializer} if (initializer := _initializer(job.initializer)) else {}),
-        **({"trainer": trainer} if (trainer := _trainer(job)) else {}),
-        **_pod_patch(job, grammar),
-        **(grammar.deadline(math.ceil(job.deadline.total_seconds())) if job.deadline else {}),
+        **({"trainer": trainer} if (trainer := _trainer(job, dialect)) else {}),
+        **_pod_patch(job, dialect),
+        **({"activeDeadlineSeconds": math.ceil(job.deadline.total_seconds())} if job.deadline else {}),
     }
     extra = {
         "labels": {**job.labels, **_queue_labels(job), **(labels or {})},
@@ -74,10 +76,11 @@ def _queue_labels(job: TrainJob) -> dict[str, str]:
     return {"kueue.x-k8s.io/queue-name": job.queue.name, **priority}
 
 
-def _trainer(job: TrainJob) -> dict[str, Any]:
+def _trainer(job: TrainJob, dialect: Dialect) -> dict[str, Any]:
     trainer = job.trainer
     if isinstance(trainer, BuiltinTrainer):
-        return _builtin(trainer, job.initializer)
+        nodes, processes = explicit_size(trainer.config, model_of_runtime(job.runtime.name), dialect)
+        return _builtin(trainer, job.initializer, _size(nodes, processes, trainer.config.resources_per_node))
     words = function_command(trainer) if isinstance(trainer, CustomTrainer) else trainer.command
     values = {
         "image": trainer.image,
@@ -89,11 +92,9 @@ def _trainer(job: TrainJob) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None}
 
 
-def _builtin(trainer: BuiltinTrainer, initializer: Initializer | None) -> dict[str, Any]:
+def _builtin(trainer: BuiltinTrainer, initializer: Initializer | None, size: Mapping[str, Any]) -> dict[str, Any]:
     """Exactly [tune, run] makes the Trainer add recipe, configuration and the paths (Trainer 2.3, torchtune.go)."""
-    config = trainer.config
-    size = _size(config.num_nodes, config.num_proc_per_node, config.resources_per_node)
-    arguments = recipe_arguments(config, _dataset_path(initializer))
+    arguments = recipe_arguments(trainer.config, _dataset_path(initializer))
     checked_words(tuple(arguments), "trainer.config")
     values = {"command": ["tune", "run"], "args": arguments, "env": env_list(trainer.env) if trainer.env else None}
     return {key: value for key, value in {**values, **size}.items() if value is not None}
@@ -107,25 +108,24 @@ def _dataset_path(initializer: Initializer | None) -> str:
     return "/".join(uri.removeprefix("hf://").split("/")[2:]) if uri.startswith("hf://") else ""
 
 
-def _size(nodes: int | None, processes: int | None, resources: Mapping[str, str] | None) -> dict[str, Any]:
+def _size(nodes: int | None, processes: int | str | None, resources: Mapping[str, str] | None) -> dict[str, Any]:
     amounts = {resource_name(name): amount for name, amount in (resources or {}).items()}
     # Both, as the Trainer counts GPUs in either and devices must be equal in both.
     per_node = {"requests": amounts, "limits": dict(amounts)} if amounts else None
     return {"numNodes": nodes, "numProcPerNode": processes, "resourcesPerNode": per_node}
 
 
-def _pod_patch(job: TrainJob, grammar: Grammar) -> Mapping[str, Any]:
+def _pod_patch(job: TrainJob, dialect: Dialect) -> Mapping[str, Any]:
     placement = _placement(job.placement) if job.placement else {}
     if job.workspace is None and not placement:
         return {}
-    names = [_TRAINER_JOB]
-    if job.initializer:
-        names += [f"{kind}-initializer" for kind in ("dataset", "model") if getattr(job.initializer, kind)]
+    kinds = [kind for kind in ("dataset", "model") if on_stock_torchtune(job) or getattr(job.initializer, kind, None)]
+    names = [_TRAINER_JOB, *(f"{kind}-initializer" for kind in kinds)]
     volumes, mounts = [], []
     if job.workspace is not None:
         volumes = [{"name": _VOLUME, "persistentVolumeClaim": {"claimName": job.workspace.claim}}]
         mounts = [{"name": _VOLUME, "mountPath": WORKSPACE}]
-    return grammar.pod_patch(PodPatch(names, volumes, mounts, placement))
+    return pod_patch(PodPatch(names, volumes, mounts, placement), dialect)
 
 
 def _placement(placement: Placement) -> dict[str, Any]:

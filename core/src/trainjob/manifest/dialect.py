@@ -1,22 +1,41 @@
-"""The shapes that the TrainJob API has had, all under the one version v1alpha1."""
+"""The shapes that the TrainJob API has had, all under the one version v1alpha1.
+
+Sources: pkg/apis/trainer/v1alpha1/trainjob_types.go of Trainer v2.0.1, v2.1.0, v2.2.1 and v2.3.0. What else differs
+between them, and what one of them can't express, is in `trainjob.manifest.limits`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any
 
-from trainjob.errors import InvalidSpec, Problem
+MANAGER = "trainjob.dev/workflow-step"
+"""Names us as who made a patch, where the API asks for that."""
 
 
 class Dialect(str, Enum):
-    """A shape of the API; a cluster's OpenAPI document tells which by the key for pod patches that it has."""
+    """A shape of the API, called after the first Trainer that speaks it."""
 
     V2_0 = "2.0"
     V2_1 = "2.1"
     V2_2 = "2.2"
     """2.2 and later."""
+
+
+_KEYS = {"podSpecOverrides": Dialect.V2_0, "podTemplateOverrides": Dialect.V2_1}
+
+
+def dialect_of(spec_fields: Collection[str]) -> Dialect:
+    """The dialect of a cluster; each has another key for changes to the pods.
+
+    Args:
+        spec_fields: the fields that a TrainJob's spec has there; empty when the cluster does not tell. Then it is taken
+            for the newest: TrainJobs are created with strict field validation, so that a wrong guess is refused with
+            the unknown field's name, and nothing gets lost.
+    """
+    return next((dialect for key, dialect in _KEYS.items() if key in spec_fields), Dialect.V2_2)
 
 
 @dataclass(frozen=True)
@@ -36,33 +55,46 @@ class PodPatch:
     spec: Mapping[str, Any] | None = None
 
 
-class Grammar(Protocol):
-    """How a dialect says what is said differently in each."""
+def pod_patch(patch: PodPatch, dialect: Dialect) -> dict[str, Any]:
+    """The fields of a TrainJob's spec that change its pods so.
 
-    def pod_patch(self, patch: PodPatch) -> Mapping[str, Any]:
-        """Fields of the TrainJob's spec that patch its pods."""
-        ...
-
-    def deadline(self, seconds: int) -> Mapping[str, Any]:
-        """Fields of the TrainJob's spec that end it after so many seconds."""
-        ...
+    Every Trainer merges them into the runtime's pods as a strategic merge patch: volumes by name, mounts by path, the
+    node selector key by key; tolerations are replaced (pkg/runtime/core/trainingruntime.go).
+    """
+    return _PATCHES[dialect](patch)
 
 
-class _RuntimePatches:
-    """Trainer 2.2 and later."""
+def _spec_overrides(patch: PodPatch) -> dict[str, Any]:
+    """Trainer 2.0. Its webhook wants each job in one entry only, and every container of an entry in all of its jobs."""
+    return {
+        "podSpecOverrides": [{"targetJobs": [{"name": name}], **_pod(patch, name)} for name in patch.replicated_jobs]
+    }
 
-    manager = "trainjob.dev/workflow-step"
 
-    def pod_patch(self, patch: PodPatch) -> Mapping[str, Any]:
-        jobs = [
-            {"name": name, "template": {"spec": {"template": {"spec": _pod(patch, name)}}}}
-            for name in patch.replicated_jobs
+def _template_overrides(patch: PodPatch) -> dict[str, Any]:
+    """Trainer 2.1. Its webhook, too, wants every container of an entry in all of the entry's jobs."""
+    return {
+        "podTemplateOverrides": [
+            {"targetJobs": [{"name": name}], "spec": _pod(patch, name)} for name in patch.replicated_jobs
         ]
-        template = {"template": {"spec": {"replicatedJobs": jobs}}}
-        return {"runtimePatches": [{"manager": self.manager, "trainingRuntimeSpec": template}]}
+    }
 
-    def deadline(self, seconds: int) -> Mapping[str, Any]:
-        return {"activeDeadlineSeconds": seconds}
+
+def _runtime_patches(patch: PodPatch) -> dict[str, Any]:
+    """Trainer 2.2 and later."""
+    jobs = [
+        {"name": name, "template": {"spec": {"template": {"spec": _pod(patch, name)}}}}
+        for name in patch.replicated_jobs
+    ]
+    template = {"template": {"spec": {"replicatedJobs": jobs}}}
+    return {"runtimePatches": [{"manager": MANAGER, "trainingRuntimeSpec": template}]}
+
+
+_PATCHES: Mapping[Dialect, Callable[[PodPatch], dict[str, Any]]] = {
+    Dialect.V2_0: _spec_overrides,
+    Dialect.V2_1: _template_overrides,
+    Dialect.V2_2: _runtime_patches,
+}
 
 
 def _pod(patch: PodPatch, container: str) -> dict[str, Any]:
@@ -72,18 +104,3 @@ def _pod(patch: PodPatch, container: str) -> dict[str, Any]:
     if patch.mounts:
         spec["containers"] = [{"name": container, "volumeMounts": [dict(mount) for mount in patch.mounts]}]
     return spec
-
-
-_GRAMMARS: Mapping[Dialect, Grammar] = {Dialect.V2_2: _RuntimePatches()}
-
-
-def grammar_of(dialect: Dialect) -> Grammar:
-    """The grammar of a dialect.
-
-    Raises:
-        InvalidSpec: it is not spoken yet.
-    """
-    if dialect not in _GRAMMARS:
-        spoken = ", ".join(f"Trainer {known.value} and later" for known in _GRAMMARS)
-        raise InvalidSpec(Problem("dialect", f"Trainer {dialect.value}", f"TrainJobs can be built for {spoken}"))
-    return _GRAMMARS[dialect]

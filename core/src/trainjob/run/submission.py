@@ -8,6 +8,7 @@ it.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,11 +17,23 @@ from enum import Enum
 from typing import Any
 
 from trainjob.cluster import Backoff, Cluster
-from trainjob.errors import ClusterError, Conflict, OwnershipConflict, WaitTimeout
-from trainjob.manifest import Dialect, build, job_name, labels, spec_hash, train_job
+from trainjob.errors import (
+    AdmissionRefused,
+    ClusterError,
+    Conflict,
+    InvalidSpec,
+    NotFound,
+    OwnershipConflict,
+    PermissionDenied,
+    WaitTimeout,
+)
+from trainjob.manifest import Dialect, build, dialect_of, job_name, labels, needed_claim, spec_hash, train_job
 from trainjob.run.identity import JobReference, RunKey
 from trainjob.spec import Step, TrainJob
 from trainjob.status import Phase, judge
+
+# What strict field validation says (k8s.io/apimachinery, runtime.NewStrictDecodingError).
+_UNKNOWN_FIELD = "unknown field"
 
 
 class Adopt(str, Enum):
@@ -101,8 +114,9 @@ def submit(
         sleep: for tests.
 
     Raises:
-        InvalidSpec: the request can't be expressed; nothing was sent.
+        InvalidSpec: the request can't be expressed, or not for the cluster's Trainer; nothing was created.
         AdmissionRefused: the cluster refuses the TrainJob.
+        NotFound: Kubeflow Trainer is not installed, or a claim that its runtime needs is missing.
         OwnershipConflict: a TrainJob of the wanted name belongs to somebody else.
         WaitTimeout: an earlier job was not gone in time.
         ClusterError: the cluster can't be asked.
@@ -111,28 +125,29 @@ def submit(
     wanted, own = spec_hash(request), f"{labels.RUN_KEY}={key.digest}"
     oldest = since.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ") if since else ""
     backoff, deadline = Backoff(longest=5.0), clock() + patience
+
+    def metadata(attempt: int) -> dict[str, Any]:
+        return {
+            "name": job_name(job.name or prefix or key.task, key.digest, attempt),
+            "namespace": namespace,
+            "labels": labels.run_labels(key.to_dict(), key.digest, attempt),
+            "annotations": {labels.RUN_KEY: key.canonical, labels.SPEC_HASH: wanted},
+        }
+
     while True:
         plans = plan(cluster.list_trainjobs(namespace, own), wanted, adopt, oldest)
-        for unwanted in plans.cancel:
-            cluster.delete_trainjob(unwanted["metadata"]["name"], namespace, unwanted["metadata"]["uid"])
         if plans.adopt is not None:
+            _delete(cluster, plans.cancel)
             return _reference(plans.adopt, adopted=True)
+        manifest = _manifest(cluster, job, metadata(plans.attempt))
+        _delete(cluster, plans.cancel)
         error: ClusterError | None = None
         if not plans.cancel and not plans.going:
-            name = job_name(job.name or prefix or key.task, key.digest, plans.attempt)
-            manifest = build(
-                job,
-                name=name,
-                namespace=namespace,
-                labels=labels.run_labels(key.to_dict(), key.digest, plans.attempt),
-                annotations={labels.RUN_KEY: key.canonical, labels.SPEC_HASH: wanted},
-                dialect=Dialect.V2_2,
-            )
             try:
-                return _reference(cluster.create_trainjob(manifest), adopted=False)
+                return _reference(_create(cluster, job, manifest), adopted=False)
             except Conflict as conflict:  # somebody was faster: ours, as the next list will show, or not
                 error = conflict
-                _check_owner(cluster.get_trainjob(name, namespace), key)
+                _check_owner(cluster.get_trainjob(manifest["metadata"]["name"], namespace), key)
             except ClusterError as failure:  # the answer may be lost and the job exist: the next list tells
                 error = failure
                 if not failure.retryable:
@@ -144,6 +159,50 @@ def submit(
                 hint="look at its pods; a node that does not answer keeps a pod terminating",
             )
         sleep(backoff.next(error))
+
+
+def _delete(cluster: Cluster, jobs: Sequence[Mapping[str, Any]]) -> None:
+    for meta in (job["metadata"] for job in jobs):
+        cluster.delete_trainjob(meta["name"], meta["namespace"], meta["uid"])
+
+
+def _manifest(cluster: Cluster, job: TrainJob, metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """The TrainJob in the cluster's dialect; what it can't express is said before anything is deleted or created."""
+    fields = cluster.trainjob_spec_fields()
+    try:
+        manifest = build(job, **metadata, dialect=dialect_of(fields))
+    except InvalidSpec:  # unless somebody has upgraded the Trainer since this process read them
+        if (current := cluster.trainjob_spec_fields(fresh=True)) == fields:
+            raise
+        fields, manifest = current, build(job, **metadata, dialect=dialect_of(current))
+    if claim := needed_claim(job, dialect_of(fields)):
+        _check_claim(cluster, claim, metadata["namespace"], dialect_of(fields))
+    return manifest
+
+
+def _create(cluster: Cluster, job: TrainJob, manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Create it; once more in another dialect where somebody has upgraded the Trainer since this process looked."""
+    try:
+        return cluster.create_trainjob(manifest)
+    except AdmissionRefused as error:
+        if _UNKNOWN_FIELD not in error.message:
+            raise
+        cluster.trainjob_spec_fields(fresh=True)
+        if (current := _manifest(cluster, job, manifest["metadata"])) == manifest:
+            raise
+    return cluster.create_trainjob(current)
+
+
+def _check_claim(cluster: Cluster, claim: str, namespace: str, dialect: Dialect) -> None:
+    """Without it the pods would wait for ever; who may not look at claims is told by the waiting."""
+    with contextlib.suppress(PermissionDenied):
+        if cluster.get_claim(claim, namespace) is None:
+            raise NotFound(
+                f"there is no PersistentVolumeClaim {claim} in namespace {namespace}: with Trainer {dialect.value} the "
+                f"runtime {claim} keeps data set, model and output on it",
+                hint=f"create the claim {claim}, train over a workspace of your own, or upgrade to Trainer "
+                f"{Dialect.V2_2.value} or later, which makes one for each TrainJob",
+            )
 
 
 def _check_owner(found: Mapping[str, Any] | None, key: RunKey) -> None:

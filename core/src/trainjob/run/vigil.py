@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -14,6 +15,8 @@ from trainjob.status.outcome import RESTART_LIMIT_EXCEEDED
 from trainjob.status.pods import restarts_in_place
 
 _DURATIONS = ("queued", "starting", "total")
+# A TrainJob's counters come a moment after its pods; from Trainer 2.0 they never come.
+_COUNTERS_SECONDS = 5.0
 
 
 class OnTimeout(str, Enum):
@@ -80,7 +83,7 @@ class Vigil:
         self.pods: dict[str, Mapping[str, Any]] = {}
         self.former_pods: dict[str, Mapping[str, Any]] = {}
         self._verdict, self._told = judge(job), ""
-        self._began = now
+        self._began, self._first_pod = now, math.inf
         self._deadlines = {
             name: now + limit.total_seconds() for name, limit in [("total", limits.total)] if limit is not None
         }
@@ -93,15 +96,11 @@ class Vigil:
         if change.found is None or change.found["metadata"]["uid"] != self.job["metadata"]["uid"]:
             return None
         self.job = change.found
-        verdict = judge(change.found)
-        if change.gone and not verdict.phase.finished:
-            verdict = judge(None)
-        self._verdict = verdict
-        self._set_deadlines(now)
+        self._review(now, gone=change.gone)
         self._tell()
-        return Decision(verdict) if verdict.phase.finished else None
+        return Decision(self._verdict) if self._verdict.phase.finished else None
 
-    def observe_pod(self, change: Change) -> Decision | None:
+    def observe_pod(self, change: Change, now: float) -> Decision | None:
         """A pod of the TrainJob has changed. A feed that can't see pods is no reason to stop waiting."""
         pod = change.found
         if pod is None:
@@ -112,6 +111,8 @@ class Vigil:
             self.former_pods[uid] = pod  # a Job that gives up deletes its pod: this is all that is left of it
             return None
         self.pods[uid] = pod
+        self._first_pod = min(self._first_pod, now)
+        self._review(now)
         self._tell()
         limit = self._limits.max_restarts
         if limit is None or not restarts_in_place(pod) or pod["metadata"].get("deletionTimestamp"):
@@ -121,6 +122,8 @@ class Vigil:
 
     def expire(self, now: float) -> Decision | None:
         """Time has passed: is a limit reached?"""
+        if self._review(now):
+            self._tell()
         reached = [name for name, deadline in self._deadlines.items() if deadline <= now]
         if not reached:
             return None
@@ -130,7 +133,11 @@ class Vigil:
 
     def patience(self, now: float) -> float | None:
         """Seconds until [expire][] may have something to say; None means never."""
-        return max(0.0, min(self._deadlines.values()) - now) if self._deadlines else None
+        moments = list(self._deadlines.values())
+        pods_count = self._first_pod + _COUNTERS_SECONDS
+        if now < pods_count < math.inf and not (self.job.get("status") or {}).get("jobsStatus"):
+            moments.append(pods_count)
+        return max(0.0, min(moments) - now) if moments else None
 
     @property
     def stuck(self) -> bool:
@@ -140,6 +147,14 @@ class Vigil:
     def explain(self, reasons: list[str]) -> None:
         """Tell why the job does not get going."""
         self._tell("; ".join(reasons))
+
+    def _review(self, now: float, *, gone: bool = False) -> bool:
+        """Judge anew; says whether the verdict is another one."""
+        before = self._verdict
+        verdict = judge(self.job, self.pods.values() if now - self._first_pod >= _COUNTERS_SECONDS else ())
+        self._verdict = judge(None) if gone and not verdict.phase.finished else verdict
+        self._set_deadlines(now)
+        return self._verdict != before
 
     def _set_deadlines(self, now: float) -> None:
         phase = self._verdict.phase

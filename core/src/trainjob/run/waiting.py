@@ -81,7 +81,7 @@ class Attendance:
 
     def observe(self, kind: str, change: Change, now: float) -> Decision | None:
         """Hand a change on to the decisions."""
-        return self.vigil.observe_job(change, now) if kind == "job" else self.vigil.observe_pod(change)
+        return self.vigil.observe_job(change, now) if kind == "job" else self.vigil.observe_pod(change, now)
 
     def look(self) -> None:
         """The job does not get going: find out why (blocking IO)."""

@@ -89,12 +89,14 @@ class TrainJob(Spec):
                 self.runtime.name,
                 "a BuiltinTrainer needs a TorchTune runtime, called WORD-MODEL-SIZE, such as torchtune-llama3.2-1b",
             )
-        if isinstance(self.trainer, BuiltinTrainer) and self.workspace:
+        if self.workspace and (self.initializer or model_of_runtime(self.runtime.name)):
+            # Its mount would take the place of the one at /workspace that initializers fill; JobSet 0.12 then refuses
+            # to make the job, and the TrainJob hangs with nothing but an event.
             raise refuse(
                 "workspace",
                 self.workspace.claim,
-                "a BuiltinTrainer trains on the runtime's own volume, which its initializers fill; for your own claim "
-                "use FineTune(workspace=...) or a CustomTrainerContainer",
+                f"initializers and training on {self.runtime.name} share a volume of their own at /workspace; for your "
+                f"own claim run InitializeDataset, InitializeModel and FineTune(workspace=...) on {STOCK_RUNTIME}",
             )
         if isinstance(self.trainer, BuiltinTrainer):
             check_recipe(model_of_runtime(self.runtime.name), self.trainer.config, field="trainer.config", builtin=True)

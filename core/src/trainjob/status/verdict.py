@@ -2,18 +2,21 @@
 
 A TrainJob has only the conditions `Suspended`, `Complete` and `Failed` (Trainer 2.3, pkg/apis/trainer/v1alpha1); that
 it is running, starting or initializing has to be derived from `status.jobsStatus`, whose counters count replicated Jobs
-and not pods.
+and not pods. Trainer 2.0 never fills it: there the pods themselves are looked at.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from trainjob.status.pods import step_of
+
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+_NODE = "node"
 INITIALIZERS = ("dataset-initializer", "model-initializer")
 # JobSet's own text in the condition it hands to the TrainJob (JobSet 0.12, pkg/controllers/failure_policy.go).
 _FIRST_FAILED_JOB = re.compile(r"\(first failed job: (?P<job>[a-z0-9.-]+)\)")
@@ -66,14 +69,15 @@ class Verdict:
         return f"{self.phase.value}{step}" + (f" ({details})" if details else "")
 
 
-def judge(job: Mapping[str, Any] | None) -> Verdict:
+def judge(job: Mapping[str, Any] | None, pods: Iterable[Mapping[str, Any]] = ()) -> Verdict:
     """Say which phase a TrainJob is in.
 
     A true `Failed` or `Complete` beats everything else, as a resumed or suspended-after-finish job keeps its other
-    conditions; then a deletion; then `Suspended`; then the counters.
+    conditions; then a deletion; then `Suspended`; then the counters, or the pods where there are no counters.
 
     Args:
         job: the TrainJob as the API gives it, or None when it does not exist any more.
+        pods: its pods, as far as they are known.
     """
     if job is None:
         return Verdict(Phase.DELETED, "NotFound", "the TrainJob does not exist any more")
@@ -86,7 +90,9 @@ def judge(job: Mapping[str, Any] | None) -> Verdict:
         return Verdict(Phase.DELETED, "BeingDeleted", "the TrainJob is being deleted")
     if "Suspended" in true or (job.get("spec") or {}).get("suspend"):
         return _suspended(true.get("Suspended", {}), job)
-    return _working({job_status["name"]: job_status for job_status in status.get("jobsStatus") or ()})
+    if jobs := status.get("jobsStatus"):
+        return _working({job_status["name"]: job_status for job_status in jobs})
+    return _of_pods(job, pods)
 
 
 def _finished(phase: Phase, condition: Mapping[str, Any], job: Mapping[str, Any]) -> Verdict:
@@ -120,3 +126,27 @@ def _working(jobs: Mapping[str, Mapping[str, Any]]) -> Verdict:
     if any(count(name, counter) for name in jobs for counter in _COUNTERS):
         return Verdict(Phase.STARTING)
     return Verdict(Phase.PENDING)
+
+
+def _of_pods(job: Mapping[str, Any], pods: Iterable[Mapping[str, Any]]) -> Verdict:
+    """What the counters would say, from what they are counted from."""
+    phases: dict[str, list[str]] = {}
+    for pod in pods:
+        if not pod["metadata"].get("deletionTimestamp"):
+            phases.setdefault(step_of(pod), []).append(_pod_phase(pod))
+    for name in INITIALIZERS:
+        if {"Pending", "Running", "Ready"} & set(phases.get(name, ())):
+            return Verdict(Phase.INITIALIZING, step=name)
+    wanted = ((job.get("spec") or {}).get("trainer") or {}).get("numNodes") or 1
+    trainers = [name for name in phases if name not in INITIALIZERS]
+    for name in trainers:
+        if sum(phase in ("Ready", "Succeeded") for phase in phases[name]) >= (wanted if name == _NODE else 1):
+            return Verdict(Phase.RUNNING, step=name)
+    return Verdict(Phase.STARTING if phases else Phase.PENDING, step=next(iter(trainers), ""))
+
+
+def _pod_phase(pod: Mapping[str, Any]) -> str:
+    """The pod's phase, or `Ready`."""
+    status = pod.get("status") or {}
+    true = {c.get("type") for c in status.get("conditions") or () if c.get("status") == "True"}
+    return "Ready" if "Ready" in true else str(status.get("phase") or "Pending")

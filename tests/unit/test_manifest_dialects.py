@@ -1,0 +1,350 @@
+"""What each shape of the API is sent: pod patches, sizes, and what an older one is refused with which words."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainjob import (
+    BuiltinTrainer,
+    CustomTrainerContainer,
+    FineTune,
+    InitializeDataset,
+    Initializer,
+    InvalidSpec,
+    LoraConfig,
+    Placement,
+    Queue,
+    Runtime,
+    TorchTuneConfig,
+    TrainJob,
+)
+from trainjob.manifest import Dialect, build, dialect_of, needed_claim, train_job
+
+OLD = (Dialect.V2_0, Dialect.V2_1)
+COMMON = {"runtimeRef", "initializer", "trainer", "suspend", "managedBy"}
+# The fields of TrainJobSpec in pkg/apis/trainer/v1alpha1/trainjob_types.go of Trainer v2.0.1, v2.1.0, v2.3.0.
+SPEC_FIELDS = {
+    Dialect.V2_0: COMMON | {"labels", "annotations", "podSpecOverrides"},
+    Dialect.V2_1: COMMON | {"labels", "annotations", "podTemplateOverrides"},
+    Dialect.V2_2: COMMON | {"runtimePatches", "activeDeadlineSeconds"},
+}
+PATCHES = ("podSpecOverrides", "podTemplateOverrides", "runtimePatches")
+# What a pod patch may hold: PodSpecOverride, PodTemplateSpecOverride, PodSpecPatch of the same files.
+_POD = {
+    "serviceAccountName",
+    "nodeSelector",
+    "tolerations",
+    "volumes",
+    "initContainers",
+    "containers",
+    "schedulingGates",
+}
+POD_FIELDS = {
+    Dialect.V2_0: _POD | {"targetJobs"},
+    Dialect.V2_1: _POD | {"affinity", "imagePullSecrets"},
+    Dialect.V2_2: _POD | {"affinity", "imagePullSecrets", "securityContext", "terminationGracePeriodSeconds"},
+}
+
+WORKSPACE = {"name": "workspace", "persistentVolumeClaim": {"claimName": "claim"}}
+MOUNTS = [{"name": "workspace", "mountPath": "/workspace"}]
+NODE = {"volumes": [WORKSPACE], "containers": [{"name": "node", "volumeMounts": MOUNTS}]}
+
+
+def builtin(model="llama3.2-1b", **config):
+    return TrainJob(trainer=BuiltinTrainer(config=TorchTuneConfig(**config)), runtime=f"torchtune-{model}")
+
+
+def spec(step, dialect):
+    return build(train_job(step), name="n", namespace="ns", dialect=dialect)["spec"]
+
+
+def pods(sent, dialect):
+    """Replicated job -> what its pods are patched with."""
+    if dialect is Dialect.V2_2:
+        jobs = [
+            job
+            for patch in sent.get("runtimePatches", [])
+            for job in patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
+        ]
+        return {job["name"]: job["template"]["spec"]["template"]["spec"] for job in jobs}
+    entries = sent.get("podSpecOverrides", sent.get("podTemplateOverrides", []))
+    return {job["name"]: entry.get("spec", entry) for entry in entries for job in entry["targetJobs"]}
+
+
+@pytest.mark.parametrize("dialect", Dialect)
+def test_the_fields_of_the_spec_tell_the_dialect(dialect):
+    assert dialect_of(SPEC_FIELDS[dialect]) is dialect
+
+
+def test_a_cluster_that_does_not_tell_is_taken_for_the_newest():
+    assert dialect_of(()) is Dialect.V2_2
+
+
+# -- pod patches --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("dialect", "field", "expected"),
+    [
+        (Dialect.V2_0, "podSpecOverrides", [{"targetJobs": [{"name": "node"}], **NODE}]),
+        (Dialect.V2_1, "podTemplateOverrides", [{"targetJobs": [{"name": "node"}], "spec": NODE}]),
+        (
+            Dialect.V2_2,
+            "runtimePatches",
+            [
+                {
+                    "manager": "trainjob.dev/workflow-step",
+                    "trainingRuntimeSpec": {
+                        "template": {
+                            "spec": {
+                                "replicatedJobs": [{"name": "node", "template": {"spec": {"template": {"spec": NODE}}}}]
+                            }
+                        }
+                    },
+                }
+            ],
+        ),
+    ],
+)
+def test_a_workspace(dialect, field, expected):
+    sent = spec(InitializeDataset(storage_uri="hf://a/b", workspace="claim"), dialect)
+    assert sent[field] == expected
+    assert [name for name in PATCHES if name in sent] == [field]
+
+
+@pytest.mark.parametrize("dialect", Dialect)
+def test_initializer_jobs_have_their_own_entries(dialect):
+    """Older webhooks want an entry's containers in all of its jobs, and 2.0 each job in one entry."""
+    placement = Placement(node_selector={"zone": "a"}, service_account_name="trainer")
+    step = FineTune(model="llama3.2-1b", dataset="hf://a/b", model_initializer="hf://c/d", placement=placement)
+    placed = {"nodeSelector": {"zone": "a"}, "serviceAccountName": "trainer"}
+    sent = spec(step, dialect)
+    assert {name: {key: pod[key] for key in placed} for name, pod in pods(sent, dialect).items()} == dict.fromkeys(
+        ("node", "dataset-initializer", "model-initializer"), placed
+    )
+
+
+@pytest.mark.parametrize("dialect", Dialect)
+def test_a_stock_torchtune_runtime_runs_both_initializers_also_unnamed(dialect):
+    placement = Placement(node_selector={"zone": "a"})
+    job = TrainJob(runtime="torchtune-llama3.2-1b", initializer=Initializer(model="hf://a/b"), placement=placement)
+    assert set(pods(spec(job, dialect), dialect)) == {"node", "dataset-initializer", "model-initializer"}
+    own = job.model_copy(update={"runtime": Runtime(name="own-llama3.2-1b")})
+    assert set(pods(spec(own, dialect), dialect)) == {"node", "model-initializer"}
+
+
+@pytest.mark.parametrize("dialect", Dialect)
+def test_without_a_patch_there_is_no_field_for_it(dialect):
+    assert not set(PATCHES) & set(spec(TrainJob(placement=Placement()), dialect))
+
+
+def test_pods_of_the_newer_ones_take_affinity_and_pull_secrets():
+    placement = Placement(affinity={"nodeAffinity": {}}, image_pull_secrets=["pull"])
+    for dialect in (Dialect.V2_1, Dialect.V2_2):
+        pod = pods(spec(TrainJob(placement=placement), dialect), dialect)["node"]
+        assert pod == {"affinity": {"nodeAffinity": {}}, "imagePullSecrets": [{"name": "pull"}]}
+
+
+# -- TorchTune runtimes -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("config", "dialect", "nodes", "processes"),
+    [
+        ({}, Dialect.V2_2, None, None),
+        ({}, Dialect.V2_1, 1, "auto"),
+        ({}, Dialect.V2_0, 1, "auto"),
+        ({"resources_per_node": {"gpu": 1}}, Dialect.V2_2, None, None),
+        ({"resources_per_node": {"gpu": 1}}, Dialect.V2_1, 1, 1),
+        ({"resources_per_node": {"gpu": 4}}, Dialect.V2_0, 1, 4),
+        ({"resources_per_node": {"cpu": 4}}, Dialect.V2_0, 1, "auto"),
+        ({"num_nodes": 1, "num_proc_per_node": 2}, Dialect.V2_1, 1, 2),
+    ],
+)
+def test_older_webhooks_are_told_nodes_and_processes(config, dialect, nodes, processes):
+    trainer = spec(builtin(**config), dialect)["trainer"]
+    assert (trainer.get("numNodes"), trainer.get("numProcPerNode")) == (nodes, processes)
+
+
+def test_trainer_2_0_is_not_asked_about_a_model_that_its_list_lacks():
+    trainer = spec(builtin("llama3.2-3b", resources_per_node={"gpu": 2}), Dialect.V2_0)["trainer"]
+    assert trainer["numNodes"] == 1
+    assert "numProcPerNode" not in trainer
+
+
+@pytest.mark.parametrize("dialect", Dialect)
+def test_false_flags_choose_no_recipe(dialect):
+    """Up to Trainer 2.2 any `model.quantize_base` chooses QLoRA, also `=False`."""
+    lora = LoraConfig(quantize_base=False, use_dora=False)
+    arguments = spec(FineTune(model="llama3.2-1b", workspace="w", config={"peft_config": lora}), dialect)["trainer"][
+        "args"
+    ]
+    assert not [word for word in arguments if "quantize_base" in word or "use_dora" in word]
+    if dialect is not Dialect.V2_0:
+        arguments = spec(builtin(peft_config=lora), dialect)["trainer"]["args"]
+        assert not [word for word in arguments if "quantize_base" in word or "use_dora" in word]
+
+
+def test_other_trainers_are_the_same_in_every_dialect():
+    job = TrainJob(
+        trainer=CustomTrainerContainer(image="x", num_nodes=2, env={"A": "b"}, resources_per_node={"gpu": 1})
+    )
+    assert spec(job, Dialect.V2_0) == spec(job, Dialect.V2_1) == spec(job, Dialect.V2_2)
+
+
+@pytest.mark.parametrize(
+    ("runtime", "dialect", "claim"),
+    [
+        ("torchtune-llama3.2-1b", Dialect.V2_0, "torchtune-llama3.2-1b"),
+        ("torchtune-llama3.2-1b", Dialect.V2_1, "torchtune-llama3.2-1b"),
+        ("torchtune-llama3.2-1b", Dialect.V2_2, ""),
+        ("retain-llama3.2-1b", Dialect.V2_1, ""),
+        ("torch-distributed", Dialect.V2_0, ""),
+        (Runtime(name="torchtune-llama3.2-1b", kind="TrainingRuntime"), Dialect.V2_1, ""),
+    ],
+)
+def test_the_claim_that_stock_torchtune_runtimes_need(runtime, dialect, claim):
+    assert needed_claim(TrainJob(runtime=runtime), dialect) == claim
+
+
+# -- what can't be said -------------------------------------------------------------------------------------------
+
+
+def initialized(**sources):
+    return TrainJob(runtime="torchtune-llama3.2-1b", initializer=Initializer(**sources))
+
+
+def s3(uri="s3://bucket/path"):
+    return {"storage_uri": uri}
+
+
+@pytest.mark.parametrize(
+    ("job", "field", "shown", "missing", "since"),
+    [
+        (TrainJob(deadline=timedelta(hours=2)), "deadline", "2:00:00", "activeDeadlineSeconds", "2.2"),
+        (TrainJob(placement={"affinity": {"podAffinity": {}}}), "placement.affinity", "", "affinity", "2.1"),
+        (
+            TrainJob(placement={"image_pull_secrets": ["pull"]}),
+            "placement.image_pull_secrets",
+            "",
+            "service_account_name",
+            "2.1",
+        ),
+        (initialized(dataset=s3()), "initializer.dataset.storage_uri", "s3://bucket/path", "hf://", "2.1"),
+        (initialized(model=s3()), "initializer.model.storage_uri", "s3://bucket/path", "hf://", "2.1"),
+        (
+            initialized(dataset={"storage_uri": "cache://a/b", "metadata_loc": "s3://m", "num_data_nodes": 2}),
+            "initializer.dataset.storage_uri",
+            "cache://a/b",
+            "hf://",
+            "2.1",
+        ),
+        (
+            initialized(dataset={"storage_uri": "hf://a/b", "ignore_patterns": ["*.csv"]}),
+            "initializer.dataset.ignore_patterns",
+            "*.csv",
+            "IGNORE_PATTERNS",
+            "2.1",
+        ),
+        (
+            initialized(model={"storage_uri": "hf://a/b", "ignore_patterns": ["*.h5"]}),
+            "initializer.model.ignore_patterns",
+            "*.h5",
+            "IGNORE_PATTERNS",
+            "2.1",
+        ),
+        (builtin(peft_config=LoraConfig()), "trainer.config.peft_config", "LoraConfig", "workspace", "2.1"),
+        (builtin("llama3.2-3b", num_proc_per_node=2), "trainer.config.num_proc_per_node", "2", "leave it out", "2.1"),
+        (builtin("qwen2.5-1.5b"), "runtime", "torchtune-qwen2.5-1.5b", "workspace", "2.1"),
+    ],
+)
+def test_what_an_older_one_cannot_say(job, field, shown, missing, since):
+    for dialect in Dialect:
+        if dialect.value >= since:
+            spec(job, dialect)
+            continue
+        with pytest.raises(InvalidSpec) as raised:
+            spec(job, dialect)
+        [problem] = raised.value.problems
+        assert problem.field == field
+        assert shown in problem.value
+        for words in (f"speaks API {dialect.value}", f"needs Trainer {since} or later", missing):
+            assert words in problem.allowed
+
+
+def test_everything_that_cannot_be_said_is_named_at_once():
+    job = TrainJob(deadline=timedelta(hours=2), placement={"affinity": {"a": {}}, "image_pull_secrets": ["pull"]})
+    with pytest.raises(InvalidSpec) as raised:
+        spec(job, Dialect.V2_0)
+    assert {problem.field for problem in raised.value.problems} == {
+        "deadline",
+        "placement.affinity",
+        "placement.image_pull_secrets",
+    }
+
+
+def test_usual_patterns_are_what_trainer_2_0_leaves_out_anyway():
+    spec(initialized(dataset="hf://a/b", model="hf://c/d"), Dialect.V2_0)
+
+
+# -- anything that can be said ------------------------------------------------------------------------------------
+
+jobs = st.builds(
+    TrainJob,
+    trainer=st.sampled_from(
+        [
+            CustomTrainerContainer(image="x", command=["run"], env={"A": "b"}),
+            BuiltinTrainer(config=TorchTuneConfig(epochs=1)),
+            BuiltinTrainer(config=TorchTuneConfig(resources_per_node={"gpu": 2}, peft_config=LoraConfig())),
+        ]
+    ),
+    runtime=st.sampled_from(["torchtune-llama3.2-1b", "torchtune-llama3.2-3b", "torchtune-qwen2.5-1.5b"]),
+    initializer=st.none()
+    | st.builds(Initializer, dataset=st.sampled_from([None, "hf://a/b", "s3://a/b"]), model=st.just("hf://c/d")),
+    placement=st.none()
+    | st.builds(
+        Placement,
+        node_selector=st.sampled_from([{}, {"zone": "a"}]),
+        tolerations=st.lists(st.just({"key": "gpu", "operator": "Exists"}), max_size=1),
+        affinity=st.sampled_from([{}, {"nodeAffinity": {}}]),
+        service_account_name=st.sampled_from(["", "trainer"]),
+        image_pull_secrets=st.lists(st.just("pull"), max_size=1),
+    ),
+    queue=st.none() | st.just(Queue(name="q")),
+    deadline=st.none() | st.just(timedelta(minutes=1)),
+)
+
+
+@given(jobs, st.sampled_from(Dialect))
+def test_only_fields_of_the_dialect_are_sent(job, dialect):
+    try:
+        sent = spec(job, dialect)
+    except InvalidSpec:
+        assert dialect in OLD
+        return
+    assert set(sent) <= SPEC_FIELDS[dialect]
+    for pod in pods(sent, dialect).values():
+        assert set(pod) <= POD_FIELDS[dialect]
+
+
+@given(jobs, st.sampled_from(OLD))
+def test_what_a_newer_one_is_told_says_the_same(job, dialect):
+    """Where an older dialect can say it at all, the pods are patched alike."""
+    try:
+        older = spec(job, dialect)
+    except InvalidSpec:
+        return
+    newest = spec(job, Dialect.V2_2)
+    plain = {
+        name: {key: value for key, value in pod.items() if key != "targetJobs"}
+        for name, pod in pods(older, dialect).items()
+    }
+    assert plain == pods(newest, Dialect.V2_2)
+    sizes = {"numNodes", "numProcPerNode"}
+    assert {k: v for k, v in older.get("trainer", {}).items() if k not in sizes} == {
+        k: v for k, v in newest.get("trainer", {}).items() if k not in sizes
+    }
