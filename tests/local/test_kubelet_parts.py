@@ -19,7 +19,6 @@ from trainjob.local.images import Image, default_images, find_image, images_from
 from trainjob.local.kubelet import undertaker
 from trainjob.local.kubelet.command_line import expand, rewriter
 from trainjob.local.kubelet.container_logs import ContainerLog, LogOptions, records, since_text
-from trainjob.local.kubelet.isolation import isolated_command, machine_mounts
 from trainjob.local.kubelet.pod_status import lost, pod_conditions, qos_class
 from trainjob.local.kubelet.processes import Processes
 from trainjob.local.quantity import parse_quantity, whole
@@ -256,19 +255,6 @@ def test_a_killed_kubelet_leaves_nothing(tmp_path):
 
 def test_orders_of_the_undertaker():
     assert undertaker.living(["+1\n", "+2\n", "-1\n", "rubbish\n", "+3"]) == {2, 3}
-
-
-def test_isolation_mounts_the_outer_volume_first():
-    mountinfo = "1 0 8:1 / / rw\n2 1 0:1 / /proc rw\n3 1 0:2 / /dev rw\n4 3 0:3 / /dev/shm rw\n5 1 0:4 / /data rw"
-    assert machine_mounts(mountinfo) == ["/data", "/dev"]
-    mounts = [(Path("/v/o"), "/w/o", True), (Path("/v/w"), "/w", False)]
-    command = isolated_command(["true"], Path("/c"), mounts, "", ["/dev"])
-    table = next(part for part in command if "\t" in part and part.startswith("--rbind"))
-    assert table == "--rbind\t/dev\t/dev\n--bind\t/v/w\t/w\n-oro,bind\t/v/o\t/w/o\n"
-    assert command[-2:] == ["/", "true"]
-
-
-# -- status, images, quantities ---------------------------------------------------------------------------------------
 
 
 def test_conditions_keep_their_time_until_they_change():

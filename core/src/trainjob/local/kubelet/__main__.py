@@ -40,10 +40,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--backoff", type=float, default=1, help="first restart back-off in seconds (a real kubelet: 10)")
     add("--backoff-max", type=float, default=4, help="longest back-off in seconds (a real kubelet: 300)")
     add("--images", type=Path, help="JSON file that says how to run images")
-    add("--isolate", action="store_true", help="give each container own mounts, files and process ids (Linux, as root)")
-    add(
-        "--exec-socket", default="", help="socket of the program that runs commands in containers (only with --isolate)"
-    )
     add("--missing-image", default="does-not-exist", help="images that match cannot be pulled")
     add("--path", action="append", default=[], help="folder put first in every pod's PATH")
     add("--pass-env", action="append", default=[], help="environment variable handed on to every pod")
@@ -66,8 +62,6 @@ def settings_from(options: argparse.Namespace) -> KubeletSettings:
         missing_image=options.missing_image,
         path=tuple(options.path),
         pod_env={name: os.environ[name] for name in options.pass_env if name in os.environ},
-        isolate=options.isolate,
-        exec_socket=options.exec_socket if options.isolate else "",  # else a "kill 1" would reach this machine's
         provisioner=options.provisioner,
     )
 
@@ -81,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     over = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: over.set())
-    LogServer(kubelet, options.port, options.pki, settings.exec_socket).start()
+    LogServer(kubelet, options.port, options.pki).start()
     kubelet.start()
     over.wait()
     kubelet.stop()

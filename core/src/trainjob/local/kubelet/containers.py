@@ -17,7 +17,6 @@ from trainjob.local.kubelet.command_line import expand, rewriter
 from trainjob.local.kubelet.container_logs import ContainerLog
 from trainjob.local.kubelet.host import Host
 from trainjob.local.kubelet.inputs import MissingInput, PodInputs
-from trainjob.local.kubelet.isolation import isolated_command
 from trainjob.local.kubelet.pod_status import lost, terminated, waiting
 from trainjob.local.kubelet.processes import ContainerProcess
 from trainjob.local.kubelet.status_board import StatusBoard
@@ -212,7 +211,7 @@ class Container:
         image = self._host.settings.image(self._spec["image"])
         if problem := image.problem():
             raise OSError(problem)
-        rewrite = rewriter([] if self._host.settings.isolate else self._mount_paths(), *self._names())
+        rewrite = rewriter(self._mount_paths(), *self._names())
         command = self._spec.get("command") or list(image.entrypoint)
         argv = [rewrite(expand(part, resolved)) for part in [*command, *self._spec.get("args", [])]]
         if not argv:
@@ -222,8 +221,6 @@ class Container:
         base = self._host.base_environment(image, home=self._folder, hostname=self._hostname())
         env = {**base, **{name: rewrite(value) for name, value in {**image.env, **resolved}.items()}}
         argv = [*image.prefix, *argv]
-        if self._host.settings.isolate:
-            return self._host.processes.start(self._isolated(argv, own), env, own, namespaced=True)
         wanted = rewrite(self._spec.get("workingDir", ""))
         cwd = wanted if wanted and Path(wanted).is_dir() else own
         return self._host.processes.start(_found(argv, env), env, cwd)
@@ -242,13 +239,6 @@ class Container:
         if not local.exists():
             local.mkdir(parents=True, exist_ok=True)
         return local
-
-    def _isolated(self, argv: list[str], own: Path) -> list[str]:
-        mounts = [
-            (self._local(mount), mount["mountPath"], bool(mount.get("readOnly")))
-            for mount in self._spec.get("volumeMounts", [])
-        ]
-        return isolated_command(argv, own, mounts, self._spec.get("workingDir", "/"), self._host.machine_mounts)
 
     def _log_path(self, restart: int) -> Path:
         return self._folder / "logs" / f"{self.name}.{restart}.log"

@@ -24,14 +24,12 @@ class Host:
         api: the API server.
         events: writes the kubelet's events.
         processes: starts container processes.
-        machine_mounts: file systems an isolated container is shown besides `/`.
     """
 
     settings: KubeletSettings
     api: ObjectApi
     events: EventRecorder
     processes: Processes
-    machine_mounts: tuple[str, ...] = ()
 
     def base_environment(self, image: Image, *, home: Path, hostname: str) -> dict[str, str]:
         """The environment of a container before its own: the node's, then the image's."""

@@ -1,11 +1,8 @@
 """A kubelet without containers: it runs the pods of one Node as processes of this machine.
 
 It serves two clusters alike: a real kube-apiserver (`python -m trainjob.local.kubelet`) and the laptop cluster, in
-whose
-process it runs. What differs from a real kubelet: images are not pulled but stood for by local environments, volume
-paths are
-rewritten as text or, with `isolate`, really mounted, pods have the address 127.0.0.1, and there are no probes,
-sidecars and limits.
+whose process it runs. What differs from a real kubelet: images are not pulled but stood for by local environments,
+volume paths are rewritten as text, pods have the address 127.0.0.1, and there are no probes, sidecars, limits and exec.
 
 A kubelet that is started anew on its old state treats pods that ran as a kubelet does after its node was rebooted: the
 container is lost (exit code 137), then the restart policy counts.
@@ -24,7 +21,6 @@ from trainjob.errors import ClusterError
 from trainjob.local.events import EventRecorder
 from trainjob.local.kubelet.container_logs import LogOptions
 from trainjob.local.kubelet.host import Host
-from trainjob.local.kubelet.isolation import exec_entry, machine_mounts
 from trainjob.local.kubelet.pods import PodRun
 from trainjob.local.kubelet.processes import Processes
 from trainjob.local.kubelet.provisioner import Provisioner
@@ -62,9 +58,8 @@ class Kubelet:
         settings.state.mkdir(parents=True, exist_ok=True)
         self._api, self._settings = api, settings
         self._processes = Processes(remove=remove)
-        mounts = machine_mounts(Path("/proc/self/mountinfo").read_text()) if settings.isolate else []
         events = EventRecorder(api, "kubelet", host=settings.node)
-        self._host = Host(settings, api, events, self._processes, tuple(mounts))
+        self._host = Host(settings, api, events, self._processes)
         self._pods: dict[str, PodRun] = {}
         self._lock = threading.Lock()
         self._stopping = False
@@ -134,15 +129,6 @@ class Kubelet:
         """Finds a pod by namespace and name."""
         with self._lock:
             return next((run for run in self._pods.values() if run.identity == pod), None)
-
-    def exec_entry(self, pod: tuple[str, str], container: str) -> dict[str, object] | None:
-        """Tells how to run a command inside a container; None when it does not run."""
-        found = self.find(pod)
-        running = found.container(container) if found else None
-        process = running.process if running else None
-        return exec_entry(process.first_process()) if process else None
-
-    # -- the Node -------------------------------------------------------------------------------------------------
 
     def _register(self) -> None:
         name = self._settings.node

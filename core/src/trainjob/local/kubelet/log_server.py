@@ -1,15 +1,11 @@
-"""The endpoint that a real kube-apiserver asks for logs and, with isolation, for `exec`.
+"""The endpoint that a real kube-apiserver asks for logs.
 
-`GET /containerLogs/NAMESPACE/POD/CONTAINER` and `/exec/...`, as Kubernetes 1.36 `pkg/kubelet/server/server.go` serves
-them; TLS, and only a client with a
-certificate of the cluster's authority is heard.
+`GET /containerLogs/NAMESPACE/POD/CONTAINER` as Kubernetes 1.36 `pkg/kubelet/server/server.go` serves it; TLS, and only
+a client with a certificate of the cluster's authority is heard.
 """
 
 from __future__ import annotations
 
-import json
-import select
-import socket
 import ssl
 import threading
 import urllib.parse
@@ -47,14 +43,13 @@ class LogServer:
         kubelet: whose logs.
         port: where to listen on 127.0.0.1.
         pki: folder with `ca.crt`, `kubelet.crt` and `kubelet.key`.
-        exec_socket: unix socket of the program that speaks the streaming protocols of `exec`; empty for no exec.
     """
 
-    def __init__(self, kubelet: Kubelet, port: int, pki: Path, exec_socket: str) -> None:
+    def __init__(self, kubelet: Kubelet, port: int, pki: Path) -> None:
         class Handler(_Handler):
             pass
 
-        Handler.kubelet, Handler.exec_socket = kubelet, exec_socket
+        Handler.kubelet = kubelet
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         tls.load_cert_chain(pki / "kubelet.crt", pki / "kubelet.key")
         tls.load_verify_locations(pki / "ca.crt")
@@ -70,7 +65,6 @@ class LogServer:
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     kubelet: Kubelet
-    exec_socket: str
 
     def do_GET(self) -> None:
         """Answers one request."""
@@ -79,12 +73,8 @@ class _Handler(BaseHTTPRequestHandler):
         part = url.path.strip("/").split("/")
         if len(part) == 4 and part[0] == "containerLogs":
             self._logs(part[1:], query)
-        elif len(part) == 4 and part[0] == "exec" and self.exec_socket:
-            self._exec(part[1:])
         else:
             self._fail(404, "404 page not found")
-
-    do_POST = do_GET  # noqa: N815 - exec comes as either
 
     def _logs(self, part: list[str], query: Mapping[str, str]) -> None:
         namespace, pod, container = part
@@ -104,21 +94,6 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(b"0\r\n\r\n")
         return None
 
-    def _exec(self, part: list[str]) -> None:
-        """Hands the connection on to the program that speaks the streaming protocols."""
-        namespace, pod, container = part
-        entry = self.kubelet.exec_entry((namespace, pod), container)
-        if entry is None:
-            return self._fail(404, f'container not found ("{container}")')
-        self.close_connection = True
-        with socket.socket(socket.AF_UNIX) as other:
-            other.connect(self.exec_socket)
-            headers = [*self.headers.items(), ("X-Container", json.dumps(entry))]
-            lines = "".join(f"{name}: {value}\r\n" for name, value in headers)
-            other.sendall(f"{self.command} {self.path} HTTP/1.1\r\n{lines}\r\n".encode())
-            _relay(self.connection, other)
-        return None
-
     def _fail(self, code: int, text: str) -> None:
         self.send_response(code)
         self.send_header("Content-Length", str(len(text.encode())))
@@ -127,15 +102,3 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 - the name http.server calls
         """Writes no access log."""
-
-
-def _relay(client: socket.socket, other: socket.socket) -> None:
-    """Passes bytes both ways until one side ends."""
-    ways = {client: other, other: client}
-    while True:
-        held = isinstance(client, ssl.SSLSocket) and client.pending()  # decrypted already: select does not see it
-        for end in [client] if held else select.select(list(ways), [], [])[0]:
-            data = end.recv(1 << 16)
-            if not data:
-                return
-            ways[end].sendall(data)

@@ -25,8 +25,8 @@ class ContainerProcess:
         pid: id of the process and of its group.
     """
 
-    def __init__(self, popen: subprocess.Popen[bytes], mark: str, *, namespaced: bool) -> None:
-        self._popen, self._mark, self._namespaced = popen, mark, namespaced
+    def __init__(self, popen: subprocess.Popen[bytes], mark: str) -> None:
+        self._popen, self._mark = popen, mark
         self._output = cast("IO[bytes]", popen.stdout)
         self.pid = popen.pid
         threading.Thread(target=self._bury, name=f"container-{popen.pid}", daemon=True).start()
@@ -50,18 +50,9 @@ class ContainerProcess:
         return 128 - code if code < 0 else code
 
     def signal(self, number: signal.Signals) -> None:
-        """Signals the whole group, or with own process ids only process 1, as a container runtime does."""
-        with contextlib.suppress(OSError, IndexError):  # it has ended
-            if self._namespaced:
-                os.kill(self.first_process(), number)
-            else:
-                os.killpg(self.pid, number)
-
-    def first_process(self) -> int:
-        """Process 1 of the container, seen from outside; with own process ids that is the child of `unshare`."""
-        if not self._namespaced:
-            return self.pid
-        return int(Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()[0])
+        """Signals the whole group."""
+        with contextlib.suppress(OSError):  # it has ended
+            os.killpg(self.pid, number)
 
 
 class Processes:
@@ -91,16 +82,13 @@ class Processes:
         )
         self._orders = cast("IO[bytes]", self._undertaker.stdin)
 
-    def start(
-        self, argv: Sequence[str], env: Mapping[str, str], cwd: str | Path, *, namespaced: bool = False
-    ) -> ContainerProcess:
+    def start(self, argv: Sequence[str], env: Mapping[str, str], cwd: str | Path) -> ContainerProcess:
         """Starts a container's process.
 
         Args:
             argv: the command.
             env: its whole environment.
             cwd: its working folder.
-            namespaced: whether the command makes its own process ids (`unshare --pid`).
 
         Raises:
             OSError: the command cannot be started.
@@ -116,7 +104,7 @@ class Processes:
             start_new_session=True,
         )
         self._tell(f"+{popen.pid}")
-        return ContainerProcess(popen, mark, namespaced=namespaced)
+        return ContainerProcess(popen, mark)
 
     def ended(self, process: ContainerProcess) -> None:
         """Strikes a container that has ended off the list."""

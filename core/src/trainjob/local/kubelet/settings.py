@@ -27,8 +27,6 @@ class KubeletSettings:
         missing_image: regular expression of images that cannot be pulled.
         path: folders put first in every container's PATH.
         pod_env: environment of every container, below the image's and the pod's own.
-        isolate: give each container its own mounts, files and process ids (Linux, as root).
-        exec_socket: unix socket of the program that speaks the streaming protocols of `exec`, or empty.
         provisioner: name under which volumes are made for claims of the default StorageClass, or empty.
     """
 
@@ -44,8 +42,6 @@ class KubeletSettings:
     missing_image: str = "does-not-exist"
     path: tuple[str, ...] = ()
     pod_env: Mapping[str, str] = field(default_factory=dict)
-    isolate: bool = False
-    exec_socket: str = ""
     provisioner: str = ""
 
     def image(self, name: str) -> Image:
