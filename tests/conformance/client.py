@@ -208,12 +208,13 @@ class Client:
         raise AssertionError("unreachable: follow ends by failing")
 
     def until_gone(self, kind: str, namespace: str | None, name: str, *, seconds: float = 40) -> None:
-        """Returns when there is no such object."""
-        if self.find(kind, namespace, name) is None:
+        """Returns when the object that has this name now is gone."""
+        found = self.find(kind, namespace, name)
+        if found is None:
             return
-        for change, _ in self.follow(kind, namespace, name, seconds=seconds):
-            if change == "DELETED" or self.find(kind, namespace, name) is None:
-                return
+        query = {"fieldSelector": f"metadata.name={name}", "resourceVersion": found["metadata"]["resourceVersion"]}
+        events = self.stream(path_of(kind, namespace), seconds=seconds, **query)
+        assert any(event["type"] == "DELETED" for event in events), f"{kind} {name} is still there after {seconds} s"
 
     def log(self, namespace: str, pod: str, **query: Any) -> str:
         """A container's log as text."""

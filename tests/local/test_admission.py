@@ -275,11 +275,13 @@ def test_claims_are_protected(registry):
 
 def test_claim_policies_of_a_jobset_are_immutable(registry):
     policies = [{"templates": [{"metadata": {"name": "initializer"}, "spec": {}}]}]
+    container = {"name": "node", "volumeMounts": [{"name": "initializer", "mountPath": "/workspace"}]}
+    node = {"name": "node", "template": {"spec": {"template": {"spec": {"containers": [container]}}}}}
     jobset = {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
         "metadata": {"name": "j"},
-        "spec": {"replicatedJobs": [], "volumeClaimPolicies": policies},
+        "spec": {"replicatedJobs": [node], "volumeClaimPolicies": policies},
     }
     created = registry.create("jobsets", jobset, "default")
     assert created["spec"]["volumeClaimPolicies"][0]["retentionPolicy"] == {"whenDeleted": "Delete"}

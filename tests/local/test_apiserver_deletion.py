@@ -189,7 +189,8 @@ def test_jobs_orphan_their_pods_unless_told_otherwise(door: Door) -> None:
 def test_two_owners_and_owners_that_never_were(door: Door) -> None:
     first, second = make_job(door, "a"), make_job(door, "b")
     shared = owned("shared", first)
-    shared["metadata"]["ownerReferences"] += owned("", second)["metadata"]["ownerReferences"]
+    (other,) = owned("", second)["metadata"]["ownerReferences"]
+    shared["metadata"]["ownerReferences"].append({**other, "controller": False})
     door.registry.create("configmaps", shared, "default")
     door.registry.delete("trainjobs", "a", "default")
     until(lambda: len(door.registry.get("configmaps", "shared", "default")["metadata"]["ownerReferences"]) == 1, 2)

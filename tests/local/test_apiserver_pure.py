@@ -147,7 +147,7 @@ def test_label_selectors(selector: str, selected: set[str]) -> None:
         ("a in (", "unable to parse requirement: found '', expected: ',', ')' or identifier"),
         ("a=b c", "found 'c', expected: ',' or 'end of string'"),
         ("a in b", "unable to parse requirement: found 'b' expected: '('"),
-        ("=b", "unable to parse requirement: found '=', expected: !, identifier, or 'end of string'"),
+        ("=b", "found '=', expected: !, identifier, or 'end of string'"),
         ("-a=b", 'unable to parse requirement: <nil>: Invalid value: "-a": name part must consist of'),
         ("a=b,", "found '', expected: identifier after ','"),
     ],
@@ -155,7 +155,7 @@ def test_label_selectors(selector: str, selected: set[str]) -> None:
 def test_label_selectors_that_cannot_be_read(selector: str, text: str) -> None:
     with pytest.raises(SelectorError) as raised:
         parse_labels(selector)
-    assert str(raised.value).replace("'!'", "!").startswith(text)
+    assert str(raised.value).startswith(text)
 
 
 @given(LABELS, LABELS)
@@ -223,4 +223,4 @@ def test_names(rule: str, name: str, problems: int) -> None:
 def test_labels_and_annotations() -> None:
     assert not metadata_problems({"labels": {"a.io/b": "", "c": "x" * 63}, "annotations": {"Any/Key": "any value"}})
     wrong = {"labels": {"a b": "x", "ok": "-x", "long": "x" * 64, "/": "x"}, "annotations": {"big": "x" * 262145}}
-    assert len(metadata_problems(wrong)) == 5
+    assert len(metadata_problems(wrong)) == 7  # three of them of `/`

@@ -267,7 +267,7 @@ def test_defaults():
 @pytest.mark.parametrize(("runtime", "longest"), [(LLAMA, 33), (TORCH, 48)])
 def test_names_may_be_so_long(runtime, longest):
     def problems(length):
-        return jobset_rules.webhook_problems(jobset_of(runtime, "n" * length), lambda _name: False)
+        return jobset_rules.webhook_problems(jobset_of(runtime, "n" * length), lambda _name: None)
 
     assert problems(longest) == []
     assert "pod names generated for this JobSet will exceed 63 characters" in problems(longest + 1)[0]
@@ -275,7 +275,9 @@ def test_names_may_be_so_long(runtime, longest):
 
 
 def test_a_claim_that_is_there_already_is_refused():
-    (problem,) = jobset_rules.webhook_problems(jobset_of(), lambda name: name == "initializer-job")
+    existing = {"initializer-job": {"spec": {"storageClassName": "fast"}}}
+    other, problem = jobset_rules.webhook_problems(jobset_of(), existing.get)
+    assert other.endswith("spec does not match existing PVC initializer-job in namespace ns")
     assert problem.endswith('Invalid value: "Delete": retentionPolicy must be retain when PVC exists')
 
 

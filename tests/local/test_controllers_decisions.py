@@ -217,7 +217,28 @@ def test_restarts_up_to_the_failure_policys_limit():
     second = jobsets.decide(jobset, [failed], NOW)
     assert [delete.propagation for delete in of(second, Delete)] == ["Foreground"]
     third = jobsets.decide(jobset, [child(jobset, "node", restart=1, conditions=[true("Failed")])], NOW)
-    assert status_in(third, "jobsets")["conditions"][0]["reason"] == "ReachedMaxRestarts"
+    told = [(one["type"], one["status"], one["reason"]) for one in status_in(third, "jobsets")["conditions"]]
+    assert told == [("RestartingJobSet", "False", "JobSetFailed"), ("Failed", "True", "ReachedMaxRestarts")]
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        ({"action": "FailJobSet", "onJobFailureReasons": ["PodFailurePolicy"]}, ("JobsRestart", 1, 1)),
+        ({"action": "FailJobSet", "targetReplicatedJobs": ["other"]}, ("JobsRestart", 1, 1)),
+        ({"action": "FailJobSet", "onJobFailureMessagePatterns": ["^limit .*reached$"]}, ("Failed", 0, 0)),
+        ({"action": "FailJobSet", "targetReplicatedJobs": ["node"]}, ("Failed", 0, 0)),
+        ({"action": "RestartJobSetAndIgnoreMaxRestarts"}, ("JobsRestart", 1, 0)),
+    ],
+)
+def test_the_first_rule_that_applies_counts(rule, expected):
+    jobset = jobset_for(trainjob())
+    jobset["spec"]["failurePolicy"] = {"maxRestarts": 1, "rules": [rule, {"name": "b", "action": "RestartJobSet"}]}
+    failure = {**true("Failed"), "reason": "BackoffLimitExceeded", "message": "limit 0 reached"}
+    decision = jobsets.decide(jobset, [child(jobset, "node", conditions=[failure])], NOW)
+    status = status_in(decision, "jobsets")
+    terminal = status.get("terminalState", "JobsRestart")
+    assert (terminal, status["restarts"], status.get("restartsCountTowardsMax", 0)) == expected
 
 
 def test_a_suspended_jobset_suspends_its_jobs_and_resumes_them():
@@ -277,8 +298,17 @@ def test_nothing_more_while_they_run():
     assert decided(batch_job(status=status), running).writes == []
 
 
+def ended(job, pods):
+    """The look that tells the end; the one before it tells only why it ends."""
+    first = decided(job, pods)
+    assert len(status_in(first, "jobs")["conditions"]) == 1
+    gone = [pod for pod in pods if pod["status"]["phase"] == "Running"]
+    left = [{**one, "metadata": {**one["metadata"], "finalizers": []}} for one in pods if one not in gone]
+    return decided({**job, "status": status_in(first, "jobs")}, left)
+
+
 def test_no_nodes_is_complete_at_once():
-    decision = decided(batch_job(parallelism=0, completions=0), [])
+    decision = ended(batch_job(parallelism=0, completions=0), [])
     status = status_in(decision, "jobs")
     assert [one["type"] for one in status["conditions"]] == ["SuccessCriteriaMet", "Complete"]
     assert "completedIndexes" not in status
@@ -291,7 +321,7 @@ def test_success_of_all_indexes():
     status = status_in(half, "jobs")
     assert (status["succeeded"], status["completedIndexes"], status["active"]) == (1, "1", 1)
     assert len([patch for patch in of(half, Patch) if patch.resource == "pods"]) == 1  # counted, so let go
-    done = decided({**job, "status": status}, [pod("Succeeded", index=1, tracked=False), pod("Succeeded", index=0)])
+    done = ended({**job, "status": status}, [pod("Succeeded", index=1, tracked=False), pod("Succeeded", index=0)])
     status = status_in(done, "jobs")
     assert (status["succeeded"], status["completedIndexes"]) == (2, "0,1")
     assert status["conditions"][1]["message"] == "Reached expected number of succeeded pods"
@@ -308,7 +338,7 @@ def test_a_failed_pod_is_replaced_after_a_pause():
 
 
 def test_too_many_failed_pods():
-    decision = decided(batch_job(backoffLimit=0), [pod("Failed")])
+    decision = ended(batch_job(backoffLimit=0), [pod("Failed")])
     status = status_in(decision, "jobs")
     assert [one["type"] for one in status["conditions"]] == ["FailureTarget", "Failed"]
     assert {one["reason"] for one in status["conditions"]} == {"BackoffLimitExceeded"}
@@ -369,7 +399,7 @@ def test_a_work_queue_is_done_when_one_has_succeeded():
     job = batch_job(parallelism=2, completionMode="NonIndexed")
     del job["spec"]["completions"]
     assert len(of(decided(job, []), Create)) == 2
-    status = status_in(decided(job, [pod("Succeeded"), pod("Succeeded")]), "jobs")
+    status = status_in(ended(job, [pod("Succeeded"), pod("Succeeded")]), "jobs")
     assert (status["succeeded"], status["conditions"][-1]["type"]) == (2, "Complete")
 
 

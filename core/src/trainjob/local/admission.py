@@ -15,6 +15,8 @@ from typing import Any
 from trainjob.errors import ClusterError
 from trainjob.local.apiserver import Operation, Reader, Refusal, Registry, Stage
 from trainjob.local.apiserver.naming import name_problems
+from trainjob.local.apiserver.schema import as_go_writes
+from trainjob.local.apiserver.schemas.trainjob import TRAINJOB
 from trainjob.local.controllers import torchtune
 from trainjob.local.controllers.composition import containers_of, job_template, node_resources
 from trainjob.local.controllers.resources import gpu_count
@@ -60,7 +62,7 @@ def register(registry: Registry, *, clock: Callable[[], datetime] = utc_now) -> 
 
 def default_patches(new: Json, old: Json | None, now: datetime) -> Json:
     """Stamps the time of runtimePatches that are new or changed."""
-    patches: list[Json] = new["spec"].get("runtimePatches") or []
+    patches: list[Json] = (new.get("spec") or {}).get("runtimePatches") or []
     known = {patch.get("manager"): patch for patch in (old or {}).get("spec", {}).get("runtimePatches") or []}
     stamped = []
     for patch in patches:
@@ -71,15 +73,18 @@ def default_patches(new: Json, old: Json | None, now: datetime) -> Json:
             stamped.append({**patch, "time": timestamp(now)})
         else:
             stamped.append(patch)
-    return {**new, "spec": {**new["spec"], "runtimePatches": stamped}} if patches else new
+    if stamped == patches:
+        return new
+    changed: Json = as_go_writes(TRAINJOB, {**new, "spec": {**new["spec"], "runtimePatches": stamped}})
+    return changed
 
 
 def trainjob_problems(new: Json, old: Json | None, reader: Reader) -> list[str]:
     """Lists what the validating webhook says against a TrainJob."""
-    ref = new["spec"]["runtimeRef"]
-    kind = ref.get("kind", "ClusterTrainingRuntime")
-    if kind not in ("ClusterTrainingRuntime", "TrainingRuntime") or ref.get("apiGroup", _GROUP) != _GROUP:
-        return [f"unsupported runtime: {kind}.{ref.get('apiGroup', _GROUP)}"]
+    ref = new["spec"]["runtimeRef"] if "spec" in new else {"kind": "", "apiGroup": ""}
+    kind, group = ref.get("kind", "ClusterTrainingRuntime"), ref.get("apiGroup", _GROUP)
+    if kind not in ("ClusterTrainingRuntime", "TrainingRuntime") or group != _GROUP:
+        return [f"unsupported runtime: {kind}{'.' if group else ''}{group}"]
     runtime = _runtime(new, kind, reader)
     if runtime is None:
         field = "spec.RuntimeRef" if kind == "ClusterTrainingRuntime" else "spec.runtimeRef"

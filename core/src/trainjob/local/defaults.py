@@ -13,6 +13,7 @@ from trainjob.errors import ClusterError
 from trainjob.local.apiserver import Operation, Reader, Refusal, Registry, Stage
 from trainjob.local.controllers import jobset_rules
 from trainjob.local.controllers.replicas import PREFIX
+from trainjob.local.controllers.resources import canonical_requirements
 from trainjob.local.controllers.volumes import PROTECTED, STORAGE_CLASS
 from trainjob.local.objects import Json
 
@@ -63,7 +64,7 @@ def register(registry: Registry) -> None:
 def _default_pod(operation: Operation, new: Json, _old: Json | None, _reader: Reader) -> Json:
     if operation is not Operation.CREATE:
         return new
-    spec = {**_PLACED_POD, **_pod_spec(new.get("spec") or {})}
+    spec = {**_PLACED_POD, **_pod_spec(new.get("spec") or {}, "Pod")}
     account = spec.get("serviceAccountName") or "default"
     spec |= {"serviceAccountName": account, "serviceAccount": account}
     spec["tolerations"] = [*(spec.get("tolerations") or []), *_TOLERATIONS]
@@ -76,7 +77,7 @@ def _default_pod(operation: Operation, new: Json, _old: Json | None, _reader: Re
     return {**new, "metadata": metadata, "spec": spec}
 
 
-def _pod_spec(given: Json) -> Json:
+def _pod_spec(given: Json, kind: str) -> Json:
     """The defaults of every pod spec, also in templates."""
     spec = {**deepcopy(_POD), **deepcopy(given)}
     if spec.get("serviceAccountName"):
@@ -84,7 +85,7 @@ def _pod_spec(given: Json) -> Json:
     for container in _containers(spec):
         for key, value in _CONTAINER.items():
             container.setdefault(key, value)
-        container.setdefault("resources", {})
+        container["resources"] = _stored(container.get("resources") or {}, kind)
         image = str(container.get("image", ""))
         latest = ":" not in image.rpartition("/")[2] or image.endswith(":latest")
         container.setdefault("imagePullPolicy", "Always" if latest else "IfNotPresent")
@@ -92,6 +93,14 @@ def _pod_spec(given: Json) -> Json:
             if field := (variable.get("valueFrom") or {}).get("fieldRef"):
                 field.setdefault("apiVersion", "v1")
     return spec
+
+
+def _stored(resources: Json, kind: str) -> Json:
+    try:
+        return canonical_requirements(resources)
+    except ValueError as error:
+        wrong = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+        raise Refusal(400, "BadRequest", f'{kind} in version "v1" cannot be handled as a {kind}: {wrong}') from error
 
 
 def _containers(spec: Json) -> Iterator[Json]:
@@ -118,7 +127,7 @@ def _default_job(operation: Operation, new: Json, _old: Json | None, _reader: Re
 
 
 def _pod_spec_of_template(given: Json) -> Json:
-    spec = _pod_spec(given)
+    spec = _pod_spec(given, "Job")
     if "restartPolicy" not in given:
         del spec["restartPolicy"]  # a Job must name one
     return spec
@@ -130,6 +139,8 @@ def _default_claim(operation: Operation, new: Json, _old: Json | None, _reader: 
     metadata = new["metadata"]
     finalizers = [*(one for one in metadata.get("finalizers") or [] if one != PROTECTED), PROTECTED]
     spec = {"storageClassName": STORAGE_CLASS, "volumeMode": "Filesystem", **(new.get("spec") or {})}
+    if spec.get("resources"):
+        spec["resources"] = _stored(spec["resources"], "PersistentVolumeClaim")
     return {**new, "metadata": {**metadata, "finalizers": finalizers}, "spec": spec}
 
 
@@ -165,14 +176,13 @@ def _check_jobset(operation: Operation, new: Json, old: Json | None, reader: Rea
     if problem := jobset_rules.schema_problem(new):
         raise Refusal(422, "Invalid", named + problem)
 
-    def claim_exists(name: str) -> bool:
+    def claim(name: str) -> Json | None:
         try:
-            reader.get("persistentvolumeclaims", name, meta["namespace"])
+            return reader.get("persistentvolumeclaims", name, meta["namespace"])
         except ClusterError:
-            return False
-        return True
+            return None
 
-    problems = jobset_rules.webhook_problems(new, claim_exists) if old is None else []
+    problems = jobset_rules.webhook_problems(new, claim) if old is None else []
     if problems:
         said = problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]"
         raise Refusal(403, "Forbidden", f'admission webhook "vjobset.kb.io" denied the request: {named}{said}')

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from trainjob.errors import ClusterError
-from trainjob.local import admission, defaults
+from trainjob.local import admission, defaults, runtime_admission
 from trainjob.local.apiserver import ApiServer, LogRequest, Refusal, Registry
 from trainjob.local.controllers.jobs import Backoff
 from trainjob.local.controllers.loop import Loop
@@ -52,6 +52,7 @@ class RunningCluster:
         self.registry = Registry(settings.state / "objects", history=settings.history)
         defaults.register(self.registry)
         admission.register(self.registry)
+        runtime_admission.register(self.registry)
         token = _kept(settings.state / "admin-token", lambda: secrets.token_urlsafe(32))
         port = settings.port or int(_kept(settings.state / "port", lambda: "0"))
         self.server = ApiServer(self.registry, admin_token=token, port=port, log_source=self._log)

@@ -6,9 +6,10 @@ Source: k8s.io/apimachinery 0.36 `pkg/api/resource/quantity.go`.
 from __future__ import annotations
 
 import re
-from decimal import ROUND_CEILING, Decimal
+from decimal import ROUND_CEILING, ROUND_UP, Decimal
+from functools import lru_cache
 
-__all__ = ["parse_quantity", "whole"]
+__all__ = ["canonical", "parse_quantity", "whole"]
 
 _BINARY = {unit: Decimal(1024) ** power for power, unit in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), start=1)}
 _DECIMAL = {
@@ -42,3 +43,27 @@ def parse_quantity(value: str | float) -> Decimal:
 def whole(value: str | float) -> int:
     """Reads a quantity as a whole number, rounded up, as `Quantity.Value()` does."""
     return int(parse_quantity(value).to_integral_value(rounding=ROUND_CEILING))
+
+
+@lru_cache(maxsize=1024)
+def canonical(value: str | float) -> str:
+    """Writes a quantity as Kubernetes stores it: `0.5` is `500m`, `1024Mi` is `1Gi`, `1000` is `1k`.
+
+    Raises:
+        ValueError: the text is no quantity.
+    """
+    amount, unit = parse_quantity(value), str(value).lstrip("+-.0123456789")
+    if unit.endswith("i") and abs(amount) >= 1024 and amount == int(amount):
+        factor, power = int(amount), 0
+        while factor % 1024 == 0 and power < len(_BINARY):
+            factor, power = factor // 1024, power + 1
+        return f"{factor}{['', *_BINARY][power]}"
+    scientific = unit[:1] in ("e", "E") and len(unit) > 1
+    factor, exponent = int((amount * 10**9).to_integral_value(rounding=ROUND_UP)), -9
+    while factor and factor % 1000 == 0 and (scientific or exponent < 18):
+        factor, exponent = factor // 1000, exponent + 3
+    if factor == 0:
+        return "0"
+    if scientific:
+        return f"{factor}e{exponent}" if exponent else str(factor)
+    return f"{factor}{list(_DECIMAL)[exponent // 3 + 3]}"

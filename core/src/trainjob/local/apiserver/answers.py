@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any, cast
 
@@ -12,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from trainjob.local.apiserver.body_text import parsed, shown, unrecognized
 from trainjob.local.apiserver.checks import without_nulls
 from trainjob.local.apiserver.decoding import decoding_problem
 from trainjob.local.apiserver.refusals import Refusal, bad_request
@@ -20,10 +20,24 @@ from trainjob.local.apiserver.schemas.calls import CALLS
 from trainjob.local.apiserver.store import encoded
 from trainjob.local.apiserver.watching import Dropped
 
-__all__ = ["StreamAnswer", "json_answer", "read_call", "read_json", "refused", "success"]
+__all__ = [
+    "StreamAnswer",
+    "json_answer",
+    "read_call",
+    "read_delete_options",
+    "read_json",
+    "read_patch",
+    "refused",
+    "success",
+]
 
 _HEADERS = {"Cache-Control": "no-cache, private"}
 _MOST_BYTES = 3 * 1024 * 1024
+_DELETE_OPTIONS = "DeleteOptions"
+_ACCEPTED = (
+    "the body of the request was in an unknown format - accepted media types include: application/json, "
+    "application/yaml, application/vnd.kubernetes.protobuf"
+)
 
 
 def json_answer(value: Any, code: int = 200, *, warnings: Sequence[str] = ()) -> Response:
@@ -51,35 +65,69 @@ def success(resource: Resource, name: str, uid: str) -> dict[str, Any]:
     return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
 
 
-async def read_json(request: Request, kind: str, *, patch: bool = False) -> Any:
-    """Reads a body as JSON; None when it is empty.
+async def read_json(request: Request, kind: str) -> Any:
+    """Reads an object of this kind as JSON.
+
+    Raises:
+        Refusal: 413, it is too big; 415, it is said to be something else; 400, it is no JSON object.
+    """
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip()
+    if media_type not in ("", "application/json"):
+        raise Refusal(415, "UnsupportedMediaType", _ACCEPTED)
+    body = await _body(request)
+    try:
+        value = parsed(body)
+        problem = unrecognized(value)
+    except ValueError as error:
+        value, problem = None, str(error)
+    if problem:
+        wanted = f"the object provided is unrecognized (must be of type {kind})"
+        raise bad_request(f"{wanted}: couldn't get version/kind; json parse error: {problem} ({shown(body)})")
+    return value
+
+
+async def read_patch(request: Request) -> Any:
+    """Reads a patch as JSON.
 
     Raises:
         Refusal: 413, it is too big; 400, it is no JSON.
     """
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > _MOST_BYTES:
-            text = f"Request entity too large: limit is {_MOST_BYTES}"
-            raise Refusal(413, "RequestEntityTooLarge", text)
-    if not body:
-        return None
     try:
-        return json.loads(body, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as error:
-        shown = bytes(body[:1024]).decode(errors="replace")
-        if patch:
-            raise bad_request(f"error decoding patch: {error}") from error
-        wanted = f"the object provided is unrecognized (must be of type {kind})"
-        raise bad_request(f"{wanted}: couldn't get version/kind; json parse error: {error} ({shown})") from error
+        return parsed(await _body(request))
+    except ValueError as error:
+        raise bad_request(f"error decoding patch: {error}") from error
+
+
+async def read_delete_options(request: Request) -> dict[str, Any]:
+    """Reads the body of a DELETE; an empty dict when there is none.
+
+    Raises:
+        Refusal: 413, it is too big; 400, it is no JSON, of another kind, or of wrong types.
+    """
+    text = await _body(request)
+    try:
+        body = without_nulls(parsed(text)) if text else {}
+        problem = unrecognized(body)
+    except ValueError as error:
+        body, problem = {}, str(error)
+    if problem:
+        raise bad_request(f"couldn't get version/kind; json parse error: {problem}")
+    body = body or {}
+    kind, version = body.get("kind", _DELETE_OPTIONS), body.get("apiVersion", "v1")
+    if kind != _DELETE_OPTIONS:
+        raise bad_request(
+            f'no kind "{kind}" is registered for version "{version}" in scheme "pkg/runtime/scheme.go:111"'
+        )
+    if problem := decoding_problem(CALLS[_DELETE_OPTIONS], body):
+        raise bad_request(problem)
+    return cast("dict[str, Any]", body)
 
 
 async def read_call(request: Request, kind: str) -> dict[str, Any]:
     """Reads the body of a call, one of `CALLS`; an empty dict when there is none.
 
     Raises:
-        Refusal: 413, it is too big; 400, it is no JSON, or of wrong types.
+        Refusal: 413, it is too big; 415, it is said to be something else; 400, it is no JSON, or of wrong types.
     """
     body = without_nulls(await read_json(request, kind))
     if body is None:
@@ -90,8 +138,13 @@ async def read_call(request: Request, kind: str) -> dict[str, Any]:
     return cast("dict[str, Any]", body)
 
 
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"invalid character '{name[0]}' looking for beginning of value")
+async def _body(request: Request) -> bytes:
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > _MOST_BYTES:
+            raise Refusal(413, "RequestEntityTooLarge", f"Request entity too large: limit is {_MOST_BYTES}")
+    return bytes(body)
 
 
 class StreamAnswer(Response):

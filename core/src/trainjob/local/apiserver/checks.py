@@ -10,9 +10,9 @@ from typing import Any, cast
 
 from trainjob.local.apiserver.admission_door import Admission, Operation, Reader, Stage
 from trainjob.local.apiserver.decoding import decoding_problem
-from trainjob.local.apiserver.naming import metadata_problems, name_problems
+from trainjob.local.apiserver.naming import metadata_problems, name_problems, prefix_problems
 from trainjob.local.apiserver.refusals import FieldProblem, Refusal, bad_request, invalid
-from trainjob.local.apiserver.resources import Resource
+from trainjob.local.apiserver.resources import Resource, by_group_version
 from trainjob.local.apiserver.schema import Field, prune, schema_problems, with_defaults
 from trainjob.local.apiserver.schemas.essentials import TYPES, complete, essential_problems
 from trainjob.local.apiserver.schemas.trainjob import TRAINJOB
@@ -25,6 +25,8 @@ Json = dict[str, Any]
 SCHEMAS: Mapping[str, Field] = {"trainjobs": TRAINJOB}
 """Descriptions of resources by their plural; the others are kept as they are sent."""
 
+_MOST_SHOWN = 30
+_BLOCKING = ("Required value", "Too long")
 _DECODER = 'admission webhook "defaulter.trainjob.trainer.kubeflow.org" denied the request: '
 
 
@@ -64,25 +66,27 @@ class Checks:
         Raises:
             Refusal: 400, it is another kind, or a value every object has is of a wrong type.
         """
-        sent = cast("Json", without_nulls(json.loads(encoded(body))))
-        if not isinstance(sent, dict):
+        sent: Any = without_nulls(json.loads(encoded(body)))
+        if not isinstance(sent, dict) or (kind.custom and "kind" not in sent):
             raise bad_request(_unrecognized(kind, body))
-        if kind.custom and "kind" not in sent:
-            raise bad_request(_unrecognized(kind, body))
-        version = sent.setdefault("apiVersion", kind.api_version)
+        version = sent.setdefault("apiVersion", "" if kind.custom else kind.api_version)
         named = sent.setdefault("kind", kind.kind)
-        if version != kind.api_version:
+        if version != kind.api_version and kind.custom:
             text = (
                 f"the API version in the data ({version}) does not match the expected API version ({kind.api_version})"
             )
             raise bad_request(text)
-        if named != kind.kind:
+        if (version, named) != (kind.api_version, kind.kind):
             raise _wrong_kind(kind, sent)
-        sent["metadata"] = sent.get("metadata") or {}
-        problem = decoding_problem(TYPES.get(kind.plural, TYPES[""]), sent)
+        sent.setdefault("metadata", {})
+        shape = TYPES.get(kind.plural, TYPES[""])
+        if kind.custom:  # whose metadata is read by itself
+            problem = decoding_problem(shape.properties["metadata"], sent["metadata"])
+        else:
+            problem = decoding_problem(shape, sent)
         if problem:
             raise bad_request(f'{named} in version "{kind.version}" cannot be handled as a {named}: {problem}')
-        return sent
+        return cast("Json", sent)
 
     def known(self, kind: Resource, sent: Json, options: WriteOptions, *, patch: bool = False) -> Json:
         """Drops unknown fields and fills in defaults.
@@ -103,7 +107,7 @@ class Checks:
     def before(self, kind: Resource, operation: Operation, sent: Json, old: Json | None) -> Json:
         """Asks the mutating rules, after what a Go webhook would fail to decode."""
         shape = SCHEMAS.get(kind.plural)
-        problem = decoding_problem(shape.properties["spec"], sent.get("spec", {}), "spec") if shape else ""
+        problem = decoding_problem(shape.properties["spec"], sent.get("spec"), "spec", kind.kind) if shape else ""
         if problem:
             raise Refusal(400, "", _DECODER + problem)
         admitted = self._asked(Stage.MUTATING, kind, operation, sent, old)
@@ -119,9 +123,7 @@ class Checks:
         problems = [*self._identity(kind, metadata, old), *metadata_problems(metadata)]
         shape = SCHEMAS.get(kind.plural)
         if shape:
-            problems += schema_problems(
-                shape, prepared, old, broken=any(found.kind == "Required value" for found in problems)
-            )
+            problems += schema_problems(shape, prepared, old, broken=any(found.kind in _BLOCKING for found in problems))
         elif not status:
             problems += essential_problems(kind.plural, prepared, old)
         if problems:
@@ -144,7 +146,8 @@ class Checks:
     @staticmethod
     def _identity(kind: Resource, metadata: Mapping[str, Any], old: Json | None) -> list[FieldProblem]:
         if old is None:
-            return name_problems(kind.names, metadata.get("name", ""))
+            prefix = metadata.get("generateName", "")
+            return [*prefix_problems(kind.names, prefix), *name_problems(kind.names, metadata.get("name", ""))]
         known = old["metadata"].get("finalizers") or []
         added = [name for name in metadata.get("finalizers") or () if name not in known]
         if "deletionTimestamp" not in old["metadata"] or not added:
@@ -166,7 +169,8 @@ def without_nulls(value: Any) -> Any:
 def _unrecognized(kind: Resource, body: Any) -> str:
     text = json.dumps(body)[:1024]
     wanted = f"the object provided is unrecognized (must be of type {kind.kind})"
-    return f"{wanted}: Object 'Kind' is missing in '{text}' ({text})"
+    shown = text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]} ..."
+    return f"{wanted}: Object 'Kind' is missing in '{text}' ({shown})"
 
 
 def _wrong_kind(kind: Resource, sent: Mapping[str, Any]) -> Refusal:
@@ -176,10 +180,14 @@ def _wrong_kind(kind: Resource, sent: Mapping[str, Any]) -> Refusal:
         refusal = invalid(kind, (sent.get("metadata") or {}).get("name", ""), [problem])
         text = refusal.message.replace(kind.kind, str(given), 1)
         return Refusal(refusal.code, refusal.reason, text, details={**(refusal.details or {}), "kind": given})
-    text = (
-        f'{given} in version "{kind.version}" cannot be handled as a {kind.kind}: no kind "{given}" is registered for '
-    )
-    return bad_request(f'{text}version "{kind.api_version}" in scheme "pkg/runtime/scheme.go:111"')
+    group, _, version = str(sent["apiVersion"]).rpartition("/")
+    if any(known.kind == given for known in by_group_version(group, version)):
+        internal = f"{(kind.group or 'core').partition('.')[0]}.{kind.kind}"
+        why = f"converting ({version}.{given}) to ({internal}): unknown conversion"
+    else:
+        where = f'for version "{sent["apiVersion"]}" in scheme "pkg/runtime/scheme.go:111"'
+        why = f'no kind "{given}" is registered {where}'
+    return bad_request(f'{given} in version "{version}" cannot be handled as a {kind.kind}: {why}')
 
 
 def _strict(kind: Resource, sent: Json, unknown: Sequence[str], *, patch: bool) -> Refusal:

@@ -6,11 +6,14 @@ One thread follows all changes and works through a queue. Rules: k8s.io/kubernet
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue
 import threading
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from trainjob.local.apiserver.deletion import FOREGROUND, ORPHAN, DeleteOptions, is_gone
@@ -27,6 +30,7 @@ Json = dict[str, Any]
 _Key = tuple[str, str, str]
 
 _LOG = logging.getLogger(__name__)
+_PONDERS = 0.03  # seconds from the end of an owner's last dependent to the owner's own, as the original needs them
 _KINDS = {(resource.api_version, resource.kind): resource for resource in RESOURCES if not resource.served_from}
 
 
@@ -42,6 +46,8 @@ class Collector:
         self._queue: queue.SimpleQueue[_Key | None] = queue.SimpleQueue()
         self._dependents: defaultdict[str, set[_Key]] = defaultdict(set)
         self._objects: dict[str, _Key] = {}
+        self._refused: set[_Key] = set()
+        self._unblocked: deque[tuple[float, _Key, str]] = deque()
         self._subscription = registry.subscribe(self._note)
         self._thread = threading.Thread(target=self._run, name="collector", daemon=True)
         self._thread.start()
@@ -67,6 +73,9 @@ class Collector:
             return
         self._objects[uid] = key
         self._note_owners(change.current, key, add=True)
+        if change.type == "ADDED":  # what a rule looked for in vain may be there now
+            self._look_at(self._refused)
+            self._refused.clear()
         if _owner_uids(body) or "deletionTimestamp" in body["metadata"]:
             self._queue.put(key)
 
@@ -84,14 +93,30 @@ class Collector:
     # -- working through the queue ----------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        while (key := self._queue.get()) is not None:
+        while (work := self._next()) is not None:
+            look, key = work
             try:
                 with self._registry.lock:
-                    self._examine(key)
-            except Refusal as refusal:  # a rule forbids it: nothing more can be done here
-                _LOG.warning("can't collect %s: %s", "/".join(key), refusal)
+                    self._try(look, key)
             except Exception:  # noqa: BLE001 - logged
                 _LOG.exception("collecting %s failed", "/".join(key))
+
+    def _next(self) -> tuple[Callable[[_Key], None], _Key] | None:
+        """Waits for an object to look at, or for the time of one that nobody blocks any more; None at the end."""
+        wait = self._unblocked[0][0] - time.monotonic() if self._unblocked else None
+        if wait is None or wait > 0:
+            with contextlib.suppress(queue.Empty):
+                key = self._queue.get(timeout=wait)
+                return (self._examine, key) if key is not None else None
+        _, unblocked, uid = self._unblocked.popleft()
+        return partial(self._let_go, uid), unblocked
+
+    def _try(self, look: Callable[[_Key], None], key: _Key) -> None:
+        try:
+            look(key)
+        except Refusal as refusal:  # a rule forbids it, for now
+            self._refused.add(key)
+            _LOG.warning("can't collect %s: %s", "/".join(key), refusal)
 
     def _examine(self, key: _Key) -> None:
         resource = BY_PLURAL[key[0]]
@@ -141,9 +166,22 @@ class Collector:
         uid = stored.body["metadata"]["uid"]
         dependents = self._dependents_of(stored)
         if not any(_blocks(dependent.body, uid) for _, dependent in dependents):
-            self._without_finalizer(resource, stored, FOREGROUND)
+            key = (resource.plural, *stored.key)
+            if (key, uid) not in ((known, of) for _, known, of in self._unblocked):
+                self._unblocked.append((time.monotonic() + _PONDERS, key, uid))
         else:
             self._look_at([(kind.plural, *dependent.key) for kind, dependent in dependents])
+
+    def _let_go(self, uid: str, key: _Key) -> None:
+        """Carries out what was decided a moment ago, whatever has been created meanwhile.
+
+        So it is with the original, whose picture of the cluster lags behind: a controller that does not mind that its
+        object is going can create a dependent anew, which is then collected as one without an owner.
+        """
+        resource = BY_PLURAL[key[0]]
+        stored = self._registry.store.get(resource, key[1], key[2])
+        if stored is not None and stored.body["metadata"]["uid"] == uid:
+            self._without_finalizer(resource, stored, FOREGROUND)
 
     def _orphan(self, resource: Resource, stored: Stored) -> None:
         uid = stored.body["metadata"]["uid"]
@@ -180,11 +218,13 @@ class Collector:
         self._registry.delete_with(resource, stored.key[1], stored.key[0], options)
 
     def _without_finalizer(self, resource: Resource, stored: Stored, finalizer: str) -> None:
-        finalizers = [name for name in stored.body["metadata"]["finalizers"] if name != finalizer]
-        self._change(resource, stored, {"finalizers": finalizers})
+        """Takes a finalizer away; admission rules are asked, as for any change, and may refuse it."""
+        finalizers = [name for name in stored.body["metadata"].get("finalizers") or () if name != finalizer]
+        change = {"metadata": {"finalizers": finalizers or None}}
+        self._registry.patch(resource.plural, stored.key[1], change, stored.key[0])
 
     def _change(self, resource: Resource, stored: Stored, metadata: Mapping[str, Any]) -> None:
-        """Changes metadata past the admission rules, which may refuse any change of an object that is going."""
+        """Changes metadata past the admission rules."""
         body = stored.copy()
         body["metadata"] |= metadata
         body["metadata"] = {key: value for key, value in body["metadata"].items() if value != [] or key not in metadata}

@@ -8,9 +8,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 
-from trainjob.local.apiserver.answers import StreamAnswer, json_answer, read_call, read_json, success
+from trainjob.local.apiserver.answers import (
+    StreamAnswer,
+    json_answer,
+    read_call,
+    read_delete_options,
+    read_json,
+    read_patch,
+    success,
+)
 from trainjob.local.apiserver.authorization import Action, Authorizer
 from trainjob.local.apiserver.checks import WriteOptions
 from trainjob.local.apiserver.event_shapes import from_shape, to_shape, view_text
@@ -18,9 +26,9 @@ from trainjob.local.apiserver.listing import list_text, texts_of
 from trainjob.local.apiserver.logstream import LogStream, log_request
 from trainjob.local.apiserver.patches import PatchKind
 from trainjob.local.apiserver.podlogs import LogSource
-from trainjob.local.apiserver.refusals import Refusal, bad_request
+from trainjob.local.apiserver.refusals import Refusal, bad_request, not_found, too_large_version
 from trainjob.local.apiserver.registry import Registry
-from trainjob.local.apiserver.requests import Asked, delete_options, list_options, write_options
+from trainjob.local.apiserver.requests import Asked, delete_options, list_options, oldest_version, write_options
 from trainjob.local.apiserver.resources import Resource
 from trainjob.local.apiserver.store import encoded
 from trainjob.local.apiserver.tokens import User
@@ -76,22 +84,24 @@ class Handlers:
         """
         asked, view = call.asked, call.view
         if asked.subresource and asked.subresource not in view.subresources:
-            raise Refusal(404, "NotFound", "the server could not find the requested resource", details={})
+            raise not_found(view, asked.name) if view.custom else _unknown()
         special = self._special(asked.subresource, asked.verb)
         if special:
             return await special(call)
-        if asked.subresource not in ("", "status") or (
-            view.namespaced and not asked.namespace and asked.verb not in _READS
-        ):
+        if view.namespaced and not asked.namespace and asked.verb not in _READS:
+            if view.custom:
+                return PlainTextResponse("404 page not found\n", 404)
             raise _not_allowed()
-        handler = self._plain(asked)
+        handler = self._plain(asked, view)
         return await handler(call)
 
     def _special(self, subresource: str, verb: str) -> Callable[[Call], Awaitable[Response]] | None:
         found = {("log", "get"): self._log, ("binding", "create"): self._bind, ("token", "create"): self._token}
         return found.get((subresource, verb))
 
-    def _plain(self, asked: Asked) -> Callable[[Call], Awaitable[Response]]:
+    def _plain(self, asked: Asked, view: Resource) -> Callable[[Call], Awaitable[Response]]:
+        if asked.subresource not in ("", "status"):
+            raise _not_allowed()
         handlers = {"get": self._get, "update": self._update, "patch": self._patch}
         if not asked.subresource:
             handlers |= {
@@ -101,16 +111,24 @@ class Handlers:
                 "delete": self._delete,
                 "deletecollection": self._delete_all,
             }
-        if asked.verb not in handlers or (asked.verb == "create" and asked.name):
+        if asked.subresource and view.custom and asked.verb not in handlers:
+            text = f'{asked.verb} is not supported on resources of kind "{view.qualified}"'
+            raise Refusal(405, "MethodNotAllowed", text, details={"group": view.group, "kind": view.plural})
+        named = asked.verb in ("update", "patch")
+        if asked.verb not in handlers or (asked.verb == "create" and asked.name) or (named and not asked.name):
             raise _not_allowed()
-        if asked.verb in ("update", "patch") and not asked.name:
-            raise bad_request("name must be provided")
+        if (asked.verb, view.plural) == ("deletecollection", "namespaces"):
+            raise _not_allowed()
         return handlers[asked.verb]
 
     # -- reading --------------------------------------------------------------------------------------------------
 
     async def _get(self, call: Call) -> Response:
-        stored = self._registry.read(call.view, call.asked.name, call.asked.namespace)
+        asked = oldest_version(call.request.query_params)
+        with self._registry.lock:
+            stored = self._registry.read(call.view, call.asked.name, call.asked.namespace)
+            if asked > self._registry.store.version:
+                raise too_large_version(asked, self._registry.store.version)
         return json_answer(view_text(call.view, stored))
 
     async def _list(self, call: Call) -> Response:
@@ -144,11 +162,8 @@ class Handlers:
 
     async def _update(self, call: Call) -> Response:
         body, asked = await read_json(call.request, call.view.kind), call.asked
-        name = (body.get("metadata") or {}).get("name") if isinstance(body, dict) else None
-        if isinstance(body, dict) and name != asked.name:
-            raise bad_request(
-                f"the name of the object ({name or ''}) does not match the name on the URL ({asked.name})"
-            )
+        if isinstance(body, dict):
+            _check_name(_name_in(body), asked.name)
         options = _options(call.request, "UpdateOptions")
         inward = _inward(call.view, body)
         updated = self._registry.update(
@@ -158,8 +173,8 @@ class Handlers:
 
     async def _patch(self, call: Call) -> Response:
         asked, view = call.asked, call.view
-        kind = _patch_kind(call.request.headers.get("content-type", ""))
-        body = await read_json(call.request, view.kind, patch=True)
+        kind = _patch_kind(call.request.headers.get("content-type", ""), view)
+        body = await read_patch(call.request)
         options = _options(call.request, "PatchOptions")
         inward = _inward(view, body) if isinstance(body, dict) else body
         patched = self._registry.patch(
@@ -170,7 +185,7 @@ class Handlers:
     # -- deleting -------------------------------------------------------------------------------------------------
 
     async def _delete(self, call: Call) -> Response:
-        body = await read_call(call.request, "DeleteOptions")
+        body = await read_delete_options(call.request)
         options = delete_options(call.request.query_params, body)
         view, asked = call.view, call.asked
         deleted, gone = self._registry.delete_with(view, asked.name, asked.namespace, options)
@@ -180,7 +195,7 @@ class Handlers:
         return _written(view, deleted, 200, warnings)
 
     async def _delete_all(self, call: Call) -> Response:
-        body = await read_call(call.request, "DeleteOptions")
+        body = await read_delete_options(call.request)
         query, view = call.request.query_params, call.view
         chosen, options = list_options(query, watch=False), delete_options(query, body)
         namespace = call.asked.namespace
@@ -242,16 +257,30 @@ def _reviewed(spec: Json) -> Action:
     return Action(asked.get("verb", ""), asked.get("group", ""), target, *scope)
 
 
+def _check_name(given: str, asked: str) -> None:
+    if not given:
+        raise bad_request(f"the name of the object ({asked} based on URL) was undeterminable: name must be provided")
+    if given != asked:
+        raise bad_request(f"the name of the object ({given}) does not match the name on the URL ({asked})")
+
+
+def _unknown() -> Refusal:
+    return Refusal(404, "NotFound", "the server could not find the requested resource", details={})
+
+
 def _not_allowed() -> Refusal:
     return Refusal(
         405, "MethodNotAllowed", "the server does not allow this method on the requested resource", details={}
     )
 
 
-def _patch_kind(content_type: str) -> PatchKind:
+def _patch_kind(content_type: str, view: Resource) -> PatchKind:
+    media_type = content_type.partition(";")[0].strip()
     try:
-        return PatchKind(content_type.partition(";")[0].strip())
+        return PatchKind(media_type)
     except ValueError as error:
+        if media_type == "application/json" and not view.custom:
+            raise Refusal(415, "UnsupportedMediaType", "415: Unsupported Media Type", details={}) from error
         raise Refusal(415, "UnsupportedMediaType", UNKNOWN_FORMAT) from error
 
 

@@ -42,8 +42,9 @@ def list_text(registry: Registry, view: Resource, namespace: str, options: ListO
         page = _page(options)
         version, found = _at(registry, view, namespace, options, page)
     selected = [stored for stored in found if stored.key > page.after and chosen(stored)]
-    shown = selected[: options.limit] if options.limit else selected
-    metadata: dict[str, Any] = {"resourceVersion": str(version)}
+    limit = options.limit if options.version != "0" else 0  # what comes from the watch cache is not cut
+    shown = selected[:limit] if limit else selected
+    metadata: dict[str, Any] = {**({"continue": ""} if view.custom else {}), "resourceVersion": str(version)}
     if len(shown) < len(selected):
         metadata["continue"] = _token(version, shown[-1].key)
         if not options.labels and not options.fields:
@@ -101,7 +102,7 @@ def _page(options: ListOptions) -> _Page:
         raise bad_request("specifying resource version is not allowed when using continue")
     try:
         padded = options.token + "=" * (-len(options.token) % 4)
-        found = json.loads(base64.urlsafe_b64decode(padded))
+        found = json.loads(base64.b64decode(padded, altchars="-_", validate=True))
         namespace, _, name = str(found["start"]).partition("/")
         return _Page(int(found["rv"]), (namespace, name))
     except (binascii.Error, ValueError, KeyError, TypeError) as error:

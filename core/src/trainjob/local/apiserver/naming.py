@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from trainjob.local.apiserver.refusals import FieldProblem
 
-__all__ = ["label_key_problem", "label_value_problem", "metadata_problems", "name_problems"]
+__all__ = ["label_key_problems", "label_value_problems", "metadata_problems", "name_problems", "prefix_problems"]
 
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
@@ -26,7 +26,7 @@ _LABEL_TEXT = (
     f"{_ENDS} (e.g. 'my-name',  or '123-abc', {_REGEX} '{_LABEL}')"
 )
 _KEY_TEXT = (
-    f"name part must consist of alphanumeric characters, '-', '_' or '.', and {_ENDS} "
+    f"must consist of alphanumeric characters, '-', '_' or '.', and {_ENDS} "
     f"(e.g. 'MyName',  or 'my.name',  or '123-abc', {_REGEX} '{_QUALIFIED}')"
 )
 _VALUE_TEXT = (
@@ -43,52 +43,85 @@ def name_problems(rule: str, name: str) -> list[FieldProblem]:
     """Checks metadata.name against the rule of its resource (see `Resource.names`)."""
     if not name:
         return [FieldProblem("metadata.name", "Required value", detail="name or generateName is required")]
+    return [FieldProblem("metadata.name", "Invalid value", _shown(name), wrong) for wrong in _wrong(rule, name)]
+
+
+def prefix_problems(rule: str, prefix: str) -> list[FieldProblem]:
+    """Checks metadata.generateName, which may end with a dash."""
+    name = f"{prefix[:-2]}a" if len(prefix) > 1 and prefix.endswith("-") else prefix
+    found = _wrong(rule, name) if prefix else []
+    return [FieldProblem("metadata.generateName", "Invalid value", _shown(prefix), wrong) for wrong in found]
+
+
+def _wrong(rule: str, name: str) -> list[str]:
     if rule == "path":
         wrong = next((f"may not contain '{part}'" for part in ("/", "%") if part in name), "")
         wrong = f"may not be '{name}'" if name in (".", "..") else wrong
-        return [FieldProblem("metadata.name", "Invalid value", json.dumps(name), wrong)] if wrong else []
+        return [wrong] if wrong else []
     shape, longest, text = _NAME_RULES[rule]
-    found = []
-    if not shape.fullmatch(name):
-        found.append(text)
-    if len(name) > longest:
-        found.append(f"must be no more than {longest} characters")
-    return [FieldProblem("metadata.name", "Invalid value", json.dumps(name), wrong) for wrong in found]
+    too_long = [f"must be no more than {longest} characters"] if len(name) > longest else []
+    return [*([] if shape.fullmatch(name) else [text]), *too_long]
 
 
-def label_key_problem(key: str) -> str:
-    """Says what is wrong with a label's key, or gives an empty text."""
+def _shown(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def label_key_problems(key: str) -> list[str]:
+    """Says what is wrong with the key of a label (annotations and finalizers are named alike)."""
     prefix, slash, name = key.rpartition("/")
-    if slash and (not re.fullmatch(_SUBDOMAIN, prefix) or len(prefix) > 253):
-        return f"prefix part {_SUBDOMAIN_TEXT}"
+    if "/" in prefix:
+        prefixed = "with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+        return [f"a valid label key {_KEY_TEXT} {prefixed}"]
+    found = []
+    if slash and not prefix:
+        found.append("prefix part must be non-empty")
+    elif slash:
+        found += [f"prefix part {wrong}" for wrong in _wrong("subdomain", prefix)]
     if not name:
-        return "name part must be non-empty"
-    if len(name) > 63:
-        return "name part must be no more than 63 bytes"
-    return "" if re.fullmatch(_QUALIFIED, name) else _KEY_TEXT
+        found.append("name part must be non-empty")
+    elif len(name) > 63:
+        found.append("name part must be no more than 63 bytes")
+    return found if re.fullmatch(_QUALIFIED, name) else [*found, f"name part {_KEY_TEXT}"]
 
 
-def label_value_problem(value: str) -> str:
-    """Says what is wrong with a label's value, or gives an empty text."""
-    if len(value) > 63:
-        return "must be no more than 63 bytes"
-    return "" if not value or re.fullmatch(_QUALIFIED, value) else _VALUE_TEXT
+def label_value_problems(value: str) -> list[str]:
+    """Says what is wrong with the value of a label."""
+    found = ["must be no more than 63 bytes"] if len(value) > 63 else []
+    return found if not value or re.fullmatch(_QUALIFIED, value) else [*found, _VALUE_TEXT]
 
 
 def metadata_problems(metadata: Mapping[str, Any]) -> list[FieldProblem]:
-    """Checks labels and annotations."""
-    problems = []
+    """Checks labels, annotations, owners and finalizers."""
+    problems: list[FieldProblem] = []
     for key, value in (metadata.get("labels") or {}).items():
-        for shown, wrong in ((key, label_key_problem(key)), (value, label_value_problem(value))):
-            if wrong:
-                problems.append(FieldProblem("metadata.labels", "Invalid value", json.dumps(shown), wrong))
+        problems += _problems("labels", _shown(key), label_key_problems(key))
+        problems += _problems("labels", _shown(value), label_value_problems(value))
     annotations = metadata.get("annotations") or {}
-    problems += [
-        FieldProblem("metadata.annotations", "Invalid value", json.dumps(key), wrong)
-        for key in annotations
-        if (wrong := label_key_problem(key.lower()))
-    ]
+    for key in annotations:
+        problems += _problems("annotations", _shown(key), label_key_problems(key.lower()))
     if sum(len(key) + len(value) for key, value in annotations.items()) > _ANNOTATIONS_BYTES:
         detail = f"may not be more than {_ANNOTATIONS_BYTES} bytes"
         problems.append(FieldProblem("metadata.annotations", "Too long", detail=detail))
+    problems += _owner_problems(metadata.get("ownerReferences") or [])
+    for name in metadata.get("finalizers") or []:
+        problems += _problems("finalizers", _shown(name), label_key_problems(name))
+    return problems
+
+
+def _problems(field: str, shown: str, texts: Iterable[str]) -> list[FieldProblem]:
+    return [FieldProblem(f"metadata.{field}", "Invalid value", shown, text) for text in texts]
+
+
+def _owner_problems(owners: Sequence[Mapping[str, Any]]) -> list[FieldProblem]:
+    problems: list[FieldProblem] = []
+    for owner in owners:
+        for part in ("apiVersion", "kind", "name", "uid"):
+            wrong = "version must not be empty" if part == "apiVersion" else "must not be empty"
+            problems += _problems(f"ownerReferences.{part}", '""', [] if owner.get(part) else [wrong])
+    controllers = [f"{owner.get('kind', '')}/{owner.get('name', '')}" for owner in owners if owner.get("controller")]
+    if len(controllers) > 1:
+        found = f'Found "true" in references for {controllers[0]} and {controllers[1]}'
+        text = f"Only one reference can have Controller set to true. {found}"
+        problems += _problems("ownerReferences", json.dumps(owners, separators=(",", ":")), [text])
     return problems

@@ -121,11 +121,10 @@ def not_found(resource: Resource, name: str) -> Refusal:
     return Refusal(404, "NotFound", f'{resource.qualified} "{name}" not found', details=_about(resource, name))
 
 
-def already_exists(resource: Resource, name: str) -> Refusal:
-    """409: the name is taken."""
-    return Refusal(
-        409, "AlreadyExists", f'{resource.qualified} "{name}" already exists', details=_about(resource, name)
-    )
+def already_exists(resource: Resource, name: str, *, going: bool = False) -> Refusal:
+    """409: the name is taken, maybe by an object that is going."""
+    text = f'{"object is being deleted: " if going else ""}{resource.qualified} "{name}" already exists'
+    return Refusal(409, "AlreadyExists", text, details=_about(resource, name))
 
 
 def conflict(resource: Resource, name: str, why: str = _MODIFIED) -> Refusal:

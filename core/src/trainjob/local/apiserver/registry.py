@@ -27,7 +27,14 @@ from trainjob.local.apiserver.deletion import DeleteOptions
 from trainjob.local.apiserver.patches import PatchKind
 from trainjob.local.apiserver.refusals import Refusal, bad_request, not_found
 from trainjob.local.apiserver.resources import BY_PLURAL, Resource
-from trainjob.local.apiserver.selectors import FieldSelector, LabelSelector, SelectorError, parse_fields, parse_labels
+from trainjob.local.apiserver.selectors import (
+    FieldSelector,
+    LabelSelector,
+    SelectorError,
+    UnknownField,
+    parse_fields,
+    parse_labels,
+)
 from trainjob.local.apiserver.storage import Storage
 from trainjob.local.apiserver.store import Change, Store, Stored, Subscription
 from trainjob.local.apiserver.tokens import Tokens
@@ -53,6 +60,8 @@ def parse_selectors(resource: Resource, labels: str, fields: str) -> tuple[Label
     """Reads both selectors; 400 Refusal when one can't be read."""
     try:
         return parse_labels(labels), parse_fields(fields, resource.fields)
+    except UnknownField as error:
+        raise bad_request(resource.unknown_field(error.field)) from error
     except SelectorError as error:
         raise bad_request(str(error)) from error
 

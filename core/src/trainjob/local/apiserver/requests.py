@@ -6,7 +6,7 @@ Source: k8s.io/apiserver 0.36 `pkg/endpoints/request/requestinfo.go` and `pkg/ap
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +16,9 @@ from trainjob.local.apiserver.deletion import DeleteOptions
 from trainjob.local.apiserver.refusals import FieldProblem, Refusal, bad_request, invalid
 from trainjob.local.apiserver.resources import Resource, by_group_version
 from trainjob.local.apiserver.selectors import SelectorError, parse_fields
+from trainjob.local.apiserver.store import version_number
 
-__all__ = ["Asked", "ListOptions", "asked_for", "delete_options", "list_options", "write_options"]
+__all__ = ["Asked", "ListOptions", "asked_for", "delete_options", "list_options", "oldest_version", "write_options"]
 
 Query = Mapping[str, str]
 
@@ -140,16 +141,20 @@ class ListOptions:
 
     def number(self, *, watch: bool) -> int:
         """Gives the resourceVersion as a number, 0 for none; a Refusal (400, for watches 500) when it is none."""
-        if not self.version:
-            return 0
-        if self.version.isascii() and self.version.isdigit():
-            return int(self.version)
-        shown = json.dumps(self.version)
-        text = f"resourceVersion: Invalid value: {shown}: strconv.ParseUint: parsing {shown}: invalid syntax"
-        raise Refusal(500, "", text) if watch else bad_request(f"invalid resource version: {text}")
+        try:
+            return version_number(self.version)
+        except ValueError as error:
+            text = f"resourceVersion: Invalid value: {json.dumps(self.version)}: {error}"
+            raise (Refusal(500, "", text) if watch else bad_request(f"invalid resource version: {text}")) from error
+
+
+def oldest_version(query: Query) -> int:
+    """Reads which resourceVersion an answer must have at least; a Refusal (500) when it is no number."""
+    return ListOptions(version=query.get("resourceVersion", "")).number(watch=True)
 
 
 _LIST = Resource("meta.k8s.io", "v1", "listoptions", "ListOptions")
+_EXACT, _NOT_OLDER = "Exact", "NotOlderThan"
 
 
 def list_options(query: Query, *, watch: bool) -> ListOptions:
@@ -175,23 +180,46 @@ def list_options(query: Query, *, watch: bool) -> ListOptions:
 
 
 def _check_list(options: ListOptions, *, watch: bool) -> None:
-    wrong, field = "", "resourceVersionMatch"
-    if watch and options.initial and options.match != "NotOlderThan":
-        wrong = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
-    elif watch and options.match and options.initial is None:
-        wrong = f"{field} is forbidden for watch unless sendInitialEvents is provided"
-    elif not watch and options.initial is not None:
-        field, wrong = "sendInitialEvents", "sendInitialEvents is forbidden for list"
-    elif not watch and options.match and not options.version:
-        wrong = f"{field} is forbidden unless resourceVersion is provided"
-    elif not watch and options.match == "Exact" and options.version == "0":
-        wrong = f'{field} "exact" is forbidden for resourceVersion "0"'
-    if wrong:
-        raise invalid(_LIST, "", [FieldProblem(field, "Forbidden", detail=wrong)])
-    if options.match not in ("", "Exact", "NotOlderThan"):
-        detail = 'supported values: "Exact", "NotOlderThan", ""'
-        problem = FieldProblem(field, "Unsupported value", json.dumps(options.match), detail)
-        raise invalid(_LIST, "", [problem])
+    problems = [*(_watch_problems(options) if watch else _list_problems(options))]
+    if problems:
+        raise invalid(_LIST, "", problems)
+
+
+def _watch_problems(options: ListOptions) -> Iterator[FieldProblem]:
+    initial, match = options.initial, options.match
+    if initial is None and not match and options.version in ("", "0"):
+        initial, match = True, _NOT_OLDER  # what the server sets for watches that begin with what there is
+    if initial is not None and match != _NOT_OLDER:
+        yield _forbidden("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
+    if match and initial is None:
+        yield _forbidden("resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided")
+    if match and match != _NOT_OLDER:
+        yield _unsupported(match, _NOT_OLDER)
+    if match and options.token:
+        yield _forbidden("resourceVersionMatch is forbidden when continue is provided")
+
+
+def _list_problems(options: ListOptions) -> Iterator[FieldProblem]:
+    match = options.match
+    if match and not options.version:
+        yield _forbidden("resourceVersionMatch is forbidden unless resourceVersion is provided")
+    if match and options.token:
+        yield _forbidden("resourceVersionMatch is forbidden when continue is provided")
+    if match not in ("", _EXACT, _NOT_OLDER):
+        yield _unsupported(match, _EXACT, _NOT_OLDER, "")
+    if match == _EXACT and options.version == "0":
+        yield _forbidden('resourceVersionMatch "exact" is forbidden for resourceVersion "0"')
+    if options.initial is not None:
+        yield _forbidden("sendInitialEvents is forbidden for list", "sendInitialEvents")
+
+
+def _forbidden(text: str, field: str = "resourceVersionMatch") -> FieldProblem:
+    return FieldProblem(field, "Forbidden", detail=text)
+
+
+def _unsupported(given: str, *supported: str) -> FieldProblem:
+    detail = f"supported values: {', '.join(json.dumps(value) for value in supported)}"
+    return FieldProblem("resourceVersionMatch", "Unsupported value", json.dumps(given), detail)
 
 
 def write_options(query: Query, kind: str) -> WriteOptions:

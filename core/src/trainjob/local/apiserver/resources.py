@@ -66,6 +66,14 @@ class Resource:
         """Whether the status is written through the status subresource only."""
         return "status" in self.subresources
 
+    def unknown_field(self, path: str) -> str:
+        """What is said to a field selector by another field."""
+        if self.plural == "jobs":
+            return f'field label "{path}" not supported for Job'
+        if self.custom or self.fields:
+            return f"field label not supported: {path}"
+        return f'"{path}" is not a known field selector: only "metadata.name", "metadata.namespace"'
+
 
 _RBAC, _BATCH, _TRAINER = "rbac.authorization.k8s.io", "batch", "trainer.kubeflow.org"
 _STATUS = ("status",)
@@ -77,6 +85,7 @@ _POD_FIELDS = (
     "spec.hostNetwork",
     "status.phase",
     "status.podIP",
+    "status.podIPs",
     "status.nominatedNodeName",
 )
 _INVOLVED = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
@@ -106,8 +115,7 @@ RESOURCES: tuple[Resource, ...] = (
     Resource("", "v1", "configmaps", "ConfigMap", short_names=("cm",)),
     Resource(
         "", "v1", "services", "Service", subresources=_STATUS, initial_status={"loadBalancer": {}},
-        returns_deleted=True,
-        short_names=("svc",), names="label",
+        returns_deleted=True, fields=("spec.clusterIP", "spec.type"), short_names=("svc",), names="label",
     ),
     Resource(
         "", "v1", "nodes", "Node", namespaced=False, subresources=_STATUS, fields=("spec.unschedulable",),

@@ -14,10 +14,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainjob.local.apiserver.refusals import FieldProblem
+from trainjob.local.quantity import canonical
 
-__all__ = ["Field", "Rule", "prune", "schema_problems", "with_defaults"]
+__all__ = ["Field", "Rule", "as_go_writes", "prune", "schema_problems", "with_defaults"]
 
 _NAMES = {"map": "object", "quantity": "string"}
+_ZEROS = {"string": "", "integer": 0, "boolean": False}
 _BLOCKING = frozenset(("Required value", "Too long", "Too many"))
 _UNCHECKED = (
     "some validation rules were not checked because the object was invalid; "
@@ -91,7 +93,7 @@ class Field:
                 yield f".{name}", self.properties[name], value[name]
         elif self.items and self.type == "map" and isinstance(value, Mapping):
             for name in sorted(value):
-                yield f"[{name}]", self.items, value[name]
+                yield f".{name}", self.items, value[name]
         elif self.items and self.type == "array" and isinstance(value, list):
             for index, item in enumerate(value):
                 yield f"[{index}]", self.items, item
@@ -111,7 +113,7 @@ class Field:
 
 
 def prune(shape: Field, value: Any, path: str = "") -> tuple[Any, list[str]]:
-    """Drops unknown fields and nulls; gives the rest and the paths of the unknown ones."""
+    """Drops unknown fields and nulls, makes whole floats integers; gives the rest and the paths of the unknown ones."""
     unknown: list[str] = []
     if shape.type == "object" and isinstance(value, Mapping):
         kept = {}
@@ -128,7 +130,8 @@ def prune(shape: Field, value: Any, path: str = "") -> tuple[Any, list[str]]:
         return [item for item, _ in pruned], [name for _, names in pruned for name in names]
     if shape.type == "array" and isinstance(value, Mapping):  # where an array is meant, all keys are unknown
         return value, [f"{path}.{name}" for name in sorted(value)]
-    return value, unknown
+    whole = shape.type in ("integer", "quantity") and isinstance(value, float) and value.is_integer()
+    return int(value) if whole else value, unknown
 
 
 def with_defaults(shape: Field, value: Any) -> Any:
@@ -142,6 +145,27 @@ def with_defaults(shape: Field, value: Any) -> Any:
     return value
 
 
+def as_go_writes(shape: Field, value: Any) -> Any:
+    """Gives an object as a Go program writes it that has read it.
+
+    Quantities are in their shortest form, and required fields are never missing: Kubernetes' own types write them
+    always, those of a custom resource leave out what is empty.
+    """
+    if shape.type == "object" and isinstance(value, Mapping):
+        written = {name: as_go_writes(shape.properties[name], inner) for name, inner in value.items()}
+        missing = [name for name in shape.required if name not in value and shape.go.startswith("v1.")]
+        return written | {name: _zero(shape.properties[name]) for name in missing}
+    if shape.items and shape.type == "array" and isinstance(value, list):
+        return [as_go_writes(shape.items, item) for item in value]
+    if shape.items and shape.type == "map" and isinstance(value, Mapping):
+        return {name: as_go_writes(shape.items, inner) for name, inner in value.items()}
+    return canonical(value) if shape.type == "quantity" else value
+
+
+def _zero(shape: Field) -> Any:
+    return as_go_writes(shape, {}) if shape.type == "object" else _ZEROS.get(shape.type)
+
+
 def schema_problems(shape: Field, new: Any, old: Any = None, *, broken: bool = False) -> list[FieldProblem]:
     """Lists what breaks the schema, then the CEL rules, which are not asked when the object is (already) too broken."""
     problems = list(_structure(shape, new, ""))
@@ -153,6 +177,9 @@ def schema_problems(shape: Field, new: Any, old: Any = None, *, broken: bool = F
 
 
 def _structure(shape: Field, value: Any, path: str) -> Iterator[FieldProblem]:
+    if shape.type == "quantity" and isinstance(value, float):
+        yield from _fraction_problems(path)
+        return
     if not shape.accepts(value):
         wanted, given = _NAMES.get(shape.type, shape.type), _json_type(value)
         detail = f'{path} in body must be of type {wanted}: "{given}"'
@@ -169,8 +196,19 @@ def _structure(shape: Field, value: Any, path: str) -> Iterator[FieldProblem]:
         yield from _structure(inner, child, f"{path}{step}".lstrip("."))
 
 
+def _fraction_problems(path: str) -> Iterator[FieldProblem]:
+    """A quantity is a whole number or a text: 0.5 has to be written "500m" or "0.5"."""
+    for types, detail in (
+        ("integer,string", f'"{path}" must validate at least one schema (anyOf)'),
+        ("integer", f"Checked value must be of type integer (default format) in {path}"),
+    ):
+        wrong = f'{path} in body must be of type {types}: "number"'
+        yield FieldProblem(path, "Invalid value", '"number"', wrong)
+        yield FieldProblem("<nil>", "Invalid value", '""', detail)
+
+
 def _limits(shape: Field, value: Any, path: str) -> Iterator[FieldProblem]:
-    shown = json.dumps(value) if isinstance(value, (str, int, float)) else ""
+    shown = _shown(value)
     if shape.max_length is not None and len(value) > shape.max_length:
         yield FieldProblem(path, "Too long", detail=f"may not be more than {shape.max_length} bytes")
     if shape.max_items is not None and len(value) > shape.max_items:
@@ -202,8 +240,12 @@ def _duplicates(shape: Field, value: Any, path: str) -> Iterator[FieldProblem]:
         yield from _duplicates(inner, child, f"{path}{step}".lstrip("."))
 
 
+def _shown(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, (str, int, float)) else ""
+
+
 def _rules(shape: Field, new: Any, old: Any, path: str) -> Iterator[FieldProblem]:
-    shown = json.dumps(new) if isinstance(new, (str, int, float)) else ""
+    shown = _shown(new)
     for rule in shape.rules:
         if not rule.holds(new):
             yield FieldProblem(path or "<nil>", "Invalid value", shown, rule.message)

@@ -10,16 +10,40 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trainjob.local.apiserver.naming import label_key_problem, label_value_problem
+from trainjob.local.apiserver.naming import label_key_problems, label_value_problems
 
-__all__ = ["FieldSelector", "LabelSelector", "Requirement", "SelectorError", "parse_fields", "parse_labels"]
+__all__ = [
+    "FieldSelector",
+    "LabelSelector",
+    "Requirement",
+    "SelectorError",
+    "UnknownField",
+    "parse_fields",
+    "parse_labels",
+]
 
 _TOKENS = re.compile(r"\s*(==|!=|=|!|<|>|\(|\)|,|[^\s=!<>(),]+)")
 _SIGNS = frozenset(("==", "!=", "=", "!", "<", ">", "(", ")", ","))
+_COMPARISONS = {"=": "in", "==": "in", "!=": "notin", ">": ">", "<": "<"}
+_RENAMED = {"status.successful": "status.succeeded"}
+_WITHOUT_VALUE = {"spec.unschedulable": "false", "spec.hostNetwork": "false", "status.successful": "0"}
+_INTEGER = re.compile(r"[+-]?[0-9]+")
 
 
 class SelectorError(ValueError):
     """The selector can't be read; the text is the API server's."""
+
+
+class UnknownField(SelectorError):
+    """Objects can't be selected by this field.
+
+    Attributes:
+        field: its path.
+    """
+
+    def __init__(self, field: str) -> None:
+        super().__init__(f"field label not supported: {field}")
+        self.field = field
 
 
 @dataclass(frozen=True)
@@ -85,55 +109,67 @@ class _Reader:
         return token
 
     def requirement(self) -> Requirement:
-        if self.peek() == "!":
+        absent = self.peek() == "!"
+        if absent:
             self.take()
-            return _checked(self.word("identifier"), "absent")
-        key, operator = self.word("'!', identifier, or 'end of string'"), self.peek()
-        if operator in ("", ","):
-            return _checked(key, "exists")
+        key = self.word()
+        if wrong := label_key_problems(key):
+            raise _unparsable(f'<nil>: Invalid value: "{key}": {"; ".join(wrong)}')
+        operator = self.peek()
+        if absent or operator in ("", ","):
+            return Requirement(key, "absent" if absent else "exists")
         self.take()
-        if operator in ("=", "==", "!=", ">", "<"):
-            value = self.take() if self.peek() not in ("", ",") else ""
-            _no_sign(value, "identifier")
-            return _checked(key, {"!=": "notin", ">": ">", "<": "<"}.get(operator, "in"), value)
         if operator in ("in", "notin"):
             return _checked(key, operator, *self.values())
-        raise SelectorError(f"unable to parse requirement: found '{operator}', expected: in, notin, =, ==, !=, gt, lt")
+        if operator not in _COMPARISONS:
+            raise _unparsable(f"found '{operator}', expected: in, notin, =, ==, !=, gt, lt")
+        value = self.word() if self.peek() not in ("", ",") else ""
+        return _checked(key, _COMPARISONS[operator], value)
 
     def values(self) -> list[str]:
+        """A list in parentheses, in which a value may be empty."""
         opening = self.take()
         if opening != "(":
-            raise SelectorError(f"unable to parse requirement: found '{opening}' expected: '('")
-        values, wanted = [], True
+            raise _unparsable(f"found '{opening}' expected: '('")
+        if self.peek() in _SIGNS - {",", ")"} | {""}:
+            raise _unparsable(f"found '{self.peek()}', expected: ',', ')' or identifier")
+        values = [self.value()]
         while (token := self.take()) != ")":
-            if token == ",":  # noqa: S105 - a sign of the selector
-                values += [""] if wanted else []
-                wanted = True
-            elif not token or token in _SIGNS or not wanted:
-                raise SelectorError(f"unable to parse requirement: found '{token}', expected: ',', ')' or identifier")
-            else:
-                values.append(token)
-                wanted = False
-        return values + ([""] if wanted else [])
+            if token != ",":  # noqa: S105 - a sign of the selector
+                raise _unparsable(f"found '{token}', expected: ',' or ')'")
+            values.append(self.value())
+        return values
 
-    def word(self, expected: str) -> str:
+    def value(self) -> str:
+        """The next value of a list, empty when a comma or the end of the list comes first."""
+        if self.peek() in (",", ")"):
+            return ""
         token = self.take()
         if not token or token in _SIGNS:
-            raise SelectorError(f"unable to parse requirement: found '{token}', expected: {expected}")
+            raise _unparsable(f"found '{token}', expected: ',', or identifier")
+        return token
+
+    def word(self) -> str:
+        token = self.take()
+        if not token or token in _SIGNS:
+            raise _unparsable(f"found '{token}', expected: identifier")
         return token
 
 
-def _no_sign(token: str, expected: str) -> None:
-    if token in _SIGNS:
-        raise SelectorError(f"unable to parse requirement: found '{token}', expected: {expected}")
+def _unparsable(why: str) -> SelectorError:
+    return SelectorError(f"unable to parse requirement: {why}")
 
 
 def _checked(key: str, operator: str, *values: str) -> Requirement:
-    if wrong := label_key_problem(key):
-        raise SelectorError(f'unable to parse requirement: <nil>: Invalid value: "{key}": {wrong}')
-    for value in values:
-        if wrong := label_value_problem(value):
-            raise SelectorError(f'unable to parse requirement: values[0][{key}]: Invalid value: "{value}": {wrong}')
+    problems = []
+    for index, value in enumerate(sorted(set(values))):
+        if operator in (">", "<") and not _INTEGER.fullmatch(value):
+            text = "for 'Gt', 'Lt' operators, the value must be an integer"
+            problems.append(f'values[{index}]: Invalid value: "{value}": {text}')
+        if wrong := label_value_problems(value):
+            problems.append(f'values[{index}][{key}]: Invalid value: "{value}": {"; ".join(wrong)}')
+    if problems:
+        raise _unparsable(problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]")
     return Requirement(key, operator, frozenset(values))
 
 
@@ -145,6 +181,9 @@ def parse_labels(text: str) -> LabelSelector:
     """
     reader, found = _Reader(text), list[Requirement]()
     while reader.peek():
+        if reader.peek() in _SIGNS - {"!"}:
+            expected = "identifier after ','" if found else "!, identifier, or 'end of string'"
+            raise SelectorError(f"found '{reader.peek()}', expected: {expected}")
         found.append(reader.requirement())
         separator = reader.take()
         if separator not in ("", ","):
@@ -182,28 +221,37 @@ def parse_fields(text: str, supported: Collection[str] | None) -> FieldSelector:
         supported: paths that may be selected beyond metadata.name and metadata.namespace; None for any.
 
     Raises:
-        SelectorError: it can't be read, or selects by another field.
+        UnknownField: it selects by another field.
+        SelectorError: it can't be read.
     """
     terms = []
-    for term in re.split(r"(?<!\\),", text):
-        if not term:
-            continue
-        found = re.fullmatch(r"((?:[^=!\\]|\\.)*?)(!=|==|=)(.*)", term)
+    for term in sorted(re.findall(r"(?:\\.|[^,\\]|\\$)+", text)):
+        found = re.fullmatch(r"(.*?)(!=|==|=)(.*)", term)
         if found is None:
             raise SelectorError(f"invalid selector: '{text}'; can't understand '{term}'")
         path, sign, value = found.groups()
+        terms.append((path, _unescaped(value), sign != "!="))
+    for path, _, _ in terms:
         if supported is not None and path not in (*supported, "metadata.name", "metadata.namespace"):
-            raise SelectorError(f"field label not supported: {path}")
-        terms.append((path, re.sub(r"\\([\\,=])", r"\1", value), sign != "!="))
+            raise UnknownField(path)
     return FieldSelector(tuple(terms))
+
+
+def _unescaped(value: str) -> str:
+    wrong = re.search(r"\\(.?)|([,=])", re.sub(r"\\[\\,=]", "", value))
+    if wrong and wrong[2]:
+        raise SelectorError(f"invalid field selector: unescaped character in value: {ord(wrong[2])}")
+    if wrong:
+        raise SelectorError(f"invalid field selector: invalid escape sequence: \\{wrong[1]}")
+    return re.sub(r"\\([\\,=])", r"\1", value)
 
 
 def _field(body: Mapping[str, Any], path: str) -> str:
     value: Any = body
-    for part in path.split("."):
+    for part in _RENAMED.get(path, path).split("."):
         value = value.get(part) if isinstance(value, Mapping) else None
     if path == "source" and isinstance(value, Mapping):  # core/v1 events: the component
         value = value.get("component")
     if isinstance(value, bool):
         return str(value).lower()
-    return "" if value is None else str(value)
+    return _WITHOUT_VALUE.get(path, "") if value is None else str(value)

@@ -24,6 +24,7 @@ from trainjob.local.apiserver.podlogs import LogSource
 from trainjob.local.apiserver.refusals import Refusal, unauthorized
 from trainjob.local.apiserver.registry import Registry
 from trainjob.local.apiserver.requests import Asked, asked_for
+from trainjob.local.apiserver.resources import by_group_version
 from trainjob.local.apiserver.tokens import User
 from trainjob.local.apiserver.watching import WatchHub
 
@@ -194,7 +195,8 @@ class ApiServer:
             return await self._handlers.answer(Call(request, asked, view, user))
         if (asked.group, asked.version, asked.plural) == _REVIEW and asked.verb == "create":
             return await self._handlers.review(request, user)
-        if asked.plural and document(_group_path(asked), self.address):
+        custom = any(known.custom for known in by_group_version(asked.group, asked.version))
+        if asked.plural and not custom and (not asked.group or document(_group_path(asked), self.address)):
             raise Refusal(404, "NotFound", "the server could not find the requested resource", details={})
         return self._plain(request, asked)
 

@@ -18,7 +18,7 @@ from trainjob.local.apiserver.refusals import expired, too_large_version
 from trainjob.local.apiserver.resources import BY_PLURAL, Resource
 from trainjob.local.apiserver.storage import Storage
 
-__all__ = ["Change", "Store", "Stored", "Subscription"]
+__all__ = ["Change", "Store", "Stored", "Subscription", "encoded", "version_number"]
 
 Json = dict[str, Any]
 
@@ -262,3 +262,12 @@ class Store:
 def encoded(value: Any) -> bytes:
     """Writes JSON as compact UTF-8; lone surrogates, which UTF-8 can't hold, become `?`."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
+def version_number(text: str) -> int:
+    """Reads a resourceVersion, 0 for an empty one; a ValueError with Go's text when it is no number of 64 bits."""
+    number = int(text) if text.isascii() and text.isdigit() else -1
+    if text and not 0 <= number < 2**64:
+        wrong = "invalid syntax" if number < 0 else "value out of range"
+        raise ValueError(f"strconv.ParseUint: parsing {json.dumps(text)}: {wrong}")
+    return max(number, 0)

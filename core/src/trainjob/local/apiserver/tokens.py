@@ -65,7 +65,7 @@ class Tokens:
             Refusal: 404, no such account or pod; 422, the time is too short; 409, the pod is another one than asked.
         """
         spec = dict(spec or {})
-        seconds = spec.get("expirationSeconds") or _USUAL
+        seconds = spec.get("expirationSeconds", _USUAL)
         self._check_seconds(seconds)
         expires = self._clock() + timedelta(seconds=seconds)
         token = secrets.token_urlsafe(32)
@@ -126,7 +126,8 @@ class Tokens:
             return None
         name, pods = str(reference.get("name", "")), BY_PLURAL["pods"]
         if reference.get("kind") != "Pod":
-            raise bad_request("cannot bind token to object of type " + str(reference.get("kind")))
+            given = f"{reference.get('apiVersion', '')}, Kind={reference.get('kind', '')}"
+            raise bad_request(f"cannot bind token to object of type {'' if '/' in given else '/'}{given}")
         found = self._store.get(pods, namespace, name)
         if found is None:
             raise not_found(pods, name)

@@ -135,7 +135,8 @@ class WatchHub:
         """Opens a stream; its lines come when it is iterated.
 
         Raises:
-            Refusal: 400, 422 or 500, the options make no sense; a version that is too old is told in the stream.
+            Refusal: 400, 422 or 500, the options make no sense; a version that is too old or too new is told in the
+                stream.
         """
         chosen = selects(view, options)
         wanted = options.number(watch=True)
@@ -143,7 +144,7 @@ class WatchHub:
         try:
             self._start(watch, wanted, options)
         except Refusal as refusal:
-            if refusal.code != 410:
+            if refusal.code not in (410, 504):
                 raise
             watch.pending = [_line("ERROR", encoded(refusal.to_status()))]
             watch.ended = True

@@ -25,7 +25,7 @@ from trainjob.local.apiserver.refusals import (
     not_found,
 )
 from trainjob.local.apiserver.resources import BY_PLURAL, Resource
-from trainjob.local.apiserver.store import Store, Stored
+from trainjob.local.apiserver.store import Store, Stored, version_number
 from trainjob.local.objects import timestamp
 
 __all__ = ["UNKNOWN_FORMAT", "Writer"]
@@ -36,10 +36,6 @@ _NAME_ATTEMPTS = 8
 _NAME_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 _KEPT_NAMESPACES = ("default", "kube-system", "kube-public")
 _OTHER_NAMESPACE = "the namespace of the provided object does not match the namespace sent on the request"
-_PURGING = (
-    "The system is ensuring all content is removed from this namespace.  Upon completion, this namespace will "
-    "automatically be purged by the system."
-)
 
 
 class Writer:
@@ -64,10 +60,12 @@ class Writer:
             self._check_namespace(kind, sent["metadata"])
             prepared = self._prepared(kind, _named(sent))
             for _attempt in range(_NAME_ATTEMPTS):
-                if self._store.get(kind, *_key(prepared)) is None:
+                taken = self._store.get(kind, *_key(prepared))
+                if taken is None:
                     return prepared if options.dry_run else self._store.put(kind, prepared).copy()
                 if sent["metadata"].get("name"):
-                    break
+                    going = "deletionTimestamp" in taken.body["metadata"]
+                    raise already_exists(kind, sent["metadata"]["name"], going=going)
                 prepared = self._prepared(kind, _named(sent))
             raise already_exists(kind, prepared["metadata"]["name"])
 
@@ -99,6 +97,8 @@ class Writer:
             raise Refusal(415, "UnsupportedMediaType", UNKNOWN_FORMAT)
         patched = {"metadata": {}, **_patched(old.copy(), patch, patch_kind)}
         sent = self._addressed(kind, patched, namespace)
+        if kind.custom and not sent["metadata"].get("resourceVersion"):
+            raise _without_version(kind, name)
         if sent["metadata"].get("name") != name:
             given = sent["metadata"].get("name", "")
             raise bad_request(f"the name of the object ({given}) does not match the name on the URL ({name})")
@@ -108,8 +108,11 @@ class Writer:
         return self._write(kind, old, self._checks.known(kind, sent, options, patch=True), status, options)
 
     def _write(self, kind: Resource, old: Stored, sent: Json, status: bool, options: WriteOptions) -> Json:
-        version = sent["metadata"].get("resourceVersion")
-        if version and version != str(old.version):
+        try:
+            version = version_number(sent["metadata"].get("resourceVersion", ""))
+        except ValueError as error:
+            raise Refusal(500, "", str(error)) from error
+        if version and version != old.version:
             raise conflict(kind, sent["metadata"]["name"])
         current = old.copy()
         admitted = sent if status else self._checks.before(kind, Operation.UPDATE, sent, current)
@@ -124,8 +127,10 @@ class Writer:
         """Deletes an object; gives it as seen last, and whether it is gone."""
         options.check()
         check_preconditions(kind, old.body, options)
-        if kind.plural == "namespaces":
-            _check_may_end(kind, old)
+        if kind.plural == "namespaces" and old.key[1] in _KEPT_NAMESPACES:
+            raise forbidden(kind, old.key[1], "this namespace may not be deleted")
+        if kind.plural == "namespaces" and "deletionTimestamp" in old.body["metadata"]:
+            return old.copy(), False  # it goes with its content
         self._checks.before_delete(kind, old.copy())
         body = marked(kind, old.copy(), options, self._clock())
         if kind.plural == "namespaces":
@@ -233,11 +238,3 @@ def _other_uid(kind: Resource, old: Stored, uid: str) -> Refusal:
     found = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {old.body['metadata']['uid']}"
     text = f"StorageError: invalid object, Code: 4, Key: {path}, ResourceVersion: 0, AdditionalErrorMsg: {found}"
     return conflict(kind, name, text)
-
-
-def _check_may_end(kind: Resource, old: Stored) -> None:
-    name = old.key[1]
-    if name in _KEPT_NAMESPACES:
-        raise forbidden(kind, name, "this namespace may not be deleted")
-    if "deletionTimestamp" in old.body["metadata"]:
-        raise conflict(kind, name, _PURGING)

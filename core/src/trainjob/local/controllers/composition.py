@@ -13,7 +13,7 @@ from typing import Any
 
 from trainjob.local.controllers import torchtune
 from trainjob.local.controllers.patching import with_runtime_patches
-from trainjob.local.controllers.resources import cpu_count, gpu_count, merged_requirements
+from trainjob.local.controllers.resources import canonical_requirements, cpu_count, gpu_count, merged_requirements
 from trainjob.local.objects import Json, owner_reference
 
 __all__ = ["ANCESTOR_LABEL", "compose_jobset", "containers_of", "job_template", "node_resources", "scale_of"]
@@ -32,6 +32,9 @@ def compose_jobset(job: Json, runtime: Json) -> Json:
         _set_initializer(replicated, job)
         if _ancestor(replicated) == "trainer":
             _set_trainer(replicated, job, runtime)
+        for container in containers_of(replicated):
+            if container.get("resources"):
+                container["resources"] = canonical_requirements(container["resources"])
     spec["suspend"] = job["spec"].get("suspend", False)
     metadata = {key: template["metadata"][key] for key in ("labels", "annotations") if template["metadata"].get(key)}
     names = {"name": job["metadata"]["name"], "namespace": job["metadata"]["namespace"]}
@@ -129,7 +132,7 @@ def _set_initializer(replicated: Json, job: Json) -> None:
     if wanted is None or container is None:
         return
     uri = [{"name": "STORAGE_URI", "value": wanted["storageUri"]}] if wanted.get("storageUri") is not None else []
-    _upsert(container, "env", [*uri, *(wanted.get("env") or [])], _named)
+    _upsert(container, "env", [*uri, *(wanted.get("env") or [])], _same_name)
     if wanted.get("secretRef"):
         sources = container.setdefault("envFrom", [])
         sources.append({"secretRef": {"name": wanted["secretRef"]["name"]}})
@@ -141,7 +144,7 @@ def _set_trainer(replicated: Json, job: Json, runtime: Json) -> None:
     if container is None or job["spec"].get("trainer") is None:
         return
     trainer, own_command = _trainer_spec(job), list(container.get("command") or [])
-    _upsert(container, "env", trainer.get("env") or [], _named)
+    _upsert(container, "env", trainer.get("env") or [], _same_name)
     for key in ("image", "command", "args"):
         if trainer.get(key):
             container[key] = deepcopy(trainer[key])
@@ -173,8 +176,8 @@ def _set_torch(container: Json, job: Json, runtime: Json, own_command: Sequence[
             {"name": "PET_MASTER_ADDR", "value": address.host},
             {"name": "PET_MASTER_PORT", "value": str(address.port)},
         ]
-    _upsert(container, "env", env, _named)
-    _upsert(container, "ports", [{"containerPort": address.port, "protocol": "TCP"}], _numbered)
+    _upsert(container, "env", env, _same_name)
+    _upsert(container, "ports", [{"containerPort": address.port, "protocol": "TCP"}], _same_port)
 
 
 def _tune_arguments(job: Json, scale: torchtune.Scale, address: _Address, own_command: Sequence[str]) -> list[str]:
@@ -184,19 +187,20 @@ def _tune_arguments(job: Json, scale: torchtune.Scale, address: _Address, own_co
     return [*rendezvous, recipe, "--config", config, *torchtune.kept_overrides(own_command)]
 
 
-def _named(item: Mapping[str, Any]) -> Any:
-    return item.get("name")
+def _same_name(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return one.get("name") == other.get("name")
 
 
-def _numbered(item: Mapping[str, Any]) -> Any:
-    return item.get("containerPort")
+def _same_port(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Ports without a name have the same, none: so the first of them is replaced."""
+    return one.get("containerPort") == other.get("containerPort") or _same_name(one, other)
 
 
-def _upsert(container: Json, field: str, items: Sequence[Json], key: Callable[[Json], Any]) -> None:
-    """Replaces items with the same key where they stand, and appends the others."""
+def _upsert(container: Json, field: str, items: Sequence[Json], same: Callable[[Json, Json], bool]) -> None:
+    """Replaces the first item that is the same where it stands, or appends."""
     for item in items:
         present = container.setdefault(field, [])
-        places = [index for index, one in enumerate(present) if key(one) == key(item)]
+        places = [index for index, one in enumerate(present) if same(one, item)]
         if places:
             present[places[0]] = deepcopy(item)
         else:

@@ -153,16 +153,15 @@ class _Sync:
     def _fail(self, target: Json) -> None:
         self._failed += len(self._active)
         self._delete(self._active)
-        if self._terminating:  # their end is waited for, but the reason is told
-            self._conditions = with_condition(self._conditions, target, self._now)
-        else:
-            self._end("FailureTarget", "Failed", target["reason"], target["message"], kind="Warning")
+        self._end("FailureTarget", "Failed", target["reason"], target["message"], kind="Warning")
 
     def _end(self, first: str, last: str, reason: str, message: str, *, kind: str = "Normal") -> None:
-        for name in (first, last):
-            if name == last and self._terminating:
-                return
-            self._conditions = with_condition(self._conditions, condition(name, True, reason, message), self._now)
+        """Says why it ends; at the next look, when all pods are counted and none is left, that it has ended."""
+        counted = is_true(self._conditions, first)
+        self._conditions = with_condition(self._conditions, condition(first, True, reason, message), self._now)
+        if not counted or self._terminating:
+            return
+        self._conditions = with_condition(self._conditions, condition(last, True, reason, message), self._now)
         if last == "Complete":
             self._status["completionTime"] = timestamp(self._now)
             self._note("Normal", "Completed", "Job completed")

@@ -6,7 +6,7 @@ Source: JobSet 0.12 `pkg/webhooks/jobset_webhook.go`, `api/jobset/v1alpha2/jobse
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 
 from trainjob.local.controllers.composition import containers_of
@@ -35,6 +35,10 @@ def with_defaults(jobset: Json) -> Json:
         _default_job(replicated)
     for policy in spec.get("volumeClaimPolicies") or []:
         policy.setdefault("retentionPolicy", {"whenDeleted": "Delete"})
+    if (failure_policy := spec.get("failurePolicy")) is not None:
+        failure_policy.setdefault("restartStrategy", "Recreate")
+        for index, rule in enumerate(failure_policy.get("rules") or []):
+            rule["name"] = rule.get("name") or f"failurePolicyRule{index}"
     return {**jobset, "spec": spec}
 
 
@@ -65,12 +69,12 @@ def schema_problem(jobset: Json) -> str:
     return ""
 
 
-def webhook_problems(jobset: Json, claim_exists: Callable[[str], bool]) -> list[str]:
+def webhook_problems(jobset: Json, claim: Callable[[str], Json | None]) -> list[str]:
     """What the validating webhook refuses on create.
 
     Args:
         jobset: the JobSet with its defaults.
-        claim_exists: tells whether a PersistentVolumeClaim of this name is in the namespace.
+        claim: finds the PersistentVolumeClaim of this name in the namespace.
     """
     name, spec = jobset["metadata"]["name"], jobset["spec"]
     jobs = spec.get("replicatedJobs") or []
@@ -85,7 +89,13 @@ def webhook_problems(jobset: Json, claim_exists: Callable[[str], bool]) -> list[
             if other["name"] not in known
         ]
     for index, policy in enumerate(spec.get("volumeClaimPolicies") or []):
-        problems += _claim_problems(name, index, policy, claim_exists)
+        for place, template in enumerate(policy.get("templates") or []):
+            field = f"spec.volumeClaimPolicies[{index}].template[{place}]"
+            if len(claim_name(name, template["metadata"]["name"])) > _LONGEST:
+                where = f"{field}.name: Invalid value: {json.dumps(template['metadata']['name'])}"
+                problems.append(f"{where}: VolumeClaimPolicies template name is too long")
+            problems += _mount_problems(jobs, template["metadata"]["name"])
+            problems += _claim_problems(jobset, index, place, claim)
     return problems
 
 
@@ -99,15 +109,38 @@ def _name_problems(jobset: str, index: int, replicated: Json) -> Iterator[str]:
         yield field + _TOO_LONG.format("pod")
 
 
-def _claim_problems(jobset: str, index: int, policy: Json, exists: Callable[[str], bool]) -> Iterator[str]:
-    field = f"spec.volumeClaimPolicies[{index}]"
-    retention = (policy.get("retentionPolicy") or {}).get("whenDeleted")
-    for place, template in enumerate(policy.get("templates") or []):
-        name = template["metadata"]["name"]
-        claim = claim_name(jobset, name)
-        if len(claim) > _LONGEST:
-            where = f"{field}.template[{place}].name: Invalid value: {json.dumps(name)}"
-            yield f"{where}: VolumeClaimPolicies template name is too long"
-        if exists(claim) and retention != "Retain":
-            where = f"{field}.retentionPolicy.whenDeleted: Invalid value: {json.dumps(retention)}"
-            yield f"{where}: retentionPolicy must be retain when PVC exists"
+def _mount_problems(jobs: Sequence[Json], volume: str) -> Iterator[str]:
+    mounted = False
+    for index, replicated in enumerate(jobs):
+        pod, field = replicated["template"]["spec"]["template"]["spec"], f"spec.replicatedJobs[{index}]"
+        for place, own in enumerate(pod.get("volumes") or []):
+            if own["name"] == volume:
+                where = (
+                    f"{field}.template.spec.template.spec.volumes[{place}].name: Invalid value: {json.dumps(volume)}"
+                )
+                yield f"{where}: volume name conflicts with VolumeClaimPolicy template name: {volume}"
+        containers = [*(pod.get("initContainers") or []), *(pod.get("containers") or [])]
+        mounted |= any(mount["name"] == volume for one in containers for mount in one.get("volumeMounts") or [])
+    if not mounted:
+        where = f"spec.replicatedJobs: Invalid value: {_compact([{'name': job['name'], **job} for job in jobs])}"
+        yield f"{where}: replicatedJob containers don't have a matching volumeMount: {volume} from VolumeClaimPolicies"
+
+
+def _claim_problems(jobset: Json, index: int, place: int, claim: Callable[[str], Json | None]) -> Iterator[str]:
+    meta, field = jobset["metadata"], f"spec.volumeClaimPolicies[{index}]"
+    policy = jobset["spec"]["volumeClaimPolicies"][index]
+    template, retention = policy["templates"][place], (policy.get("retentionPolicy") or {}).get("whenDeleted")
+    name = claim_name(meta["name"], template["metadata"]["name"])
+    existing = claim(name)
+    if existing is None:
+        return
+    if existing["spec"] != template["spec"]:  # always so: a claim has defaults, and a volume's name when it is bound
+        where = f"{field}.template[{place}].spec: Invalid value: {_compact(template['spec'])}"
+        yield f"{where}: spec does not match existing PVC {name} in namespace {meta['namespace']}"
+    if retention != "Retain":
+        where = f"{field}.retentionPolicy.whenDeleted: Invalid value: {json.dumps(retention)}"
+        yield f"{where}: retentionPolicy must be retain when PVC exists"
+
+
+def _compact(value: Json | list[Json]) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)

@@ -1,8 +1,7 @@
 """The JobSet controller; the deciding functions are pure.
 
-Source: JobSet 0.12 `pkg/controllers/{jobset_controller,depends_on,success_policy,failure_policy}.go`. Not here:
-startup order InOrder,
-exclusive placement, coordinators, in-place restart, TTL, groups of restart rules other than maxRestarts.
+Source: JobSet 0.12 `pkg/controllers/{jobset_controller,depends_on,success_policy}.go`. Not here: startup order InOrder,
+exclusive placement, coordinators, in-place restart, TTL.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from trainjob.local.controllers.conditions import condition, find_condition, is_true, with_condition
+from trainjob.local.controllers.failure_policy import verdict_on
 from trainjob.local.controllers.replicas import PREFIX, build_claims, build_job, build_service, job_name
 from trainjob.local.controllers.writes import Create, Decision, Delete, Note, Patch, Write, set_status
 from trainjob.local.objects import Json
@@ -19,8 +19,7 @@ from trainjob.local.objects import Json
 __all__ = ["Children", "decide", "replicated_statuses"]
 
 _COMPLETED = "jobset completed successfully"
-_FAILED = "jobset failed due to one or more job failures"
-_MAX_RESTARTS = "jobset failed due to reaching max number of restarts"
+_RESTARTING = "RestartingJobSet"
 
 
 @dataclass(frozen=True)
@@ -72,10 +71,13 @@ def decide(jobset: Json, jobs: Sequence[Json], now: datetime) -> Decision:
     if is_true(conditions, "Completed") or is_true(conditions, "Failed"):
         return Decision([*_deletions(children.active), *change.writes()])
     writes: list[Write] = _deletions(children.previous)
+    if _all_ready(jobset, counted):
+        change.set(condition(_RESTARTING, False, "JobsReady", "all jobs are ready"))
     if children.failed:
         _fail(change, children.failed)
     elif children.successful and _succeeded(jobset, children):
         change.set(condition("Completed", True, "AllJobsCompleted", _COMPLETED), terminal="Completed")
+        change.set(condition(_RESTARTING, False, "JobSetCompleted", _COMPLETED))
     else:
         writes += [*_shared(jobset), *_jobs(jobset, children, counted)]
         writes += _suspend(change, children) if jobset["spec"].get("suspend") else _resume(change, children, counted)
@@ -143,25 +145,21 @@ def _deletions(jobs: Sequence[Json]) -> list[Write]:
 
 
 def _fail(change: _Change, failed: Sequence[Json]) -> None:
-    """Applies the failure policy: none fails the JobSet, one with maxRestarts starts all Jobs anew so often."""
-    first = min(failed, key=lambda job: str((_failure(job) or {}).get("lastTransitionTime", "")))
-    name = f"(first failed job: {first['metadata']['name']})"
-    policy = change.jobset["spec"].get("failurePolicy")
-    if policy is None:
-        failure = condition("Failed", True, "FailedJobs", f"{_FAILED} {name}")
-        return change.set(failure, terminal="Failed", kind="Warning")
-    counted = int(change.status.get("restartsCountTowardsMax", 0))
-    if counted >= int(policy.get("maxRestarts", 0)):
-        failure = condition("Failed", True, "ReachedMaxRestarts", f"{_MAX_RESTARTS} {name}")
-        return change.set(failure, terminal="Failed", kind="Warning")
+    verdict = verdict_on(change.jobset, failed, f"{PREFIX}replicatedjob-name")
+    if not verdict.restart:
+        failure = condition("Failed", True, verdict.reason, verdict.message)
+        change.set(failure, terminal="Failed", kind="Warning")
+        return change.set(condition(_RESTARTING, False, "JobSetFailed", "jobset failed"))
     change.status["restarts"] += 1
-    change.status["restartsCountTowardsMax"] = counted + 1
-    reason, text = "RestartJobSetFailurePolicyAction", "applying RestartJobSet failure policy action"
-    return change.note("Warning", reason, f"{text} {name}")
+    if verdict.counts:
+        change.status["restartsCountTowardsMax"] = int(change.status.get("restartsCountTowardsMax", 0)) + 1
+    change.set(condition(_RESTARTING, True, verdict.restart, verdict.message), kind="Warning")
+    return change.note("Warning", verdict.reason, verdict.message)
 
 
-def _failure(job: Json) -> Json | None:
-    return find_condition((job.get("status") or {}).get("conditions") or [], "Failed")
+def _all_ready(jobset: Json, counted: Sequence[Json]) -> bool:
+    wanted = sum(int(one["replicas"]) for one in jobset["spec"]["replicatedJobs"])
+    return not jobset["spec"].get("suspend") and wanted == sum(one["ready"] + one["succeeded"] for one in counted)
 
 
 def _succeeded(jobset: Json, children: Children) -> bool:
@@ -211,6 +209,7 @@ def _dependencies_met(jobset: Json, replicated: Json, statuses: Mapping[str, Jso
 
 def _suspend(change: _Change, children: Children) -> list[Write]:
     change.set(condition("Suspended", True, "SuspendedJobs", "jobset is suspended"))
+    change.set(condition(_RESTARTING, False, "JobSetSuspended", "jobset is suspended"))
     running = [job for job in children.active if not job["spec"].get("suspend")]
     return [Patch("jobs", job, {"spec": {"suspend": True}}) for job in running]
 

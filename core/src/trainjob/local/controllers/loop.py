@@ -26,6 +26,7 @@ __all__ = ["Controller", "Key", "Loop"]
 
 _LOG = logging.getLogger(__name__)
 _FIRST_RETRY, _LONGEST_RETRY = 0.05, 5.0  # seconds
+_LONGEST_ERROR = 950  # characters in an event; the Trainer's own limit
 
 Key = tuple[str, str]
 """Namespace and name of what a controller looks after."""
@@ -167,7 +168,9 @@ class Loop:
             complain = write.complain if isinstance(write, (Create, Patch)) else None
             if complain is not None and error.status != 409:
                 named = write.body["metadata"].get("name", "") if isinstance(write, Create) else ""
-                self._announce(complain, name=named, error=error.message)
+                long = len(error.message) > _LONGEST_ERROR
+                text = f"{error.message[:_LONGEST_ERROR]} ..." if long else error.message
+                self._announce(complain, name=named, error=text)
             raise _Refused(error.message) from error
         if isinstance(write, (Create, Delete)) and write.announce is not None and name:
             self._announce(write.announce, name=name)

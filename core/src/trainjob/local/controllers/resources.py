@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainjob.local.objects import Json
-from trainjob.local.quantity import whole
+from trainjob.local.quantity import canonical, whole
 
-__all__ = ["cpu_count", "gpu_count", "merged_requirements"]
+__all__ = ["canonical_requirements", "cpu_count", "gpu_count", "merged_requirements"]
 
 
 def gpu_count(resources: Mapping[str, Any]) -> int:
@@ -28,13 +28,19 @@ def cpu_count(resources: Mapping[str, Any]) -> int:
 
 
 def merged_requirements(base: Mapping[str, Any], override: Mapping[str, Any]) -> Json:
-    """Merges a TrainJob's `resourcesPerNode` into a runtime's resources, entry by entry; quantities become texts."""
-    result: Json = {}
-    for kind in ("limits", "requests"):
-        entries = {**(base.get(kind) or {}), **(override.get(kind) or {})}
-        if entries:
-            result[kind] = {name: str(value) for name, value in entries.items()}
-    return result
+    """Merges a TrainJob's `resourcesPerNode` into a runtime's resources, entry by entry."""
+    kinds = ("limits", "requests")
+    merged = {kind: {**(base.get(kind) or {}), **(override.get(kind) or {})} for kind in kinds}
+    return canonical_requirements({kind: entries for kind, entries in merged.items() if entries})
+
+
+def canonical_requirements(resources: Mapping[str, Any]) -> Json:
+    """Writes the quantities of limits and requests as Kubernetes stores them."""
+    kinds = ("limits", "requests")
+    return {
+        key: {name: canonical(amount) for name, amount in value.items()} if key in kinds and value else value
+        for key, value in resources.items()
+    }
 
 
 def _gpus(entries: Mapping[str, Any]) -> int:

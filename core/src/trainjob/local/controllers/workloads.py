@@ -50,7 +50,7 @@ class TrainJobReconciler:
         if kept is not None:
             if controller_of(kept).get("uid") != meta["uid"]:
                 problem = "a snapshot configmap exists but is owned by another object"
-                return f"getting runtime snapshot: invalid runtime snapshot: {problem}", ()
+                return f"unable to get runtime snapshot: invalid runtime snapshot: {problem}", ()
             runtime: Json = json.loads(kept["data"][trainjobs.SNAPSHOT_KEY])
             return runtime, ()
         kind = ref.get("kind", "ClusterTrainingRuntime")

@@ -1,0 +1,176 @@
+"""What people ask for, in every combination: the requests whose manifests every cluster must accept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
+from itertools import product
+from typing import Any
+
+from trainjob import (
+    CustomTrainer,
+    CustomTrainerContainer,
+    DataCacheInitializer,
+    ExportModel,
+    FineTune,
+    HuggingFaceDatasetInitializer,
+    HuggingFaceModelInitializer,
+    InitializeDataset,
+    InitializeModel,
+    Initializer,
+    LoraConfig,
+    Placement,
+    Queue,
+    Runtime,
+    S3DatasetInitializer,
+    S3ModelInitializer,
+    SecretKeyReference,
+    SecretReference,
+    TorchTuneConfig,
+    TorchTuneInstructDataset,
+    TrainJob,
+)
+
+LARGE = Runtime(name="any-llama3.3-70b", kind="TrainingRuntime")
+"""A runtime that the Trainer does not ship; the tests make it."""
+MODELS = ("llama3.2-1b", "llama3.2-3b", "llama3.3-70b", "qwen2.5-1.5b")
+METHODS: Mapping[str, LoraConfig | None] = {
+    "full": None,
+    "lora": LoraConfig(lora_rank=8, lora_alpha=16, lora_dropout=0.1, apply_lora_to_mlp=True),
+    "qlora": LoraConfig(quantize_base=True),
+    "dora": LoraConfig(use_dora=True, quantize_base=False),
+    "quantized-dora": LoraConfig(use_dora=True, quantize_base=True),
+}
+SIZES: Mapping[str, Mapping[str, Any]] = {
+    "unsized": {},
+    "1-gpu": {"resources_per_node": {"gpu": 1, "memory": "64Gi"}},
+    "2-gpus": {"resources_per_node": {"gpu": 2, "cpu": "8"}},
+    "1-process": {"num_proc_per_node": 1},
+    "2-processes": {"num_proc_per_node": 2, "resources_per_node": {"gpu": 2}},
+    "mig": {"resources_per_node": {"mig-1g.5gb": 1}},
+    "2-nodes": {"num_nodes": 2, "resources_per_node": {"gpu": 8}},
+}
+BY_NAME, BY_KEYS = (
+    SecretReference(name="credentials"),
+    SecretReference(name="keys", keys={"ACCESS_TOKEN": "my-token", "ACCESS_KEY_ID": "id"}),
+)
+_S3 = {"endpoint": "http://store.example:9000", "region": "eu", "ignore_patterns": ("*.md", "*.txt")}
+_CACHE = {"metadata_loc": "s3://bucket/metadata.json", "num_data_nodes": 2, "head_cpu": "1", "worker_mem": "4Gi"}
+DATASETS: Mapping[str, Any] = {
+    "no-dataset": None,
+    "hf": "hf://organization/name",
+    "hf-path": "hf://organization/name/data",
+    "hf-secret": HuggingFaceDatasetInitializer(storage_uri="hf://o/n", secret=BY_NAME, ignore_patterns=("*.md",)),
+    "hf-keys": HuggingFaceDatasetInitializer(storage_uri="hf://o/n", secret=BY_KEYS),
+    "s3": "s3://bucket/path",
+    "s3-secret": S3DatasetInitializer(storage_uri="s3://bucket/path", secret=BY_NAME, role_arn="arn:aws:iam", **_S3),
+    "s3-keys": S3DatasetInitializer(storage_uri="s3://bucket/path", secret=BY_KEYS),
+    "cache": DataCacheInitializer(storage_uri="cache://schema/table", **_CACHE),
+}
+SOURCES: Mapping[str, Any] = {
+    "no-model": None,
+    "hf": "hf://organization/name",
+    "hf-secret": HuggingFaceModelInitializer(storage_uri="hf://o/n", secret=BY_NAME),
+    "s3-keys": S3ModelInitializer(storage_uri="s3://bucket/path", secret=BY_KEYS, **_S3),
+}
+_TOLERATION = {"key": "example.org/gpu", "operator": "Exists", "effect": "NoSchedule"}
+_TERM = {"matchExpressions": [{"key": "example.org/zone", "operator": "In", "values": ["a", "b"]}]}
+AFFINITY = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [_TERM]}}}
+PLACEMENTS: Mapping[str, Mapping[str, Any]] = {
+    "selector": {"node_selector": {"example.org/pool": "gpus"}},
+    "tolerations": {"tolerations": (_TOLERATION,)},
+    "affinity": {"affinity": AFFINITY},
+    "account": {"service_account_name": "trainer"},
+    "pull-secrets": {"image_pull_secrets": ("registry", "other-registry")},
+}
+OPTIONS: Mapping[str, Mapping[str, Any]] = {
+    "plain": {},
+    **{name: {"placement": Placement(**values)} for name, values in PLACEMENTS.items()},
+    "placement": {"placement": Placement(**{key: value for one in PLACEMENTS.values() for key, value in one.items()})},
+    "queue": {"queue": "team"},
+    "priority": {"queue": Queue(name="team", priority_class="high")},
+    "deadline": {"deadline": timedelta(hours=1, milliseconds=1)},
+    "named": {"name": "a-name"},
+}
+"""What every step takes."""
+_ENV = {"PLAIN": "$(NOTHING) and $HOME", "TOKEN": SecretKeyReference(name="s", key="k", optional=True)}
+
+Request = tuple[str, Callable[[], Any]]
+"""A label, and what makes the request; it raises InvalidSpec where the request itself is refused."""
+
+
+def fine_tunes(**way: Any) -> Iterator[Request]:
+    """Every model, method and size, in one of the two ways to fine-tune."""
+    for model, method, size in product(MODELS, METHODS, SIZES):
+        config = {"epochs": 1, "peft_config": METHODS[method], **SIZES[size]}
+        yield f"{model} {method} {size}", _lazy(FineTune, model=model, config=config, **_runtime(model, way))
+
+
+def _runtime(model: str, way: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {**way, "runtime": LARGE} if model == "llama3.3-70b" and "workspace" not in way else way
+
+
+def _lazy(kind: Callable[..., Any], **values: Any) -> Callable[[], Any]:
+    def make() -> Any:
+        config = {"config": TorchTuneConfig(**values["config"])} if "config" in values else {}
+        return kind(**{**values, **config})
+
+    return make
+
+
+def fetching() -> Iterator[Request]:
+    """A fine-tuning on a TorchTune runtime with every source and option."""
+    dataset = TorchTuneInstructDataset(split="train[:10%]", column_map={"input": "q", "output": "it's"})
+    config = {"seed": 3, "learning_rate": 2e-5, "overrides": ("compile=True",), "dataset_preprocess_config": dataset}
+    base = {"model": "llama3.2-1b", "config": config, "env": _ENV}
+    for data, source in product(DATASETS, SOURCES):
+        sources = {"dataset": DATASETS[data], "model_initializer": SOURCES[source]}
+        for option in OPTIONS if data in ("hf-secret", "s3-keys") else ("plain",):
+            secret = {"secret": BY_KEYS} if data == "hf" else {}
+            yield f"{data} {source} {option}", _lazy(FineTune, **base, **sources, **secret, **OPTIONS[option])
+
+
+def over_a_workspace() -> Iterator[Request]:
+    """Steps of a chain: fetch, fine-tune, export, with every option."""
+    workspace = {"workspace": "claim"}
+    config = {"epochs": 1, "dataset_preprocess_config": TorchTuneInstructDataset(new_system_prompt="Be: brief, $(x)")}
+    for option, secret in product(OPTIONS, (None, BY_NAME, BY_KEYS)):
+        more = {**workspace, **OPTIONS[option], "secret": secret, "env": {"A": "1"}}
+        label = f"{option} {secret.name if secret else 'no-secret'}"
+        yield f"fine-tune {label}", _lazy(FineTune, model="qwen2.5-1.5b", config=config, max_restarts=None, **more)
+        for kind, uri in product((InitializeDataset, InitializeModel), ("hf://organization/name", "s3://bucket/path")):
+            store = _S3 if uri.startswith("s3") else {}
+            values = {"storage_uri": uri, "resources": {"memory": "4Gi"}, **store}
+            yield f"{kind.__name__} {uri} {label}", _lazy(kind, **values, **more)
+        for destination in ("s3://bucket/path", "hf://organization/name", "/workspace/export", "file:///workspace/x"):
+            values = {"destination": destination, "metadata": {"note": "$(A) \"quoted\" and 'single'"}}
+            yield f"export {destination} {label}", _lazy(ExportModel, **values, **more)
+
+
+def _train(rate: float = 0.1, words: tuple[str, ...] = ("a $(b)",)) -> None:
+    """A function to send."""
+    print(rate, *words)
+
+
+def general() -> Iterator[Request]:
+    """Functions and containers with every option, over a workspace and without, and with a runtime's initializers."""
+    function = CustomTrainer(
+        func=_train, func_args={"rate": 0.5}, packages_to_install=("six",), pip_index_urls=("https://p.example/simple",)
+    )
+    trainers: Mapping[str, Any] = {
+        "runtime's-own": CustomTrainerContainer(),
+        "container": CustomTrainerContainer(image="i:1", command=("sh", "-c", "true"), args=("x",), env=_ENV),
+        "sized": CustomTrainerContainer(num_nodes=3, num_proc_per_node=4, resources_per_node={"cpu": "1.5", "gpu": 4}),
+        "many": CustomTrainerContainer(command=("c",) * 128, args=("a",) * 128, env={f"V{n}": "" for n in range(128)}),
+        "long": CustomTrainerContainer(command=("c" * 65_536,)),
+        "function": function,
+        "sized-function": CustomTrainer(func=_train, image="i:1", num_nodes=2, resources_per_node={"gpu": 1}, env=_ENV),
+    }
+    for trainer, option, workspace in product(trainers, OPTIONS, (None, "claim")):
+        label = f"{trainer} {option} {workspace or 'no-workspace'}"
+        labels = {"labels": {"example.org/team": "a"}, "annotations": {"example.org/note": "any text: here"}}
+        yield label, _lazy(TrainJob, trainer=trainers[trainer], workspace=workspace, **OPTIONS[option], **labels)
+    for data, source in product(DATASETS, SOURCES):
+        initializer = Initializer(dataset=DATASETS[data], model=SOURCES[source])
+        runtime = {"runtime": "torchtune-qwen2.5-1.5b", "initializer": initializer}
+        yield f"initializers {data} {source}", _lazy(TrainJob, trainer=trainers["container"], **runtime)

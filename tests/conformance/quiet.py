@@ -1,0 +1,39 @@
+"""Objects that nobody but the test changes, of a built-in kind and of a custom one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from client import Answer, Client, Object
+from trainjobs import train_job
+
+KINDS = ("Secret", "TrainJob")
+
+
+def quiet(kind: str, name: str, **metadata: Any) -> Object:
+    """An object of one of `KINDS`; a TrainJob is under the care of another cluster's controller."""
+    meta = {"name": name, **metadata}
+    if kind == "Secret":
+        return {"apiVersion": "v1", "kind": "Secret", "metadata": meta}
+    return {**train_job(managedBy="kueue.x-k8s.io/multikueue"), "metadata": meta}
+
+
+def make(client: Client, namespace: str, kind: str, names: Iterable[str], **metadata: Any) -> list[Object]:
+    """Creates some of them, all with the same metadata."""
+    return [client.create(quiet(kind, name, **metadata), namespace) for name in names]
+
+
+def version(item: Object) -> str:
+    """The resourceVersion of an object or a list."""
+    return str(item["metadata"]["resourceVersion"])
+
+
+def names(items: Sequence[Object]) -> list[str]:
+    """What objects are called, in their order."""
+    return [item["metadata"]["name"] for item in items]
+
+
+def said(answer: Answer) -> tuple[int, str, str]:
+    """Code, reason and text of a refusal."""
+    return answer.code, answer.reason, answer.message

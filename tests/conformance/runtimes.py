@@ -1,0 +1,76 @@
+"""Namespaced runtimes of a test's own: steps that run scripts, so that no stock image is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from client import Client, Object, path_of
+from trainjobs import IMAGE, train_job
+
+from waiting_for import until
+
+OWN = {"runtime": "own", "kind": "TrainingRuntime"}
+"""How a TrainJob refers to the runtime that `own_runtime` makes."""
+
+_STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
+
+
+def step(
+    name: str = "node", script: str = "true", *, needs: Sequence[str] = (), restart: str = "", **job_spec: Any
+) -> Object:
+    """A replicated job whose container has the same name, as the Trainer wants it.
+
+    Args:
+        name: `node`, `dataset-initializer` or `model-initializer`.
+        script: what it runs; a TrainJob's own command replaces the node's.
+        needs: steps that have to be complete before.
+        restart: restartPolicy of the pods; empty for the JobSet's default.
+        job_spec: further fields of the Job's spec, such as `backoffLimit`.
+    """
+    pod: Object = {"containers": [{"name": name, "image": IMAGE, "command": ["sh", "-c", script]}]}
+    if restart:
+        pod["restartPolicy"] = restart
+    job: Object = {
+        "name": name,
+        "template": {
+            "metadata": {"labels": {_STEP: "trainer" if name == "node" else name}},
+            "spec": {**job_spec, "template": {"spec": pod}},
+        },
+    }
+    if needs:
+        job["dependsOn"] = [{"name": other, "status": "Complete"} for other in needs]
+    return job
+
+
+def never(name: str = "node", script: str = "true", **job_spec: Any) -> Object:
+    """A step whose first failure is its last, and whose pod stays."""
+    return step(name, script, restart="Never", **{"backoffLimit": 0, **job_spec})
+
+
+def own_runtime(client: Client, namespace: str, *steps: Object, **jobset_spec: Any) -> Object:
+    """Creates the runtime `own`; returns how a TrainJob refers to it, as `train_job` takes it."""
+    template = {"spec": {**jobset_spec, "replicatedJobs": list(steps)}}
+    return create_runtime(client, namespace, {"mlPolicy": {"numNodes": 1, "torch": {}}, "template": template})
+
+
+def create_runtime(client: Client, namespace: str, spec: Object, name: str = OWN["runtime"]) -> Object:
+    """Creates a runtime and waits until the Trainer knows it; returns how a TrainJob refers to it.
+
+    The Trainer's webhook looks runtimes up in a cache, which hears of a new one a moment later.
+    """
+    item = {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainingRuntime",
+        "metadata": {"name": name, "labels": {"trainer.kubeflow.org/framework": "torch"}},
+        "spec": spec,
+    }
+    client.create(item, namespace)
+    reference = {**OWN, "runtime": name}
+
+    def known() -> bool:
+        answer = client.ask("POST", path_of("TrainJob", namespace), train_job(**reference), dryRun="All")
+        return "must be created before the TrainJob" not in answer.message
+
+    until(known)
+    return reference

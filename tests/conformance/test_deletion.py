@@ -1,0 +1,200 @@
+"""Deleting TrainJobs and what they depend on: what goes along, what stays, what runs again."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from client import path_of
+from histories import history
+from runtimes import never, own_runtime, step
+from trainjobs import conditions, counters, finished, has, pods_of, shell, train_job
+
+UNTIL_TOLD = "trap 'echo told to end; exit 0' TERM; echo up; while :; do sleep 0.1; done"
+
+
+def running(job):
+    return counters(job).get("node", {}).get("ready")
+
+
+def delete(client, namespace, name="job", **options):
+    return client.ask("DELETE", path_of("TrainJob", namespace, name), options)
+
+
+@pytest.mark.parametrize("policy", ["Background", "Foreground"])
+def test_everything_goes(client, namespace, target, policy):
+    """JobSet, Jobs, pods, Service, claim and the runtime's snapshot go with the job, however it is deleted."""
+    node, jobset = step("node", "sleep 60"), {}
+    if target.trainer >= (2, 2):
+        size = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}}
+        jobset["volumeClaimPolicies"] = [{"templates": [{"metadata": {"name": "data"}, "spec": size}]}]
+        container = node["template"]["spec"]["template"]["spec"]["containers"][0]
+        container["volumeMounts"] = [{"name": "data", "mountPath": "/data"}]
+    created = client.create(train_job(**own_runtime(client, namespace, node, **jobset)), namespace)
+    client.until("TrainJob", namespace, "job", running)
+    (pod,) = pods_of(client, namespace)
+    owned = [("JobSet", "job"), ("Job", "job-node-0"), ("Service", "job"), ("Pod", pod["metadata"]["name"])]
+    owned += [("PersistentVolumeClaim", "data-job")] if target.trainer >= (2, 2) else []
+    owned += [("ConfigMap", "job-runtime-snapshot")] if target.trainer >= (2, 3) else []
+    assert [client.get(kind, namespace, name)["metadata"]["name"] for kind, name in owned]
+    answer = delete(client, namespace, propagationPolicy=policy)
+    assert answer.code == 200
+    if policy == "Background":
+        assert answer.body["kind"] == "Status"
+        assert answer.body["details"]["uid"] == created["metadata"]["uid"]
+        assert client.find("TrainJob", namespace, "job") is None
+    else:
+        assert answer.body["metadata"]["finalizers"] == ["foregroundDeletion"]
+    for kind, name in [("TrainJob", "job"), *owned]:
+        client.until_gone(kind, namespace, name)
+
+
+def test_pods_are_told_to_end(client, namespace):
+    """A running pod gets SIGTERM when its job is deleted, and a log that is followed has its last words."""
+    client.create(shell(UNTIL_TOLD), namespace)
+    client.until("TrainJob", namespace, "job", running)
+    (pod,) = pods_of(client, namespace)
+    name, said = pod["metadata"]["name"], []
+    reader = threading.Thread(target=lambda: said.append(client.log(namespace, name, follow=True)))
+    reader.start()
+    client.until("Pod", namespace, name, lambda _: "up" in client.log(namespace, name))
+    assert delete(client, namespace, propagationPolicy="Background").code == 200
+    reader.join(20)
+    assert "told to end" in said[0].splitlines()
+
+
+def test_the_name_is_taken_until_all_is_gone(client, namespace):
+    """A foreground deletion keeps the name while pods of the job still end: creating it anew is refused with 409."""
+    client.create(shell("trap '' TERM; echo up; sleep 1"), namespace)
+    client.until("TrainJob", namespace, "job", running)
+    assert delete(client, namespace, propagationPolicy="Foreground").code == 200
+    again = client.ask("POST", path_of("TrainJob", namespace), shell("true"))
+    assert (again.code, again.reason) == (409, "AlreadyExists")
+    assert again.message == 'object is being deleted: trainjobs.trainer.kubeflow.org "job" already exists'
+    client.until_gone("TrainJob", namespace, "job")
+
+
+def test_foreground_starts_it_again(client, namespace):
+    """Deleted with Foreground, a running job gets a new JobSet before it goes: its pods may start once more."""
+    client.create(shell("sleep 60"), namespace)
+    client.until("TrainJob", namespace, "job", running)
+    old = client.get("JobSet", namespace, "job")["metadata"]
+    assert delete(client, namespace, propagationPolicy="Foreground").code == 200
+    events = client.stream(path_of("JobSet", namespace), seconds=20, resourceVersion=old["resourceVersion"])
+    new = next(event["object"]["metadata"] for event in events if event["type"] == "ADDED")
+    assert new["uid"] != old["uid"]
+    client.until_gone("TrainJob", namespace, "job")
+    client.until_gone("JobSet", namespace, "job")
+
+
+def test_background_does_not_start_it_again(client, namespace):
+    """Deleted with Background, a running job gets no new JobSet."""
+    client.create(shell("sleep 60"), namespace)
+    client.until("TrainJob", namespace, "job", running)
+    (pod,) = pods_of(client, namespace)
+    old = client.get("JobSet", namespace, "job")["metadata"]
+    assert delete(client, namespace, propagationPolicy="Background").code == 200
+    client.until_gone("Pod", namespace, pod["metadata"]["name"])
+    client.create(shell("true", name="later"), namespace)
+    events = client.stream(path_of("JobSet", namespace), seconds=20, resourceVersion=old["resourceVersion"])
+    new = next(event["object"]["metadata"] for event in events if event["type"] == "ADDED")
+    assert new["name"] == "later"
+
+
+def test_the_old_jobset_speaks_for_the_new_job(client, namespace):
+    """While a deleted job's JobSet still terminates, a new job of its name takes over its end: Complete, unrun."""
+    client.create(shell("true"), namespace)
+    client.until("TrainJob", namespace, "job", finished)
+    client.patch("JobSet", namespace, "job", {"metadata": {"finalizers": ["example.org/hold"]}})
+    assert delete(client, namespace, propagationPolicy="Background").code == 200
+    client.until("JobSet", namespace, "job", lambda jobset: "deletionTimestamp" in jobset["metadata"])
+    created = client.create(shell("exit 1"), namespace)
+    states = history(client, created)
+    assert conditions(states[-1])[0][:3] == ("Complete", "True", "AllJobsCompleted")
+    jobset = client.get("JobSet", namespace, "job")
+    assert jobset["metadata"]["ownerReferences"][0]["uid"] != created["metadata"]["uid"]
+    client.patch("JobSet", namespace, "job", {"metadata": {"finalizers": None}})
+
+
+def test_orphans(client, namespace):
+    """Deleted with Orphan, a job leaves its JobSet without an owner, and its pods run on."""
+    client.create(shell("sleep 60"), namespace)
+    client.until("TrainJob", namespace, "job", running)
+    assert delete(client, namespace, propagationPolicy="Orphan").code == 200
+    client.until_gone("TrainJob", namespace, "job")
+    jobset = client.until("JobSet", namespace, "job", lambda found: not found["metadata"].get("ownerReferences"))
+    assert "deletionTimestamp" not in jobset["metadata"]
+    (pod,) = pods_of(client, namespace)
+    assert pod["status"]["phase"] == "Running"
+    assert "deletionTimestamp" not in pod["metadata"]
+
+
+def test_the_uid_can_be_demanded(client, namespace):
+    """A deletion that names another UID is refused with 409, one that names the job's is done."""
+    uid = client.create(shell("true", suspend=True), namespace)["metadata"]["uid"]
+    other = delete(client, namespace, preconditions={"uid": "other"})
+    assert (other.code, other.reason) == (409, "Conflict")
+    assert other.message == (
+        'Operation cannot be fulfilled on TrainJob.trainer.kubeflow.org "job": the UID in the precondition (other) '
+        f"does not match the UID in record ({uid}). The object might have been deleted and then recreated"
+    )
+    assert delete(client, namespace, preconditions={"uid": uid}).code == 200
+    assert delete(client, namespace).code == 404
+
+
+def lost_jobset(client, namespace, name="job"):
+    """Deletes a job's JobSet; the UID it had."""
+    uid = client.get("JobSet", namespace, name)["metadata"]["uid"]
+    client.delete("JobSet", namespace, name, propagationPolicy="Background", preconditions={"uid": uid})
+    return uid
+
+
+def test_a_running_job_gets_its_jobset_again(client, namespace):
+    """When the JobSet of a running job is deleted the job gets a new one and runs from the beginning."""
+    client.create(shell("sleep 60"), namespace)
+    client.until("TrainJob", namespace, "job", running)
+    (before,) = pods_of(client, namespace)
+    uid = lost_jobset(client, namespace)
+    client.until("JobSet", namespace, "job", lambda found: found["metadata"]["uid"] != uid)
+    client.until_gone("Pod", namespace, before["metadata"]["name"])
+    client.until("Pod", namespace, "", lambda pod: pod["status"]["phase"] == "Running")
+    assert not conditions(client.get("TrainJob", namespace, "job"))
+
+
+def test_a_failed_job_runs_again(client, namespace):
+    """When the JobSet of a Failed job is deleted the job loses its Failed and runs again, up to Trainer 2.3."""
+    client.create(train_job(**own_runtime(client, namespace, never("node", "exit 3"))), namespace)
+    client.until("TrainJob", namespace, "job", finished)
+    failed = client.get("TrainJob", namespace, "job")
+    uid = lost_jobset(client, namespace)
+    states = history(client, failed, lambda job: not has("Failed")(job))
+    states = history(client, states[-1])
+    assert conditions(states[-1])[0][:3] == ("Failed", "True", "FailedJobs")
+    assert client.get("JobSet", namespace, "job")["metadata"]["uid"] != uid
+
+
+@pytest.mark.since("2.2")
+def test_a_complete_job_stays_complete(client, namespace):
+    """When the JobSet of a Complete job is deleted nothing runs again."""
+    client.create(shell("true"), namespace)
+    complete = client.until("TrainJob", namespace, "job", finished)
+    lost_jobset(client, namespace)
+    # The controller has looked at it after that, as the condition shows.
+    client.until_gone("JobSet", namespace, "job")
+    client.patch("TrainJob", namespace, "job", {"spec": {"suspend": True}})
+    after = client.until("TrainJob", namespace, "job", has("Suspended"))
+    assert conditions(after)[0] == conditions(complete)[0]
+    assert counters(after) == {"node": {"succeeded": 1}}
+    assert client.find("JobSet", namespace, "job") is None
+
+
+@pytest.mark.before("2.2")
+def test_a_complete_job_runs_again(client, namespace):
+    """When the JobSet of a Complete job is deleted it stays Complete and runs again all the same."""
+    client.create(shell("true"), namespace)
+    client.until("TrainJob", namespace, "job", finished)
+    complete = client.get("TrainJob", namespace, "job")
+    uid = lost_jobset(client, namespace)
+    states = history(client, complete, lambda job: counters(job).get("node") == {"active": 1})
+    assert conditions(states[-1])[0][0] == "Complete"
+    assert client.get("JobSet", namespace, "job")["metadata"]["uid"] != uid

@@ -1,0 +1,168 @@
+"""Datasets and models that a runtime with initializers fetches first: their variables, secrets, order and failure."""
+
+from __future__ import annotations
+
+import pytest
+from client import path_of
+from composed import TORCHTUNE, composed, container, environment, replicated_job, scripted
+from runtimes import create_runtime
+from trainjobs import conditions, counters, finished, train_job
+
+LLAMA, QWEN = TORCHTUNE["llama3.2-1b"], TORCHTUNE["qwen2.5-1.5b"]
+DATASET, MODEL = "dataset-initializer", "model-initializer"
+DENIED = 'admission webhook "validator.trainjob.trainer.kubeflow.org" denied the request: '
+REPLICATED = "jobset.sigs.k8s.io/replicatedjob-name"
+
+
+def variables(jobset, step):
+    return list(environment(container(jobset, step)).items())
+
+
+def test_defaults(client, namespace):
+    """What is not named is fetched all the same: the runtime's own dataset and model."""
+    jobs = {
+        "neither": train_job(runtime=LLAMA),
+        "dataset": train_job(runtime=LLAMA, initializer={"dataset": {"storageUri": "hf://a/b"}}),
+        "model": train_job(runtime=QWEN, initializer={"model": {"storageUri": "s3://a/b"}}),
+        "nothing": train_job(
+            runtime=QWEN, initializer={"dataset": {}, "model": {"env": [{"name": "A", "value": "1"}]}}
+        ),
+    }
+    found = composed(client, namespace, jobs)
+    default = ("STORAGE_URI", "hf://tatsu-lab/alpaca")
+    llama = ("STORAGE_URI", "hf://meta-llama/Llama-3.2-1B-Instruct")
+    qwen = ("STORAGE_URI", "hf://Qwen/Qwen2.5-1.5B-Instruct")
+    assert {name: [variables(one, step) for step in (DATASET, MODEL)] for name, one in found.items()} == {
+        "neither": [[default], [llama]],
+        "dataset": [[("STORAGE_URI", "hf://a/b")], [llama]],
+        "model": [[default], [("STORAGE_URI", "s3://a/b")]],
+        "nothing": [[default], [qwen, ("A", "1")]],
+    }
+
+
+def test_variables(client, namespace):
+    """The URI replaces the runtime's in its place, then the variables in their order; a STORAGE_URI among them wins."""
+    secret = {"secretKeyRef": {"name": "hf", "key": "token", "optional": True}}
+    env = [{"name": "REGION", "value": "r"}, {"name": "ACCESS_TOKEN", "valueFrom": secret}, {"name": "B", "value": ""}]
+    other = [{"name": "A", "value": "1"}, {"name": "STORAGE_URI", "value": "hf://y/y"}]
+    initializer = {
+        "dataset": {"storageUri": "s3://bucket/path", "env": env, "secretRef": {"name": "keys"}},
+        "model": {"storageUri": "hf://x/x", "env": other},
+    }
+    jobset = composed(client, namespace, {"job": train_job(runtime=LLAMA, initializer=initializer)})["job"]
+    told = [("STORAGE_URI", "s3://bucket/path"), ("REGION", "r"), ("ACCESS_TOKEN", secret)]
+    assert variables(jobset, DATASET)[:3] == told
+    assert [name for name, _ in variables(jobset, DATASET)[3:]] == ["B"]
+    assert variables(jobset, MODEL) == [("STORAGE_URI", "hf://y/y"), ("A", "1")]
+    assert container(jobset, DATASET)["envFrom"] == [{"secretRef": {"name": "keys"}}]
+    assert "envFrom" not in container(jobset, MODEL)
+    assert "env" not in container(jobset)
+
+
+def test_order(client, namespace):
+    """Both initializers run at once, one Job each; the training needs both to be complete."""
+    jobset = composed(client, namespace, {"job": train_job(runtime=LLAMA, trainer={"numNodes": 1})})["job"]
+    order = {one["name"]: one.get("dependsOn") for one in jobset["spec"]["replicatedJobs"]}
+    complete = [{"name": DATASET, "status": "Complete"}, {"name": MODEL, "status": "Complete"}]
+    assert list(order.items()) == [(DATASET, None), (MODEL, None), ("node", complete)]
+    for step in (DATASET, MODEL):
+        spec = replicated_job(jobset, step)["template"]["spec"]
+        assert (replicated_job(jobset, step)["replicas"], spec["parallelism"], spec["completions"]) == (1, 1, 1)
+    client.until("Job", namespace, "job-dataset-initializer-0", bool)
+    client.until("Job", namespace, "job-model-initializer-0", bool)
+    assert client.find("Job", namespace, "job-node-0") is None
+    labels = client.get("Job", namespace, "job-dataset-initializer-0")["metadata"]["labels"]
+    assert labels["trainer.kubeflow.org/trainjob-ancestor-step"] == DATASET
+
+
+@pytest.mark.since("2.2")
+def test_what_the_processes_see(client, namespace):
+    """An initializer's process has the URI, the keys of its Secret, and what is written goes to the training."""
+    scripts = {
+        DATASET: "echo $STORAGE_URI $ACCESS_TOKEN $REGION > /workspace/seen",
+        MODEL: "echo $STORAGE_URI ${ACCESS_TOKEN:-none} > /workspace/model-seen",
+        "node": "cat /workspace/seen /workspace/model-seen",
+    }
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "keys"}}
+    client.create({**secret, "stringData": {"ACCESS_TOKEN": "from-secret", "REGION": "from-secret"}}, namespace)
+    env = [{"name": "REGION", "value": "from-env"}]
+    dataset = {"storageUri": "s3://bucket/path", "secretRef": {"name": "keys"}, "env": env}
+    client.create(train_job(initializer={"dataset": dataset}, **scripted(client, namespace, scripts)), namespace)
+    history = []
+    for _, job in client.follow("TrainJob", namespace, "job"):
+        history.append(counters(job))
+        if finished(job):
+            break
+    assert [row[:2] for row in conditions(job)] == [("Complete", "True")]
+    (node,) = client.list("Pod", namespace, labelSelector=f"{REPLICATED}=node")
+    lines = client.log(namespace, node["metadata"]["name"]).splitlines()
+    assert lines == ["s3://bucket/path from-secret from-env", "hf://meta-llama/Llama-3.2-1B-Instruct none"]
+    started = next(seen for seen in history if seen.get("node"))
+    assert started[DATASET] == started[MODEL] == {"succeeded": 1}
+
+
+def refused(client, namespace, job):
+    answer = client.ask("POST", path_of("TrainJob", namespace), job, fieldValidation="Strict", dryRun="All")
+    return answer.code, "" if answer.ok else answer.message.removeprefix(DENIED)
+
+
+def test_runtimes_without(client, namespace):
+    """A runtime without the steps refuses a dataset or model, each with its reason."""
+    ref = '{"name":"torch-distributed","apiGroup":"trainer.kubeflow.org","kind":"ClusterTrainingRuntime"}'
+    text = f"spec.runtimeRef: Invalid value: {ref}: must have "
+    dataset = f"{text}{DATASET} job when trainJob is configured with input datasetConfig"
+    model = f"{text}{MODEL} job when trainJob is configured with input modelConfig"
+    both = {"dataset": {"storageUri": "hf://a/b"}, "model": {}}
+    assert refused(client, namespace, train_job(initializer={"dataset": {}})) == (403, dataset)
+    assert refused(client, namespace, train_job(initializer={"model": {}})) == (403, model)
+    assert refused(client, namespace, train_job(initializer=both)) == (403, f"[{dataset}, {model}]")
+    assert refused(client, namespace, train_job(initializer={})) == (201, "")
+
+
+def steps_without(client, missing):
+    """The spec of a runtime whose initializers miss something."""
+    spec = client.get("ClusterTrainingRuntime", None, LLAMA)["spec"]
+    spec["template"]["spec"].pop("volumeClaimPolicies", None)
+    for job in spec["template"]["spec"]["replicatedJobs"]:
+        (one,) = job["template"]["spec"]["template"]["spec"]["containers"]
+        if missing == "mount":
+            one.pop("volumeMounts")
+        elif job["name"] != "node":
+            one["name"] = f"my-{one['name']}"
+    return spec
+
+
+@pytest.mark.parametrize(
+    ("missing", "since", "text"),
+    [
+        ("container", (2, 0), f"must have container with name - {DATASET} in the {DATASET} job"),
+        (
+            "mount",
+            (2, 3),
+            f"must have volumeMount with name - initializer in container {DATASET} of the {DATASET} job",
+        ),
+    ],
+)
+def test_runtimes_with_other_steps(client, namespace, target, missing, since, text):
+    """A dataset needs a step with a container of its name; from 2.3 on also its mount of the volume initializer."""
+    spec = steps_without(client, missing)
+    for job in spec["template"]["spec"]["replicatedJobs"][:2]:
+        del job["template"]["metadata"]  # the label by which the runtime's own webhook knows its steps
+    runtime = create_runtime(client, namespace, spec)
+    ref = '{"name":"own","apiGroup":"trainer.kubeflow.org","kind":"TrainingRuntime"}'
+    expected = (403, f"spec.runtimeRef: Invalid value: {ref}: {text}") if target.trainer >= since else (201, "")
+    assert refused(client, namespace, train_job(initializer={"dataset": {}}, **runtime)) == expected
+
+
+def test_runtimes_with_wrong_names(client, namespace):
+    """A runtime whose step has no container of the right name is refused itself."""
+    body = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainingRuntime", "metadata": {"name": "own"}}
+    spec = steps_without(client, "container")
+    answer = client.ask("POST", path_of("TrainingRuntime", namespace), {**body, "spec": spec})
+    assert answer.code == 403
+    assert answer.message.startswith(
+        DENIED.replace("trainjob", "trainingruntime", 1)
+        + "[spec.template.spec.replicatedJobs[0].template.spec.template.spec.containers: "
+        'Invalid value: [{"name":"my-dataset-initializer","image":"ghcr.io/kubeflow/trainer/dataset-initializer'
+    )
+    assert answer.message.endswith(": must contain the required container for the ancestor: model-initializer]")

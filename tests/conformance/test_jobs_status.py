@@ -1,0 +1,72 @@
+"""The counters of status.jobsStatus through a TrainJob's whole life."""
+
+from __future__ import annotations
+
+from histories import history, in_order, lives, steps_of
+from runtimes import never, own_runtime, step
+from trainjobs import conditions, counters, finished, pods_of, shell, train_job
+
+WAITING = {}
+PENDING = {"active": 1}
+RUNNING = {"active": 1, "ready": 1}
+ENDING = {"ready": 1}  # the pods have ended, their Job has not been told
+SUCCEEDED = {"succeeded": 1}
+FAILED = {"failed": 1}
+LIFE = [WAITING, PENDING, RUNNING, ENDING, SUCCEEDED]
+
+
+def test_one_life(client, namespace):
+    """A step is listed with zeros, then active, active and ready, succeeded; Jobs are counted, not their two pods."""
+    states = history(client, client.create(shell("sleep 1.3", trainer={"numNodes": 2}), namespace))
+    seen = steps_of(states)
+    assert in_order(seen, LIFE), seen
+    assert RUNNING in seen
+    assert (seen[0], seen[-1]) == (WAITING, SUCCEEDED)
+    (row,) = states[-1]["status"]["jobsStatus"]
+    assert row == {"name": "node", "active": 0, "failed": 0, "ready": 0, "succeeded": 1, "suspended": 0}
+    assert len(pods_of(client, namespace)) == 2
+
+
+def test_a_failure(client, namespace):
+    """A step that fails goes from active to failed."""
+    runtime = own_runtime(client, namespace, never("node", "exit 3"))
+    states = history(client, client.create(train_job(**runtime), namespace))
+    seen = steps_of(states)
+    assert in_order(seen, [WAITING, PENDING, RUNNING, PENDING, WAITING, FAILED]), seen
+    assert seen[-1] == FAILED
+
+
+def test_initializers(client, namespace):
+    """All steps are listed from the start; the node begins when both initializers have succeeded."""
+    initializers = {"dataset-initializer": "sleep 0.4", "model-initializer": "true"}
+    steps = [step(name, script) for name, script in initializers.items()]
+    runtime = own_runtime(client, namespace, *steps, step("node", "true", needs=list(initializers)))
+    states = history(client, client.create(train_job(**runtime), namespace))
+    seen = lives(states)
+    assert {frozenset(found) for found in seen} == {frozenset([*initializers, "node"])}
+    for found in seen:
+        begun = found["node"] != WAITING
+        done = all(found[name] == SUCCEEDED for name in initializers)
+        assert done or not begun, seen
+    for name in [*initializers, "node"]:
+        assert in_order(steps_of(states, name), LIFE), steps_of(states, name)
+        assert counters(states[-1])[name] == SUCCEEDED
+
+
+def test_a_restart_begins_anew(client, namespace):
+    """When all Jobs are restarted the counters begin anew."""
+    runtime = own_runtime(client, namespace, never("node", "exit 3"), failurePolicy={"maxRestarts": 1})
+    states = history(client, client.create(train_job(**runtime), namespace))
+    once = [WAITING, PENDING, RUNNING, PENDING, WAITING, FAILED]
+    seen = steps_of(states)
+    assert in_order(seen, once * 2), seen
+    assert seen.count(PENDING) >= 2
+
+
+def test_no_nodes(client, namespace):
+    """With numNodes 0 the job is Complete at once, without a pod."""
+    client.create(shell("true", trainer={"numNodes": 0}), namespace)
+    job = client.until("TrainJob", namespace, "job", finished)
+    assert conditions(job)[0][:3] == ("Complete", "True", "AllJobsCompleted")
+    assert counters(job) == {"node": SUCCEEDED}
+    assert client.list("Pod", namespace) == []

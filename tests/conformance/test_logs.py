@@ -1,0 +1,142 @@
+"""Pods' logs through the API server: what can be asked for, and what is answered when there is none."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timezone
+
+import pytest
+from client import path_of
+from trainjobs import IMAGE, finished, pods_of, shell
+
+STAMPED = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z) (.*)")
+
+
+def ask(client, namespace, pod, **query):
+    return client.ask("GET", path_of("Pod", namespace, pod, "log"), **query)
+
+
+@pytest.fixture
+def ended(client, namespace):
+    """The name of a pod that has said something, and ended."""
+    client.create(shell("echo one; sleep 1.1; echo two; printf three"), namespace)
+    client.until("TrainJob", namespace, "job", finished)
+    (pod,) = pods_of(client, namespace)
+    return pod["metadata"]["name"]
+
+
+def waiting_pod(name, **spec):
+    """A pod that never gets as far as to run."""
+    container = {"name": "main", "image": IMAGE, "command": ["true"]}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {"restartPolicy": "Never", "containers": [{**container, **spec.pop("container", {})}], **spec},
+    }
+
+
+def test_parts_of_a_log(client, namespace, ended):
+    """A log can be cut by lines from its end, by bytes, by time, and stamped with the time of each line."""
+    whole = "one\ntwo\nthree"
+    assert client.log(namespace, ended) == whole
+    assert client.log(namespace, ended, container="node", follow=True) == whole
+    assert client.log(namespace, ended, tailLines=1) == "three"
+    assert client.log(namespace, ended, tailLines=2) == "two\nthree"
+    assert client.log(namespace, ended, tailLines=0) == ""
+    assert client.log(namespace, ended, limitBytes=5) == "one\nt"
+    assert client.log(namespace, ended, sinceSeconds=600) == whole
+    found = [STAMPED.fullmatch(line) for line in client.log(namespace, ended, timestamps=True).splitlines()]
+    assert [match[2] for match in found] == ["one", "two", "three"]
+    assert client.log(namespace, ended, sinceTime=found[1][1]) == "two\nthree"
+    later = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    assert client.log(namespace, ended, sinceTime=f"2099{later[4:]}") == ""
+    assert client.log(namespace, ended, sinceTime=found[1][1], tailLines=1, timestamps=True).endswith(" three")
+
+
+def test_follow(client, namespace):
+    """A log that is followed comes while it is written, and ends with the container."""
+    client.create(shell("echo first; sleep 1.2; echo second"), namespace)
+    pod = client.until("Pod", namespace, "", lambda pod: pod["status"]["phase"] == "Running")["metadata"]["name"]
+    response = client._call("GET", path_of("Pod", namespace, pod, "log"), None, {}, {"follow": True})
+    pieces = response.stream(1, decode_content=False)
+    first = b"".join(next(pieces) for _ in b"first\n")
+    assert first == b"first\n"
+    assert client.get("Pod", namespace, pod)["status"]["phase"] == "Running"
+    assert b"".join(pieces) == b"second\n"
+
+
+@pytest.mark.parametrize(
+    ("query", "code", "text"),
+    [
+        ({"container": "other"}, 400, "container other is not valid for pod {pod}"),
+        ({"previous": True}, 400, 'previous terminated container "node" in pod "{pod}" not found'),
+        (
+            {"tailLines": -1},
+            422,
+            'PodLogOptions "{pod}" is invalid: tailLines: Invalid value: -1: must be greater than or equal to 0',
+        ),
+        (
+            {"limitBytes": 0},
+            422,
+            'PodLogOptions "{pod}" is invalid: limitBytes: Invalid value: 0: must be greater than 0',
+        ),
+        (
+            {"sinceSeconds": 0},
+            422,
+            'PodLogOptions "{pod}" is invalid: sinceSeconds: Invalid value: 0: must be greater than 0',
+        ),
+    ],
+)
+def test_refusals(client, namespace, query, code, text):
+    """A container or a run that is not there is refused with 400, a number that is out of range with 422."""
+    client.create(shell("true"), namespace)
+    client.until("TrainJob", namespace, "job", finished)
+    (pod,) = pods_of(client, namespace)
+    answer = ask(client, namespace, pod["metadata"]["name"], **query)
+    assert (answer.code, answer.message) == (code, text.format(pod=pod["metadata"]["name"]))
+
+
+def test_no_such_pod(client, namespace):
+    """The log of a pod that is not there is 404."""
+    answer = ask(client, namespace, "nobody")
+    assert (answer.code, answer.reason, answer.message) == (404, "NotFound", 'pods "nobody" not found')
+
+
+def test_not_started_yet(client, namespace):
+    """While its container waits for something that is missing, a pod's log is 400 and says what it waits for."""
+    env = [{"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "missing", "key": "token"}}}]
+    client.create(waiting_pod("secretless", container={"env": env}), namespace)
+    client.until("Pod", namespace, "secretless", lambda pod: "CreateContainerConfigError" in str(pod["status"]))
+    answer = ask(client, namespace, "secretless")
+    text = 'container "main" in pod "secretless" is waiting to start: CreateContainerConfigError'
+    assert (answer.code, answer.reason, answer.message) == (400, "BadRequest", text)
+
+
+def test_not_scheduled_yet(client, namespace):
+    """The log of a pod that has no node yet is empty, 204."""
+    client.create(waiting_pod("homeless", nodeSelector={"example.org/no": "such"}), namespace)
+    client.until("Pod", namespace, "homeless", lambda pod: "Unschedulable" in str(pod["status"]))
+    answer = ask(client, namespace, "homeless")
+    assert (answer.code, answer.body) == (204, "")
+
+
+def test_several_containers(client, namespace):
+    """Of a pod with several containers one must be named."""
+    pod = waiting_pod("several")
+    pod["spec"]["containers"] = [
+        {"name": name, "image": IMAGE, "command": ["echo", name]} for name in ("first", "second")
+    ]
+    client.create(pod, namespace)
+    client.until("Pod", namespace, "several", lambda pod: pod["status"]["phase"] == "Succeeded")
+    assert client.log(namespace, "several", container="second") == "second\n"
+    answer = ask(client, namespace, "several")
+    text = "a container name must be specified for pod several, choose one of: [first second]"
+    assert (answer.code, answer.message) == (400, text)
+
+
+def test_a_log_goes_with_its_pod(client, namespace, ended):
+    """The log of a pod goes with it: 404 as soon as the pod is deleted."""
+    client.delete("TrainJob", namespace, "job")
+    client.until_gone("Pod", namespace, ended)
+    assert ask(client, namespace, ended).code == 404

@@ -1,0 +1,166 @@
+"""Which fields of a TrainJob may change after its creation: tried on a suspended and on a running one."""
+
+from __future__ import annotations
+
+import pytest
+from client import path_of
+from trainjobs import counters, shell
+from verdicts import Said, denied, invalid
+
+POD = "spec.runtimePatches[0].trainingRuntimeSpec.template.spec.replicatedJobs[0].template.spec.template.spec"
+PATCH = {
+    "nodeSelector": {"kubernetes.io/os": "linux"},
+    "tolerations": [{"key": "a", "operator": "Exists"}],
+    "serviceAccountName": "default",
+    "imagePullSecrets": [{"name": "x"}],
+    "volumes": [{"name": "v", "emptyDir": {}}],
+    "containers": [{"name": "node", "volumeMounts": [{"name": "v", "mountPath": "/v"}]}],
+}
+FREE = {
+    "nodeSelector": {"a": "c"},
+    "tolerations": [],
+    "affinity": {"nodeAffinity": {}},
+    "schedulingGates": [{"name": "example.org/gate"}],
+}
+FIXED = {
+    "serviceAccountName": "other",
+    "imagePullSecrets": [{"name": "y"}],
+    "volumes": [{"name": "w", "emptyDir": {}}],
+    "containers": [{"name": "node"}],
+}
+MULTIKUEUE = "kueue.x-k8s.io/multikueue"
+CHANGED = Said(200)
+
+
+def patched(version, **pod):
+    """The spec with a patch of the pods, some fields of which are changed."""
+    spec = {**PATCH, **pod}
+    if version < (2, 2):
+        return {"podTemplateOverrides": [{"targetJobs": [{"name": "node"}], "spec": spec}]}
+    jobs = [{"name": "node", "template": {"spec": {"template": {"spec": spec}}}}]
+    runtime = {"template": {"spec": {"replicatedJobs": jobs}}}
+    return {"runtimePatches": [{"manager": "example.org/a", "trainingRuntimeSpec": runtime}]}
+
+
+def said(client, namespace, name, change):
+    answer = client.ask("PATCH", path_of("TrainJob", namespace, name), {"spec": change}, dryRun="All")
+    return CHANGED if answer.ok else Said.of(answer)
+
+
+@pytest.fixture
+def suspended(client, namespace, target):
+    client.create(shell("sleep 60", name="suspended", suspend=True, **patched(target.trainer)), namespace)
+    return "suspended"
+
+
+@pytest.fixture
+def running(client, namespace, target):
+    client.create(shell("sleep 60", name="running", **patched(target.trainer)), namespace)
+    client.until("TrainJob", namespace, "running", lambda job: counters(job).get("node", {}).get("active"))
+    return "running"
+
+
+@pytest.mark.parametrize("state", ["suspended", "running"])
+def test_spec(client, namespace, target, state, request):
+    """runtimeRef and managedBy never change; from 2.2 on trainer and deadline neither, but they can be taken away."""
+    name, new = request.getfixturevalue(state), target.trainer >= (2, 2)
+    fixed = "field is immutable"
+    expected = {
+        "runtimeRef": (
+            {"runtimeRef": {"name": "torchtune-llama3.2-1b"}},
+            invalid(f"spec.runtimeRef: Invalid value: {fixed if new else 'runtimeRef is immutable'}", name),
+        ),
+        "managedBy": (
+            {"managedBy": MULTIKUEUE},
+            invalid(
+                f'spec.managedBy: Invalid value: "{MULTIKUEUE}": {fixed if new else "ManagedBy value is immutable"}',
+                name,
+            ),
+        ),
+        "managedBy to its default": ({"managedBy": None}, CHANGED),
+        "image": (
+            {"trainer": {"image": "x"}},
+            invalid(f"spec.trainer: Invalid value: {fixed}", name) if new else CHANGED,
+        ),
+        "nodes": (
+            {"trainer": {"numNodes": 2}},
+            invalid(f"spec.trainer: Invalid value: {fixed}", name) if new else CHANGED,
+        ),
+        "no trainer": ({"trainer": None}, CHANGED),
+        "suspend": ({"suspend": True}, CHANGED),
+        "resume": ({"suspend": False}, CHANGED),
+        "a first deadline": ({"activeDeadlineSeconds": 9}, CHANGED),
+    }
+    assert {title: said(client, namespace, name, change) for title, (change, _) in expected.items()} == {
+        title: answer for title, (_, answer) in expected.items()
+    }
+
+
+@pytest.mark.since("2.2")
+def test_deadline(client, namespace):
+    """From 2.2 on a deadline does not change, but it can be given later and taken away."""
+    client.create(shell("true", suspend=True, activeDeadlineSeconds=60), namespace)
+    text = "spec.activeDeadlineSeconds: Invalid value: 9: field is immutable"
+    assert said(client, namespace, "job", {"activeDeadlineSeconds": 9}) == invalid(text)
+    assert said(client, namespace, "job", {"activeDeadlineSeconds": None}) == CHANGED
+
+
+def test_initializer(client, namespace, target):
+    """From 2.2 on an initializer does not change, but it can be taken away."""
+    source = {"dataset": {"storageUri": "hf://a/b"}}
+    client.create(shell("true", runtime="torchtune-llama3.2-1b", suspend=True, initializer=source), namespace)
+    expected = invalid("spec.initializer: Invalid value: field is immutable") if target.trainer >= (2, 2) else CHANGED
+    assert said(client, namespace, "job", {"initializer": {"dataset": {"storageUri": "hf://a/c"}}}) == expected
+    assert said(client, namespace, "job", {"initializer": {"model": {"storageUri": "hf://a/c"}}}) == expected
+    assert said(client, namespace, "job", {"initializer": None}) == CHANGED
+
+
+def test_metadata(client, namespace, running):
+    """Labels and annotations change at any time; a name does not."""
+    path = path_of("TrainJob", namespace, running)
+    change = {"metadata": {"labels": {"a": "b"}, "annotations": {"a": "b"}}}
+    assert client.ask("PATCH", path, change, dryRun="All").code == 200
+    renamed = client.ask("PATCH", path, {"metadata": {"name": "z"}}, dryRun="All")
+    assert (renamed.code, renamed.reason) == (400, "BadRequest")
+    assert renamed.message == "the name of the object (z) does not match the name on the URL (running)"
+
+
+@pytest.mark.parametrize("field", [*FREE, *FIXED])
+def test_patches_of_a_suspended_job(client, namespace, target, suspended, field):
+    """While suspended, patches change; from 2.2 on inside of one only where pods go, not what they are."""
+    change = patched(target.trainer, **{field: {**FREE, **FIXED}[field]})
+    value = '"other": ' if field == "serviceAccountName" else ""
+    fixed = invalid(f"{POD}.{field}: Invalid value: {value}field is immutable", suspended)
+    assert said(client, namespace, suspended, change) == (
+        fixed if field in FIXED and target.trainer >= (2, 2) else CHANGED
+    )
+
+
+def test_patches_on_resume(client, namespace, target, suspended):
+    """A patch may come together with the resume from 2.2 on; before, the job must stay suspended."""
+    change = {**patched(target.trainer, nodeSelector={"a": "c"}), "suspend": False}
+    text = (
+        "spec.podTemplateOverrides: Forbidden: PodTemplateOverrides can only be modified when the TrainJob is suspended"
+    )
+    assert said(client, namespace, suspended, change) == (CHANGED if target.trainer >= (2, 2) else denied(text))
+
+
+def test_patches_come_and_go(client, namespace, target, suspended):
+    """While suspended, whole patches may be added, renamed and removed."""
+    field, value = next(iter(patched(target.trainer).items()))
+    other = {**value[0], "manager": "example.org/b"} if target.trainer >= (2, 2) else value[0]
+    for change in ([*value, other], [other], [], None):
+        assert said(client, namespace, suspended, {field: change}) == CHANGED
+
+
+def test_patches_of_a_running_job(client, namespace, target, running):
+    """While it runs, patches do not change; suspending it in the same breath comes too early."""
+    new = target.trainer >= (2, 2)
+    field, name = ("runtimePatches", "RuntimePatches") if new else ("podTemplateOverrides", "PodTemplateOverrides")
+    change = patched(target.trainer, **FREE)
+    when = "suspended before or after the update" if new else "suspended"
+    too_late = denied(f"spec.{field}: Forbidden: {name} can only be modified when the TrainJob is {when}")
+    active = f"spec.{field}: Forbidden: {name} cannot be modified when the JobSet's ReplicatedJob node is still active"
+    assert said(client, namespace, running, change) == too_late
+    assert said(client, namespace, running, {field: None}) == too_late
+    assert said(client, namespace, running, {**change, "suspend": True}) == denied(active)

@@ -1,0 +1,75 @@
+"""Deleting a runtime while TrainJobs use it."""
+
+from __future__ import annotations
+
+import pytest
+from client import path_of
+from runtimes import OWN, own_runtime, step
+from trainjobs import conditions, counters, finished, train_job
+
+GONE = (
+    'admission webhook "validator.trainjob.trainer.kubeflow.org" denied the request: spec.runtimeRef: Invalid value: '
+    '{"name":"own","apiGroup":"trainer.kubeflow.org","kind":"TrainingRuntime"}: TrainingRuntime.trainer.kubeflow.org '
+    '"own" not found: specified trainingRuntime must be created before the TrainJob is created'
+)
+
+
+@pytest.fixture
+def running(client, namespace):
+    """A job that has begun, on a runtime of its own."""
+    client.create(train_job(**own_runtime(client, namespace, step("node", "sleep 1.5"))), namespace)
+    client.until("TrainJob", namespace, "job", lambda job: counters(job).get("node", {}).get("ready"))
+
+
+@pytest.mark.since("2.3")
+@pytest.mark.usefixtures("running")
+def test_the_job_goes_on(client, namespace):
+    """A runtime that is deleted under a running job is gone at once; the job ends well, yet cannot be changed: 403."""
+    client.delete("TrainingRuntime", namespace, OWN["runtime"])
+    assert client.find("TrainingRuntime", namespace, OWN["runtime"]) is None
+    for change in ({"spec": {"suspend": True}}, {"metadata": {"labels": {"a": "b"}}}):
+        answer = client.ask("PATCH", path_of("TrainJob", namespace, "job"), change)
+        assert (answer.code, answer.reason, answer.message) == (403, "Forbidden", GONE)
+    assert conditions(client.until("TrainJob", namespace, "job", finished))[0][0] == "Complete"
+
+
+@pytest.mark.since("2.3")
+@pytest.mark.usefixtures("running")
+def test_foreground_deletion_hangs(client, namespace):
+    """Without its runtime a job's foreground deletion never ends; deleting it again with Background ends it."""
+    client.delete("TrainingRuntime", namespace, OWN["runtime"])
+    client.delete("TrainJob", namespace, "job", propagationPolicy="Foreground")
+    client.until_gone("JobSet", namespace, "job")
+    stuck = client.get("TrainJob", namespace, "job")
+    refused = client.ask("PATCH", path_of("TrainJob", namespace, "job"), {"metadata": {"finalizers": None}})
+    assert (refused.code, refused.message) == (403, GONE)
+    assert stuck["metadata"]["finalizers"] == ["foregroundDeletion"]
+    client.delete("TrainJob", namespace, "job", propagationPolicy="Background")
+    assert client.find("TrainJob", namespace, "job") is None
+
+
+@pytest.mark.since("2.3")
+@pytest.mark.usefixtures("running")
+def test_the_runtime_comes_back(client, namespace):
+    """A foreground deletion that hangs for want of the runtime ends when the runtime is created again."""
+    client.delete("TrainingRuntime", namespace, OWN["runtime"])
+    client.delete("TrainJob", namespace, "job", propagationPolicy="Foreground")
+    client.until_gone("JobSet", namespace, "job")
+    own_runtime(client, namespace, step())
+    client.until_gone("TrainJob", namespace, "job")
+
+
+@pytest.mark.before("2.3")
+@pytest.mark.usefixtures("running")
+def test_the_runtime_waits_for_its_jobs(client, namespace):
+    """A finalizer keeps a runtime that is deleted until no job uses it; the jobs can be changed meanwhile."""
+    client.delete("TrainingRuntime", namespace, OWN["runtime"])
+    kept = client.get("TrainingRuntime", namespace, OWN["runtime"])
+    assert "deletionTimestamp" in kept["metadata"]
+    assert kept["metadata"]["finalizers"] == ["trainer.kubeflow.org/resource-in-use"]
+    client.patch("TrainJob", namespace, "job", {"metadata": {"labels": {"a": "b"}}})
+    assert conditions(client.until("TrainJob", namespace, "job", finished))[0][0] == "Complete"
+    assert client.find("TrainingRuntime", namespace, OWN["runtime"]) is not None
+    client.delete("TrainJob", namespace, "job", propagationPolicy="Foreground")
+    client.until_gone("TrainJob", namespace, "job")
+    client.until_gone("TrainingRuntime", namespace, OWN["runtime"])

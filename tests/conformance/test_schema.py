@@ -1,0 +1,159 @@
+"""What the CRD's schema and its CEL rules refuse."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from client import path_of
+from verdicts import (
+    ACCEPTED,
+    UNCHECKED,
+    Said,
+    answers,
+    broken,
+    case,
+    invalid,
+    of_trainer,
+    patches,
+    without,
+)
+
+MANAGED_BY = "ManagedBy must be trainer.kubeflow.org/trainjob-controller or kueue.x-k8s.io/multikueue if set"
+POD = "spec.runtimePatches[0].trainingRuntimeSpec.template.spec.replicatedJobs[0].template.spec.template.spec"
+LONG = "Too long: may not be more than"
+MANY = "Too many: 129: must have at most 128 items"
+VARIABLES = [{"name": f"A{number}"} for number in range(129)]
+
+
+def pod(**fields):
+    return patches(pod=fields)
+
+
+LIMITS = [
+    *(of_trainer(f"numNodes {number}", ACCEPTED, numNodes=number) for number in (0, -1, 1.0)),
+    *(of_trainer(f"numProcPerNode {number}", ACCEPTED, numProcPerNode=number) for number in (0, -1)),
+    of_trainer("image", broken(f"spec.trainer.image: {LONG} 500 bytes"), since=(2, 2), image="x" * 501),
+    of_trainer("command", broken(f"spec.trainer.command: {MANY}"), since=(2, 2), command=["x"] * 129),
+    of_trainer("args", broken(f"spec.trainer.args: {MANY}"), since=(2, 2), args=["x"] * 129),
+    of_trainer("env", broken(f"spec.trainer.env: {MANY}"), since=(2, 2), env=VARIABLES),
+    of_trainer(
+        "no limits in 2.1",
+        ACCEPTED,
+        before=(2, 2),
+        image="x" * 501,
+        command=["x"] * 129,
+        args=["x"] * 129,
+        env=VARIABLES,
+    ),
+    of_trainer("64 KiB of argument", ACCEPTED, since=(2, 3), args=["x" * 65_537]),
+    of_trainer(
+        "64 KiB of argument in 2.2",
+        broken(f"spec.trainer.args[0]: {LONG} 65536 bytes"),
+        since=(2, 2),
+        before=(2, 3),
+        args=["x" * 65_537],
+    ),
+    of_trainer(
+        "1 MiB of argument",
+        broken(f"spec.trainer.args[0]: {LONG} 1048576 bytes"),
+        since=(2, 3),
+        args=["x" * 1_048_577],
+    ),
+    case(
+        "a deadline of 0",
+        invalid(
+            "spec.activeDeadlineSeconds: Invalid value: 0: spec.activeDeadlineSeconds in body should be greater than "
+            "or equal to 1"
+        ),
+        since=(2, 2),
+        activeDeadlineSeconds=0,
+    ),
+    case("managedBy foo", invalid(f'spec.managedBy: Invalid value: "foo": {MANAGED_BY}'), managedBy="foo"),
+    case("managedBy MultiKueue", ACCEPTED, managedBy="kueue.x-k8s.io/multikueue"),
+    case("no trainer", ACCEPTED, trainer={}),
+    case(
+        "a manager twice",
+        invalid('spec.runtimePatches[1]: Duplicate value: {"manager":"a.io/b"}'),
+        since=(2, 2),
+        runtimePatches=[{"manager": "a.io/b"}, {"manager": "a.io/b"}],
+    ),
+    case(
+        "no manager",
+        broken("spec.runtimePatches[0].manager: Required value"),
+        since=(2, 2),
+        runtimePatches=[{}],
+    ),
+    case(
+        "17 managers",
+        broken("spec.runtimePatches: Too many: 17: must have at most 16 items"),
+        since=(2, 2),
+        runtimePatches=[{"manager": f"a.io/{number}"} for number in range(17)],
+    ),
+    case(
+        "a negative grace period",
+        invalid(
+            f"{POD}.terminationGracePeriodSeconds: Invalid value: -1: {POD}.terminationGracePeriodSeconds in body "
+            "should be greater than or equal to 0"
+        ),
+        since=(2, 3),
+        runtimePatches=pod(terminationGracePeriodSeconds=-1),
+    ),
+    case(
+        "a volume mounted twice",
+        invalid(f'{POD}.containers[0].volumeMounts[1]: Duplicate value: {{"name":"a"}}'),
+        since=(2, 2),
+        runtimePatches=pod(
+            containers=[{"name": "node", "volumeMounts": [{"name": "a", "mountPath": path} for path in ("/x", "/y")]}]
+        ),
+    ),
+    case(
+        "a container without a name",
+        broken(f"{POD}.containers[0].name: Required value"),
+        since=(2, 2),
+        runtimePatches=pod(containers=[{"env": []}]),
+    ),
+    case("a volume without a name", ACCEPTED, since=(2, 2), runtimePatches=pod(volumes=[{"emptyDir": {}}])),
+    case(
+        "affinity without terms",
+        broken(
+            f"{POD}.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms: Invalid "
+            f'value: "null": {POD}.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.'
+            'nodeSelectorTerms in body must be of type array: "null"'
+        ),
+        since=(2, 2),
+        runtimePatches=pod(affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {}}}),
+    ),
+]
+
+
+def test_limits(client, namespace, target):
+    """Limits and rules of the CRD are refused with 422 and these words, and nothing below the limits is."""
+    found, expected = answers(client, namespace, target.trainer, LIMITS)
+    assert found == expected
+
+
+@pytest.mark.since("2.3")
+def test_problems_of_the_schema_at_once(client, namespace):
+    """The schema names all its problems at once, in any order, and does not ask CEL rules then; nor the webhook."""
+    job = case(
+        "", ACCEPTED, runtimeRef={}, trainer={"env": [{"name": "A"}] * 2, "image": "x" * 501}, managedBy="foo"
+    ).job
+    answer = client.ask("POST", path_of("TrainJob", namespace), job, dryRun="All")
+    problems = [
+        "spec.runtimeRef.name: Required value",
+        f"spec.trainer.image: {LONG} 500 bytes",
+        'spec.trainer.env[1]: Duplicate value: {"name":"A"}',
+    ]
+    said = Said.of(answer)
+    assert replace(said, text=without(said.text, problems)) == invalid(f"[{UNCHECKED.removeprefix(', ')}")
+    causes = {(cause["field"], cause["reason"]) for cause in answer.body["details"]["causes"]}
+    assert ("spec.runtimeRef.name", "FieldValueRequired") in causes
+    assert ("spec.trainer.env[1]", "FieldValueDuplicate") in causes
+
+
+def test_rules_at_once(client, namespace):
+    """A broken CEL rule is 422 even where the webhook would say 403: the schema is asked first."""
+    job = case("", ACCEPTED, runtimeRef={"name": "nope"}, managedBy="foo").job
+    said = Said.of(client.ask("POST", path_of("TrainJob", namespace), job, dryRun="All"))
+    assert said == invalid(f'spec.managedBy: Invalid value: "foo": {MANAGED_BY}')

@@ -1,0 +1,222 @@
+"""Unknown fields: refused, dropped with a warning, or dropped; above all another version's field for patches of pods."""
+
+from __future__ import annotations
+
+import pytest
+from client import path_of
+from trainjobs import PATCH_FIELD, shell, train_job
+from verdicts import answers, bad_request, case, patches
+
+POD = "spec.runtimePatches[0].trainingRuntimeSpec.template.spec.replicatedJobs[0].template.spec.template.spec"
+NODES = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpression": []}]}}
+
+
+def unknown(*paths):
+    return bad_request("strict decoding error: " + ", ".join(f'unknown field "{path}"' for path in paths))
+
+
+def of_pod(title, *paths, **pod):
+    """An unknown field inside of a patch of a pod's spec."""
+    return case(title, unknown(*(f"{POD}.{path}" for path in paths)), since=(2, 2), runtimePatches=patches(pod=pod))
+
+
+NESTED = [
+    case("spec", unknown("spec.bogus"), bogus=1),
+    case("another API's runtime", unknown("spec.runtimeRef.apiVersion"), runtimeRef={"name": "x", "apiVersion": "y"}),
+    case(
+        "several, in the order of names",
+        unknown("spec.a", "spec.initializer.b", "spec.trainer.c", "spec.z"),
+        z=1,
+        a={},
+        trainer={"c": 1},
+        initializer={"b": 1},
+    ),
+    case(
+        "resources without limits",
+        unknown("spec.trainer.resourcesPerNode.cpu"),
+        trainer={"resourcesPerNode": {"cpu": 1}},
+    ),
+    case(
+        "a variable's val",
+        unknown("spec.trainer.env[1].val"),
+        trainer={"env": [{"name": "A"}, {"name": "B", "val": "x"}]},
+    ),
+    case(
+        "a Secret's reference",
+        unknown("spec.trainer.env[0].valueFrom.secretKeyRef.namespace"),
+        trainer={"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k", "namespace": "n"}}}]},
+    ),
+    case(
+        "a token for a model",
+        unknown("spec.initializer.model.accessToken"),
+        initializer={"model": {"accessToken": "x"}},
+    ),
+    case(
+        "more of the runtime than a patch may change",
+        unknown(
+            "spec.runtimePatches[0].trainingRuntimeSpec.mlPolicy",
+            "spec.runtimePatches[0].trainingRuntimeSpec.template.spec.failurePolicy",
+        ),
+        since=(2, 2),
+        runtimePatches=[
+            {"manager": "a.io/b", "trainingRuntimeSpec": {"mlPolicy": {}, "template": {"spec": {"failurePolicy": {}}}}}
+        ],
+    ),
+    of_pod(
+        "pod",
+        "hostNetwork",
+        "priorityClassName",
+        "restartPolicy",
+        restartPolicy="Never",
+        hostNetwork=True,
+        priorityClassName="x",
+    ),
+    of_pod(
+        "container",
+        "containers[0].image",
+        "containers[0].resources",
+        containers=[{"name": "node", "image": "x", "resources": {}}],
+    ),
+    of_pod(
+        "affinity",
+        "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpression",
+        affinity={"nodeAffinity": NODES},
+    ),
+    of_pod("tolerations", "tolerations[0].keys", tolerations=[{"keys": "a"}]),
+    of_pod(
+        "volumes",
+        "volumes[0].pvc",
+        "volumes[1].secret.name",
+        "volumes[2].persistentVolumeClaim.name",
+        "volumes[3].projected.sources[0].secret.secretName",
+        volumes=[
+            {"name": "a", "pvc": {}},
+            {"name": "b", "secret": {"name": "x"}},
+            {"name": "c", "persistentVolumeClaim": {"claimName": "x", "name": "x"}},
+            {"name": "d", "projected": {"sources": [{"secret": {"secretName": "x"}}]}},
+        ],
+    ),
+    of_pod(
+        "security contexts",
+        "containers[0].securityContext.fsGroup",
+        "securityContext.runAsUsr",
+        securityContext={"runAsUsr": 1},
+        containers=[{"name": "node", "securityContext": {"fsGroup": 1}}],
+    ),
+]
+DIALECTS = {
+    # field: what it may look like, the first version that knows it, the first that does not any more
+    "podSpecOverrides": ([{"targetJobs": [{"name": "node"}], "nodeSelector": {"a": "b"}}], (2, 0), (2, 1)),
+    "podTemplateOverrides": (
+        [{"targetJobs": [{"name": "node"}], "spec": {"nodeSelector": {"a": "b"}}}],
+        (2, 1),
+        (2, 2),
+    ),
+    "runtimePatches": (patches(pod={"nodeSelector": {"a": "b"}}), (2, 2), (99, 0)),
+    "labels": ({"a": "b"}, (2, 0), (2, 2)),
+    "annotations": ({"a": "b"}, (2, 0), (2, 2)),
+    "activeDeadlineSeconds": (60, (2, 2), (99, 0)),
+    "podGroupPolicy": ({"coscheduling": {}}, (99, 0), (99, 0)),
+    "trainSpec": ({"image": "x"}, (99, 0), (99, 0)),
+}
+
+
+def ask(client, namespace, job, **query):
+    return client.ask("POST", path_of("TrainJob", namespace), job, **{"dryRun": "All", **query})
+
+
+def test_nested(client, namespace, target):
+    """fieldValidation=Strict: 400 with the path of every unknown field, however deep, in the order of names."""
+    found, expected = answers(client, namespace, target.trainer, NESTED, fieldValidation="Strict")
+    assert found == expected
+
+
+@pytest.mark.parametrize("field", DIALECTS)
+def test_dialects(client, namespace, target, field):
+    """Each version's fields are refused by the others with Strict (400), and silently dropped without."""
+    value, since, before = DIALECTS[field]
+    job = train_job(**{field: value})
+    strict = ask(client, namespace, job, fieldValidation="Strict")
+    dropped = ask(client, namespace, job, fieldValidation="Ignore")
+    warned = ask(client, namespace, job)
+    assert (dropped.code, warned.code) == (201, 201)
+    if since <= target.trainer < before:
+        assert strict.code == 201
+        assert field in strict.body["spec"]
+        return
+    assert (strict.code, strict.reason) == (400, "BadRequest")
+    assert strict.message == unknown(f"spec.{field}").text
+    assert field not in {**dropped.body["spec"], **warned.body["spec"]}
+    assert dropped.headers.get("warning") is None
+    assert warned.headers["warning"] == f'299 - "unknown field \\"spec.{field}\\""'
+
+
+@pytest.mark.before("2.3")
+def test_grace_period_before_2_3(client, namespace, target):
+    """terminationGracePeriodSeconds in a patch is unknown before 2.3: refused with Strict, dropped without."""
+    if target.trainer >= (2, 2):
+        spec, path = {"runtimePatches": patches(pod={"terminationGracePeriodSeconds": 5})}, POD
+    else:
+        targets = {"targetJobs": [{"name": "node"}], "spec": {"terminationGracePeriodSeconds": 5}}
+        spec, path = {"podTemplateOverrides": [targets]}, "spec.podTemplateOverrides[0].spec"
+    strict = ask(client, namespace, train_job(**spec), fieldValidation="Strict")
+    assert strict.message == unknown(f"{path}.terminationGracePeriodSeconds").text
+    assert "terminationGracePeriodSeconds" not in str(ask(client, namespace, train_job(**spec)).body["spec"])
+
+
+def test_patches_and_updates(client, namespace):
+    """An update with an unknown field is refused with Strict as well: PUT with 400, a merge patch with 422."""
+    created = client.create(train_job(suspend=True), namespace)
+    path = path_of("TrainJob", namespace, "job")
+    changed = {**created, "spec": {**created["spec"], "bogus": 1}}
+    put = client.ask("PUT", path, changed, fieldValidation="Strict", dryRun="All")
+    assert (put.code, put.message) == (400, unknown("spec.bogus").text)
+    patch = client.ask("PATCH", path, {"spec": {"bogus": 1}}, fieldValidation="Strict")
+    assert (patch.code, patch.reason) == (422, "Invalid")
+    assert patch.message.startswith(' "" is invalid: patch: Invalid value: "{')
+    assert patch.message.endswith('strict decoding error: unknown field "spec.bogus"')
+    warned = client.ask("PATCH", path, {"spec": {"bogus": 1}})
+    assert (warned.code, warned.headers["warning"]) == (200, '299 - "unknown field \\"spec.bogus\\""')
+    assert client.get("TrainJob", namespace, "job")["spec"] == created["spec"]
+
+
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        (
+            {"fieldValidation": "x"},
+            'fieldValidation: Unsupported value: "x": supported values: "", "Ignore", "Strict", "Warn"',
+        ),
+        ({"dryRun": "x"}, 'dryRun: Unsupported value: ["x"]: supported values: "All"'),
+    ],
+    ids=["fieldValidation", "dryRun"],
+)
+def test_unknown_options(client, namespace, query, text):
+    """Other values of fieldValidation and dryRun are refused with 422."""
+    answer = client.ask("POST", path_of("TrainJob", namespace), train_job(), **query)
+    assert (answer.code, answer.message) == (422, f'CreateOptions.meta.k8s.io "" is invalid: {text}')
+
+
+def test_dry_run(client, namespace):
+    """dryRun=All answers as if, and nothing is created, changed, deleted or started."""
+    path = path_of("TrainJob", namespace)
+    created = client.ask("POST", path, shell("true"), dryRun="All")
+    assert created.code == 201
+    assert created.body["metadata"]["uid"]
+    assert client.find("TrainJob", namespace, "job") is None
+    assert client.ask("POST", path, train_job(runtime="nope"), dryRun="All").code == 403
+    kept = client.create(train_job(suspend=True), namespace)
+    assert client.ask("POST", path, train_job(), dryRun="All").code == 409
+    changed = client.ask("PATCH", f"{path}/job", {"spec": {"suspend": False}}, dryRun="All")
+    assert changed.body["spec"]["suspend"] is False
+    assert client.ask("DELETE", f"{path}/job", {"dryRun": ["All"]}).ok
+    now = client.get("TrainJob", namespace, "job")
+    assert (now["metadata"]["uid"], now["spec"]) == (kept["metadata"]["uid"], kept["spec"])
+
+
+def test_this_versions_field(client, target, namespace):
+    """The OpenAPI document names exactly one field for patches of pods, this version's."""
+    document = client.ask("GET", "/openapi/v3/apis/trainer.kubeflow.org/v1alpha1").body["components"]["schemas"]
+    spec = document["org.kubeflow.trainer.v1alpha1.TrainJob"]["properties"]["spec"]["properties"]
+    known = {"podSpecOverrides", "podTemplateOverrides", "runtimePatches"} & set(spec)
+    assert known == {PATCH_FIELD.get(target.trainer, "runtimePatches")}

@@ -1,0 +1,102 @@
+"""Suspending and resuming TrainJobs: what goes, what stays, what the status says."""
+
+from __future__ import annotations
+
+import pytest
+from histories import history, in_order, steps_of
+from runtimes import own_runtime, step
+from trainjobs import conditions, counters, finished, has, pods_of, shell, train_job
+
+SUSPENDED = ("Suspended", "True", "Suspended", "TrainJob is suspended")
+RESUMED = ("Suspended", "False", "Resumed", "TrainJob is resumed")
+COMPLETE = ("Complete", "True", "AllJobsCompleted", "jobset completed successfully")
+RUNNING = {"active": 1, "ready": 1}
+
+
+def suspend(client, namespace, value=True):
+    """Sets spec.suspend; the answer."""
+    return client.patch("TrainJob", namespace, "job", {"spec": {"suspend": value}})
+
+
+def node_is(counts):
+    return lambda job: counters(job).get("node") == counts
+
+
+def test_from_the_start(client, namespace):
+    """A job that is created suspended has a JobSet and a suspended Job, and no pods; resumed, it runs to its end."""
+    created = client.create(shell("true", suspend=True), namespace)
+    held = history(client, created, node_is({"suspended": 1}))
+    assert conditions(held[-1]) == [SUSPENDED]
+    assert client.get("JobSet", namespace, "job")["spec"]["suspend"] is True
+    assert client.get("Job", namespace, "job-node-0")["spec"]["suspend"] is True
+    assert client.find("Service", namespace, "job") is not None
+    assert client.list("Pod", namespace) == []
+    states = history(client, suspend(client, namespace, False))
+    assert conditions(states[-1]) == [RESUMED, COMPLETE]
+    seen = steps_of(states)
+    assert in_order(seen, [{"suspended": 1}, {}, {"active": 1}, RUNNING, {"ready": 1}, {"succeeded": 1}]), seen
+
+
+def test_while_it_runs(client, namespace):
+    """Suspending a running job deletes its pods; resumed, it starts from scratch in new ones."""
+    client.create(shell("sleep 60"), namespace)
+    client.until("TrainJob", namespace, "job", node_is(RUNNING))
+    (before,) = pods_of(client, namespace)
+    states = history(client, suspend(client, namespace), node_is({"suspended": 1}))
+    assert conditions(states[-1]) == [SUSPENDED]
+    client.until_gone("Pod", namespace, before["metadata"]["name"])
+    job = client.get("Job", namespace, "job-node-0")
+    states = history(client, suspend(client, namespace, False), node_is(RUNNING))
+    assert conditions(states[-1]) == [RESUMED]
+    (after,) = pods_of(client, namespace)
+    assert after["metadata"]["name"] != before["metadata"]["name"]
+    assert client.get("Job", namespace, "job-node-0")["metadata"]["uid"] == job["metadata"]["uid"]
+
+
+def test_finished_steps_stay_finished(client, namespace):
+    """An initializer that has succeeded before a suspension does not run again after it."""
+    steps = [step("dataset-initializer"), step("node", "sleep 60", needs=["dataset-initializer"])]
+    client.create(train_job(**own_runtime(client, namespace, *steps)), namespace)
+    client.until("TrainJob", namespace, "job", node_is(RUNNING))
+    suspend(client, namespace)
+    held = client.until("TrainJob", namespace, "job", node_is({"suspended": 1}))
+    assert counters(held)["dataset-initializer"] == {"succeeded": 1}
+    states = history(client, suspend(client, namespace, False), node_is(RUNNING))
+    assert steps_of(states, "dataset-initializer") == [{"succeeded": 1}]
+    steps = [pod["metadata"]["labels"]["jobset.sigs.k8s.io/replicatedjob-name"] for pod in pods_of(client, namespace)]
+    assert sorted(steps) == ["dataset-initializer", "node"]
+
+
+def test_when_it_has_ended(client, namespace):
+    """Suspended comes next to Complete when a job that has ended is suspended; it stays Complete."""
+    client.create(shell("true"), namespace)
+    client.until("TrainJob", namespace, "job", finished)
+    states = history(client, suspend(client, namespace), has("Suspended"))
+    assert conditions(states[-1]) == [COMPLETE, SUSPENDED]
+    assert counters(states[-1]) == {"node": {"succeeded": 1}}
+    states = history(client, suspend(client, namespace, False), has("Suspended", "False"))
+    assert conditions(states[-1]) == [COMPLETE, RESUMED]
+
+
+@pytest.mark.since("2.2")
+def test_a_stock_runtime_with_a_claim_cannot_be_resumed(client, namespace):
+    """On a stock torchtune runtime a suspended job says Resumed when it is resumed; its Jobs stay suspended."""
+    client.create(train_job(runtime="torchtune-llama3.2-1b", suspend=True), namespace)
+    held = {"dataset-initializer": {"suspended": 1}, "model-initializer": {"suspended": 1}, "node": {}}
+    client.until("TrainJob", namespace, "job", lambda job: counters(job) == held)
+    states = history(client, suspend(client, namespace, False), has("Suspended", "False"))
+    refused = client.until("Event", namespace, "", lambda event: event["reason"] == "TrainJobResourcesCreationFailed")
+    assert refused["involvedObject"]["kind"] == "TrainJob"
+    assert client.get("JobSet", namespace, "job")["spec"]["suspend"] is True
+    assert counters(states[-1]) == held
+
+
+@pytest.mark.before("2.2")
+def test_a_stock_runtime_can_be_resumed(client, namespace):
+    """Created suspended on a stock torchtune runtime, a job is resumed: its JobSet has no claim of its own."""
+    client.create(train_job(runtime="torchtune-llama3.2-1b", suspend=True), namespace)
+    client.until("TrainJob", namespace, "job", lambda job: counters(job).get("model-initializer") == {"suspended": 1})
+    states = history(
+        client, suspend(client, namespace, False), lambda job: counters(job)["model-initializer"] == {"active": 1}
+    )
+    assert conditions(states[-1]) == [RESUMED]

@@ -1,0 +1,65 @@
+"""Our command for TorchTune over a workspace is the one that the Trainer composes on its own runtimes."""
+
+from __future__ import annotations
+
+import pytest
+from client import Object
+from composed import TORCHTUNE, composed, container
+from every_request import LARGE, METHODS
+from runtimes import create_runtime
+
+from trainjob import FineTune, TorchTuneConfig
+from trainjob.manifest import Dialect, build, train_job
+
+SIZES = {
+    "1-gpu": {"resources_per_node": {"gpu": 1}},
+    "2-gpus": {"resources_per_node": {"gpu": 2}},
+    "1-process": {"num_proc_per_node": 1, "resources_per_node": {"gpu": 1}},
+    "2-processes": {"num_proc_per_node": 2, "resources_per_node": {"gpu": 2}},
+    "8-gpus": {"resources_per_node": {"gpu": 8, "cpu": 16}},
+}
+LARGE_SIZES = {"8-gpus": SIZES["8-gpus"], "2-nodes": {"num_nodes": 2, "resources_per_node": {"gpu": 8}}}
+# Llama's QLoRA is for one process, there is none for Qwen, and 70B has no LoRA on several nodes.
+SINGLE_ONLY, NONE = {"llama3.2-1b", "llama3.2-3b"}, {"qwen2.5-1.5b"}
+
+
+def exists(model, method, size):
+    if size == "2-nodes":
+        return method == "full"
+    return method != "qlora" or (model not in NONE and (model not in SINGLE_ONLY or size in ("1-gpu", "1-process")))
+
+
+def words(given: list[str]) -> Object:
+    """A command line of TorchTune: recipe, configuration, whether there is an endpoint, and the pairs behind."""
+    assert given[:2] == ["tune", "run"]
+    meeting, rest = given[2].startswith("--rdzv_endpoint="), given[3 if given[2].startswith("--") else 2 :]
+    assert rest[1] == "--config"
+    return {"recipe": rest[0], "config": rest[2], "meeting": meeting, "pairs": rest[3:]}
+
+
+def theirs(jobset: Object) -> Object:
+    found = container(jobset)
+    return words([*found["command"], *found["args"]])
+
+
+@pytest.mark.parametrize("model", [*TORCHTUNE, "llama3.3-70b"])
+def test_the_same_command(client, namespace, target, model):
+    """For each size and method that exists: the same recipe, configuration, paths and arguments in the same order."""
+    dialect = Dialect.V2_2 if target.trainer >= (2, 2) else Dialect.V2_1
+    runtime = {}
+    if model == "llama3.3-70b":
+        spec = client.get("ClusterTrainingRuntime", None, TORCHTUNE["llama3.2-3b"])["spec"]
+        create_runtime(client, namespace, spec, LARGE.name)
+        runtime = {"runtime": LARGE}
+    ours, jobs = {}, {}
+    for size, values in (LARGE_SIZES if runtime else SIZES).items():
+        for method, peft in METHODS.items():
+            if not exists(model, method, size):
+                continue
+            name, config = f"{method}-{size}", TorchTuneConfig(epochs=2, seed=3, peft_config=peft, **values)
+            fetching = FineTune(model=model, config=config, dataset="hf://organization/name/data", **runtime)
+            jobs[name] = build(train_job(fetching), name=name, namespace=namespace, dialect=dialect)
+            split = FineTune(model=model, config=config, workspace="claim")
+            trainer = build(train_job(split), name=name, namespace=namespace, dialect=dialect)["spec"]["trainer"]
+            ours[name] = words([*trainer["command"], *trainer["args"]])
+    assert {name: theirs(jobset) for name, jobset in composed(client, namespace, jobs).items()} == ours

@@ -1,0 +1,34 @@
+"""A TrainJob whose runtime is of an unknown kind: the webhook admits none, so one is written past it, into etcd."""
+
+from __future__ import annotations
+
+import base64
+import json
+import urllib.request
+
+import pytest
+from trainjobs import conditions, finished, shell
+
+
+def etcd(target, call, **body):
+    """One call of etcd's JSON gateway; keys and values are bytes."""
+    coded = {name: base64.b64encode(value).decode() for name, value in body.items()}
+    request = urllib.request.Request(f"{target.etcd}/v3/kv/{call}", json.dumps(coded).encode())  # noqa: S310
+    with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310
+        return json.load(answer)
+
+
+@pytest.mark.only("controlplane")
+def test_it_is_never_told(client, namespace, target):
+    """A job whose runtime is of an unknown kind gets no TrainingRuntimeNotSupported: the controller panics before."""
+    client.create(shell("true", suspend=True), namespace)
+    before = conditions(client.until("TrainJob", namespace, "job", conditions))
+    key = f"/registry/trainer.kubeflow.org/trainjobs/{namespace}/job".encode()
+    (stored,) = etcd(target, "range", key=key)["kvs"]
+    job = json.loads(base64.b64decode(stored["value"]))
+    job["spec"]["runtimeRef"]["kind"] = "Foo"
+    etcd(target, "put", key=key, value=json.dumps(job).encode())
+    client.until("TrainJob", namespace, "job", lambda job: job["spec"]["runtimeRef"]["kind"] == "Foo")
+    client.create(shell("true", name="later"), namespace)
+    client.until("TrainJob", namespace, "later", finished)
+    assert conditions(client.get("TrainJob", namespace, "job")) == before

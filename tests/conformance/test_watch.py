@@ -1,0 +1,275 @@
+"""Watches: what is sent, in which order, from which version, and how they end."""
+
+from __future__ import annotations
+
+import re
+import time
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+
+import pytest
+from client import path_of
+from quiet import KINDS, make, names, quiet, said, version
+
+INITIAL = {"sendInitialEvents": True, "resourceVersionMatch": "NotOlderThan"}
+FAR = 10**9
+
+
+def brief(events):
+    return [(event["type"], event["object"]["metadata"].get("name")) for event in events]
+
+
+def listed(client, kind, namespace, **query):
+    """The list's version and its objects' names."""
+    answer = client.ask("GET", path_of(kind, namespace), **query)
+    return version(answer.body), names(answer.body["items"])
+
+
+def watch(client, kind, namespace, count, **query):
+    """That many events; fails when there are fewer."""
+    found = list(islice(client.stream(path_of(kind, namespace), seconds=10, **query), count))
+    assert len(found) == count, found
+    return found
+
+
+def change(client, kind, namespace, name, **labels):
+    return client.patch(kind, namespace, name, {"metadata": {"labels": labels}})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_from_a_lists_version(client, namespace, kind):
+    """A watch from a list's version tells every change since, once and in order."""
+    make(client, namespace, kind, "a")
+    start, there = listed(client, kind, namespace)
+    assert there == ["a"]
+    change(client, kind, namespace, "a", color="red")
+    make(client, namespace, kind, "b")
+    client.delete(kind, namespace, "a")
+    change(client, kind, namespace, "b", color="red")
+    events = watch(client, kind, namespace, 4, resourceVersion=start)
+    assert brief(events) == [("MODIFIED", "a"), ("ADDED", "b"), ("DELETED", "a"), ("MODIFIED", "b")]
+    versions = [int(version(event["object"])) for event in events]
+    assert versions == sorted(set(versions)) and versions[0] > int(start)
+    assert {event["object"]["kind"] for event in events} == {kind}
+
+
+def test_while_others_write(client, namespace):
+    """What is written while somebody lists is either in the list or in the watch from its version, never in both."""
+    expected = {f"{writer}-{number}" for writer in range(4) for number in range(6)}
+
+    def write(writer):
+        return [make(client, namespace, "Secret", [f"{writer}-{number}"]) for number in range(6)]
+
+    with ThreadPoolExecutor(4) as pool:
+        writing = [pool.submit(write, writer) for writer in range(4)]
+        start, there = listed(client, "Secret", namespace)
+        seen = list(there)
+        for event in client.stream(path_of("Secret", namespace), seconds=20, resourceVersion=start):
+            assert event["type"] == "ADDED"
+            seen.append(event["object"]["metadata"]["name"])
+            if set(seen) == expected:
+                break
+        assert [future.result() for future in writing]
+    assert sorted(seen) == sorted(expected)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_a_version(client, namespace, kind):
+    """Without a version, or from 0, a watch begins with everything that is there, as ADDED."""
+    make(client, namespace, kind, "ab")
+    for query in ({}, {"resourceVersion": "0"}, INITIAL):
+        assert sorted(brief(watch(client, kind, namespace, 2, **query))) == [("ADDED", "a"), ("ADDED", "b")]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_deleted(client, namespace, kind):
+    """DELETED carries the object as it was last, under the version of its deletion."""
+    make(client, namespace, kind, "a")
+    last = change(client, kind, namespace, "a", color="red")
+    client.delete(kind, namespace, "a")
+    ((only),) = watch(client, kind, namespace, 1, resourceVersion=version(last))
+    assert only["type"] == "DELETED"
+    assert int(version(only["object"])) > int(version(last))
+    only["object"]["metadata"]["resourceVersion"] = version(last)
+    assert only["object"] == last
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_label_selector(client, namespace, kind):
+    """For a label selector an object comes with ADDED and leaves with DELETED, as it was last selected."""
+    (first,) = make(client, namespace, kind, "a", labels={"color": "blue"})
+    for color, size in (("red", "1"), ("red", "2"), ("blue", "3"), ("blue", "4"), ("red", "5")):
+        change(client, kind, namespace, "a", color=color, size=size)
+    client.delete(kind, namespace, "a")
+    events = watch(client, kind, namespace, 5, resourceVersion=version(first), labelSelector="color in (red,green)")
+    labels = [event["object"]["metadata"]["labels"] for event in events]
+    assert [event["type"] for event in events] == ["ADDED", "MODIFIED", "DELETED", "ADDED", "DELETED"]
+    assert [label["size"] for label in labels] == ["1", "2", "2", "5", "5"]
+    assert {label["color"] for label in labels} == {"red"}
+    versions = [int(version(event["object"])) for event in events]
+    assert versions == sorted(set(versions))
+
+
+def test_field_selectors(client, namespace):
+    """A watch may select by name, and pods by their phase."""
+    start, _ = listed(client, "Pod", namespace)
+    containers = [{"name": "c", "image": "none"}]
+    for name in "ab":
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}}
+        client.create({**body, "spec": {"containers": containers, "schedulerName": "nobody"}}, namespace)
+    for phase in ("Running", "Failed"):
+        client.patch("Pod", namespace, "a", {"status": {"phase": phase}}, "status")
+    running = {"resourceVersion": start, "fieldSelector": "status.phase=Running"}
+    assert brief(watch(client, "Pod", namespace, 2, **running)) == [("ADDED", "a"), ("DELETED", "a")]
+    one = {"resourceVersion": start, "fieldSelector": "metadata.name=b"}
+    assert brief(watch(client, "Pod", namespace, 1, **one)) == [("ADDED", "b")]
+
+
+def test_namespaces(client, namespace):
+    """A watch of a namespace hears of nothing else; one of all namespaces hears of all; one of none is silent."""
+    (first,) = make(client, namespace, "TrainJob", "a")
+    path, since = path_of("TrainJob"), {"resourceVersion": version(first), "labelSelector": f"test={namespace}"}
+    for other in ("default", namespace):
+        client.create(quiet("TrainJob", namespace, labels={"test": namespace}), other)
+    client.delete("TrainJob", "default", namespace)
+    events = list(islice(client.stream(path, seconds=10, **since), 3))
+    assert [(event["type"], event["object"]["metadata"]["namespace"]) for event in events] == [
+        ("ADDED", "default"), ("ADDED", namespace), ("DELETED", "default")
+    ]  # fmt: skip
+    assert brief(watch(client, "TrainJob", namespace, 1, **since)) == [("ADDED", namespace)]
+    assert list(client.stream(path_of("TrainJob", f"no-{namespace}"), seconds=1)) == []
+
+
+def test_several_watchers(client, namespace):
+    """All watchers of the same hear the same in the same order."""
+    start, _ = listed(client, "Secret", namespace)
+
+    def look(_number):
+        return [(event["type"], version(event["object"])) for event in watch(client, "Secret", namespace, 20, **since)]
+
+    since = {"resourceVersion": start}
+    with ThreadPoolExecutor(5) as pool:
+        looking = [pool.submit(look, number) for number in range(4)]
+        for name in map(str, range(10)):
+            make(client, namespace, "Secret", [name])
+            client.delete("Secret", namespace, name)
+        seen = {tuple(future.result()) for future in looking}
+    assert len(seen) == 1
+    assert [kind for kind, _ in seen.pop()] == ["ADDED", "DELETED"] * 10
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_bookmark_before_the_end(client, namespace, kind):
+    """With allowWatchBookmarks a BOOKMARK comes before the time is over, newer than what was not selected."""
+    start, _ = listed(client, kind, namespace)
+    (hidden,) = make(client, namespace, kind, ["hidden"])
+    query = {"resourceVersion": start, "fieldSelector": "metadata.name=other"}
+    with ThreadPoolExecutor(1) as pool:
+        without = pool.submit(lambda: list(client.stream(path_of(kind, namespace), seconds=3, **query)))
+        events = list(client.stream(path_of(kind, namespace), seconds=3, allowWatchBookmarks=True, **query))
+        assert without.result() == []
+    assert [event["type"] for event in events] == ["BOOKMARK"]
+    bookmark = events[0]["object"]
+    assert int(version(bookmark)) >= int(version(hidden))
+    assert bookmark["kind"] == kind
+    assert {key: value for key, value in bookmark["metadata"].items() if value} == {
+        "resourceVersion": version(bookmark)
+    }
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_end_of_initial_events(client, namespace, kind):
+    """With sendInitialEvents an annotated BOOKMARK divides what was there from what happens."""
+    (there,) = make(client, namespace, kind, "a")
+    events = client.stream(path_of(kind, namespace), seconds=10, allowWatchBookmarks=True, **INITIAL)
+    assert brief([next(events)]) == [("ADDED", "a")]
+    mark = next(events)
+    assert mark["type"] == "BOOKMARK"
+    assert mark["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
+    assert int(version(mark["object"])) >= int(version(there))
+    make(client, namespace, kind, "b")
+    assert brief([next(events)]) == [("ADDED", "b")]
+    events.close()
+
+
+def test_no_initial_events(client, namespace):
+    """With sendInitialEvents=false and no version a watch begins with what happens next."""
+    make(client, namespace, "TrainJob", "a")
+    events = client.stream(path_of("TrainJob", namespace), seconds=10, **{**INITIAL, "sendInitialEvents": False})
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(next, events)
+        for name in map("next-{}".format, range(50)):  # the watch begins at some moment in between
+            if first.done():
+                break
+            make(client, namespace, "TrainJob", [name])
+        kind, name = brief([first.result()])[0]
+    events.close()
+    assert kind == "ADDED" and name.startswith("next-")
+
+
+def test_too_old(client, namespace):
+    """A version that is too old is told by an ERROR event with code 410, in a stream that then ends."""
+    (event,) = client.stream(path_of("TrainJob", namespace), seconds=10, resourceVersion="1")
+    status = event["object"]
+    assert (event["type"], status["kind"], status["code"], status["reason"]) == ("ERROR", "Status", 410, "Expired")
+    assert re.fullmatch(r"too old resource version: 1 \(\d+\)", status["message"])
+
+
+def test_from_the_future(client, namespace):
+    """From a version of the future a watch waits and says nothing; with sendInitialEvents it ends with 504."""
+    path, future = path_of("TrainJob", namespace), {"resourceVersion": str(FAR)}
+    with ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(lambda: list(client.stream(path, seconds=5, **future, **INITIAL)))
+        events = client.stream(path, seconds=1, **future)
+        make(client, namespace, "TrainJob", "a")
+        assert list(events) == []
+        (event,) = asking.result()
+    status = event["object"]
+    assert (event["type"], status["code"], status["reason"]) == ("ERROR", 504, "Timeout")
+    assert re.fullmatch(rf"Timeout: Too large resource version: {FAR}, current: \d+", status["message"])
+
+
+def test_time_is_over(client, namespace):
+    """A watch ends by itself after timeoutSeconds."""
+    began = time.monotonic()
+    assert list(client.stream(path_of("Secret", namespace), seconds=1)) == []
+    assert 0.9 < time.monotonic() - began < 5
+
+
+WRONG = 'ListOptions.meta.k8s.io "" is invalid: '
+MATCH = "resourceVersionMatch: Forbidden: "
+ALONE = f"{MATCH}resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+NEEDED = f"{MATCH}sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+EXACT = 'resourceVersionMatch: Unsupported value: "Exact": supported values: "NotOlderThan"'
+NUMBER = 'resourceVersion: Invalid value: "{0}": strconv.ParseUint: parsing "{0}": '
+REFUSALS = [
+    ({"resourceVersion": "abc"}, 500, "", f"{NUMBER.format('abc')}invalid syntax"),
+    ({"resourceVersion": "-1"}, 500, "", f"{NUMBER.format('-1')}invalid syntax"),
+    ({"resourceVersion": str(2**64)}, 500, "", f"{NUMBER.format(2**64)}value out of range"),
+    ({"sendInitialEvents": True}, 422, "Invalid", f"{WRONG}{NEEDED}"),
+    ({"sendInitialEvents": False}, 422, "Invalid", f"{WRONG}{NEEDED}"),
+    ({**INITIAL, "resourceVersionMatch": "Exact"}, 422, "Invalid", f"{WRONG}[{NEEDED}, {EXACT}]"),
+    ({"resourceVersionMatch": "NotOlderThan"}, 422, "Invalid", f"{WRONG}{ALONE}"),
+    ({"resourceVersionMatch": "Exact", "resourceVersion": "5"}, 422, "Invalid", f"{WRONG}[{ALONE}, {EXACT}]"),
+    (
+        {"continue": "abc"},
+        422,
+        "Invalid",
+        f"{WRONG}{MATCH}resourceVersionMatch is forbidden when continue is provided",
+    ),
+    ({"timeoutSeconds": "x"}, 400, "BadRequest", 'strconv.ParseInt: parsing "x": invalid syntax'),
+    (
+        {"labelSelector": "a in ("},
+        400,
+        "BadRequest",
+        "unable to parse requirement: found '', expected: ',', ')' or identifier",
+    ),
+    ({"fieldSelector": "spec.suspend=true"}, 400, "BadRequest", "field label not supported: spec.suspend"),
+]
+
+
+def test_what_is_refused(client, namespace):
+    """Options of a watch that make no sense are refused before it begins."""
+    path = path_of("TrainJob", namespace)
+    answers = [said(client.ask("GET", path, **{"watch": True, "timeoutSeconds": 1, **row[0]})) for row in REFUSALS]
+    assert answers == [tuple(row[1:]) for row in REFUSALS]
