@@ -1,0 +1,63 @@
+"""Which dialect a cluster speaks is read from its OpenAPI document; what is built in it is accepted and arrives."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+
+import pytest
+from composed import claim, composed, container, pod_spec
+from every_request import fetching, fine_tunes, general, over_a_workspace
+from test_every_manifest import large_runtime, manifest, outcome
+
+from trainjob import CustomTrainerContainer, Placement, TrainJob
+from trainjob.cluster import Cluster, Connection
+from trainjob.manifest import Dialect, dialect_of
+
+pytestmark = pytest.mark.since("2.0")
+PATCH_FIELDS = {
+    Dialect.V2_0: "podSpecOverrides",
+    Dialect.V2_1: "podTemplateOverrides",
+    Dialect.V2_2: "runtimePatches",
+}
+
+
+def test_detection(target):
+    """The OpenAPI document names exactly one field for patches of pods, and by it the version."""
+    with contextlib.closing(Cluster(Connection(kubeconfig=target.kubeconfig))) as cluster:
+        fields = cluster.trainjob_spec_fields()
+    expected = Dialect.V2_2 if target.trainer >= (2, 2) else Dialect(f"2.{target.trainer[1]}")
+    assert dialect_of(fields) is expected
+    assert fields & {*PATCH_FIELDS.values()} == {PATCH_FIELDS[expected]}
+
+
+def test_patches_of_pods_arrive(client, namespace, target):
+    """A workspace, a node selector, tolerations and a service account that the project asks for are in the pods."""
+    client.create(claim("mine"), namespace)
+    placement = Placement(
+        node_selector={"kubernetes.io/os": "linux"},
+        tolerations=({"key": "gpu", "operator": "Exists"},),
+        service_account_name="default",
+    )
+    trainer = CustomTrainerContainer(command=("true",))
+    request = TrainJob(trainer=trainer, workspace="mine", placement=placement)
+    jobset = composed(client, namespace, {"job": manifest(request, namespace, target)})["job"]
+    pod = pod_spec(jobset)
+    assert pod["nodeSelector"] == {"kubernetes.io/os": "linux"}
+    assert pod["tolerations"] == [{"key": "gpu", "operator": "Exists"}]
+    assert pod["serviceAccountName"] == "default"
+    assert {"name": "workspace", "persistentVolumeClaim": {"claimName": "mine"}} in pod["volumes"]
+    assert {"name": "workspace", "mountPath": "/workspace"} in container(jobset)["volumeMounts"]
+
+
+@pytest.mark.before("2.1")
+def test_every_manifest(client, namespace, target):
+    """On 2.0 every request is accepted, or refused by us first; only Qwen's runtime, which came later, is missed."""
+    large_runtime(client, namespace)
+    fetched = fine_tunes(dataset="hf://o/n", model_initializer="hf://o/n")
+    requests = itertools.chain(fetched, fine_tunes(workspace="claim"), fetching(), over_a_workspace(), general())
+    ours, theirs = outcome(client, namespace, target, requests)
+    assert {text for text in theirs.values() if '"torchtune-qwen2.5-1.5b" not found' not in text} == set()
+    late = [refusal for refusal in ours.values() if "speaks API 2.0" in refusal]
+    assert late
+    assert all("needs Trainer 2." in refusal for refusal in late)
