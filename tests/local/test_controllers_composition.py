@@ -40,117 +40,6 @@ def env(container):
     return {one["name"]: one.get("value", one.get("valueFrom")) for one in container.get("env", [])}
 
 
-def test_a_plain_job():
-    jobset = composed(command=["sh", "-c", "true"], env=[{"name": "A", "value": "1"}])
-    container = node(jobset)
-    assert container["command"] == ["sh", "-c", "true"]
-    assert list(env(container)) == [
-        *("A", "PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT"),
-    ]
-    assert env(container)["PET_NODE_RANK"] == {"fieldRef": {"fieldPath": RANK}}
-    assert env(container)["PET_MASTER_ADDR"] == "job-node-0-0.job"
-    assert container["ports"] == [{"containerPort": 29500, "protocol": "TCP"}]
-    assert jobset["spec"]["suspend"] is False
-    assert jobset["metadata"]["ownerReferences"][0]["kind"] == "TrainJob"
-
-
-def test_without_a_trainer_nothing_is_injected():
-    assert "env" not in node(composed())
-
-
-@pytest.mark.parametrize(
-    ("trainer", "nodes", "processes"),
-    [
-        ({"command": ["x"]}, "1", "1"),
-        ({"numNodes": 2, "numProcPerNode": 3}, "2", "3"),
-        ({"numNodes": 0}, "0", "1"),
-        ({"resourcesPerNode": {"limits": {"nvidia.com/gpu": 2}}}, "1", "auto"),
-        ({"resourcesPerNode": {"requests": {"cpu": "1500m"}}}, "1", "2"),
-        ({"resourcesPerNode": {"limits": {"cpu": 4}}}, "1", "4"),
-        ({"resourcesPerNode": {"limits": {"amd.com/gpu": 1}}, "numProcPerNode": 2}, "1", "2"),
-    ],
-)
-def test_nodes_and_processes(trainer, nodes, processes):
-    jobset = composed(**trainer)
-    told = env(node(jobset))
-    assert (told["PET_NNODES"], told["PET_NPROC_PER_NODE"]) == (nodes, processes)
-    spec = jobset["spec"]["replicatedJobs"][0]["template"]["spec"]
-    assert (spec["parallelism"], spec["completions"]) == (int(nodes), int(nodes))
-
-
-@pytest.mark.parametrize(
-    ("runtime", "trainer", "command"),
-    [
-        (
-            QWEN,
-            {"args": ["epochs=1"]},
-            (
-                "--rdzv_endpoint=job-node-0-0.job:29500 full_finetune_distributed --config qwen2_5/1.5B_full "
-                "output_dir=/workspace/output tokenizer.path=/workspace/model/vocab.json "
-                "tokenizer.merges_file=/workspace/model/merges.txt checkpointer.checkpoint_dir=/workspace/model"
-            ),
-        ),
-        (
-            QWEN,
-            {"args": ["model.lora_attn_modules=[q_proj]"], "numProcPerNode": 1},
-            (
-                "lora_finetune_single_device --config qwen2_5/1.5B_lora_single_device "
-                "output_dir=/workspace/output tokenizer.path=/workspace/model/vocab.json "
-                "tokenizer.merges_file=/workspace/model/merges.txt checkpointer.checkpoint_dir=/workspace/model"
-            ),
-        ),
-        (
-            LLAMA,
-            {"args": ["model.quantize_base=True"], "resourcesPerNode": {"limits": {"nvidia.com/gpu": 1}}},
-            (
-                "lora_finetune_single_device --config llama3_2/1B_qlora_single_device "
-                "output_dir=/workspace/output tokenizer.path=/workspace/model/original/tokenizer.model "
-                "checkpointer.checkpoint_dir=/workspace/model"
-            ),
-        ),
-    ],
-)
-def test_the_command_of_torchtune(runtime, trainer, command):
-    container = node(composed(runtime, command=["tune", "run"], **trainer))
-    assert container["command"] == ["tune", "run", *command.split()]
-    assert container["args"] == trainer["args"]
-    assert "PET_MASTER_ADDR" not in env(container)
-
-
-def test_another_command_keeps_nothing_of_the_runtime():
-    container = node(composed(LLAMA, command=["sh"]))
-    assert container["command"] == ["sh"]
-    assert env(container)["PET_NPROC_PER_NODE"] == "auto"
-
-
-def test_arguments_alone_go_with_the_runtimes_command():
-    container = node(composed(LLAMA, args=["epochs=2"]))
-    assert container["command"][:4] == ["tune", "run", "--rdzv_endpoint=localhost:29500", "full_finetune_distributed"]
-    assert container["args"] == ["epochs=2"]
-
-
-@pytest.mark.parametrize(
-    ("nodes", "processes", "gpus", "args", "recipe", "config"),
-    [
-        (1, 1, 0, [], "full_finetune_single_device", "llama3_2/1B_full_single_device"),
-        (1, None, 1, [], "full_finetune_single_device", "llama3_2/1B_full_single_device"),
-        (1, None, 2, [], "full_finetune_distributed", "llama3_2/1B_full"),
-        (1, None, 2, ["model.lora_attn_modules=[q]"], "lora_finetune_distributed", "llama3_2/1B_lora"),
-        (1, 2, 2, ["model.quantize_base=True"], "lora_finetune_distributed", "llama3_2/1B_qlora"),
-        (1, 1, 1, ["model.quantize_base=false"], "full_finetune_single_device", "llama3_2/1B_full_single_device"),
-        (
-            *(1, 1, 1, ["model.lora_attn_modules=[q]", "model.quantize_base=True", "model.use_dora=True"]),
-            *("lora_finetune_single_device", "llama3_2/1B_lora_single_device"),
-        ),
-        (2, 1, 1, ["model.lora_attn_modules=[q]"], "full_finetune_distributed", "llama3_2/1B_full_multinode"),
-        (0, 1, 1, [], "full_finetune_distributed", "llama3_2/1B_full"),
-    ],
-)
-def test_recipes(nodes, processes, gpus, args, recipe, config):
-    scale = torchtune.Scale(nodes, processes, gpus)
-    assert torchtune.recipe_and_config(LLAMA, scale, args) == (recipe, config)
-
-
 @pytest.mark.parametrize(
     ("runtime", "model"),
     [(LLAMA, "llama3_2/1B"), ("mine-llama3.3-70b", "llama3_3/70B"), ("torch-distributed", ""), ("a-b-c-d", "")],
@@ -272,13 +161,6 @@ def test_names_may_be_so_long(runtime, longest):
     assert problems(longest) == []
     assert "pod names generated for this JobSet will exceed 63 characters" in problems(longest + 1)[0]
     assert any("job names generated" in one for one in problems(62))
-
-
-def test_a_claim_that_is_there_already_is_refused():
-    existing = {"initializer-job": {"spec": {"storageClassName": "fast"}}}
-    other, problem = jobset_rules.webhook_problems(jobset_of(), existing.get)
-    assert other.endswith("spec does not match existing PVC initializer-job in namespace ns")
-    assert problem.endswith('Invalid value: "Delete": retentionPolicy must be retain when PVC exists')
 
 
 def test_jobs_have_the_labels_of_jobset():
