@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import threading
@@ -14,11 +15,12 @@ from trainjob.cluster.connection import Connection
 from trainjob.cluster.installed import TRAINER_API, InstalledTrainer
 from trainjob.cluster.requests import Door
 from trainjob.cluster.watch import Feed, Resource, list_pages
-from trainjob.errors import Conflict, NotFound
+from trainjob.errors import Conflict, NotFound, PermissionDenied
 from trainjob.status.pods import JOBSET_LABEL
 
 MANAGED = "app.kubernetes.io/managed-by=trainjob"
 _TRAINJOBS = Resource("trainjobs", TRAINER_API, MANAGED)
+_JOBSETS = Resource("jobsets", "/apis/jobset.x-k8s.io/v1alpha2", "")
 _PODS = Resource("pods", "/api/v1", JOBSET_LABEL)
 
 
@@ -109,9 +111,10 @@ class Cluster:
             raise self._trainer.missing() from error
 
     def delete_trainjob(self, name: str, namespace: str, uid: str) -> bool:
-        """Delete exactly this TrainJob, and everything below it before it itself goes (foreground).
+        """Delete exactly this TrainJob; what is below it goes right after it (background).
 
-        So a new job of the same name can't inherit a JobSet that is still terminating.
+        Not in the foreground: Trainers up to 2.3 look at no deletionTimestamp and make the JobSet anew while it goes,
+        so that the training starts again; and 2.3 does not let go of a TrainJob whose runtime is gone.
 
         Returns:
             False when it was gone already, or its name belongs to another TrainJob by now.
@@ -119,8 +122,21 @@ class Cluster:
         Raises:
             ClusterError: it could not be deleted.
         """
-        options = {"propagationPolicy": "Foreground", "preconditions": {"uid": uid}}
+        options = {"propagationPolicy": "Background", "preconditions": {"uid": uid}}
         return self._delete(_TRAINJOBS, name, namespace, options)
+
+    def has_remains(self, name: str, namespace: str) -> bool:
+        """Whether a JobSet or pods of a TrainJob of this name are still there, also when it itself is gone.
+
+        Who may not look at JobSets is told by the pods alone: JobSets go first.
+
+        Raises:
+            ClusterError: the cluster can't be asked.
+        """
+        with contextlib.suppress(PermissionDenied):
+            if self._get(_JOBSETS, name, namespace) is not None:
+                return True
+        return bool(self.list_pods(name, namespace))
 
     def suspend_trainjob(self, name: str, namespace: str, *, suspend: bool = True) -> None:
         """Suspend (its pods go, the job stays) or resume a TrainJob."""

@@ -142,7 +142,8 @@ def submit(
         manifest = _manifest(cluster, job, metadata(plans.attempt))
         _delete(cluster, plans.cancel)
         error: ClusterError | None = None
-        if not plans.cancel and not plans.going:
+        ends = plans.cancel or plans.going or _still_ends(cluster, manifest["metadata"])
+        if not ends:
             try:
                 return _reference(_create(cluster, job, manifest), adopted=False)
             except Conflict as conflict:  # somebody was faster: ours, as the next list will show, or not
@@ -154,11 +155,21 @@ def submit(
                     raise
         if clock() > deadline:
             raise error or WaitTimeout(
-                f"the earlier TrainJob {_names(plans.going or plans.cancel)} of this step is still being deleted after "
-                f"{patience:.0f} s",
+                f"the earlier TrainJob {_names([*plans.going, *plans.cancel] or [manifest])} of this step, or what "
+                f"belongs to it, is still being deleted after {patience:.0f} s",
                 hint="look at its pods; a node that does not answer keeps a pod terminating",
             )
         sleep(backoff.next(error))
+
+
+def _still_ends(cluster: Cluster, metadata: Mapping[str, Any]) -> bool:
+    """Whether an earlier TrainJob of this name is gone, and what it made is not.
+
+    A new one would take over the end of a JobSet that is still there, as the Trainer finds it by its name only (2.1 to
+    2.3), and would write to the same workspace as pods that still end.
+    """
+    name, namespace = metadata["name"], metadata["namespace"]
+    return cluster.has_remains(name, namespace) and cluster.get_trainjob(name, namespace) is None
 
 
 def _delete(cluster: Cluster, jobs: Sequence[Mapping[str, Any]]) -> None:
