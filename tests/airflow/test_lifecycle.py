@@ -43,8 +43,8 @@ def test_a_deleted_job_is_gone_with_its_pods_and_deleting_again_is_no_error(clus
     reference = start(cluster, unique, "sleep 600")
     until(lambda: pods(cluster, reference))
     assert run(DeleteTrainJobOperator, reference.name) is True
-    until(lambda: cluster.get_trainjob(reference.name, reference.namespace) is None)
-    assert not pods(cluster, reference)
+    assert cluster.get_trainjob(reference.name, reference.namespace) is None
+    until(lambda: not pods(cluster, reference))
     assert run(DeleteTrainJobOperator, reference.name) is False
 
 
