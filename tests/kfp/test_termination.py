@@ -121,7 +121,7 @@ def test_the_first_thing_is_to_delete_this_very_job_on_an_open_connection(latenc
         [(_, path, body, port, at)] = api.deletions
         assert code == 143
         assert path == JOB
-        assert body == {"propagationPolicy": "Foreground", "preconditions": {"uid": "uid-1"}}
+        assert body == {"propagationPolicy": "Background", "preconditions": {"uid": "uid-1"}}
         assert port in [request[3] for request in api.requests if request[0] == "GET"]
         assert at - signalled < 0.5  # there may be no more than 0.95 s
         assert "SIGTERM: TrainJob ml/tune-1 was deleted" in said
