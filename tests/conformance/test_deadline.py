@@ -14,7 +14,7 @@ COMPLETE = ("Complete", "True", "AllJobsCompleted", "jobset completed successful
 @pytest.mark.since("2.2")
 def test_it_ends_the_job(client, namespace):
     """At its deadline a job is Failed, DeadlineExceeded; JobSet, Jobs, pods and Service go, and nothing runs again."""
-    created = client.create(shell("sleep 60", activeDeadlineSeconds=2), namespace)
+    created = client.create(shell("sleep 60", activeDeadlineSeconds=3), namespace)
     client.until("TrainJob", namespace, "job", lambda job: counters(job).get("node", {}).get("active"))
     (pod,) = pods_of(client, namespace)
     states = history(client, created)
@@ -35,16 +35,16 @@ def test_it_is_counted_from_the_resume(client, namespace):
     """The deadline of a suspended job is counted from its resume; one that ended in time stays Complete."""
     deadline = {"activeDeadlineSeconds": 2}
     client.create(shell("sleep 60", name="held", suspend=True, **deadline), namespace)
-    client.create(shell("true", name="quick", **deadline), namespace)
+    client.create(shell("true", name="quick", activeDeadlineSeconds=4), namespace)
     client.create(shell("sleep 60", name="late", **deadline), namespace)
     client.until("TrainJob", namespace, "late", finished, seconds=10)
-    assert conditions(client.get("TrainJob", namespace, "quick")) == [COMPLETE]
-    assert client.find("JobSet", namespace, "quick") is not None
     assert [found[0] for found in conditions(client.get("TrainJob", namespace, "held"))] == ["Suspended"]
     resumed = client.patch("TrainJob", namespace, "held", {"spec": {"suspend": False}})
     states = history(client, resumed)
     assert [found[:3] for found in conditions(states[-1])] == [("Suspended", "False", "Resumed"), EXCEEDED[:3]]
     assert any(counters(state)["node"].get("active") for state in states[1:])
+    assert conditions(client.get("TrainJob", namespace, "quick")) == [COMPLETE]
+    assert client.find("JobSet", namespace, "quick") is not None
 
 
 @pytest.mark.since("2.2")

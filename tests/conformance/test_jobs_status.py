@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from histories import history, in_order, lives, steps_of
 from runtimes import never, own_runtime, step
 from trainjobs import conditions, counters, finished, pods_of, shell, train_job
@@ -15,12 +16,25 @@ FAILED = {"failed": 1}
 LIFE = [WAITING, PENDING, RUNNING, ENDING, SUCCEEDED]
 
 
-def test_one_life(client, namespace):
+@pytest.fixture
+def gate(target, tmp_path):
+    """A file, and the shell words that wait until it is there; for a while where pods do not see this machine."""
+    file = tmp_path / "gate"
+    return file, f"while [ ! -e {file} ]; do sleep 0.05; done" if target.pods_are_processes else "sleep 10"
+
+
+def node_is(*expected):
+    return lambda job: counters(job).get("node") in expected
+
+
+def test_one_life(client, namespace, gate):
     """A step is listed with zeros, then active, active and ready, succeeded; Jobs are counted, not their two pods."""
-    states = history(client, client.create(shell("sleep 1.3", trainer={"numNodes": 2}), namespace))
+    file, wait = gate
+    running = history(client, client.create(shell(wait, trainer={"numNodes": 2}), namespace), node_is(RUNNING))
+    file.touch()
+    states = [*running, *history(client, running[-1])]
     seen = steps_of(states)
     assert in_order(seen, LIFE), seen
-    assert RUNNING in seen
     assert (seen[0], seen[-1]) == (WAITING, SUCCEEDED)
     (row,) = states[-1]["status"]["jobsStatus"]
     assert row == {"name": "node", "active": 0, "failed": 0, "ready": 0, "succeeded": 1, "suspended": 0}
@@ -53,14 +67,21 @@ def test_initializers(client, namespace):
         assert counters(states[-1])[name] == SUCCEEDED
 
 
-def test_a_restart_begins_anew(client, namespace):
+@pytest.mark.only("laptop", "controlplane")  # the second run knows by a file of this machine that it is the second
+def test_a_restart_begins_anew(client, namespace, gate, tmp_path):
     """When all Jobs are restarted the counters begin anew."""
-    runtime = own_runtime(client, namespace, never("node", "exit 3"), failurePolicy={"maxRestarts": 1})
-    states = history(client, client.create(train_job(**runtime), namespace))
-    once = [WAITING, PENDING, RUNNING, PENDING, WAITING, FAILED]
-    seen = steps_of(states)
-    assert in_order(seen, once * 2), seen
-    assert seen.count(PENDING) >= 2
+    file, wait = gate
+    mark = tmp_path / "second"
+    script = f"if [ -e {mark} ]; then {wait}; exit 3; fi; mkdir -p {tmp_path}; touch {mark}; exit 3"
+    runtime = own_runtime(client, namespace, never("node", script), failurePolicy={"maxRestarts": 1})
+    created = client.create(train_job(**runtime), namespace)
+    client.until("JobSet", namespace, "job", lambda jobset: jobset.get("status", {}).get("restarts") == 1)
+    again = history(client, created, node_is(PENDING, RUNNING))  # the watch begins at the creation
+    client.until("TrainJob", namespace, "job", node_is(RUNNING))
+    file.touch()
+    states = [*again, *history(client, again[-1])]
+    assert in_order(steps_of(states), [WAITING, PENDING, RUNNING, PENDING, WAITING, FAILED] * 2)
+    assert steps_of(states)[-1] == FAILED
 
 
 def test_no_nodes(client, namespace):

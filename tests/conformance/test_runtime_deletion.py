@@ -17,7 +17,7 @@ GONE = (
 @pytest.fixture
 def running(client, namespace):
     """A job that has begun, on a runtime of its own."""
-    client.create(train_job(**own_runtime(client, namespace, step("node", "sleep 1.5"))), namespace)
+    client.create(train_job(**own_runtime(client, namespace, step("node", "sleep 3"))), namespace)
     client.until("TrainJob", namespace, "job", lambda job: counters(job).get("node", {}).get("ready"))
 
 

@@ -68,6 +68,7 @@ class LogFollower:
         self._observed = threading.Condition(self._lock)
         self._threads: dict[tuple[str, str, int], threading.Thread] = {}
         self._ended: set[tuple[str, str, int]] = set()
+        self._restarts: dict[tuple[str, str], int] = {}
         self._tails: dict[str, deque[str]] = {}
         self._streams: set[Any] = set()
         self._stopped = threading.Event()
@@ -89,27 +90,38 @@ class LogFollower:
         state = status.get("state") or {}
         instance = (uid, name, restarts)
         with self._lock:
+            self._restarts[uid, name] = restarts
             if restarts:
                 self._ended.add((uid, name, restarts - 1))
             if gone or "terminated" in state:
                 self._ended.add(instance)
             self._observed.notify_all()
-            # A restarted container's earlier instance is followed to its end by the thread that began it.
-            if instance in self._threads or gone or not ("running" in state or "terminated" in state):
+            if gone:
                 return
             source = f"{step_of(pod)}-{rank_of(pod)}" + (f"/{name}" if several else "")
-            job = _Instance(pod["metadata"]["name"], name, source, instance)
-            thread = threading.Thread(target=self._follow, args=(job,), name=f"log-{source}", daemon=True)
-            self._threads[instance] = thread
-            thread.start()
+            begun = [instance] if "running" in state or "terminated" in state else []
+            # One that failed before it was seen is still there as the previous one.
+            earlier = [(uid, name, restarts - 1)] if restarts else []
+            for key in [*earlier, *begun]:
+                if key not in self._threads:
+                    self._start(_Instance(pod["metadata"]["name"], name, source, key))
+
+    def _start(self, job: _Instance) -> None:
+        thread = threading.Thread(target=self._follow, args=(job,), name=f"log-{job.source}", daemon=True)
+        self._threads[job.key] = thread
+        thread.start()
+
+    def catch_up(self, seconds: float) -> None:
+        """Read the logs of containers that have ended to their ends, or until the time is over; others go on."""
+        with self._lock:
+            threads = [thread for key, thread in self._threads.items() if key in self._ended]
+        _join(threads, seconds)
 
     def finish(self, seconds: float) -> None:
         """After the job's end: read on until every ended container's log is read whole, or the time is over."""
-        deadline = time.monotonic() + seconds
         with self._lock:  # a thread is registered before it is started
             threads = list(self._threads.values())
-        for thread in threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
+        _join(threads, seconds)
         self.stop()
 
     def stop(self) -> None:
@@ -177,13 +189,19 @@ class LogFollower:
 
     def _restarted(self, job: _Instance) -> bool:
         uid, container, restarts = job.key
-        return (uid, container, restarts + 1) in self._threads
+        return self._restarts.get((uid, container), restarts) > restarts
 
     def _hand_out(self, source: str, line: StampedLine) -> None:
         with self._lock:
             self._emit(LogLine(source, line.text, frame=line.partial))
             if not line.partial:
                 self._tails.setdefault(source, deque(maxlen=_TAIL_LINES)).append(line.text)
+
+
+def _join(threads: list[threading.Thread], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
 
 
 @dataclass(frozen=True)

@@ -106,6 +106,7 @@ class Attendance:
             self._logs.observe(Change(pod))
         evidence = {} if verdict.phase is Phase.COMPLETE else self._gather(verdict, pods)
         if decision.end_job:
+            self._logs.catch_up(_LOG_SECONDS)  # they go with the job
             self._cluster.delete_trainjob(self._reference.name, self._reference.namespace, self._reference.uid)
             self._listener.on_phase(verdict)
         self._logs.finish(_LOG_SECONDS)
