@@ -85,9 +85,12 @@ def _control_plane(trainer: str) -> Backend:
 
 @contextmanager
 def _docker(name: str, folder: Path) -> Iterator[Target]:
-    """K3s and the Trainer's own manifests, by the compose file next to this one."""
-    if not shutil.which("docker") or subprocess.run(["docker", "info"], capture_output=True).returncode:
-        raise Unavailable("no container engine answers `docker info`")
+    """K3s and the Trainer's own chart, by the compose file in the folder k3s."""
+    if not shutil.which("docker"):
+        raise Unavailable("no container engine is installed")
+    for question in ("info", "compose version"):
+        if subprocess.run(["docker", *question.split()], capture_output=True).returncode:
+            raise Unavailable(f"no container engine answers `docker {question}`")
     from k3s import started
 
     with started(folder) as kubeconfig:

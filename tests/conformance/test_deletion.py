@@ -64,13 +64,16 @@ def test_pods_are_told_to_end(client, namespace):
 
 
 def test_the_name_is_taken_until_all_is_gone(client, namespace):
-    """A foreground deletion keeps the name while pods of the job still end: creating it anew is refused with 409."""
-    client.create(shell("trap '' TERM; echo up; sleep 1"), namespace)
-    client.until("TrainJob", namespace, "job", running)
+    """A foreground deletion keeps the name until the JobSet is gone: creating the job anew is refused with 409."""
+    client.create(shell("true"), namespace)
+    client.until("TrainJob", namespace, "job", finished)
+    client.patch("JobSet", namespace, "job", {"metadata": {"finalizers": ["example.org/hold"]}})
     assert delete(client, namespace, propagationPolicy="Foreground").code == 200
+    client.until("JobSet", namespace, "job", lambda jobset: "deletionTimestamp" in jobset["metadata"])
     again = client.ask("POST", path_of("TrainJob", namespace), shell("true"))
     assert (again.code, again.reason) == (409, "AlreadyExists")
     assert again.message == 'object is being deleted: trainjobs.trainer.kubeflow.org "job" already exists'
+    client.patch("JobSet", namespace, "job", {"metadata": {"finalizers": None}})
     client.until_gone("TrainJob", namespace, "job")
 
 

@@ -1,4 +1,4 @@
-"""Unknown fields: refused, dropped with a warning, or dropped; above all another version's field for patches of pods."""
+"""Unknown fields are refused, or dropped with or without a warning: above all another version's patches of pods."""
 
 from __future__ import annotations
 

@@ -127,17 +127,17 @@ def test_field_selectors(client, namespace):
 
 def test_namespaces(client, namespace):
     """A watch of a namespace hears of nothing else; one of all namespaces hears of all; one of none is silent."""
-    (first,) = make(client, namespace, "TrainJob", "a")
-    path, since = path_of("TrainJob"), {"resourceVersion": version(first), "labelSelector": f"test={namespace}"}
+    (first,) = make(client, namespace, "TrainingRuntime", "a")
+    path, since = path_of("TrainingRuntime"), {"resourceVersion": version(first), "labelSelector": f"test={namespace}"}
     for other in ("default", namespace):
-        client.create(quiet("TrainJob", namespace, labels={"test": namespace}), other)
-    client.delete("TrainJob", "default", namespace)
+        client.create(quiet("TrainingRuntime", namespace, labels={"test": namespace}), other)
+    client.delete("TrainingRuntime", "default", namespace)
     events = list(islice(client.stream(path, seconds=10, **since), 3))
     assert [(event["type"], event["object"]["metadata"]["namespace"]) for event in events] == [
         ("ADDED", "default"), ("ADDED", namespace), ("DELETED", "default")
     ]  # fmt: skip
-    assert brief(watch(client, "TrainJob", namespace, 1, **since)) == [("ADDED", namespace)]
-    assert list(client.stream(path_of("TrainJob", f"no-{namespace}"), seconds=1)) == []
+    assert brief(watch(client, "TrainingRuntime", namespace, 1, **since)) == [("ADDED", namespace)]
+    assert list(client.stream(path_of("TrainingRuntime", f"no-{namespace}"), seconds=1)) == []
 
 
 def test_several_watchers(client, namespace):
@@ -160,21 +160,31 @@ def test_several_watchers(client, namespace):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_bookmark_before_the_end(client, namespace, kind):
-    """With allowWatchBookmarks a BOOKMARK comes before the time is over, newer than what was not selected."""
+    """With allowWatchBookmarks a BOOKMARK tells before the time is over of versions that were not selected."""
     start, _ = listed(client, kind, namespace)
-    (hidden,) = make(client, namespace, kind, ["hidden"])
-    query = {"resourceVersion": start, "fieldSelector": "metadata.name=other"}
+    query = {"resourceVersion": start, "fieldSelector": "metadata.name=shown", "allowWatchBookmarks": True}
     with ThreadPoolExecutor(1) as pool:
-        without = pool.submit(lambda: list(client.stream(path_of(kind, namespace), seconds=3, **query)))
-        events = list(client.stream(path_of(kind, namespace), seconds=3, allowWatchBookmarks=True, **query))
-        assert without.result() == []
-    assert [event["type"] for event in events] == ["BOOKMARK"]
-    bookmark = events[0]["object"]
-    assert int(version(bookmark)) >= int(version(hidden))
-    assert bookmark["kind"] == kind
-    assert {key: value for key, value in bookmark["metadata"].items() if value} == {
-        "resourceVersion": version(bookmark)
-    }
+        plain = pool.submit(lambda: list(client.stream(path_of(kind, namespace), seconds=4, resourceVersion=start)))
+        events = client.stream(path_of(kind, namespace), seconds=4, **query)
+        make(client, namespace, kind, ["shown"])
+        assert brief([next(events)]) == [("ADDED", "shown")]
+        (hidden,) = make(client, namespace, kind, ["hidden"])
+        bookmark = next(events)
+        assert {event["type"] for event in events} <= {"BOOKMARK"}
+        assert brief(plain.result()) == [("ADDED", "shown"), ("ADDED", "hidden")]
+    assert bookmark["type"] == "BOOKMARK"
+    meta, at = bookmark["object"]["metadata"], version(bookmark["object"])
+    assert int(at) >= int(version(hidden))
+    assert bookmark["object"]["kind"] == kind
+    assert {key: value for key, value in meta.items() if value} == {"resourceVersion": at}
+
+
+def test_no_bookmark_without_news(client, namespace):
+    """A BOOKMARK that would tell nothing new is not sent."""
+    (last,) = make(client, namespace, "TrainingRuntime", "a")
+    query = {"allowWatchBookmarks": True, "fieldSelector": "metadata.name=other", "resourceVersion": version(last)}
+    events = list(client.stream(path_of("TrainingRuntime", namespace), seconds=3, **query))
+    assert [event for event in events if version(event["object"]) == version(last)] == []
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -194,14 +204,14 @@ def test_end_of_initial_events(client, namespace, kind):
 
 def test_no_initial_events(client, namespace):
     """With sendInitialEvents=false and no version a watch begins with what happens next."""
-    make(client, namespace, "TrainJob", "a")
-    events = client.stream(path_of("TrainJob", namespace), seconds=10, **{**INITIAL, "sendInitialEvents": False})
+    make(client, namespace, "TrainingRuntime", "a")
+    events = client.stream(path_of("TrainingRuntime", namespace), seconds=10, **{**INITIAL, "sendInitialEvents": False})
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(next, events)
         for name in map("next-{}".format, range(50)):  # the watch begins at some moment in between
             if first.done():
                 break
-            make(client, namespace, "TrainJob", [name])
+            make(client, namespace, "TrainingRuntime", [name])
         kind, name = brief([first.result()])[0]
     events.close()
     assert kind == "ADDED" and name.startswith("next-")
@@ -217,11 +227,11 @@ def test_too_old(client, namespace):
 
 def test_from_the_future(client, namespace):
     """From a version of the future a watch waits and says nothing; with sendInitialEvents it ends with 504."""
-    path, future = path_of("TrainJob", namespace), {"resourceVersion": str(FAR)}
+    path, future = path_of("TrainingRuntime", namespace), {"resourceVersion": str(FAR)}
     with ThreadPoolExecutor(1) as pool:
         asking = pool.submit(lambda: list(client.stream(path, seconds=5, **future, **INITIAL)))
         events = client.stream(path, seconds=1, **future)
-        make(client, namespace, "TrainJob", "a")
+        make(client, namespace, "TrainingRuntime", "a")
         assert list(events) == []
         (event,) = asking.result()
     status = event["object"]

@@ -369,7 +369,7 @@ def test_discovery_and_version(door: Door) -> None:
     for path in ("/nope", "/apis/nope/v1", "/apis/nope", "/openapi/v3/apis/nope/v1"):
         assert (door.ask("GET", path).code, door.ask("GET", path).text) == (404, "404 page not found\n")
     assert door.ask("DELETE", "/version").code == 405
-    assert door.ask("PUT", TRAINJOBS).code == 405
+    assert door.ask("PUT", TRAINJOBS).message == "name must be provided"
 
 
 @pytest.mark.parametrize("odd", [1, "x", [], [1], [{}], {"a": 1}, True, 1.5, None])

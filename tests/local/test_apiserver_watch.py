@@ -179,12 +179,21 @@ def test_a_watch_ends_when_its_time_is_over(door: Door) -> None:
 
 
 def test_a_bookmark_comes_two_seconds_before_the_end(door: Door) -> None:
-    version = door.registry.store.version
-    door.registry.create("secrets", {"metadata": {"name": "s"}}, "default")
-    path = f"{CONFIGMAPS}?watch=1&timeoutSeconds=3&allowWatchBookmarks=true&resourceVersion={version}"
-    (bookmark,) = door.watch(path, 1)
+    path = (
+        f"{CONFIGMAPS}?watch=1&timeoutSeconds=3&allowWatchBookmarks=true&resourceVersion={door.registry.store.version}"
+    )
+    with door.open("GET", path) as response:
+        door.registry.create("secrets", {"metadata": {"name": "s"}}, "default")
+        bookmark = json.loads(response.readline())
     assert bookmark["type"] == "BOOKMARK"
-    assert bookmark["object"]["metadata"] == {"resourceVersion": str(version + 1)}
+    assert bookmark["object"]["metadata"] == {"resourceVersion": str(door.registry.store.version)}
+
+
+def test_no_bookmark_that_tells_nothing_new(door: Door) -> None:
+    path = (
+        f"{CONFIGMAPS}?watch=1&timeoutSeconds=3&allowWatchBookmarks=true&resourceVersion={door.registry.store.version}"
+    )
+    assert door.watch(path) == []
 
 
 def test_events_are_watched_in_both_shapes(door: Door) -> None:

@@ -73,6 +73,8 @@ class LocalCluster:
         }
         self._settings: ClusterSettings | None = None
         self._process: subprocess.Popen[bytes] | None = None
+        self._orders: IO[bytes] | None = None  # its end tells the process that this one is gone
+        self._log: IO[bytes] | None = None  # open, as a cluster that ends takes its temporary folder along
         self._ready = False
 
     @property
@@ -117,20 +119,32 @@ class LocalCluster:
             **self._options,  # type: ignore[arg-type]
         )
         self._ready = False
-        with (folder / "cluster.log").open("ab") as log:
+        self._log = (folder / "cluster.log").open("a+b")
+        self._spawn(f"{self._settings.to_json()}\n".encode(), self._log)
+        self.wait_ready()
+        return self
+
+    def _spawn(self, settings: bytes, log: IO[bytes]) -> None:
+        """Starts the process with its settings in its standard input already.
+
+        So it knows which folder to remove from its first moment on, should this process be killed right then.
+        """
+        reading, writing = os.pipe()
+        with os.fdopen(reading, "rb") as orders:
+            self._orders = os.fdopen(writing, "wb", buffering=0)
+            os.set_blocking(writing, False)
+            written = self._orders.write(settings) or 0  # all of it, if the pipe holds so much
+            os.set_blocking(writing, True)
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "trainjob.local", "up", "--supervised", str(os.getpid())],
-                stdin=subprocess.PIPE,
+                stdin=orders,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 start_new_session=True,  # Ctrl-C is for the parent; it stops the cluster in its own time
             )
-        orders = cast("IO[bytes]", self._process.stdin)
         with contextlib.suppress(OSError):  # it is dead already: wait_ready tells why
-            orders.write(f"{self._settings.to_json()}\n".encode())
-            orders.flush()
-        self.wait_ready()
-        return self
+            while written < len(settings):
+                written += self._orders.write(settings[written:]) or 0
 
     def wait_ready(self) -> None:
         """Waits until the cluster answers.
@@ -160,7 +174,7 @@ class LocalCluster:
         except subprocess.TimeoutExpired:
             process.kill()  # its undertaker ends the pods
             process.wait()
-        for pipe in (process.stdin, process.stdout):
+        for pipe in (self._orders, process.stdout, self._log):
             with contextlib.suppress(OSError):
                 cast("IO[bytes]", pipe).close()
         if self._asked is None:
@@ -195,6 +209,6 @@ class LocalCluster:
         return cast("Mapping[str, object]", found)
 
     def _log_tail(self) -> str:
-        log = self._set_up().state / "cluster.log"
-        lines = log.read_text(errors="replace").splitlines() if log.exists() else []
-        return "\n".join(lines[-_TAIL_LINES:])
+        log = cast("IO[bytes]", self._log)
+        log.seek(0)
+        return "\n".join(log.read().decode(errors="replace").splitlines()[-_TAIL_LINES:])

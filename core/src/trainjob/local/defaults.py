@@ -35,6 +35,7 @@ _SERVICE = {
     "ipFamilies": ["IPv4"],
     "ipFamilyPolicy": "SingleStack",
 }
+_EVENT: Json = {"firstTimestamp": None, "lastTimestamp": None, "eventTime": None, "source": {}}
 _TOLERATIONS = [
     {"key": f"node.kubernetes.io/{state}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
     for state in ("not-ready", "unreachable")
@@ -54,6 +55,7 @@ def register(registry: Registry) -> None:
         ("jobs", _default_job),
         ("persistentvolumeclaims", _default_claim),
         ("services", _default_service),
+        ("events", _default_event),
         ("jobsets", _default_jobset),
     ):
         registry.add_admission(resource, rule)
@@ -148,6 +150,11 @@ def _default_service(operation: Operation, new: Json, _old: Json | None, _reader
     return {**new, "spec": {**_SERVICE, **(new.get("spec") or {})}} if operation is Operation.CREATE else new
 
 
+def _default_event(_operation: Operation, new: Json, _old: Json | None, _reader: Reader) -> Json:
+    """Structs and times are always written, empty or null."""
+    return {**_EVENT, **new}
+
+
 def _default_jobset(operation: Operation, new: Json, _old: Json | None, _reader: Reader) -> Json:
     """The webhook is asked on create only; so a runtime that leaves out a default can't be applied a second time."""
     return jobset_rules.with_defaults(new) if operation is Operation.CREATE else new
@@ -162,7 +169,8 @@ def _check_account(operation: Operation, new: Json, _old: Json | None, reader: R
             why = (
                 f'error looking up service account {meta["namespace"]}/{account}: serviceaccount "{account}" not found'
             )
-            raise Refusal(403, "Forbidden", f'pods "{meta["name"]}" is forbidden: {why}') from error
+            name = meta.get("generateName") or meta["name"]  # asked before a name is made of the prefix
+            raise Refusal(403, "Forbidden", f'pods "{name}" is forbidden: {why}') from error
     return new
 
 

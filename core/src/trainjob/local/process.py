@@ -54,7 +54,7 @@ class RunningCluster:
         admission.register(self.registry)
         runtime_admission.register(self.registry)
         token = _kept(settings.state / "admin-token", lambda: secrets.token_urlsafe(32))
-        port = settings.port or int(_kept(settings.state / "port", lambda: "0"))
+        port = settings.port or _kept_port(settings.state / "port")
         self.server = ApiServer(self.registry, admin_token=token, port=port, log_source=self._log)
         self._token = token
         api = RegistryApi(self.registry, lambda: self.server.address)
@@ -171,6 +171,13 @@ def _kubeconfig(server: str, token: str) -> Json:
         "contexts": [{"name": "laptop", "context": context}],
         "current-context": "laptop",
     }
+
+
+def _kept_port(path: Path) -> int:
+    text = _kept(path, lambda: "0")
+    if not text.isdecimal():
+        raise ClusterError(f"{path} holds no port number", hint="remove it: the cluster then takes another port")
+    return int(text)
 
 
 def _kept(path: Path, make: Callable[[], str]) -> str:

@@ -30,10 +30,7 @@ def parsed(body: bytes) -> Any:
     try:
         return json.loads(body, parse_constant=_no_constant)
     except json.JSONDecodeError as error:
-        if error.pos >= len(error.doc):
-            raise ValueError("unexpected end of JSON input") from error
-        where = _LOOKING.get(error.msg, "in JSON")
-        raise ValueError(f"invalid character '{error.doc[error.pos]}' {where}") from error
+        raise ValueError(_problem(error)) from error
     except UnicodeDecodeError as error:
         found = chr(body[error.start])
         raise ValueError(f"invalid character '{found}' looking for beginning of value") from error
@@ -54,6 +51,15 @@ def shown(body: bytes) -> str:
     """The beginning of a body as messages quote it."""
     text = body.decode(errors="replace") if body.startswith(b"{") else body.hex()
     return (text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]} ...") or "<empty>"
+
+
+def _problem(error: json.JSONDecodeError) -> str:
+    rest, where = error.doc[error.pos :], _LOOKING.get(error.msg, "in JSON")
+    literal = next((word for word in ("true", "false", "null") if rest[:1] == word[0]), "")
+    if literal and error.msg == "Expecting value":
+        wrong = next((at for at, letter in enumerate(literal) if rest[at : at + 1] != letter), 0)
+        rest, where = rest[wrong:], f"in literal {literal} (expecting '{literal[wrong]}')"
+    return f"invalid character '{rest[0]}' {where}" if rest else "unexpected end of JSON input"
 
 
 def _no_constant(name: str) -> Any:

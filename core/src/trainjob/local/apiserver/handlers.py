@@ -114,9 +114,10 @@ class Handlers:
         if asked.subresource and view.custom and asked.verb not in handlers:
             text = f'{asked.verb} is not supported on resources of kind "{view.qualified}"'
             raise Refusal(405, "MethodNotAllowed", text, details={"group": view.group, "kind": view.plural})
-        named = asked.verb in ("update", "patch")
-        if asked.verb not in handlers or (asked.verb == "create" and asked.name) or (named and not asked.name):
+        if asked.verb not in handlers or (asked.verb == "create" and asked.name):
             raise _not_allowed()
+        if asked.verb in ("update", "patch") and not asked.name:
+            raise bad_request("name must be provided") if view.custom else _not_allowed()
         if (asked.verb, view.plural) == ("deletecollection", "namespaces"):
             raise _not_allowed()
         return handlers[asked.verb]

@@ -98,12 +98,13 @@ def _token(version: int, key: tuple[str, str]) -> str:
 def _page(options: ListOptions) -> _Page:
     if not options.token:
         return _Page(0, ("", ""))
-    if options.version not in ("", "0"):
-        raise bad_request("specifying resource version is not allowed when using continue")
     try:
         padded = options.token + "=" * (-len(options.token) % 4)
         found = json.loads(base64.b64decode(padded, altchars="-_", validate=True))
         namespace, _, name = str(found["start"]).partition("/")
-        return _Page(int(found["rv"]), (namespace, name))
+        page = _Page(int(found["rv"]), (namespace, name))
     except (binascii.Error, ValueError, KeyError, TypeError) as error:
         raise bad_request(f"invalid continue token: continue key is not valid: {error}") from error
+    if options.version not in ("", "0"):
+        raise bad_request("specifying resource version is not allowed when using continue")
+    return page

@@ -9,7 +9,14 @@ from typing import Any
 
 from trainjob.local.apiserver.refusals import FieldProblem
 
-__all__ = ["label_key_problems", "label_value_problems", "metadata_problems", "name_problems", "prefix_problems"]
+__all__ = [
+    "label_key_problems",
+    "label_value_problems",
+    "metadata_problems",
+    "name_problems",
+    "name_texts",
+    "prefix_problems",
+]
 
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
@@ -43,17 +50,18 @@ def name_problems(rule: str, name: str) -> list[FieldProblem]:
     """Checks metadata.name against the rule of its resource (see `Resource.names`)."""
     if not name:
         return [FieldProblem("metadata.name", "Required value", detail="name or generateName is required")]
-    return [FieldProblem("metadata.name", "Invalid value", _shown(name), wrong) for wrong in _wrong(rule, name)]
+    return [FieldProblem("metadata.name", "Invalid value", _shown(name), wrong) for wrong in name_texts(rule, name)]
 
 
 def prefix_problems(rule: str, prefix: str) -> list[FieldProblem]:
     """Checks metadata.generateName, which may end with a dash."""
     name = f"{prefix[:-2]}a" if len(prefix) > 1 and prefix.endswith("-") else prefix
-    found = _wrong(rule, name) if prefix else []
+    found = name_texts(rule, name) if prefix else []
     return [FieldProblem("metadata.generateName", "Invalid value", _shown(prefix), wrong) for wrong in found]
 
 
-def _wrong(rule: str, name: str) -> list[str]:
+def name_texts(rule: str, name: str) -> list[str]:
+    """Says what is wrong with a name, by the rule of a resource (see `Resource.names`)."""
     if rule == "path":
         wrong = next((f"may not contain '{part}'" for part in ("/", "%") if part in name), "")
         wrong = f"may not be '{name}'" if name in (".", "..") else wrong
@@ -77,7 +85,7 @@ def label_key_problems(key: str) -> list[str]:
     if slash and not prefix:
         found.append("prefix part must be non-empty")
     elif slash:
-        found += [f"prefix part {wrong}" for wrong in _wrong("subdomain", prefix)]
+        found += [f"prefix part {wrong}" for wrong in name_texts("subdomain", prefix)]
     if not name:
         found.append("name part must be non-empty")
     elif len(name) > 63:

@@ -42,7 +42,7 @@ class Watch:
         view: the resource as it is served.
         namespace: empty for all.
         chosen: the selectors' test.
-        position: version up to which everything is in `pending` or sent.
+        position: version up to which everything was put into `pending` when the watch began.
         pending: lines to send.
         wake: set when there is something to do.
         ended: whether the stream is to end properly.
@@ -187,14 +187,12 @@ class WatchHub:
                     break
                 if self._loop.time() >= bookmark_at:
                     bookmark_at = _next_bookmark(self._loop.time(), end, options)
-                    watch.pending.append(self._bookmark(watch))
+                    if self._position > watch.position:  # else it would tell nothing new
+                        watch.pending.append(_bookmark(watch.view, self._position))
                     continue
                 await _wait(watch.wake, min(end, bookmark_at) - self._loop.time())
         finally:
             self._watches.get(watch.view.plural, set()).discard(watch)
-
-    def _bookmark(self, watch: Watch) -> bytes:
-        return _bookmark(watch.view, max(self._position, watch.position))
 
 
 def _next_bookmark(now: float, end: float, options: ListOptions) -> float:

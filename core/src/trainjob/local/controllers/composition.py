@@ -132,7 +132,7 @@ def _set_initializer(replicated: Json, job: Json) -> None:
     if wanted is None or container is None:
         return
     uri = [{"name": "STORAGE_URI", "value": wanted["storageUri"]}] if wanted.get("storageUri") is not None else []
-    _upsert(container, "env", [*uri, *(wanted.get("env") or [])], _same_name)
+    _upsert(container, "env", [*uri, *_variables(wanted)], _same_name)
     if wanted.get("secretRef"):
         sources = container.setdefault("envFrom", [])
         sources.append({"secretRef": {"name": wanted["secretRef"]["name"]}})
@@ -144,12 +144,21 @@ def _set_trainer(replicated: Json, job: Json, runtime: Json) -> None:
     if container is None or job["spec"].get("trainer") is None:
         return
     trainer, own_command = _trainer_spec(job), list(container.get("command") or [])
-    _upsert(container, "env", trainer.get("env") or [], _same_name)
+    _upsert(container, "env", _variables(trainer), _same_name)
     for key in ("image", "command", "args"):
         if trainer.get(key):
             container[key] = deepcopy(trainer[key])
     if "torch" in (runtime["spec"].get("mlPolicy") or {}):
         _set_torch(container, job, runtime, own_command)
+
+
+def _variables(wanted: Json) -> list[Json]:
+    """The variables as they are applied: one with a source has no value, one without any has an empty value."""
+    given: list[Json] = wanted.get("env") or []
+    return [
+        {key: one[key] for key in one if key != "value"} if "valueFrom" in one else {"value": "", **one}
+        for one in given
+    ]
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,10 @@ class Scheduler:
         def claim(name: str) -> Json | None:
             return self._lookups.find("persistentvolumeclaims", name, namespace)
 
+        claims = filter(None, map(claim, scheduling.claims_of(pod)))
         why = scheduling.why_not(pod, node, placed, claim)
+        if not all(map(volumes.provided, claims)):
+            why = "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims. not found"
         return ("Unschedulable", why) if why else None
 
     def _claims(self, pod: Json, bound: set[str]) -> list[Write]:
@@ -108,7 +111,7 @@ class ClaimReconciler:
         if used or uid in self._told:
             return []
         self._told.add(uid)
-        return [volumes.waiting(claim)]
+        return [volumes.waiting(claim) if volumes.provided(claim) else volumes.never(claim)]
 
     def _gone(self, key: Key, uid: str) -> list[Write]:
         """Removes volumes of ours that belonged to another claim of this name."""

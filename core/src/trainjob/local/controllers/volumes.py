@@ -17,7 +17,17 @@ from trainjob.local.controllers.writes import Create, Note, Patch, Write, set_st
 from trainjob.local.kubelet.provisioner import volume_for
 from trainjob.local.objects import Json
 
-__all__ = ["PROTECTED", "PROVISIONER", "STORAGE_CLASS", "binding", "in_use", "unprotected", "waiting"]
+__all__ = [
+    "PROTECTED",
+    "PROVISIONER",
+    "STORAGE_CLASS",
+    "binding",
+    "in_use",
+    "never",
+    "provided",
+    "unprotected",
+    "waiting",
+]
 
 PROTECTED = "kubernetes.io/pvc-protection"
 PROVISIONER = "trainjob.dev/local-directory"
@@ -29,6 +39,21 @@ def waiting(claim: Json) -> Note:
     """The event of a claim nobody uses yet."""
     text = "waiting for first consumer to be created before binding"
     return Note("persistentvolumeclaims", claim, "Normal", "WaitForFirstConsumer", text, _COMPONENT)
+
+
+def provided(claim: Json) -> bool:
+    """Tells whether a claim has a volume or will get one: there is one StorageClass."""
+    return bool(claim["spec"].get("volumeName")) or claim["spec"].get("storageClassName") == STORAGE_CLASS
+
+
+def never(claim: Json) -> Note:
+    """The event of a claim of another StorageClass, or of none."""
+    name = claim["spec"].get("storageClassName")
+    if not name:
+        text = "no persistent volumes available for this claim and no storage class is set"
+        return Note("persistentvolumeclaims", claim, "Normal", "FailedBinding", text, _COMPONENT)
+    text = f'storageclass.storage.k8s.io "{name}" not found'
+    return Note("persistentvolumeclaims", claim, "Warning", "ProvisioningFailed", text, _COMPONENT)
 
 
 def binding(claim: Json, node: str, folder: str) -> list[Write]:

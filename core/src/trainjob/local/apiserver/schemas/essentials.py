@@ -11,12 +11,14 @@ from typing import Any
 
 from trainjob.local.apiserver.refusals import FieldProblem
 from trainjob.local.apiserver.schema import Field
+from trainjob.local.apiserver.schemas.pod_rules import label_problems, pod_problems
 
 __all__ = ["TYPES", "complete", "essential_problems"]
 
 Json = dict[str, Any]
 
 _POD_MAY_CHANGE = ("activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds", "schedulingGates")
+_COUNTS = ("parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished")
 _POD_FIXED = (
     "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
     "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
@@ -51,7 +53,7 @@ def essential_problems(plural: str, new: Mapping[str, Any], old: Mapping[str, An
 
 def _pod(new: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterator[FieldProblem]:
     spec = new.get("spec") or {}
-    yield from _containers(spec, "spec")
+    yield from pod_problems(spec, "spec")
     if old is not None and _fixed_part(spec) != _fixed_part(old.get("spec") or {}):
         yield FieldProblem("spec", "Forbidden", detail=_POD_FIXED)
 
@@ -61,22 +63,6 @@ def _fixed_part(spec: Mapping[str, Any]) -> Json:
     for key in ("containers", "initContainers"):
         fixed[key] = [{**container, "image": ""} for container in fixed.get(key) or ()]
     return fixed
-
-
-def _containers(spec: Mapping[str, Any], path: str) -> Iterator[FieldProblem]:
-    if not spec.get("containers"):
-        yield FieldProblem(f"{path}.containers", "Required value")
-    seen: set[str] = set()
-    for key in ("initContainers", "containers"):
-        for index, container in enumerate(spec.get(key) or ()):
-            where, name = f"{path}.{key}[{index}]", str(container.get("name") or "")
-            if not name:
-                yield FieldProblem(f"{where}.name", "Required value")
-            elif name in seen:
-                yield FieldProblem(f"{where}.name", "Duplicate value", f'"{name}"')
-            seen.add(name)
-            if not container.get("image"):
-                yield FieldProblem(f"{where}.image", "Required value")
 
 
 def _claim(new: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterator[FieldProblem]:
@@ -94,8 +80,14 @@ def _claim(new: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterator[Fi
 
 
 def _job(new: Mapping[str, Any], _old: Mapping[str, Any] | None) -> Iterator[FieldProblem]:
-    template = ((new.get("spec") or {}).get("template") or {}).get("spec") or {}
-    yield from _containers(template, "spec.template.spec")
+    spec = new.get("spec") or {}
+    template = (spec.get("template") or {}).get("spec") or {}
+    for field in _COUNTS:
+        if (count := spec.get(field, 0)) < 0:
+            yield FieldProblem(f"spec.{field}", "Invalid value", str(count), "must be greater than or equal to 0")
+    labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}
+    yield from label_problems(labels, "spec.template.labels")
+    yield from pod_problems(template, "spec.template.spec")
     policy = template.get("restartPolicy")
     if policy not in ("OnFailure", "Never"):
         field, detail = "spec.template.spec.restartPolicy", 'valid values: "OnFailure", "Never"'

@@ -1,0 +1,44 @@
+"""A cluster of containers: k3s and Kubeflow Trainer's own chart, by pytest-docker."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from client import Client, path_of
+from composed import TORCHTUNE
+from pytest_docker.plugin import DockerComposeExecutor, Services
+from trainjobs import train_job
+
+COMPOSE = Path(__file__).parent / "k3s" / "compose.yaml"
+SECONDS = 600  # images of k3s, JobSet and the Trainer are pulled
+
+
+@contextmanager
+def started(folder: Path) -> Iterator[Path]:
+    """Runs it for as long as the context lasts; gives the kubeconfig of an administrator.
+
+    Args:
+        folder: where the kubeconfig is written, readable by its owner only.
+    """
+    compose = DockerComposeExecutor("docker compose", str(COMPOSE), f"trainjob-{os.getpid()}")
+    services = Services(compose)
+    try:  # pytest-docker's own context leaves containers behind when they don't get up
+        compose.execute("up --quiet-pull --wait")
+        kubeconfig = folder / "kubeconfig"
+        kubeconfig.touch(mode=0o600)
+        content = compose.execute("exec -T server cat /etc/rancher/k3s/k3s.yaml", ignore_stderr=True).decode()
+        kubeconfig.write_text(content.replace("127.0.0.1:6443", f"127.0.0.1:{services.port_for('server', 6443)}"))
+        with closing(Client.of(str(kubeconfig))) as client:
+            services.wait_until_responsive(lambda: _accepts(client), SECONDS, 2.0)
+        yield kubeconfig
+    finally:
+        compose.execute("down --volumes --timeout 1")
+
+
+def _accepts(client: Client) -> bool:
+    """Whether the Trainer's webhooks answer and its runtimes are there."""
+    jobs = [train_job("true"), *(train_job(runtime=runtime) for runtime in TORCHTUNE.values())]
+    return all(client.ask("POST", path_of("TrainJob", "default"), job, dryRun="All").ok for job in jobs)

@@ -1,0 +1,152 @@
+"""Who somebody is: tokens of service accounts, wrong ones, none; and what everybody may ask."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import pytest
+from accounts import account, allow, may, request_token, review, token_of, until_allowed
+from client import path_of
+from quiet import said
+
+GROUP = "trainer.kubeflow.org"
+UNAUTHORIZED = (401, "Unauthorized", "Unauthorized")
+LIVE = ("/version", "/healthz", "/livez", "/readyz")
+ABOUT = (
+    "/api",
+    "/apis",
+    f"/apis/{GROUP}",
+    f"/apis/{GROUP}/v1alpha1",
+    "/openapi/v3",
+    f"/openapi/v3/apis/{GROUP}/v1alpha1",
+)
+
+
+@pytest.fixture
+def robot(client, namespace):
+    """A service account without rights, by its token."""
+    account(client, namespace)
+    with closing(client.as_bearer(token_of(client, namespace))) as opened:
+        yield opened
+
+
+@pytest.fixture
+def nobody(client):
+    """Somebody who says nothing."""
+    with closing(client.as_bearer("")) as opened:
+        yield opened
+
+
+def denied(user, verb, resource, where, name=""):
+    plural = resource.partition("/")[0]
+    group = GROUP if plural in ("trainjobs", "clustertrainingruntimes") else ""
+    named = (f"{plural}.{group}" if group else plural) + (f' "{name}"' if name else "")
+    place = f'in the namespace "{where}"' if where else "at the cluster scope"
+    what = f'cannot {verb} resource "{resource}" in API group "{group}" {place}'
+    return 403, "Forbidden", f'{named} is forbidden: User "{user}" {what}'
+
+
+def requests(namespace):
+    """Requests, and as what RBAC sees them."""
+    jobs, job = path_of("TrainJob", namespace), path_of("TrainJob", namespace, "x")
+    return [
+        (("GET", jobs), ("list", "trainjobs", namespace)),
+        (("GET", f"{jobs}?watch=1"), ("watch", "trainjobs", namespace)),
+        (("GET", f"{jobs}?fieldSelector=metadata.name%3Dx"), ("list", "trainjobs", namespace, "x")),
+        (("POST", jobs), ("create", "trainjobs", namespace)),
+        (("DELETE", jobs), ("deletecollection", "trainjobs", namespace)),
+        (("GET", job), ("get", "trainjobs", namespace, "x")),
+        (("PUT", job), ("update", "trainjobs", namespace, "x")),
+        (("PATCH", job), ("patch", "trainjobs", namespace, "x")),
+        (("DELETE", job), ("delete", "trainjobs", namespace, "x")),
+        (("PATCH", f"{job}/status"), ("patch", "trainjobs/status", namespace, "x")),
+        (("GET", path_of("TrainJob")), ("list", "trainjobs", "")),
+        (("GET", path_of("Pod", namespace, "x", "log")), ("get", "pods/log", namespace, "x")),
+        (("GET", path_of("ClusterTrainingRuntime", None, "x")), ("get", "clustertrainingruntimes", "", "x")),
+        (("GET", "/api/v1/namespaces"), ("list", "namespaces", "")),
+        (("GET", f"/api/v1/namespaces/{namespace}"), ("get", "namespaces", namespace, namespace)),
+    ]
+
+
+def test_without_rights(client, namespace, robot, nobody):
+    """Who has no right is refused with 403 and told what he lacks; who says nothing is system:anonymous."""
+    for who, user in ((robot, f"system:serviceaccount:{namespace}:robot"), (nobody, "system:anonymous")):
+        answers = [said(who.send(*asked, b"")) for asked, _ in requests(namespace)]
+        assert answers == [denied(user, *action) for _, action in requests(namespace)]
+        path = (403, "Forbidden", f'forbidden: User "{user}" cannot get path "/metrics"')
+        assert said(who.ask("GET", "/metrics")) == path
+
+
+def test_what_everybody_may_ask(robot, nobody):
+    """Health and version answer everybody; who the server is and what it serves, everybody who has a name."""
+    assert [robot.ask("GET", path).code for path in (*LIVE, *ABOUT)] == [200] * 10
+    assert [nobody.ask("GET", path).code for path in (*LIVE, *ABOUT)] == [200] * 4 + [403] * 6
+    text = f'forbidden: User "system:anonymous" cannot get path "{ABOUT[-1]}"'
+    assert said(nobody.ask("GET", ABOUT[-1])) == (403, "Forbidden", text)
+
+
+@pytest.mark.parametrize("what", ["nonsense", "two words", "for others"])
+def test_wrong_tokens(client, namespace, what):
+    """A token that is none, or not for this server, is refused with 401, even where nobody needs one."""
+    account(client, namespace)
+    token = token_of(client, namespace, audiences=["https://example.org"]) if what == "for others" else what
+    with closing(client.as_bearer(token)) as stranger:
+        for path in (path_of("TrainJob", namespace), "/version", "/nope"):
+            assert said(stranger.ask("GET", path)) == UNAUTHORIZED
+
+
+def test_token_request(client, namespace):
+    """A token lasts an hour or as long as asked for, ten minutes at least."""
+    account(client, namespace)
+    usual = request_token(client, namespace, {}).body
+    assert (usual["kind"], usual["spec"]["expirationSeconds"]) == ("TokenRequest", 3600)
+    assert usual["status"]["token"] and usual["status"]["expirationTimestamp"]
+    assert request_token(client, namespace, {"expirationSeconds": 600}).body["spec"]["expirationSeconds"] == 600
+    invalid = 'TokenRequest.authentication.k8s.io "" is invalid: spec.expirationSeconds: Invalid value: '
+    short, long = (
+        "may not specify a duration less than 10 minutes",
+        "may not specify a duration larger than 2^32 seconds",
+    )
+    pod = {"kind": "Pod", "apiVersion": "v1", "name": "x"}
+    struct = "json: cannot unmarshal string into Go struct field TokenRequestSpec.spec.expirationSeconds of type int64"
+    rows = [
+        ({"expirationSeconds": 599}, 422, f"{invalid}599: {short}"),
+        ({"expirationSeconds": 0}, 422, f"{invalid}0: {short}"),
+        ({"expirationSeconds": 2**32 + 1}, 422, f"{invalid}{2**32 + 1}: {long}"),
+        (
+            {"expirationSeconds": "x"},
+            400,
+            f'TokenRequest in version "v1" cannot be handled as a TokenRequest: {struct}',
+        ),
+        ({"boundObjectRef": pod}, 404, 'pods "x" not found'),
+        ({"boundObjectRef": {**pod, "kind": "Foo"}}, 400, "cannot bind token to object of type /v1, Kind=Foo"),
+    ]
+    assert [(spec, *said(request_token(client, namespace, spec))[::2]) for spec, _, _ in rows] == rows
+    nobody = said(request_token(client, namespace, {}, "nobody"))
+    assert nobody == (404, "NotFound", 'serviceaccounts "nobody" not found')
+
+
+def test_a_token_ends_with_its_account(client, namespace):
+    """A token of a service account that is gone is refused with 401, also when one of that name is made anew."""
+    account(client, namespace)
+    tokens = [token_of(client, namespace) for _ in range(2)]
+    client.delete("ServiceAccount", namespace, "robot")
+    with closing(client.as_bearer(tokens[0])) as gone:
+        assert said(gone.ask("GET", "/version")) == UNAUTHORIZED
+    account(client, namespace)
+    with closing(client.as_bearer(tokens[1])) as former:
+        assert said(former.ask("GET", "/version")) == UNAUTHORIZED
+
+
+def test_what_may_i(client, namespace, robot, nobody):
+    """Everybody with a name may ask what he may do; new rights count a moment later, in their namespace only."""
+    job = (GROUP, "trainjobs")
+    assert not may(robot, namespace, "create", *job)
+    allow(client, namespace, [{"apiGroups": [GROUP], "resources": ["trainjobs"], "verbs": ["create", "list"]}])
+    until_allowed(robot, namespace, "create", *job)
+    assert may(robot, namespace, "list", *job) and not may(robot, namespace, "delete", *job)
+    assert not may(robot, "default", "create", *job) and not may(robot, namespace, "list", GROUP, "trainjobs/status")
+    assert robot.ask("GET", path_of("TrainJob", namespace)).code == 200
+    assert robot.ask("GET", path_of("TrainJob", "default")).code == 403
+    body = review({"namespace": namespace, "verb": "get", "group": "", "resource": "pods"})
+    assert nobody.ask("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body).code == 403

@@ -1,0 +1,201 @@
+"""Changing objects: replacing, patching, who may be overwritten, what only the status subresource changes."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from client import path_of
+from quiet import KINDS, make, quiet, said, version
+from trainjobs import shell
+
+JSON, STRATEGIC = "application/json-patch+json", "application/strategic-merge-patch+json"
+PLURAL = {"Secret": "secrets", "TrainingRuntime": "trainingruntimes.trainer.kubeflow.org"}
+MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
+REQUEST_ERROR = "the server rejected our request due to an error in our request"
+FORMAT = (
+    "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, "
+    "application/merge-patch+json, application/apply-patch+yaml"
+)
+
+
+def conflict(kind, why=MODIFIED):
+    return 409, "Conflict", f'Operation cannot be fulfilled on {PLURAL[kind]} "a": {why}'
+
+
+def with_meta(item, **metadata):
+    return {**item, "metadata": {**item["metadata"], **metadata}}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_replace(client, namespace, kind):
+    """An object is replaced by who knows its version; a version that is past is refused with 409."""
+    (first,) = make(client, namespace, kind, "a")
+    path = path_of(kind, namespace, "a")
+    answer = client.ask("PUT", path, with_meta(first, labels={"a": "1"}))
+    assert (answer.code, answer.body["metadata"]["labels"]) == (200, {"a": "1"})
+    assert int(version(answer.body)) > int(version(first))
+    assert said(client.ask("PUT", path, with_meta(first, labels={"a": "2"}))) == conflict(kind)
+    assert client.get(kind, namespace, "a")["metadata"]["labels"] == {"a": "1"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_replace_refused(client, namespace, kind):
+    """To replace an object, name and uid must be its own."""
+    (item,) = make(client, namespace, kind, "a")
+    there, elsewhere = path_of(kind, namespace, "a"), path_of(kind, namespace, "b")
+    other = with_meta(item, name="b", uid="")
+    nameless = "the name of the object (a based on URL) was undeterminable: name must be provided"
+    rows = [
+        (elsewhere, item, 400, "the name of the object (a) does not match the name on the URL (b)"),
+        (there, with_meta(item, name=""), 400, nameless),
+        (elsewhere, other, 404, f'{PLURAL[kind]} "b" not found'),
+        (there, with_meta(item, resourceVersion="abc"), 500, 'strconv.ParseUint: parsing "abc": invalid syntax'),
+    ]
+    assert [(where, body, *said(client.ask("PUT", where, body))[::2]) for where, body, _, _ in rows] == rows
+    answer = client.ask("PUT", there, with_meta(item, uid="another"))
+    assert (answer.code, answer.reason) == (409, "Conflict")
+    assert f"UID in precondition: another, UID in object meta: {item['metadata']['uid']}" in answer.message
+
+
+def test_replace_without_a_version(client, namespace):
+    """Who names no version may replace an object of a built-in kind, but none of a custom one."""
+    make(client, namespace, "Secret", "a")
+    make(client, namespace, "TrainingRuntime", "a")
+    assert client.ask("PUT", path_of("Secret", namespace, "a"), quiet("Secret", "a", labels={"a": "b"})).code == 200
+    text = "metadata.resourceVersion: Invalid value: 0: must be specified for an update"
+    invalid = (422, "Invalid", f'{PLURAL["TrainingRuntime"]} "a" is invalid: {text}')
+    path = path_of("TrainingRuntime", namespace, "a")
+    assert said(client.ask("PUT", path, quiet("TrainingRuntime", "a"))) == invalid
+    assert said(client.ask("PATCH", path, {"metadata": {"resourceVersion": None}})) == invalid
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_many_write_at_once(client, namespace, kind):
+    """Of many who create a name or replace a version at the same time, one succeeds and the others get 409."""
+    with ThreadPoolExecutor(6) as pool:
+        path = path_of(kind, namespace)
+        codes = list(pool.map(lambda _: client.ask("POST", path, quiet(kind, "a")).code, range(6)))
+        assert sorted(codes) == [201] + [409] * 5
+        item = client.get(kind, namespace, "a")
+        changes = [with_meta(item, labels={"by": str(number)}) for number in range(6)]
+        codes = list(pool.map(lambda change: client.ask("PUT", f"{path}/a", change).code, changes))
+        assert sorted(codes) == [200] + [409] * 5
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_merge_patch(client, namespace, kind):
+    """A merge patch sets and removes; with a resourceVersion it changes only that version."""
+    (first,) = make(client, namespace, kind, "a", labels={"a": "1", "b": "2"})
+    changed = client.patch(kind, namespace, "a", {"metadata": {"labels": {"a": None, "c": "3"}}})
+    assert changed["metadata"]["labels"] == {"b": "2", "c": "3"}
+    path = path_of(kind, namespace, "a")
+    late = {"metadata": {"resourceVersion": version(first), "labels": {"d": "4"}}}
+    assert said(client.ask("PATCH", path, late)) == conflict(kind)
+    late["metadata"]["resourceVersion"] = version(changed)
+    assert client.ask("PATCH", path, late).body["metadata"]["labels"] == {"b": "2", "c": "3", "d": "4"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_json_patch(client, namespace, kind):
+    """A JSON patch is done wholly or, when a step or a test fails, not at all."""
+    make(client, namespace, kind, "a", labels={"a": "1", "b": "2"})
+    path = path_of(kind, namespace, "a")
+    test = {"op": "test", "path": "/metadata/labels/a"}
+    steps = [{**test, "value": "1"}, {"op": "replace", "path": "/metadata/labels/b", "value": "3"}]
+    answer = client.ask("PATCH", path, [*steps, {"op": "remove", "path": "/metadata/labels/a"}], content_type=JSON)
+    assert answer.body["metadata"]["labels"] == {"b": "3"}
+    for failing in ({**test, "value": "1"}, {"op": "remove", "path": "/metadata/labels/none"}):
+        step = {"op": "add", "path": "/metadata/labels/c", "value": "4"}
+        answer = client.ask("PATCH", path, [step, failing], content_type=JSON)
+        assert said(answer) == (422, "Invalid", REQUEST_ERROR)
+    assert client.get(kind, namespace, "a")["metadata"]["labels"] == {"b": "3"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_patch_refused(client, namespace, kind):
+    """Patches that can't be read, or that change who the object is, are refused."""
+    make(client, namespace, kind, "a")
+    decoding = "error decoding patch: "
+    go = "json: cannot unmarshal {} into Go value of type {}"
+    name_differs = "the name of the object (b) does not match the name on the URL (a)"
+    other = "the namespace of the provided object does not match the namespace sent on the request"
+    rows = [
+        ("a", b"{bad", "merge-", 400, f"{decoding}invalid character 'b' looking for beginning of object key string"),
+        ("a", b"", "merge-", 400, f"{decoding}unexpected end of JSON input"),
+        ("a", b"[]", "merge-", 400, f"{decoding}{go.format('array', 'map[string]interface {}')}"),
+        ("a", b'{"a":1}', "json-", 400, f"{decoding}{go.format('object', '[]handlers.jsonPatchOp')}"),
+        ("b", b"{}", "merge-", 404, f'{PLURAL[kind]} "b" not found'),
+        ("a", b'{"metadata":{"name":"b"}}', "merge-", 400, name_differs),
+        ("a", b'{"metadata":{"namespace":"b"}}', "merge-", 400, other),
+    ]
+    answers = []
+    for name, body, media, _, _ in rows:
+        answer = client.send("PATCH", path_of(kind, namespace, name), body, f"application/{media}patch+json")
+        answers.append((name, body, media, answer.code, answer.message))
+    assert answers == rows
+    answer = client.ask("PATCH", path_of(kind, namespace, "a"), {"metadata": {"uid": "b"}})
+    assert (answer.code, answer.reason) == (422, "Invalid")
+    assert answer.message.endswith('"a" is invalid: metadata.uid: Invalid value: "b": field is immutable')
+
+
+def test_kinds_of_patches(client, namespace):
+    """A custom resource takes no strategic merge patch, and nobody takes plain JSON for a patch."""
+    for kind in KINDS:
+        make(client, namespace, kind, "a")
+    secret, runtime = (path_of(kind, namespace, "a") for kind in KINDS)
+    change = {"metadata": {"labels": {"a": "b"}}}
+    assert client.ask("PATCH", secret, change, content_type=STRATEGIC).code == 200
+    unknown = (415, "UnsupportedMediaType", FORMAT)
+    assert said(client.ask("PATCH", runtime, change, content_type=STRATEGIC)) == unknown
+    assert said(client.ask("PATCH", runtime, change, content_type="application/json")) == unknown
+    answer = client.ask("PATCH", secret, change, content_type="application/json")
+    assert said(answer) == (415, "UnsupportedMediaType", "415: Unsupported Media Type")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_change(client, namespace, kind):
+    """A write that changes nothing makes no new version."""
+    (first,) = make(client, namespace, kind, "a", labels={"a": "b"})
+    assert version(client.patch(kind, namespace, "a", {"metadata": {"labels": {"a": "b"}}})) == version(first)
+    answer = client.ask("PUT", path_of(kind, namespace, "a"), with_meta(first, resourceVersion=version(first)))
+    assert version(answer.body) == version(first)
+
+
+def test_generation(client, namespace):
+    """The generation counts changes of the spec, not of labels or the status."""
+    (first,) = make(client, namespace, "TrainingRuntime", "a")
+    labelled = client.patch("TrainingRuntime", namespace, "a", {"metadata": {"labels": {"a": "b"}, "generation": 9}})
+    assert (first["metadata"]["generation"], labelled["metadata"]["generation"]) == (1, 1)
+    changed = client.patch("TrainingRuntime", namespace, "a", {"spec": {"mlPolicy": {"numNodes": 2}}})
+    assert changed["metadata"]["generation"] == 2
+
+
+ROW = {"name": "x", "active": 0, "failed": 0, "ready": 0, "succeeded": 0, "suspended": 0}
+
+
+def test_status_is_apart(client, namespace):
+    """Status is changed through its subresource only, which changes nothing else."""
+    kueue = "kueue.x-k8s.io/multikueue"  # nobody here writes the status of such a job, or of a suspended one twice
+    job = client.create({**shell("true", suspend=True, managedBy=kueue), "status": {"jobsStatus": [ROW]}}, namespace)
+    assert not job.get("status")
+    change = {"spec": {"suspend": False}, "metadata": {"labels": {"a": "b"}}, "status": {"jobsStatus": [ROW]}}
+    answer = client.ask("PATCH", path_of("TrainJob", namespace, "job", "status"), change)
+    assert answer.code == 200
+    assert "x" in [row["name"] for row in answer.body["status"]["jobsStatus"]]
+    assert answer.body["spec"]["suspend"] is True
+    assert (answer.body["metadata"].get("labels"), answer.body["metadata"]["generation"]) == (None, 1)
+    plain = client.patch("TrainJob", namespace, "job", {"metadata": {"labels": {"c": "d"}}, "status": None})
+    assert plain["status"]["jobsStatus"] and plain["metadata"]["labels"] == {"c": "d"}
+    own = client.ask("GET", path_of("TrainJob", namespace, "job", "status"))
+    assert (own.code, own.body["kind"], own.body["spec"]["suspend"]) == (200, "TrainJob", True)
+
+
+def test_status_is_checked(client, namespace):
+    """A status that breaks the schema is refused with 422."""
+    client.create(shell("true", suspend=True), namespace)
+    path = path_of("TrainJob", namespace, "job", "status")
+    answer = client.ask("PATCH", path, {"status": {"jobsStatus": [{"name": "x"}]}})
+    assert (answer.code, answer.reason) == (422, "Invalid")
+    for counter in ("active", "failed", "ready", "succeeded", "suspended"):
+        assert f"status.jobsStatus[0].{counter}: Required value" in answer.message

@@ -1,0 +1,61 @@
+"""What is said about versions that etcd has forgotten; needs an etcd that the test may tell to forget."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import pytest
+import urllib3
+from client import Client, path_of
+from control_plane import ControlPlane
+from quiet import make, names, said, version
+
+OLD_TOKEN = (
+    "The provided continue parameter is too old to display a consistent list result. You can start a new list without "
+    "the continue parameter, or use the continue token in this response to retrieve the remainder of the results. "
+    "Continuing with the provided token results in an inconsistent list - objects that were created, modified, or "
+    "deleted between the time the first chunk was returned and now may show up in the list."
+)
+
+
+@pytest.fixture
+def without_cache(target, tmp_path):
+    """A control plane of the test's own, whose API server remembers nothing by itself."""
+    trainer = "{}.{}".format(*target.trainer)
+    with (
+        ControlPlane(tmp_path, trainer=trainer, apiserver_args=["--watch-cache=false"]) as cluster,
+        closing(Client.of(str(cluster.kubeconfig))) as client,
+    ):
+        yield client, cluster.info["etcd"]
+
+
+def forget(etcd, revision):
+    """Makes etcd drop every older version."""
+    order = {"revision": str(revision), "physical": True}
+    assert urllib3.request("POST", f"{etcd}/v3/kv/compaction", json=order, timeout=10).status == 200
+
+
+@pytest.mark.only("controlplane-2.3")
+def test_forgotten_versions(without_cache):
+    """A watch from a forgotten version ends with 410, a list of it is refused with 410, and so is an old page."""
+    client, etcd = without_cache
+    path = path_of("Secret", "default")
+    created = make(client, "default", "Secret", "abcd")
+    head = client.ask("GET", path, limit=2).body["metadata"]
+    client.delete("Secret", "default", "c")
+    (last,) = make(client, "default", "Secret", "e")
+    forget(etcd, version(last))
+
+    (event,) = client.stream(path, seconds=10, resourceVersion=version(created[0]))
+    status = event["object"]
+    assert (event["type"], status["code"], status["reason"]) == ("ERROR", 410, "Expired")
+    assert status["message"] == "The resourceVersion for the provided watch is too old."
+
+    exact = {"resourceVersion": version(created[0]), "resourceVersionMatch": "Exact"}
+    answer = client.ask("GET", path, **exact)
+    assert said(answer) == (410, "Expired", "The resourceVersion for the provided list is too old.")
+
+    answer = client.ask("GET", path, limit=2, **{"continue": head["continue"]})
+    assert said(answer) == (410, "Expired", OLD_TOKEN)
+    rest = client.ask("GET", path, limit=2, **{"continue": answer.body["metadata"]["continue"]}).body
+    assert names(rest["items"]) == ["d", "e"]

@@ -1,0 +1,77 @@
+"""What real API servers do and the laptop cluster leaves out; docs/laptop-cluster.md says so."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from client import path_of
+from quiet import make, quiet, said
+
+APPLY, STRATEGIC = "application/apply-patch+yaml", "application/strategic-merge-patch+json"
+
+
+@pytest.mark.differs("laptop", "there is no server-side apply")
+def test_server_side_apply(client, namespace):
+    """An object can be made and changed by server-side apply."""
+    body = json.dumps(quiet("Secret", "a", labels={"a": "b"})).encode()
+    answer = client.send("PATCH", path_of("Secret", namespace, "a"), body, APPLY, fieldManager="me")
+    assert (answer.code, answer.body["metadata"]["labels"]) == (201, {"a": "b"})
+
+
+@pytest.mark.differs("laptop", "who owns which fields is not kept, as nobody applies")
+def test_managed_fields(client, namespace):
+    """Objects tell who manages which of their fields."""
+    (made,) = make(client, namespace, "Secret", "a", labels={"a": "b"})
+    assert made["metadata"]["managedFields"][0]["operation"] == "Update"
+
+
+@pytest.mark.differs("laptop", "strategic merge patches are applied as merge patches: their lists replace lists")
+def test_strategic_merge_patch(client, namespace):
+    """A strategic merge patch adds to lists that are sets."""
+    make(client, namespace, "Secret", "a", finalizers=["example.org/a"])
+    change = {"metadata": {"finalizers": ["example.org/b"]}}
+    answer = client.ask("PATCH", path_of("Secret", namespace, "a"), change, content_type=STRATEGIC)
+    client.patch("Secret", namespace, "a", {"metadata": {"finalizers": None}})
+    assert sorted(answer.body["metadata"]["finalizers"]) == ["example.org/a", "example.org/b"]
+
+
+@pytest.mark.differs("laptop", "bodies are JSON")
+def test_yaml(client, namespace):
+    """Objects may be sent as YAML."""
+    answer = client.send("POST", path_of("Secret", namespace), b"metadata:\n  name: a\n", "application/yaml")
+    assert (answer.code, answer.body["metadata"]["name"]) == (201, "a")
+
+
+@pytest.mark.differs("laptop", "only TrainJobs have a deep schema")
+def test_strict_validation_of_built_in_kinds(client, namespace):
+    """Unknown fields of built-in kinds are refused under Strict too."""
+    body = {**quiet("Secret", "a"), "bogus": 1}
+    text = 'Secret in version "v1" cannot be handled as a Secret: strict decoding error: unknown field "bogus"'
+    answer = client.ask("POST", path_of("Secret", namespace), body, fieldValidation="Strict")
+    assert said(answer) == (400, "BadRequest", text)
+
+
+@pytest.mark.differs("laptop", "the last of two equal names counts, as in most JSON readers, and nothing is said")
+def test_a_field_that_is_there_twice(client, namespace):
+    """A field that is there twice is refused under Strict."""
+    body = json.dumps(quiet("TrainingRuntime", "a")).encode()[:-1] + b', "kind": "TrainingRuntime"}'
+    answer = client.send("POST", path_of("TrainingRuntime", namespace), body, fieldValidation="Strict")
+    problem = 'strict decoding error: duplicate field "kind"'
+    text = f'TrainingRuntime in version "v1alpha1" cannot be handled as a TrainingRuntime: {problem}'
+    assert said(answer) == (400, "BadRequest", text)
+
+
+@pytest.mark.differs("laptop", "it has no TLS, and so no certificate authority")
+def test_certificate_authority(client, namespace):
+    """Every namespace gets a ConfigMap with the API server's certificate authority."""
+    found = client.until("ConfigMap", namespace, "kube-root-ca.crt", bool, seconds=2)
+    assert found["data"]["ca.crt"].startswith("-----BEGIN CERTIFICATE-----")
+
+
+@pytest.mark.differs("laptop", "only SelfSubjectAccessReviews are answered")
+def test_who_am_i(client):
+    """Everybody may ask who he is."""
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+    answer = client.ask("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", body)
+    assert (answer.code, bool(answer.body["status"]["userInfo"]["groups"])) == (201, True)

@@ -1,0 +1,269 @@
+"""Lists: selectors, pages, versions, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+from client import path_of
+from quiet import KINDS, make, names, quiet, said, version
+
+LIMIT, TOKEN = "limit", "continue"
+
+
+def page(client, kind, namespace, **query):
+    """Names, and the list's metadata."""
+    answer = client.ask("GET", path_of(kind, namespace), **query)
+    assert answer.ok, answer.message
+    return names(answer.body["items"]), answer.body["metadata"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_pages(client, namespace, kind):
+    """Pages show one moment: what is written between them is not in them."""
+    make(client, namespace, kind, "abcde", labels={"age": "old"})
+    first, head = page(client, kind, namespace, limit=2)
+    assert (first, head["remainingItemCount"]) == (["a", "b"], 3)
+    make(client, namespace, kind, ["bb"])
+    client.patch(kind, namespace, "c", {"metadata": {"labels": {"age": "new"}}})
+    client.delete(kind, namespace, "e")
+    token, seen = head[TOKEN], []
+    for more in ([1], []):
+        answer = client.ask("GET", path_of(kind, namespace), limit=2, **{TOKEN: token}).body
+        seen += [(item["metadata"]["name"], item["metadata"]["labels"]["age"]) for item in answer["items"]]
+        assert version(answer) == head["resourceVersion"]
+        token = answer["metadata"].get(TOKEN)
+        assert answer["metadata"].get("remainingItemCount") == (more[0] if more else None)
+    assert seen == [("c", "old"), ("d", "old"), ("e", "old")]
+    assert not token
+    assert page(client, kind, namespace)[0] == ["a", "b", "bb", "c", "d"]
+    assert page(client, kind, namespace, limit=100)[0] == ["a", "b", "bb", "c", "d"]
+
+
+def test_pages_of_a_selection(client, namespace):
+    """Pages of a selection are full, and do not tell how many objects remain."""
+    make(client, namespace, "Secret", "ace", labels={"color": "red"})
+    make(client, namespace, "Secret", "bdf")
+    query = {"limit": 2, "labelSelector": "color=red"}
+    found, head = page(client, "Secret", namespace, **query)
+    assert found == ["a", "c"] and "remainingItemCount" not in head
+    assert page(client, "Secret", namespace, **query, **{TOKEN: head[TOKEN]})[0] == ["e"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_versions(client, namespace, kind):
+    """A list may be of exactly an earlier version, or of one that is not older."""
+    (first,) = make(client, namespace, kind, "a")
+    (second,) = make(client, namespace, kind, "b")
+    client.delete(kind, namespace, "a")
+    early, late = version(first), version(second)
+    exact = {"resourceVersionMatch": "Exact"}
+    found, head = page(client, kind, namespace, resourceVersion=early, **exact)
+    assert (found, head["resourceVersion"]) == (["a"], early)
+    assert page(client, kind, namespace, resourceVersion=late, **exact)[0] == ["a", "b"]
+    found, head = page(client, kind, namespace, resourceVersion=early, resourceVersionMatch="NotOlderThan")
+    assert found == ["b"] and int(head["resourceVersion"]) > int(late)
+    found, _ = page(client, kind, namespace, resourceVersion="0", resourceVersionMatch="NotOlderThan")
+    assert set(found) <= {"a", "b"}  # from a cache, as old as it may be
+    assert page(client, kind, namespace, limit=1, resourceVersion=late, **exact)[0] == ["a"]
+
+
+def test_scopes(client, namespace):
+    """A list may span all namespaces; one of a namespace that does not exist is empty."""
+    for place in (namespace, "default"):
+        client.create(quiet("Secret", namespace, labels={"test": namespace}), place)
+    answer = client.ask("GET", path_of("Secret"), labelSelector=f"test={namespace}").body
+    client.delete("Secret", "default", namespace)
+    assert [item["metadata"]["namespace"] for item in answer["items"]] == sorted(["default", namespace])
+    for kind in KINDS:
+        assert page(client, kind, f"no-{namespace}")[0] == []
+
+
+def test_shape(client, namespace):
+    """Items of a custom kind say what they are; those of a built-in one don't."""
+    for kind in KINDS:
+        make(client, namespace, kind, "a")
+    secrets, runtimes = (client.ask("GET", path_of(kind, namespace)).body for kind in KINDS)
+    assert (secrets["kind"], secrets["apiVersion"]) == ("SecretList", "v1")
+    assert set(secrets["items"][0]) == {"metadata", "type"}
+    assert (runtimes["kind"], runtimes["items"][0]["kind"]) == ("TrainingRuntimeList", "TrainingRuntime")
+    assert runtimes["apiVersion"] == runtimes["items"][0]["apiVersion"] == "trainer.kubeflow.org/v1alpha1"
+
+
+KEY = (
+    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
+    "character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
+    "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
+)
+VALUE = (
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and "
+    "end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is "
+    "'(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
+)
+OPERATORS = "in, notin, =, ==, !=, gt, lt"
+LABELS = {  # of a (n=0, env=prod), b (n=1, env=prod, color=red), c (n=2), d (n=10, color=red)
+    "color": "bd",
+    "!color": "ac",
+    "color=red": "bd",
+    "color==red": "bd",
+    "color!=red": "ac",
+    "color in (red,blue)": "bd",
+    "color notin (red)": "ac",
+    "env in (prod),n>0": "b",
+    "n>1": "cd",
+    "n<2": "ab",
+    "env in ()": "",
+    "env in (,prod)": "ab",
+    "color=": "",
+    " color = red , !env ": "d",
+    "in": "",
+    "n>x": "values[0]: Invalid value: \"x\": for 'Gt', 'Lt' operators, the value must be an integer",
+    "a b": f"found 'b', expected: {OPERATORS}",
+    "n gt 1": f"found 'gt', expected: {OPERATORS}",
+    "color===red": "found '=', expected: identifier",
+    "!": "found '', expected: identifier",
+    "color in red": "found 'red' expected: '('",
+    "color in (red": "found '', expected: ',' or ')'",
+    "color in (": "found '', expected: ',', ')' or identifier",
+    "color in (red blue)": "found 'blue', expected: ',' or ')'",
+    "-x=1": f'<nil>: Invalid value: "-x": {KEY}',
+    "/x=1": '<nil>: Invalid value: "/x": prefix part must be non-empty',
+    "x=-y": f'values[0][x]: Invalid value: "-y": {VALUE}',
+}
+UNREADABLE = {
+    "color=red,": "found '', expected: identifier after ','",
+    "=x": "found '=', expected: !, identifier, or 'end of string'",
+    ",color": "found ',', expected: !, identifier, or 'end of string'",
+    "!color=red": "found '=', expected: ',' or 'end of string'",
+}
+
+
+def test_label_selectors(client, namespace):
+    """Label selectors select by equality, sets, presence and numbers; what can't be read is refused with the place."""
+    labels = [
+        {"n": "0", "env": "prod"},
+        {"n": "1", "env": "prod", "color": "red"},
+        {"n": "2"},
+        {"n": "10", "color": "red"},
+    ]
+    for name, own in zip("abcd", labels, strict=True):
+        make(client, namespace, "Secret", name, labels=own)
+    answers = {}
+    for selector in [*LABELS, *UNREADABLE]:
+        answer = client.ask("GET", path_of("Secret", namespace), labelSelector=selector)
+        good = answer.ok and "".join(names(answer.body["items"]))
+        answers[selector] = good if answer.ok else answer.message.removeprefix("unable to parse requirement: ")
+        assert answer.code == (200 if answer.ok else 400)
+    assert answers == LABELS | UNREADABLE
+
+
+NO_FIELD = "field label not supported: "
+NOT_KNOWN = '"{}" is not a known field selector: only "metadata.name", "metadata.namespace"'
+FIELDS = [
+    ("Secret", "metadata.name=a", "a"),
+    ("Secret", "metadata.name!=a", "b"),
+    ("Secret", "metadata.name==a,metadata.name==b", ""),
+    ("Secret", "type=Opaque,metadata.name=b,", "b"),
+    ("TrainingRuntime", "metadata.name=a", "a"),
+    ("TrainingRuntime", "metadata.name=a\\,b", ""),
+    ("Secret", "metadata.labels.n=1", f"{NO_FIELD}metadata.labels.n"),
+    ("Secret", "metadata.name", "invalid selector: 'metadata.name'; can't understand 'metadata.name'"),
+    ("Secret", "x=y=z", "invalid field selector: unescaped character in value: 61"),
+    ("Secret", "x=\\y", "invalid field selector: invalid escape sequence: \\y"),
+    ("TrainJob", "status.phase=x", f"{NO_FIELD}status.phase"),
+    ("JobSet", "x=y", f"{NO_FIELD}x"),
+    ("Job", "x=y", 'field label "x" not supported for Job'),
+    ("Job", "status.successful=1", ""),
+    ("Pod", "status.startTime=x", f"{NO_FIELD}status.startTime"),
+    ("Pod", "spec.nodeName=x,status.phase!=Failed", ""),
+    ("Event", "involvedObject.name=x,reason=y,type=Warning", ""),
+    ("ConfigMap", "data.x=y", NOT_KNOWN.format("data.x")),
+    ("PersistentVolumeClaim", "status.phase=Bound", NOT_KNOWN.format("status.phase")),
+    ("Role", "x=y", NOT_KNOWN.format("x")),
+]
+
+
+def test_field_selectors(client, namespace):
+    """Field selectors know the name and the namespace, of some built-in kinds a few fields more, and no others."""
+    for kind in KINDS:
+        make(client, namespace, kind, "ab")
+    answers = []
+    for kind, selector, _ in FIELDS:
+        answer = client.ask("GET", path_of(kind, namespace), fieldSelector=selector)
+        assert answer.code == (200 if answer.ok else 400)
+        answers.append((kind, selector, "".join(names(answer.body["items"])) if answer.ok else answer.message))
+    assert answers == FIELDS
+
+
+WRONG = 'ListOptions.meta.k8s.io "" is invalid: '
+MATCH = "resourceVersionMatch: Forbidden: resourceVersionMatch"
+UNKNOWN = 'resourceVersionMatch: Unsupported value: "x": supported values: "Exact", "NotOlderThan", ""'
+NUMBER = 'invalid resource version: resourceVersion: Invalid value: "{0}": strconv.ParseUint: parsing "{0}": '
+REFUSALS = [
+    ({"resourceVersion": "abc"}, 400, "BadRequest", f"{NUMBER.format('abc')}invalid syntax"),
+    ({"resourceVersion": "1.5"}, 400, "BadRequest", f"{NUMBER.format('1.5')}invalid syntax"),
+    ({"limit": "x"}, 400, "BadRequest", 'strconv.ParseInt: parsing "x": invalid syntax'),
+    (
+        {"resourceVersionMatch": "Exact"},
+        422,
+        "Invalid",
+        f"{WRONG}{MATCH} is forbidden unless resourceVersion is provided",
+    ),
+    (
+        {"resourceVersionMatch": "x"},
+        422,
+        "Invalid",
+        f"{WRONG}[{MATCH} is forbidden unless resourceVersion is provided, {UNKNOWN}]",
+    ),
+    (
+        {"resourceVersionMatch": "Exact", "resourceVersion": "0"},
+        422,
+        "Invalid",
+        f'{WRONG}{MATCH} "exact" is forbidden for resourceVersion "0"',
+    ),
+    (
+        {"resourceVersionMatch": "Exact", "resourceVersion": "5", TOKEN: "x"},
+        422,
+        "Invalid",
+        f"{WRONG}{MATCH} is forbidden when continue is provided",
+    ),
+    (
+        {"sendInitialEvents": True},
+        422,
+        "Invalid",
+        f"{WRONG}sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list",
+    ),
+]
+
+
+def test_what_is_refused(client, namespace):
+    """Options of a list that make no sense are refused, all problems at once."""
+    for kind in KINDS:
+        answers = [said(client.ask("GET", path_of(kind, namespace), **row[0])) for row in REFUSALS]
+        assert answers == [tuple(row[1:]) for row in REFUSALS]
+        make(client, namespace, kind, "ab")
+        token = page(client, kind, namespace, limit=1)[1][TOKEN]
+        text = "specifying resource version is not allowed when using continue"
+        answer = client.ask("GET", path_of(kind, namespace), **{TOKEN: token, "resourceVersion": "5"})
+        assert said(answer) == (400, "BadRequest", text)
+        code, reason, text = said(client.ask("GET", path_of(kind, namespace), **{TOKEN: "abc"}))
+        assert (code, reason) == (400, "BadRequest")
+        assert text.startswith("invalid continue token: continue key is not valid: ")
+
+
+def test_versions_of_the_future(client, namespace):
+    """A list or an object that must not be older than a version of the future is refused with 504 and Retry-After."""
+    make(client, namespace, "Secret", "a")
+    for path in (path_of("Secret", namespace), path_of("Secret", namespace, "a")):
+        answer = client.ask("GET", path, resourceVersion=str(10**9))
+        assert (answer.code, answer.reason) == (504, "Timeout")
+        assert answer.message.startswith(f"Timeout: Too large resource version: {10**9}, current: ")
+        assert answer.body["details"]["causes"][0]["reason"] == "ResourceVersionTooLarge"
+        assert answer.headers["retry-after"] == "1"
+
+
+def test_an_object_of_a_version(client, namespace):
+    """An object may be asked for as it is in a cache; a version that is no number is refused."""
+    make(client, namespace, "Secret", "a")
+    path = path_of("Secret", namespace, "a")
+    assert client.ask("GET", path, resourceVersion="0").body["metadata"]["name"] == "a"
+    text = 'resourceVersion: Invalid value: "abc": strconv.ParseUint: parsing "abc": invalid syntax'
+    assert said(client.ask("GET", path, resourceVersion="abc")) == (500, "", text)

@@ -1,0 +1,254 @@
+"""Creating objects: who they are then, and which are refused with which words."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from client import path_of
+from quiet import KINDS, make, names, quiet, said, version
+
+SUBDOMAIN = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and "
+    "end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
+    r"'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+)
+KEY = (
+    "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character "
+    "(e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
+    "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
+)
+VALUE = (
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and "
+    "end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is "
+    "'(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
+)
+QUALIFIED = {"Secret": "Secret", "TrainingRuntime": "TrainingRuntime.trainer.kubeflow.org"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_identity(client, namespace, kind):
+    """A new object gets a uid, a time and a version of the server's, whatever was sent."""
+    sent = {"uid": "mine", "creationTimestamp": "2001-01-01T00:00:00Z", "resourceVersion": "", "labels": {"a": "b"}}
+    created = client.create(quiet(kind, "a", **sent), namespace)
+    meta = created["metadata"]
+    assert (meta["name"], meta["namespace"], meta["labels"]) == ("a", namespace, {"a": "b"})
+    assert re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", meta["uid"])
+    assert meta["creationTimestamp"] > "2025"
+    assert int(meta["resourceVersion"]) > 0
+    assert meta.get("generation") == (1 if kind == "TrainingRuntime" else None)
+    assert client.get(kind, namespace, "a") == created
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_generated_names(client, namespace, kind):
+    """generateName is completed by five letters that can't be mistaken; a long one is cut."""
+    body = quiet(kind, "")
+    body["metadata"] = {"generateName": "some-"}
+    found = {client.create(body, namespace)["metadata"]["name"] for _ in range(3)}
+    assert len(found) == 3
+    assert all(re.fullmatch("some-[bcdfghjklmnpqrstvwxz2456789]{5}", name) for name in found)
+    body["metadata"] = {"generateName": "x" * 70}
+    assert re.fullmatch("x{58}[a-z0-9]{5}", client.create(body, namespace)["metadata"]["name"])
+    body["metadata"] = {"generateName": "some-", "name": "given"}
+    assert client.create(body, namespace)["metadata"]["name"] == "given"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_name_is_taken_once(client, namespace, kind):
+    """A name that is taken is refused with 409 AlreadyExists, in a dry run too."""
+    make(client, namespace, kind, "a")
+    plural = "secrets" if kind == "Secret" else "trainingruntimes.trainer.kubeflow.org"
+    for query in ({}, {"dryRun": "All"}):
+        answer = client.ask("POST", path_of(kind, namespace), quiet(kind, "a"), **query)
+        assert said(answer) == (409, "AlreadyExists", f'{plural} "a" already exists')
+        group = {"group": "trainer.kubeflow.org"} if kind == "TrainingRuntime" else {}
+        assert answer.body["details"] == {"name": "a", "kind": plural.partition(".")[0], **group}
+
+
+NAMED = 'metadata.{}: Invalid value: "{}": {}'
+METADATA = [
+    ({}, "metadata.name: Required value: name or generateName is required"),
+    ({"name": "Bad_Name"}, NAMED.format("name", "Bad_Name", SUBDOMAIN)),
+    ({"name": "a" * 254}, NAMED.format("name", "a" * 254, "must be no more than 253 characters")),
+    ({"labels": {"a b": "c"}}, NAMED.format("labels", "a b", f"name part {KEY}")),
+    ({"labels": {"a": "b c"}}, NAMED.format("labels", "b c", VALUE)),
+    ({"labels": {"a": "b" * 64}}, NAMED.format("labels", "b" * 64, "must be no more than 63 bytes")),
+    ({"labels": {"a" * 64: ""}}, NAMED.format("labels", "a" * 64, "name part must be no more than 63 bytes")),
+    ({"labels": {"UP.com/x": ""}}, NAMED.format("labels", "UP.com/x", f"prefix part {SUBDOMAIN}")),
+    ({"labels": {"/x": ""}}, NAMED.format("labels", "/x", "prefix part must be non-empty")),
+    (
+        {"labels": {"a/b/c": ""}},
+        NAMED.format(
+            "labels",
+            "a/b/c",
+            f"a valid label key {KEY} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')",
+        ),
+    ),
+    ({"annotations": {"a b": "any thing"}}, NAMED.format("annotations", "a b", f"name part {KEY}")),
+    ({"annotations": {"a": "b" * 2**18}}, "metadata.annotations: Too long: may not be more than 262144 bytes"),
+    ({"finalizers": ["a b/c"]}, NAMED.format("finalizers", "a b/c", f"prefix part {SUBDOMAIN}")),
+    (
+        {"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "p"}]},
+        NAMED.format("ownerReferences.uid", "", "must not be empty"),
+    ),
+]
+MORE = "<nil>: Invalid value: null: some validation rules were not checked because the object was invalid; correct the "
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_metadata_is_checked(client, namespace, kind):
+    """Names, labels, annotations, finalizers and owners that break the rules are refused with 422."""
+    for meta, problem in METADATA:
+        answer = client.ask("POST", path_of(kind, namespace), quiet(kind, **{"name": "a", **meta}) if meta else {
+            **quiet(kind, "a"), "metadata": {}}, dryRun="All")  # fmt: skip
+        code, reason, text = said(answer)
+        head = f'{QUALIFIED[kind]} "{meta.get("name", "a") if meta else ""}" is invalid: '
+        assert (code, reason) == (422, "Invalid"), meta
+        assert text.startswith(head)
+        rest = text.removeprefix(head).removeprefix("[")
+        assert rest in (problem, f"{problem}, {MORE}existing errors to complete validation]")
+    good = {"labels": {"example.org/a": "", "c": "x" * 63}, "annotations": {"Any/Key": "any value\n"}}
+    make(client, namespace, kind, "a", **good)
+
+
+BODIES = [
+    (b"{bad", "invalid character 'b' looking for beginning of object key string ({bad)"),
+    (b"", "unexpected end of JSON input (<empty>)"),
+    (b'{"metadata":', 'unexpected end of JSON input ({"metadata":)'),
+    (b"{}x", "invalid character 'x' after top-level value ({}x)"),
+    (b'{"a" 1}', "invalid character '1' after object key ({\"a\" 1})"),
+    (b'{"a":1 "b"}', 'invalid character \'"\' after object key:value pair ({"a":1 "b"})'),
+    (b"nothing", "invalid character 'o' in literal null (expecting 'u') (6e6f7468696e67)"),
+    (b'{"a":"0123456789012345678901234567890"', 'unexpected end of JSON input ({"a":"012345678901234567890123 ...)'),
+]
+
+
+def test_bodies_that_are_no_json(client, namespace):
+    """A body that is no JSON is refused with 400 and the place where it ends to be some."""
+    for kind in KINDS:
+        text = (
+            f"the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse error"
+        )
+        answers = [said(client.send("POST", path_of(kind, namespace), body)) for body, _ in BODIES]
+        assert answers == [(400, "BadRequest", f"{text}: {problem}") for _, problem in BODIES]
+
+
+def test_media_types(client, namespace):
+    """A body that is said to be something else than JSON, YAML or protobuf is refused with 415."""
+    text = (
+        "the body of the request was in an unknown format - accepted media types include: application/json, "
+        "application/yaml, application/vnd.kubernetes.protobuf"
+    )
+    for kind in KINDS:
+        answer = client.send("POST", path_of(kind, namespace), b"{}", "text/plain")
+        assert said(answer) == (415, "UnsupportedMediaType", text)
+    body = json.dumps(quiet("Secret", "a")).encode()
+    assert client.send("POST", path_of("Secret", namespace), body, "application/json; charset=utf-8").code == 201
+
+
+def test_too_big(client, namespace):
+    """A body of more than 3 MiB is refused with 413."""
+    body = {**quiet("Secret", "a"), "stringData": {"a": "b" * (3 << 20)}}
+    answer = client.ask("POST", path_of("Secret", namespace), body)
+    assert said(answer) == (413, "RequestEntityTooLarge", "Request entity too large: limit is 3145728")
+
+
+def test_another_kind(client, namespace):
+    """An object of another kind, version or namespace than the path names is refused with 400 or 422."""
+    runtime, secret = path_of("TrainingRuntime", namespace), path_of("Secret", namespace)
+    own, other = quiet("TrainingRuntime", "a"), "the namespace of the provided object does not match the namespace sent"
+    unset = "should not be set on objects to be created"
+    cannot = 'in version "v{}" cannot be handled as a Secret: '
+    converting = "converting (v1.ConfigMap) to (core.Secret): unknown conversion"
+    no_kind = 'no kind "Secret" is registered for version "v2" in scheme "pkg/runtime/scheme.go:111"'
+    expected = "does not match the expected API version (trainer.kubeflow.org/v1alpha1)"
+    wrong = 'kind: Invalid value: "Foo": must be TrainingRuntime'
+    rows = [
+        (runtime, {**own, "kind": "Foo"}, 422, f'Foo.trainer.kubeflow.org "a" is invalid: {wrong}'),
+        (runtime, {**own, "apiVersion": "v1"}, 400, f"the API version in the data (v1) {expected}"),
+        (runtime, quiet("TrainingRuntime", "a", namespace="x"), 400, f"{other} on the request"),
+        (secret, {**quiet("Secret", "a"), "kind": "ConfigMap"}, 400, f"ConfigMap {cannot.format(1)}{converting}"),
+        (secret, {**quiet("Secret", "a"), "apiVersion": "v2"}, 400, f"Secret {cannot.format(2)}{no_kind}"),
+        (secret, quiet("Secret", "a", namespace="x"), 400, f"{other} on the request"),
+        (secret, quiet("Secret", "a", resourceVersion="3"), 500, f"resourceVersion {unset}"),
+    ]
+    answers = [(path, body, *said(client.ask("POST", path, body))[::2]) for path, body, _, _ in rows]
+    assert answers == rows
+    assert client.ask("POST", secret, {"metadata": {"name": "a"}}).code == 201  # who says nothing means the path's
+
+
+PAGE, NOT_ALLOWED = "404 page not found\n", "the server does not allow this method on the requested resource"
+UNKNOWN = "the server could not find the requested resource"
+OF_KIND = '{} is not supported on resources of kind "trainjobs.trainer.kubeflow.org"'
+PATHS = [
+    ("GET", "{core}/secrets/nope", 404, 'secrets "nope" not found'),
+    ("GET", "{trainer}/trainjobs/nope", 404, 'trainjobs.trainer.kubeflow.org "nope" not found'),
+    ("GET", "{trainer}/trainjobs/nope/scale", 404, 'trainjobs.trainer.kubeflow.org "nope" not found'),
+    ("GET", "{core}/secrets/a/status", 404, UNKNOWN),
+    ("GET", "{core}/foos", 404, UNKNOWN),
+    ("GET", "/api/v2/namespaces", 404, UNKNOWN),
+    ("GET", "{trainer}/foos", 404, PAGE),
+    ("GET", "/apis/trainer.kubeflow.org/v1/trainjobs", 404, PAGE),
+    ("GET", "/apis/example.org/v1/foos", 404, PAGE),
+    ("GET", "/nope", 404, PAGE),
+    ("POST", "/api/v1/secrets", 405, NOT_ALLOWED),
+    ("POST", "/apis/trainer.kubeflow.org/v1alpha1/trainjobs", 404, PAGE),
+    ("POST", "{core}/secrets/a", 405, NOT_ALLOWED),
+    ("PUT", "{core}/secrets", 405, NOT_ALLOWED),
+    ("PATCH", "{trainer}/trainjobs", 400, "name must be provided"),
+    ("POST", "{trainer}/trainjobs/a/status", 405, OF_KIND.format("create")),
+    ("DELETE", "{trainer}/trainjobs/a/status", 405, OF_KIND.format("delete")),
+    ("DELETE", "/api/v1/secrets", 405, NOT_ALLOWED),
+    ("DELETE", "/api/v1/namespaces", 405, NOT_ALLOWED),
+]
+
+
+def test_paths(client, namespace):
+    """What is not there is 404, what can't be done with it 405, each with its words."""
+    core = f"/api/v1/namespaces/{namespace}"
+    trainer = f"/apis/trainer.kubeflow.org/v1alpha1/namespaces/{namespace}"
+    answers = []
+    for method, path, _, _ in PATHS:
+        answer = client.ask(
+            method, path.format(core=core, trainer=trainer), None if method in ("GET", "DELETE") else {}
+        )
+        answers.append((method, path, answer.code, answer.message))
+    assert answers == PATHS
+
+
+def test_dry_run(client, namespace):
+    """A dry run is checked like any other write, and stores nothing."""
+    path = path_of("Secret", namespace)
+    tried = client.create(quiet("Secret", "a"), namespace, dryRun="All")
+    assert tried["metadata"]["uid"] and "resourceVersion" not in tried["metadata"]
+    (kept,) = make(client, namespace, "Secret", "b")
+    change = client.ask("PATCH", f"{path}/b", {"metadata": {"labels": {"a": "b"}}}, dryRun="All")
+    assert change.body["metadata"]["labels"] == {"a": "b"}
+    for query, body in (({"dryRun": "All"}, None), ({}, {"dryRun": ["All"]})):
+        assert client.ask("DELETE", f"{path}/b", body, **query).code == 200
+    assert names(client.list("Secret", namespace)) == ["b"]
+    assert version(client.get("Secret", namespace, "b")) == version(kept)
+    text = 'CreateOptions.meta.k8s.io "" is invalid: dryRun: Unsupported value: ["x"]: supported values: "All"'
+    assert said(client.ask("POST", path, quiet("Secret", "c"), dryRun="x")) == (422, "Invalid", text)
+
+
+def test_namespaces(client, namespace):
+    """Nothing can be created in a namespace that is missing or going; who deletes it again is told it is going."""
+    text = f'namespaces "no-{namespace}" not found'
+    for kind in KINDS:
+        assert said(client.ask("POST", path_of(kind, f"no-{namespace}"), quiet(kind, "a"))) == (404, "NotFound", text)
+    own = f"{namespace}-own"
+    client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": own}})
+    make(client, own, "Secret", ["held"], finalizers=["example.org/hold"])
+    for _ in range(2):
+        going = client.delete("Namespace", None, own)
+        assert (going["status"]["phase"], bool(going["metadata"]["deletionTimestamp"])) == ("Terminating", True)
+    for kind, plural in zip(KINDS, ("secrets", "trainingruntimes.trainer.kubeflow.org"), strict=True):
+        why = f"unable to create new content in namespace {own} because it is being terminated"
+        answer = client.ask("POST", path_of(kind, own), quiet(kind, "late"))
+        assert said(answer) == (403, "Forbidden", f'{plural} "late" is forbidden: {why}')
+        (cause,) = answer.body["details"]["causes"]
+        assert (cause["reason"], cause["field"]) == ("NamespaceTerminating", "metadata.namespace")
+    client.patch("Secret", own, "held", {"metadata": {"finalizers": None}})

@@ -1,0 +1,93 @@
+"""What the API server says of itself: its groups, kinds and, as OpenAPI v3, their fields."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+GROUP = "trainer.kubeflow.org"
+DOCUMENT = f"/openapi/v3/apis/{GROUP}/v1alpha1"
+COMMON = {"runtimeRef", "initializer", "trainer", "suspend", "managedBy"}
+VERBS = {"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
+
+
+def schema_of(client, kind):
+    """A kind's schema in the Trainer's document."""
+    identity = {"group": GROUP, "kind": kind, "version": "v1alpha1"}
+    schemas = client.ask("GET", DOCUMENT).body["components"]["schemas"].values()
+    (found,) = (one for one in schemas if one.get("x-kubernetes-group-version-kind") == [identity])
+    return found
+
+
+def test_index(client):
+    """The index leads to the document of each group and version by an address with its hash."""
+    paths = client.ask("GET", "/openapi/v3").body["paths"]
+    assert {"api/v1", "apis/batch/v1", "apis/jobset.x-k8s.io/v1alpha2", f"apis/{GROUP}/v1alpha1"} <= set(paths)
+    address = urlsplit(paths[f"apis/{GROUP}/v1alpha1"]["serverRelativeURL"])
+    assert (address.path, address.query.split("=")[0]) == (DOCUMENT, "hash")
+    found = client.ask("GET", f"{address.path}?{address.query}").body
+    assert found["openapi"].startswith("3.") and found["components"]["schemas"]
+    answer = client.ask("GET", "/openapi/v3/apis/example.org/v1")
+    assert answer.code == 404
+
+
+def test_fields_of_a_trainjob(client, target):
+    """The document names the fields of a TrainJob's spec, by which the Trainer's versions differ."""
+    own = {
+        (2, 1): {"podTemplateOverrides", "labels", "annotations"},
+        (2, 2): {"runtimePatches", "activeDeadlineSeconds"},
+        (2, 3): {"runtimePatches", "activeDeadlineSeconds"},
+    }
+    assert set(schema_of(client, "TrainJob")["properties"]["spec"]["properties"]) == COMMON | own[target.trainer]
+
+
+def test_a_trainjobs_rules(client, target):
+    """The document has the schema's rules too: types, defaults, limits, and those in CEL."""
+    spec = schema_of(client, "TrainJob")["properties"]["spec"]["properties"]
+    reference = spec["runtimeRef"]
+    assert {name: part["default"] for name, part in reference["properties"].items() if "default" in part} == {
+        "apiGroup": GROUP,
+        "kind": "ClusterTrainingRuntime",
+    }
+    assert reference["required"] == ["name"]
+    assert (spec["suspend"]["type"], spec["suspend"]["default"]) == ("boolean", False)
+    assert spec["trainer"]["properties"]["numNodes"]["format"] == "int32"
+    rules = [rule["rule"] for rule in reference.get("x-kubernetes-validations", [])]
+    assert ("self == oldSelf" in rules) == (target.trainer >= (2, 1))
+
+
+def test_paths(client):
+    """The document lists the paths of every kind, and that writes take fieldValidation."""
+    root = f"/apis/{GROUP}/v1alpha1"
+    paths = client.ask("GET", DOCUMENT).body["paths"]
+    jobs = f"{root}/namespaces/{{namespace}}/trainjobs"
+    assert {f"{root}/trainjobs", jobs, f"{jobs}/{{name}}", f"{jobs}/{{name}}/status"} <= set(paths)
+    assert "fieldValidation" in {one["name"] for one in paths[jobs]["post"]["parameters"]}
+
+
+def test_discovery(client):
+    """The lists of groups and of kinds name what is served, with its verbs and subresources."""
+    groups = {
+        group["name"]: group["preferredVersion"]["version"] for group in client.ask("GET", "/apis").body["groups"]
+    }
+    expected = {GROUP: "v1alpha1", "jobset.x-k8s.io": "v1alpha2", "batch": "v1", "rbac.authorization.k8s.io": "v1"}
+    assert expected.items() <= groups.items()
+    assert client.ask("GET", "/api").body["versions"] == ["v1"]
+    listed = {one["name"]: one for one in client.ask("GET", f"/apis/{GROUP}/v1alpha1").body["resources"]}
+    kinds = {name: (one["kind"], one["namespaced"]) for name, one in listed.items() if "/" not in name}
+    assert kinds == {
+        "trainjobs": ("TrainJob", True),
+        "trainingruntimes": ("TrainingRuntime", True),
+        "clustertrainingruntimes": ("ClusterTrainingRuntime", False),
+    }
+    assert {*listed["trainjobs"]["verbs"]} == VERBS
+    assert {*listed["trainjobs/status"]["verbs"]} == {"get", "patch", "update"}
+    core = {one["name"]: one for one in client.ask("GET", "/api/v1").body["resources"]}
+    assert core["pods"]["shortNames"] == ["po"] and core["pods/log"]["verbs"] == ["get"]
+    assert core["serviceaccounts/token"]["kind"] == "TokenRequest"
+
+
+def test_version(client):
+    """The server tells which Kubernetes it is."""
+    found = client.ask("GET", "/version").body
+    assert found["gitVersion"].startswith(f"v{found['major']}.{found['minor'].rstrip('+')}.")
+    assert [client.ask("GET", path).body for path in ("/healthz", "/livez", "/readyz")] == ["ok"] * 3

@@ -1,0 +1,299 @@
+"""What the API server refuses of a Job's pods; a TrainJob or a runtime that leads to such a Job never starts."""
+
+from __future__ import annotations
+
+from client import path_of
+
+REQUIRED, PREFERRED = (
+    "requiredDuringSchedulingIgnoredDuringExecution",
+    "preferredDuringSchedulingIgnoredDuringExecution",
+)
+WORDS = {
+    "s": "spec.template.spec",
+    "c": "spec.template.spec.containers[0]",
+    "affinity": f"spec.template.spec.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms",
+    "subdomain": (
+        "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or "
+        "'.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used "
+        "for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+    ),
+    "label": (
+        "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and "
+        "must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used "
+        "for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
+    ),
+    "qualified": (
+        "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end "
+        "with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for "
+        "validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
+    ),
+    "value": (
+        "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or "
+        "'.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  "
+        "or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
+    ),
+    "key": (
+        "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. "
+        "'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
+    ),
+}
+
+
+def row(title, text, container=None, pod=None, job=None):
+    """A Job's title, what is said to it (nothing: accepted), and its special fields."""
+    own = {"name": "node", "image": "x", **(container or {})}
+    spec = {"restartPolicy": "Never", "containers": [own], **(pod or {})}
+    body = {"template": {"spec": spec}, **(job or {})}
+    for word, meaning in WORDS.items():
+        text = text.replace(f"{{{word}}}", meaning)
+    return title, body, text
+
+
+ROWS = [
+    row(
+        "a variable's name",
+        (
+            '{c}.env[0].name: Invalid value: "a b=c": a valid environment variable name must consist only of '
+            "printable ASCII characters other than '='"
+        ),
+        container={"env": [{"name": "a b=c"}]},
+    ),
+    row(
+        "a variable without a name", "{c}.env[0].name: Required value", container={"env": [{"name": "", "value": "x"}]}
+    ),
+    row(
+        "a variable of two minds",
+        '{c}.env[0].valueFrom: Invalid value: "": may not be specified when `value` is not empty',
+        container={"env": [{"name": "A", "value": "x", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]},
+    ),
+    row(
+        "a variable from nowhere",
+        (
+            '{c}.env[0].valueFrom: Invalid value: "": must specify one of: `fieldRef`, `resourceFieldRef`, '
+            "`configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"
+        ),
+        container={"env": [{"name": "A", "valueFrom": {}}]},
+    ),
+    row(
+        "a variable of a nameless Secret",
+        '{c}.env[0].valueFrom.secretKeyRef.name: Invalid value: "": {subdomain}',
+        container={"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"key": "k"}}}]},
+    ),
+    row(
+        "a key that is none",
+        '{c}.env[0].valueFrom.secretKeyRef.key: Invalid value: "a b": {key}',
+        container={"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "a b"}}}]},
+    ),
+    row(
+        "a mount of no volume",
+        '{c}.volumeMounts[0].name: Not found: "v"',
+        container={"volumeMounts": [{"name": "v", "mountPath": "/v"}]},
+    ),
+    row(
+        "a mount without a path",
+        "{c}.volumeMounts[0].mountPath: Required value",
+        container={"volumeMounts": [{"name": "v", "mountPath": ""}]},
+        pod={"volumes": [{"name": "v"}]},
+    ),
+    row(
+        "two mounts at one path",
+        '{c}.volumeMounts[1].mountPath: Invalid value: "/v": must be unique',
+        container={"volumeMounts": [{"name": "v", "mountPath": "/v"}, {"name": "v", "mountPath": "/v"}]},
+        pod={"volumes": [{"name": "v"}]},
+    ),
+    row(
+        "a subPath upwards",
+        "{c}.volumeMounts.subPath: Invalid value: \"../x\": must not contain '..'",
+        container={"volumeMounts": [{"name": "v", "mountPath": "/v", "subPath": "../x"}]},
+        pod={"volumes": [{"name": "v"}]},
+    ),
+    row(
+        "a volume twice",
+        '{s}.volumes[1].name: Duplicate value: "v"',
+        container={"volumeMounts": [{"name": "v", "mountPath": "/v"}]},
+        pod={"volumes": [{"name": "v"}, {"name": "v"}]},
+    ),
+    row(
+        "a volume's name",
+        '{s}.volumes[0].name: Invalid value: "V_x": {label}',
+        container={"volumeMounts": []},
+        pod={"volumes": [{"name": "V_x"}]},
+    ),
+    row(
+        "a volume of two kinds",
+        (
+            "[{s}.volumes[0].hostPath: Forbidden: may not specify more than 1 volume type, "
+            '{c}.volumeMounts[0].name: Not found: "v"]'
+        ),
+        container={"volumeMounts": [{"name": "v", "mountPath": "/v"}]},
+        pod={"volumes": [{"name": "v", "emptyDir": {}, "hostPath": {"path": "/x"}}]},
+    ),
+    row(
+        "a claim without a name",
+        '[{s}.volumes[0].persistentVolumeClaim.claimName: Required value, {c}.volumeMounts[0].name: Not found: "v"]',
+        container={"volumeMounts": [{"name": "v", "mountPath": "/v"}]},
+        pod={"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": ""}}]},
+    ),
+    row(
+        "a Secret without a name",
+        '[{s}.volumes[0].secret.secretName: Required value, {c}.volumeMounts[0].name: Not found: "v"]',
+        container={"volumeMounts": [{"name": "v", "mountPath": "/v"}]},
+        pod={"volumes": [{"name": "v", "secret": {}}]},
+    ),
+    row(
+        "a volume of no kind",
+        "",
+        container={"volumeMounts": [{"name": "v", "mountPath": "/v"}]},
+        pod={"volumes": [{"name": "v"}]},
+    ),
+    row(
+        "more requested than allowed",
+        '{c}.resources.requests: Invalid value: "2": must be less than or equal to cpu limit of 1',
+        container={"resources": {"limits": {"cpu": "1"}, "requests": {"cpu": "2"}}},
+    ),
+    row(
+        "less than nothing",
+        '{c}.resources.limits[cpu]: Invalid value: "-1": must be greater than or equal to 0',
+        container={"resources": {"limits": {"cpu": "-1"}}},
+    ),
+    row(
+        "half a GPU",
+        '{c}.resources.limits[nvidia.com/gpu]: Invalid value: "500m": must be an integer',
+        container={"resources": {"limits": {"nvidia.com/gpu": "0.5"}}},
+    ),
+    row(
+        "fewer GPUs requested than allowed",
+        '{c}.resources.requests: Invalid value: "1": must be equal to nvidia.com/gpu limit of 2',
+        container={"resources": {"limits": {"nvidia.com/gpu": "2"}, "requests": {"nvidia.com/gpu": "1"}}},
+    ),
+    row(
+        "GPUs only requested",
+        "{c}.resources.limits: Required value: Limit must be set for non overcommitable resources",
+        container={"resources": {"requests": {"nvidia.com/gpu": "1"}}},
+    ),
+    row(
+        "only huge pages",
+        "{c}.resources: Forbidden: HugePages require cpu or memory",
+        container={"resources": {"limits": {"hugepages-2Mi": "4Mi"}}},
+    ),
+    row("a selector's key", '{s}.nodeSelector: Invalid value: "a b": {qualified}', pod={"nodeSelector": {"a b": "x"}}),
+    row("a selector's value", '{s}.nodeSelector: Invalid value: "x y": {value}', pod={"nodeSelector": {"a": "x y"}}),
+    row(
+        "a toleration's operator",
+        '{s}.tolerations[0].operator: Unsupported value: "Nope": supported values: "Equal", "Exists"',
+        pod={"tolerations": [{"key": "a", "operator": "Nope"}]},
+    ),
+    row(
+        "a toleration's effect",
+        (
+            '{s}.tolerations[0].effect: Unsupported value: "Nope": supported values: "NoSchedule", '
+            '"PreferNoSchedule", "NoExecute"'
+        ),
+        pod={"tolerations": [{"key": "a", "effect": "Nope"}]},
+    ),
+    row(
+        "a toleration of everything with a value",
+        (
+            '{s}.tolerations[0].operator: Invalid value: "Equal": operator must be Exists when `key` is '
+            'empty, which means "match all values and all keys"'
+        ),
+        pod={"tolerations": [{"operator": "Equal", "value": "x"}]},
+    ),
+    row(
+        "seconds of NoSchedule",
+        (
+            "{s}.tolerations[0].effect: Invalid value: \"NoSchedule\": effect must be 'NoExecute' when "
+            "`tolerationSeconds` is set"
+        ),
+        pod={"tolerations": [{"key": "a", "tolerationSeconds": 5, "effect": "NoSchedule"}]},
+    ),
+    row(
+        "a value of Exists",
+        "{s}.tolerations[0].operator: Invalid value: \"x\": value must be empty when `operator` is 'Exists'",
+        pod={"tolerations": [{"key": "a", "operator": "Exists", "value": "x"}]},
+    ),
+    row("a toleration of everything", "", pod={"tolerations": [{"operator": "Exists"}]}),
+    row("a nameless pull secret", "", pod={"imagePullSecrets": [{"name": ""}]}),
+    row(
+        "an account's name",
+        '{s}.serviceAccountName: Invalid value: "A_b": {subdomain}',
+        pod={"serviceAccountName": "A_b"},
+    ),
+    row(
+        "fewer pods than none",
+        "spec.parallelism: Invalid value: -1: must be greater than or equal to 0",
+        job={"parallelism": -1},
+    ),
+    row(
+        "a user below 0",
+        "{s}.securityContext.runAsUser: Invalid value: -1: must be between 0 and 2147483647, inclusive",
+        pod={"securityContext": {"runAsUser": -1}},
+    ),
+    row(
+        "no affinity terms",
+        "{affinity}: Required value: must have at least one node selector term",
+        pod={"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": []}}}},
+    ),
+    row(
+        "an affinity's operator",
+        '{affinity}[0].matchExpressions[0].operator: Invalid value: "Nope": not a valid selector operator',
+        pod={
+            "affinity": {
+                "nodeAffinity": {
+                    REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Nope"}]}]}
+                }
+            }
+        },
+    ),
+    row(
+        "In nothing",
+        (
+            "{affinity}[0].matchExpressions[0].values: Required value: must be specified when `operator` is "
+            "'In' or 'NotIn'"
+        ),
+        pod={
+            "affinity": {
+                "nodeAffinity": {
+                    REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "In"}]}]}
+                }
+            }
+        },
+    ),
+    row(
+        "a weight of 0",
+        (
+            "{s}.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].weight: Invalid "
+            "value: 0: must be in the range 1-100"
+        ),
+        pod={"affinity": {"nodeAffinity": {PREFERRED: [{"weight": 0, "preference": {}}]}}},
+    ),
+    row(
+        "a gate's name",
+        '{s}.schedulingGates[0]: Invalid value: "a b": {qualified}',
+        pod={"schedulingGates": [{"name": "a b"}]},
+    ),
+    row("an image with a space", "", container={"image": "x y"}),
+    row("a container's name", '{c}.name: Invalid value: "Node": {label}', container={"name": "Node"}),
+    row(
+        "an init container of the same name",
+        '{s}.initContainers[0].name: Duplicate value: "node"',
+        pod={"initContainers": [{"name": "node", "image": "x"}]},
+    ),
+    row("no containers", "{s}.containers: Required value", pod={"containers": []}),
+    row(
+        "no restartPolicy",
+        '{s}.restartPolicy: Required value: valid values: "OnFailure", "Never"',
+        pod={"restartPolicy": None},
+    ),
+]
+
+
+def test_pods_of_jobs(client, namespace):
+    """Names, variables, mounts, volumes, amounts, placement and ids of a Job's pods are refused with these words."""
+    found, expected = {}, {}
+    for title, spec, text in ROWS:
+        job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": spec}
+        answer = client.ask("POST", path_of("Job", namespace), job, dryRun="All")
+        found[title] = (answer.code, "" if answer.ok else answer.message)
+        expected[title] = (422, f'Job.batch "j" is invalid: {text}') if text else (201, "")
+    assert found == expected

@@ -1,0 +1,63 @@
+"""TrainJobs as people publish them, written anew: every cluster accepts them or refuses them with the same code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from client import path_of
+from runtimes import create_runtime, step
+
+FILES = sorted(Path(__file__).with_name("public_examples").glob("*.yaml"))
+EXAMPLES = {file.stem: yaml.safe_load(file.read_text()) for file in FILES}
+STOCK_ELSEWHERE = [name for name, example in EXAMPLES.items() if example.get("stock_runtime_of_real_clusters")]
+
+
+def answer(client, namespace, example, **query):
+    """What the API server says to an example, after its runtime was made if it brings one."""
+    if runtime := example.get("runtime"):
+        jobs = [step(name) for name in runtime["steps"]]
+        if runtime.get("plain"):
+            for job in jobs:
+                del job["template"]["metadata"]
+        policy = {} if runtime.get("plain") else {"mlPolicy": {"numNodes": 1, "torch": {}}}
+        create_runtime(client, namespace, {**policy, "template": {"spec": {"replicatedJobs": jobs}}}, runtime["name"])
+    body = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", **example["job"]}
+    return client.ask("POST", path_of("TrainJob", namespace), body, dryRun="All", **query)
+
+
+def version(target):
+    return ".".join(map(str, target.trainer))
+
+
+def test_enough():
+    """There are at least ten."""
+    assert len(EXAMPLES) >= 10
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_strict(client, namespace, target, name):
+    """With fieldValidation=Strict a published TrainJob gets the code that its file says for this version."""
+    example = EXAMPLES[name]
+    found = answer(client, namespace, example, fieldValidation="Strict")
+    assert found.code == example["strict"][version(target)], found.message
+    if target.trainer >= (2, 3) and "says" in example:
+        assert example["says"] in found.message
+
+
+@pytest.mark.parametrize("name", [name for name in EXAMPLES if name not in STOCK_ELSEWHERE])
+def test_lenient(client, namespace, target, name):
+    """Without it, as most clients send it, a published TrainJob gets the other code that its file says."""
+    example = EXAMPLES[name]
+    found = answer(client, namespace, example)
+    assert found.code == example["lenient"][version(target)], found.message
+
+
+@pytest.mark.differs("laptop", "of the stock runtimes it has torch-distributed and TorchTune's: no JAX, MPI, XGBoost")
+@pytest.mark.parametrize("name", STOCK_ELSEWHERE)
+def test_stock_runtimes_elsewhere(client, namespace, target, name):
+    """The same for those that use a stock runtime other than PyTorch's."""
+    example = EXAMPLES[name]
+    found = answer(client, namespace, example)
+    assert found.code == example["lenient"][version(target)], found.message

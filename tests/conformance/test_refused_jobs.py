@@ -1,0 +1,143 @@
+"""Jobs that the API server refuses when the JobSet controller wants to make them: their TrainJob was accepted."""
+
+from __future__ import annotations
+
+import pytest
+from silence import happened, limits, mounted, of_new_kind, submit
+from trainjobs import JOBSET, finished, pod_patch, shell
+
+KEY = (
+    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
+    "character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
+    "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
+)
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+NO_OPERATOR = {"key": "a", "operator": "Nope"}
+CONTAINER = "spec.template.spec.containers[0]"
+# What the API server refuses of the Job that the JobSet controller wants to make: trainer, patch of the pod, text.
+REFUSED = {
+    "a container that is not there": (
+        {},
+        {"containers": [{"name": "other"}]},
+        f"{CONTAINER}.image: Required value",
+    ),
+    "an init container that is not there": (
+        {},
+        {"initContainers": [{"name": "other"}]},
+        "spec.template.spec.initContainers[0].image: Required value",
+    ),
+    "a mount without its volume": (
+        {},
+        {"containers": mounted()["containers"]},
+        f'{CONTAINER}.volumeMounts[0].name: Not found: "v"',
+    ),
+    "a claim without a name": (
+        {},
+        mounted(persistentVolumeClaim={"claimName": ""}),
+        (
+            "[spec.template.spec.volumes[0].persistentVolumeClaim.claimName: Required value, "
+            f'{CONTAINER}.volumeMounts[0].name: Not found: "v"]'
+        ),
+    ),
+    "a variable's name": (
+        {"env": [{"name": "a b=c", "value": "1"}]},
+        {},
+        (
+            f'{CONTAINER}.env[0].name: Invalid value: "a b=c": a valid environment variable name must '
+            "consist only of printable ASCII characters other than '='"
+        ),
+    ),
+    "more requested than allowed": (
+        {"resourcesPerNode": {"limits": {"cpu": "1"}, "requests": {"cpu": "2"}}},
+        {},
+        f'{CONTAINER}.resources.requests: Invalid value: "2": must be less than or equal to cpu limit of 1',
+    ),
+    "GPUs only requested": (
+        {"resourcesPerNode": {"requests": {"nvidia.com/gpu": "1"}}},
+        {},
+        f"{CONTAINER}.resources.limits: Required value: Limit must be set for non overcommitable resources",
+    ),
+    "half a GPU": (
+        limits(**{"nvidia.com/gpu": "0.5"}),
+        {},
+        f'{CONTAINER}.resources.limits[nvidia.com/gpu]: Invalid value: "500m": must be an integer',
+    ),
+    "gpu": (
+        limits(gpu="1"),
+        {},
+        (
+            f'[{CONTAINER}.resources.limits[gpu]: Invalid value: "gpu": must be a standard resource type '
+            f'or fully qualified, {CONTAINER}.resources.limits[gpu]: Invalid value: "gpu": must be a '
+            "standard resource for containers]"
+        ),
+    ),
+    "fewer nodes than none": (
+        {"numNodes": -1},
+        {},
+        (
+            "[spec.parallelism: Invalid value: -1: must be greater than or equal to 0, spec.completions: Invalid "
+            "value: -1: must be greater than or equal to 0]"
+        ),
+    ),
+    "a node selector": (
+        {},
+        {"nodeSelector": {"a b": "x"}},
+        f'spec.template.spec.nodeSelector: Invalid value: "a b": {KEY}',
+    ),
+    "a toleration": (
+        {},
+        {"tolerations": [{"key": "a", "operator": "Nope"}]},
+        'spec.template.spec.tolerations[0].operator: Unsupported value: "Nope": supported values: "Equal", "Exists"',
+    ),
+    "an affinity": (
+        {},
+        {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [NO_OPERATOR]}]}}}},
+        (
+            f"spec.template.spec.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms[0].matchExpressions[0].operator: "
+            'Invalid value: "Nope": not a valid selector operator'
+        ),
+    ),
+}
+
+
+@pytest.mark.since("2.2")
+def test_refused_jobs(client, namespace, target):
+    """A Job that the API server refuses is an event JobCreationFailed of the JobSet; the TrainJob has no status."""
+    for number, (trainer, pod, _) in enumerate(REFUSED.values()):
+        submit(client, namespace, target, f"j{number}", trainer, pod)
+    found = {}
+    for number, title in enumerate(REFUSED):
+        event = happened(client, namespace, "JobSet", f"j{number}", "JobCreationFailed")
+        assert of_new_kind(event) == (target.trainer >= (2, 3))
+        found[title] = event["message"]
+        assert not client.get("TrainJob", namespace, f"j{number}").get("status")
+    assert found == {
+        title: f'job "j{number}-node-0" creation failed with error: Job.batch "j{number}-node-0" is invalid: {text}'
+        for number, (title, (_, _, text)) in enumerate(REFUSED.items())
+    }
+
+
+@pytest.mark.before("2.2")
+def test_refused_jobs_before_2_2(client, namespace, target):
+    """Before 2.2 nothing tells of a refused Job: no event, no status, only a JobSet without Jobs."""
+    submit(client, namespace, target, "bad", *REFUSED["more requested than allowed"][:2])
+    client.until("JobSet", namespace, "bad", bool)
+    submit(client, namespace, target, "good")
+    client.until("TrainJob", namespace, "good", finished)
+    assert client.list("Job", namespace, labelSelector=f"{JOBSET}=bad") == []
+    assert not client.get("TrainJob", namespace, "bad").get("status")
+    assert [item["reason"] for item in client.list("Event", namespace) if item["involvedObject"]["name"] == "bad"] == []
+
+
+@pytest.mark.since("2.3")
+def test_a_patch_for_no_job(client, namespace, target):
+    """A patch for a job that the runtime does not have is an event of the TrainJob, which has no status."""
+    client.create(shell("true", **pod_patch(target.trainer, {"nodeSelector": {"a": "b"}}, ["worker"])), namespace)
+    event = happened(client, namespace, "TrainJob", "job", "TrainJobResourcesCreationFailed")
+    field = "spec.replicatedJobs[0].template.spec.template.spec.containers"
+    assert event["message"].startswith(
+        f'TrainJob resources reconciliation failed: JobSet.jobset.x-k8s.io "job" is invalid: [{field}: Invalid value: '
+        f'"null": {field} in body must be of type array: "null", <nil>: Invalid value: null: some validation rules'
+    )
+    assert of_new_kind(event)
+    assert not client.get("TrainJob", namespace, "job").get("status")

@@ -1,0 +1,124 @@
+"""Deleting objects as such: answers, preconditions, options, finalizers, many at once."""
+
+from __future__ import annotations
+
+import pytest
+from client import path_of
+from quiet import KINDS, make, names, quiet, said
+
+HOLD = "example.org/hold"
+QUALIFIED = {"Secret": "Secret", "TrainingRuntime": "TrainingRuntime.trainer.kubeflow.org"}
+PLURAL = {"Secret": "secrets", "TrainingRuntime": "trainingruntimes.trainer.kubeflow.org"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_answer(client, namespace, kind):
+    """What is gone at once is answered by a Status that names it; what is not there is 404."""
+    (item,) = make(client, namespace, kind, "a")
+    path, plural = path_of(kind, namespace, "a"), PLURAL[kind]
+    answer = client.ask("DELETE", path)
+    details = {"name": "a", "kind": plural.partition(".")[0], "uid": item["metadata"]["uid"]}
+    if kind == "TrainingRuntime":
+        details["group"] = "trainer.kubeflow.org"
+    assert (answer.code, answer.body["kind"], answer.body["status"]) == (200, "Status", "Success")
+    assert answer.body["details"] == details
+    assert said(client.ask("DELETE", path)) == (404, "NotFound", f'{plural} "a" not found')
+
+
+def test_answer_with_the_object(client, namespace):
+    """Service accounts, claims and pods are answered as they were last."""
+    client.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "a"}}, namespace)
+    assert client.delete("ServiceAccount", namespace, "a")["metadata"]["name"] == "a"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_preconditions(client, namespace, kind):
+    """Only the object with the uid and the version that are asked for is deleted; any other answers 409."""
+    (item,) = make(client, namespace, kind, "a")
+    path, meta = path_of(kind, namespace, "a"), item["metadata"]
+    for part, key, happened in (
+        ("UID", "uid", "deleted and then recreated"),
+        ("ResourceVersion", "resourceVersion", "modified"),
+    ):
+        answer = client.ask("DELETE", path, {"preconditions": {key: "1"}})
+        why = f"the {part} in the precondition (1) does not match the {part} in record ({meta[key]}). The object might"
+        text = f'Operation cannot be fulfilled on {QUALIFIED[kind]} "a": {why} have been {happened}'
+        assert said(answer) == (409, "Conflict", text)
+    right = {key: meta[key] for key in ("uid", "resourceVersion")}
+    assert client.ask("DELETE", path, {"preconditions": right}).code == 200
+
+
+INVALID = 'DeleteOptions.meta.k8s.io "" is invalid: '
+POLICY = (
+    f'{INVALID}propagationPolicy: Unsupported value: "x": supported values: "Foreground", "Background", "Orphan", "nil"'
+)
+BOTH = "orphanDependents and deletionPropagation cannot be both set"
+OPTIONS = [
+    (b'{"propagationPolicy":"x"}', 422, POLICY),
+    (b'{"propagationPolicy":"Foreground","orphanDependents":true}', 422,
+     f'{INVALID}propagationPolicy: Invalid value: "Foreground": {BOTH}'),
+    (b'{"dryRun":["x"]}', 422, f'{INVALID}dryRun: Unsupported value: ["x"]: supported values: "All"'),
+    (b'{"gracePeriodSeconds":"x"}', 400,
+     "json: cannot unmarshal string into Go struct field DeleteOptions.gracePeriodSeconds of type int64"),
+    (b'{"kind":"Foo","apiVersion":"v1"}', 400,
+     'no kind "Foo" is registered for version "v1" in scheme "pkg/runtime/scheme.go:111"'),
+    (b"{bad", 400,
+     "couldn't get version/kind; json parse error: invalid character 'b' looking for beginning of object key string"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_options(client, namespace, kind):
+    """Options of a deletion that make no sense are refused, and nothing is deleted."""
+    make(client, namespace, kind, "a")
+    path = path_of(kind, namespace, "a")
+    assert [(body, *said(client.send("DELETE", path, body))[::2]) for body, _, _ in OPTIONS] == OPTIONS
+    assert said(client.ask("DELETE", path, propagationPolicy="x"))[::2] == (422, POLICY)
+    assert client.get(kind, namespace, "a")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_finalizers(client, namespace, kind):
+    """An object with a finalizer stays, marked, takes no new finalizers, keeps its name, and goes with the last one."""
+    make(client, namespace, kind, "a", finalizers=[HOLD])
+    marked = client.delete(kind, namespace, "a")
+    assert marked["metadata"]["deletionTimestamp"] and marked["metadata"]["deletionGracePeriodSeconds"] == 0
+    again = client.delete(kind, namespace, "a")  # in the meantime Trainer 2.1 may have written to its own kind
+    assert again["metadata"]["deletionTimestamp"] == marked["metadata"]["deletionTimestamp"]
+    assert kind != "Secret" or again == marked
+    answer = client.ask("POST", path_of(kind, namespace), quiet(kind, "a"))
+    taken = f'object is being deleted: {PLURAL[kind]} "a" already exists'
+    assert said(answer) == (409, "AlreadyExists", taken)
+    answer = client.ask("PATCH", path_of(kind, namespace, "a"), {"metadata": {"finalizers": [HOLD, "example.org/x"]}})
+    why = "no new finalizers can be added if the object is being deleted, found new finalizers []string"
+    text = f'{QUALIFIED[kind]} "a" is invalid: metadata.finalizers: Forbidden: {why}{{"example.org/x"}}'
+    assert said(answer) == (422, "Invalid", text)
+    labels = {"labels": {"still": "changed"}, "deletionTimestamp": None}
+    changed = client.patch(kind, namespace, "a", {"metadata": labels})
+    assert changed["metadata"]["deletionTimestamp"] == marked["metadata"]["deletionTimestamp"]
+    client.patch(kind, namespace, "a", {"metadata": {"finalizers": None}})
+    assert client.find(kind, namespace, "a") is None
+    make(client, namespace, kind, "a")
+
+
+def test_propagation(client, namespace):
+    """The policy of a deletion becomes a finalizer; a later one takes its place."""
+    make(client, namespace, "Secret", "a", finalizers=[HOLD])
+    for policy, own in (("Foreground", ["foregroundDeletion"]), ("Orphan", ["orphan"]), ("Background", [])):
+        found = client.delete("Secret", namespace, "a", propagationPolicy=policy)["metadata"]["finalizers"]
+        assert sorted(found) == sorted([HOLD, *own])
+    client.patch("Secret", namespace, "a", {"metadata": {"finalizers": None}})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_many(client, namespace, kind):
+    """All that a selector finds is deleted, and listed in the answer."""
+    make(client, namespace, kind, "ab", labels={"color": "red"})
+    make(client, namespace, kind, "c")
+    path = path_of(kind, namespace)
+    tried = client.ask("DELETE", path, fieldSelector="metadata.name=c", dryRun="All").body
+    assert names(tried["items"]) == ["c"]
+    answer = client.ask("DELETE", path, labelSelector="color=red").body
+    assert (answer["kind"], names(answer["items"])) == (f"{kind}List", ["a", "b"])
+    assert client.ask("DELETE", path, labelSelector="a in (").code == 400
+    assert names(client.list(kind, namespace)) == ["c"]
