@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
+import signal
 import tempfile
 from pathlib import Path
 
@@ -61,6 +62,7 @@ def _started(config):
     config.add_cleanup(stack.close)
     if config.getoption("collectonly"):
         return targets
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the folders are removed
     for name in _chosen(config):
         folder = Path(tempfile.mkdtemp(prefix=f"conformance-{name}-"))
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
