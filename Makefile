@@ -30,11 +30,11 @@ controlplane: .venv/core/.ready ## build the real control planes (Trainer 2.0 to
 	@$(call IN,core)/python tests/controlplane/build.py
 
 e2e: $(LAPTOP) .venv/airflow/.ready .venv/kfp/.ready controlplane ## the same suite on real control planes, and the chain on them
-	$(call IN,core)/pytest -n 4 tests/conformance $(BACKENDS:%=--backend %)
+	$(call IN,core)/pytest -n 3 tests/conformance $(BACKENDS:%=--backend %)
 	$(call IN,core)/pytest tests/controlplane tests/e2e
 
 conformance: $(LAPTOP) controlplane ## write docs/conformance.md: what holds where
-	$(call IN,core)/pytest -n 4 tests/conformance $(BACKENDS:%=--backend %) --conformance-report docs/conformance.md
+	$(call IN,core)/pytest -n 3 tests/conformance $(BACKENDS:%=--backend %) --conformance-report docs/conformance.md
 
 lint: .venv/core/.ready ## style and import contracts
 	$(call IN,core)/ruff check .
