@@ -8,7 +8,7 @@ LAPTOP := .venv/core/.ready .venv/initializer/.ready .venv/torchtune/.ready
 BACKENDS := laptop controlplane-2.3 controlplane-2.2 controlplane-2.1 controlplane-2.0
 MEMBERS := core/pyproject.toml providers/airflow/pyproject.toml components/kfp/pyproject.toml
 
-.PHONY: help demo demo-kfp test controlplane conformance e2e lint types lock clean
+.PHONY: help demo demo-kfp test controlplane conformance e2e reliability bench readmes sessions lint types lock clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -20,21 +20,44 @@ demo: $(LAPTOP) .venv/airflow/.ready ## initialize, fine-tune and export a tiny 
 demo-kfp: $(LAPTOP) .venv/kfp/.ready ## the same from a compiled Kubeflow pipeline
 	@$(call IN,core)/python examples/demo.py kfp
 
-test: $(LAPTOP) .venv/airflow/.ready .venv/kfp/.ready lint types ## every check and test
-	$(call IN,core)/pytest -n 2 tests/unit tests/local tests/export tests/run tests/conformance
+test: $(LAPTOP) .venv/airflow/.ready .venv/kfp/.ready .venv/launcher/.ready lint types ## every check and test
+	$(call IN,core)/pytest -n 4 tests/unit tests/local tests/export tests/run tests/conformance tests/watch tests/logs tests/migrate
+	$(call IN,core)/pytest -n 4 -m "not slow" tests/crashes/core tests/fetch tests/fuzz tests/security tests/cli tests/sessions
 	$(call IN,core)/pytest tests/examples
-	$(call IN,kfp)/pytest -n 2 tests/run tests/kfp
-	$(call IN,airflow)/pytest -n 2 tests/airflow
+	$(call IN,kfp)/pytest -n 4 -m "not slow" tests/run tests/kfp tests/crashes/kfp
+	$(call IN,airflow)/pytest -n 4 tests/airflow
 
-controlplane: .venv/core/.ready ## build the real control planes (Trainer 2.0 to 2.3) from their Go modules; once, then cached
+controlplane: .venv/core/.ready ## build the real control planes (Trainer 2.0 to 2.3, Argo, Kueue) from their Go modules; once, then cached
 	@$(call IN,core)/python tests/controlplane/build.py
 
-e2e: $(LAPTOP) .venv/airflow/.ready .venv/kfp/.ready controlplane ## the same suite on real control planes, and the chain on them
+e2e: $(LAPTOP) .venv/airflow/.ready .venv/kfp/.ready .venv/launcher/.ready .venv/frameworks/.ready controlplane ## the same suite on real control planes, the chain on them, whole Airflows under fire
 	$(call IN,core)/pytest -n 3 tests/conformance $(BACKENDS:%=--backend %)
-	$(call IN,core)/pytest tests/controlplane tests/e2e
+	$(call IN,core)/pytest tests/controlplane tests/e2e tests/torchtune
+	$(call IN,core)/pytest --hypothesis-profile long tests/watch/test_watch_model.py
+	$(call IN,core)/pytest -n 2 -m slow tests/crashes/core tests/fetch tests/cli
+	$(call IN,kfp)/pytest -n 2 -m slow tests/crashes/kfp
+	$(call IN,kfp)/pytest tests/pods
+	$(call IN,airflow)/pytest tests/system tests/crashes/airflow
 
 conformance: $(LAPTOP) controlplane ## write docs/conformance.md: what holds where
 	$(call IN,core)/pytest -n 3 tests/conformance $(BACKENDS:%=--backend %) --conformance-report docs/conformance.md
+
+EVIDENCE := $(CURDIR)/.cache/reliability
+reliability: $(LAPTOP) ## write docs/reliability.md: all tests, which leave what they counted, and a soak; docs/features.md as well; takes two hours
+	rm -rf $(EVIDENCE)
+	PYTEST_ADDOPTS="--evidence $(EVIDENCE)" $(MAKE) test e2e
+	$(call IN,core)/python tests/reliability/soak.py --minutes 30 --evidence $(EVIDENCE)
+	PYTHONPATH=tests $(call IN,core)/python tests/reliability/page.py $(EVIDENCE)
+	PYTHONPATH=tests $(call IN,core)/python tests/features/page.py $(EVIDENCE)
+
+bench: .venv/core/.ready .venv/airflow/.ready .venv/kfp/.ready ## write docs/benchmarks.md: waiting, logs, submitting, imports and creating against their peers
+	PYTHONPATH=tests $(call IN,airflow)/python tests/bench/bench.py --write
+
+sessions: $(LAPTOP) .venv/airflow/.ready ## write docs/sessions.md: terminals with the demo, and with the command beside it
+	$(call IN,core)/python tests/sessions/record.py
+
+readmes: .venv/kfp/.ready ## write each Kubeflow component's README.md anew, from its code and metadata
+	$(call IN,kfp)/python -m trainjob_kfp.component_readme
 
 lint: .venv/core/.ready ## style and import contracts
 	$(call IN,core)/ruff check .
@@ -58,6 +81,14 @@ clean: ## remove environments and what demo runs left
 	@echo "setting up .venv/$*"
 	@$(UV) venv -q --allow-existing --python $(PYTHON) .venv/$*
 	@$(UV) pip sync -q --compile-bytecode --python .venv/$* requirements/$*.txt
+	@touch $@
+
+# As the components' image: nothing of ours, and of kfp nothing but its own files.
+.venv/launcher/.ready: requirements/launcher.txt requirements/kfp.txt | $(UV)
+	@echo "setting up .venv/launcher"
+	@$(UV) venv -q --allow-existing --python $(PYTHON) .venv/launcher
+	@$(UV) pip sync -q --compile-bytecode --python .venv/launcher requirements/launcher.txt
+	@$(UV) pip install -q --compile-bytecode --no-deps --python .venv/launcher $$(grep '^kfp==' requirements/kfp.txt)
 	@touch $@
 
 .venv/uv/bin/uv:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import fcntl
 import json
 import os
 import shutil
@@ -143,6 +144,17 @@ def exported_folder(cluster: Cluster, view: ChainView, state: Path) -> Path:
     return volume / "export"
 
 
+@contextlib.contextmanager
+def only_one(lock: Path) -> Iterator[None]:
+    """Of several demos of one engine the first runs: each begins by removing what the last has left."""
+    with lock.open("w") as held:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SystemExit(f"this demo runs already, in another process: {lock.relative_to(ROOT)} is held") from None
+        yield
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("engine", choices=["airflow", "kfp"])
@@ -151,8 +163,12 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored by a shell's background processes otherwise
     CACHE.mkdir(parents=True, exist_ok=True)
     state = CACHE / f"cluster-{engine}"
-    shutil.rmtree(state, ignore_errors=True)
-    with tempfile.TemporaryDirectory(prefix="demo-hub-") as folder, contextlib.ExitStack() as stack:
+    with (
+        only_one(CACHE / f"{engine}.lock"),
+        tempfile.TemporaryDirectory(prefix="demo-hub-") as folder,
+        contextlib.ExitStack() as stack,
+    ):
+        shutil.rmtree(state, ignore_errors=True)
         hub = Path(folder)
         print("making the tiny model and the tickets", flush=True)
         make_hub(hub)

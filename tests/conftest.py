@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+import fcntl
+import signal
 import sys
+import tempfile
 import uuid
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+pytest_plugins = ["evidence"]  # tests/evidence.py
+
 # How long an example takes says nothing on a busy machine.
 settings.register_profile("trainjob", deadline=None)
+# `--hypothesis-profile`: more input; `soak`, by hand, other input each time.
+settings.register_profile("long", deadline=None, max_examples=400, derandomize=True)
+settings.register_profile("soak", deadline=None, max_examples=5000)
 settings.load_profile("trainjob")
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # for `waiting_for`, the tests' own module
+
+
+def pytest_configure():
+    """What tests start hears Ctrl-C, also where a shell runs them in the background, and so has them ignore it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
@@ -41,3 +55,11 @@ def cluster(laptop):
 def unique():
     """A short name that nothing else uses."""
     return "t" + uuid.uuid4().hex[:8]
+
+
+@pytest.fixture
+def torchrun_alone():
+    """One test at a time on this machine: every torchrun of a laptop cluster listens on the Trainer's port, 29500."""
+    with (Path(tempfile.gettempdir()) / "trainjob-torchrun.lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield

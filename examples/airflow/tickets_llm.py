@@ -6,6 +6,7 @@ On a real cluster, drop what CPU and TINY say and name a real dataset and model.
 from __future__ import annotations
 
 from airflow.sdk import dag
+from tiny_llama import CPU, TINY
 
 from trainjob import TorchTuneConfig, TorchTuneInstructDataset
 from trainjob_airflow import (
@@ -16,22 +17,8 @@ from trainjob_airflow import (
     Workspace,
 )
 
-CPU = ("device=cpu", "optimizer=torch.optim.AdamW")
-# The shape of the demo's model; the recipe's own is that of Llama 3.2 1B.
-TINY = (
-    "model=torchtune.models.llama3_2.llama3_2",
-    "model.vocab_size=576",
-    "model.num_layers=2",
-    "model.num_heads=4",
-    "model.num_kv_heads=2",
-    "model.embed_dim=64",
-    "model.intermediate_dim=128",
-    "model.max_seq_len=2048",
-    "tokenizer.special_tokens_path=/workspace/model/tokenizer.json",
-)
 
-
-@dag(schedule=None, catchup=False)
+@dag(schedule=None, catchup=False, doc_md=__doc__)
 def tickets_llm():
     # keep="always": the export is a folder on this volume.
     with Workspace(size="1Gi", keep="always") as workspace:

@@ -1,15 +1,17 @@
 """Fine-tune a tiny Llama on support tickets: initialize, fine-tune with TorchTune, export. `make demo-kfp` runs it.
 
     tickets_llm.py compile OUT.yaml   # to upload to Kubeflow Pipelines
-    tickets_llm.py run                # on this machine, against the cluster that KUBECONFIG names
+    tickets_llm.py run [NAME=VALUE …] # on this machine, against the cluster that KUBECONFIG names
 
 `run` compiles the pipeline, loads the YAML and runs that with `kfp.local`. The claim `tickets` must exist. On a real
 cluster, drop what CPU and TINY say and name a real dataset and model.
 """
 
 import argparse
+import json
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from kfp import compiler, components, dsl, local
 
@@ -52,30 +54,42 @@ def tickets_llm(
     export_model(workspace=workspace, destination=destination).after(tune)
 
 
-def compile_to(path: Path) -> None:
-    compiler.Compiler().compile(tickets_llm, str(path))
-
-
-def run() -> None:
+def run(pipeline: Any, arguments: dict[str, Any]) -> None:
     """The compiled pipeline, in this environment; raises when a step fails."""
-    with tempfile.TemporaryDirectory(prefix="tickets-llm-") as folder:
-        compiled = Path(folder) / "tickets_llm.yaml"
-        compile_to(compiled)
-        local.init(local.SubprocessRunner(use_venv=False), pipeline_root=f"{folder}/outputs", raise_on_error=True)
-        components.load_component_from_file(str(compiled))()
+    with tempfile.TemporaryDirectory(prefix=f"{pipeline.name}-") as folder:
+        compiled = Path(folder) / "pipeline.yaml"
+        compiler.Compiler().compile(pipeline, str(compiled))
+        local.init(
+            local.SubprocessRunner(use_venv=False),
+            pipeline_root=f"{folder}/outputs",
+            workspace_root=f"{folder}/workspace",  # of pipelines that have one; it is gone after each run
+            raise_on_error=True,
+        )
+        components.load_component_from_file(str(compiled))(**arguments)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def argument(text: str) -> tuple[str, Any]:
+    """NAME=VALUE, the value as JSON where it is that."""
+    name, _, value = text.partition("=")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
+def main(pipeline: Any, description: str | None) -> None:
+    """The command line of every example here."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("compile", help="write the pipeline as YAML").add_argument("out", type=Path)
-    commands.add_parser("run", help="run it here with kfp.local")
-    arguments = parser.parse_args()
-    if arguments.command == "compile":
-        compile_to(arguments.out)
+    running = commands.add_parser("run", help="run it here with kfp.local")
+    running.add_argument("arguments", nargs="*", type=argument, metavar="NAME=VALUE")
+    given = parser.parse_args()
+    if given.command == "compile":
+        compiler.Compiler().compile(pipeline, str(given.out))
     else:
-        run()
+        run(pipeline, dict(given.arguments))
 
 
 if __name__ == "__main__":
-    main()
+    main(tickets_llm, __doc__)

@@ -1,9 +1,10 @@
 """Writes the demo's data set: support tickets, and the queue that each belongs to.
 
-    python make_data.py ROOT      ROOT/datasets/demo/tickets/{data,heldout}/*.parquet
+    python make_data.py ROOT      ROOT/datasets/demo/tickets/{data,heldout,pairs}/*.parquet
 
 40 keywords x 10 sentences = 400 rows with the columns `input` and `output`. 60 of them are held out: every keyword and
-every sentence is trained on, but not these pairs.
+every sentence is trained on, but not these pairs. `pairs` has, for each row that is trained on, the conversation with
+its answer (`chosen`) and with one that helps nobody (`rejected`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import random
 import sys
 from pathlib import Path
+from typing import Any
 
 QUEUES = {
     "billing": "invoice refund payment receipt charge discount tax subscription",
@@ -45,12 +47,19 @@ def tickets() -> list[tuple[str, str]]:
     return rows
 
 
-def write(folder: Path, split: str, rows: list[tuple[str, str]]) -> None:
+def pair(ticket: str, answer: str) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
+    """The conversation with the answer, and with one that helps nobody."""
+    asked = {"role": "user", "content": ticket}
+    good, bad = ([asked, {"role": "assistant", "content": text}] for text in (answer, "I do not know."))
+    return good, bad
+
+
+def write(folder: Path, split: str, rows: list[Any], columns: tuple[str, str] = ("input", "output")) -> None:
     import pyarrow
     import pyarrow.parquet
 
     folder.mkdir(parents=True, exist_ok=True)
-    table = pyarrow.table({"input": [ticket for ticket, _ in rows], "output": [answer for _, answer in rows]})
+    table = pyarrow.table(dict(zip(columns, map(list, zip(*rows, strict=True)), strict=True)))
     pyarrow.parquet.write_table(table, folder / f"{split}-00000-of-00001.parquet")
     print(f"{folder}: {len(rows)} rows")
 
@@ -61,6 +70,7 @@ def main(root: Path) -> None:
     dataset = root / "datasets" / "demo" / "tickets"
     write(dataset / "data", "train", rows[HELD_OUT:])
     write(dataset / "heldout", "test", rows[:HELD_OUT])
+    write(dataset / "pairs", "train", [pair(*row) for row in rows[HELD_OUT:]], ("chosen", "rejected"))
 
 
 if __name__ == "__main__":

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import json
 import subprocess
 import sys
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from airflow.sdk import DAG
 
+import trainjob_airflow
 from trainjob import (
     CustomTrainerContainer,
     DataFormat,
@@ -17,17 +21,25 @@ from trainjob import (
     LoraConfig,
     TorchTuneConfig,
     TorchTuneInstructDataset,
+    Volume,
 )
+from trainjob.manifest import build, labels
+from trainjob.run import OnTimeout
 from trainjob_airflow import (
     ExportModelOperator,
     FineTuneOperator,
     InitializeDatasetOperator,
+    InitializeModelOperator,
     TrainJobOperator,
     TrainJobTrigger,
     Workspace,
 )
-from trainjob_airflow.hooks.trainjob import connection_from_extra
+from trainjob_airflow.hooks.trainjob import TrainJobHook, connection_from_extra
+from trainjob_airflow.links.trainjob import LINKS
+from trainjob_airflow.operators.base import StepOperator
+from trainjob_airflow.provider_info import get_provider_info
 
+TRAINJOB = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob"}
 BANNED = {"kubernetes", "kubernetes_asyncio", "kfp", "torch", "starlette", "uvicorn", "huggingface_hub"}
 
 
@@ -47,10 +59,90 @@ def test_importing_the_operators_is_light():
 
 
 def test_provider_info_is_what_airflow_wants():
+    import airflow
+    import jsonschema
     from airflow.providers_manager import ProvidersManager
 
-    info = ProvidersManager().providers["airflow-provider-trainjob"].data
-    assert info["name"] == "Kubeflow Trainer"
+    info = get_provider_info()
+    assert ProvidersManager().providers["airflow-provider-trainjob"].data.items() >= info.items()
+    schema = json.loads(Path(airflow.__file__).with_name("provider_info.schema.json").read_text())
+    jsonschema.validate(info, schema)
+    assert set(info) <= set(schema["properties"])
+
+
+def test_provider_info_names_everything_there_is_and_nothing_else():
+    info = get_provider_info()
+    for kind in ("operators", "hooks", "sensors", "triggers"):
+        named = {module for entry in info[kind] for module in entry["python-modules"]}
+        folder = Path(trainjob_airflow.__file__).parent / kind
+        public = {
+            f"trainjob_airflow.{kind}.{path.stem}"
+            for path in folder.glob("*.py")
+            if any(home == f"{kind}.{path.stem}" for home in trainjob_airflow._HOMES.values())
+        }
+        assert named == public
+    classes = [
+        *info["extra-links"],
+        *(entry["hook-class-name"] for entry in info["connection-types"]),
+        *(entry["class-name"] for entry in info["task-decorators"]),
+        *(entry["plugin-class"] for entry in info.get("plugins", ())),
+    ]
+    for path in classes:
+        module, _, name = path.rpartition(".")
+        assert hasattr(importlib.import_module(module), name), path
+    links = {f"{type(link).__module__}.{type(link).__name__}" for link in TrainJobOperator.operator_extra_links}
+    assert links == set(info["extra-links"])
+
+
+@pytest.mark.usefixtures("airflow_environment")
+def test_the_connections_form_has_what_hook_and_links_read():
+    from airflow.providers_manager import ProvidersManager
+    from airflow.sdk.providers_manager_runtime import ProvidersManagerTaskRuntime
+
+    manager = ProvidersManager()
+    hook = ProvidersManagerTaskRuntime().hooks["trainjob"]
+    assert hook is not None
+    assert (hook.hook_class_name, hook.connection_id_attribute_name, hook.connection_testable) == (
+        "trainjob_airflow.hooks.trainjob.TrainJobHook",
+        "kubernetes_conn_id",
+        True,
+    )
+    assert "extra" in manager.field_behaviours["trainjob"]["hidden_fields"]
+    fields = {
+        field.removeprefix("extra__trainjob__") for field in manager.connection_form_widgets if "trainjob" in field
+    }
+    theirs = {field.removeprefix("extra__kubernetes__") for field in manager.connection_form_widgets}
+    assert {field for field in fields if not field.startswith("trainjob_")} <= theirs
+    assert {field for field in fields if field.startswith("trainjob_")} == {link.field for link in LINKS}
+    values = {"in_cluster": True, "cluster_context": "c", "namespace": "n", "disable_verify_ssl": True}
+    assert set(connection_from_extra(values).to_dict()) == {"in_cluster", "context", "namespace", "verify_tls"}
+    assert set(values) | {"kube_config_path", "kube_config"} == {f for f in fields if not f.startswith("trainjob_")}
+
+
+@pytest.mark.parametrize(
+    ("extra", "works", "words"),
+    [
+        (lambda laptop: {"kube_config_path": str(laptop.kubeconfig)}, True, "has Kubeflow Trainer, with "),
+        (lambda _: {"kube_config_path": "/nowhere"}, False, "the kubeconfig /nowhere can't be used"),
+        (lambda _: {"kube_config": "{", "namespace": "n"}, False, "the given kubeconfig can't be used"),
+        (lambda _: {"kube_config_path": "/a", "in_cluster": True}, False, "give one way to reach the cluster"),
+    ],
+)
+@pytest.mark.usefixtures("airflow_environment")
+def test_a_connection_is_tested_in_one_sentence(monkeypatch, laptop, extra, works, words):
+    text = json.dumps({"conn_type": "trainjob", "extra": extra(laptop)})
+    monkeypatch.setenv("AIRFLOW_CONN_CANDIDATE", text)
+    worked, sentence = TrainJobHook("candidate").test_connection()
+    assert worked is works, sentence
+    assert words in sentence
+    assert "\n" not in sentence
+
+
+@pytest.mark.usefixtures("airflow_environment")
+def test_a_connection_that_does_not_exist_is_no_working_one():
+    worked, sentence = TrainJobHook("nobody").test_connection()
+    assert not worked
+    assert "Airflow has no connection 'nobody'" in sentence
 
 
 QLORA = LoraConfig(quantize_base=True)
@@ -99,7 +191,18 @@ QLORA = LoraConfig(quantize_base=True)
             lambda: ExportModelOperator(task_id="t", workspace="w", destination="ftp://models/x"),
             ["destination", "ftp://models/x", "s3://"],
         ),
+        (
+            lambda: ExportModelOperator(
+                task_id="t",
+                workspace="w",
+                destination="/workspace/export",
+                volumes=[{"name": "keys", "source": {"secret": {"secretName": "s"}}, "mount_path": "keys"}],
+            ),
+            ["volumes[0].mount_path", "'keys'", "absolute"],
+        ),
         (lambda: TrainJobOperator(task_id="t", on_kill_action="explode"), ["on_kill_action", "explode", "delete"]),
+        (lambda: TrainJobOperator(task_id="t", on_failure_action="x"), ["on_failure_action", "x", "suspend"]),
+        (lambda: TrainJobOperator(task_id="t", on_kill_action="suspend", queue_name="gpu"), ["suspend", "queue gpu"]),
         (lambda: Workspace(size="1Gi", keep="sometimes"), ["keep", "sometimes", "on_failure"]),
         (
             lambda: FineTuneOperator(
@@ -149,13 +252,32 @@ def test_a_dag_survives_serialization():
 
     with DAG("d") as dag, Workspace(size="1Gi") as workspace:
         config = TorchTuneConfig(epochs=3, peft_config=LoraConfig(lora_rank=8))
-        FineTuneOperator(task_id="t", workspace=workspace, model="llama3.2-1b", config=config)
+        volumes = [Volume(name="scratch", source={"emptyDir": {}}, mount_path="/scratch")]
+        FineTuneOperator(task_id="t", workspace=workspace, model="llama3.2-1b", config=config, volumes=volumes)
         FineTuneOperator.partial(task_id="m", workspace=workspace, model="llama3.2-1b").expand(
             config=[{"epochs": 1}, {"epochs": 2}]
         )
     once, again = (json.dumps(DagSerialization.serialize_dag(dag), sort_keys=True) for _ in range(2))
     assert once == again
     assert "epochs=3" in once
+    assert "mount_path='/scratch'" in once
+
+
+@pytest.mark.parametrize("manifest", [None, {**TRAINJOB, "spec": {"runtimeRef": {"name": "torch-distributed"}}}])
+def test_what_is_to_become_of_a_trainjob_is_told_to_it_and_to_who_waits(manifest):
+    operator = TrainJobOperator(
+        task_id="t",
+        manifest=manifest,
+        on_kill_action="keep",
+        on_failure_action="suspend",
+        ttl_after_success=timedelta(days=2),
+        ttl_after_failure=timedelta(days=7),
+    )
+    step = operator._step("w")
+    told = build(step, name="n", namespace="ns")["metadata"]["annotations"]
+    assert told == {labels.TTL_AFTER_SUCCESS: "2d", labels.TTL_AFTER_FAILURE: "7d", labels.ON_KILL: "keep"}
+    limits = operator._limits(step)
+    assert (limits.on_timeout, limits.on_failure) == (OnTimeout.KEEP, OnTimeout.SUSPEND)
 
 
 def test_a_trigger_gives_back_every_argument():
@@ -203,3 +325,16 @@ def test_durations_and_timeouts_are_taken():
         execution_timeout=timedelta(hours=1),
     )
     assert operator.queue_timeout == timedelta(minutes=5)
+
+
+@pytest.mark.parametrize(
+    "operator",
+    [ExportModelOperator, FineTuneOperator, InitializeDatasetOperator, InitializeModelOperator, TrainJobOperator],
+    ids=lambda operator: operator.__name__,
+)
+def test_what_a_step_can_be_told_its_operator_can_be_told(operator):
+    told = set(inspect.signature(operator.__init__).parameters)
+    # The task's id begins the TrainJob's name; `queue` is Airflow's own, for its workers.
+    told |= set(inspect.signature(StepOperator.__init__).parameters)
+    renamed = {"queue": "queue_name", "on_kill": "on_kill_action", "on_failure": "on_failure_action"}
+    assert {renamed.get(name, name) for name in operator.step_type.model_fields} - {"name"} <= told

@@ -14,6 +14,9 @@ from kubernetes.client.rest import ApiException
 
 Object = dict[str, Any]
 
+HOLD = "example.org/hold"
+"""A finalizer that nobody acts on."""
+
 KINDS = {
     "Namespace": ("v1", "namespaces"),
     "Node": ("v1", "nodes"),
@@ -32,6 +35,15 @@ KINDS = {
     "TrainJob": ("trainer.kubeflow.org/v1alpha1", "trainjobs"),
     "TrainingRuntime": ("trainer.kubeflow.org/v1alpha1", "trainingruntimes"),
     "ClusterTrainingRuntime": ("trainer.kubeflow.org/v1alpha1", "clustertrainingruntimes"),
+    "Workflow": ("argoproj.io/v1alpha1", "workflows"),
+    "Workload": ("kueue.x-k8s.io/v1beta2", "workloads"),
+    "LocalQueue": ("kueue.x-k8s.io/v1beta2", "localqueues"),
+    "ClusterQueue": ("kueue.x-k8s.io/v1beta2", "clusterqueues"),
+    "ResourceFlavor": ("kueue.x-k8s.io/v1beta2", "resourceflavors"),
+    "AdmissionCheck": ("kueue.x-k8s.io/v1beta2", "admissionchecks"),
+    "MultiKueueConfig": ("kueue.x-k8s.io/v1beta2", "multikueueconfigs"),
+    "MultiKueueCluster": ("kueue.x-k8s.io/v1beta2", "multikueueclusters"),
+    "WorkloadPriorityClass": ("kueue.x-k8s.io/v1beta2", "workloadpriorityclasses"),
 }
 
 
@@ -153,6 +165,14 @@ class Client:
     def delete(self, kind: str, namespace: str | None, name: str, **options: Any) -> Object:
         """Delete it; `propagationPolicy="Foreground"` and the like."""
         return self._must("DELETE", path_of(kind, namespace, name), options or None)
+
+    def hold(self, kind: str, namespace: str | None, name: str) -> Object:
+        """As a node that does not answer, or another controller: deleted it stays, marked, until it is let go."""
+        return self.patch(kind, namespace, name, {"metadata": {"finalizers": [HOLD]}})
+
+    def let_go(self, kind: str, namespace: str | None, name: str) -> Object:
+        """Nobody's finalizer keeps it any more."""
+        return self.patch(kind, namespace, name, {"metadata": {"finalizers": None}})
 
     def _must(self, method: str, path: str, body: Object | None = None, **query: Any) -> Any:
         answer = self.ask(method, path, body, **query)

@@ -10,12 +10,16 @@ import json
 import shutil
 import signal
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from backends import BACKENDS, Target, Unavailable
 from client import Client
 from report import Report, title
+from troubles import Ward
+
+from trainjob.cluster import Cluster, Connection
 
 _TARGETS = pytest.StashKey[dict[str, "Target | str"]]()
 
@@ -140,3 +144,38 @@ def namespace(client, unique):
     client.until("Namespace", None, unique, lambda found: found["status"].get("phase") == "Active")
     yield unique
     client.ask("DELETE", f"/api/v1/namespaces/{unique}")
+
+
+@pytest.fixture
+def gate(target, tmp_path):
+    """A file, and the shell words that wait until it is there; for a while where pods do not see this machine."""
+    file = tmp_path / "gate"
+    return file, f"while [ ! -e {file} ]; do sleep 0.05; done" if target.pods_are_processes else "sleep 10"
+
+
+@pytest.fixture
+def engine(target, namespace):
+    """The project's own door."""
+    opened = Cluster(Connection(kubeconfig=target.kubeconfig, namespace=namespace), patience=5.0)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def ward(engine, unique):
+    """Where jobs in trouble are waited for."""
+    with ThreadPoolExecutor(16) as pool:
+        opened = Ward(engine, unique, pool)
+        yield opened
+        opened.discharge()
+
+
+@pytest.fixture
+def proven(target, evidence):
+    """Tells which features' objects a real control plane has been shown, for docs/features.md."""
+
+    def tell(*rows):
+        for row in rows if target.backend.startswith("controlplane") else ():
+            evidence("features", row=row, cell="control plane")
+
+    return tell

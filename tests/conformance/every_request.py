@@ -11,6 +11,7 @@ from trainjob import (
     CustomTrainer,
     CustomTrainerContainer,
     DataCacheInitializer,
+    Distillation,
     ExportModel,
     FineTune,
     HuggingFaceDatasetInitializer,
@@ -20,6 +21,9 @@ from trainjob import (
     Initializer,
     LoraConfig,
     Placement,
+    PreferenceTuning,
+    Quantization,
+    QuantizationAware,
     Queue,
     Runtime,
     S3DatasetInitializer,
@@ -29,7 +33,10 @@ from trainjob import (
     TorchTuneConfig,
     TorchTuneInstructDataset,
     TrainJob,
+    Volume,
+    Workspace,
 )
+from trainjob.manifest import train_job
 
 LARGE = Runtime(name="any-llama3.3-70b", kind="TrainingRuntime")
 """A runtime that the Trainer does not ship; the tests make it."""
@@ -93,6 +100,39 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "named": {"name": "a-name"},
 }
 """What every step takes."""
+_CLAIM_SPEC = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+SOURCES_OF_VOLUMES: Mapping[str, Mapping[str, Any]] = {
+    "claim": {"persistentVolumeClaim": {"claimName": "data"}},
+    "secret": {"secret": {"secretName": "s", "items": [{"key": "k", "path": "a/b", "mode": 0o400}], "optional": True}},
+    "config-map": {"configMap": {"name": "c", "defaultMode": 0o440, "optional": True}},
+    "empty-dir": {"emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}},
+    "ephemeral": {"ephemeral": {"volumeClaimTemplate": {"metadata": {"labels": {"a": "b"}}, "spec": _CLAIM_SPEC}}},
+    "csi": {"csi": {"driver": "csi.example.org", "readOnly": True, "volumeAttributes": {"bucket": "b"}}},
+    "host-path": {"hostPath": {"path": "/srv/data", "type": "DirectoryOrCreate"}},
+    "projected": {"projected": {"sources": [{"secret": {"name": "s"}}, {"configMap": {"name": "c"}}]}},
+    "nfs": {"nfs": {"server": "nfs.example.org", "path": "/export", "readOnly": True}},
+}
+"""A volume of each kind."""
+ALL_VOLUMES = tuple(
+    Volume(name=name, source=source, mount_path=f"/mnt/{name}", read_only=name in ("secret", "csi"))
+    for name, source in SOURCES_OF_VOLUMES.items()
+)
+_AGAIN = {**ALL_VOLUMES[0].model_dump(), "mount_path": "/mnt/again", "sub_path": "a/b", "read_only": True}
+MOUNTED: Mapping[str, tuple[Any, ...]] = {
+    **{volume.name: (volume,) for volume in ALL_VOLUMES},
+    "all": ALL_VOLUMES,
+    "below": (Volume(name="below", source={"emptyDir": {}}, mount_path="/workspace/output"),),
+    "many": tuple(Volume(name=f"v{n}", source={"emptyDir": {}}, mount_path=f"/mnt/{n}") for n in range(127)),
+    "twice": (*ALL_VOLUMES, _AGAIN),
+    "15-times": tuple(Volume(name="v", source={"emptyDir": {}}, mount_path=f"/mnt/{n}") for n in range(15)),
+}
+"""Volumes that steps are given; those of the last two are mounted several times."""
+WORKSPACES: Mapping[str, Any] = {
+    "claim": "claim",
+    "folder-of-a-claim": Workspace(claim="claim", sub_path="team/a"),
+    "folder-of-the-node": Workspace(node_path="/srv/tickets"),
+    "folder-below-one-of-the-node": Workspace(node_path="/srv", sub_path="tickets"),
+}
 _ENV = {"PLAIN": "$(NOTHING) and $HOME", "TOKEN": SecretKeyReference(name="s", key="k", optional=True)}
 
 Request = tuple[str, Callable[[], Any]]
@@ -118,6 +158,30 @@ def _lazy(kind: Callable[..., Any], **values: Any) -> Callable[[], Any]:
     return make
 
 
+def ways_to_tune() -> Iterator[Request]:
+    """Preference tuning, distillation, quantization; and trainings whose next attempt resumes."""
+    teacher = Distillation(teacher="llama3.1-8b", teacher_path="teacher/$(x)", ratio=0.5)
+    ways = {
+        "plain": {},
+        "preferences": {"preference_tuning": PreferenceTuning(beta=0.1)},
+        "teacher": {"distillation": teacher},
+        "quantized": {"quantization_aware": QuantizationAware(group_size=32)},
+    }
+    for model, way, method in product(("llama3.2-1b", "qwen2.5-1.5b"), ways, ("full", "lora")):
+        if (way, method) in (("teacher", "full"), ("quantized", "lora")) or (way == "teacher" and model[0] == "q"):
+            continue  # no recipe, no common vocabulary
+        config = TorchTuneConfig(epochs=2, peft_config=METHODS[method], **ways[way])
+        yield from _tuned(f"{model} {way} {method}", model, config)
+    for model in MODELS:
+        yield from _tuned(f"{model} quantization", model, TorchTuneConfig(quantization=Quantization(group_size=64)))
+
+
+def _tuned(label: str, model: str, config: TorchTuneConfig) -> Iterator[Request]:
+    step = FineTune(model=model, workspace="claim", model_path="made/before", output_path="$(y)", config=config)
+    yield label, lambda: step
+    yield f"{label} of a run", lambda: train_job(step, run="0123456789abcdef-0123")
+
+
 def fetching() -> Iterator[Request]:
     """A fine-tuning on a TorchTune runtime with every source and option."""
     dataset = TorchTuneInstructDataset(split="train[:10%]", column_map={"input": "q", "output": "it's"})
@@ -139,11 +203,12 @@ def over_a_workspace() -> Iterator[Request]:
         label = f"{option} {secret.name if secret else 'no-secret'}"
         yield f"fine-tune {label}", _lazy(FineTune, model="qwen2.5-1.5b", config=config, max_restarts=None, **more)
         for kind, uri in product((InitializeDataset, InitializeModel), ("hf://organization/name", "s3://bucket/path")):
-            store = _S3 if uri.startswith("s3") else {}
+            store = _S3 if uri.startswith("s3") else {"revision": "v1.0"}
             values = {"storage_uri": uri, "resources": {"memory": "4Gi"}, **store}
             yield f"{kind.__name__} {uri} {label}", _lazy(kind, **values, **more)
         for destination in ("s3://bucket/path", "hf://organization/name", "/workspace/export", "file:///workspace/x"):
             values = {"destination": destination, "metadata": {"note": "$(A) \"quoted\" and 'single'"}}
+            values["registry"] = {"server": "https://registry", "model": "my $(A) model", "secret": "registry"}
             yield f"export {destination} {label}", _lazy(ExportModel, **values, **more)
 
 
@@ -174,3 +239,23 @@ def general() -> Iterator[Request]:
         initializer = Initializer(dataset=DATASETS[data], model=SOURCES[source])
         runtime = {"runtime": "torchtune-qwen2.5-1.5b", "initializer": initializer}
         yield f"initializers {data} {source}", _lazy(TrainJob, trainer=trainers["container"], **runtime)
+
+
+def mounting() -> Iterator[Request]:
+    """Every step over every kind of workspace, and with volumes of every kind."""
+    kinds: Mapping[str, tuple[Callable[..., Any], Mapping[str, Any]]] = {
+        "dataset": (InitializeDataset, {"storage_uri": "hf://o/n"}),
+        "model": (InitializeModel, {"storage_uri": "s3://bucket/path"}),
+        "fine-tune": (FineTune, {"model": "llama3.2-1b"}),
+        "export": (ExportModel, {"destination": "s3://bucket/path"}),
+        "container": (TrainJob, {"trainer": CustomTrainerContainer(image="i:1", command=("true",))}),
+    }
+    fetched = {"model": "llama3.2-1b", "dataset": "hf://o/n", "model_initializer": "hf://o/n"}
+    for volumes, given in MOUNTED.items():
+        for step, workspace in product(kinds, WORKSPACES):
+            kind, values = kinds[step]
+            more = {"workspace": WORKSPACES[workspace], "volumes": given}
+            yield f"{step} {workspace} {volumes}", _lazy(kind, **values, **more)
+        yield f"fetching no-workspace {volumes}", _lazy(FineTune, **fetched, volumes=given)
+        trainer = CustomTrainerContainer(command=("true",))
+        yield f"container no-workspace {volumes}", _lazy(TrainJob, trainer=trainer, volumes=given)

@@ -9,6 +9,8 @@ from accounts import account, allow, may, request_token, review, token_of, until
 from client import path_of
 from quiet import said
 
+from waiting_for import until
+
 GROUP = "trainer.kubeflow.org"
 UNAUTHORIZED = (401, "Unauthorized", "Unauthorized")
 LIVE = ("/version", "/healthz", "/livez", "/readyz")
@@ -132,7 +134,8 @@ def test_a_token_ends_with_its_account(client, namespace):
     tokens = [token_of(client, namespace) for _ in range(2)]
     client.delete("ServiceAccount", namespace, "robot")
     with closing(client.as_bearer(tokens[0])) as gone:
-        assert said(gone.ask("GET", "/version")) == UNAUTHORIZED
+        # The API server learns of the deletion by a watch, and believes an accepted token for ten seconds.
+        until(lambda: said(gone.ask("GET", "/version")) == UNAUTHORIZED, 40)
     account(client, namespace)
     with closing(client.as_bearer(tokens[1])) as former:
         assert said(former.ask("GET", "/version")) == UNAUTHORIZED

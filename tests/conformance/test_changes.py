@@ -186,7 +186,7 @@ def test_status_is_apart(client, namespace):
     assert answer.body["spec"]["suspend"] is True
     assert (answer.body["metadata"].get("labels"), answer.body["metadata"]["generation"]) == (None, 1)
     plain = client.patch("TrainJob", namespace, "job", {"metadata": {"labels": {"c": "d"}}, "status": None})
-    assert plain["status"]["jobsStatus"] and plain["metadata"]["labels"] == {"c": "d"}
+    assert plain["status"] and plain["metadata"]["labels"] == {"c": "d"}
     own = client.ask("GET", path_of("TrainJob", namespace, "job", "status"))
     assert (own.code, own.body["kind"], own.body["spec"]["suspend"]) == (200, "TrainJob", True)
 

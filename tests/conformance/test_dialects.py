@@ -7,7 +7,7 @@ import itertools
 
 import pytest
 from composed import claim, composed, container, pod_spec
-from every_request import fetching, fine_tunes, general, over_a_workspace
+from every_request import fetching, fine_tunes, general, mounting, over_a_workspace
 from test_every_manifest import large_runtime, manifest, outcome
 
 from trainjob import CustomTrainerContainer, Placement, TrainJob
@@ -55,9 +55,12 @@ def test_every_manifest(client, namespace, target):
     """On 2.0 every request is accepted, or refused by us first; only Qwen's runtime, which came later, is missed."""
     large_runtime(client, namespace)
     fetched = fine_tunes(dataset="hf://o/n", model_initializer="hf://o/n")
-    requests = itertools.chain(fetched, fine_tunes(workspace="claim"), fetching(), over_a_workspace(), general())
+    over_one = fine_tunes(workspace="claim")
+    requests = itertools.chain(fetched, over_one, fetching(), over_a_workspace(), general(), mounting())
     ours, theirs = outcome(client, namespace, target, requests)
     assert {text for text in theirs.values() if '"torchtune-qwen2.5-1.5b" not found' not in text} == set()
     late = [refusal for refusal in ours.values() if "speaks API 2.0" in refusal]
     assert late
+    twice = {label for label, _ in mounting() if label.split()[-1] in ("twice", "15-times")}
+    assert {label for label, refusal in ours.items() if "several mounts of one volume" in refusal} == twice
     assert all("needs Trainer 2." in refusal for refusal in late)

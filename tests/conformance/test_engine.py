@@ -11,22 +11,13 @@ from client import path_of
 from trainjobs import IMAGE, counters, pods_of
 
 from trainjob import CustomTrainerContainer, RunKey, TrainJob
-from trainjob.cluster import Cluster, Connection
 from trainjob.errors import InvalidSpec, JobDeleted, JobFailed, WaitTimeout
 from trainjob.manifest import labels
-from trainjob.run import Adopt, Limits, Listener, OnTimeout, cancel, set_suspended, submit, wait
+from trainjob.run import Limits, Listener, OnTimeout, cancel, set_suspended, submit, wait
 from trainjob.status import Category, Phase
 
 FRAME = r"printf '1|%s|Loss: 0.5: 100%%|##| '$i'/3 [00:01, 2it/s]\r' $i"
 FRAMES = rf"printf 'epochs: 1\n'; for i in 1 2 3; do {FRAME}; done; echo"
-
-
-@pytest.fixture
-def engine(target, namespace):
-    """The project's own door."""
-    opened = Cluster(Connection(kubeconfig=target.kubeconfig, namespace=namespace), patience=5.0)
-    yield opened
-    opened.close()
 
 
 @pytest.fixture
@@ -87,7 +78,7 @@ def test_adoption(client, engine, namespace, key):
     assert wait(engine, first).succeeded
     after = submit(engine, shell("echo once"), key)
     assert (after.uid, after.adopted, wait(engine, after).succeeded) == (first.uid, True, True)
-    fresh = submit(engine, shell("echo once"), key, adopt=Adopt.RUNNING)
+    fresh = submit(engine, shell("echo once"), key, renewal="again")
     other = submit(engine, shell("echo another"), key)
     assert len({first.uid, fresh.uid, other.uid}) == 3
     assert (first.attempt, fresh.attempt, fresh.adopted, other.adopted) == (1, 2, False, False)
@@ -122,14 +113,16 @@ def test_cancellation(client, engine, namespace, key):
     assert cancel(engine, reference) is False
 
 
-def test_pause(client, engine, namespace, key):
+def test_pause(client, engine, namespace, key, gate):
     """A job that is suspended is waited for on and on, until it goes on and ends."""
-    reference = submit(engine, shell("sleep 0.2; echo done"), key)
+    file, until_told = gate
+    reference = submit(engine, shell(f"{until_told}; echo done"), key)
     client.patch("TrainJob", namespace, reference.name, {"spec": {"suspend": True}})
     heard = Heard()
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(wait, engine, reference, listener=heard)
         heard.until(Phase.SUSPENDED)
+        file.touch()
         assert set_suspended(engine, reference.name, namespace, suspended=False)
         assert waiting.result(30).succeeded
     assert heard.lines[-1] == "[node-0] done"

@@ -13,7 +13,9 @@ from every_request import (
     fetching,
     fine_tunes,
     general,
+    mounting,
     over_a_workspace,
+    ways_to_tune,
 )
 from runtimes import create_runtime
 from trainjobs import train_job
@@ -85,12 +87,13 @@ def without_recipe(*, fetched):
                     yield model, method, size
 
 
-def test_fine_tuning_that_fetches(client, namespace, target):
+def test_fine_tuning_that_fetches(client, namespace, target, proven):
     """Fine-tuning on TorchTune's runtimes: each model, method and size is accepted, or is one without a recipe."""
     large_runtime(client, namespace)
     ours, theirs = outcome(client, namespace, target, fine_tunes(dataset="hf://o/n", model_initializer="hf://o/n"))
     assert theirs == {}
     assert sorted(ours) == sorted(" ".join(one) for one in without_recipe(fetched=True))
+    proven("TorchTune models")
 
 
 def by_hand(model, method, size):
@@ -143,7 +146,7 @@ def check(client, namespace, target, requests, refused):
     assert sorted(ours) == expected, ours
 
 
-def test_sources(client, namespace, target):
+def test_sources(client, namespace, target, proven):
     """Datasets and models from everywhere, with secrets by name and by keys, with each option, are accepted."""
 
     def refused(words):
@@ -152,16 +155,24 @@ def test_sources(client, namespace, target):
         return nothing or queued or late(option, target)  # queued on a stock runtime it would never start
 
     check(client, namespace, target, fetching, refused)
+    proven("Hub initializer", "S3 initializer", "data cache")
 
 
-def test_chain(client, namespace, target):
+def test_chain(client, namespace, target, proven):
     """Every step of a chain over a workspace, with each option and kind of secret, is accepted."""
     check(client, namespace, target, over_a_workspace, lambda words: late(words[-2], target))
+    proven("export", "model registry")
 
 
-def test_functions_and_containers(client, namespace, target):
+def test_functions_and_containers(client, namespace, target, proven):
     """Functions and containers with each option, with and without a workspace or initializers, are accepted."""
     check(client, namespace, target, general, lambda words: late(words[1], target))
+    proven("Python function", "container", "PyTorch DDP/FSDP")
+
+
+def test_mounting(client, namespace, target):
+    """Every step over every kind of workspace, with volumes of every kind and one mounted again, is accepted."""
+    check(client, namespace, target, mounting, lambda words: False)
 
 
 def everything(target):
@@ -203,3 +214,9 @@ def check_pod(jobset, step, *, workspace):
     if workspace:
         assert {"name": "workspace", "persistentVolumeClaim": {"claimName": "claim"}} in pod["volumes"]
         assert {"name": "workspace", "mountPath": "/workspace"} in container(jobset, step)["volumeMounts"]
+
+
+def test_every_way_to_tune(client, namespace, target, proven):
+    """Each method and model, and the program that looks for an earlier attempt before the command."""
+    assert outcome(client, namespace, target, ways_to_tune()) == ({}, {})
+    proven("TorchTune recipes", "resume")

@@ -16,13 +16,6 @@ FAILED = {"failed": 1}
 LIFE = [WAITING, PENDING, RUNNING, ENDING, SUCCEEDED]
 
 
-@pytest.fixture
-def gate(target, tmp_path):
-    """A file, and the shell words that wait until it is there; for a while where pods do not see this machine."""
-    file = tmp_path / "gate"
-    return file, f"while [ ! -e {file} ]; do sleep 0.05; done" if target.pods_are_processes else "sleep 10"
-
-
 def node_is(*expected):
     return lambda job: counters(job).get("node") in expected
 

@@ -6,6 +6,8 @@ import pytest
 from client import path_of
 from quiet import KINDS, make, names, quiet, said, version
 
+from waiting_for import until
+
 LIMIT, TOKEN = "limit", "continue"
 
 
@@ -264,6 +266,8 @@ def test_an_object_of_a_version(client, namespace):
     """An object may be asked for as it is in a cache; a version that is no number is refused."""
     make(client, namespace, "Secret", "a")
     path = path_of("Secret", namespace, "a")
-    assert client.ask("GET", path, resourceVersion="0").body["metadata"]["name"] == "a"
+    # The cache may not have it yet.
+    cached = until(lambda: (answer := client.ask("GET", path, resourceVersion="0")).ok and answer.body)
+    assert cached["metadata"]["name"] == "a"
     text = 'resourceVersion: Invalid value: "abc": strconv.ParseUint: parsing "abc": invalid syntax'
     assert said(client.ask("GET", path, resourceVersion="abc")) == (500, "", text)

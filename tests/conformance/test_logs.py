@@ -54,15 +54,17 @@ def test_parts_of_a_log(client, namespace, ended):
     assert client.log(namespace, ended, sinceTime=found[1][1], tailLines=1, timestamps=True).endswith(" three")
 
 
-def test_follow(client, namespace):
+def test_follow(client, namespace, gate):
     """A log that is followed comes while it is written, and ends with the container."""
-    client.create(shell("echo first; sleep 1.2; echo second"), namespace)
+    file, wait = gate
+    client.create(shell(f"echo first; {wait}; echo second"), namespace)
     pod = client.until("Pod", namespace, "", lambda pod: pod["status"]["phase"] == "Running")["metadata"]["name"]
     response = client._call("GET", path_of("Pod", namespace, pod, "log"), None, {}, {"follow": True})
     pieces = response.stream(1, decode_content=False)
     first = b"".join(next(pieces) for _ in b"first\n")
     assert first == b"first\n"
     assert client.get("Pod", namespace, pod)["status"]["phase"] == "Running"
+    file.touch()
     assert b"".join(pieces) == b"second\n"
 
 
@@ -140,3 +142,22 @@ def test_a_log_goes_with_its_pod(client, namespace, ended):
     client.delete("TrainJob", namespace, "job")
     client.until_gone("Pod", namespace, ended)
     assert ask(client, namespace, ended).code == 404
+
+
+def test_while_a_container_waits_to_be_restarted(client, namespace):
+    """While a container waits to be started again, its last run's log is both its current and its previous one."""
+    main = {"command": ["sh", "-c", "date +%N; sleep 0.2; exit 1"]}
+    client.create(waiting_pod("again", restartPolicy="Always", container=main), namespace)
+
+    def backs_off(pod):
+        [status] = pod["status"].get("containerStatuses", [{}])
+        return "CrashLoopBackOff" in str(status.get("state")) and status["restartCount"] >= 1
+
+    def look():
+        client.until("Pod", namespace, "again", backs_off)
+        told = client.log(namespace, "again"), client.log(namespace, "again", previous=True)
+        return told if backs_off(client.get("Pod", namespace, "again")) else None  # else it was started meanwhile
+
+    current, previous = next(told for _ in range(10) if (told := look()))
+    assert current == previous
+    assert current.strip().isdigit()

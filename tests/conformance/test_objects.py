@@ -6,7 +6,7 @@ import json
 import re
 
 import pytest
-from client import path_of
+from client import HOLD, path_of
 from quiet import KINDS, make, names, quiet, said, version
 
 SUBDOMAIN = (
@@ -241,7 +241,7 @@ def test_namespaces(client, namespace):
         assert said(client.ask("POST", path_of(kind, f"no-{namespace}"), quiet(kind, "a"))) == (404, "NotFound", text)
     own = f"{namespace}-own"
     client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": own}})
-    make(client, own, "Secret", ["held"], finalizers=["example.org/hold"])
+    make(client, own, "Secret", ["held"], finalizers=[HOLD])
     for _ in range(2):
         going = client.delete("Namespace", None, own)
         assert (going["status"]["phase"], bool(going["metadata"]["deletionTimestamp"])) == ("Terminating", True)
@@ -251,4 +251,4 @@ def test_namespaces(client, namespace):
         assert said(answer) == (403, "Forbidden", f'{plural} "late" is forbidden: {why}')
         (cause,) = answer.body["details"]["causes"]
         assert (cause["reason"], cause["field"]) == ("NamespaceTerminating", "metadata.namespace")
-    client.patch("Secret", own, "held", {"metadata": {"finalizers": None}})
+    client.let_go("Secret", own, "held")

@@ -6,7 +6,7 @@ import re
 
 import pytest
 from runtimes import own_runtime, step
-from trainjobs import counters, finished, pods_of, shell, train_job
+from trainjobs import IMAGE, counters, finished, pods_of, shell, train_job
 
 STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
 INDEX = "batch.kubernetes.io/job-completion-index"
@@ -115,3 +115,14 @@ def test_the_service(client, namespace):
     assert spec["clusterIP"] == "None"
     assert spec["selector"] == {"jobset.sigs.k8s.io/jobset-name": "job"}
     assert spec["publishNotReadyAddresses"] is True
+
+
+def test_another_scheduler(client, namespace):
+    """A pod that names another scheduler is left to that one"""
+    for name, scheduler in (("other", {"schedulerName": "nobody"}), ("own", {})):
+        spec = {"containers": [{"name": "c", "image": IMAGE, "command": ["true"]}], **scheduler}
+        client.create({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}, namespace)
+    client.until("Pod", namespace, "own", lambda pod: pod["spec"].get("nodeName"))
+    other = client.get("Pod", namespace, "other")
+    assert "nodeName" not in other["spec"]
+    assert other["status"]["phase"] == "Pending" and not other["status"].get("conditions")

@@ -11,7 +11,6 @@ from runtimes import create_runtime, step
 
 FILES = sorted(Path(__file__).with_name("public_examples").glob("*.yaml"))
 EXAMPLES = {file.stem: yaml.safe_load(file.read_text()) for file in FILES}
-STOCK_ELSEWHERE = [name for name, example in EXAMPLES.items() if example.get("stock_runtime_of_real_clusters")]
 
 
 def answer(client, namespace, example, **query):
@@ -46,18 +45,9 @@ def test_strict(client, namespace, target, name):
         assert example["says"] in found.message
 
 
-@pytest.mark.parametrize("name", [name for name in EXAMPLES if name not in STOCK_ELSEWHERE])
+@pytest.mark.parametrize("name", EXAMPLES)
 def test_lenient(client, namespace, target, name):
     """Without it, as most clients send it, a published TrainJob gets the other code that its file says."""
-    example = EXAMPLES[name]
-    found = answer(client, namespace, example)
-    assert found.code == example["lenient"][version(target)], found.message
-
-
-@pytest.mark.differs("laptop", "of the stock runtimes it has torch-distributed and TorchTune's: no JAX, MPI, XGBoost")
-@pytest.mark.parametrize("name", STOCK_ELSEWHERE)
-def test_stock_runtimes_elsewhere(client, namespace, target, name):
-    """The same for those that use a stock runtime other than PyTorch's."""
     example = EXAMPLES[name]
     found = answer(client, namespace, example)
     assert found.code == example["lenient"][version(target)], found.message

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from client import path_of
+from client import HOLD, path_of
 from quiet import KINDS, make, names, quiet, said
 
-HOLD = "example.org/hold"
 QUALIFIED = {"Secret": "Secret", "TrainingRuntime": "TrainingRuntime.trainer.kubeflow.org"}
 PLURAL = {"Secret": "secrets", "TrainingRuntime": "trainingruntimes.trainer.kubeflow.org"}
 
@@ -96,7 +95,7 @@ def test_finalizers(client, namespace, kind):
     labels = {"labels": {"still": "changed"}, "deletionTimestamp": None}
     changed = client.patch(kind, namespace, "a", {"metadata": labels})
     assert changed["metadata"]["deletionTimestamp"] == marked["metadata"]["deletionTimestamp"]
-    client.patch(kind, namespace, "a", {"metadata": {"finalizers": None}})
+    client.let_go(kind, namespace, "a")
     assert client.find(kind, namespace, "a") is None
     make(client, namespace, kind, "a")
 
@@ -107,7 +106,7 @@ def test_propagation(client, namespace):
     for policy, own in (("Foreground", ["foregroundDeletion"]), ("Orphan", ["orphan"]), ("Background", [])):
         found = client.delete("Secret", namespace, "a", propagationPolicy=policy)["metadata"]["finalizers"]
         assert sorted(found) == sorted([HOLD, *own])
-    client.patch("Secret", namespace, "a", {"metadata": {"finalizers": None}})
+    client.let_go("Secret", namespace, "a")
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,22 +1,22 @@
-"""A service account that has only the Role of manifests/role.yaml: what it can do, and that it can do nothing else."""
+"""Service accounts that have only what manifests/ gives them: what they can do, and that they can do nothing else."""
 
 from __future__ import annotations
 
 from contextlib import closing
+from datetime import timedelta
 
 import pytest
-import yaml
-from accounts import account, allow, kubeconfig_of, may, token_of, until_allowed
-from backends import ROOT
+import shipped
+from accounts import kubeconfig_of, may
 from client import path_of
 from trainjobs import IMAGE, counters, pods_of, shell
 
 from trainjob import CustomTrainerContainer, RunKey, TrainJob
 from trainjob.cluster import Cluster, Connection
 from trainjob.errors import PermissionDenied
-from trainjob.run import Limits, Listener, cancel, set_suspended, submit, wait
+from trainjob.run import Limits, Listener, cancel, set_suspended, submit, sweep, wait
 
-RULES = yaml.safe_load((ROOT / "manifests" / "role.yaml").read_text())["rules"]
+EACH = pytest.mark.parametrize("manifest", ["airflow", "kfp", "person"], indirect=True)
 VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
 GROUP = "trainer.kubeflow.org"
 CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}}
@@ -28,10 +28,10 @@ OTHERS = [
     ("", "pods/exec"),
     ("", "nodes"),
     ("", "namespaces"),
+    ("", "persistentvolumeclaims"),
     ("batch", "jobs"),
     ("jobset.x-k8s.io", "jobsets"),
     (GROUP, "trainjobs/status"),
-    (GROUP, "trainingruntimes"),
     (GROUP, "clustertrainingruntimes"),
     ("rbac.authorization.k8s.io", "roles"),
     ("rbac.authorization.k8s.io", "rolebindings"),
@@ -39,14 +39,15 @@ OTHERS = [
 
 
 @pytest.fixture
-def token(client, namespace):
-    """Of a service account with this Role, once its rights are in force."""
-    account(client, namespace)
-    allow(client, namespace, RULES)
-    made = token_of(client, namespace)
-    with closing(client.as_bearer(made)) as robot:
-        until_allowed(robot, namespace, "create", "", "persistentvolumeclaims")
-    return made
+def manifest(request):
+    """Airflow's, which has the most rights, unless a test asks for others."""
+    return getattr(request, "param", "airflow")
+
+
+@pytest.fixture
+def token(client, namespace, manifest):
+    """Of a service account with its Roles, once its rights are in force."""
+    return shipped.token(client, namespace, manifest)
 
 
 @pytest.fixture
@@ -75,9 +76,9 @@ def test_each_right(client, namespace, robot):
     answers = [
         robot.ask("GET", jobs),
         robot.ask("GET", job),
-        robot.ask("GET", path_of("Pod", namespace, pod["metadata"]["name"])),
         robot.ask("GET", path_of("Pod", namespace, pod["metadata"]["name"], "log")),
         robot.ask("GET", path_of("Event", namespace)),
+        robot.ask("GET", path_of("TrainingRuntime", namespace)),
         robot.ask("POST", claims, body),
         robot.ask("GET", f"{claims}/w"),
         robot.ask("DELETE", f"{claims}/w"),
@@ -87,15 +88,10 @@ def test_each_right(client, namespace, robot):
     assert [answer.code for answer in answers] == [200] * 5 + [201] + [200] * 4
 
 
-def test_nothing_else(namespace, robot):
+@EACH
+def test_nothing_else(namespace, robot, manifest):
     """Everything else is refused: other kinds, other verbs, other namespaces."""
-    granted = {
-        (group, resource, verb)
-        for rule in RULES
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-        for verb in rule["verbs"]
-    }
+    granted = shipped.rights(manifest)
     known = {(group, resource) for group, resource, _ in granted}
     asked = [(group, resource, verb) for group, resource in [*sorted(known), *OTHERS] for verb in VERBS]
     assert {one for one in asked if may(robot, namespace, one[2], *one[:2])} == granted
@@ -121,6 +117,7 @@ def echo(script):
     return TrainJob(trainer=CustomTrainerContainer(image=IMAGE, command=["sh", "-c", script]))
 
 
+@EACH
 def test_engine_from_submit_to_cancel(engine, unique):
     """Submit, wait with logs, adopt and cancel work with this Role."""
     key, lines = RunKey("conformance", "role", unique, "run-1"), []
@@ -143,6 +140,16 @@ def test_engine_pauses(engine, namespace, unique):
     reference = submit(engine, echo("sleep 60"), RunKey("conformance", "role", unique, "run-1"))
     assert set_suspended(engine, reference.name, namespace, suspended=True)
     assert engine.get_trainjob(reference.name, namespace)["spec"]["suspend"] is True
+
+
+def test_engine_sweeps(engine, unique):
+    """What has ended, and what nobody waits for any more, is swept with this Role."""
+    for script in ("true", "sleep 60"):
+        reference = submit(engine, echo(script), RunKey("conformance", "role", f"{unique}-{len(script)}", "run-1"))
+        if script == "true":
+            assert wait(engine, reference).succeeded
+    swept = sweep(engine, finished_for=timedelta(0), at_work_for=timedelta(0), is_over=lambda _: True)
+    assert [one.done for one in swept] == ["deleted", "deleted"]
 
 
 def test_engine_makes_a_workspace(engine, namespace):

@@ -15,21 +15,23 @@ GONE = (
 
 
 @pytest.fixture
-def running(client, namespace):
-    """A job that has begun, on a runtime of its own."""
-    client.create(train_job(**own_runtime(client, namespace, step("node", "sleep 3"))), namespace)
+def running(client, namespace, gate):
+    """A job that has begun, on a runtime of its own; the file that ends it."""
+    file, wait = gate
+    client.create(train_job(**own_runtime(client, namespace, step("node", wait))), namespace)
     client.until("TrainJob", namespace, "job", lambda job: counters(job).get("node", {}).get("ready"))
+    return file
 
 
 @pytest.mark.since("2.3")
-@pytest.mark.usefixtures("running")
-def test_the_job_goes_on(client, namespace):
+def test_the_job_goes_on(client, namespace, running):
     """A runtime that is deleted under a running job is gone at once; the job ends well, yet cannot be changed: 403."""
     client.delete("TrainingRuntime", namespace, OWN["runtime"])
     assert client.find("TrainingRuntime", namespace, OWN["runtime"]) is None
     for change in ({"spec": {"suspend": True}}, {"metadata": {"labels": {"a": "b"}}}):
         answer = client.ask("PATCH", path_of("TrainJob", namespace, "job"), change)
         assert (answer.code, answer.reason, answer.message) == (403, "Forbidden", GONE)
+    running.touch()
     assert conditions(client.until("TrainJob", namespace, "job", finished))[0][0] == "Complete"
 
 
@@ -60,14 +62,14 @@ def test_the_runtime_comes_back(client, namespace):
 
 
 @pytest.mark.before("2.3")
-@pytest.mark.usefixtures("running")
-def test_the_runtime_waits_for_its_jobs(client, namespace):
+def test_the_runtime_waits_for_its_jobs(client, namespace, running):
     """A finalizer keeps a runtime that is deleted until no job uses it; the jobs can be changed meanwhile."""
     client.delete("TrainingRuntime", namespace, OWN["runtime"])
     kept = client.get("TrainingRuntime", namespace, OWN["runtime"])
     assert "deletionTimestamp" in kept["metadata"]
     assert kept["metadata"]["finalizers"] == ["trainer.kubeflow.org/resource-in-use"]
     client.patch("TrainJob", namespace, "job", {"metadata": {"labels": {"a": "b"}}})
+    running.touch()
     assert conditions(client.until("TrainJob", namespace, "job", finished))[0][0] == "Complete"
     assert client.find("TrainingRuntime", namespace, OWN["runtime"]) is not None
     client.delete("TrainJob", namespace, "job", propagationPolicy="Foreground")

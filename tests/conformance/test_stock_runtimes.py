@@ -103,7 +103,19 @@ def test_others(client, target):
     assert {name for name in found if name.startswith("torch")} == {"torch-distributed", *MODELS}
 
 
-@pytest.mark.differs("laptop", "the laptop cluster has the runtimes of torch and TorchTune only")
+@pytest.mark.since("2.2")
+def test_jax_and_xgboost(client, target):
+    """jax-distributed and xgboost-distributed are like torch-distributed, with policies and images of their own."""
+    images = {"jax": "nvcr.io/nvidia/jax:25.10-py3", "xgboost": "ghcr.io/kubeflow/trainer/xgboost-runtime"}
+    for framework, image in images.items():
+        runtime = client.get("ClusterTrainingRuntime", None, f"{framework}-distributed")
+        assert runtime["metadata"]["labels"] == labels(target, framework)
+        assert runtime["spec"]["mlPolicy"] == {"numNodes": 1, framework: {}}
+        tag = f":{RELEASE[target.trainer]}" if framework == "xgboost" else ""
+        assert steps(runtime) == [("node", {STEP: "trainer"}, [], {}, [{"name": "node", "image": f"{image}{tag}"}])]
+
+
+@pytest.mark.differs("laptop", "the laptop cluster has no runtimes for MPI")
 @pytest.mark.only("laptop", "controlplane", "docker")
 def test_other_frameworks(client, target):
     """There are runtimes for DeepSpeed and MLX too, and from 2.2 on for JAX and XGBoost."""

@@ -1,4 +1,4 @@
-"""Builds the control plane's programs: `python tests/controlplane/build.py [--trainer 2.3 ...]`.
+"""Builds the control plane's programs: `python tests/controlplane/build.py [--trainer 2.3 ...] [--argo] [--kueue]`.
 
 What is built already is left alone, without Go and without a network. Standard library only.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import fcntl
+import json
 import os
 import re
 import shutil
@@ -18,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from programs import BUILT, HERE, KUBERNETES, SUPERVISOR, TRAINERS, Programs, folders_in_use
+from programs import ARGO, BUILT, HERE, KUBERNETES, KUEUE, SUPERVISOR, TRAINERS, Programs, folders_in_use
 
 _INSTALL = "https://go.dev/doc/install tells how"
 
@@ -30,9 +31,15 @@ class BuildFailed(Exception):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Builds what is missing; the exit code is 1 when that fails, and 0 where Go is missing (it says so)."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--trainer", action="append", choices=sorted(TRAINERS), help="version; all of them by default")
-    versions = parser.parse_args(arguments).trainer or list(TRAINERS)
+    parser.add_argument(
+        "--trainer", action="append", choices=sorted(TRAINERS), help="version; all by default, Argo and Kueue"
+    )
+    parser.add_argument("--argo", action="store_true", help="with --trainer: Argo too")
+    parser.add_argument("--kueue", action="store_true", help="with --trainer: Kueue too")
+    options = parser.parse_args(arguments)
+    versions = options.trainer or list(TRAINERS)
     wanted = [SUPERVISOR, KUBERNETES, *(TRAINERS[version] for version in versions)]
+    wanted += [extra for extra, asked in ((ARGO, options.argo), (KUEUE, options.kueue)) if asked or not options.trainer]
     if not any(programs.missing() for programs in wanted):
         print(f"the control plane is built: {BUILT}")
         return 0
@@ -77,30 +84,51 @@ def _alone() -> Iterator[None]:
 def _build(programs: Programs) -> None:
     folder = programs.folder
     folder.mkdir(exist_ok=True)
-    for name, (module, package) in programs.packages.items():
-        if (folder / name).exists():
-            continue
-        begin = time.monotonic()
-        _say(f"building {name} ({programs.name})", end=" ")
-        partial = folder / f".{name}"  # a build that is broken off leaves no half program under the real name
-        _go(module, "build", "-trimpath", "-buildvcs=false", "-ldflags", _linking(), "-o", str(partial), package)
-        partial.replace(folder / name)
-        _say(f"{time.monotonic() - begin:.0f} s, {(folder / name).stat().st_size / 1e6:.0f} MB")
-    if programs.files and programs.missing():
+    if absent := [name for name in programs.packages if not (folder / name).exists()]:
+        with _sources(programs) as flags:
+            for name in absent:
+                _compile(programs, name, flags)
+    if programs.missing():
         _render(programs)
+
+
+def _compile(programs: Programs, name: str, flags: Sequence[str]) -> None:
+    begin, (module, package) = time.monotonic(), programs.packages[name]
+    _say(f"building {name} ({programs.name})", end=" ")
+    finished = programs.folder / name
+    partial = finished.with_name(f".{name}")  # a build that is broken off leaves no half program under the real name
+    _go(module, "build", *flags, "-trimpath", "-buildvcs=false", "-ldflags", _linking(), "-o", str(partial), package)
+    partial.replace(finished)
+    _say(f"{time.monotonic() - begin:.0f} s, {finished.stat().st_size / 1e6:.0f} MB")
+
+
+@contextmanager
+def _sources(programs: Programs) -> Iterator[Sequence[str]]:
+    """Flags of `go build`: a module that needs a link is compiled from a copy, as Go's cache is not to be touched."""
+    link = programs.link
+    if link is None:
+        yield ()
+        return
+    (where,) = {module for module, _ in programs.packages.values()}
+    module = Path(json.loads(_go(where, "mod", "download", "-json", link.module))["Dir"])  # checked against go.sum
+    with tempfile.TemporaryDirectory(dir=BUILT, prefix=".source-") as folder:
+        copy = Path(folder) / "module"
+        for path in (module, *sorted(module.rglob("*"))):  # not copytree: the cache's folders are read-only
+            target = copy / path.relative_to(module)
+            target.mkdir() if path.is_dir() else shutil.copyfile(path, target)
+        (copy / link.name).symlink_to(link.target)
+        modfile = Path(folder) / "go.mod"
+        modfile.write_text(f"{(where / 'go.mod').read_text()}\nreplace {link.module} => {copy}\n")
+        modfile.with_suffix(".sum").write_bytes((where / "go.sum").read_bytes())
+        yield ("-modfile", str(modfile))
 
 
 def _render(programs: Programs) -> None:
     """Writes the manifests that the modules ship, so that a start needs neither Go nor its module cache."""
-    modules = {
-        "--trainer": (programs.packages["trainer-controller-manager"][0], "github.com/kubeflow/trainer/v2"),
-        "--jobset": (programs.packages["jobset"][0], "sigs.k8s.io/jobset"),
-    }
-    folders = {
-        flag: _go(where, "list", "-m", "-f", "{{.Dir}}", module).strip() for flag, (where, module) in modules.items()
-    }
+    flags: list[str] = []
+    for flag, (where, module) in programs.manifests.items():
+        flags += [f"--{flag}", _go(where, "list", "-m", "-f", "{{.Dir}}", module).strip()]
     with tempfile.TemporaryDirectory(dir=BUILT, prefix=".rendered-") as out:
-        flags = [part for flag, folder in folders.items() for part in (flag, folder)]
         command = [str(SUPERVISOR.folder / "controlplane"), "render", *flags, "--out", out]
         rendered = subprocess.run(command, stderr=subprocess.PIPE, text=True)  # kustomize warns of upstream's own files
         if rendered.returncode:

@@ -13,10 +13,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, cast
 
-from programs import KUBERNETES, SUPERVISOR, TRAINERS
+from programs import ARGO, KUBERNETES, KUEUE, SUPERVISOR, TRAINERS
 
 from trainjob.errors import ClusterError
 from trainjob.local.images import default_images, images_to_json
+from trainjob.local.kubelet import isolation
 
 __all__ = ["ControlPlane"]
 
@@ -39,6 +40,8 @@ class ControlPlane:
         environments: local environments that stand for upstream's images, as `LocalCluster` takes them.
         pod_env: environment variables of every pod, such as `HF_ENDPOINT`.
         apiserver_args: further arguments of kube-apiserver, such as `--watch-cache=false`.
+        argo: with Argo Workflows, whose executor needs fixed paths: pods' containers are isolated, so as root.
+        kueue: with Kueue, for TrainJobs, JobSets and Jobs that name a queue.
     """
 
     namespace = "default"
@@ -51,24 +54,31 @@ class ControlPlane:
         environments: Mapping[str, Path] | None = None,
         pod_env: Mapping[str, str] | None = None,
         apiserver_args: Sequence[str] = (),
+        argo: bool = False,
+        kueue: bool = False,
     ) -> None:
-        self.state, self.trainer = Path(state).absolute(), trainer
+        self.state, self.trainer, self.argo, self.kueue = Path(state).absolute(), trainer, argo, kueue
         self._environments = {name: Path(folder).absolute() for name, folder in (environments or {}).items()}
         self._pod_env = dict(pod_env or {})
         self._apiserver_args = tuple(apiserver_args)
         self._process: subprocess.Popen[bytes] | None = None
 
     @staticmethod
-    def unavailable(trainer: str = "2.3") -> str | None:
+    def unavailable(trainer: str = "2.3", *, argo: bool = False, kueue: bool = False) -> str | None:
         """Tells why a control plane with this Trainer can't run here; None when it can."""
         if sys.platform != "linux":
             return "the control plane needs Linux"
         if trainer not in TRAINERS:
             return f"there is no control plane with Trainer {trainer}, only with {', '.join(TRAINERS)}"
-        if trainer == "2.0" and not _own_mounts():
-            return "Trainer 2.0 needs a mount namespace: run as root, or where users may make user namespaces"
-        missing = [name for programs in (SUPERVISOR, KUBERNETES, TRAINERS[trainer]) for name in programs.missing()]
-        return f"the control plane is not built ({', '.join(missing)}): run `make controlplane`" if missing else None
+        if kueue and trainer in ("2.0", "2.1"):  # it writes runtimePatches into TrainJobs
+            return f"Kueue 0.17 needs Trainer 2.2 or later, not {trainer}"
+        if (trainer == "2.0" or kueue) and not _own_mounts():
+            who = "Kueue" if kueue else "Trainer 2.0"
+            return f"{who} needs a mount namespace: run as root, or where users may make user namespaces"
+        wanted = [SUPERVISOR, KUBERNETES, TRAINERS[trainer], *([ARGO] if argo else []), *([KUEUE] if kueue else [])]
+        if missing := [name for programs in wanted for name in programs.missing()]:
+            return f"the control plane is not built ({', '.join(missing)}): run `make controlplane`"
+        return isolation.unavailable() if argo else None
 
     @property
     def kubeconfig(self) -> Path:
@@ -93,7 +103,7 @@ class ControlPlane:
         """
         if self._process is not None:
             return self
-        if reason := self.unavailable(self.trainer):
+        if reason := self.unavailable(self.trainer, argo=self.argo, kueue=self.kueue):
             raise ClusterError(reason)
         self.state.mkdir(parents=True, exist_ok=True)
         self._write_images()
@@ -134,6 +144,12 @@ class ControlPlane:
 
     def _command(self) -> list[str]:
         folders = {"state": self.state, "kubernetes": KUBERNETES.folder, "trainer": TRAINERS[self.trainer].folder}
+        kubelet = [sys.executable, "-m", "trainjob.local.kubelet", f"--images={self._images}"]
+        if self.argo:
+            folders["argo"] = ARGO.folder
+            kubelet += ["--isolate", f"--path={ARGO.folder}"]
+        if self.kueue:
+            folders["kueue"] = KUEUE.folder
         return [
             str(SUPERVISOR.folder / "controlplane"),
             "up",
@@ -141,7 +157,7 @@ class ControlPlane:
             *(f"--apiserver-arg={argument}" for argument in self._apiserver_args),
             f"--parent={os.getpid()}",
             "--",
-            *(sys.executable, "-m", "trainjob.local.kubelet", f"--images={self._images}"),
+            *kubelet,
         ]
 
     @property
@@ -160,7 +176,7 @@ class ControlPlane:
 
 
 def _own_mounts() -> bool:
-    """Whether this user can give a process mounts of its own, as cmd/controlplane/trainer20.go does."""
+    """Whether this user can give a process mounts of its own, as cmd/controlplane/trainer20.go and kueue.go do."""
     mapped = [] if os.getuid() == 0 else ["--map-root-user"]
     try:
         return subprocess.run(["unshare", "--mount", *mapped, "true"], stderr=subprocess.DEVNULL).returncode == 0

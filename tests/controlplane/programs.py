@@ -10,12 +10,40 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["BUILT", "HERE", "KUBERNETES", "SUPERVISOR", "TRAINERS", "Programs", "Trainer", "folders_in_use"]
+__all__ = [
+    "ARGO",
+    "BUILT",
+    "HERE",
+    "KUBERNETES",
+    "KUEUE",
+    "SUPERVISOR",
+    "TRAINERS",
+    "Link",
+    "Programs",
+    "Trainer",
+    "folders_in_use",
+]
 
 HERE = Path(__file__).resolve().parent
 BUILT = HERE.parents[1] / ".cache" / "controlplane"
 _RENDERED = ("jobset.json", "trainer.json", "runtimes.json", "jobset-config.yaml")
+_RENDERING = HERE / "cmd" / "controlplane" / "render.go"
 _SUPERVISOR_SOURCES = tuple(sorted((HERE / "cmd" / "controlplane").glob("*.go")))
+
+
+@dataclass(frozen=True)
+class Link:
+    """A symbolic link of a repository without which its Go module does not compile: modules carry none.
+
+    Attributes:
+        module: the module's path.
+        name: the link's path in it.
+        target: what it points to.
+    """
+
+    module: str
+    name: str
+    target: str
 
 
 @dataclass(frozen=True)
@@ -26,20 +54,26 @@ class Programs:
         name: begins the folder's name.
         packages: name of each program -> folder of its `go.mod` and its Go package.
         sources: further files that the result depends on.
-        files: what lies in the folder besides the programs.
+        manifests: what `controlplane render` writes into the folder: from each of these flags' folders of a `go.mod`
+            and module.
+        files: what it writes, the last one last.
+        link: what has to be added to a module first.
     """
 
     name: str
     packages: Mapping[str, tuple[Path, str]]
     sources: Sequence[Path] = ()
-    files: Sequence[str] = field(default=())
+    manifests: Mapping[str, tuple[Path, str]] = field(default_factory=dict)
+    files: Sequence[str] = ()
+    link: Link | None = None
 
     @property
     def folder(self) -> Path:
         """Where they are, or will be."""
         modules = sorted({module for module, _ in self.packages.values()})
         inputs = [module / name for module in modules for name in ("go.mod", "go.sum")]
-        digest = hashlib.sha256(b"\0".join(path.read_bytes() for path in (*inputs, *self.sources)))
+        parts = [path.read_bytes() for path in (*inputs, *self.sources)]
+        digest = hashlib.sha256(b"\0".join([*parts, repr(self.link).encode()]))
         return BUILT / f"{self.name}-{digest.hexdigest()[:12]}"
 
     def missing(self) -> list[str]:
@@ -69,8 +103,11 @@ class Trainer:
             ),
             "jobset": (self.jobset, "sigs.k8s.io/jobset"),
         }
-        rendering = HERE / "cmd" / "controlplane" / "render.go"
-        return Programs(f"trainer-{version}", packages, sources=(rendering,), files=_RENDERED)
+        manifests = {
+            "trainer": (self.trainer, "github.com/kubeflow/trainer/v2"),
+            "jobset": (self.jobset, "sigs.k8s.io/jobset"),
+        }
+        return Programs(f"trainer-{version}", packages, sources=(_RENDERING,), manifests=manifests, files=_RENDERED)
 
 
 KUBERNETES = Programs(
@@ -94,8 +131,25 @@ TRAINERS = {
         "2.0": Trainer(_VERSIONS / "2.0", _VERSIONS / "2.0"),
     }.items()
 }
+_ARGO_MODULE = "github.com/argoproj/argo-workflows/v4"
+ARGO = Programs(
+    "argo-4.0",
+    {name: (_VERSIONS / "argo", f"{_ARGO_MODULE}/cmd/{name}") for name in ("workflow-controller", "argoexec")},
+    sources=(_RENDERING, _RENDERING.with_name("argo.go")),
+    manifests={"argo": (_VERSIONS / "argo", _ARGO_MODULE)},
+    files=("argo.json",),
+    link=Link(_ARGO_MODULE, "workflow/executor/osspecific/signal_linux.go", "signal_darwin.go"),
+)
+_KUEUE_MODULE = "sigs.k8s.io/kueue"
+KUEUE = Programs(
+    "kueue-0.17",
+    {"kueue": (_VERSIONS / "kueue", f"{_KUEUE_MODULE}/cmd/kueue")},
+    sources=(_RENDERING, _RENDERING.with_name("kueue.go")),
+    manifests={"kueue": (_VERSIONS / "kueue", _KUEUE_MODULE)},
+    files=("kueue-config.yaml", "kueue.json"),
+)
 
 
 def folders_in_use() -> set[Path]:
     """The folders that the present versions are built into."""
-    return {programs.folder for programs in (KUBERNETES, SUPERVISOR, *TRAINERS.values())}
+    return {programs.folder for programs in (KUBERNETES, SUPERVISOR, ARGO, KUEUE, *TRAINERS.values())}

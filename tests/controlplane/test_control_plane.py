@@ -11,14 +11,13 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import programs
 import pytest
-from client import Client
 from control_plane import ControlPlane
+from leftovers import about, alive, client_of, family, gone, started_by_another, trail_of
 from trainjobs import conditions, counters, finished, pods_of, shell
 
 from trainjob.errors import ClusterError
@@ -26,14 +25,6 @@ from waiting_for import until
 
 COMPLETE = [("Complete", "True", "AllJobsCompleted", "jobset completed successfully")]
 HERE = Path(__file__).parent
-PARENT = """
-import sys, time
-from pathlib import Path
-from control_plane import ControlPlane
-cluster = ControlPlane(Path(sys.argv[1])).start()
-print("started", flush=True)
-time.sleep(600)
-"""
 
 
 @pytest.fixture(autouse=True)
@@ -42,53 +33,6 @@ def built(request):
     trainer = getattr(request.node, "callspec", None) and request.node.callspec.params.get("trainer")
     if reason := ControlPlane.unavailable(trainer or "2.3"):
         pytest.skip(reason)
-
-
-@contextlib.contextmanager
-def client_of(cluster: ControlPlane) -> Iterator[Client]:
-    with contextlib.closing(Client.of(str(cluster.kubeconfig))) as client:
-        yield client
-
-
-def alive(pid: int) -> bool:
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    return False
-
-
-def family(pid: int) -> set[int]:
-    """A process and all that it started, and those started."""
-    found = {pid}
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            found |= family(int(child))
-    return found
-
-
-def listening(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def trail_of(cluster: ControlPlane) -> tuple[set[int], list[int]]:
-    """The processes and ports that must not outlive it; both are alive now."""
-    processes, ports = family(cluster.info["pid"]), list(cluster.info["ports"].values())
-    assert set(cluster.info["pids"].values()) <= processes
-    assert all(map(alive, processes)) and all(map(listening, ports))
-    return processes, ports
-
-
-def gone(processes: set[int], ports: list[int]) -> bool:
-    return not any(map(alive, processes)) and not any(map(listening, ports))
-
-
-def about(folder: Path) -> list[str]:
-    """The command lines of processes that name a folder."""
-    found = []
-    for file in Path("/proc").glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):
-            found.append(file.read_text(errors="replace").replace("\0", " "))
-    return [line for line in found if str(folder) in line]
 
 
 def sleeping_pod(cluster: ControlPlane) -> int:
@@ -150,23 +94,14 @@ def test_the_state_folder_stays_for_its_logs(tmp_path):
 
 @pytest.mark.parametrize("victim", ["parent", "supervisor", "etcd", "apiserver", "trainer", "kubelet"])
 def test_sigkill_leaves_nothing(tmp_path, victim):
-    path = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
-    command = [sys.executable, "-c", PARENT, str(tmp_path / "state")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": path}) as parent:
-        try:
-            assert parent.stdout is not None
-            assert parent.stdout.readline() == b"started\n"
-            cluster = ControlPlane(tmp_path / "state")  # not started here: its files tell the rest
-            pod = sleeping_pod(cluster)
-            processes, ports = trail_of(cluster)
-            pids = {"parent": parent.pid, "supervisor": cluster.info["pid"], **cluster.info["pids"]}
-            assert pod in processes
-            os.kill(pids[victim], signal.SIGKILL)
-            begin = time.monotonic()
-            until(lambda: gone(processes, ports), 10)
-            print(f"{victim}: {time.monotonic() - begin:.2f} s")
-        finally:
-            parent.kill()
+    with started_by_another(tmp_path / "state") as (cluster, pids):
+        pod = sleeping_pod(cluster)
+        processes, ports = trail_of(cluster)
+        assert pod in processes
+        os.kill(pids[victim], signal.SIGKILL)
+        begin = time.monotonic()
+        until(lambda: gone(processes, ports), 10)
+        print(f"{victim}: {time.monotonic() - begin:.2f} s")
 
 
 @pytest.mark.parametrize("after", [0.0, 0.05, 0.5, 2.0, 3.5, 4.5])

@@ -38,7 +38,7 @@ def scorer(hub):
 @pytest.mark.parametrize(
     ("trainer", "engine"), [("2.3", "airflow"), ("2.3", "kfp"), ("2.2", "kfp"), ("2.1", "airflow"), ("2.0", "kfp")]
 )
-def test_the_model_learns(trainer, engine, hub, scorer, tmp_path):
+def test_the_model_learns(trainer, engine, hub, scorer, tmp_path, evidence):
     """Initialize, fine-tune, export: one TrainJob each, and the exported model answers the held-out tickets."""
     if reason := ControlPlane.unavailable(trainer):
         pytest.skip(reason)
@@ -58,6 +58,8 @@ def test_the_model_learns(trainer, engine, hub, scorer, tmp_path):
         after = scorer.exact_match(export)
     assert int(before.partition("/")[0]) <= 5
     assert int(after.partition("/")[0]) >= 50
+    for row in ("Hub initializer", "TorchTune models", "export"):
+        evidence("features", row=row, cell="control plane")
 
 
 TASKS = {

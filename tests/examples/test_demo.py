@@ -57,11 +57,14 @@ def test_the_model_learns(engine, mark):
     until(lambda: not left_over(mark))
 
 
-def test_interrupted_in_the_middle_it_leaves_nothing_running(mark):
+def test_a_second_one_does_not_disturb_the_first_which_interrupted_leaves_nothing_running(mark):
     with subprocess.Popen([*DEMO, "kfp"], stdout=subprocess.PIPE, text=True) as process:
         for line in process.stdout:
             if line.startswith("fine-tune") and "Running" in line:
                 assert left_over(mark)
+                second = subprocess.run([*DEMO, "kfp"], capture_output=True, text=True)
+                assert (second.returncode, second.stdout) == (1, "")
+                assert "runs already" in second.stderr
                 os.kill(process.pid, signal.SIGINT)
                 break
         process.stdout.read()

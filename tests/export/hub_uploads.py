@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import unquote, urlsplit
 
+import yaml
+
 from trainjob.local.hub import HubHandler, HubServer, Repository
 
 _PREUPLOAD = re.compile(r"/api/(?P<kind>models|datasets)/(?P<name>[^/]+/[^/]+)/preupload/(?P<revision>[^/]+)")
@@ -33,6 +35,7 @@ class Uploads:
     hook: Callable[[str, bool], None] = lambda path, after: None
     lfs: dict[str, bytes] = field(default_factory=dict)
     commits: list[dict[str, Any]] = field(default_factory=list)
+    cards: list[dict[str, Any]] = field(default_factory=list)
     lock: threading.RLock = field(default_factory=threading.RLock)
 
 
@@ -59,6 +62,8 @@ class UploadHandler(HubHandler):
             self.refuse(HTTPStatus.FORBIDDEN, "", "You don't have the rights to write here")
         elif path == "/api/repos/create":
             self._create(json.loads(body))
+        elif path == "/api/validate-yaml":
+            self._validate(json.loads(body)["content"])
         elif match := _PREUPLOAD.fullmatch(path):
             self._modes(match, json.loads(body))
         elif _BATCH.fullmatch(path):
@@ -72,6 +77,17 @@ class UploadHandler(HubHandler):
         folder = self.root / "models" / asked["organization"] / asked["name"]
         folder.mkdir(parents=True)
         self.answer({"url": f"http://{self.headers['Host']}/{asked['organization']}/{asked['name']}", "id": "0"})
+
+    def _validate(self, card: str) -> None:
+        """What the hub checks of a card's front matter, as far as ours has it; kept in `cards`."""
+        found = yaml.safe_load(card.split("---\n")[1])
+        self.uploads.cards.append(found)
+        names = [found.get("base_model", "a/b"), *found.get("datasets", ())]
+        wrong = [name for name in names if not re.fullmatch(r"[\w.-]+/[\w.-]+", name)]
+        if wrong or not all(isinstance(tag, str) for tag in found["tags"]):
+            self.refuse(HTTPStatus.BAD_REQUEST, "", f"not a name: {wrong}")
+        else:
+            self.answer({"errors": [], "warnings": []})
 
     def _modes(self, match: re.Match[str], asked: dict[str, Any]) -> None:
         if repository := self.repository(match):

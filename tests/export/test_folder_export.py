@@ -35,10 +35,10 @@ def test_the_folder_its_modes_and_its_manifest(workspace: Path, run_export: RunE
 
 def test_it_tells_each_file_and_ends_with_json(workspace: Path, run_export: RunExport) -> None:
     first, *files, last = run_export(workspace / "export").stdout.splitlines()
-    assert first.startswith("export: model of epoch_1 (float32), 6 files, ")
-    assert [line.split(" ")[1] for line in files] == [f"{n}/7" for n in range(1, 8)]
+    assert first.startswith("export: model of epoch_1 (float32), 7 files, ")
+    assert [line.split(" ")[1] for line in files] == [f"{n}/8" for n in range(1, 9)]
     receipt = json.loads(last.removeprefix("export: done "))
-    assert (receipt["files"], receipt["sent"], receipt["destination"]) == (6, 7, str(workspace / "export"))
+    assert (receipt["files"], receipt["sent"], receipt["destination"]) == (7, 8, str(workspace / "export"))
 
 
 def test_a_second_export_changes_nothing(workspace: Path, run_export: RunExport) -> None:
@@ -116,12 +116,12 @@ def test_a_destination_that_would_replace_what_is_read_is_refused(
 
 
 @pytest.mark.parametrize(
-    "address", ["export", "gs://bucket/x", "s3://", "hf://name", "hf://datasets/org/name", "file://host/x"]
+    "address", ["export", "azure://bucket/x", "s3://", "hf://name", "hf://datasets/org/name", "file://host/x"]
 )
 def test_an_unknown_address_is_refused(run_export: RunExport, address: str) -> None:
     failed = run_export(address)
     assert (failed.returncode, failed.stdout) == (2, "")
-    assert "give /folder, file:///folder, s3://bucket/prefix or hf://" in failed.stderr
+    assert "give /folder, file:///folder, s3://bucket/prefix, gs://bucket/prefix or hf://" in failed.stderr
 
 
 @pytest.mark.parametrize(

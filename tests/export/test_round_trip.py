@@ -38,13 +38,20 @@ def initialize(tmp_path: Path) -> Initialize:
 
 
 def test_through_an_object_store(
-    tmp_path: Path, workspace: Path, run_export: RunExport, initialize: Initialize, store: S3Server
+    tmp_path: Path,
+    workspace: Path,
+    run_export: RunExport,
+    initialize: Initialize,
+    store: S3Server,
+    evidence: Callable[..., None],
 ) -> None:
     run_export(workspace / "export")
     run_export("s3://models/v1", "--endpoint", store.url, **store.environment)
     done = initialize("model", STORAGE_URI="s3://models/v1/", ENDPOINT=store.url, **store.environment)
     assert (done.returncode, done.stderr) == (0, "")
     assert tree(tmp_path / "next" / "model") == tree(workspace / "export")
+    for row in ("S3 initializer", "export"):
+        evidence("features", row=row, cell="real run")
 
 
 def test_through_the_hub(tmp_path: Path, workspace: Path, run_export: RunExport, initialize: Initialize) -> None:
@@ -55,7 +62,9 @@ def test_through_the_hub(tmp_path: Path, workspace: Path, run_export: RunExport,
         done = initialize("model", STORAGE_URI="hf://org/name", HF_ENDPOINT=hub.url)
     assert (done.returncode, done.stderr) == (0, "")
     found = {name: content for name, content in tree(tmp_path / "next/model").items() if not name.startswith(".cache")}
-    assert found == tree(workspace / "export")
+    exported = tree(workspace / "export")
+    assert exported.pop("README.md")  # a model's initializer takes no cards
+    assert found == exported
 
 
 def test_keys_are_cut_at_the_prefix_and_patterns_see_whole_keys(

@@ -1,13 +1,15 @@
-"""Pipelines with plain commands in place of trainings, and a program that runs one with `kfp.local`.
+"""Pipelines with plain commands in place of trainings, and a program that runs one, or a component, with `kfp.local`.
 
 pipelines.py NAME FOLDER [ARGUMENT=VALUE ...]
 """
 
+import json
 import sys
 
 from kfp import compiler, components, dsl, local
 
-from trainjob_kfp import fine_tune, initialize_dataset, train
+from trainjob_kfp import cleanup, evaluate, fine_tune, initialize_dataset, source, train
+from trainjob_kfp.image import BASE_IMAGE
 
 
 @dsl.pipeline
@@ -26,6 +28,17 @@ def chain(workspace: str, mark: str):
 def handing_on():
     first = train(image="busybox", command=["sh", "-c", "echo first"])
     train(image="busybox", command=["echo"], args=[first.outputs["job"], first.outputs["status"]])
+
+
+# What TorchTune 0.6.1 draws for each step.
+FRAMES = "; ".join(
+    f"echo '1|{step}|Loss: {loss}:  25%|##   | {step}/4 [00:01<00:03]'" for step, loss in ((1, 3.5), (4, 0.5))
+)
+
+
+@dsl.pipeline
+def learning():
+    train(image="busybox", command=["sh", "-c", f"echo 'epochs: 1'; {FRAMES}"])
 
 
 @dsl.pipeline
@@ -61,8 +74,77 @@ def wrong(workspace: str):
     fine_tune(model="llama3.2-1b", workspace=workspace).after(dataset)
 
 
+@dsl.pipeline(pipeline_config=dsl.PipelineConfig(workspace=dsl.WorkspaceConfig(size="1Gi")))
+def own_workspace():
+    written = train(
+        image="busybox",
+        workspace=dsl.WORKSPACE_PATH_PLACEHOLDER,
+        command=["sh", "-c", "echo a-mark > /workspace/mark"],
+    )
+    read = train(
+        image="busybox", workspace=dsl.WORKSPACE_PATH_PLACEHOLDER, command=["cat"], args=["/workspace/mark"]
+    ).after(written)
+    train(
+        image="busybox",
+        workspace=f"{dsl.WORKSPACE_PATH_PLACEHOLDER}/deep/below",
+        command=["sh", "-c", "echo below > /workspace/mark"],
+    ).after(read)
+
+
+def count(words, word):
+    return {"share": words.count(word) / len(words), "words": len(words)}
+
+
+def told(right, asked):
+    print(f"{right} of {asked}")
+    return {"exact_match": right / asked}
+
+
+@dsl.component(base_image=BASE_IMAGE, install_kfp_package=False)
+def repeat(text: str):
+    print(f"handed on: {text}")
+
+
+@dsl.pipeline
+def from_a_function():
+    counted = train(function=source(count), function_args={"words": ["a", "b", "a", "c"], "word": "a"})
+    repeat(text=counted.outputs["result"])
+
+
+@dsl.pipeline
+def when(passed: bool):
+    with dsl.If(passed == True):  # noqa: E712 - what kfp makes a condition of
+        train(image="busybox", command=["echo", "good enough"])
+    with dsl.If(passed == False):  # noqa: E712
+        train(image="busybox", command=["echo", "too bad"])
+
+
+@dsl.pipeline
+def gated():
+    with dsl.ExitHandler(cleanup()):
+        scored = evaluate(
+            function=source(told), function_args={"right": 2, "asked": 4}, metric="exact_match", minimum=0.75
+        )
+        when(passed=scored.outputs["passed"])
+
+
+@dsl.pipeline
+def left_behind():
+    with dsl.ExitHandler(cleanup()):
+        kept = train(image="busybox", command=["sh", "-c", "echo started; sleep 600"], on_kill="keep")
+        train(image="busybox", command=["echo", "never"]).after(kept)
+
+
 if __name__ == "__main__":
     name, folder, *arguments = sys.argv[1:]
     compiler.Compiler().compile(globals()[name], f"{folder}/{name}.yaml")
-    local.init(local.SubprocessRunner(use_venv=False), pipeline_root=f"{folder}/outputs", raise_on_error=True)
-    components.load_component_from_file(f"{folder}/{name}.yaml")(**dict(word.split("=", 1) for word in arguments))
+    local.init(
+        local.SubprocessRunner(use_venv=False),
+        pipeline_root=f"{folder}/outputs",
+        workspace_root=f"{folder}/workspace",
+        raise_on_error=True,
+    )
+    given = dict(word.split("=", 1) for word in arguments)
+    for key in {"command"} & set(given):
+        given[key] = json.loads(given[key])
+    components.load_component_from_file(f"{folder}/{name}.yaml")(**given)

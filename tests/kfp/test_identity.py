@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainjob.errors import TrainJobError
-from trainjob_kfp.identity import executor_input, key_of_local_run, key_of_pod
+from trainjob.errors import InvalidSpec, TrainJobError
+from trainjob_kfp.identity import executor_input, key_of_local_run, key_of_pod, workflow_owner
 
 RUN = "5d2a1c5e-4a53-4f3a-9a5e-6f2f3c0f9d11"
 
@@ -115,3 +115,35 @@ def test_the_executors_input_is_on_its_command_line():
     )
     assert executor_input(["pytest", "-x"]) is None
     assert executor_input(["other", "--executor_input", "no json"]) is None
+
+
+def owned_pod(*owners):
+    made = pod("root.fine-tune.executor")
+    made["metadata"] |= {"namespace": "ml", "ownerReferences": list(owners)}
+    return made
+
+
+WORKFLOW = {
+    "apiVersion": "argoproj.io/v1alpha1",
+    "kind": "Workflow",
+    "name": "tickets-llm-x7d2k",
+    "uid": "uid-7",
+    "controller": True,
+    "blockOwnerDeletion": True,
+}
+
+
+def test_the_workflow_becomes_an_owner_that_controls_and_blocks_nothing():
+    other = {**WORKFLOW, "kind": "ReplicaSet"}
+    expected = {**WORKFLOW, "controller": False, "blockOwnerDeletion": False}
+    assert workflow_owner(owned_pod(other, WORKFLOW), "ml") == expected
+
+
+@pytest.mark.parametrize(
+    ("launcher", "namespace", "said"),
+    [(None, "ml", "no pod of a pipeline"), (owned_pod(), "ml", "no Workflow"), (owned_pod(WORKFLOW), "gpus", "gpus")],
+)
+def test_where_the_workflow_can_own_nothing_that_is_said(launcher, namespace, said):
+    with pytest.raises(InvalidSpec, match=said) as refused:
+        workflow_owner(launcher, namespace)
+    assert refused.value.problems[0].field == "delete_with_run"

@@ -3,35 +3,45 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
-from dataclasses import replace
 
 import pytest
 
 from trainjob import errors
 from trainjob.cluster import Connection
 from trainjob.manifest import labels
-from trainjob.run import RunKey
-from trainjob.status import Category, Outcome, Phase, Progress
+from trainjob.run import RunKey, cancel, submit
 from trainjob_kfp import steps
-from trainjob_kfp.launcher import Explained, exit_code, log_progress, outputs
+from trainjob_kfp.launcher import Explained, clean_up, exit_code
 from trainjob_kfp.launcher import launch as launch_here
 
+CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
+PODS = "/api/v1/namespaces/default/pods"
 STEP = """
 from trainjob_kfp import launcher, steps
 with launcher.Explained():
     step = steps.train({arguments!r}, None)
-    launcher.launch(step)
+    launcher.launch(step, **{options!r})
 """
-COMPLETE = Outcome("tune", "ml", "uid-1", Phase.COMPLETE, Category.SUCCEEDED)
 
 
-def launch(environment, **arguments):
-    """A launcher process: what it ended with and what it said."""
-    code = STEP.format(arguments={"image": "busybox", "command": ["true"], **arguments})
+def start(environment, options=None, **arguments):
+    """A launcher process."""
+    arguments = {"image": "busybox", "command": ["true"], **arguments}
+    code = STEP.format(arguments=arguments, options=options or {})
     environment = {**os.environ, "TRAINJOB_RUN_ID": "", **environment}
-    return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
+    return subprocess.Popen(
+        [sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def launch(environment, options=None, **arguments):
+    """The same to its end: what it ended with and what it said."""
+    process = start(environment, options, **arguments)
+    said, complained = process.communicate(timeout=60)
+    return subprocess.CompletedProcess(process.args, process.returncode, said, complained)
 
 
 @pytest.fixture
@@ -77,6 +87,7 @@ def test_no_cluster_is_three():
     [
         (errors.InvalidSpec(errors.Problem("a", "b", "c")), 2),
         (errors.AdmissionRefused("no"), 2),
+        (errors.ImageUnavailable("not there"), 2),
         (errors.JobFailed("lost"), 1),
         (errors.JobDeleted("gone"), 1),
         (errors.WaitTimeout("late"), 1),
@@ -109,10 +120,13 @@ def own_pod(cluster, unique):
     }
     spec = {"containers": [{"name": "main", "image": "busybox", "command": ["sleep", "60"]}], "restartPolicy": "Never"}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
-    path = "/api/v1/namespaces/default/pods"
-    cluster._door.ask("POST", path, doing="create a pod", body=pod)
+    workflow = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"{unique}-workflow"}}
+    made = cluster._door.ask("POST", CONFIGMAPS, doing="create what stands for a Workflow", body=workflow)
+    owner = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "uid": made["metadata"]["uid"]}
+    metadata["ownerReferences"] = [{**owner, "name": f"{unique}-workflow", "controller": True}]
+    cluster._door.ask("POST", PODS, doing="create a pod", body=pod)
     yield unique
-    cluster._door.ask("DELETE", f"{path}/{unique}", doing="delete a pod", body={"gracePeriodSeconds": 0})
+    cluster._door.ask("DELETE", f"{PODS}/{unique}", doing="delete a pod", body={"gracePeriodSeconds": 0})
 
 
 def test_in_a_pod_the_job_belongs_to_the_pipelines_task(at_laptop, cluster, own_pod):
@@ -141,21 +155,80 @@ def test_a_run_key_can_be_given(laptop, cluster, unique):
     assert cluster.get_trainjob(outcome.job, "default")["metadata"]["labels"][labels.TASK] == unique
 
 
-class Recorded(dict):
-    """Stands where KFP's Metrics artifact does."""
-
-    def log_metric(self, metric, value):
-        self[metric] = value
-
-
-def test_metrics_are_the_last_progress():
-    told = Recorded()
-    log_progress(replace(COMPLETE, progress=Progress(step=168, total=168, loss=0.0079)), told)
-    assert told == {"steps": 168.0, "loss": 0.0079}
-    nothing = Recorded()
-    log_progress(COMPLETE, nothing)
-    assert nothing == {}
+def read_until(process, text):
+    """The lines up to one with a text in it."""
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if text in line:
+            return "".join(lines)
+    raise AssertionError(f"no {text!r} in {lines}; {process.stderr.read()}")
 
 
-def test_outputs_name_the_job():
-    assert outputs(COMPLETE, "/workspace/output") == ("tune", "ml", "uid-1", "Complete", "/workspace/output")
+def run_jobs(cluster, own_pod):
+    return cluster.list_trainjobs("default", f"{labels.RUN}=run-{own_pod}")
+
+
+def end(process):
+    process.send_signal(signal.SIGTERM)
+    _, complained = process.communicate(timeout=30)
+    return complained
+
+
+@pytest.mark.parametrize("drained", [True, False])
+def test_a_drain_keeps_the_job_and_a_termination_does_not(at_laptop, cluster, own_pod, drained):
+    environment = {**at_laptop, "KFP_POD_NAME": own_pod}
+    process = start(environment, {"on_kill": "keep_on_drain"}, command=["sleep", "60"])
+    read_until(process, "created")
+    [job] = run_jobs(cluster, own_pod)
+    if drained:
+        condition = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
+        body = {"status": {"conditions": [condition]}}
+        cluster._door.ask("PATCH", f"{PODS}/{own_pod}/status", doing="disrupt a pod", body=body)
+        read_until(process, "is being taken away")
+    said = end(process)
+    assert process.returncode == 143
+    assert ("was left alone" in said) == drained
+    assert bool(run_jobs(cluster, own_pod)) == drained
+    cluster.delete_trainjob(job["metadata"]["name"], "default", job["metadata"]["uid"])
+
+
+def test_what_becomes_of_the_job_is_one_of_three_words(at_laptop):
+    done = launch(at_laptop, {"on_kill": "kepe"})
+    assert done.returncode == 2
+    assert "on_kill" in done.stderr
+    assert "keep_on_drain" in done.stderr
+
+
+def test_the_job_goes_with_the_workflow_when_asked_for(at_laptop, cluster, own_pod):
+    done = launch({**at_laptop, "KFP_POD_NAME": own_pod}, {"delete_with_run": True})
+    assert done.returncode == 0, done.stderr
+    [job] = run_jobs(cluster, own_pod)
+    [owner] = job["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["controller"]) == ("Workflow", False)
+
+
+def test_outside_of_a_run_there_is_no_workflow_to_go_with(at_laptop):
+    done = launch(at_laptop, {"delete_with_run": True})
+    assert done.returncode == 2
+    assert "delete_with_run" in done.stderr
+
+
+def test_clean_up_deletes_what_is_active_in_this_run_and_nothing_else(laptop, cluster, unique, capsys):
+    connection = Connection(kubeconfig=str(laptop.kubeconfig))
+    long = f"{unique}-" + "x" * 70  # more than a label holds
+    keys = {name: RunKey("kfp", "tickets", name, run) for name, run in (("a", long), ("b", long), ("c", long + "y"))}
+    ended = launch_here(request("true"), key=RunKey("kfp", "tickets", "ended", long), connection=connection)
+    jobs = {name: submit(cluster, request("sleep 60"), key) for name, key in keys.items()}
+    exit_task = RunKey("kfp", "tickets", "clean-up", long)
+    deleted = clean_up(connection=connection, key=exit_task)
+    assert sorted(deleted) == sorted([jobs["a"].name, jobs["b"].name])
+    assert all(f"TrainJob default/{name}: deleted" in capsys.readouterr().out for name in deleted[:1])
+    assert cluster.get_trainjob(jobs["c"].name, "default")
+    assert clean_up(connection=connection, key=exit_task, finished=True) == [ended.job]
+    assert clean_up(connection=connection, key=exit_task, finished=True) == []
+    cancel(cluster, jobs["c"])
+
+
+def request(script):
+    return steps.train({"image": "busybox", "command": ["sh", "-c", script]}, None)

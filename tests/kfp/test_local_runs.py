@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -174,3 +176,66 @@ def test_what_is_wrong_is_refused_before_anything_is_sent(run, cluster, claim):
     assert "storage_uri" in log
     assert "did you mean hf://acme/tickets?" in log
     assert not run.jobs(cluster)
+
+
+def test_a_pipelines_own_workspace_is_shared_by_its_steps(run, cluster):
+    code, log = run("own_workspace")
+    assert code == 0, log
+    assert "[node-0] a-mark" in log
+    assert [judge(job).phase for job in run.jobs(cluster)] == [Phase.COMPLETE] * 3
+
+
+@pytest.mark.torchtune
+@pytest.mark.usefixtures("torchrun_alone")
+def test_a_function_runs_and_hands_its_result_on(run):
+    code, log = run("from_a_function")
+    assert code == 0, log
+    assert 'handed on: {"share": 0.5, "words": 4}' in log
+
+
+@pytest.mark.torchtune
+@pytest.mark.usefixtures("torchrun_alone")
+def test_an_evaluation_decides_what_happens_next(run, cluster):
+    code, log = run("gated")
+    assert code == 0, log
+    assert "[node-0] 2 of 4" in log
+    assert "[node-0] too bad" in log
+    assert "[node-0] good enough" not in log
+    assert [judge(job).phase for job in run.jobs(cluster)] == [Phase.COMPLETE] * 2  # a cleanup takes what is active
+
+
+def test_a_cleanup_ends_what_a_killed_step_left_behind(run, cluster):
+    process = run.start("left_behind")
+    job = until(lambda: running(cluster, run))
+    kill_launcher(process, signal.SIGTERM)
+    log, _ = process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert f"TrainJob default/{job['metadata']['name']} was left alone" in log
+    assert re.search(r"The run \S+: FAILED", log)
+    assert f"TrainJob default/{job['metadata']['name']}: deleted; it was Running" in log
+    until(lambda: not run.jobs(cluster))
+
+
+def test_metrics_are_whole_also_when_a_finished_job_is_adopted(run):
+    told = []
+    for _ in range(2):
+        code, log = run("learning")
+        assert code == 0, log
+        [metadata] = re.findall(r"metadata=(\{[^}]*'first_loss'[^}]*\})", log)
+        told.append(ast.literal_eval(metadata))
+    assert ": adopted, uid " in log
+    assert told[0] == told[1]
+    assert {name: told[0][name] for name in ("loss", "first_loss", "steps", "epochs")} == {
+        "loss": 0.5,
+        "first_loss": 3.5,
+        "steps": 4.0,
+        "epochs": 1.0,
+    }
+    assert told[0]["seconds"] >= 0
+
+
+def test_a_component_runs_without_a_pipeline(run, cluster):
+    code, log = run("train", image="busybox", command='["echo", "alone"]')
+    assert code == 0, log
+    assert "[node-0] alone" in log
+    assert len(run.jobs(cluster)) == 1

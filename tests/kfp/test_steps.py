@@ -8,8 +8,9 @@ import pytest
 from kfp import dsl
 
 from trainjob.errors import InvalidSpec
-from trainjob.spec import SecretKeyReference
-from trainjob_kfp import steps
+from trainjob.manifest import build, train_job
+from trainjob.spec import CustomTrainer, SecretKeyReference, TrainJobManifest
+from trainjob_kfp import source, steps
 
 FINE_TUNE = {"model": "llama3.2-1b", "workspace": "tickets"}
 TASK = dsl.TaskConfig(
@@ -25,9 +26,46 @@ TASK = dsl.TaskConfig(
     affinity={"nodeAffinity": {}},
 )
 
+# What is mounted, as KFP 2.17's driver tells it: backend/src/v2/driver/k8s.go (mount_pvc, use_secret_as_volume,
+# use_config_map_as_volume) and driver.go (the pipeline's workspace); a volume is called like its claim or Secret.
+PIPELINE_WORKSPACE = (
+    {"name": "kfp-workspace", "persistentVolumeClaim": {"claimName": "tickets-llm-x7k2p-kfp-workspace"}},
+    {"name": "kfp-workspace", "mountPath": "/kfp-workspace"},
+)
+CLAIM = (
+    {"name": "team.data", "persistentVolumeClaim": {"claimName": "team.data"}},
+    {"name": "team.data", "mountPath": "/mnt/data", "subPath": "vision"},
+)
+SECRET = (
+    {"name": "license", "secret": {"secretName": "license", "optional": False}},
+    {"name": "license", "mountPath": "/etc/license"},
+)
+CONFIG = (
+    {"name": "license", "configMap": {"name": "license", "optional": True}},
+    {"name": "license", "mountPath": "/etc/settings"},
+)
+
+
+def mounting(*pairs):
+    volumes, mounts = zip(*pairs, strict=True)
+    return dsl.TaskConfig(volumes=list(volumes), volume_mounts=list(mounts))
+
+
+@pytest.fixture
+def in_pod(monkeypatch):
+    monkeypatch.setenv("KFP_POD_NAME", "tickets-llm-x7k2p-system-container-impl-1")
+
+
+def weigh(rows, scale=1.0):
+    return scale * sum(rows)
+
+
+MULTIKUEUE = "kueue.x-k8s.io/multikueue"
+
 
 def test_what_is_empty_or_zero_was_not_given():
     empty = {"epochs": 0, "learning_rate": 0.0, "overrides": [], "config": {}, "secret": "", "queue": "", "env": {}}
+    empty["priority_class"] = ""
     assert steps.fine_tune({**FINE_TUNE, **empty, "deadline_seconds": 0}, None) == steps.fine_tune(FINE_TUNE, None)
 
 
@@ -38,6 +76,13 @@ def test_arguments_reach_the_step():
     assert step.config.peft_config.lora_rank == 16
     assert step.config.dtype.value == "fp32"
     assert (step.queue.name, step.deadline) == ("gpu-team", timedelta(minutes=1))
+
+
+def test_a_queue_may_have_a_priority():
+    step = steps.train({"queue": "gpu-team", "priority_class": "urgent", "managed_by": MULTIKUEUE}, None)
+    assert (step.queue.name, step.queue.priority_class, step.managed_by) == ("gpu-team", "urgent", MULTIKUEUE)
+    with pytest.raises(InvalidSpec, match=r"queue\.name.*''"):
+        steps.train({"priority_class": "urgent"}, None)
 
 
 def test_what_is_set_on_the_task_reaches_the_training_pods():
@@ -93,3 +138,193 @@ def test_what_is_wrong_is_refused_with_its_field(arguments, task, field):
         steps.fine_tune({**FINE_TUNE, **arguments}, task)
     assert field in str(refused.value)
     assert "hf_abcdef" not in str(refused.value)
+
+
+def pod_of(step):
+    """Volumes and mounts in the TrainJob that is sent."""
+    manifest = build(train_job(step), name="step", namespace="ml")
+    pod = {}
+    for patch in manifest["spec"]["runtimePatches"][0]["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]:
+        spec = patch["template"]["spec"]["template"]["spec"]
+        pod.setdefault("volumes", []).extend(spec.get("volumes", []))
+        pod.setdefault("mounts", []).extend(m for c in spec.get("containers", []) for m in c.get("volumeMounts", []))
+    return pod
+
+
+def test_what_is_mounted_on_the_task_is_mounted_in_the_training_pods():
+    step = steps.train({"image": "busybox"}, mounting(CLAIM, SECRET, CONFIG))
+    found = {volume.mount_path: (volume.source, volume.sub_path) for volume in step.volumes}
+    assert found == {
+        "/mnt/data": ({"persistentVolumeClaim": {"claimName": "team.data"}}, "vision"),
+        "/etc/license": ({"secret": {"secretName": "license", "optional": False}}, ""),
+        "/etc/settings": ({"configMap": {"name": "license", "optional": True}}, ""),
+    }
+    assert len({volume.name for volume in step.volumes}) == 3
+    assert {mount["mountPath"] for mount in pod_of(step)["mounts"]} == set(found)
+
+
+def test_a_claim_that_is_mounted_twice_is_one_volume():
+    other = {"name": "team.data", "mountPath": "/mnt/other", "subPath": "audio"}
+    step = steps.fine_tune(FINE_TUNE, mounting(CLAIM, (CLAIM[0], other)))
+    assert [volume.sub_path for volume in step.volumes] == ["vision", "audio"]
+    assert len({volume.name for volume in step.volumes}) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "claim", "folder"),
+    [
+        ("/kfp-workspace", "tickets-llm-x7k2p-kfp-workspace", ""),
+        ("/kfp-workspace/", "tickets-llm-x7k2p-kfp-workspace", ""),
+        ("/kfp-workspace/tune/1", "tickets-llm-x7k2p-kfp-workspace", "tune/1"),
+        ("/mnt/data", "team.data", "vision"),
+        ("/mnt/data/../data/tune", "team.data", "vision/tune"),
+    ],
+)
+def test_a_path_is_the_claim_that_is_mounted_there(in_pod, path, claim, folder):
+    step = steps.fine_tune({**FINE_TUNE, "workspace": path}, mounting(PIPELINE_WORKSPACE, CLAIM, SECRET))
+    assert (step.workspace.claim, step.workspace.sub_path) == (claim, folder)
+    taken = "/mnt/data" if claim == "team.data" else "/kfp-workspace"
+    assert {volume.mount_path for volume in step.volumes} == {"/kfp-workspace", "/mnt/data", "/etc/license"} - {taken}
+
+
+def test_the_innermost_mount_counts(in_pod):
+    inner = (CLAIM[0], {"name": "team.data", "mountPath": "/kfp-workspace/data"})
+    task = mounting(PIPELINE_WORKSPACE, inner)
+    step = steps.initialize_dataset({"storage_uri": "hf://a/b", "workspace": "/kfp-workspace/data/x"}, task)
+    assert (step.workspace.claim, step.workspace.sub_path) == ("team.data", "x")
+    assert [volume.mount_path for volume in step.volumes] == ["/kfp-workspace"]
+
+
+def test_a_command_of_ones_own_finds_the_workspace_at_both_paths(in_pod):
+    step = steps.train({"image": "busybox", "workspace": "/kfp-workspace/tune"}, mounting(PIPELINE_WORKSPACE))
+    assert step.workspace.sub_path == "tune"
+    mounts = {mount["mountPath"]: mount.get("subPath", "") for mount in pod_of(step)["mounts"]}
+    assert mounts == {"/workspace": "tune", "/kfp-workspace": ""}
+
+
+@pytest.mark.parametrize(
+    ("path", "task", "said"),
+    [
+        ("/kfp-workspace", None, "at nothing"),
+        ("/kfp-workspaces", mounting(PIPELINE_WORKSPACE), "at /kfp-workspace"),
+        ("/elsewhere", mounting(CLAIM, SECRET), "at /etc/license, /mnt/data"),
+        ("/etc/license", mounting(SECRET), "a secret is mounted there; a claim is wanted"),
+    ],
+)
+def test_a_path_without_a_claim_is_refused_in_a_pod(in_pod, path, task, said):
+    with pytest.raises(InvalidSpec) as refused:
+        steps.fine_tune({**FINE_TUNE, "workspace": path}, task)
+    assert "workspace" in str(refused.value)
+    assert said in str(refused.value)
+
+
+def test_a_path_is_a_folder_of_this_machine_where_this_is_no_pod(tmp_path):
+    folder = tmp_path / "made" / "when missing"
+    step = steps.fine_tune({**FINE_TUNE, "workspace": str(folder)}, None)
+    assert (step.workspace.node_path, step.workspace.claim) == (str(folder), "")
+    assert folder.is_dir()
+
+
+def test_a_path_that_is_no_folder_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InvalidSpec, match="workspace"):
+        steps.fine_tune({**FINE_TUNE, "workspace": str(tmp_path / "file")}, None)
+
+
+@pytest.mark.parametrize(
+    ("path", "folder"), [("low", "low"), ("/workspace/output/low", "low"), ("/workspace/output", ""), ("", "")]
+)
+def test_the_path_that_a_fine_tuning_gives_is_one_that_an_export_takes(path, folder):
+    given = {"workspace": "tickets", "destination": "/workspace/export", "output_path": path}
+    assert steps.export_model(given, None).output_path == folder
+    assert steps.fine_tune({**FINE_TUNE, "output_path": path}, None).output_path == folder
+
+
+def test_a_runtime_of_the_namespace_can_be_named():
+    job = steps.train({"runtime": "ours", "runtime_kind": "TrainingRuntime"}, None)
+    assert (job.runtime.name, job.runtime.kind) == ("ours", "TrainingRuntime")
+    with pytest.raises(InvalidSpec, match="runtime"):
+        steps.fine_tune({**FINE_TUNE, "runtime_kind": "TrainingRuntime"}, None)
+
+
+def test_a_function_travels_as_text():
+    given = {"function": source(weigh), "function_args": {"rows": [1, 2]}, "packages_to_install": ["numpy"]}
+    job = steps.train({**given, "num_nodes": 2, "image": "pytorch/pytorch", "resources_per_node": {"cpu": 1}}, TASK)
+    assert isinstance(job.trainer, CustomTrainer)
+    assert (job.trainer.num_nodes, job.trainer.packages_to_install) == (2, ("numpy",))
+    assert job.trainer.resources_per_node["memory"] == "16Gi"
+    assert job.trainer.env["MODE"] == "fast"
+    assert "command" in build(job, name="step", namespace="ml")["spec"]["trainer"]
+
+
+def typed(a: int, b: float, c: bool, d: list, e: dict, f: str, g):
+    return [a, b, c, d, e, f, g]
+
+
+def test_a_pipelines_values_among_a_functions_arguments_are_no_text():
+    texts = {"a": "100.0", "b": "3", "c": "true", "d": "[1]", "e": '{"x": 1}', "f": "100", "g": "100"}
+    job = steps.train({"function": source(typed), "function_args": texts}, None)
+    assert job.trainer.func_args == {"a": 100, "b": 3.0, "c": True, "d": [1], "e": {"x": 1}, "f": "100", "g": "100"}
+    assert [type(value) for value in job.trainer.func_args.values()] == [int, float, bool, list, dict, str, str]
+    as_they_are = {"a": 1, "b": 2.5, "c": False, "d": [], "e": {}, "f": "", "g": None}
+    assert steps.train({"function": source(typed), "function_args": as_they_are}, None).trainer.func_args == as_they_are
+
+
+def test_whole_numbers_in_lists_and_dicts_are_whole_again():
+    local = {"a": 2.0, "b": 1.0, "c": True, "d": [1.0, 1.5], "e": {"x": [3.0]}, "f": "2.0", "g": 4.0}
+    given = steps.train({"function": source(typed), "function_args": local}, None).trainer.func_args
+    assert given == {"a": 2, "b": 1.0, "c": True, "d": [1, 1.5], "e": {"x": [3]}, "f": "2.0", "g": 4}
+    assert [type(given[name]) for name in "abg"] == [int, float, int]
+    manifest = {**MANIFEST, "spec": {**MANIFEST["spec"], "trainer": {"numNodes": 2.0}}}
+    assert str(steps.train({"manifest": manifest}, None).manifest["spec"]["trainer"]["numNodes"]) == "2"
+    assert steps.train({"resources_per_node": {"gpu": 1.0}}, None).trainer.resources_per_node == {"gpu": "1"}
+
+
+@pytest.mark.parametrize("value", ["1.5", "many", "true", ""])
+def test_a_text_that_is_not_what_the_function_wants_is_refused(value):
+    with pytest.raises(InvalidSpec, match=r"function_args\.a.*wants int"):
+        steps.train({"function": "def f(a: int): pass", "function_args": {"a": value}}, None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [
+        ({"function": "def f(): pass", "command": ["true"]}, "command"),
+        ({"function": "def f(): pass", "args": ["x"]}, "args"),
+        ({"command": ["true"], "packages_to_install": ["numpy"]}, "packages_to_install"),
+        ({"function_args": {"a": 1}}, "function_args"),
+        ({"function": "import os"}, "trainer.func"),
+    ],
+)
+def test_there_is_one_program(arguments, field):
+    with pytest.raises(InvalidSpec) as refused:
+        steps.train(arguments, None)
+    assert field in str(refused.value)
+
+
+def test_an_evaluation_needs_a_function():
+    with pytest.raises(InvalidSpec, match="function"):
+        steps.evaluate({"function": ""}, None)
+
+
+MANIFEST = {
+    "apiVersion": "trainer.kubeflow.org/v1alpha1",
+    "kind": "TrainJob",
+    "metadata": {"name": "ours"},
+    "spec": {"runtimeRef": {"name": "torch-distributed"}, "trainer": {"image": "busybox"}},
+}
+
+
+def test_a_manifest_gets_a_proxys_variables_and_nothing_else():
+    proxy = dsl.TaskConfig(env=[{"name": "HTTPS_PROXY", "value": "http://proxy:3128"}])
+    job = steps.train({"manifest": MANIFEST, "runtime": "torch-distributed", "num_nodes": 1, "max_restarts": 2}, proxy)
+    assert isinstance(job, TrainJobManifest)
+    assert job.max_restarts == 2
+    assert job.manifest["spec"]["trainer"]["env"] == [{"name": "HTTPS_PROXY", "value": "http://proxy:3128"}]
+
+
+def test_what_belongs_into_a_manifest_is_refused_beside_it():
+    with pytest.raises(InvalidSpec) as refused:
+        steps.train({"manifest": MANIFEST, "image": "busybox", "num_nodes": 2}, TASK)
+    for field in ("image", "num_nodes", "resources", "placement", "secrets"):
+        assert field in str(refused.value)

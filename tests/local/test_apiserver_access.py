@@ -213,39 +213,3 @@ def test_cluster_wide_rights_and_groups(door: Door) -> None:
     assert door.ask("GET", "/api/v1/nodes", token=robot).code == 200
     assert door.ask("GET", "/metrics/x", token=robot).code == 404
     assert door.ask("GET", "/other", token=robot).code == 403
-
-
-def test_asking_for_ones_own_rights(door: Door) -> None:
-    grant(door, [{"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]}])
-    api = client.AuthorizationV1Api(door.client(token(door)))
-
-    def may(**attributes: str) -> bool:
-        review = {"spec": {"resourceAttributes": {"namespace": "default", "verb": "get", **attributes}}}
-        return bool(api.create_self_subject_access_review(review).status.allowed)
-
-    assert may(resource="pods", subresource="log")
-    assert not may(resource="pods")
-    assert not may(resource="pods", subresource="log", namespace="kube-system")
-    path = {"spec": {"nonResourceAttributes": {"path": "/version", "verb": "get"}}}
-    assert api.create_self_subject_access_review(path).status.allowed
-    assert door.ask("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", {"spec": {}}).code == 422
-
-
-def test_the_minimal_role_of_a_chain_is_enough(door: Door) -> None:
-    group = "trainer.kubeflow.org"
-    grant(
-        door,
-        [
-            {
-                "apiGroups": [group],
-                "resources": ["trainjobs"],
-                "verbs": ["create", "get", "list", "watch", "delete", "patch"],
-            },
-            {"apiGroups": [""], "resources": ["pods", "events"], "verbs": ["get", "list", "watch"]},
-            {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
-        ],
-    )
-    robot = token(door)
-    assert door.ask("POST", f"{TRAINJOBS}?fieldValidation=Strict", trainjob("a"), token=robot).code == 201
-    assert door.ask("GET", "/openapi/v3/apis/trainer.kubeflow.org/v1alpha1", token=robot).code == 200
-    assert door.ask("DELETE", f"{TRAINJOBS}/a", {"propagationPolicy": "Foreground"}, token=robot).code == 200

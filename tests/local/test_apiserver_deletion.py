@@ -6,14 +6,12 @@ import queue
 from collections.abc import Iterator
 
 import pytest
-from apiserver_door import MERGE, TRAINJOBS, Door, owned, pod, serving, trainjob
+from apiserver_door import TRAINJOBS, Door, owned, pod, serving, trainjob
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
 from trainjob.local.apiserver import Refusal
 from waiting_for import until
-
-CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 
 
 @pytest.fixture
@@ -39,68 +37,6 @@ def gone(door: Door, plural: str, name: str) -> bool:
     except Refusal as refusal:
         return refusal.code == 404
     return False
-
-
-def test_the_answer_is_a_status_or_the_object(door: Door, core: client.CoreV1Api) -> None:
-    job = make_job(door)
-    deleted = door.ask("DELETE", f"{TRAINJOBS}/a").json
-    assert deleted["status"] == "Success"
-    details = {"name": "a", "group": "trainer.kubeflow.org", "kind": "trainjobs", "uid": job["metadata"]["uid"]}
-    assert deleted["details"] == details
-    assert door.ask("DELETE", f"{TRAINJOBS}/a").message == 'trainjobs.trainer.kubeflow.org "a" not found'
-    core.create_namespaced_service_account("default", {"metadata": {"name": "sa"}})
-    assert core.delete_namespaced_service_account("sa", "default").metadata.name == "sa"
-
-
-def test_preconditions(door: Door) -> None:
-    job = make_job(door)
-    for precondition, text in [
-        ({"uid": "zz"}, "the UID in the precondition (zz) does not match the UID in record"),
-        ({"resourceVersion": "1"}, "the ResourceVersion in the precondition (1) does not match the ResourceVersion in"),
-    ]:
-        answer = door.ask("DELETE", f"{TRAINJOBS}/a", {"preconditions": precondition})
-        assert (answer.code, answer.json["reason"]) == (409, "Conflict")
-        assert answer.message.startswith(f'Operation cannot be fulfilled on TrainJob.trainer.kubeflow.org "a": {text}')
-    good = {"preconditions": {key: job["metadata"][key] for key in ("uid", "resourceVersion")}}
-    assert door.ask("DELETE", f"{TRAINJOBS}/a", good).code == 200
-
-
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        ({"propagationPolicy": "Bogus"}, 'supported values: "Foreground", "Background", "Orphan", "nil"'),
-        (
-            {"propagationPolicy": "Foreground", "orphanDependents": True},
-            "orphanDependents and deletionPropagation cannot",
-        ),
-        ({"dryRun": ["x"]}, 'dryRun: Unsupported value: ["x"]'),
-    ],
-)
-def test_options_that_make_no_sense(door: Door, options: object, text: str) -> None:
-    make_job(door)
-    answer = door.ask("DELETE", f"{TRAINJOBS}/a", options)
-    assert answer.code == 422
-    assert text in answer.message
-    assert not gone(door, "trainjobs", "a")
-
-
-def test_finalizers_hold_an_object(door: Door) -> None:
-    make_job(door, finalizers=["x.io/y"])
-    deleted = door.ask("DELETE", f"{TRAINJOBS}/a").json
-    assert deleted["metadata"]["deletionTimestamp"]
-    assert deleted["metadata"]["deletionGracePeriodSeconds"] == 0
-    assert deleted["metadata"]["generation"] == 2
-    again = door.ask("DELETE", f"{TRAINJOBS}/a").json
-    assert again["metadata"] == deleted["metadata"]  # nothing new
-    more = door.ask("PATCH", f"{TRAINJOBS}/a", {"metadata": {"finalizers": ["x.io/y", "x.io/z"]}}, kind=MERGE)
-    assert more.code == 422
-    assert (
-        'no new finalizers can be added if the object is being deleted, found new finalizers []string{"x.io/z"}'
-        in more.message
-    )
-    last = door.ask("PATCH", f"{TRAINJOBS}/a", {"metadata": {"finalizers": None}}, kind=MERGE)
-    assert last.code == 200
-    assert gone(door, "trainjobs", "a")
 
 
 def test_a_pod_on_a_node_goes_when_the_kubelet_says_so(door: Door, core: client.CoreV1Api) -> None:
@@ -203,16 +139,6 @@ def test_two_owners_and_owners_that_never_were(door: Door) -> None:
     door.registry.create("configmaps", ghost, "default")
     until(lambda: gone(door, "configmaps", "ghost"), 2)
     assert not gone(door, "configmaps", "stranger")  # we can't know whether its owner is there
-
-
-def test_delete_collection(door: Door, core: client.CoreV1Api) -> None:
-    for name, label in (("a", "x"), ("b", "x"), ("c", "y")):
-        core.create_namespaced_config_map("default", {"metadata": {"name": name, "labels": {"l": label}}})
-    answer = door.ask("DELETE", f"{CONFIGMAPS}?labelSelector=l%3Dx").json
-    assert answer["kind"] == "ConfigMapList"
-    assert [item["metadata"]["name"] for item in answer["items"]] == ["a", "b"]
-    assert [item.metadata.name for item in core.list_namespaced_config_map("default").items] == ["c"]
-    assert door.ask("DELETE", "/api/v1/configmaps").code == 405
 
 
 def test_a_namespace_takes_its_content_along(door: Door, core: client.CoreV1Api) -> None:

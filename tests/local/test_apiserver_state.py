@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,32 @@ def test_a_port_serves_one() -> None:
         door.server.start()
         assert door.server.port == port
         assert door.ask("GET", "/healthz").text == "ok"
+
+
+def test_events_go_an_hour_after_they_were_written_last(tmp_path: Path) -> None:
+    now, gone = [datetime(2026, 1, 1, tzinfo=timezone.utc)], []
+    registry = Registry(tmp_path, clock=lambda: now[0])
+    registry.subscribe(lambda change: gone.append(change.key[1]) if change.type == "DELETED" else None)
+
+    def write(name: str) -> list[str]:
+        event = {"metadata": {"name": name}, "involvedObject": {"kind": "Pod", "name": "p"}, "type": "Normal"}
+        registry.create("events", event, "default")
+        return [found["metadata"]["name"] for found in registry.list("events")]
+
+    write("first")
+    write("counted-again")
+    now[0] += timedelta(minutes=59)
+    registry.patch("events", "counted-again", {"count": 2}, "default")
+    now[0] += timedelta(minutes=1)
+    assert write("second") == ["counted-again", "second"]
+    now[0] += timedelta(days=1)
+    assert write("third") == ["third"]
+    assert gone == ["first", "counted-again", "second"]
+    registry.close()
+    registry = Registry(tmp_path, clock=lambda: now[0])
+    now[0] += timedelta(hours=1)
+    assert write("fourth") == ["fourth"]
+    registry.close()
 
 
 def test_an_import_loads_no_web_server() -> None:

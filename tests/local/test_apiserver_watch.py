@@ -5,18 +5,15 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
-import threading
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from apiserver_door import Door, pod, serving
+from apiserver_door import Door, serving
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from kubernetes import client, watch
-from kubernetes.client.exceptions import ApiException
 
 from trainjob.local.apiserver import Registry
 from trainjob.local.apiserver.resources import BY_PLURAL
@@ -38,103 +35,6 @@ def brief(events: list[Any]) -> list[str]:
     return [f"{event['type']} {event['object']['metadata'].get('name', '')}".strip() for event in events]
 
 
-def test_the_client_watches_from_a_list(door: Door) -> None:
-    api = client.CoreV1Api(door.client())
-    make(door, "before")
-    listed = api.list_namespaced_config_map("default")
-
-    def write() -> None:
-        make(door, "a")
-        door.registry.patch("configmaps", "a", {"data": {"x": "y"}}, "default")
-        door.registry.delete("configmaps", "a", "default")
-        door.registry.create("configmaps", {"metadata": {"name": "else"}}, "kube-system")
-        make(door, "last")
-
-    stream = watch.Watch().stream(
-        api.list_namespaced_config_map, "default", resource_version=listed.metadata.resource_version, timeout_seconds=20
-    )
-    threading.Timer(0.1, write).start()
-    events = []
-    for event in stream:
-        events.append((event["type"], event["object"].metadata.name))
-        if event["object"].metadata.name == "last":
-            break
-    assert events == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a"), ("ADDED", "last")]
-
-
-def test_without_a_version_it_starts_with_what_there_is(door: Door) -> None:
-    make(door, "a")
-    make(door, "b")
-    for query in ("watch=1", "watch=true&resourceVersion=0"):
-        assert brief(door.watch(f"{CONFIGMAPS}?{query}", 2)) == ["ADDED a", "ADDED b"]
-
-
-def test_a_deleted_object_shows_the_version_of_its_deletion(door: Door) -> None:
-    created = make(door, "a")
-    door.registry.delete("configmaps", "a", "default")
-    version = created["metadata"]["resourceVersion"]
-    (event,) = door.watch(f"{CONFIGMAPS}?watch=1&resourceVersion={version}", 1)
-    assert event["type"] == "DELETED"
-    assert int(event["object"]["metadata"]["resourceVersion"]) == int(version) + 1
-
-
-def test_selectors_turn_changes_into_coming_and_going(door: Door) -> None:
-    start = door.registry.store.version
-    make(door, "a", labels={"color": "blue"})
-    for count, color in enumerate(("red", "red", "blue", "red")):
-        door.registry.patch("configmaps", "a", {"metadata": {"labels": {"color": color}}}, "default")
-        door.registry.patch("configmaps", "a", {"data": {"count": str(count)}}, "default")
-    door.registry.delete("configmaps", "a", "default")
-    events = door.watch(f"{CONFIGMAPS}?watch=1&resourceVersion={start}&labelSelector=color%3Dred", 7)
-    types = [event["type"] for event in events]
-    assert types == ["ADDED", "MODIFIED", "MODIFIED", "DELETED", "ADDED", "MODIFIED", "DELETED"]
-    left = events[types.index("DELETED")]["object"]
-    assert left["metadata"]["labels"] == {"color": "red"}  # as it was last selected
-    versions = [int(event["object"]["metadata"]["resourceVersion"]) for event in events]
-    assert versions == sorted(versions)
-
-
-def test_field_selectors_too(door: Door) -> None:
-    start = door.registry.store.version
-    door.registry.create("pods", pod("p"), "default")
-    door.registry.create("pods", pod("q"), "default")
-    door.registry.patch("pods", "p", {"status": {"phase": "Running"}}, "default", subresource="status")
-    door.registry.patch("pods", "p", {"status": {"phase": "Failed"}}, "default", subresource="status")
-    base = f"/api/v1/pods?watch=1&resourceVersion={start}&fieldSelector="
-    assert brief(door.watch(base + "status.phase%3DRunning", 2)) == ["ADDED p", "DELETED p"]
-    assert brief(door.watch(base + "metadata.name%3Dq", 1)) == ["ADDED q"]
-
-
-@pytest.mark.parametrize(
-    ("query", "code", "text"),
-    [
-        ("resourceVersion=abc", 500, 'resourceVersion: Invalid value: "abc": strconv.ParseUint'),
-        ("sendInitialEvents=true", 422, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"),
-        (
-            "resourceVersionMatch=NotOlderThan",
-            422,
-            "resourceVersionMatch is forbidden for watch unless sendInitialEvents",
-        ),
-        ("labelSelector=a%20in%20(", 400, "unable to parse requirement"),
-    ],
-)
-def test_what_is_refused(door: Door, query: str, code: int, text: str) -> None:
-    answer = door.ask("GET", f"{CONFIGMAPS}?watch=1&{query}")
-    assert answer.code == code
-    assert text in answer.message
-
-
-def test_a_version_that_is_too_old_is_told_in_the_stream(door: Door) -> None:
-    (event,) = door.watch(f"{CONFIGMAPS}?watch=1&resourceVersion=1")
-    assert event["type"] == "ERROR"
-    assert (event["object"]["code"], event["object"]["reason"]) == (410, "Expired")
-    assert event["object"]["message"].startswith("too old resource version: 1 (")
-    api = client.CoreV1Api(door.client())
-    with pytest.raises(ApiException) as raised:
-        list(watch.Watch().stream(api.list_namespaced_config_map, "default", resource_version="1", timeout_seconds=5))
-    assert raised.value.status == 410
-
-
 def test_history_is_bounded(door: Door) -> None:
     start = door.registry.store.version
     for number in range(51):
@@ -142,58 +42,6 @@ def test_history_is_bounded(door: Door) -> None:
     assert door.watch(f"{CONFIGMAPS}?watch=1&resourceVersion={start}")[0]["type"] == "ERROR"
     assert brief(door.watch(f"{CONFIGMAPS}?watch=1&resourceVersion={start + 1}", 1)) == ["ADDED c1"]
     assert door.watch(f"/api/v1/secrets?watch=1&resourceVersion={start}&timeoutSeconds=1") == []  # others are untouched
-
-
-def test_a_version_from_the_future_waits(door: Door) -> None:
-    path = f"{CONFIGMAPS}?watch=1&resourceVersion={door.registry.store.version + 1}"
-    with door.open("GET", path) as response:
-        make(door, "skipped")
-        make(door, "seen")
-        assert json.loads(response.readline())["object"]["metadata"]["name"] == "seen"
-
-
-def test_initial_events_and_their_end(door: Door) -> None:
-    make(door, "a")
-    query = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
-    with door.open("GET", f"{CONFIGMAPS}?{query}") as response:
-        first, end = json.loads(response.readline()), json.loads(response.readline())
-        assert first["type"] == "ADDED"
-        assert end["type"] == "BOOKMARK"
-        assert end["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
-        assert end["object"]["metadata"]["resourceVersion"] == str(door.registry.store.version)
-        make(door, "b")
-        assert json.loads(response.readline())["object"]["metadata"]["name"] == "b"
-
-
-def test_no_initial_events(door: Door) -> None:
-    make(door, "a")
-    query = "watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan"
-    with door.open("GET", f"{CONFIGMAPS}?{query}") as response:
-        make(door, "b")
-        assert json.loads(response.readline())["object"]["metadata"]["name"] == "b"
-
-
-def test_a_watch_ends_when_its_time_is_over(door: Door) -> None:
-    version = door.registry.store.version
-    assert door.watch(f"{CONFIGMAPS}?watch=1&timeoutSeconds=1&resourceVersion={version}") == []
-
-
-def test_a_bookmark_comes_two_seconds_before_the_end(door: Door) -> None:
-    path = (
-        f"{CONFIGMAPS}?watch=1&timeoutSeconds=3&allowWatchBookmarks=true&resourceVersion={door.registry.store.version}"
-    )
-    with door.open("GET", path) as response:
-        door.registry.create("secrets", {"metadata": {"name": "s"}}, "default")
-        bookmark = json.loads(response.readline())
-    assert bookmark["type"] == "BOOKMARK"
-    assert bookmark["object"]["metadata"] == {"resourceVersion": str(door.registry.store.version)}
-
-
-def test_no_bookmark_that_tells_nothing_new(door: Door) -> None:
-    path = (
-        f"{CONFIGMAPS}?watch=1&timeoutSeconds=3&allowWatchBookmarks=true&resourceVersion={door.registry.store.version}"
-    )
-    assert door.watch(path) == []
 
 
 def test_events_are_watched_in_both_shapes(door: Door) -> None:

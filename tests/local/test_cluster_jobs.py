@@ -6,7 +6,6 @@ import time
 
 import pytest
 from cluster_door import NAMESPACE, Door, pod_patch, train_job
-from kubernetes.client.rest import ApiException
 
 from trainjob.local import Image, LocalCluster
 from waiting_for import until
@@ -55,69 +54,6 @@ def test_a_job_is_quick(door, unique):
     door.submit(train_job(unique, "true"))
     door.ended(unique)
     assert time.monotonic() - started < 0.5
-
-
-def test_failure_without_restarts_keeps_the_pod(door, unique):
-    door.runtime(unique, policy="Never", limit=0)
-    door.submit(train_job(unique, "sh", "-c", "echo out; exit 3", runtime=unique, kind="TrainingRuntime"))
-    end = door.ended(unique)
-    failed = f"jobset failed due to one or more job failures (first failed job: {unique}-node-0)"
-    assert (end["reason"], end["message"]) == ("FailedJobs", failed)
-    pod = door.pod(unique)
-    assert pod.status.container_statuses[0].state.terminated.exit_code == 3
-    assert door.log(pod.metadata.name) == "out\n"
-
-
-def test_failure_with_restarts_deletes_the_pod(door, unique):
-    door.runtime(unique, policy="OnFailure", limit=2)
-    door.submit(train_job(unique, "sh", "-c", "echo out; exit 4", runtime=unique, kind="TrainingRuntime"))
-    assert door.ended(unique)["reason"] == "FailedJobs"
-    assert until(lambda: door.pods(unique) == [])
-    reasons = {reason for _, reason, _ in door.events(about=unique)}
-    assert {"BackOff", "SuccessfulDelete", "BackoffLimitExceeded", "FailedJobs"} <= reasons
-
-
-def test_a_failed_pod_is_replaced(door, unique):
-    door.runtime(unique, policy="Never", limit=1)
-    door.submit(train_job(unique, "sh", "-c", "exit 5", runtime=unique, kind="TrainingRuntime"))
-    assert door.ended(unique)["reason"] == "FailedJobs"
-    assert len(door.pods(unique)) == 2
-
-
-def test_two_nodes_have_their_ranks(door, unique):
-    script = "echo $PET_NODE_RANK/$PET_NNODES $JOB_COMPLETION_INDEX $PET_NPROC_PER_NODE"
-    door.submit(train_job(unique, "sh", "-c", script, trainer={"numNodes": 2, "numProcPerNode": 3}))
-    door.ended(unique)
-    index = "batch.kubernetes.io/job-completion-index"
-    pods = {pod.metadata.labels[index]: pod for pod in door.pods(unique)}
-    assert sorted(pods) == ["0", "1"]
-    for rank, pod in pods.items():
-        assert pod.metadata.annotations[index] == rank
-        assert pod.spec.hostname == f"{unique}-node-0-{rank}"
-        assert door.log(pod.metadata.name) == f"{rank}/2 {rank} 3\n"
-
-
-def test_suspend_and_resume(door, unique):
-    door.submit(train_job(unique, "sleep", "30", suspend=True))
-    held = door.until(unique, lambda job: job.get("status", {}).get("jobsStatus"))
-    assert [(one["status"], one["reason"]) for one in held["status"]["conditions"]] == [("True", "Suspended")]
-    until(lambda: door.job(unique)["status"]["jobsStatus"][0]["suspended"] == 1)
-    assert door.pods(unique) == []
-    door.patch(unique, {"suspend": False})
-    running = door.until(unique, lambda job: job["status"]["jobsStatus"][0]["ready"] == 1)
-    assert [(one["status"], one["reason"]) for one in running["status"]["conditions"]] == [("False", "Resumed")]
-    door.patch(unique, {"suspend": True})
-    assert until(lambda: door.pods(unique) == [])
-    door.patch(unique, {"suspend": False})
-    door.until(unique, lambda job: job["status"]["jobsStatus"][0]["ready"] == 1)
-
-
-def test_the_deadline(door, unique):
-    door.submit(train_job(unique, "sleep", "60", activeDeadlineSeconds=1))
-    end = door.ended(unique)
-    assert (end["reason"], end["message"]) == ("DeadlineExceeded", "TrainJob exceeded its active deadline")
-    assert door.job(unique)["status"]["jobsStatus"][0]["active"] == 1
-    assert until(lambda: door.pods(unique) == [])
 
 
 @pytest.mark.parametrize("policy", ["Background", "Foreground"])
@@ -186,18 +122,6 @@ def counters_of(door, name):
     return counters["active"], counters["ready"]
 
 
-def test_a_missing_image(door, unique):
-    door.submit(train_job(unique, "true", trainer={"image": "does-not-exist:1"}))
-    assert until(lambda: waiting_reason(door, unique) == "ImagePullBackOff")
-    assert counters_of(door, unique) == (1, 0)
-    with pytest.raises(ApiException) as caught:
-        door.log(door.pod(unique).metadata.name)
-    assert caught.value.status == 400
-    assert "is waiting to start: ImagePullBackOff" in caught.value.body
-    door.delete(unique)
-    assert until(lambda: door.pods(unique) == [])
-
-
 def test_an_unschedulable_pod_and_one_that_waits_for_room(door, unique):
     def gpus(count):
         return {"resourcesPerNode": {"limits": {"nvidia.com/gpu": count}}}
@@ -236,15 +160,6 @@ def test_a_missing_secret_that_comes_later(door, unique):
     assert door.log(door.pod(unique).metadata.name) == "abc\n"
 
 
-def test_a_command_that_is_not_there(door, unique):
-    door.runtime(unique, policy="Never", limit=0)
-    door.submit(train_job(unique, "no-such-program", runtime=unique, kind="TrainingRuntime"))
-    door.ended(unique)
-    end = door.pod(unique).status.container_statuses[0].state.terminated
-    assert (end.exit_code, end.reason) == (128, "StartError")
-    assert "executable file not found" in end.message
-
-
 def test_a_missing_environment(door, unique):
     door.runtime(unique, policy="Never", limit=0)
     door.submit(train_job(unique, "tune", runtime=unique, kind="TrainingRuntime", trainer={"image": "acme/trainer"}))
@@ -252,40 +167,3 @@ def test_a_missing_environment(door, unique):
     end = door.pod(unique).status.container_statuses[0].state.terminated
     assert (end.exit_code, end.reason, end.message) == (128, "StartError", "install what it needs")
     assert ("Pod", "Failed", "Error: install what it needs") in door.events(about=unique)
-
-
-def test_a_name_that_is_too_long_is_only_an_event(door):
-    name = "n" * 40
-    door.submit(train_job(name, "true", runtime="torchtune-llama3.2-1b"))
-
-    def problem():
-        found = [event for event in door.events(about=name) if event[1] == "TrainJobResourcesCreationFailed"]
-        return found[0] if found else None
-
-    kind, _, message = until(problem)
-    assert kind == "TrainJob"
-    assert "pod names generated for this JobSet will exceed 63 characters" in message
-    assert "status" not in door.job(name)
-    door.delete(name)
-
-
-def test_a_patch_for_an_unknown_container_is_only_an_event(door, unique):
-    patch = pod_patch({"containers": [{"name": "other"}]})
-    door.submit(train_job(unique, "true", runtimePatches=patch))
-    expected = f'job "{unique}-node-0" creation failed with error: Job.batch "{unique}-node-0" is invalid: '
-    text = f"{expected}spec.template.spec.containers[0].image: Required value"
-    assert until(lambda: ("JobSet", "JobCreationFailed", text) in door.events(about=unique))
-    assert "status" not in door.job(unique)
-    door.delete(unique)
-
-
-def test_a_missing_service_account_is_an_event_of_the_job(door, unique):
-    door.submit(train_job(unique, "true", runtimePatches=pod_patch({"serviceAccountName": "nope"})))
-
-    def refused():
-        return [
-            message for kind, reason, message in door.events(about=unique) if (kind, reason) == ("Job", "FailedCreate")
-        ]
-
-    assert 'serviceaccount "nope" not found' in until(refused)[0]
-    door.delete(unique)

@@ -89,12 +89,13 @@ def running(process: int) -> bool:
 @pytest.mark.parametrize("after", [0.05, 0.3, 0.6])
 def test_sigkill_while_it_starts(temporary: Path, victim: str, after: float) -> None:
     """Whatever is half started then: the part that this moment hits differs from machine to machine."""
-    with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.DEVNULL) as parent:
+    with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE) as parent:
         try:
             (cluster,) = until(lambda: children(parent.pid))
             time.sleep(after)  # not for anything to happen: the moment is what is tried
             os.kill(parent.pid if victim == "parent" else cluster, signal.SIGKILL)
             until(lambda: not running(cluster), 10)
+            parent.stdout.readline()  # it had started, or has ended: who is left of the two clears up
         finally:
             parent.kill()
 

@@ -7,7 +7,6 @@ import time
 
 import pytest
 from cluster_door import NAMESPACE, Door
-from kubernetes.client.rest import ApiException
 
 from waiting_for import until
 
@@ -48,22 +47,6 @@ def test_progress_frames_are_seen_while_they_are_shown(door, unique):
     seen = {digit: next(at for at, piece in arrived if digit in piece) for digit in (b"1", b"2", b"3", b"e")}
     assert seen[b"e"] - seen[b"1"] > 0.5  # not all at once at the newline
     assert seen[b"3"] - seen[b"2"] > 0.1
-
-
-def test_logs_of_a_pod(door, unique):
-    start(door, unique, "sh", "-c", "echo one; sleep 1.1; echo two; echo three")
-    until(lambda: phase(door, unique) == "Running")
-    assert door.log(unique, follow=True) == "one\ntwo\nthree\n"
-    assert door.log(unique, tail_lines=2) == "two\nthree\n"
-    assert door.log(unique, limit_bytes=5) == "one\nt"
-    assert door.log(unique, container="main").count("\n") == 3
-    stamped = door.log(unique, timestamps=True).splitlines()
-    assert [line.split(" ", 1)[1] for line in stamped] == ["one", "two", "three"]
-    with pytest.raises(ApiException) as caught:
-        door.log(unique, previous=True)
-    assert caught.value.status == 400
-    expected = f'previous terminated container \\"main\\" in pod \\"{unique}\\" not found'
-    assert expected in str(caught.value.body)
 
 
 def test_previous_logs_and_restarts(door, unique):

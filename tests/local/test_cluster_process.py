@@ -151,6 +151,6 @@ def test_the_command(tmp_path):
 def test_a_pair_without_a_value(option):
     arguments = [sys.executable, "-c", "from trainjob.cli import main; main()", "local", "up", option, "secret"]
     ended = subprocess.run(arguments, capture_output=True, text=True)
-    assert ended.returncode == 1
+    assert ended.returncode == 2
     assert f"{option}: " in ended.stderr
     assert ("secret" in ended.stderr) == (option == "--environment")

@@ -21,6 +21,7 @@ from trainjob.local.kubelet.command_line import expand, rewriter
 from trainjob.local.kubelet.container_logs import ContainerLog, LogOptions, records, since_text
 from trainjob.local.kubelet.pod_status import lost, pod_conditions, qos_class
 from trainjob.local.kubelet.processes import Processes
+from trainjob.local.kubelet.pulls import why_not
 from trainjob.local.quantity import parse_quantity, whole
 from trainjob.local.settings import ClusterSettings
 
@@ -144,6 +145,9 @@ def test_since_leaves_out_earlier_records(tmp_path):
         ("2026-01-31T12:00:01Z", b""),
     ):
         assert b"".join(log.read(LogOptions(since=since_text(since, None, NOW)))) == expected
+    path.write_bytes(records(b"begun", NOW) + records(b" ended\nnew\n", NOW + timedelta(seconds=1)))
+    rest = b"".join(log.read(LogOptions(since="2026-01-31T12:00:01", timestamps=True)))
+    assert rest == b" ended\n2026-01-31T12:00:01.000000000Z new\n"  # its time was in front of the line's beginning
     assert since_text("", 90, NOW) == "2026-01-31T11:58:30"
     assert since_text("", None, NOW) == ""
     with pytest.raises(ValueError, match="RFC 3339"):
@@ -205,9 +209,9 @@ def test_output_exit_code_and_signals(tmp_path):
 def test_a_container_ends_with_its_first_process(tmp_path, command):
     processes = Processes()
     try:
-        script = f"{{ {command}; }} & until [ -e ready ]; do sleep 0.01; done; exit 3"
+        script = f"{{ {command}; }} 2>/dev/null & until [ -e ready ]; do sleep 0.01; done; exit 3"
         process = processes.start(["sh", "-c", script], {"PATH": os.environ["PATH"]}, tmp_path)
-        assert process.read() == b""  # the sleeper held the pipe until it was killed
+        assert process.read() == b""  # the sleeper held the pipe until it was killed; of that its shell may tell
         assert process.wait() == 3
     finally:
         processes.close()
@@ -259,13 +263,36 @@ def test_orders_of_the_undertaker():
 
 def test_conditions_keep_their_time_until_they_change():
     container = {"state": {"running": {}}, "ready": True}
-    first = pod_conditions("Running", [], [container], [], NOW)
-    later = pod_conditions("Running", [], [container], first, NOW + timedelta(seconds=5))
+    first = pod_conditions("Running", [], [container], [], NOW, prepared=True)
+    later = pod_conditions("Running", [], [container], first, NOW + timedelta(seconds=5), prepared=True)
     assert later == first
-    assert [one["status"] for one in first] == ["True"] * 4
-    ended = pod_conditions("Succeeded", [], [{**container, "ready": False}], first, NOW + timedelta(seconds=9))
-    assert [one.get("reason") for one in ended] == [None, None, "PodCompleted", "PodCompleted"]
-    assert [one["lastTransitionTime"][-3:] for one in ended] == ["00Z", "00Z", "09Z", "09Z"]
+    assert [one["status"] for one in first] == ["True"] * 5
+    end, over = NOW + timedelta(seconds=9), {**container, "ready": False}
+    ended = pod_conditions("Succeeded", [], [over], first, end, prepared=True)
+    assert [one.get("reason") for one in ended] == [None, None, None, "PodCompleted", "PodCompleted"]
+    assert [one["status"] for one in ended] == ["False", "True", "True", "False", "False"]
+    assert [one["lastTransitionTime"][-3:] for one in ended] == ["09Z", "00Z", "00Z", "09Z", "09Z"]
+
+
+def test_conditions_of_others_stay():
+    theirs = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+    assert pod_conditions("Running", [], [], [theirs], NOW, prepared=True)[-1] == theirs
+
+
+@pytest.mark.parametrize(
+    ("image", "there", "reasons"),
+    [
+        ("docker.io/library/python:3.12-alpine", True, []),
+        ("ghcr.io:443/a/b_c/d-e.f@sha256:" + "a" * 64, True, []),
+        ("localhost:5000/x", False, ["ErrImagePull", "ImagePullBackOff"]),
+        ("Busybox", True, ["InvalidImageName"]),
+        ("a b", True, ["InvalidImageName"]),
+        ("busybox:", True, ["InvalidImageName"]),
+        ("", True, ["InvalidImageName"]),
+    ],
+)
+def test_why_an_image_cannot_be_had(image, there, reasons):
+    assert list(why_not(image, there=there)) == reasons
 
 
 def test_a_container_lost_with_its_node_has_exit_code_137():

@@ -119,3 +119,13 @@ def test_one_way_only():
 
 def test_a_connection_shows_no_credentials():
     assert "secret" not in repr(Connection(kubeconfig_json='{"token": "secret"}'))
+
+
+def test_the_pods_own_account_is_what_is_left_when_nothing_else_is_there(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    assert Connection().uses_service_account
+    assert Connection(in_cluster=True).uses_service_account
+    assert not Connection(server="http://127.0.0.1:1").uses_service_account
+    monkeypatch.setenv("KUBECONFIG", "/no/such/file")
+    assert not Connection().uses_service_account

@@ -38,6 +38,7 @@ def document(*fields):
 
 
 V2_1 = document("runtimeRef", "trainer", "podTemplateOverrides")
+UNKNOWN = (400, b'{"kind": "Status", "message": "strict decoding error: unknown field \\"spec.runtimePatches\\""}')
 FORBIDDEN, NO_PAGE, UNAVAILABLE = (403, b""), (404, b"404 page not found\n"), (503, b"")
 
 
@@ -100,11 +101,10 @@ def test_it_is_read_once_whoever_asks(front, through):
     assert front.asked[f"GET {DOCUMENT}"] == 2
 
 
-def test_who_adopts_does_not_ask(front, through, key):
+def test_who_may_guess_and_who_adopts_do_not_ask(front, through, key):
     first = submit(through(), JOB, key)
-    assert front.asked[f"GET {DOCUMENT}"] == 1
     assert submit(through(), JOB, key).uid == first.uid
-    assert front.asked[f"GET {DOCUMENT}"] == 1
+    assert front.asked[f"GET {DOCUMENT}"] == 0
 
 
 def test_every_account_may_read_it_and_nobody_else(laptop, cluster, unique):
@@ -161,9 +161,18 @@ def test_a_server_in_trouble_is_asked_again(front, through):
 def test_an_older_cluster_is_sent_its_own_fields(front, through, key):
     """This server refuses them, which shows that they were sent, and that no other were."""
     front.answers[DOCUMENT] = V2_1
+    opened = through()
+    opened.trainjob_spec_fields()
     with pytest.raises(AdmissionRefused, match=r'unknown field "spec\.podTemplateOverrides"'):
-        submit(through(), JOB, key)
+        submit(opened, JOB, key)
     assert front.asked[f"GET {DOCUMENT}"] == 2, "it is read anew once"
+    assert front.asked[f"POST {JOBS}"] == 1
+
+
+def test_a_wrong_guess_is_put_right(front, through, key):
+    front.answers |= {DOCUMENT: V2_1, f"POST {JOBS}": UNKNOWN}
+    with pytest.raises(InvalidSpec, match=r"deadline: .*activeDeadlineSeconds needs Trainer 2\.2"):
+        submit(through(), JOB.model_copy(update={"deadline": timedelta(hours=2)}), key)
     assert front.asked[f"POST {JOBS}"] == 1
 
 

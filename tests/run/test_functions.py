@@ -1,13 +1,14 @@
-"""A Python function as a TrainJob: real torchrun, real torch.distributed, two nodes."""
+"""A Python function and a container as TrainJobs: real torchrun, real torch.distributed, two nodes."""
 
 from __future__ import annotations
 
 import pytest
 
-from trainjob import CustomTrainer, RunKey, TrainJob, submit, wait
+from trainjob import CustomTrainer, CustomTrainerContainer, RunKey, TrainJob, submit, wait
 from trainjob.run import Listener
+from trainjob.status import handed_back
 
-pytestmark = [pytest.mark.torchtune, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.timeout(120)
 
 
 def add_up_ranks(greeting):
@@ -21,7 +22,9 @@ def add_up_ranks(greeting):
     torch.distributed.destroy_process_group()
 
 
-def test_on_two_nodes(cluster, unique):
+@pytest.mark.torchtune
+@pytest.mark.usefixtures("torchrun_alone")
+def test_on_two_nodes(cluster, unique, evidence):
     trainer = CustomTrainer(
         func=add_up_ranks, func_args={"greeting": "$HOME `id` $(X)"}, num_nodes=2, num_proc_per_node=1
     )
@@ -30,3 +33,85 @@ def test_on_two_nodes(cluster, unique):
     outcome = wait(cluster, reference, listener=Listener(on_log=lines.append))
     outcome.raise_for_failure()
     assert {str(line) for line in lines} >= {f"[node-{rank}] $HOME `id` $(X): 3 of 2" for rank in (0, 1)}
+    for row in ("Python function", "PyTorch DDP/FSDP"):
+        evidence("features", row=row, cell="real run")
+
+
+ASCII = [chr(code) for code in range(1, 128)]
+HOSTILE = [
+    *(
+        "$HOME",
+        "$(HOME)",
+        "$$(HOME)",
+        "$$$(HOME)",
+        "${HOME}",
+        "`id`",
+        "$(id)",
+        "'",
+        '"',
+        "'\"'",
+        '"""',
+        "\\",
+        "\\n",
+        "a\nb",
+    ),
+    *(
+        "{}",
+        "{0}",
+        "{name}",
+        "%s",
+        "!!",
+        "~",
+        "*",
+        "# x",
+        "; true",
+        "&& true",
+        "| cat",
+        "--help",
+        "-",
+        " ",
+        "",
+        "\t \r",
+    ),
+    *("\u2028\u2029", "é ß 語 🜁", "null", "true", "1e400", "</script>", "".join(ASCII), "x" * 5_000),
+]
+
+
+def give_back(told, table):
+    import os
+
+    return {"told": told, "table": table, "variables": [os.environ[f"HOSTILE_{i}"] for i in range(len(told))]}
+
+
+def test_arguments_and_variables_arrive_as_they_were_given(cluster, unique):
+    """Through the API, the kubelet's expansion of $(NAME), and back through the log of one rank, the first."""
+    table = {text: [index, {"": None}] for index, text in enumerate(HOSTILE)}
+    env = {f"HOSTILE_{index}": text for index, text in enumerate(HOSTILE)}
+    arguments = {"told": HOSTILE, "table": table}
+    trainer = CustomTrainer(func=give_back, func_args=arguments, env=env, num_nodes=2)
+    lines = []
+    job = TrainJob(trainer=trainer, runtime="jax-distributed")  # there Python runs it, as torchrun would
+    reference = submit(cluster, job, RunKey("test", "functions", unique, "run-1"))
+    wait(cluster, reference, listener=Listener(on_log=lines.append)).raise_for_failure()
+    [result] = [told["result"] for line in lines if (told := handed_back(line.text))]
+    assert result == {**arguments, "variables": HOSTILE}
+
+
+PROGRAM = "import json, os, sys; print('trainjob result: ' + json.dumps([sys.argv[1:], os.environ['A']]))"
+
+
+def test_a_container_gets_its_command_its_arguments_and_its_environment(cluster, unique, evidence):
+    """Kubernetes expands $(NAME) in a command and its arguments, as its users know it, and nothing else."""
+    trainer = CustomTrainerContainer(
+        image="python:3.12-slim",
+        command=("python", "-c", PROGRAM),
+        args=("$(A)", "$$(A)", "$A", "`id`", "a 'b' \"c\"", "$(NOBODY)"),
+        env={"A": "the $(B) value"},
+    )
+    lines = []
+    reference = submit(cluster, TrainJob(trainer=trainer), RunKey("test", "containers", unique, "run-1"))
+    wait(cluster, reference, listener=Listener(on_log=lines.append)).raise_for_failure()
+    value = "the $(B) value"
+    told = [[value, "$(A)", "$A", "`id`", "a 'b' \"c\"", "$(NOBODY)"], value]
+    assert [handed_back(line.text) for line in lines] == [{"result": told}]
+    evidence("features", row="container", cell="real run")

@@ -12,9 +12,11 @@ from datetime import timedelta
 import pytest
 
 from trainjob import CustomTrainerContainer, TrainJob
+from trainjob.cluster import Cluster
+from trainjob.cluster.installed import TRAINER_API
 from trainjob.errors import AdmissionRefused, InvalidSpec, JobDeleted, JobFailed, OwnershipConflict, WaitTimeout
 from trainjob.manifest import labels
-from trainjob.run import Adopt, Limits, Listener, OnTimeout, RunKey, cancel, submit, wait, wait_async
+from trainjob.run import Limits, Listener, OnTimeout, RunKey, cancel, submit, wait, wait_async
 from trainjob.status import Category, Phase
 from waiting_for import until
 
@@ -126,9 +128,35 @@ def test_a_retry_adopts_what_runs_or_has_succeeded(cluster, unique):
     wait(cluster, again)
     after = submit(cluster, shell("sleep 0.5"), key(unique))
     assert (after.uid, after.adopted) == (first.uid, True)
-    fresh = submit(cluster, shell("sleep 0.5"), key(unique), adopt=Adopt.RUNNING)
+    fresh = submit(cluster, shell("sleep 0.5"), key(unique), renewal="again")
     assert fresh.uid != first.uid
     assert fresh.attempt == 2
+
+
+def test_work_that_is_asked_for_again_is_done_again_however_often_the_new_try_is_killed(cluster, unique):
+    first = submit(cluster, shell("true"), key(unique), renewal="1")
+    wait(cluster, first)
+    assert submit(cluster, shell("true"), key(unique), renewal="1").uid == first.uid
+    second = submit(cluster, shell("true"), key(unique), renewal="2")
+    wait(cluster, second)
+    again = submit(cluster, shell("true"), key(unique), renewal="2")
+    assert (again.uid, again.adopted, again.attempt) == (second.uid, True, 2)
+    assert second.uid != first.uid
+
+
+def test_a_remembered_job_is_adopted_and_waited_for_when_it_carries_the_key_no_more(cluster, unique):
+    first = submit(cluster, shell("sleep 2; echo worked"), key(unique, "before"))
+    path = f"{TRAINER_API}/namespaces/default/trainjobs/{first.name}"
+    gone = dict.fromkeys(cluster.get_trainjob(first.name, "default")["metadata"]["labels"])
+    cluster._door.ask("PATCH", path, doing="strip labels", body={"metadata": {"labels": gone}})
+    again = submit(cluster, shell("sleep 2; echo worked"), key(unique, "after"), known=first)
+    assert (again.uid, again.adopted) == (first.uid, True)
+    assert [job["metadata"]["uid"] for job in jobs_of(cluster, key(unique, "after"))] == [first.uid]
+    listener, _, lines = told()
+    fresh = Cluster(cluster._door.connection)  # whose watches have not seen it leave
+    assert wait(fresh, again, listener=listener).succeeded
+    fresh.close()
+    assert "[node-0] worked" in [str(line) for line in lines]
 
 
 def test_another_run_has_its_own_job(cluster, unique):
@@ -217,8 +245,9 @@ def test_a_limit_ends_the_waiting(cluster, unique, what):
 
 
 def test_what_the_cluster_refuses_is_told_and_makes_nothing(cluster, unique):
-    job = TrainJob(trainer=CustomTrainerContainer(image="busybox", command=["true"]), runtime="nonesuch")
-    with pytest.raises(AdmissionRefused, match="nonesuch"):
+    trainer = CustomTrainerContainer(image="busybox", command=["true"])
+    job = TrainJob(trainer=trainer, labels={"not a label": "x"})
+    with pytest.raises(AdmissionRefused, match="not a label"):
         submit(cluster, job, key(unique))
     assert jobs_of(cluster, key(unique)) == []
 

@@ -21,6 +21,9 @@ def own(tmp_path_factory):
         cluster.close()
 
 
+LIST = {"verb": "list", "resource": "trainjobs"}
+
+
 def fault(cluster, **wanted):
     cluster._door.ask("POST", "/faults", doing="switch a fault on", body=wanted)
 
@@ -36,10 +39,14 @@ def shell(script):
         {"expire_watches": 2, "drop_watches": True},
         {"answer": {"code": 429, "times": 3, "verb": "watch", "retry_after": 0}, "drop_watches": True},
         {"answer": {"code": 503, "times": 3, "verb": "list"}, "expire_watches": 2, "drop_watches": True},
+        {"answer": {"code": 401, "times": 4, **LIST}, "expire_watches": 2, "drop_watches": True},
+        {"answer": {"code": 403, "times": 2, **LIST}, "expire_watches": 2, "drop_watches": True},
+        {"answer": {"code": 404, "times": 2, **LIST}, "expire_watches": 2, "drop_watches": True},
+        {"answer": {"code": 410, "times": 3, "verb": "watch"}, "drop_watches": True},
     ],
-    ids=["dropped", "expired", "too-many-requests", "unavailable"],
+    ids=["dropped", "expired", "too-many-requests", "unavailable", "401-a-while", "403-a-while", "404-a-while", "410"],
 )
-def test_the_end_is_seen_all_the_same(own, unique, tmp_path, wanted):
+def test_the_end_is_seen_all_the_same(own, unique, tmp_path, evidence, request, wanted):
     go = tmp_path / "go"
     script = f"echo started; while [ ! -e {go} ]; do sleep 0.05; done; echo finished"
     reference = submit(own, shell(script), RunKey("test", "watch", unique, "run-1"))
@@ -50,8 +57,11 @@ def test_the_end_is_seen_all_the_same(own, unique, tmp_path, wanted):
         if line.text == "started":
             threading.Thread(target=lambda: (fault(own, **wanted), go.touch())).start()
 
-    assert wait(own, reference, listener=Listener(on_log=on_log)).succeeded
+    outcome = wait(own, reference, listener=Listener(on_log=on_log))
+    assert outcome.succeeded
     assert lines == ["started", "finished"]
+    name = request.node.callspec.id
+    evidence("faults", fault=f"whole wait on the laptop cluster: {name}", runs=1, result=f"told {outcome.phase.value}")
 
 
 @pytest.mark.parametrize("code", [500, 503])

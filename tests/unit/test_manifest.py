@@ -33,6 +33,8 @@ from trainjob import (
     TorchTuneConfig,
     TorchTuneInstructDataset,
     TrainJob,
+    Volume,
+    Workspace,
 )
 from trainjob.manifest import build, job_name, labels, spec_hash, train_job
 from trainjob.manifest.function import function_command
@@ -122,6 +124,13 @@ def test_arguments_of_a_fine_tuning():
     ]
 
 
+def test_trainings_that_share_a_workspace_write_and_are_exported_apart():
+    tune = manifest(FineTune(model="llama3.2-1b", workspace="w", output_path="tries/$(X)/"))["spec"]["trainer"]
+    assert "output_dir=/workspace/output/tries/$$(X)" in tune["args"]
+    export = manifest(ExportModel(workspace="w", destination="s3://b/x", output_path="tries/$(X)/"))["spec"]["trainer"]
+    assert export["args"][export["args"].index("--output") + 1] == "/workspace/output/tries/$$(X)"
+
+
 def test_a_dataset_of_ones_own_keeps_only_its_place():
     words = tune_arguments(overrides=["dataset=torchtune.datasets.chat_dataset"])
     assert [word for word in words if word.startswith("dataset")] == [
@@ -149,7 +158,23 @@ placements = st.builds(
     service_account_name=st.sampled_from(["", "trainer"]),
     image_pull_secrets=st.lists(st.just("pull"), max_size=1),
 )
+volumes = st.lists(
+    st.builds(
+        Volume,
+        name=st.sampled_from(["a", "b"]),
+        source=st.just({"secret": {"secretName": "s", "items": [{"key": "k", "path": "p", "mode": 256}]}}),
+        mount_path=st.sampled_from(["/a", "/b", "/c/d", "/workspace/output"]),
+        sub_path=st.sampled_from(["", "x/y"]),
+        read_only=st.booleans(),
+    ),
+    max_size=3,
+    unique_by=lambda volume: volume.mount_path,
+)
+workspaces = st.sampled_from(
+    ["w", Workspace(claim="w", sub_path="x/y"), Workspace(node_path="/srv"), Workspace(node_path="/srv", sub_path="x")]
+)
 common = {
+    "volumes": volumes,
     "queue": st.none() | st.builds(Queue, name=st.just("q"), priority_class=st.sampled_from(["", "high"])),
     "placement": st.none() | placements,
     "deadline": st.none() | st.timedeltas(timedelta(seconds=1), timedelta(days=3)),
@@ -185,10 +210,10 @@ cache = DataCacheInitializer(
     storage_uri="cache://schema/table", metadata_loc="s3://m/x", num_data_nodes=2, head_cpu="1"
 )
 steps = st.one_of(
-    st.builds(InitializeDataset, storage_uri=uris, workspace=st.just("w"), secret=references, **common),
-    st.builds(InitializeModel, storage_uri=uris, workspace=st.just("w"), secret=references, **common),
-    st.builds(ExportModel, destination=uris, workspace=st.just("w"), secret=references, **common),
-    st.builds(FineTune, model=st.just("llama3.2-1b"), config=configs, workspace=st.just("w"), **common),
+    st.builds(InitializeDataset, storage_uri=uris, workspace=workspaces, secret=references, **common),
+    st.builds(InitializeModel, storage_uri=uris, workspace=workspaces, secret=references, **common),
+    st.builds(ExportModel, destination=uris, workspace=workspaces, secret=references, **common),
+    st.builds(FineTune, model=st.just("llama3.2-1b"), config=configs, workspace=workspaces, **common),
     st.builds(
         FineTune,
         model=st.just("llama3.2-3b"),
@@ -197,7 +222,7 @@ steps = st.one_of(
         model_initializer=st.none() | uris,
         **{name: strategy for name, strategy in common.items() if name != "queue"},
     ),
-    st.builds(TrainJob, trainer=containers, workspace=st.none() | st.just("w"), **common),
+    st.builds(TrainJob, trainer=containers, workspace=st.none() | workspaces, **common),
 )
 
 
@@ -273,6 +298,12 @@ def test_kubernetes_expands_nothing_in_values():
 def test_a_queue_is_labels_of_the_trainjob():
     metadata = manifest(TrainJob(queue=Queue(name="q", priority_class="p")))["metadata"]
     assert metadata["labels"] == {"kueue.x-k8s.io/queue-name": "q", "kueue.x-k8s.io/priority-class": "p"}
+
+
+def test_a_trainjob_can_be_left_to_multikueue():
+    assert "managedBy" not in manifest(TrainJob())["spec"]
+    left = TrainJob(managed_by="kueue.x-k8s.io/multikueue", queue="q")
+    assert manifest(left)["spec"]["managedBy"] == "kueue.x-k8s.io/multikueue"
 
 
 @given(st.text(max_size=60), st.text("0123456789abcdef", min_size=16, max_size=16), st.integers(1, 99))

@@ -17,7 +17,6 @@ from trainjob import (
     InvalidSpec,
     LoraConfig,
     Placement,
-    Queue,
     Runtime,
     TorchTuneConfig,
     TrainJob,
@@ -314,7 +313,8 @@ jobs = st.builds(
         service_account_name=st.sampled_from(["", "trainer"]),
         image_pull_secrets=st.lists(st.just("pull"), max_size=1),
     ),
-    queue=st.none() | st.just(Queue(name="q")),
+    volumes=st.sampled_from([(), ({"name": "a", "source": {"emptyDir": {}}, "mount_path": "/a"},)]),
+    managed_by=st.none() | st.just("kueue.x-k8s.io/multikueue"),
     deadline=st.none() | st.just(timedelta(minutes=1)),
 )
 

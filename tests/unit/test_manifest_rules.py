@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import base64
 import json
+import math
 import re
 import subprocess
 import sys
@@ -162,7 +163,32 @@ def test_a_function_runs_without_its_module(tmp_path):
     program.write_bytes(base64.b64decode(packed))
     done = subprocess.run([sys.executable, "-I", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == [6.0, [2]]
+    printed, returned = done.stdout.splitlines()
+    assert json.loads(printed) == [6.0, [2]]
+    assert returned == "trainjob result: {}"
+
+
+def gives(value: Any) -> Any:
+    return "x" * value if isinstance(value, int) else value
+
+
+@pytest.mark.parametrize(
+    ("value", "rank", "line"),
+    [
+        ({"a": [1.5]}, "0", 'trainjob result: {"a": [1.5]}\n'),
+        ({"a": [1.5]}, "1", ""),
+        (None, "0", ""),
+        (math.nan, "0", "what gives returned is not handed back, it must be a JSON value "),
+        (65_536, "0", "what gives returned is not handed back, it must be a JSON value of at most 65536 "),
+    ],
+    ids=["first-rank", "another-rank", "nothing", "no-json", "too-long"],
+)
+def test_what_a_function_returns_is_a_line_of_the_first_ranks_log(value, rank, line):
+    packed = function_command(CustomTrainer(func=gives, func_args={"value": value}))[3]
+    command = [sys.executable, "-I", "-c", base64.b64decode(packed)]
+    done = subprocess.run(command, capture_output=True, text=True, env={"RANK": rank})
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(line) if line else not done.stdout
 
 
 def uses_its_module():

@@ -9,6 +9,7 @@ import pytest
 from trainjob.cluster import Change
 from trainjob.errors import Unauthorized
 from trainjob.run import Limits, OnTimeout
+from trainjob.run.looks import Looks
 from trainjob.run.vigil import Vigil
 from trainjob.status import Phase
 
@@ -144,3 +145,101 @@ def test_without_counters_the_pods_tell_how_it_stands():
     assert watch.patience(6.0) is None  # the limit on starting is over
     watch.observe_job(Change(STARTING), 8.0)  # counters, where there are some, count
     assert told[-1].phase is Phase.STARTING
+
+
+MISSING = {"waiting": {"reason": "CreateContainerConfigError", "message": 'secret "hf" not found'}}
+BUSY = {"waiting": {"reason": "ErrImagePull", "message": "pull QPS exceeded"}}
+NO_NAME = {"waiting": {"reason": "InvalidImageName", "message": 'couldn\'t parse image name "A"'}}
+
+
+def test_what_may_still_appear_has_a_minute():
+    watch = vigil(STARTING)
+    assert watch.observe_pod(Change(pod(state=MISSING)), 10.0) is None
+    assert watch.patience(40.0) == 30.0
+    assert watch.expire(69.9) is None
+    decision = watch.expire(70.0)
+    assert (decision.end_job, decision.timeout, decision.verdict.phase) == (True, "", Phase.FAILED)
+    assert (decision.verdict.reason, decision.verdict.step) == ("CreateContainerConfigError", "node")
+    assert 'node-0: secret "hf" not found' in decision.verdict.message
+
+
+def test_what_appears_after_all_is_forgotten():
+    watch = vigil(STARTING)
+    watch.observe_pod(Change(pod(state=MISSING)), 10.0)
+    watch.observe_pod(Change(pod(state={"running": {}})), 60.0)
+    assert watch.expire(80.0) is None
+    watch.observe_pod(Change(pod(state=MISSING)), 90.0)
+    assert watch.expire(149.9) is None
+    assert watch.expire(150.0).end_job
+
+
+def test_what_can_never_appear_is_not_waited_for():
+    watch = vigil(STARTING)
+    watch.observe_pod(Change(pod(state=NO_NAME)), 10.0)
+    assert watch.patience(10.0) == 0.0
+    assert watch.expire(10.0).verdict.reason == "InvalidImageName"
+
+
+def test_a_job_that_runs_is_not_given_up():
+    watch = vigil(STARTING)
+    watch.observe_pod(Change(pod(state=MISSING)), 10.0)
+    watch.observe_job(Change(RUNNING), 20.0)
+    assert watch.expire(1000.0) is None
+    assert watch.patience(1000.0) is None
+
+
+def test_what_passes_is_waited_out_and_told_when_a_limit_is_reached():
+    watch = vigil(STARTING, starting=timedelta(seconds=3600))
+    watch.observe_pod(Change(pod(state=BUSY)), 10.0)
+    assert watch.expire(3599.0) is None
+    decision = watch.expire(3600.0)
+    assert "pull QPS exceeded" in str(decision.verdict)
+    assert "registry" in decision.advice
+    assert not decision.end_job
+
+
+def refused(text, at="2026-01-01T00:00:00Z"):
+    about = {"kind": "Job", "name": "tune-node-0"}
+    return {"metadata": {"creationTimestamp": at}, "involvedObject": about, "reason": "FailedCreate", "message": text}
+
+
+def test_events_tell_and_end_it_too():
+    told = []
+    watch = vigil({"metadata": META, "status": {}}, told)
+    assert watch.waits_for == "pods"
+    watch.learn([refused("Error creating: pods is forbidden: exceeded quota: gpus, requested: 2")], None, 15.0)
+    assert watch.expire(9000.0) is None
+    watch.learn([refused('Error creating: pods is forbidden: serviceaccount "robot" not found')], None, 9000.0)
+    assert watch.expire(9059.0) is None
+    assert watch.expire(9060.0).verdict.reason == "FailedCreate"
+    assert ["exceeded quota" in str(verdict) for verdict in told] == [True, False]
+
+
+def test_a_queued_job_tells_kueues_reason_and_is_never_given_up():
+    told = []
+    watch = vigil(QUEUED, told, queued=timedelta(days=1))
+    assert watch.waits_for == "quota"
+    full = {"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": "insufficient unused quota"}
+    watch.learn([], {"metadata": {"name": "w"}, "status": {"conditions": [full]}}, 15.0)
+    assert str(told[-1]).endswith("quota in queue gpu; Workload w: Pending: insufficient unused quota)")
+    gone = {**full, "reason": "Inadmissible", "message": "LocalQueue gpu doesn't exist"}
+    watch.learn([], {"metadata": {"name": "w"}, "status": {"conditions": [gone]}}, 45.0)
+    assert "Inadmissible: LocalQueue gpu doesn't exist: name a LocalQueue of the job's namespace" in str(told[-1])
+    decision = watch.expire(86400.0)
+    assert "LocalQueue gpu doesn't exist" in str(decision.verdict)
+    assert (decision.advice in str(decision.verdict), "name a LocalQueue" in decision.advice) == (False, True)
+
+
+def test_looks_become_rare_and_never_stop():
+    """A job may wait for weeks."""
+    looks, now, pauses = Looks(), 0.0, []
+    for _ in range(3000):
+        left = looks.left("pods", now)
+        assert left is not None
+        now += left
+        pauses.append(left)
+        looks.done(now)
+    assert pauses[:6] == [15.0, 30.0, 60.0, 120.0, 240.0, 240.0]
+    assert pauses[-1] == 240.0
+    assert looks.left("quota", now) == 15.0
+    assert looks.left("", now) is None

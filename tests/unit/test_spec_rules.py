@@ -91,6 +91,12 @@ def on_torchtune(**config):
             "with a workspace",
         ),
         (
+            lambda: FineTune(model="llama3.2-1b", dataset="hf://a/b", output_path="x"),
+            "output_path",
+            "x",
+            "with a workspace",
+        ),
+        (
             lambda: TrainJob(trainer=BuiltinTrainer(), runtime="torchtune-llama3.2-1b", workspace="w"),
             "workspace",
             "w",

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from trainjob.errors import JobDeleted, JobFailed
+from trainjob.errors import CommandFailed, DeadlineExceeded, Interrupted, JobDeleted, JobFailed, OutOfMemory
 from trainjob.status import Category, Outcome, Phase, Progress, Verdict, conclude, failures, judge, pending_reasons
 
 JOB = {
@@ -86,18 +86,19 @@ def test_explain_has_step_rank_exit_code_reason_and_log():
 
 
 @pytest.mark.parametrize(
-    ("state", "reason", "category", "retryable"),
+    ("state", "reason", "category", "error", "retryable"),
     [
-        (ended(1), None, Category.APPLICATION, False),
-        (ended(137, reason="OOMKilled"), None, Category.OUT_OF_MEMORY, False),
-        (ended(137), "Evicted", Category.INFRASTRUCTURE, True),
+        (ended(1), None, Category.APPLICATION, CommandFailed, False),
+        (ended(137, reason="OOMKilled"), None, Category.OUT_OF_MEMORY, OutOfMemory, False),
+        (ended(137), "Evicted", Category.INFRASTRUCTURE, Interrupted, True),
     ],
 )
-def test_category(state, reason, category, retryable):
+def test_category(state, reason, category, error, retryable):
     outcome = conclude(JOB, judge(JOB), failures([pod(0, state=state, reason=reason)]))
     assert (outcome.category, outcome.retryable) == (category, retryable)
-    with pytest.raises(JobFailed) as raised:
+    with pytest.raises(error) as raised:
         outcome.raise_for_failure()
+    assert isinstance(raised.value, JobFailed)
     assert raised.value.retryable is retryable
     assert raised.value.outcome is outcome
 
@@ -105,6 +106,8 @@ def test_category(state, reason, category, retryable):
 def test_deadline_and_deletion():
     deadline = conclude(JOB, Verdict(Phase.FAILED, "DeadlineExceeded", "TrainJob exceeded its active deadline"))
     assert deadline.category is Category.DEADLINE
+    with pytest.raises(DeadlineExceeded):
+        deadline.raise_for_failure()
     deleted = conclude(JOB, judge(None))
     with pytest.raises(JobDeleted):
         deleted.raise_for_failure()

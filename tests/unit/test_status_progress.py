@@ -25,8 +25,17 @@ def test_without_the_configuration_the_total_is_unknown():
 
 
 def test_a_step_counts_once_and_never_goes_back():
-    frames = [FRAME.replace("|84|", f"|{step}|") for step in (1, 1, 2, 3, 2)]
-    assert [progress.step for progress in read("epochs: 4", *frames)] == [1, 2, 3]
+    frames = [FRAME.replace("|84|", f"|{step}|") for step in (43, 43, 44, 45, 44)]
+    assert [progress.step for progress in read("epochs: 4", *frames)] == [43, 44, 45]
+
+
+def test_a_resumed_training_that_counts_anew_is_where_it_is():
+    """As LoRA's recipes do after two of four epochs: the third is their first."""
+    frames = [f"{epoch}|{step}|Loss: 0.5: 2%|█| 1/42 [" for epoch, step in ((3, 1), (3, 42), (4, 43), (4, 84))]
+    found = read("epochs: 4", *frames)
+    assert [progress.step for progress in found] == [85, 126, 127, 168]
+    assert found[-1].percent == 100
+    assert [progress.step for progress in read("3|7|Loss: 0.5:   0%|| 0/0 [")] == [7]
 
 
 def test_metric_lines_and_what_is_no_number():
@@ -38,3 +47,20 @@ def test_metric_lines_and_what_is_no_number():
 
 def test_other_lines_say_nothing():
     assert read("INFO:torchtune.utils._logging:Model is initialized", "", "Loss: 3", "epochs: many") == []
+
+
+def test_a_fetch_tells_how_much_it_has():
+    reader = TorchTuneProgress()
+    lines = [
+        "fetch: 3 files, 4.0 MB, from hf://demo/tiny at c0ffee",
+        "fetch: 1/3 config.json 12 B (0 %)",
+        "fetch: 2/3 a (9 %) strange name 1.0 MB (25 %, already there)",
+        "fetch: 3.0 MB of 4.0 MB (75 %)",
+        "fetch: 3/3 model.safetensors 3.0 MB (100 %)",
+        'fetch: done {"files": 3}',
+    ]
+    found = [progress for line in lines if (progress := reader.feed(line))]
+    assert [str(progress) for progress in found] == ["25 % fetched", "75 % fetched", "100 % fetched"]
+    assert [progress.percent for progress in found] == [25, 75, 100]
+    assert Progress(**found[0].to_dict()) == found[0]
+    assert "unit" not in Progress(step=1).to_dict()

@@ -38,7 +38,7 @@ COMPLETE = ("Complete", "True", "AllJobsCompleted", "jobset completed successful
         (job(jobs=[counters("node")]), Phase.PENDING, ""),
         (job(jobs=[counters("node", active=1)]), Phase.STARTING, "node"),
         (job(jobs=[counters("node", active=1, ready=1)]), Phase.RUNNING, "node"),
-        (job(jobs=[counters("launcher", active=1), counters("node", active=1, ready=1)]), Phase.RUNNING, "node"),
+        (job(jobs=[counters("launcher", active=1), counters("node", active=1, ready=1)]), Phase.STARTING, "launcher"),
         (
             job(jobs=[counters("node"), counters("dataset-initializer", active=1, ready=1)]),
             Phase.INITIALIZING,
@@ -78,6 +78,13 @@ def test_reason_and_message_are_the_conditions():
     assert verdict.reason == "FailedJobs"
     assert verdict.message == NODE_FAILED
     assert str(verdict) == f"Failed [node] (FailedJobs: {NODE_FAILED})"
+
+
+def test_what_multikueue_runs_tells_of_itself_when_its_cluster_does():
+    elsewhere = {"metadata": {"name": "tune"}, "spec": {"managedBy": "kueue.x-k8s.io/multikueue"}}
+    assert (judge(elsewhere).phase, judge(elsewhere).reason) == (Phase.PENDING, "ManagedElsewhere")
+    mirrored = {**elsewhere, "status": {"jobsStatus": [{"name": "node", "active": 1, "ready": 1}]}}
+    assert judge(mirrored).phase is Phase.RUNNING
 
 
 def test_queued_names_the_queue():
@@ -136,7 +143,8 @@ DONE = [pod(f"{kind}-initializer", "Succeeded") for kind in ("dataset", "model")
         ([READY, PENDING], 2, Phase.STARTING, "node"),
         ([READY, pod("node", "Succeeded")], 2, Phase.RUNNING, "node"),
         ([pod("node", "Running", ready=True, deleting=True)], None, Phase.PENDING, ""),
-        ([pod("launcher", "Pending"), READY], None, Phase.RUNNING, "node"),
+        ([pod("launcher", "Pending"), READY], None, Phase.STARTING, "launcher"),
+        ([pod("launcher", "Running", ready=True), READY], None, Phase.RUNNING, "launcher"),
         ([{"metadata": {}}], None, Phase.STARTING, ""),
     ],
 )
@@ -149,3 +157,16 @@ def test_pods_do_not_outvote_the_trainjob():
     assert judge(job(COMPLETE, jobs=[]), [READY]).phase is Phase.COMPLETE
     assert judge(job(suspend=True), [READY]).phase is Phase.SUSPENDED
     assert judge(job(jobs=[counters("node", active=1)]), [READY]).phase is Phase.STARTING
+
+
+@pytest.mark.parametrize(
+    ("launcher", "phase", "step"),
+    [
+        ({}, Phase.STARTING, ""),
+        ({"active": 1}, Phase.STARTING, "launcher"),
+        ({"active": 1, "ready": 1}, Phase.RUNNING, "launcher"),
+    ],
+)
+def test_nodes_that_wait_for_their_launcher_do_not_run_yet(launcher, phase, step):
+    found = judge(job(jobs=[counters("node", active=1, ready=1), counters("launcher", **launcher)]))
+    assert (found.phase, found.step) == (phase, step)

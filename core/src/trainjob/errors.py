@@ -6,30 +6,42 @@ A caller needs to know only [TrainJobError][]. Below it stand five families, tol
 * [ClusterError][]: the cluster could not be reached, refused, or answered with an error.
 * [JobFailed][]: the TrainJob ran and lost, or is gone; carries the outcome.
 * [WaitTimeout][]: we stopped looking; the job may still run.
-* [ExportError][]: the trained model could not be found, cleaned or sent.
+* [ExportError][], [FetchError][]: a model could not be sent, or a dataset or model not be fetched; raised in the pod.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+# In front of the @ of a URL stand credentials: user:password, or a token alone.
+_CREDENTIALS = re.compile(r"(?<=://)[^/\s@]+@|(?<![^/\s@])[^/\s@:]+:[^/\s@]+@")
 
 __all__ = [
     "AdmissionRefused",
     "ClusterError",
     "ClusterUnreachable",
+    "CommandFailed",
     "Conflict",
+    "DeadlineExceeded",
     "Expired",
     "ExportError",
+    "FetchError",
+    "ImageUnavailable",
+    "Interrupted",
     "InvalidSpec",
     "JobDeleted",
     "JobFailed",
+    "NeverStarted",
     "NoClusterConfigured",
     "NotFound",
+    "OutOfMemory",
     "OwnershipConflict",
     "PermissionDenied",
     "Problem",
+    "QuotaExceeded",
     "ServerUnavailable",
     "TrainJobError",
     "Unauthorized",
@@ -71,7 +83,12 @@ class Problem:
     allowed: str
 
     def __str__(self) -> str:
-        return f"{self.field}: {self.value} is not allowed; {self.allowed}"
+        return without_credentials(f"{self.field}: {self.value} is not allowed; {self.allowed}")
+
+
+def without_credentials(text: str) -> str:
+    """A text for people, with `***` where a URL in it has a user, a password or a token."""
+    return _CREDENTIALS.sub("***@", text)
 
 
 class InvalidSpec(TrainJobError, ValueError):
@@ -97,7 +114,7 @@ class ClusterError(TrainJobError):
     """
 
     def __init__(self, message: str, *, hint: str = "", status: int | None = None, reason: str = "") -> None:
-        super().__init__(message, hint=hint)
+        super().__init__(without_credentials(message), hint=hint)  # the server's URL may hold some
         self.status = status
         self.reason = reason
 
@@ -146,6 +163,12 @@ class AdmissionRefused(ClusterError):
     """400, 403 by a webhook, or 422: the server refuses the object itself."""
 
 
+class QuotaExceeded(ClusterError):
+    """403 by a ResourceQuota: the namespace may have no more of these now."""
+
+    retryable = True
+
+
 class NotFound(ClusterError):
     """404."""
 
@@ -163,7 +186,7 @@ class OwnershipConflict(TrainJobError):
 
 
 class JobFailed(TrainJobError):
-    """The TrainJob ended without success.
+    """The TrainJob ended without success; one of the classes below where it is known whose fault it was.
 
     Attributes:
         outcome: the [trainjob.status.Outcome][] with step, rank, exit code, events and last log lines.
@@ -174,10 +197,36 @@ class JobFailed(TrainJobError):
         self.outcome = outcome
 
 
+class CommandFailed(JobFailed):
+    """The step's own command ended with an error; the same code on the same data is likely to fail again."""
+
+
+class OutOfMemory(JobFailed):
+    """A container of the step needed more memory than it may have."""
+
+
+class DeadlineExceeded(JobFailed):
+    """The TrainJob was active for longer than its deadline, and the cluster ended it."""
+
+
+class Interrupted(JobFailed):
+    """The pod was evicted, preempted, or lost with its node; nothing is wrong with the step itself."""
+
+    retryable = True
+
+
 class JobDeleted(JobFailed):
     """Somebody deleted the TrainJob while we waited for it; never success."""
 
     retryable = True
+
+
+class NeverStarted(JobFailed):
+    """What the step's pods need is missing, wrong or refused, and waiting for it is hopeless; the job was ended."""
+
+
+class ImageUnavailable(NeverStarted):
+    """The registry does not have the step's image, or does not give it to these pods."""
 
 
 class WaitTimeout(TrainJobError, TimeoutError):
@@ -185,4 +234,8 @@ class WaitTimeout(TrainJobError, TimeoutError):
 
 
 class ExportError(TrainJobError):
-    """The trained model could not be found, made loadable or sent."""
+    """The trained model could not be found, made loadable, sent or registered."""
+
+
+class FetchError(TrainJobError):
+    """A dataset or a model could not be fetched."""

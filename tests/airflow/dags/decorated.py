@@ -1,4 +1,4 @@
-"""A Python function on two nodes, called with what another task returned."""
+"""A Python function on two nodes, called with what another task returned; a third one gets what it returns."""
 
 from __future__ import annotations
 
@@ -23,8 +23,13 @@ def decorated():
         torch.distributed.all_reduce(total)
         print(greeting, values, int(total), os.environ["MARK"])
         torch.distributed.destroy_process_group()
+        return {"total": int(total)}
 
-    add_up("hello {{ dag.dag_id }}", values=numbers())
+    @task
+    def tell(training):
+        print("handed back", training["result"])
+
+    tell(add_up("hello {{ dag.dag_id }}", values=numbers()))
 
 
 decorated()

@@ -12,18 +12,25 @@ if TYPE_CHECKING:
     from trainjob_kfp.components.data_processing.initialize_dataset import initialize_dataset
     from trainjob_kfp.components.data_processing.initialize_model import initialize_model
     from trainjob_kfp.components.deployment.export_model import export_model
+    from trainjob_kfp.components.evaluation.evaluate import evaluate
+    from trainjob_kfp.components.training.cleanup import cleanup
     from trainjob_kfp.components.training.fine_tune import fine_tune
     from trainjob_kfp.components.training.train import train
+    from trainjob_kfp.function_text import source as source
 
 _HOMES = {
+    "cleanup": "components.training.cleanup",
+    "evaluate": "components.evaluation.evaluate",
     "export_model": "components.deployment.export_model",
     "fine_tune": "components.training.fine_tune",
     "initialize_dataset": "components.data_processing.initialize_dataset",
     "initialize_model": "components.data_processing.initialize_model",
+    "source": "function_text",
     "train": "components.training.train",
 }
 
-__all__ = ["export_model", "fine_tune", "initialize_dataset", "initialize_model", "train"]
+# The components; besides them there is `source`.
+__all__ = ["cleanup", "evaluate", "export_model", "fine_tune", "initialize_dataset", "initialize_model", "train"]
 
 
 def __getattr__(name: str) -> Any:

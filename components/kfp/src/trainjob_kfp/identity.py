@@ -19,19 +19,19 @@ from pathlib import Path
 from typing import Any
 
 from trainjob.cluster import Cluster, Connection
-from trainjob.errors import NotFound, TrainJobError
+from trainjob.errors import InvalidSpec, NotFound, Problem, TrainJobError
 from trainjob.run import RunKey
 
 RUN_ID_VARIABLE = "TRAINJOB_RUN_ID"
 """Names the run where Kubeflow Pipelines does not: under `kfp.local`, to have a run that is started again adopt."""
 
 # Set on every container by KFP 2.17, backend/src/v2/compiler/argocompiler/common.go.
-_POD_VARIABLE = "KFP_POD_NAME"
+POD_VARIABLE = "KFP_POD_NAME"
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 # Put on pods by KFP's API server (backend/src/common/util/consts.go) and by Argo (workflow/common/common.go).
 _RUN_LABEL = "pipeline/runid"
-_WORKFLOW_LABEL = "workflows.argoproj.io/workflow"
+WORKFLOW_LABEL = "workflows.argoproj.io/workflow"
 _NODE_ANNOTATION = "workflows.argoproj.io/node-name"
 
 # Argo 4.0 names the n-th try of a node `name(n)`, also that of a whole DAG, and the n-th item of a loop `name(n:item)`.
@@ -42,21 +42,76 @@ _ITERATION = re.compile(r"\((\d+):[^)]*\)")
 _LOCAL_RUN = re.compile(r"(?P<pipeline>.+)-(?P<time>\d{4}(?:-\d\d){5}-\d{6})")
 
 
-def own_run_key(connection: Connection, *, task: str = "step") -> RunKey:
-    """The run key of this process.
+def home_of(cluster: Cluster, connection: Connection) -> Cluster:
+    """The cluster that this process's own pod is in, as its service account sees it; often that of the training.
 
     Args:
-        connection: how to reach the cluster, where this is not a pod with a service account.
-        task: names the task when this is neither a pipeline's pod nor a task of `kfp.local`.
+        cluster: that of the training.
+        connection: what it was opened with; it may lead elsewhere.
+    """
+    at_home = connection.uses_service_account and not connection.namespace
+    if at_home or not _NAMESPACE_FILE.exists():
+        return cluster
+    return Cluster(Connection(in_cluster=True))
+
+
+def own_pod(home: Cluster) -> dict[str, Any] | None:
+    """The launcher's own pod; None where it is none of Kubeflow Pipelines.
 
     Raises:
         PermissionDenied: the service account may not `get pods`.
         ClusterError: the pod can't be read, or is not there.
+    """
+    name = os.environ.get(POD_VARIABLE)
+    if not name:
+        return None
+    pod = home.get_pod(name, home.namespace)
+    if pod is None:
+        raise NotFound(
+            f"there is no pod {name} in namespace {home.namespace}, so which pipeline task this is can't be learned",
+            hint=f"{POD_VARIABLE} must name the launcher's own pod; unset it elsewhere",
+        )
+    return pod
+
+
+def own_run_key(pod: Mapping[str, Any] | None, *, task: str = "step") -> RunKey:
+    """The run key of this process.
+
+    Args:
+        pod: its own pod, if it has one.
+        task: names the task when this is neither a pipeline's pod nor a task of `kfp.local`.
+
+    Raises:
         TrainJobError: the pod is not one of Kubeflow Pipelines.
     """
-    if pod := os.environ.get(_POD_VARIABLE):
-        return key_of_pod(_read_pod(pod, connection))
+    if pod is not None:
+        return key_of_pod(pod)
     return key_of_local_run(executor_input(sys.argv), os.environ.get(RUN_ID_VARIABLE, ""), task=task)
+
+
+def workflow_owner(pod: Mapping[str, Any] | None, namespace: str) -> dict[str, Any]:
+    """An ownerReference to the run's Workflow: what has it goes when the Workflow is deleted.
+
+    It is no controller's, as the Workflow's controller knows nothing of it, and does not block the owner's deletion,
+    for which admission could ask the right to finalize Workflows (Kubernetes, OwnerReferencesPermissionEnforcement).
+
+    Args:
+        pod: the launcher's own pod.
+        namespace: of what will have the owner.
+
+    Raises:
+        InvalidSpec: there is no Workflow, or it is in another namespace, where nothing may own (Kubernetes 1.36).
+    """
+    meta: Mapping[str, Any] = pod["metadata"] if pod else {}
+    found = next((one for one in meta.get("ownerReferences") or () if one["kind"] == "Workflow"), None)
+    if found is None:
+        where = f"pod {meta['name']}" if meta else "a process that is no pod of a pipeline's run"
+        raise InvalidSpec(Problem("delete_with_run", f"{where} has no Workflow as its owner", "leave it out here"))
+    if meta["namespace"] != namespace:
+        given = f"the TrainJob in namespace {namespace}, the run in {meta['namespace']}"
+        raise InvalidSpec(Problem("delete_with_run", given, "both must be in one namespace: leave one of the two out"))
+    kept = {name: found[name] for name in ("apiVersion", "kind", "name", "uid")}
+    return {**kept, "controller": False, "blockOwnerDeletion": False}
 
 
 def key_of_pod(pod: Mapping[str, Any]) -> RunKey:
@@ -67,11 +122,11 @@ def key_of_pod(pod: Mapping[str, Any]) -> RunKey:
     """
     meta = pod["metadata"]
     labels, node = meta.get("labels") or {}, (meta.get("annotations") or {}).get(_NODE_ANNOTATION, "")
-    workflow = labels.get(_WORKFLOW_LABEL, "")
+    workflow = labels.get(WORKFLOW_LABEL, "")
     if not (workflow and node):
         raise TrainJobError(
-            f"pod {meta.get('name')} carries no label {_WORKFLOW_LABEL} or no annotation {_NODE_ANNOTATION}",
-            hint=f"{_POD_VARIABLE} must name the pod of a Kubeflow Pipelines task; unset it elsewhere",
+            f"pod {meta.get('name')} carries no label {WORKFLOW_LABEL} or no annotation {_NODE_ANNOTATION}",
+            hint=f"{POD_VARIABLE} must name the pod of a Kubeflow Pipelines task; unset it elsewhere",
         )
     path = _TRY.sub("", node).removeprefix(f"{workflow}.").removesuffix(".executor")
     task = _ITERATION.sub("", path.rpartition(".")[2])
@@ -130,21 +185,6 @@ def executor_input(argv: Sequence[str]) -> dict[str, Any] | None:
                 return None
             return found if isinstance(found, dict) else None
     return None
-
-
-def _read_pod(name: str, connection: Connection) -> dict[str, Any]:
-    """The launcher's own pod, at home: `connection` may lead to another cluster that does the training."""
-    home = Cluster(Connection(in_cluster=True) if _NAMESPACE_FILE.exists() else connection)
-    try:
-        pod = home.get_pod(name, home.namespace)
-    finally:
-        home.close()
-    if pod is None:
-        raise NotFound(
-            f"there is no pod {name} in namespace {home.namespace}, so which pipeline task this is can't be learned",
-            hint=f"{_POD_VARIABLE} must name the launcher's own pod; unset it elsewhere",
-        )
-    return pod
 
 
 def _short_hash(text: str) -> str:

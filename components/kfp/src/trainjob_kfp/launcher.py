@@ -5,67 +5,68 @@ Nothing here imports kfp, so that it runs and is tested without it.
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from types import TracebackType
-from typing import NamedTuple, Protocol
+from typing import Any, Literal, get_args
 
-from trainjob.cluster import Cluster, Connection
-from trainjob.errors import AdmissionRefused, ClusterError, InvalidSpec, OwnershipConflict, TrainJobError
-from trainjob.manifest import train_job
-from trainjob.run import Adopt, Limits, Listener, Narrator, RunKey, submit, wait
-from trainjob.spec import Step, TrainJob
-from trainjob.status import Outcome, Verdict
-from trainjob_kfp.identity import own_run_key
+from trainjob.cluster import Cluster, Connection, LogLine
+from trainjob.errors import (
+    AdmissionRefused,
+    ClusterError,
+    InvalidSpec,
+    NeverStarted,
+    OwnershipConflict,
+    Problem,
+    TrainJobError,
+)
+from trainjob.manifest import labels, train_job
+from trainjob.run import JobReference, Limits, Listener, Narrator, OnTimeout, RunKey, run_key_of, submit, wait
+from trainjob.spec import Step, TrainJob, TrainJobManifest
+from trainjob.status import Outcome, Phase, Progress, Verdict, judge
+from trainjob_kfp.drain import OwnPod
+from trainjob_kfp.identity import home_of, own_pod, own_run_key, workflow_owner
 from trainjob_kfp.narration import print_line
 from trainjob_kfp.termination import Terminator
 
 JOB_FAILED, INVALID_REQUEST, INFRASTRUCTURE_FAILED = 1, 2, 3
 
-
-class Outputs(NamedTuple):
-    """What every component gives to later steps; their return annotations name the same fields.
-
-    Attributes:
-        job: the TrainJob's name.
-        namespace: where it is.
-        uid: its uid.
-        status: `Complete`.
-        output_path: where the step's result is: a folder of the workspace, or a URI.
-    """
-
-    job: str
-    namespace: str
-    uid: str
-    status: str
-    output_path: str
-
-
-class Metrics(Protocol):
-    """A `kfp.dsl.Metrics` artifact, as far as it is used here."""
-
-    def log_metric(self, metric: str, value: float) -> None:
-        """Record one value."""
+OnKill = Literal["delete", "keep", "keep_on_drain"]
+"""What becomes of the TrainJob when the launcher is told to end; see [launch][]."""
 
 
 def launch(
-    request: Step | TrainJob,
+    request: Step | TrainJob | TrainJobManifest,
     *,
     namespace: str = "",
-    keep_on_kill: bool = False,
+    on_kill: str = "delete",
+    delete_with_run: bool = False,
     connection: Connection | None = None,
     key: RunKey | None = None,
+    on_progress: Callable[[Progress], None] = lambda _: None,
+    on_line: Callable[[LogLine], None] = lambda _: None,
 ) -> Outcome:
     """Submit or adopt the TrainJob of this pipeline task and follow it to its end.
 
     A launcher that starts again - another try, a rescheduled pod, RetryRun - adopts the TrainJob of the earlier one,
-    running or succeeded. SIGTERM deletes the TrainJob. Phases, log lines and progress go to standard output.
+    running or succeeded. Phases, log lines and progress go to standard output.
 
     Args:
-        request: a step such as `FineTune`, or any `TrainJob`.
+        request: a step such as `FineTune`, any `TrainJob`, or a `TrainJobManifest`.
         namespace: the TrainJob's namespace; empty means the launcher's own.
-        keep_on_kill: leave the TrainJob alone when the launcher is killed.
+        on_kill: what SIGTERM and SIGINT do to the TrainJob. `delete`: it goes first, whatever the reason. `keep`: it
+            goes on. `keep_on_drain`: it goes on when the launcher's pod is being deleted or disrupted, as by a node's
+            drain, and is deleted otherwise, as when the run is terminated. Argo 4.0 mostly takes such a pod for
+            lost, and tries again with the defaults of KFP 2.17, but may see it fail first: then nobody comes for a
+            TrainJob that is kept, so give it a deadline.
+        delete_with_run: make the run's Workflow its owner: it is deleted when that is, which KFP 2.17 does an hour
+            after the run's end unless told otherwise. Its result must be elsewhere by then.
         connection: how to reach the cluster; by default `KUBECONFIG`, then the pod's service account.
         key: who asks; by default found in the pod or in what KFP's executor was given.
+        on_progress: told each time that the training has got on; on another thread.
+        on_line: told each line of its containers' logs; on other threads, one after the other.
 
     Returns:
         How it ended: always with success.
@@ -76,47 +77,150 @@ def launch(
         JobFailed: it failed, or somebody deleted it.
         ClusterError: the cluster can't be asked.
     """
+    if on_kill not in get_args(OnKill):
+        raise InvalidSpec(Problem("on_kill", repr(on_kill), f"allowed are {', '.join(get_args(OnKill))}"))
+    if on_kill == "keep":
+        request = request.model_copy(update={"on_kill": "keep"})  # a sweep is to know
     connection = connection or Connection()
     job = train_job(request)
-    cluster = Cluster(connection)
-    try:
-        key = key or own_run_key(connection, task=type(request).__name__.lower())
-        with Terminator(connection, keep=keep_on_kill) as terminator:
-            reference = submit(cluster, request, key, namespace=namespace, adopt=Adopt.SUCCEEDED)
-            terminator.guard(reference)
-            print_line(f"TrainJob {reference}: {'adopted' if reference.adopted else 'created'}, uid {reference.uid}")
-            listener = _standing_down(Narrator(reference, print_line).listener, terminator)
-            outcome = wait(cluster, reference, limits=Limits(max_restarts=job.max_restarts), listener=listener)
-    finally:
-        cluster.close()
+    limits = Limits(max_restarts=job.max_restarts, on_failure=OnTimeout(job.on_failure))
+    pod_wanted = delete_with_run or on_kill == "keep_on_drain"
+    task = type(request).__name__.lower()
+    # Entered first: a signal while the pod is read still leads to the TrainJob of an earlier try, and deletes it.
+    with Terminator(connection) as terminator, _at(connection, key, task=task, pod_wanted=pod_wanted) as here:
+        cluster = here.cluster
+        asked = namespace or (job.namespace if isinstance(job, TrainJobManifest) else "")
+        owner = workflow_owner(here.pod, asked or cluster.namespace) if delete_with_run else None
+        with _keeping(on_kill, here) as keep:
+
+            def attempt() -> tuple[JobReference, Outcome]:
+                terminator.keep_when(keep)
+                reference = submit(
+                    cluster,
+                    request,
+                    here.key,
+                    namespace=namespace,
+                    before_create=terminator.about_to_create,
+                    owner=owner,
+                )
+                terminator.guard(reference)
+                how = "adopted" if reference.adopted else "created"
+                print_line(f"TrainJob {reference}: {how}, uid {reference.uid}")
+                narrator = Narrator(reference, print_line)
+                listener = _telling(narrator.listener, terminator, on_progress, on_line)
+                return reference, wait(cluster, reference, limits=limits, listener=listener)
+
+            reference, outcome = attempt()
+            # A launcher that was taken for lost deletes what it made when its node is back, whoever has adopted it.
+            while outcome.phase is Phase.DELETED and reference.adopted:
+                print_line(f"TrainJob {reference} was deleted after it was adopted; starting another attempt")
+                reference, outcome = attempt()
     outcome.raise_for_failure()
     return outcome
 
 
-def _standing_down(listener: Listener, terminator: Terminator) -> Listener:
-    """A TrainJob that has ended is a record of what happened, and what a later try adopts: no signal deletes it."""
+def clean_up(
+    *, namespace: str = "", finished: bool = False, connection: Connection | None = None, key: RunKey | None = None
+) -> list[str]:
+    """Delete the TrainJobs of this pipeline run that are still active, of all its tasks: the end of an exit handler.
 
-    def on_phase(verdict: Verdict) -> None:
+    A line on standard output tells about each.
+
+    Args:
+        namespace: where they are; empty means the launcher's own.
+        finished: delete those that have ended, too; never before what they made was exported.
+        connection: how to reach the cluster; see [launch][].
+        key: the run key of any task of the run; see [launch][].
+
+    Returns:
+        The names of those that were deleted.
+
+    Raises:
+        ClusterError: the cluster can't be asked.
+    """
+    with _at(connection or Connection(), key, task="clean-up") as here:
+        deleted = []
+        for job in _jobs_of_run(here.cluster, here.key, namespace or here.cluster.namespace):
+            meta, verdict = job["metadata"], judge(job)
+            if verdict.phase.finished and not finished:
+                continue
+            gone = here.cluster.delete_trainjob(meta["name"], meta["namespace"], meta["uid"])
+            deleted += [meta["name"]] if gone else []
+            told = "deleted" if gone else "was gone"
+            print_line(f"TrainJob {meta['namespace']}/{meta['name']}: {told}; it was {verdict.phase.value}")
+    return deleted
+
+
+def _jobs_of_run(cluster: Cluster, key: RunKey, namespace: str) -> Iterator[Mapping[str, Any]]:
+    """Labels find them, cut off to what a label may hold; the annotation tells exactly."""
+    wanted = {"engine": key.engine, "workflow": key.workflow, "run": key.run}
+    selector = ",".join(f"{labels.PREFIX}/{part}={labels.label_value(text)}" for part, text in wanted.items())
+    for job in cluster.list_trainjobs(namespace, selector):
+        known = run_key_of(job)
+        if known and (known.engine, known.workflow, known.run) == (key.engine, key.workflow, key.run):
+            yield job
+
+
+@dataclass(frozen=True)
+class _Here:
+    """Where this launcher works and for whom."""
+
+    cluster: Cluster
+    home: Cluster
+    pod: Mapping[str, Any] | None
+    key: RunKey
+
+
+@contextlib.contextmanager
+def _at(connection: Connection, key: RunKey | None, *, task: str, pod_wanted: bool = False) -> Iterator[_Here]:
+    """Open the clusters, of which there is mostly one, and read the own pod once, for all that is in it."""
+    with contextlib.ExitStack() as stack:
+        cluster = stack.enter_context(contextlib.closing(Cluster(connection)))
+        home = home_of(cluster, connection)
+        if home is not cluster:
+            stack.callback(home.close)
+        pod = own_pod(home) if pod_wanted or key is None else None
+        yield _Here(cluster, home, pod, key or own_run_key(pod, task=task))
+
+
+@contextlib.contextmanager
+def _keeping(on_kill: str, here: _Here) -> Iterator[Callable[[], bool]]:
+    """What tells, at a signal, whether the TrainJob stays."""
+    if on_kill == "keep_on_drain" and here.pod is not None:
+        with OwnPod(here.home, here.pod) as watched:
+            yield watched.goes
+    else:
+        yield lambda: on_kill == "keep"
+
+
+def _telling(
+    listener: Listener,
+    terminator: Terminator,
+    on_progress: Callable[[Progress], None],
+    on_line: Callable[[LogLine], None],
+) -> Listener:
+    """The narrator, the terminator and the caller are told.
+
+    A TrainJob that has ended is a record of what happened, and what a later try adopts: no signal deletes it.
+    """
+
+    def tell_phase(verdict: Verdict) -> None:
         if verdict.phase.finished:
             terminator.stand_down()
+        else:
+            terminator.still_works()
         listener.on_phase(verdict)
 
-    return Listener(on_phase, listener.on_log, listener.on_progress)
+    def tell_line(line: LogLine) -> None:
+        listener.on_log(line)
+        if not line.frame:
+            on_line(line)
 
+    def tell_progress(progress: Progress) -> None:
+        listener.on_progress(progress)
+        on_progress(progress)
 
-def outputs(outcome: Outcome, output_path: str = "") -> Outputs:
-    """A component's output parameters."""
-    return Outputs(outcome.job, outcome.namespace, outcome.uid, outcome.phase.value, output_path)
-
-
-def log_progress(outcome: Outcome, metrics: Metrics) -> None:
-    """The last training loss and the optimizer steps done, as far as the training's log told them."""
-    progress = outcome.progress
-    if progress is None:
-        return
-    metrics.log_metric("steps", float(progress.step))
-    if progress.loss is not None:
-        metrics.log_metric("loss", progress.loss)
+    return Listener(tell_phase, tell_line, tell_progress)
 
 
 class Explained:
@@ -144,7 +248,7 @@ class Explained:
 
 def exit_code(error: TrainJobError) -> int:
     """Who has to act: the pipeline's author (2), the cluster's owner (3), or whoever reads the training's log (1)."""
-    if isinstance(error, InvalidSpec | AdmissionRefused):
+    if isinstance(error, InvalidSpec | AdmissionRefused | NeverStarted):
         return INVALID_REQUEST
     if isinstance(error, ClusterError | OwnershipConflict):
         return INFRASTRUCTURE_FAILED

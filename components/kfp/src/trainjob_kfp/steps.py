@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
+from trainjob.errors import InvalidSpec, Problem
+from trainjob.manifest import with_variables
+from trainjob.manifest.function import function_of
 from trainjob.spec import (
+    CustomTrainer,
     CustomTrainerContainer,
     ExportModel,
     FineTune,
@@ -14,12 +20,22 @@ from trainjob.spec import (
     InitializeModel,
     TorchTuneConfig,
     TrainJob,
+    TrainJobManifest,
+    Workspace,
 )
 from trainjob_kfp import task_settings
+from trainjob_kfp.function_text import typed_arguments
+from trainjob_kfp.identity import POD_VARIABLE
 from trainjob_kfp.task_settings import TaskConfig
 
+OUTPUT = "/workspace/output"
+"""Where checkpoints are, in every pod of ours."""
 _TORCHTUNE = ("epochs", "batch_size", "learning_rate")
-_CONTAINER = ("image", "command", "args", "num_nodes", "num_proc_per_node", "env")
+_ANY_TRAINER = ("image", "num_nodes", "num_proc_per_node", "env")
+_CONTAINER = (*_ANY_TRAINER, "command", "args")
+_FUNCTION = (*_ANY_TRAINER, "packages_to_install", "pip_index_urls")
+# Arguments of `train` that are given when nothing is said.
+_TRAIN_DEFAULTS = {"runtime": "torch-distributed", "num_nodes": 1}
 
 
 def initialize_dataset(arguments: Mapping[str, Any], task: TaskConfig | None) -> InitializeDataset:
@@ -48,36 +64,132 @@ def fine_tune(arguments: Mapping[str, Any], task: TaskConfig | None) -> FineTune
         InvalidSpec: with every rule that is broken.
     """
     given = _given(arguments, task)
+    given.pop("resume", None)
     fields = dict(given.pop("config", {}))
     fields |= {name: given.pop(name) for name in _TORCHTUNE if name in given}
     fields |= _resources("resources_per_node", fields, task)
     fields["overrides"] = [*fields.get("overrides", ()), *given.pop("overrides", ())]
     if rank := given.pop("lora_rank", None):
         fields["peft_config"] = {**(fields.get("peft_config") or {}), "lora_rank": rank}
-    return FineTune(config=TorchTuneConfig(**fields), **given)
+    return FineTune(config=TorchTuneConfig(**fields), resume=arguments.get("resume", True), **given)
 
 
-def train(arguments: Mapping[str, Any], task: TaskConfig | None) -> TrainJob:
+def train(arguments: Mapping[str, Any], task: TaskConfig | None) -> TrainJob | TrainJobManifest:
     """The step of the component `train`; see [fine_tune][] for what is raised."""
-    given = _given(arguments, task)
-    container = {name: given.pop(name) for name in _CONTAINER if name in given}
-    container |= _resources("resources_per_node", {"resources_per_node": given.pop("resources_per_node", {})}, task)
-    return TrainJob(trainer=CustomTrainerContainer(**container), **given)
+    if arguments.get("manifest"):
+        return _written(arguments, task)
+    return _trainer(arguments, task)
 
 
-def _given(arguments: Mapping[str, Any], task: TaskConfig | None) -> dict[str, Any]:
-    """The arguments that were given, with the task's environment and placement."""
-    given = {name: value for name, value in arguments.items() if value}
+def evaluate(arguments: Mapping[str, Any], task: TaskConfig | None) -> TrainJob:
+    """The step of the component `evaluate`; see [fine_tune][] for what is raised."""
+    if not arguments.get("function"):
+        raise InvalidSpec(Problem("function", "''", "give the text of one: trainjob_kfp.source(function)"))
+    return _trainer(arguments, task)
+
+
+def _trainer(arguments: Mapping[str, Any], task: TaskConfig | None) -> TrainJob:
+    given = _given(arguments, task, keep_mount=True)
+    function, of_function = given.pop("function", ""), given.pop("function_args", {})
+    _check_one_program(bool(function), {"function_args": of_function, **given})
+    trainer = {name: given.pop(name) for name in (_FUNCTION if function else _CONTAINER) if name in given}
+    trainer |= _resources("resources_per_node", {"resources_per_node": given.pop("resources_per_node", {})}, task)
+    if function:
+        func = function_of(function)
+        return TrainJob(
+            trainer=CustomTrainer(func=func, func_args=typed_arguments(func, of_function), **trainer), **given
+        )
+    return TrainJob(trainer=CustomTrainerContainer(**trainer), **given)
+
+
+def _check_one_program(is_function: bool, given: Mapping[str, Any]) -> None:
+    others = ("command", "args") if is_function else ("function_args", "packages_to_install", "pip_index_urls")
+    rule = "the function is what runs: leave it out" if is_function else "it is for a `function`: give one"
+    problems = [Problem(name, "given", rule) for name in others if given.get(name)]
+    if problems:
+        raise InvalidSpec(problems)
+
+
+def _written(arguments: Mapping[str, Any], task: TaskConfig | None) -> TrainJob | TrainJobManifest:
+    """A TrainJob that is written already; only plain variables of the task, such as a proxy's, are added."""
+    own = ("manifest", "max_restarts")
+    beside = {name: value for name, value in arguments.items() if value and value != _TRAIN_DEFAULTS.get(name)}
+    problems = [Problem(name, "given", "write it into the manifest") for name in beside if name not in own]
+    variables = task_settings.environment(task)
+    plain = {name: value for name, value in variables.items() if isinstance(value, str)}
+    on_task = {
+        "resources": task_settings.resources(task),
+        "placement": task_settings.placement(task),
+        "volumes": task_settings.volumes(task),
+        "secrets": len(plain) < len(variables),
+    }
+    problems += [
+        Problem(name, "set on the task", "write it into the manifest") for name, value in on_task.items() if value
+    ]
+    if problems:
+        raise InvalidSpec(problems)
+    job = TrainJobManifest(
+        manifest=_with_whole_numbers(arguments["manifest"]), max_restarts=arguments.get("max_restarts", 0)
+    )
+    return with_variables(job, plain)
+
+
+def _given(arguments: Mapping[str, Any], task: TaskConfig | None, *, keep_mount: bool = False) -> dict[str, Any]:
+    """The arguments that were given, with the task's environment, placement and volumes.
+
+    Args:
+        arguments: the component's.
+        task: what is set on the task.
+        keep_mount: have a volume that is the workspace at its own path, too, as the command may know that one.
+    """
+    given = {name: _with_whole_numbers(value) for name, value in arguments.items() if value}
     if environment := {**task_settings.environment(task), **given.get("env", {})}:
         given["env"] = environment
     if placement := task_settings.placement(task):
         given["placement"] = placement
     if seconds := given.pop("deadline_seconds", 0):
         given["deadline"] = timedelta(seconds=seconds)
-    return given
+    if priority := given.pop("priority_class", ""):
+        given["queue"] = {"name": given.get("queue", ""), "priority_class": priority}
+    if kind := given.pop("runtime_kind", ""):
+        given["runtime"] = {"name": given.get("runtime", ""), "kind": kind}
+    if "output_path" in given:  # what a fine-tuning gives to later steps may be given to one as it is
+        given["output_path"] = f"{given['output_path']}/".removeprefix(f"{OUTPUT}/")
+    return given | _storage(given.get("workspace", ""), task, keep_mount)
+
+
+def _storage(workspace: str, task: TaskConfig | None, keep_mount: bool) -> dict[str, Any]:
+    """Workspace and volumes; a workspace that is a path is what is mounted there, or a folder of this machine."""
+    mounted = task_settings.volumes(task)
+    found: dict[str, Any] = {}
+    if workspace.startswith("/"):
+        if os.environ.get(POD_VARIABLE) or mounted:
+            found["workspace"], mount = task_settings.workspace_at(workspace, mounted)
+            mounted = mounted if keep_mount else tuple(volume for volume in mounted if volume is not mount)
+        else:
+            found["workspace"] = Workspace(node_path=_folder_here(workspace))
+    return found | ({"volumes": mounted} if mounted else {})
+
+
+def _folder_here(path: str) -> str:
+    """A folder of this machine, which is the laptop cluster's node; made like a missing folder of a claim."""
+    try:
+        Path(path).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidSpec(Problem("workspace", repr(path), f"it must be a folder: {error.strerror}")) from None
+    return path
 
 
 def _resources(name: str, arguments: Mapping[str, Any], task: TaskConfig | None) -> dict[str, Any]:
     """The task's resources with the arguments' own, which count more, under this name; nothing when there are none."""
-    found = {**task_settings.resources(task), **(arguments.get(name) or {})}
+    found = {**task_settings.resources(task), **_with_whole_numbers(arguments.get(name) or {})}
     return {name: found} if found else {}
+
+
+def _with_whole_numbers(value: Any) -> Any:
+    """What `kfp.local` 2.17 made floats of, as it does with every number in a list or dict; on a cluster 2 stays 2."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, Mapping):
+        return {name: _with_whole_numbers(one) for name, one in value.items()}
+    return [_with_whole_numbers(one) for one in value] if isinstance(value, list) else value

@@ -1,4 +1,4 @@
-"""What an author sets on a task for its pods - accelerators, tolerations, environment - as fields of our requests.
+"""What an author sets on a task for its pods - accelerators, tolerations, volumes - as fields of our requests.
 
 Kubeflow Pipelines hands these on as parts of a pod's spec (kfp 2.17, kfp.dsl.TaskConfig, filled in by the driver,
 backend/src/v2/driver/k8s.go); under `kfp.local` all of them are empty.
@@ -6,21 +6,26 @@ backend/src/v2/driver/k8s.go); under `kfp.local` all of them are empty.
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from trainjob.errors import InvalidSpec, Problem
-from trainjob.spec import Placement, SecretKeyReference
+from trainjob.spec import Placement, SecretKeyReference, Volume, Workspace
+
+_CLAIM = "persistentVolumeClaim"
 
 
 class TaskConfig(Protocol):
-    """A `kfp.dsl.TaskConfig`, as far as the components declare that they apply it."""
+    """A `kfp.dsl.TaskConfig`."""
 
     resources: Any
     env: Any
     tolerations: Any
     node_selector: Any
     affinity: Any
+    volumes: Any
+    volume_mounts: Any
 
 
 def resources(config: TaskConfig | None) -> dict[str, str]:
@@ -60,3 +65,61 @@ def placement(config: TaskConfig | None) -> Placement | None:
     return Placement(
         node_selector=config.node_selector or {}, tolerations=config.tolerations or (), affinity=config.affinity or {}
     )
+
+
+def volumes(config: TaskConfig | None) -> tuple[Volume, ...]:
+    """What is mounted on the task, in its order: claims, Secrets and config maps, and the pipeline's workspace.
+
+    The driver names a volume after its claim or Secret, whose names a pod's volume may not have: ours have a number.
+    """
+    given: Sequence[Mapping[str, Any]] = (config.volumes if config else None) or ()
+    mounts: Sequence[Mapping[str, Any]] = (config.volume_mounts if config else None) or ()
+    return tuple(_mounted(mount, given, place) for place, mount in enumerate(mounts))
+
+
+def workspace_at(path: str, mounted: Sequence[Volume]) -> tuple[Workspace, Volume]:
+    """The claim that is mounted on the task where a path leads, as our workspace, and that mount.
+
+    Args:
+        path: an absolute path, such as what the pipeline's workspace placeholder stands for, or one below it.
+        mounted: what is mounted on the task.
+
+    Raises:
+        InvalidSpec: no claim is mounted there.
+    """
+    path = posixpath.normpath(path)
+    above = [volume for volume in mounted if _is_below(path, volume.mount_path)]
+    if not above:
+        known = ", ".join(sorted(volume.mount_path for volume in mounted)) or "nothing"
+        raise InvalidSpec(
+            Problem(
+                "workspace",
+                repr(path),
+                f"no volume of the task is mounted there, but at {known}: name a claim, give the task one with "
+                "kubernetes.mount_pvc, or the pipeline a workspace (dsl.PipelineConfig)",
+            )
+        )
+    volume = max(above, key=lambda mount: len(mount.mount_path))
+    if _CLAIM not in volume.source:
+        raise InvalidSpec(
+            Problem("workspace", repr(path), f"a {next(iter(volume.source))} is mounted there; a claim is wanted")
+        )
+    folder = posixpath.join(volume.sub_path, posixpath.relpath(path, volume.mount_path))
+    return Workspace(claim=volume.source[_CLAIM]["claimName"], sub_path=folder), volume
+
+
+def _mounted(mount: Mapping[str, Any], given: Sequence[Mapping[str, Any]], place: int) -> Volume:
+    """The driver appends a volume with each mount of it, so that both stand at the same place of their lists."""
+    same = [volume for volume in given if volume["name"] == mount["name"]]
+    volume = given[place] if place < len(given) and given[place] in same else same[0]
+    return Volume(
+        name=f"task-{given.index(volume)}",
+        source={kind: source for kind, source in volume.items() if kind != "name"},
+        mount_path=mount["mountPath"],
+        sub_path=mount.get("subPath") or "",
+        read_only=mount.get("readOnly") or False,
+    )
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return f"{path}/".startswith(f"{folder}/")

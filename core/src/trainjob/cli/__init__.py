@@ -6,16 +6,15 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Runs the command with the arguments of this process; errors of ours end it with code 1 and one readable text."""
+    """Runs the command with the arguments of this process, and ends it with an exit code of `trainjob.cli.terminal`."""
     import sys
 
-    from trainjob.errors import TrainJobError
-
     try:
+        from trainjob.cli import terminal
         from trainjob.cli.application import application
-    except ImportError as error:
-        sys.exit(f"{error}\n  -> install what the command needs: pip install 'trainjob[cli]'")
-    try:
-        application()()
-    except TrainJobError as error:
-        sys.exit(f"error: {error}")
+
+        terminal.run(application(), sys.argv[1:])
+    except ModuleNotFoundError as error:
+        sys.exit(f"{error}\n  -> install what the command needs: pip install 'trainjob[cli]', or 'trainjob[cli,local]'")
+    except KeyboardInterrupt:  # while it is being imported
+        sys.exit(130)

@@ -14,12 +14,15 @@ from trainjob.errors import (
     Expired,
     NotFound,
     PermissionDenied,
+    QuotaExceeded,
     ServerUnavailable,
     Unauthorized,
 )
 
 _WEBHOOK = "admission webhook"
-_ROLE_HINT = "apply the Role in manifests/ to this user or service account, or ask for the missing rule"
+# kubernetes 1.36, staging/src/k8s.io/apiserver/pkg/admission/plugin/resourcequota/controller.go
+_QUOTA = "exceeded quota: "
+_ROLE_HINT = "`trainjob check` tells which rights are missing; the Roles in manifests/ grant them"
 
 
 def from_status(code: int, body: str, headers: Mapping[str, str], *, server: str, doing: str) -> ClusterError:
@@ -41,6 +44,10 @@ def from_status(code: int, body: str, headers: Mapping[str, str], *, server: str
             hint="the token may be expired: log in again, or renew the token or certificate of this connection",
             **more,
         )
+    if code == 403 and _QUOTA in said:
+        return QuotaExceeded(
+            f"can't {doing} now: {said}", hint="wait for others to end, or have the quota raised", **more
+        )
     if code == 403 and _WEBHOOK not in said:
         return PermissionDenied(f"no permission to {doing}: {said}", hint=_ROLE_HINT, **more)
     if code in (400, 403, 422):
@@ -51,10 +58,9 @@ def from_status(code: int, body: str, headers: Mapping[str, str], *, server: str
     if plain:
         return plain(f"can't {doing}: {said}", **more)
     if code == 429 or code >= 500:
-        retry_after = headers.get("Retry-After", "")
         return ServerUnavailable(
             f"{server} can't {doing} now ({code}): {said}",
-            retry_after=float(retry_after) if retry_after.isdigit() else None,
+            retry_after=_seconds(headers.get("Retry-After", "")),
             **more,
         )
     return ClusterError(f"can't {doing}: {said}", **more)
@@ -69,6 +75,20 @@ def from_network(error: Exception, *, server: str, doing: str) -> ClusterUnreach
     )
 
 
+def not_understood(said: bytes, *, doing: str) -> ClusterError:
+    """The error for an answer that no Kubernetes API server gives, such as a gateway's page to log in."""
+    shown = " ".join(said[:200].decode(errors="replace").split())
+    return ClusterError(
+        f"can't {doing}: what came is no answer of a Kubernetes API server: {shown or 'nothing'}",
+        hint="check that the connection names an API server and that no proxy answers in its place",
+    )
+
+
+def _seconds(retry_after: str) -> float | None:
+    """Kubernetes sends seconds (k8s.io/apiserver 0.36); a date, as HTTP allows, is for proxies, and counts as none."""
+    return float(retry_after) if retry_after.isascii() and retry_after.isdigit() else None
+
+
 def _short(cause: object) -> str:
     text = str(cause)
     if ">: " in text:  # urllib3 puts the connection object's repr in front
@@ -79,6 +99,6 @@ def _short(cause: object) -> str:
 def _status_object(body: str) -> Mapping[str, Any]:
     try:
         parsed = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return parsed if isinstance(parsed, dict) and parsed.get("kind") == "Status" else {}

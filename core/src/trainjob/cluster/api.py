@@ -3,33 +3,42 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import os
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from trainjob.cluster.backoff import persist
 from trainjob.cluster.connection import Connection
+from trainjob.cluster.crew import Crew
+from trainjob.cluster.evidence import Evidence
 from trainjob.cluster.installed import TRAINER_API, InstalledTrainer
+from trainjob.cluster.operator_jobs import OperatorJobs
 from trainjob.cluster.requests import Door
-from trainjob.cluster.watch import Feed, Resource, list_pages
+from trainjob.cluster.resources import EVENTS, Resource, everything
+from trainjob.cluster.runtimes import Runtimes
+from trainjob.cluster.survey import Survey
+from trainjob.cluster.watch import Feed
 from trainjob.errors import Conflict, NotFound, PermissionDenied
 from trainjob.status.pods import JOBSET_LABEL
+from trainjob.status.reading import text
 
 MANAGED = "app.kubernetes.io/managed-by=trainjob"
+_LIVE_LOGS, _ENDED_LOGS = 200, 16  # threads; each has a connection of its own, too
 _TRAINJOBS = Resource("trainjobs", TRAINER_API, MANAGED)
 _JOBSETS = Resource("jobsets", "/apis/jobset.x-k8s.io/v1alpha2", "")
-_PODS = Resource("pods", "/api/v1", JOBSET_LABEL)
+_PODS = Resource("pods", "/api/v1", JOBSET_LABEL, spec_kept=("restartPolicy", "volumes"))
+_CLAIMS = Resource("persistentvolumeclaims", "/api/v1", "")
+_NAMESPACES = Resource("namespaces", "/api/v1", "", namespaced=False)
 
 
 def _name(found: Mapping[str, Any]) -> str:
-    return str(found["metadata"]["name"])
+    return text(found, "metadata", "name")
 
 
 def _trainjob_of(pod: Mapping[str, Any]) -> str:
-    return str(pod["metadata"]["labels"][JOBSET_LABEL])
+    return text(pod, "metadata", "labels", JOBSET_LABEL)
 
 
 class Cluster:
@@ -41,6 +50,11 @@ class Cluster:
     Attributes:
         namespace: where to work when a caller names no namespace.
         server: the API server's URL.
+        evidence: warnings and Workloads, which all who look for a reason share.
+        runtimes: the training runtimes.
+        operator_jobs: what the Training Operator v1 still runs.
+        live_logs: the threads that follow logs of running containers.
+        ended_logs: those that read logs of ended ones, which takes them a moment.
     """
 
     def __init__(self, connection: Connection | None = None, *, patience: float = 60.0) -> None:
@@ -55,10 +69,14 @@ class Cluster:
         """
         self._door = Door(connection or Connection())
         self._patience = patience
-        self._feeds: dict[tuple[str, str], Feed] = {}
+        self._feeds: dict[tuple[Resource, str], Feed] = {}
         self._lock = threading.Lock()
         self.namespace, self.server = self._door.namespace, self._door.server
         self._trainer = InstalledTrainer(self._ask, self.server)
+        self.runtimes, self.operator_jobs = Runtimes(self._ask), OperatorJobs(self._ask)
+        self.survey = Survey(self._door.ask, self.server, self._trainer, self.runtimes)
+        self.evidence = Evidence(self._door.ask)
+        self.live_logs, self.ended_logs = Crew("log", _LIVE_LOGS), Crew("ended-log", _ENDED_LOGS)
 
     # -- TrainJobs ------------------------------------------------------------------------------------------------
 
@@ -76,6 +94,11 @@ class Cluster:
             ClusterError: the cluster can't be asked.
         """
         return self._trainer.spec_fields(fresh=fresh)
+
+    @property
+    def known_spec_fields(self) -> frozenset[str]:
+        """What [trainjob_spec_fields][] said last; empty when nobody has asked for it, or the server did not tell."""
+        return self._trainer.known
 
     def create_trainjob(self, job: Mapping[str, Any]) -> dict[str, Any]:
         """Create a TrainJob; unknown fields are an error, as the API server would drop them silently.
@@ -98,31 +121,47 @@ class Cluster:
         """The TrainJob, or None when there is none of that name."""
         return self._get(_TRAINJOBS, name, namespace)
 
-    def list_trainjobs(self, namespace: str, selector: str = MANAGED) -> list[dict[str, Any]]:
+    def list_trainjobs(self, namespace: str | None, selector: str = MANAGED) -> list[dict[str, Any]]:
         """The TrainJobs that match a label selector.
+
+        Args:
+            namespace: where; None for all namespaces.
+            selector: ours by default; empty for everybody's.
 
         Raises:
             NotFound: Kubeflow Trainer is not installed.
             ClusterError: the cluster can't be asked.
         """
         try:
+            if namespace is None:
+                path = replace(_TRAINJOBS, namespaced=False).path("")
+                return self._all(path, "list trainjobs in all namespaces", {"labelSelector": selector})
             return self._list(_TRAINJOBS, namespace, selector)
         except NotFound as error:  # a namespace that does not exist has an empty list
             raise self._trainer.missing() from error
 
-    def delete_trainjob(self, name: str, namespace: str, uid: str) -> bool:
+    def delete_trainjob(self, name: str, namespace: str, uid: str | None, version: str = "") -> bool:
         """Delete exactly this TrainJob; what is below it goes right after it (background).
 
         Not in the foreground: Trainers up to 2.3 look at no deletionTimestamp and make the JobSet anew while it goes,
         so that the training starts again; and 2.3 does not let go of a TrainJob whose runtime is gone.
 
+        Args:
+            name: its name.
+            namespace: where it is.
+            uid: its uid; None, while the answer to its creation is not there yet, means whichever has the name.
+            version: its resourceVersion, where it must not have changed since it was read.
+
         Returns:
-            False when it was gone already, or its name belongs to another TrainJob by now.
+            False when it was gone already, its name belongs to another TrainJob by now, or it has changed.
 
         Raises:
             ClusterError: it could not be deleted.
         """
-        options = {"propagationPolicy": "Background", "preconditions": {"uid": uid}}
+        options: dict[str, Any] = {"propagationPolicy": "Background"}
+        wanted = {"uid": uid, "resourceVersion": version or None}
+        if given := {name: value for name, value in wanted.items() if value is not None}:
+            options["preconditions"] = given
         return self._delete(_TRAINJOBS, name, namespace, options)
 
     def has_remains(self, name: str, namespace: str) -> bool:
@@ -133,19 +172,43 @@ class Cluster:
         Raises:
             ClusterError: the cluster can't be asked.
         """
-        with contextlib.suppress(PermissionDenied):
-            if self._get(_JOBSETS, name, namespace) is not None:
-                return True
-        return bool(self.list_pods(name, namespace))
+        return self.get_jobset(name, namespace) is not None or bool(self.list_pods(name, namespace))
 
-    def suspend_trainjob(self, name: str, namespace: str, *, suspend: bool = True) -> None:
-        """Suspend (its pods go, the job stays) or resume a TrainJob."""
-        self._ask(
-            "PATCH",
-            _TRAINJOBS.path(namespace, name),
-            doing=f"patch trainjob {name} in namespace {namespace}",
-            body={"spec": {"suspend": suspend}},
-        )
+    def get_jobset(self, name: str, namespace: str) -> dict[str, Any] | None:
+        """The JobSet of a TrainJob of this name, or None where there is none, or no right to look.
+
+        Raises:
+            ClusterError: the cluster can't be asked.
+        """
+        with contextlib.suppress(PermissionDenied):
+            return self._get(_JOBSETS, name, namespace)
+        return None
+
+    def patch_trainjob(
+        self, name: str, namespace: str, uid: str, *, version: str = "", suspend: bool | None = None, **marks: Any
+    ) -> dict[str, Any]:
+        """Change exactly this TrainJob.
+
+        Args:
+            name: its name.
+            namespace: where it is.
+            uid: its uid.
+            version: its resourceVersion, where it must not have changed since it was read.
+            suspend: suspend it (its pods go, it stays) or let it go on; None leaves that as it is.
+            **marks: `labels` and `annotations` to add; those that are None go.
+
+        Returns:
+            It, as it is then.
+
+        Raises:
+            NotFound: it is gone.
+            Conflict: its name belongs to another TrainJob by now, or it has changed.
+            ClusterError: it could not be changed.
+        """
+        metadata = {"uid": uid, **({"resourceVersion": version} if version else {}), **marks}
+        spec = {} if suspend is None else {"spec": {"suspend": suspend}}
+        doing = f"patch trainjob {name} in namespace {namespace}"
+        return self._ask("PATCH", _TRAINJOBS.path(namespace, name), doing=doing, body={"metadata": metadata, **spec})
 
     # -- what belongs to them -------------------------------------------------------------------------------------
 
@@ -159,8 +222,8 @@ class Cluster:
 
     def list_events(self, namespace: str, field_selector: str) -> list[dict[str, Any]]:
         """Core events of a namespace; `field_selector` such as `involvedObject.name=tune,type=Warning`."""
-        path, doing = f"/api/v1/namespaces/{namespace}/events", f"list events in namespace {namespace}"
-        return list_pages(self._ask, path, doing=doing, query={"fieldSelector": field_selector})[0]
+        doing = f"list events in namespace {namespace}"
+        return self._all(EVENTS.path(namespace), doing, {"fieldSelector": field_selector})
 
     def open_log(
         self,
@@ -191,7 +254,7 @@ class Cluster:
         """
         return self._door.open(
             "GET",
-            f"/api/v1/namespaces/{namespace}/pods/{pod}/log",
+            f"{_PODS.path(namespace, pod)}/log",
             doing=f"get pods/log of {pod} in namespace {namespace}",
             query={
                 "container": container,
@@ -225,19 +288,38 @@ class Cluster:
         """Delete exactly this claim; False when it was gone already or its name belongs to another by now."""
         return self._delete(_CLAIMS, name, namespace, {"preconditions": {"uid": uid}})
 
+    # -- namespaces -----------------------------------------------------------------------------------------------
+
+    def list_namespaces(self) -> list[str]:
+        """The names of all namespaces.
+
+        Raises:
+            ClusterError: the cluster can't be asked, or does not allow it, as to most people.
+        """
+        return [_name(one) for one in self._all(_NAMESPACES.path(""), "list namespaces", {})]
+
     # -- watching -------------------------------------------------------------------------------------------------
 
-    def trainjob_feed(self, namespace: str) -> Feed:
-        """The shared list+watch of our TrainJobs in a namespace, keyed by their names."""
-        return self._feed(_TRAINJOBS, namespace, _name)
+    def trainjob_feed(self, namespace: str, selector: str = MANAGED) -> Feed:
+        """The shared list+watch of a namespace's TrainJobs that match a label selector, keyed by their names.
+
+        Args:
+            namespace: where.
+            selector: ours by default, which all who wait for what they made share; empty for everybody's.
+        """
+        return self._feed(replace(_TRAINJOBS, selector=selector), namespace, _name)
 
     def pod_feed(self, namespace: str) -> Feed:
         """The shared list+watch of training pods in a namespace, keyed by their TrainJobs' names."""
         return self._feed(_PODS, namespace, _trainjob_of)
 
+    def labelled_pod_feed(self, namespace: str, selector: str) -> Feed:
+        """The shared list+watch of a namespace's pods that match a label selector, keyed by their names."""
+        return self._feed(replace(_PODS, selector=selector), namespace, _name)
+
     def _feed(self, resource: Resource, namespace: str, key: Callable[[Mapping[str, Any]], str]) -> Feed:
         with self._lock:
-            known = (resource.plural, namespace)
+            known = (resource, namespace)
             if known not in self._feeds:
                 self._feeds[known] = Feed(self._door, resource, namespace, key)
             return self._feeds[known]
@@ -256,8 +338,10 @@ class Cluster:
 
     def _list(self, resource: Resource, namespace: str, selector: str) -> list[dict[str, Any]]:
         doing = f"list {resource.plural} in namespace {namespace}"
-        path, query = resource.path(namespace), {"labelSelector": selector}
-        return list_pages(self._ask, path, doing=doing, query=query)[0]
+        return self._all(resource.path(namespace), doing, {"labelSelector": selector})
+
+    def _all(self, path: str, doing: str, query: Mapping[str, Any]) -> list[dict[str, Any]]:
+        return everything(self._ask, path, doing=doing, query=query)
 
     def _delete(self, resource: Resource, name: str, namespace: str, options: Mapping[str, Any]) -> bool:
         doing = f"delete {resource.plural} in namespace {namespace}"
@@ -267,6 +351,14 @@ class Cluster:
             return False
         return True
 
+    def touch(self) -> None:
+        """Send the least request there is, so that a connection is open for the next one.
+
+        Raises:
+            ClusterError: the cluster can't be asked now; it is not tried again.
+        """
+        self._door.ask("GET", "/version", doing="get the API server's version")
+
     def close(self) -> None:
         """End the watches and close pooled connections."""
         with self._lock:
@@ -274,24 +366,3 @@ class Cluster:
                 feed.close()
             self._feeds.clear()
         self._door.close()
-
-
-_CLAIMS = Resource("persistentvolumeclaims", "/api/v1", "")
-
-
-def connect(connection: Connection | None = None) -> Cluster:
-    """Open a cluster of one's own; see [Cluster][]."""
-    return Cluster(connection)
-
-
-def shared_cluster(connection: Connection | None = None) -> Cluster:
-    """The process's one [Cluster][] for a connection, so that all who wait share its watches.
-
-    A forked child gets its own, as threads and sockets do not survive a fork.
-    """
-    return _shared(connection or Connection(), os.getpid())
-
-
-@functools.lru_cache(maxsize=64)
-def _shared(connection: Connection, _process: int) -> Cluster:
-    return Cluster(connection)

@@ -1,4 +1,4 @@
-"""How long to wait before asking again: exponential, jittered, capped."""
+"""How long to wait before asking again: exponential, jittered, capped; and what else a shared watch waits for."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ T = TypeVar("T")
 class Backoff:
     """Delays that double from `first` up to `longest` seconds, each shortened by up to half at random.
 
-    The jitter keeps hundreds of waiters from asking a recovering server at the same instant.
+    A server's own `Retry-After` is the least, but `longest` is the most: it may say so again. The jitter keeps hundreds
+    of waiters from asking a recovering server at the same instant.
     """
 
     first: float = 0.2
@@ -26,15 +27,39 @@ class Backoff:
     _failures: int = 0
 
     def next(self, error: Exception | None = None) -> float:
-        """Seconds to wait now; a server's own `Retry-After` is the least."""
+        """Seconds to wait now, after this error."""
         delay = min(self.longest, self.first * 2.0 ** min(self._failures, 16)) * (1 - 0.5 * self.jitter())
         self._failures += 1
         asked = error.retry_after if isinstance(error, ServerUnavailable) else None
-        return max(delay, asked or 0.0)
+        return max(delay, min(asked or 0.0, self.longest))
 
     def reset(self) -> None:
         """After a success the next failure starts from `first` again."""
         self._failures = 0
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How a feed spends its time, in seconds.
+
+    Attributes:
+        watch: after which the server ends a watch; below the idle limits of common load balancers.
+        silence: how long a stream may be silent; an API server sends a bookmark about every 60 s when there is news of
+            any kind (Kubernetes 1.36), and more silence may be a half-open connection.
+        steady: a stream that lasted so long was a good one, so that the next trouble is the first again.
+        poll: between lists where watching is not permitted.
+        linger: how long the watch is kept for the next waiter when the last one has left.
+        refused: how long a list that was permitted before may be refused.
+        backoff: makes the pauses.
+    """
+
+    watch: int = 290
+    silence: float = 90.0
+    steady: float = 1.0
+    poll: float = 5.0
+    linger: float = 5.0
+    refused: float = 60.0
+    backoff: Callable[[], Backoff] = field(default=Backoff)
 
 
 def persist(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from trainjob.errors import InvalidSpec, NoClusterConfigured, Problem
 
@@ -51,6 +53,9 @@ class Connection:
             raise InvalidSpec(
                 Problem("connection", " and ".join(ways), "give one way to reach the cluster, not several")
             )
+        if "@" in self.server.partition("://")[2].partition("/")[0]:
+            rule = "it must hold no user and password; name a file with the bearer token in token_file"
+            raise InvalidSpec(Problem("connection.server", "***", rule))
         if (self.token_file or self.ca_file) and not self.server:
             raise InvalidSpec(Problem("connection.server", "nothing", "token_file and ca_file need the server's URL"))
 
@@ -59,6 +64,11 @@ class Connection:
         if "kubeconfig_json" in shown:
             shown["kubeconfig_json"] = "***"
         return f"Connection({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
+
+    @property
+    def uses_service_account(self) -> bool:
+        """Whether it is the pod's own service account that it leads to, as nothing else is given or configured."""
+        return self.in_cluster or not (self.server or self.kubeconfig or self.kubeconfig_json or _default_kubeconfig())
 
     def to_dict(self) -> dict[str, Any]:
         """The fields that are set, as JSON values."""
@@ -74,28 +84,42 @@ def open_client(connection: Connection) -> tuple[ApiClient, str]:
     from kubernetes import client
 
     configuration = client.Configuration()
-    namespace = _configure(connection, configuration)
-    configuration.connection_pool_maxsize = _POOL_SIZE
-    configuration.retries = False  # one place retries: trainjob.cluster.backoff
-    if not connection.verify_tls:
-        configuration.verify_ssl = False
-    return client.ApiClient(configuration), connection.namespace or namespace or "default"
+    try:
+        namespace = _configure(connection, configuration)
+        configuration.connection_pool_maxsize = _POOL_SIZE
+        configuration.retries = False  # one place retries: trainjob.cluster.backoff
+        if not connection.verify_tls:
+            configuration.verify_ssl = False
+        configuration.host = _checked_url(configuration.host)
+        return client.ApiClient(configuration), connection.namespace or namespace or "default"
+    except NoClusterConfigured:
+        raise
+    except Exception as error:  # noqa: BLE001 - the library fails in many ways on a kubeconfig of wrong types
+        raise _unusable(connection, error) from None  # its text may show the kubeconfig's content
+
+
+def _checked_url(server: Any) -> str:
+    """The API server's URL.
+
+    Raises:
+        ValueError: it is none.
+    """
+    parts = urlsplit(server) if isinstance(server, str) else None
+    if parts is None or parts.scheme not in ("https", "http") or not parts.hostname or not server.isprintable():
+        raise ValueError("the server must be the URL of an API server, such as https://HOST:6443")
+    return str(server).rstrip("/")
 
 
 def _configure(connection: Connection, configuration: Any) -> str:
-    import yaml
     from kubernetes import config
 
     if connection.server:
         _configure_explicit(connection, configuration)
         return ""
-    try:
-        if connection.in_cluster or not (connection.kubeconfig or connection.kubeconfig_json or _default_kubeconfig()):
-            config.load_incluster_config(client_configuration=configuration)
-            return _NAMESPACE_FILE.read_text().strip() if _NAMESPACE_FILE.exists() else ""
-        return _configure_from_kubeconfig(connection, configuration)
-    except (config.ConfigException, yaml.YAMLError, OSError, ValueError, KeyError, TypeError) as error:
-        raise _unusable(connection, error) from error
+    if connection.uses_service_account:
+        config.load_incluster_config(client_configuration=configuration)
+        return _NAMESPACE_FILE.read_text().strip() if _NAMESPACE_FILE.exists() else ""
+    return _configure_from_kubeconfig(connection, configuration)
 
 
 def _configure_explicit(connection: Connection, configuration: Any) -> None:
@@ -145,12 +169,15 @@ def _default_kubeconfig() -> str:
 
 
 def _unusable(connection: Connection, error: Exception) -> NoClusterConfigured:
-    reason = " ".join(str(error).split())
+    # Where the library quotes a part of the kubeconfig, it may be a token.
+    reason = re.split(r"[{\[]", " ".join(str(error).split()).removeprefix("[Errno 2] "))[0].strip()
     if connection.in_cluster:
         return NoClusterConfigured(
             f"the pod's service account can't be used: {reason}",
             hint="run in a pod with a mounted service account token",
         )
+    if connection.server:
+        return NoClusterConfigured(f"the server {connection.server} can't be used: {reason}")
     source = connection.kubeconfig or ("the given kubeconfig" if connection.kubeconfig_json else _default_kubeconfig())
     if not source:
         return NoClusterConfigured(

@@ -6,9 +6,11 @@ import contextlib
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from trainjob.cluster.logs import stamped_lines
+from trainjob.cluster.log_lines import Tail, Transcript
 from trainjob.errors import ClusterError
-from trainjob.status.pods import ContainerFailure
+from trainjob.status.findings import event_time
+from trainjob.status.pods import ContainerFailure, claims_of
+from trainjob.status.reading import text
 
 if TYPE_CHECKING:
     from trainjob.cluster.api import Cluster
@@ -19,32 +21,60 @@ _EVENTS = 8
 _NOISE = frozenset({"BackOff"})
 
 
-def warnings_about(cluster: Cluster, namespace: str, trainjob: str, pods: Iterable[Mapping[str, Any]]) -> list[str]:
+def warnings_about(
+    cluster: Cluster, namespace: str, trainjob: str, pods: Iterable[Mapping[str, Any]], *, since: str = ""
+) -> list[str]:
     """The newest Warning events about a TrainJob, its JobSet and Jobs, and its pods, one line each, oldest first.
 
     Empty when events can't be read: a diagnosis must not fail the job it is about.
+
+    Args:
+        cluster: where to look.
+        namespace: the TrainJob's namespace.
+        trainjob: its name.
+        pods: those of its pods that are known.
+        since: RFC 3339 time of its creation: events outlive an earlier job of its name.
     """
-    ours = {trainjob, *(pod["metadata"]["name"] for pod in pods)}
     try:
-        events = cluster.list_events(namespace, "type=Warning")
+        found = warning_events(cluster, namespace, trainjob, pods)
     except ClusterError:
         return []
-    found = [event for event in events if _is_about(event["involvedObject"], trainjob, ours)]
-    found.sort(key=_event_time)
-    told = [event for event in found if event.get("reason") not in _NOISE]
+    ours = [event for event in found if text(event, "metadata", "creationTimestamp") >= since]
+    told = [event for event in ours if event.get("reason") not in _NOISE]
     lines = [f"{event.get('reason', '')}: {event.get('message', '')}" for event in told]
     return list(dict.fromkeys(lines))[-_EVENTS:]
 
 
-def _is_about(involved: Mapping[str, Any], trainjob: str, ours: set[str]) -> bool:
-    name = str(involved.get("name", ""))
+def warning_events(
+    cluster: Cluster, namespace: str, trainjob: str, pods: Iterable[Mapping[str, Any]], *, recent: bool = False
+) -> list[dict[str, Any]]:
+    """All Warning events about a TrainJob, its JobSet and Jobs, its pods and their claims, oldest first.
+
+    Args:
+        cluster: where to look.
+        namespace: the TrainJob's namespace.
+        trainjob: its name.
+        pods: those of its pods that are known.
+        recent: events up to 15 s old will do, which all who look share.
+
+    Raises:
+        ClusterError: the events can't be read.
+    """
+    claims = {name for pod in pods for name in claims_of(pod)}
+    if recent:
+        found = cluster.evidence.warnings(namespace)
+        events = [event for name in (trainjob, *sorted(claims)) for event in found.get(name, ())]
+    else:
+        events = cluster.list_events(namespace, "type=Warning")
+    return sorted((event for event in events if _is_about(event, trainjob, claims)), key=event_time)
+
+
+def _is_about(event: Mapping[str, Any], trainjob: str, claims: set[str]) -> bool:
+    kind, name = text(event, "involvedObject", "kind"), text(event, "involvedObject", "name")
+    if kind == "PersistentVolumeClaim":
+        return name in claims
     # Jobs and pods are called `<trainjob>-<replicated job>-<index>...`; a gone pod's events are wanted too.
-    return name in ours or (name.startswith(f"{trainjob}-") and involved.get("kind") in ("Job", "JobSet", "Pod"))
-
-
-def _event_time(event: Mapping[str, Any]) -> str:
-    """Controllers that write through events.k8s.io leave lastTimestamp empty (Trainer 2.2 and JobSet 0.11 on)."""
-    return str(event.get("lastTimestamp") or event.get("eventTime") or event["metadata"].get("creationTimestamp") or "")
+    return name == trainjob or (name.startswith(f"{trainjob}-") and kind in ("Job", "JobSet", "Pod"))
 
 
 def last_lines(cluster: Cluster, namespace: str, failure: ContainerFailure) -> list[str]:
@@ -54,16 +84,26 @@ def last_lines(cluster: Cluster, namespace: str, failure: ContainerFailure) -> l
     """
     for previous in (True,) if failure.restarted else (False, True):
         with contextlib.suppress(ClusterError):
-            if lines := _read_tail(cluster, namespace, failure, previous=previous):
+            if lines := _read_tail(cluster, namespace, failure.pod, failure.container, previous=previous):
                 return lines
     return []
 
 
-def _read_tail(cluster: Cluster, namespace: str, failure: ContainerFailure, *, previous: bool) -> list[str]:
-    stream = cluster.open_log(
-        failure.pod, namespace, failure.container, previous=previous, tail=_LOG_LINES, read_seconds=10.0
-    )
+def last_lines_of(cluster: Cluster, namespace: str, pod: Mapping[str, Any], container: str) -> list[str]:
+    """The last log lines of a container, whatever became of it; empty when they can't be read."""
+    with contextlib.suppress(ClusterError):
+        return _read_tail(cluster, namespace, text(pod, "metadata", "name"), container, previous=False)
+    return []
+
+
+def _read_tail(cluster: Cluster, namespace: str, pod: str, container: str, *, previous: bool) -> list[str]:
+    stream = cluster.open_log(pod, namespace, container, previous=previous, tail=_LOG_LINES, read_seconds=10.0)
+    found, transcript = Tail(_LOG_LINES), Transcript()
     try:
-        return [line.text for line in stamped_lines(stream) if not line.partial][-_LOG_LINES:]
+        with contextlib.suppress(ClusterError):  # what came until then is better than nothing
+            for lines in transcript.read(stream):
+                found.extend(lines)
     finally:
         stream.close()
+    found.extend(transcript.rest())
+    return list(found.lines)

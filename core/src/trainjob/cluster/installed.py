@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from trainjob.errors import ClusterError, NotFound, Unauthorized
+from trainjob.status.reading import rows, table
 
 TRAINER_API = "/apis/trainer.kubeflow.org/v1alpha1"
 _KINDS = "x-kubernetes-group-version-kind"
@@ -45,6 +46,11 @@ class InstalledTrainer:
                 self._known = self._read()
             return self._known
 
+    @property
+    def known(self) -> frozenset[str]:
+        """The fields as they were read last; empty when they never were."""
+        return self._known
+
     def missing(self) -> NotFound:
         """The error for a server that knows no TrainJobs."""
         return NotFound(
@@ -66,8 +72,6 @@ class InstalledTrainer:
             if isinstance(error, NotFound):
                 self._check_served()
             return frozenset()
-        except ValueError:  # a proxy's own page
-            return frozenset()
         return frozenset(name for fields in _specs(document) for name in fields)
 
     def _check_served(self) -> None:
@@ -76,11 +80,11 @@ class InstalledTrainer:
             self._ask("GET", TRAINER_API, doing=f"get {TRAINER_API}")
         except NotFound as error:
             raise self.missing() from error
-        except (ClusterError, ValueError):
+        except ClusterError:
             return
 
 
 def _specs(document: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    for schema in ((document.get("components") or {}).get("schemas") or {}).values():
-        if any(kind.get("kind") == "TrainJob" for kind in schema.get(_KINDS) or ()):
-            yield ((schema.get("properties") or {}).get("spec") or {}).get("properties") or {}
+    for schema in table(document, "components", "schemas").values():
+        if any(kind.get("kind") == "TrainJob" for kind in rows(schema, _KINDS)):
+            yield table(schema, "properties", "spec", "properties")

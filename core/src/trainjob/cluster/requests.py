@@ -7,9 +7,9 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from trainjob.cluster.answers import from_network, from_status
+from trainjob.cluster.answers import from_network, from_status, not_understood
 from trainjob.cluster.connection import Connection, open_client
-from trainjob.errors import Unauthorized
+from trainjob.errors import Unauthorized, without_credentials
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -30,7 +30,7 @@ class Door:
         self.connection = connection
         self._lock = threading.Lock()
         self._client, self.namespace = open_client(connection)
-        self.server: str = self._client.configuration.host
+        self.server = without_credentials(self._client.configuration.host)  # for people
 
     def ask(
         self, method: str, path: str, *, doing: str, query: Mapping[str, Any] | None = None, body: Any = None
@@ -49,10 +49,10 @@ class Door:
         """
         response = self.open(method, path, doing=doing, query=query, body=body, read_seconds=_ANSWER_SECONDS)
         try:
-            answer: dict[str, Any] = json.loads(self._read(response, doing) or b"{}")
+            content = self._read(response, doing)
         finally:
             response.release_conn()
-        return answer
+        return self._understood(content, doing)
 
     def open(
         self,
@@ -121,6 +121,17 @@ class Door:
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise from_network(error, server=self.server, doing=doing) from error
         return content
+
+    def _understood(self, content: bytes, doing: str) -> dict[str, Any]:
+        try:
+            answer = json.loads(content or b"{}")
+        except (ValueError, RecursionError) as error:
+            if content.lstrip()[:1] == b"{":  # cut off: as good as no answer
+                raise from_network(error, server=self.server, doing=doing) from error
+            raise not_understood(content, doing=doing) from error
+        if not isinstance(answer, dict):
+            raise not_understood(content, doing=doing)
+        return answer
 
     def _renew(self, refused: ApiClient) -> None:
         """Open the connection anew (a rotated token, a renewed certificate), unless another thread just did."""

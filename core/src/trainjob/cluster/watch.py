@@ -1,64 +1,35 @@
 """One list+watch of one kind of object in one namespace, shared by any number of waiters.
 
 The thread lists, then watches from the list's resourceVersion, so that each change is delivered once and in order, and
-nothing is polled. It survives what a long wait meets: 410 means list again; 429, 5xx, network failures and silence
-mean try again with jittered back-off; no right to watch means one shared list every few seconds. What it can't mend by
-itself - the credentials are refused, a permission is missing - goes to every subscriber as an error, since waiting on
-would be for ever.
+nothing is polled. It survives what a long wait meets:
+
+| Trouble | What it does |
+|---|---|
+| the stream breaks, ends or is silent; 429, 5xx, no network | goes on from the last version, after a pause |
+| what is no event of a watch | the same; lists when it comes again |
+| 410 | lists again |
+| the server's versions went back: its etcd was restored | lists again |
+| it may not watch | lists again and again, once for all |
+| it may not list any more: 401, 403, 404, a gateway's page | tries on for a while, as rules and tokens are replaced |
+
+What does not mend in that while, what is refused from the start, and a mistake of this program go to every subscriber
+as an error, since waiting on would be for ever.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from trainjob.cluster.answers import from_network, from_status
-from trainjob.cluster.backoff import Backoff
-from trainjob.errors import ClusterError, Expired, PermissionDenied
-
-_WATCH_SECONDS = 290  # the server ends a watch then; below the idle limits of common load balancers
-_SILENCE_SECONDS = 90.0  # an API server sends a bookmark about every 60 s; more silence is a half-open stream
-_POLL_SECONDS = 5.0
-_LINGER_SECONDS = 5.0  # the last waiter has left: keep the watch this long for the next one
-_PAGE = 500
-
-
-@dataclass(frozen=True)
-class Resource:
-    """One kind of namespaced object.
-
-    Attributes:
-        plural: such as `trainjobs`.
-        prefix: the API group's path, such as `/apis/batch/v1`.
-        selector: the label selector that every list and watch uses.
-    """
-
-    plural: str
-    prefix: str
-    selector: str
-
-    def path(self, namespace: str, name: str = "") -> str:
-        """The URL's path of the collection, or of one object."""
-        return f"{self.prefix}/namespaces/{namespace}/{self.plural}" + (f"/{name}" if name else "")
-
-
-@dataclass(frozen=True)
-class Change:
-    """What a subscriber is told.
-
-    Attributes:
-        found: the object as it is now, or as it was last when it is gone; None with an error.
-        gone: the object does not exist any more.
-        error: the feed can't go on; nothing more will come.
-    """
-
-    found: Mapping[str, Any] | None = None
-    gone: bool = False
-    error: ClusterError | None = None
+from trainjob.cluster.answers import not_understood
+from trainjob.cluster.audience import Audience, Change, Deliver, Missing, Subscription
+from trainjob.cluster.backoff import Pace
+from trainjob.cluster.resources import Resource, newest_version, pages
+from trainjob.cluster.watch_events import event_lines, read_event
+from trainjob.errors import ClusterError, ClusterUnreachable, Expired, PermissionDenied
 
 
 class Source(Protocol):
@@ -83,223 +54,241 @@ class Source(Protocol):
         ...
 
 
-Deliver = Callable[[Change], None]
-
-
-def list_pages(
-    ask: Callable[..., dict[str, Any]], path: str, *, doing: str, query: Mapping[str, Any]
-) -> tuple[list[dict[str, Any]], str]:
-    """All objects of a collection, read page by page, and the resourceVersion to watch from.
-
-    Args:
-        ask: sends one request, as [trainjob.cluster.requests.Door.ask][] does.
-        path: the collection's path.
-        doing: what this is for, for error messages.
-        query: selectors.
-
-    Raises:
-        ClusterError: a page could not be read.
-    """
-    found: list[dict[str, Any]] = []
-    more: str | None = None
-    while True:
-        answer = ask("GET", path, doing=doing, query={**query, "limit": _PAGE, "continue": more})
-        found += answer.get("items") or []
-        more = answer["metadata"].get("continue") or None
-        if not more:
-            return found, str(answer["metadata"]["resourceVersion"])
-
-
-class Subscription:
-    """One waiter's place at a feed; close it when the waiting is over."""
-
-    def __init__(self, key: str | None, deliver: Deliver, leave: Callable[[Subscription], None]) -> None:
-        self.key, self.deliver, self._leave = key, deliver, leave
-
-    def close(self) -> None:
-        """Deliver nothing more."""
-        self._leave(self)
-
-    def __enter__(self) -> Subscription:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
 class Feed:
     """The shared list+watch; its thread runs while there are subscribers."""
 
     def __init__(
-        self, source: Source, resource: Resource, namespace: str, key: Callable[[Mapping[str, Any]], str]
+        self,
+        source: Source,
+        resource: Resource,
+        namespace: str,
+        key: Callable[[Mapping[str, Any]], str],
+        pace: Pace | None = None,
     ) -> None:
+        """Nothing is asked until somebody subscribes.
+
+        Args:
+            source: whom to ask.
+            resource: for what.
+            namespace: where.
+            key: by what subscribers name an object.
+            pace: how it spends its time.
+        """
         self._source, self._resource, self._namespace, self._key = source, resource, namespace, key
-        self._path = resource.path(namespace)
-        self._lock = threading.Lock()
+        self._path, self._pace = resource.path(namespace), pace or Pace()
+        # Held while subscribers are told, so that who has closed its subscription is told nothing more; they may open
+        # and close subscriptions meanwhile.
+        self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
-        self._subscribers: set[Subscription] = set()
-        self._objects: dict[str, Mapping[str, Any]] = {}  # by uid
+        self._audience = Audience()
         self._thread: threading.Thread | None = None
         self._stream: Any = None
         self._closed = False
+        self._reset()
 
-    def subscribe(self, key: str | None, deliver: Deliver) -> Subscription:
+    def subscribe(self, key: str | None, deliver: Deliver, missing: Missing = lambda: None) -> Subscription:
         """Tell `deliver` about every object with this key (None: about all): those known now at once, then each change.
 
-        `deliver` is called on the feed's thread (the first ones on the caller's) and must not block. Objects created
-        before the subscription and missing in a later list are reported by nobody: read once after subscribing.
+        Both are called on the feed's thread (the first ones on the caller's), one subscriber after the other: they must
+        not block. One that raises is told an error and nothing more.
+
+        Args:
+            key: whose objects.
+            deliver: takes each change.
+            missing: called once when there is no object with this key as far as the feed knows. It may be gone since
+                before the subscription, which nothing else would tell, or be so new that its change is yet to come.
         """
-        subscription = Subscription(key, deliver, self._remove)
+        subscription = Subscription(key, deliver, missing, self._remove)
         with self._lock:
-            self._subscribers.add(subscription)
-            for found in self._objects.values():
-                if key in (None, self._key(found)):
-                    deliver(Change(found))
-            if self._thread is None or not self._thread.is_alive():
-                self._objects = {}
-                name = f"watch-{self._resource.plural}-{self._namespace}"
-                self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-                self._thread.start()
+            if self._closed:
+                deliver(Change(error=self._over()))
+                return subscription
+            if self._thread is None or not self._thread.is_alive():  # a fork leaves threads behind
+                self._begin()
+            self._audience.join(subscription)
             self._changed.notify_all()
         return subscription
 
     def close(self) -> None:
-        """End the watch; subscribers are told nothing more."""
+        """End the watch; who still waits is told that as an error."""
         with self._lock:
             self._closed = True
-            self._subscribers.clear()
+            self._audience.end(self._over())
             self._changed.notify_all()
-        self._interrupt()
+            self._interrupt()
+
+    def _begin(self) -> None:
+        self._audience.forget()
+        self._reset()
+        name = f"watch-{self._resource.plural}-{self._namespace}"
+        thread = threading.Thread(target=self._run, name=name, daemon=True)
+        thread.start()
+        self._thread = thread
+
+    def _reset(self) -> None:
+        """The thread's own: where to go on from (empty: with a list), where that failed, the pauses, the refusals."""
+        self._version, self._doubted, self._backoff, self._refused_since = "", "", self._pace.backoff(), 0.0
 
     def _remove(self, subscription: Subscription) -> None:
         with self._lock:
-            self._subscribers.discard(subscription)
-            idle = not self._subscribers
-        if idle:
-            self._interrupt()
-
-    # -- the feed's own thread --------------------------------------------------------------------------------------
-
-    def _run(self) -> None:
-        backoff, version = Backoff(), ""
-        while self._wanted():
-            try:
-                version = version or self._list()
-                for newer in self._follow(version):
-                    version = newer
-                    backoff.reset()
-            except Expired:
-                version = ""
-            except PermissionDenied as error:
-                if not version:
-                    self._fail(error)
-                    return
-                version = ""  # may list but not watch: one list for all, every few seconds
-                self._pause(_POLL_SECONDS)
-            except ClusterError as error:
-                if not error.retryable:
-                    self._fail(error)
-                    return
-                self._pause(backoff.next(error))
-
-    def _pause(self, seconds: float) -> None:
-        with self._changed:
-            self._changed.wait_for(lambda: self._closed, timeout=seconds)
-
-    def _wanted(self) -> bool:
-        """Whether anybody waits, or comes within the linger time; once False, the thread is given up."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._subscribers or self._closed, timeout=_LINGER_SECONDS)
-            if self._closed or not self._subscribers:
-                self._thread = None
-                return False
-            return True
-
-    def _list(self) -> str:
-        query = {"labelSelector": self._resource.selector}
-        found, version = list_pages(self._source.ask, self._path, doing=self._doing("list"), query=query)
-        self._replace(found)
-        return version
-
-    def _follow(self, version: str) -> Iterator[str]:
-        """Watch from a version; yields the version to go on from after each event."""
-        query = {
-            "labelSelector": self._resource.selector,
-            "watch": True,
-            "resourceVersion": version,
-            "allowWatchBookmarks": True,
-            "timeoutSeconds": _WATCH_SECONDS,
-        }
-        doing = self._doing("watch")
-        stream = self._source.open("GET", self._path, doing=doing, query=query, read_seconds=_SILENCE_SECONDS)
-        self._stream = stream
-        try:
-            for line in _lines(stream, server=self._source.server, doing=doing):
-                yield self._apply(json.loads(line), doing)
-                if not self._subscribers:
-                    return
-        except ValueError as error:  # cut in the middle of a line
-            raise from_network(error, server=self._source.server, doing=doing) from error
-        finally:
-            self._stream = None
-            stream.close()
-
-    def _apply(self, event: Mapping[str, Any], doing: str) -> str:
-        kind, found = event["type"], event["object"]
-        if kind == "ERROR":
-            code = int(found.get("code") or 500)
-            raise from_status(code, json.dumps(found), {}, server=self._source.server, doing=doing)
-        if kind != "BOOKMARK":
-            self._tell(found, gone=kind == "DELETED")
-        return str(found["metadata"]["resourceVersion"])
-
-    def _replace(self, found: Sequence[Mapping[str, Any]]) -> None:
-        """After a list: what is new or changed is told, what is missing is gone."""
-        listed = {item["metadata"]["uid"]: item for item in found}
-        for uid, known in list(self._objects.items()):
-            if uid not in listed:
-                self._tell(known, gone=True)
-        for uid, item in listed.items():
-            before = self._objects.get(uid)
-            if before is None or before["metadata"]["resourceVersion"] != item["metadata"]["resourceVersion"]:
-                self._tell(item, gone=False)
-
-    def _tell(self, found: Mapping[str, Any], *, gone: bool) -> None:
-        uid, key = found["metadata"]["uid"], self._key(found)
-        with self._lock:
-            if gone:
-                self._objects.pop(uid, None)
-            else:
-                self._objects[uid] = found
-            for subscription in [s for s in self._subscribers if s.key in (None, key)]:
-                subscription.deliver(Change(found, gone=gone))
-
-    def _fail(self, error: ClusterError) -> None:
-        with self._lock:
-            self._thread = None
-            for subscription in self._subscribers:
-                subscription.deliver(Change(error=error))
-            self._subscribers.clear()
+            self._audience.leave(subscription)
+            if not self._audience:
+                self._interrupt()
 
     def _interrupt(self) -> None:
         """Wake the thread out of a read that may last a minute; the version it has is where it goes on."""
-        stream = self._stream
-        if stream is not None:
-            with contextlib.suppress(OSError, ValueError):  # it has just ended by itself
-                stream.shutdown()
+        if self._stream is not None:
+            self._backoff.reset()  # this is no trouble
+            with contextlib.suppress(OSError, ValueError, RuntimeError):  # it has just ended by itself
+                self._stream.shutdown()
+
+    def _over(self) -> ClusterError:
+        return ClusterUnreachable(f"can't {self._doing('watch')}: the connection to {self._source.server} was closed")
 
     def _doing(self, verb: str) -> str:
         return f"{verb} {self._resource.plural} in namespace {self._namespace}"
 
+    # -- the feed's own thread --------------------------------------------------------------------------------------
 
-def _lines(stream: Any, *, server: str, doing: str) -> Iterator[bytes]:
-    """The complete lines of a streamed answer, without their ends."""
-    import urllib3
+    def _run(self) -> None:
+        try:
+            while self._wanted():
+                self._go_on()
+        except ClusterError as error:
+            self._end(error)
+        except Exception as error:  # noqa: BLE001 - a mistake of ours, no memory: told to all who wait
+            broken = ClusterUnreachable(f"can't {self._doing('watch')}: {type(error).__name__}: {error}")
+            broken.__cause__ = error
+            self._end(broken)
 
-    rest = b""
-    try:
-        for chunk in stream.stream(amt=None, decode_content=False):
-            *lines, rest = (rest + chunk).split(b"\n")
-            yield from (line for line in lines if line)
-    except (urllib3.exceptions.HTTPError, OSError) as error:
-        raise from_network(error, server=server, doing=doing) from error
+    def _wanted(self) -> bool:
+        """Whether anybody waits, or comes within the linger time; once False, the thread is given up."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._audience or self._closed, timeout=self._pace.linger)
+            if self._audience:
+                return True
+            self._thread = None
+            self._audience.forget()
+            return False
+
+    def _end(self, error: ClusterError) -> None:
+        with self._lock:
+            self._thread = None
+            self._audience.end(error)
+
+    def _go_on(self) -> None:
+        """One list, where it is needed, and one watch; afterwards a pause."""
+        try:
+            if not self._version or self._went_back():
+                self._list()
+        except ClusterError as error:
+            self._check_hope(error)
+            self._pause(self._backoff.next(error))
+            return
+        self._refused_since = 0.0
+        try:
+            self._follow()
+        except PermissionDenied:
+            self._version = ""
+            self._pause(self._pace.poll)
+        except ClusterError as error:
+            self._doubt(error)
+            self._pause(self._backoff.next(error))
+        else:
+            self._pause(self._backoff.next())
+
+    def _check_hope(self, error: ClusterError) -> None:
+        """A list has failed: raise the error if it is final."""
+        if error.retryable or isinstance(error, Expired):
+            return
+        now = time.monotonic()
+        self._refused_since = self._refused_since or now
+        if not self._audience.listed or now - self._refused_since >= self._pace.refused:
+            raise error
+
+    def _doubt(self, error: ClusterError) -> None:
+        """A watch has failed: go on from the same version, as a list does not tell what came and went, or list."""
+        if isinstance(error, Expired) or (not error.retryable and self._version == self._doubted):
+            self._version = ""
+        elif not error.retryable:
+            self._doubted = self._version
+
+    def _pause(self, seconds: float) -> None:
+        with self._changed:
+            if self._audience:
+                self._changed.wait_for(lambda: self._closed, timeout=seconds)
+
+    def _went_back(self) -> bool:
+        """Whether the server's versions are older than ours.
+
+        Then a watch from ours would wait and say nothing. They are whole numbers to be compared (Kubernetes 1.35,
+        KEP-5504); where they are not, nothing is known.
+        """
+        now = newest_version(self._source.ask, self._path, doing=self._doing("list"))
+        return not (now.isdecimal() and self._version.isdecimal() and int(now) >= int(self._version))
+
+    def _list(self) -> None:
+        """What is new or changed is told page by page, so that a long list wakes few at once; then what is gone."""
+        self._version = ""
+        doing, query, listed, version = self._doing("list"), {"labelSelector": self._resource.selector}, set[str](), ""
+        for items, version in pages(self._source.ask, self._path, doing=doing, query=query):  # noqa: B007
+            for item in items:
+                listed.add(self._tell(item, gone=False, doing=doing))
+        with self._lock:
+            self._audience.settle(listed)
+        self._version = version
+
+    def _follow(self) -> None:
+        """Watch from the version, which moves on with each event."""
+        query = {
+            "labelSelector": self._resource.selector,
+            "watch": True,
+            "resourceVersion": self._version,
+            "allowWatchBookmarks": True,
+            "timeoutSeconds": self._pace.watch,
+        }
+        doing = self._doing("watch")
+        stream = self._source.open("GET", self._path, doing=doing, query=query, read_seconds=self._pace.silence)
+        began = time.monotonic()
+        try:
+            if self._keep(stream):
+                self._hear(stream, doing)
+        finally:
+            self._keep(None)
+            stream.close()
+            if time.monotonic() - began >= self._pace.steady:
+                self._backoff.reset()
+
+    def _keep(self, stream: Any) -> bool:
+        """Whoever leaves from now on may interrupt it; says whether anybody is left."""
+        with self._lock:
+            self._stream = stream
+            return bool(self._audience)
+
+    def _hear(self, stream: Any, doing: str) -> None:
+        for line in event_lines(stream, server=self._source.server, doing=doing):
+            event = read_event(line, server=self._source.server, doing=doing)
+            if event.found is not None:
+                self._tell(event.found, gone=event.gone, doing=doing)
+            self._version = event.version
+            self._backoff.reset()
+            if not self._audience:
+                return
+
+    def _tell(self, found: Mapping[str, Any], *, gone: bool, doing: str) -> str:
+        """Returns the object's uid."""
+        try:
+            uid, key, found = str(found["metadata"]["uid"]), self._key(found), self._slim(found)
+        except (LookupError, TypeError, AttributeError) as error:
+            raise not_understood(repr(found).encode(), doing=doing) from error
+        with self._lock:
+            self._audience.tell(key, found, gone=gone)
+        return uid
+
+    def _slim(self, found: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Without what nobody here asks for, as thousands are kept: half of a pod is who wrote which field of it."""
+        metadata = {name: value for name, value in found["metadata"].items() if name != "managedFields"}
+        if not self._resource.spec_kept or "spec" not in found:
+            return {**found, "metadata": metadata}
+        spec = {name: found["spec"][name] for name in self._resource.spec_kept if name in found["spec"]}
+        return {**found, "metadata": metadata, "spec": spec}

@@ -109,12 +109,15 @@ def _shards(folder: Path) -> tuple[Path, ...]:
 
 def _weight_map(index: Path) -> dict[str, str]:
     try:
-        found = json.loads(index.read_bytes())["weight_map"]
-        return {str(tensor): Path(file).name for tensor, file in found.items()}
-    except (ValueError, KeyError, TypeError, AttributeError):
+        found = {str(tensor): Path(file) for tensor, file in json.loads(index.read_bytes())["weight_map"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise ExportError(
             f"{index} is no index of weights", hint="the run was killed while it saved; train again"
         ) from None
+    # Readers open what it names; TorchTune names files beside it.
+    if elsewhere := [file for file in found.values() if file.name != str(file) or file.name == ".."]:
+        raise ExportError(f"{index} names a file in another folder: {str(elsewhere[0])[:200]!r}")
+    return {tensor: file.name for tensor, file in found.items()}
 
 
 def _adapter(folder: Path) -> tuple[Path, ...]:

@@ -17,6 +17,7 @@ from trainjob.errors import ExportError
 from trainjob.export.layout import MANIFEST, ExportFile
 from trainjob.export.manifest_file import Bundle, SealedFile, files_of_manifest
 from trainjob.export.receipt import Progress
+from trainjob.fetch.record import to_disk
 
 __all__ = ["FolderTarget"]
 
@@ -100,8 +101,10 @@ def _same(path: Path, file: SealedFile) -> bool:
 
 
 def _fill(staging: Path, bundle: Bundle, progress: Progress) -> None:
-    """Makes `staging` hold exactly the bundle, on disk."""
+    """Makes `staging` hold exactly the bundle, on disk; a link in it that somebody made would lead us elsewhere."""
     _make_folder(staging)
+    for link in [path for path in staging.rglob("*") if path.is_symlink()]:
+        link.unlink()
     wanted = {file.path for file in bundle.everything}
     for name in _names(staging) - wanted:
         (staging / name).unlink()
@@ -117,15 +120,15 @@ def _fill(staging: Path, bundle: Bundle, progress: Progress) -> None:
     for folder in sorted(folders, reverse=True):
         if any(folder.iterdir()):
             folder.chmod(_FOLDER_MODE)
-            _to_disk(folder)
+            to_disk(folder)
         else:
             folder.rmdir()
     staging.chmod(_FOLDER_MODE)
-    _to_disk(staging)
+    to_disk(staging)
 
 
 def _make_folder(path: Path) -> None:
-    if path.is_file():
+    if path.is_file() or path.is_symlink():
         path.unlink()
     path.mkdir(parents=True, exist_ok=True)
 
@@ -138,19 +141,11 @@ def _copy(file: SealedFile, path: Path) -> None:
         shutil.copyfile(file.file.source, path)
     else:
         path.write_bytes(file.file.content)
-    _to_disk(path)
+    to_disk(path)
     if path.stat().st_size != file.size:
         raise ExportError(
             f"{file.file.source} changed while it was copied", hint="let the fine-tune step end before the export"
         )
-
-
-def _to_disk(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _put_in_place(staging: Path, target: Path, retired: Path) -> None:
@@ -161,7 +156,7 @@ def _put_in_place(staging: Path, target: Path, retired: Path) -> None:
         # File systems such as NFS: for a moment there is no target. A run killed here is put right by the next one.
         target.rename(retired)
         staging.rename(target)
-    _to_disk(target.parent)
+    to_disk(target.parent)
 
 
 def _exchange(one: Path, other: Path) -> bool:

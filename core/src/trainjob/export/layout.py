@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+import os
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from typing import Any
 from trainjob.errors import ExportError
 from trainjob.export.checkpoint import ADAPTER_CONFIG, ADAPTER_WEIGHTS, WEIGHTS_INDEX, Checkpoint
 
-__all__ = ["MANIFEST", "PENDING", "ExportFile", "plan"]
+__all__ = ["MANIFEST", "PENDING", "ExportFile", "check_sources", "plan"]
 
 MANIFEST = "manifest.json"
 PENDING = "manifest.pending.json"
@@ -110,6 +111,30 @@ def plan(checkpoint: Checkpoint, model: Path, base_model: str = "") -> tuple[Exp
     return tuple(sorted(planned, key=lambda file: file.path))
 
 
+def check_sources(files: Iterable[ExportFile], output: Path, model: Path) -> None:
+    """Refuses files that are not really in the workspace: a link may lead to a token, or to this step's credentials.
+
+    Links from one place of the workspace to another are how the Hugging Face cache keeps files.
+
+    Args:
+        files: the plan.
+        output: folder that the run wrote to.
+        model: folder of the base model. The workspace is the folder that both are in.
+
+    Raises:
+        ExportError: naming the link and where it leads.
+    """
+    both = [output.absolute(), model.absolute()]
+    shared = Path(os.path.commonpath(both))
+    allowed = [folder.resolve() for folder in (both if shared == shared.parent else [shared])]
+    for source in (file.source for file in files if file.source):
+        real = source.resolve()
+        if not any(folder in real.parents for folder in allowed):
+            raise ExportError(
+                f"{source} is a link out of the workspace, to {real}", hint="put the file itself into the workspace"
+            )
+
+
 def _companions(folder: Path) -> dict[str, Path]:
     """Everything in a folder but weights, adapters, hidden files and the notes of an earlier export."""
     found = {path.relative_to(folder): path for path in folder.rglob("*") if path.is_file()}
@@ -162,7 +187,7 @@ def _with_dtype(path: Path, dtype: str) -> ExportFile:
 def _json_object(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_bytes())
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
         raise ExportError(

@@ -97,7 +97,7 @@ def files_of_manifest(content: bytes) -> frozenset[str]:
         found = json.loads(content)
         ours = found["format"] == FORMAT
         names = frozenset(str(name) for name in found["files"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         ours, names = False, frozenset()
     if not ours:
         raise ExportError(

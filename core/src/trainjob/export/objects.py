@@ -1,4 +1,4 @@
-"""Exports into an S3-compatible object store.
+"""Exports into an object store.
 
 An object store cannot rename, so `manifest.json` makes an export whole: it is there only while every object that it
 names is there with the content that it names. An export that changes something
@@ -18,25 +18,24 @@ from __future__ import annotations
 
 import json
 import math
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from trainjob.errors import ExportError, TrainJobError
 from trainjob.export.layout import MANIFEST, PENDING
 from trainjob.export.manifest_file import FORMAT, Bundle, SealedFile, files_of_manifest
 from trainjob.export.receipt import Progress
+from trainjob.fetch.bucket import Bucket, told
 
 __all__ = ["ObjectTarget"]
 
 _WORKERS = 4
 _PARTS_AT_ONCE = 2  # of one object; with the workers and the part size this bounds memory to about 128 MiB
 _PART = 16 << 20  # bytes
-_MOST_PARTS = 9_000  # S3 allows 10 000 in one object
+_MOST_PARTS = 9_000  # S3 and Google Cloud Storage allow 10 000 in one object
 _SHA256 = "sha256"
-_STORE_ERROR = re.compile(r'code: "(\w+)", message: "([^"]*)"')
 
 
 @dataclass(frozen=True)
@@ -45,13 +44,10 @@ class ObjectTarget:
 
     Attributes:
         bucket, prefix: where.
-        options: of opendal's s3 service; credentials that are missing are looked for as AWS's own tools do (`AWS_*`
-            variables, web identity, instance metadata).
     """
 
-    bucket: str
+    bucket: Bucket
     prefix: str
-    options: Mapping[str, str] = field(repr=False)
 
     def send(self, bundle: Bundle, progress: Progress) -> str:
         """Makes the prefix hold the bundle.
@@ -60,7 +56,7 @@ class ObjectTarget:
             ExportError: the store refuses, cannot be reached, or holds a manifest that is not ours.
         """
         try:
-            _Sending(_operator(self.prefix, self.options), bundle, progress).run()
+            _Sending(self.bucket.operator(f"/{self.prefix}"), bundle, progress).run()
         except TrainJobError:
             raise
         except Exception as failure:  # opendal's errors have no common base of their own
@@ -68,16 +64,10 @@ class ObjectTarget:
         return ""
 
     def _explained(self, failure: Exception) -> ExportError:
-        where = f"s3://{self.bucket}/{self.prefix}"
-        kind, text = type(failure).__name__, _told(str(failure))
-        if kind == "PermissionDenied":
-            hint = "check ACCESS_KEY_ID and SECRET_ACCESS_KEY in the step's secret: they must read, write and delete"
-            return ExportError(f"{where}: access denied ({text})", hint=hint)
-        if kind == "NotFound" or "NoSuchBucket" in text:
-            return ExportError(
-                f"{where}: no such bucket", hint="make the bucket, or correct the destination or the endpoint"
-            )
-        if kind == "ConfigInvalid":
+        where, text = f"{self.bucket}/{self.prefix}", told(str(failure))
+        if known := self.bucket.trouble(failure, needs="read, write and delete"):
+            return ExportError(f"{where}: {known[0]}", hint=known[1])
+        if type(failure).__name__ == "ConfigInvalid":
             return ExportError(f"{where}: {text}", hint="check the destination, the endpoint and the region")
         return ExportError(
             f"{where}: {text}", hint="check the endpoint and the region; the export may be repeated at any time"
@@ -152,18 +142,3 @@ class _Sending:
             self._put(sealed)
         self._progress.arrived(sealed.path, sealed.size, sent=changed)
         self._store.delete(PENDING)
-
-
-def _operator(prefix: str, options: Mapping[str, str]) -> Any:
-    import opendal
-
-    retries = opendal.layers.RetryLayer(max_times=4, factor=2.0, jitter=True, min_delay=0.5)
-    return opendal.Operator("s3", root=f"/{prefix}", **options).layer(retries)
-
-
-def _told(text: str, limit: int = 300) -> str:
-    """What the store itself said, or the beginning of opendal's own words."""
-    if said := _STORE_ERROR.search(text):
-        return f"{said[1]}: {said[2]}"
-    line = " ".join(text.split())
-    return line if len(line) <= limit else line[:limit] + "…"

@@ -16,17 +16,20 @@ from pathlib import Path
 from typing import Any
 
 from trainjob.errors import InvalidSpec, Problem, TrainJobError
+from trainjob.export.card import with_card
 from trainjob.export.checkpoint import Checkpoint, find_checkpoint
-from trainjob.export.destinations import CREDENTIAL_NAMES, Access, Target, destination_of
+from trainjob.export.destinations import Access, Target, destination_of
 from trainjob.export.folder import FolderTarget
-from trainjob.export.layout import plan
+from trainjob.export.layout import check_sources, plan
 from trainjob.export.manifest_file import bundle
-from trainjob.export.receipt import Progress, Receipt, say, size_text
-from trainjob.export.run_record import read_metrics
+from trainjob.export.receipt import Progress, Receipt
+from trainjob.export.registration import TOKEN, Entry, Registration
+from trainjob.export.run_record import read_metrics, read_parameters
+from trainjob.fetch.credentials import CREDENTIAL_NAMES, censored
+from trainjob.fetch.record import read_record
+from trainjob.fetch.telling import say, size_text
 
 __all__ = ["Export", "export_model", "main"]
-
-_SHORTEST_SECRET = 6  # characters; a shorter one would blacken words
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,10 @@ class Export:
         destination: an address, see [trainjob.export.destinations][].
         access: how to reach it.
         facts: put into the manifest as they are: `base_model`, `dataset`, `run_key`, `parameters`, `created`, …
+            Those that the workspace tells itself count less: `parameters` of the run's own configuration, and where
+            dataset and model were fetched from.
+        entry: where the model is registered; None for nowhere.
+        dataset: folder of the dataset; it may be missing.
     """
 
     output: Path
@@ -46,6 +53,8 @@ class Export:
     destination: str
     access: Access = field(default_factory=Access)
     facts: Mapping[str, Any] = field(default_factory=dict)
+    entry: Entry | None = None
+    dataset: Path | None = None
 
 
 def export_model(request: Export, tell: Callable[[str], None] = say) -> Receipt:
@@ -57,14 +66,20 @@ def export_model(request: Export, tell: Callable[[str], None] = say) -> Receipt:
 
     Raises:
         InvalidSpec: the destination is no address that is known.
-        ExportError: there is no complete checkpoint, or it cannot be sent.
+        ExportError: there is no complete checkpoint, or it cannot be sent or registered.
         OSError: a folder cannot be read or written.
     """
     target = destination_of(request.destination, request.access)
     checkpoint = find_checkpoint(request.output)
     _check_apart(target, request.model, checkpoint)
-    files = plan(checkpoint, request.model, str(request.facts.get("base_model") or ""))
-    sealed = bundle(files, checkpoint, read_metrics(request.output), request.facts)
+    metrics = read_metrics(request.output)
+    facts = {**_known(request), **request.facts}
+    files = plan(checkpoint, request.model, str(facts.get("base_model") or ""))
+    check_sources(files, request.output, request.model)
+    sealed = bundle(with_card(files, checkpoint, metrics, facts), checkpoint, metrics, facts)
+    registration = Registration(request.entry, sealed.manifest.sha256) if request.entry else None
+    if registration:
+        registration.check()
     total = sum(file.size for file in sealed.files)
     tell(
         f"export: {checkpoint.kind} of {checkpoint.folder.name} ({checkpoint.dtype or 'mixed types'}), "
@@ -72,6 +87,9 @@ def export_model(request: Export, tell: Callable[[str], None] = say) -> Receipt:
     )
     progress = Progress(len(sealed.everything), tell)
     revision = target.send(sealed, progress)
+    registered = registration.make({**facts, "metrics": metrics, "revision": revision}) if registration else {}
+    if registered:
+        tell(f"export: registered version {registered['version']} of {registered['model']}")
     return Receipt(
         destination=request.destination,
         kind=checkpoint.kind,
@@ -81,7 +99,20 @@ def export_model(request: Export, tell: Callable[[str], None] = say) -> Receipt:
         sent=progress.sent,
         manifest_sha256=sealed.manifest.sha256,
         revision=revision,
+        metrics=dict(metrics),
+        registered=registered,
     )
+
+
+def _known(request: Export) -> dict[str, Any]:
+    """What the workspace tells of itself."""
+    known: dict[str, Any] = {}
+    for name, folder in (("base_model", request.model), ("dataset", request.dataset)):
+        if folder and (record := read_record(folder)).whole:
+            known[name] = record.uri
+            known |= {f"{name}_revision": record.revision} if record.revision else {}
+    parameters = read_parameters(request.output)
+    return {**known, "parameters": parameters} if parameters else known
 
 
 def _check_apart(target: Target, model: Path, checkpoint: Checkpoint) -> None:
@@ -93,14 +124,12 @@ def _check_apart(target: Target, model: Path, checkpoint: Checkpoint) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the export as a program and returns its exit code; the last line is `export: done {json}`."""
-    given = (os.environ.get(name, "") for name in CREDENTIAL_NAMES)
-    secrets = [value for value in given if len(value) >= _SHORTEST_SECRET]
     try:
         receipt = export_model(_read(arguments))
     except InvalidSpec as refusal:
-        return _fail(2, str(refusal), secrets)
+        return _fail(2, str(refusal))
     except (TrainJobError, OSError) as failure:
-        return _fail(1, str(failure), secrets)
+        return _fail(1, str(failure))
     say(f"export: done {json.dumps(receipt.to_dict())}")
     return 0
 
@@ -111,29 +140,40 @@ def _read(arguments: Sequence[str] | None) -> Export:
     )
     parser.add_argument("--output", type=Path, default=Path("/workspace/output"), help="folder that the run wrote to")
     parser.add_argument("--model", type=Path, default=Path("/workspace/model"), help="folder of the base model")
-    parser.add_argument(
-        "--destination", required=True, help="/folder, s3://bucket/prefix or hf://org/name[@revision][/folder]"
-    )
+    parser.add_argument("--dataset", type=Path, default=Path("/workspace/dataset"), help="folder of the dataset")
+    forms = "/folder, s3://bucket/prefix, gs://bucket/prefix or hf://org/name[@revision][/folder]"
+    parser.add_argument("--destination", required=True, help=forms)
     parser.add_argument("--endpoint", default="", help="of the object store or hub")
-    parser.add_argument("--region", default="", help="of the object store")
+    parser.add_argument("--region", default="", help="of an S3 bucket")
     parser.add_argument("--manifest", default="{}", help="JSON object put into manifest.json")
+    parser.add_argument("--registry", default="{}", help="JSON object: server, model, uri; version and author")
     given = parser.parse_args(arguments)
     access = Access(given.endpoint, given.region, dict(os.environ))
-    return Export(given.output, given.model, given.destination, access, _facts(given.manifest))
+    facts, registry = _json_object("manifest", given.manifest), _json_object("registry", given.registry)
+    return Export(given.output, given.model, given.destination, access, facts, _entry(registry), given.dataset)
 
 
-def _facts(text: str) -> dict[str, Any]:
+def _entry(registry: Mapping[str, Any]) -> Entry | None:
+    if not registry:
+        return None
+    fields = {name: str(value) for name, value in registry.items() if value}
+    if not {"server", "model", "uri"} <= set(fields) <= {"server", "model", "uri", "version", "author"}:
+        raise InvalidSpec(Problem("registry", ", ".join(fields), "give server, model and uri; also version and author"))
+    if not fields["server"].startswith(("https://", "http://")):
+        raise InvalidSpec(Problem("registry", fields["server"], "the server's address begins with https://"))
+    return Entry(**fields, token=os.environ.get(TOKEN, ""))
+
+
+def _json_object(name: str, text: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise InvalidSpec(Problem("manifest", repr(text[:60]), "give a JSON object"))
+        raise InvalidSpec(Problem(name, repr(text[:60]), "give a JSON object"))
     return found
 
 
-def _fail(code: int, message: str, secrets: Sequence[str]) -> int:
-    for secret in secrets:
-        message = message.replace(secret, "***")
-    print(f"export: failed: {message}", file=sys.stderr, flush=True)
+def _fail(code: int, message: str) -> int:
+    print(f"export: failed: {censored(message, (*CREDENTIAL_NAMES, TOKEN))}", file=sys.stderr, flush=True)
     return code

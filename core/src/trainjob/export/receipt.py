@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-__all__ = ["Progress", "Receipt", "say", "size_text"]
+from trainjob.fetch.telling import size_text
+
+__all__ = ["Progress", "Receipt"]
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,8 @@ class Receipt:
         sent: how many files had to be sent; the others were there already, with the same content.
         manifest_sha256: of `manifest.json`; the same for two exports of the same thing.
         revision: the commit on the Hugging Face hub; empty elsewhere.
+        metrics: the training's last ones, as in the manifest.
+        registered: names and ids in the model registry; empty without one.
     """
 
     destination: str
@@ -33,6 +36,8 @@ class Receipt:
     sent: int
     manifest_sha256: str
     revision: str = ""
+    metrics: dict[str, Any] = field(default_factory=dict)
+    registered: dict[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Its fields, as for JSON."""
@@ -65,17 +70,3 @@ class Progress:
             self._tell(
                 f"export: {self._done}/{self._total} {path} {size_text(size)}{'' if sent else ' (already there)'}"
             )
-
-
-def say(line: str) -> None:
-    """Prints a line at once: the readers of a pod's log want it now."""
-    print(line, file=sys.stdout, flush=True)
-
-
-def size_text(size: float) -> str:
-    """Writes bytes for people: `512 B`, `12.3 MB`."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} TB"

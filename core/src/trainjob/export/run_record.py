@@ -11,10 +11,29 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["RunRecord", "read_metrics", "read_run_record"]
+__all__ = ["RunRecord", "read_metrics", "read_parameters", "read_run_record"]
 
 _TOP_LEVEL_KEY = re.compile(r"^(\w+):[ \t]*(\S*)", re.MULTILINE)
-_STEP = re.compile(r"^Step (\d+) \| (.*)$")
+_NESTED_KEY = re.compile(r"^(?P<indent>|  )(?P<name>\w+):(?:[ \t]+(?P<value>\S.*?))?[ \t]*$")
+# What describes a training; the rest is about places, logging and devices.
+_PARAMETERS = (
+    "model._component_",
+    "model.lora_rank",
+    "model.lora_alpha",
+    "model.lora_dropout",
+    "optimizer._component_",
+    "optimizer.lr",
+    "lr_scheduler._component_",
+    "lr_scheduler.num_warmup_steps",
+    "dataset._component_",
+    "epochs",
+    "max_steps_per_epoch",
+    "batch_size",
+    "gradient_accumulation_steps",
+    "dtype",
+    "seed",
+)
+_STEP = re.compile(r"^Step ([0-9]{1,18}) \| (.*)$")
 
 
 @dataclass(frozen=True)
@@ -42,11 +61,41 @@ def read_run_record(output: Path) -> RunRecord:
     found = dict(_TOP_LEVEL_KEY.findall(path.read_text(encoding="utf-8", errors="replace")))
     epochs = found.get("epochs", "")
     return RunRecord(
-        epochs=int(epochs) if epochs.isdigit() else None,
+        epochs=int(epochs) if re.fullmatch(r"[0-9]{1,9}", epochs) else None,
         adapter_only=found.get("save_adapter_weights_only") == "true",
         resumed=found.get("resume_from_checkpoint") == "true",
         began=path.stat().st_mtime,
     )
+
+
+def read_parameters(output: Path) -> dict[str, int | float | str]:
+    """Reads what the training was told from `torchtune_config.yaml`, by dotted names; empty without one.
+
+    The file is OmegaConf's own dump, with two blanks a level and plain scalars.
+    """
+    path = output / "torchtune_config.yaml"
+    if not path.is_file():
+        return {}
+    found: dict[str, str] = {}
+    above = ""
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        if match := _NESTED_KEY.fullmatch(line):
+            name, value = match["name"], match["value"]
+            if not match["indent"]:
+                above = name
+            found[f"{above}.{name}" if match["indent"] else name] = value or ""
+    told = {name: found[name] for name in _PARAMETERS if found.get(name, "") not in ("", "null")}
+    return {name: _scalar(value) for name, value in told.items()}
+
+
+def _scalar(text: str) -> int | float | str:
+    for kind in (int, float):
+        try:
+            number = kind(text)
+        except ValueError:
+            continue
+        return number if math.isfinite(number) else text
+    return text.strip("'\"")
 
 
 def read_metrics(output: Path) -> dict[str, int | float | str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +30,8 @@ def bytes_by_dtype(path: Path) -> Counter[str]:
     sizes: Counter[str] = Counter()
     end = 0
     header, data_begins = _header(path)
-    for name, tensor in header.items():
-        if name == "__metadata__":
-            continue
-        first, last = tensor["data_offsets"]
-        sizes[tensor["dtype"]] += last - first
+    for dtype, first, last in _tensors(header, path):
+        sizes[dtype] += last - first
         end = max(end, last)
     found, expected = path.stat().st_size, data_begins + end
     if found != expected:
@@ -63,10 +60,24 @@ def _header(path: Path) -> tuple[dict[str, Any], int]:
         raw = file.read(min(length, _HEADER_LIMIT))
     try:
         header = json.loads(raw)
-    except ValueError:
+    except (ValueError, RecursionError):
         header = None
     if not isinstance(header, dict):
-        raise ExportError(
-            f"{path} is no readable safetensors file", hint="the run was killed while it saved; train again"
-        )
+        raise _unreadable(path)
     return header, _LENGTH_BYTES + length
+
+
+def _tensors(header: dict[str, Any], path: Path) -> Iterator[tuple[str, int, int]]:
+    """Dtype, first and last byte of each tensor."""
+    for name, tensor in header.items():
+        if name == "__metadata__":
+            continue
+        told = tensor if isinstance(tensor, dict) else {}
+        dtype, offsets = told.get("dtype"), told.get("data_offsets")
+        if not (isinstance(dtype, str) and isinstance(offsets, list) and [type(at) for at in offsets] == [int, int]):
+            raise _unreadable(path)
+        yield dtype, *offsets
+
+
+def _unreadable(path: Path) -> ExportError:
+    return ExportError(f"{path} is no readable safetensors file", hint="the run was killed while it saved; train again")

@@ -1,7 +1,7 @@
 """The webhooks of Trainer for TrainJobs: what they fill in and what they refuse, with the original's texts.
 
 Source: Trainer 2.3 `pkg/webhooks/trainjob_webhook.go`, the `Validate` functions of
-`pkg/runtime/framework/plugins/{torch,jobset}`, `pkg/runtime/core/{clustertrainingruntime,trainingruntime}.go`.
+`pkg/runtime/framework/plugins/{torch,xgboost,jobset}`, `pkg/runtime/core/{clustertrainingruntime,trainingruntime}.go`.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ __all__ = ["default_patches", "register", "trainjob_problems"]
 _DENIED = 'admission webhook "validator.trainjob.trainer.kubeflow.org" denied the request: '
 _GROUP = "trainer.kubeflow.org"
 _RESERVED = ("PET_MASTER_ADDR", "PET_MASTER_PORT", "PET_NNODES", "PET_NODE_RANK", "PET_NPROC_PER_NODE")
+_XGBOOST_RESERVED = ("DMLC_TRACKER_URI", "DMLC_TRACKER_PORT", "DMLC_TASK_ID", "DMLC_NUM_WORKER")
 _INITIALIZERS = {"dataset": "dataset-initializer", "model": "model-initializer"}
 _GO_ORDER = (
     "manager",
@@ -90,7 +91,9 @@ def trainjob_problems(new: Json, old: Json | None, reader: Reader) -> list[str]:
         field = "spec.RuntimeRef" if kind == "ClusterTrainingRuntime" else "spec.runtimeRef"
         needed = f"specified {kind[0].lower()}{kind[1:]} must be created before the TrainJob is created"
         return [_invalid(field, ref, f'{kind}.{_GROUP} "{ref["name"]}" not found: {needed}')]
-    problems = list(_torch_problems(new, runtime)) if "torch" in (runtime["spec"].get("mlPolicy") or {}) else []
+    checks = {"torch": _torch_problems, "xgboost": _xgboost_problems}
+    policy = runtime["spec"].get("mlPolicy") or {}
+    problems = [text for name, check in checks.items() if name in policy for text in check(new, runtime)]
     return [*problems, *_initializer_problems(new, runtime), *_patch_problems(new, old, runtime, reader)]
 
 
@@ -116,6 +119,13 @@ def _torch_problems(job: Json, runtime: Json) -> Iterator[str]:
         yield _invalid("spec.trainer.env", env, text)
     if trainer.get("command") == torchtune.ENTRYPOINT:
         yield from _tune_problems(job, trainer, runtime)
+
+
+def _xgboost_problems(job: Json, _runtime: Json) -> Iterator[str]:
+    for index, variable in enumerate((job["spec"].get("trainer") or {}).get("env") or []):
+        if variable["name"] in _XGBOOST_RESERVED:
+            field = f"spec.trainer.env[{index}]"
+            yield f"{field}: Forbidden: {variable['name']} is reserved for the XGBoost runtime"
 
 
 def _tune_problems(job: Json, trainer: Json, runtime: Json) -> Iterator[str]:

@@ -37,8 +37,8 @@ class LocalCluster:
 
     Args:
         state: folder that keeps objects, claims, logs and the port over restarts; None for a temporary one.
-        environments: local environments that stand for upstream's images: `initializer` (huggingface_hub, opendal)
-            and `torchtune`.
+        environments: local environments that stand for upstream's images: `initializer` (huggingface_hub, opendal),
+            `torchtune`, and others by a word of their images' names, such as `xgboost`.
         pod_env: environment variables of every pod, such as `HF_ENDPOINT`.
         port: TCP port on 127.0.0.1; 0 takes the one the state folder had, or a free one.
         images: descriptions of further images, looked at first.
@@ -111,7 +111,7 @@ class LocalCluster:
         if self._process is not None:
             return self
         folder = self._asked or Path(tempfile.mkdtemp(prefix="trainjob-local-"))
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # pods' Secrets, logs and data will be in it
         self._settings = ClusterSettings(
             state=folder,
             temporary=self._asked is None,
@@ -161,6 +161,15 @@ class LocalCluster:
             self.stop()
             raise ClusterError(f"the laptop cluster did not start:\n{tail}")
         self._ready = True
+
+    def wait_ended(self) -> None:
+        """Waits until the cluster has ended by itself, or because somebody else has ended it.
+
+        Raises:
+            ClusterError: it ended in error; the message has the last lines of its log.
+        """
+        if self._running().wait():
+            raise ClusterError(f"the laptop cluster has ended:\n{self._log_tail()}")
 
     def stop(self) -> None:
         """Stops the cluster and all its pods; a temporary folder goes."""

@@ -33,6 +33,7 @@ _TREE = re.compile(r"/api/(?P<kind>models|datasets)/(?P<name>[^/]+/[^/]+)/tree/(
 _FILE = re.compile(r"/(?:(?P<kind>datasets)/)?(?P<name>[^/]+/[^/]+)/resolve/(?P<revision>[^/]+)/(?P<file>.+)")
 _RANGE = re.compile(r"bytes=(\d+)-(\d*)")
 _BLOCK = 1 << 20
+_LARGE = (".safetensors", ".bin", ".parquet")
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,15 @@ class Repository:
         path = self.folder / file
         status = path.stat()
         return _sha256(path, status.st_mtime_ns, status.st_size)
+
+    def entry(self, file: str) -> dict[str, Any]:
+        """A file in a list of files: the hub tells the SHA-256 of a large one, and git's own name of the others."""
+        path = self.folder / file
+        size, told = path.stat().st_size, {"type": "file", "path": file}
+        if file.endswith(_LARGE):
+            large = {"oid": self.sha256(file), "size": size, "pointerSize": 134}
+            return {**told, "size": size, "oid": self.sha256(file)[:40], "lfs": large}
+        return {**told, "size": size, "oid": hashlib.sha1(b"blob %d\0%b" % (size, path.read_bytes())).hexdigest()}  # noqa: S324
 
     def commit(self) -> str:
         """40 hex digits that change with the content."""
@@ -128,17 +138,7 @@ class HubHandler(BaseHTTPRequestHandler):
             return
         below = f"{match['folder']}/" if match["folder"] else ""
         files = [file for file in repository.files() if file.startswith(below)]
-        self.answer(
-            [
-                {
-                    "type": "file",
-                    "path": file,
-                    "size": (repository.folder / file).stat().st_size,
-                    "oid": repository.sha256(file)[:40],
-                }
-                for file in files
-            ]
-        )
+        self.answer([repository.entry(file) for file in files])
 
     def _answer_file(self, match: re.Match[str]) -> None:
         if not (repository := self.repository(match)) or not self._has_revision(repository, match["revision"]):

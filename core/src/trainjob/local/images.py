@@ -28,6 +28,7 @@ _TORCHTUNE_ENV = {
     "PYTHONUNBUFFERED": "1",
     "TOKENIZERS_PARALLELISM": "false",
 }
+_PLAIN_ENV = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
 _INITIALIZER_ENV = {"PYTHONUNBUFFERED": "1", "WORKSPACE": "/workspace"}
 
 
@@ -66,15 +67,15 @@ def find_image(images: Sequence[Image], name: str) -> Image:
 
 
 def default_images(environments: Mapping[str, Path] | None = None) -> tuple[Image, ...]:
-    """Describes upstream's images by the named environments `initializer` and `torchtune`.
+    """Describes upstream's images by the named environments `initializer` and `torchtune`, and others by their names.
 
-    One that is not named is this interpreter's own environment if that has the packages; otherwise containers of its
-    images do
-    not start and say what to install. Any other image is this interpreter's environment.
+    One of these two that is not named is this interpreter's own environment if that has the packages; otherwise
+    containers of its images do not start and say what to install. An environment with another name, such as `xgboost`,
+    stands for the images with that word in theirs. Any other image is this interpreter's environment.
     """
     given = dict(environments or {})
-    initializer = given.get("initializer") or _own("huggingface_hub", "opendal")
-    torchtune = given.get("torchtune") or _own("torch", "torchtune")
+    initializer = given.pop("initializer", None) or _own("huggingface_hub", "opendal")
+    torchtune = given.pop("torchtune", None) or _own("torch", "torchtune")
     here = Path(sys.prefix)
     stand_in = (Path(__file__).parent / "image_files",)
     return (
@@ -97,6 +98,7 @@ def default_images(environments: Mapping[str, Path] | None = None) -> tuple[Imag
         ),
         # Most commands in it need no torch; one that does says so itself.
         Image(match=r"\bpytorch\b", environment=torchtune or here, env=_TORCHTUNE_ENV),
+        *(Image(match=rf"\b{re.escape(name)}\b", environment=folder, env=_PLAIN_ENV) for name, folder in given.items()),
         Image(match="", environment=here),
     )
 

@@ -22,6 +22,7 @@ from trainjob.local.controllers.wiring import all_controllers
 from trainjob.local.images import default_images
 from trainjob.local.kubelet import Kubelet, KubeletSettings, LogOptions, LogUnavailable
 from trainjob.local.objects import Json
+from trainjob.local.register import registration
 from trainjob.local.registry_api import RegistryApi
 from trainjob.local.runtimes import stock_runtimes
 from trainjob.local.settings import ClusterSettings
@@ -48,7 +49,7 @@ class RunningCluster:
 
     def __init__(self, settings: ClusterSettings) -> None:
         self._settings = settings
-        settings.state.mkdir(parents=True, exist_ok=True)
+        settings.state.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.registry = Registry(settings.state / "objects", history=settings.history)
         defaults.register(self.registry)
         admission.register(self.registry)
@@ -131,15 +132,16 @@ def serve(settings: ClusterSettings, *, parent: int = 0) -> None:
         signal.signal(number, lambda *_: over.set())
     cluster = RunningCluster(settings)
     cluster.start()
-    sys.stdout.write("READY\n")
-    sys.stdout.flush()
-    while not over.is_set():
-        if not parent:
-            over.wait()
-        elif os.getppid() != parent or _input_ended():
-            break
-    logging.getLogger(__name__).info("stopping")
-    cluster.stop()
+    with registration(cluster.server.url, settings.state, settings.kubeconfig, temporary=settings.temporary):
+        sys.stdout.write("READY\n")
+        sys.stdout.flush()
+        while not over.is_set():
+            if not parent:
+                over.wait()
+            elif os.getppid() != parent or _input_ended():
+                break
+        logging.getLogger(__name__).info("stopping")
+        cluster.stop()
 
 
 def _input_ended() -> bool:

@@ -21,23 +21,29 @@ _QWEN_TOKENIZER = (
 
 
 def stock_runtimes() -> list[Json]:
-    """Builds the ClusterTrainingRuntimes every cluster with Trainer has."""
-    node = {"name": "node", "image": _TORCH_IMAGE}
+    """Builds the ClusterTrainingRuntimes every cluster with Trainer has, but those for MPI."""
     return [
-        _runtime("torch-distributed", "torch", {"replicatedJobs": [_job("node", "trainer", node)]}),
+        _distributed("torch", _TORCH_IMAGE),
+        _distributed("jax", "nvcr.io/nvidia/jax:25.10-py3"),
+        _distributed("xgboost", f"{_IMAGES}/xgboost-runtime:{_VERSION}"),
         _tune("torchtune-llama3.2-1b", "meta-llama/Llama-3.2-1B-Instruct", "llama3_2/1B_full", _LLAMA_TOKENIZER),
         _tune("torchtune-llama3.2-3b", "meta-llama/Llama-3.2-3B-Instruct", "llama3_2/3B_full", _LLAMA_TOKENIZER),
         _tune("torchtune-qwen2.5-1.5b", "Qwen/Qwen2.5-1.5B-Instruct", "qwen2_5/1.5B_full", _QWEN_TOKENIZER),
     ]
 
 
-def _runtime(name: str, framework: str, template: Json) -> Json:
+def _distributed(framework: str, image: str) -> Json:
+    template = {"replicatedJobs": [_job("node", "trainer", {"name": "node", "image": image})]}
+    return _runtime(f"{framework}-distributed", framework, template, policy=framework)
+
+
+def _runtime(name: str, framework: str, template: Json, *, policy: str = "torch") -> Json:
     labels = {"trainer.kubeflow.org/framework": framework, "trainer.kubeflow.org/webhook-validation": "disabled"}
     return {
         "apiVersion": "trainer.kubeflow.org/v1alpha1",
         "kind": "ClusterTrainingRuntime",
         "metadata": {"name": name, "labels": labels},
-        "spec": {"mlPolicy": {"numNodes": 1, "torch": {}}, "template": {"spec": template}},
+        "spec": {"mlPolicy": {"numNodes": 1, policy: {}}, "template": {"spec": template}},
     }
 
 

@@ -7,10 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainjob.manifest.dialect import Dialect, PodPatch, pod_patch
-from trainjob.manifest.environment import env_list, keys_for, secret_env
+from trainjob.manifest.environment import env_list, keys_for, literal, secret_env
 from trainjob.manifest.function import function_command
-from trainjob.manifest.limits import check_expressible, explicit_size, on_stock_torchtune
-from trainjob.manifest.torchtune import WORKSPACE, recipe_arguments
+from trainjob.manifest.given import build_given
+from trainjob.manifest.labels import ending_annotations
+from trainjob.manifest.limits import check_expressible, explicit_size, on_stock_mpi, on_stock_torchtune
+from trainjob.manifest.torchtune import recipe_arguments
+from trainjob.manifest.volumes import volumes_and_mounts
 from trainjob.spec import (
     BuiltinTrainer,
     CustomTrainer,
@@ -20,18 +23,19 @@ from trainjob.spec import (
     Placement,
     SecretReference,
     TrainJob,
+    TrainJobManifest,
 )
+from trainjob.spec.manifest import API_VERSION
 from trainjob.spec.recipes import model_of_runtime
-from trainjob.spec.resources import resource_name
+from trainjob.spec.resources import PRIORITY_LABEL, QUEUE_LABEL, resource_name
 from trainjob.spec.trainers import checked_words
+from trainjob.spec.volumes import WORKSPACE
 
-API_VERSION = "trainer.kubeflow.org/v1alpha1"
-_TRAINER_JOB = "node"
-_VOLUME = "workspace"
+_TRAINER_JOB, _LAUNCHER_JOB = "node", "launcher"
 
 
 def build(
-    job: TrainJob,
+    job: TrainJob | TrainJobManifest,
     *,
     name: str,
     namespace: str,
@@ -42,7 +46,7 @@ def build(
     """The TrainJob as a dict, ready for `create` with strict field validation.
 
     Args:
-        job: what is asked for.
+        job: what is asked for; one that is written already is only named and labelled.
         name: the TrainJob's name.
         namespace: where it goes.
         labels: added to the request's own and to those of its queue.
@@ -52,6 +56,8 @@ def build(
     Raises:
         InvalidSpec: the dialect can't express it, or a function can't be sent.
     """
+    if isinstance(job, TrainJobManifest):
+        return build_given(job, name=name, namespace=namespace, labels=labels, annotations=annotations)
     check_expressible(job, dialect)
     spec = {
         "runtimeRef": {"apiGroup": "trainer.kubeflow.org", "kind": job.runtime.kind, "name": job.runtime.name},
@@ -59,21 +65,21 @@ def build(
         **({"trainer": trainer} if (trainer := _trainer(job, dialect)) else {}),
         **_pod_patch(job, dialect),
         **({"activeDeadlineSeconds": math.ceil(job.deadline.total_seconds())} if job.deadline else {}),
+        **({"managedBy": job.managed_by} if job.managed_by else {}),
     }
     extra = {
         "labels": {**job.labels, **_queue_labels(job), **(labels or {})},
-        "annotations": {**job.annotations, **(annotations or {})},
+        "annotations": {**job.annotations, **ending_annotations(job), **(annotations or {})},
     }
     metadata = {"name": name, "namespace": namespace, **{key: values for key, values in extra.items() if values}}
     return {"apiVersion": API_VERSION, "kind": "TrainJob", "metadata": metadata, "spec": spec}
 
 
 def _queue_labels(job: TrainJob) -> dict[str, str]:
-    """Kueue reads them from the TrainJob itself (Kueue 0.17)."""
     if job.queue is None:
         return {}
-    priority = {"kueue.x-k8s.io/priority-class": job.queue.priority_class} if job.queue.priority_class else {}
-    return {"kueue.x-k8s.io/queue-name": job.queue.name, **priority}
+    priority = {PRIORITY_LABEL: job.queue.priority_class} if job.queue.priority_class else {}
+    return {QUEUE_LABEL: job.queue.name, **priority}
 
 
 def _trainer(job: TrainJob, dialect: Dialect) -> dict[str, Any]:
@@ -94,18 +100,17 @@ def _trainer(job: TrainJob, dialect: Dialect) -> dict[str, Any]:
 
 def _builtin(trainer: BuiltinTrainer, initializer: Initializer | None, size: Mapping[str, Any]) -> dict[str, Any]:
     """Exactly [tune, run] makes the Trainer add recipe, configuration and the paths (Trainer 2.3, torchtune.go)."""
-    arguments = recipe_arguments(trainer.config, _dataset_path(initializer))
+    arguments = recipe_arguments(trainer.config, _dataset_place(initializer))
     checked_words(tuple(arguments), "trainer.config")
     values = {"command": ["tune", "run"], "args": arguments, "env": env_list(trainer.env) if trainer.env else None}
     return {key: value for key, value in {**values, **size}.items() if value is not None}
 
 
-def _dataset_path(initializer: Initializer | None) -> str:
+def _dataset_place(initializer: Initializer | None) -> str:
     """Below the dataset's folder: what follows the repository in `hf://organization/name/path`, as in the SDK."""
     uri = initializer.dataset.storage_uri if initializer and initializer.dataset else ""
-    if not uri:
-        return "data"
-    return "/".join(uri.removeprefix("hf://").split("/")[2:]) if uri.startswith("hf://") else ""
+    path = "/".join(uri.removeprefix("hf://").split("/")[2:]) if uri.startswith("hf://") else "" if uri else "data"
+    return literal(f"{WORKSPACE}/dataset/{path}".rstrip("/"))
 
 
 def _size(nodes: int | None, processes: int | str | None, resources: Mapping[str, str] | None) -> dict[str, Any]:
@@ -117,15 +122,12 @@ def _size(nodes: int | None, processes: int | str | None, resources: Mapping[str
 
 def _pod_patch(job: TrainJob, dialect: Dialect) -> Mapping[str, Any]:
     placement = _placement(job.placement) if job.placement else {}
-    if job.workspace is None and not placement:
+    if job.workspace is None and not job.volumes and not placement:
         return {}
     kinds = [kind for kind in ("dataset", "model") if on_stock_torchtune(job) or getattr(job.initializer, kind, None)]
-    names = [_TRAINER_JOB, *(f"{kind}-initializer" for kind in kinds)]
-    volumes, mounts = [], []
-    if job.workspace is not None:
-        volumes = [{"name": _VOLUME, "persistentVolumeClaim": {"claimName": job.workspace.claim}}]
-        mounts = [{"name": _VOLUME, "mountPath": WORKSPACE}]
-    return pod_patch(PodPatch(names, volumes, mounts, placement), dialect)
+    launcher = [_LAUNCHER_JOB] if on_stock_mpi(job) else []
+    names = [_TRAINER_JOB, *launcher, *(f"{kind}-initializer" for kind in kinds)]
+    return pod_patch(PodPatch(names, *volumes_and_mounts(job), placement), dialect)
 
 
 def _placement(placement: Placement) -> dict[str, Any]:

@@ -24,6 +24,7 @@ class Dialect(str, Enum):
     """2.2 and later."""
 
 
+_CONTAINERS = {"launcher": "node"}  # Trainer 2.3 manifests/base/runtimes/{deepspeed,mlx}_distributed.yaml
 _KEYS = {"podSpecOverrides": Dialect.V2_0, "podTemplateOverrides": Dialect.V2_1}
 
 
@@ -43,7 +44,7 @@ class PodPatch:
     """What is to change in the pods of some replicated jobs.
 
     Attributes:
-        replicated_jobs: such as `node`; each has one container of the same name.
+        replicated_jobs: such as `node`; each has one container of the same name, but for MPI's `launcher`: `node`.
         volumes: pod volumes to add.
         mounts: mounts to add in that container.
         spec: other fields of the pod's spec.
@@ -67,7 +68,9 @@ def pod_patch(patch: PodPatch, dialect: Dialect) -> dict[str, Any]:
 def _spec_overrides(patch: PodPatch) -> dict[str, Any]:
     """Trainer 2.0. Its webhook wants each job in one entry only, and every container of an entry in all of its jobs."""
     return {
-        "podSpecOverrides": [{"targetJobs": [{"name": name}], **_pod(patch, name)} for name in patch.replicated_jobs]
+        "podSpecOverrides": [
+            {"targetJobs": [{"name": name}], **_pods(patch, name)[0]} for name in patch.replicated_jobs
+        ]
     }
 
 
@@ -75,19 +78,26 @@ def _template_overrides(patch: PodPatch) -> dict[str, Any]:
     """Trainer 2.1. Its webhook, too, wants every container of an entry in all of the entry's jobs."""
     return {
         "podTemplateOverrides": [
-            {"targetJobs": [{"name": name}], "spec": _pod(patch, name)} for name in patch.replicated_jobs
+            {"targetJobs": [{"name": name}], "spec": pod}
+            for name in patch.replicated_jobs
+            for pod in _pods(patch, name)
         ]
     }
 
 
 def _runtime_patches(patch: PodPatch) -> dict[str, Any]:
-    """Trainer 2.2 and later."""
-    jobs = [
-        {"name": name, "template": {"spec": {"template": {"spec": _pod(patch, name)}}}}
-        for name in patch.replicated_jobs
-    ]
-    template = {"template": {"spec": {"replicatedJobs": jobs}}}
-    return {"runtimePatches": [{"manager": MANAGER, "trainingRuntimeSpec": template}]}
+    """Trainer 2.2 and later. Each entry needs a manager of its own."""
+    rounds = zip(*(_pods(patch, name) for name in patch.replicated_jobs), strict=True)
+    patches = []
+    for number, pods in enumerate(rounds, start=1):
+        jobs = [
+            {"name": name, "template": {"spec": {"template": {"spec": pod}}}}
+            for name, pod in zip(patch.replicated_jobs, pods, strict=True)
+        ]
+        manager = MANAGER if number == 1 else f"{MANAGER}-{number}"
+        template = {"template": {"spec": {"replicatedJobs": jobs}}}
+        patches.append({"manager": manager, "trainingRuntimeSpec": template})
+    return {"runtimePatches": patches}
 
 
 _PATCHES: Mapping[Dialect, Callable[[PodPatch], dict[str, Any]]] = {
@@ -97,10 +107,21 @@ _PATCHES: Mapping[Dialect, Callable[[PodPatch], dict[str, Any]]] = {
 }
 
 
-def _pod(patch: PodPatch, container: str) -> dict[str, Any]:
+def _pods(patch: PodPatch, replicated_job: str) -> list[dict[str, Any]]:
+    """The pod's spec, then one more for each time a volume is mounted again.
+
+    A container's mounts are a list by the volume's name there, so that each can have a volume only once; merged into
+    the runtime's pods they are by path, so that none takes the place of another.
+    """
     spec: dict[str, Any] = dict(patch.spec or {})
     if patch.volumes:
         spec["volumes"] = [dict(volume) for volume in patch.volumes]
-    if patch.mounts:
-        spec["containers"] = [{"name": container, "volumeMounts": [dict(mount) for mount in patch.mounts]}]
-    return spec
+    rounds: list[dict[str, dict[str, Any]]] = []
+    for mount in patch.mounts:
+        free = next((one for one in rounds if mount["name"] not in one), None)
+        if free is None:
+            rounds.append(free := {})
+        free[mount["name"]] = dict(mount)
+    name = _CONTAINERS.get(replicated_job, replicated_job)
+    mounted = [{"containers": [{"name": name, "volumeMounts": list(one.values())}]} for one in rounds]
+    return [{**spec, **(mounted[0] if mounted else {})}, *mounted[1:]]

@@ -12,7 +12,12 @@ from trainjob.spec.secrets import EnvValue
 HUGGING_FACE_KEYS = ("ACCESS_TOKEN", "HF_TOKEN")
 """What upstream's initializers and huggingface_hub read."""
 S3_KEYS = ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN")
-"""What upstream's initializers read; the last is for our export only."""
+"""What upstream's initializers read; the last is for our own programs only."""
+GOOGLE_KEYS = ("GOOGLE_CREDENTIALS",)
+"""What our programs read: the content of a key file."""
+
+REGISTRY_KEYS = ("REGISTRY_TOKEN",)
+"""What our export reads to register a model."""
 
 
 def env_list(env: Mapping[str, EnvValue | None]) -> list[dict[str, Any]]:
@@ -43,7 +48,7 @@ def literal(text: str) -> str:
 
 def keys_for(uri: str) -> tuple[str, ...]:
     """The credentials that a store needs, by its URI."""
-    return {"hf": HUGGING_FACE_KEYS, "s3": S3_KEYS}.get(uri.partition("://")[0], ())
+    return {"hf": HUGGING_FACE_KEYS, "s3": S3_KEYS, "gs": GOOGLE_KEYS}.get(uri.partition("://")[0], ())
 
 
 def _variable(name: str, value: EnvValue) -> dict[str, Any]:

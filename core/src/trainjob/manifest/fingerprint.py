@@ -8,6 +8,9 @@ from typing import Any
 
 from trainjob.manifest.function import source_text
 from trainjob.spec import CustomTrainer, Step, TrainJob
+from trainjob.spec.job import ENDING
+
+_ELSEWHERE = dict.fromkeys(("name", *ENDING), True)
 
 
 def spec_hash(step: Step) -> str:
@@ -15,12 +18,12 @@ def spec_hash(step: Step) -> str:
 
     It is made of the request and not of the manifest: a new release that builds another manifest for the same request
     must not take a running job for a different one. Fields at their defaults do not count, so that a new field changes
-    nothing. The name does not count either.
+    nothing. The name does not count either, nor what is to become of the TrainJob afterwards.
 
     Raises:
         InvalidSpec: a function's source can't be read.
     """
-    content = step.model_dump(mode="json", exclude_defaults=True, exclude={"name": True, "trainer": {"func"}})
+    content = step.model_dump(mode="json", exclude_defaults=True, exclude={**_ELSEWHERE, "trainer": {"func"}})
     if isinstance(step, TrainJob) and isinstance(step.trainer, CustomTrainer):
         content["function"] = source_text(step.trainer.func)
     canonical: dict[str, Any] = {"kind": type(step).__name__, "request": content}

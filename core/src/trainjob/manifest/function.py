@@ -6,53 +6,116 @@ import __future__
 import ast
 import base64
 import builtins
+import hashlib
 import inspect
 import json
+import linecache
 import symtable
 import textwrap
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Collection, Iterator
+from types import CodeType
+from typing import Any, cast
 
 from trainjob.errors import InvalidSpec, Problem
 from trainjob.manifest.environment import literal
 from trainjob.spec import CustomTrainer
 from trainjob.spec.trainers import checked_words
 
-# Runs in the training image: writes the function's file and hands over to pip and torchrun. The source travels as
-# base64, so that no shell and no $(NAME) expansion of Kubernetes can touch it.
+# Runs in the training image: writes the function's file and hands over to pip and to what starts the processes of the
+# runtime's framework, as the variables tell that its plugin of the Trainer sets (2.3, pkg/runtime/framework/plugins;
+# the Kubeflow SDK 0.5 chooses alike): torchrun, or mpirun, which begins anew with this on every node, or nothing. The
+# source travels as base64, so that no shell and no $(NAME) expansion of Kubernetes can touch it.
 _LAUNCHER = (
     "import base64,os,subprocess,sys,tempfile;"
+    "hosts=os.environ.get('OMPI_MCA_orte_default_hostfile');"
+    "hosts and 'OMPI_COMM_WORLD_RANK' not in os.environ and "
+    "os.execvp('mpirun',['mpirun','--hostfile',hosts,*sys.orig_argv]);"
     "path=os.path.join(tempfile.mkdtemp(),'trainjob_function.py');"
     "open(path,'wb').write(base64.b64decode(sys.argv[1]));"
     "pip=sys.argv[2:];"
     "pip and subprocess.run([sys.executable,'-m','pip','install','--quiet',*pip],check=True);"
-    "os.execvp(sys.executable,[sys.executable,'-m','torch.distributed.run',path])"
+    "torchrun=['-m','torch.distributed.run'] if 'PET_NNODES' in os.environ else [];"
+    "os.execvp(sys.executable,[sys.executable,*torchrun,path])"
 )
+_FUTURE = "from __future__ import annotations\n"
+_PLAIN_TYPES = ("bool", "dict", "float", "int", "list", "str")
+# Who sets a process's rank: torchrun, mpirun, Kubernetes; the ranks of JAX and XGBoost are the last one's.
+_RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "JOB_COMPLETION_INDEX")
+_LONGEST_RESULT = 65_536  # characters; it is a line of a log, and engines keep it in their databases
 _PROGRAM = """{source}
 
 if __name__ == "__main__":
+    import gc
     import json
-    {name}(**json.loads({arguments!r}))
+    import os
+    given = json.loads({arguments!r})  # on a line of its own: a traceback shows the next one
+    result = {name}(**given)
+    ranks = [os.environ[name] for name in {ranks} if name in os.environ]
+    if result is not None and ranks[:1] in ([], ["0"]):
+        try:
+            text = json.dumps(result, allow_nan=False)
+            if len(text) > {longest}:
+                raise ValueError(f"it has {{len(text)}}")
+            print("trainjob result: " + text, flush=True)
+        except (TypeError, ValueError) as error:
+            rule = "it must be a JSON value of at most {longest} characters"
+            print(f"what {name} returned is not handed back, {{rule}}: {{error}}", flush=True)
+    gc.collect()  # a model of DistributedDataParallel that goes with the interpreter may abort it (PyTorch 2.13, gloo)
 """
 
 
 def function_command(trainer: CustomTrainer) -> list[str]:
-    """The command that runs a trainer's function under torchrun on each node.
+    """The command that runs a trainer's function on each node, as the runtime's framework wants it started.
+
+    On a torch runtime that is under torchrun, on one for MPI under mpirun, and as it is on all others.
+
+    What it returns in the process of rank 0 is printed as one line of JSON after `trainjob result: `.
 
     Raises:
-        InvalidSpec: the function can't be sent: a lambda, a method, a closure, one that uses names of its module, one
-            without source, or one that does not take its arguments.
+        InvalidSpec: the function can't be sent: a lambda, a method, a closure, a generator, one that uses names of its
+            module or its package, one without source, or one that does not take its arguments.
     """
-    definition = _definition(trainer.func)
-    # How annotations inside the function are read is its module's choice.
-    future = "from __future__ import annotations\n" if _has_future_annotations(trainer.func) else ""
-    source = f"{future}{ast.unparse(definition)}"
-    _check_names(trainer.func, source)
+    source, name = _checked_source(trainer.func)
     _check_call(trainer)
     arguments = json.dumps(dict(trainer.func_args or {}))
-    program = _PROGRAM.format(source=source, name=definition.name, arguments=arguments)
+    program = _PROGRAM.format(source=source, name=name, arguments=arguments, ranks=_RANKS, longest=_LONGEST_RESULT)
     packed = base64.b64encode(program.encode()).decode()
     return list(checked_words(("python", "-c", _LAUNCHER, packed, *_pip_arguments(trainer)), "trainer.func"))
+
+
+def function_source(function: Any) -> str:
+    """The text of a function, to be sent to another process; see `function_of` there.
+
+    Annotations with Python's own types stay, such as `int`, for who turns text into arguments there.
+
+    Raises:
+        InvalidSpec: it can't be sent; see `function_command`.
+    """
+    return _checked_source(function, keep=_PLAIN_TYPES)[0]
+
+
+def function_of(source: str) -> Callable[..., Any]:
+    """The function of such a text, to be given to a `CustomTrainer`: it has its source, its parameters, and no body.
+
+    Nothing of the text is executed, not even the values of its defaults: it may come from somebody else.
+
+    Raises:
+        InvalidSpec: it is not the text of one plain function.
+    """
+    future = source.lstrip().startswith(_FUTURE)
+    text = textwrap.dedent(source.lstrip().removeprefix(_FUTURE) if future else source).strip() + "\n"
+    try:
+        [definition] = ast.parse(text).body
+    except (ValueError, SyntaxError, RecursionError, MemoryError) as error:  # the last for what is too deep
+        raise _no_text(source, f"it must be the text of one function: {str(error) or 'it is too deep'}") from None
+    if not isinstance(definition, ast.FunctionDef):
+        raise _no_text(source, "it must be the text of one function, defined with `def`")
+    file = f"<{definition.name} {hashlib.sha256(source.encode()).hexdigest()[:16]}>"
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)  # where `inspect` looks for it
+    namespace: dict[str, Any] = {}
+    flags = __future__.annotations.compiler_flag if future else 0
+    exec(compile(_without_content(definition), file, "exec", flags=flags, dont_inherit=True), namespace)  # noqa: S102
+    return cast("Callable[..., Any]", namespace[definition.name])
 
 
 def source_text(function: Any) -> str:
@@ -85,7 +148,7 @@ def _check_call(trainer: CustomTrainer) -> None:
 
 
 def _definition(function: Any) -> ast.FunctionDef:
-    """The function's own text, without decorators and its own annotations, whose names stay behind."""
+    """The function's own text."""
     if inspect.ismethod(function):
         raise _refused("func", function, "it must be a plain function, not a method")
     source = textwrap.dedent(source_text(function))
@@ -95,11 +158,35 @@ def _definition(function: Any) -> ast.FunctionDef:
         raise _refused("func", function, "it must be a plain function, defined with `def`") from None
     if not isinstance(definition, ast.FunctionDef):
         raise _refused("func", function, "it must be a plain function, defined with `def`")
+    return definition
+
+
+def _checked_source(function: Any, keep: Collection[str] = ()) -> tuple[str, str]:
+    """What is sent of a function, and its name; of its annotations only those that are to be kept."""
+    definition = _bare(_definition(function), keep)
+    # How annotations inside the function are read is its module's choice.
+    source = f"{_FUTURE if _has_future_annotations(function) else ''}{ast.unparse(definition)}"
+    _check_names(function, source)
+    _check_runs_there(function, definition, source)
+    return source, definition.name
+
+
+def _bare(definition: ast.FunctionDef, keep: Collection[str]) -> ast.FunctionDef:
+    """Without decorators, and without annotations whose names may stay behind."""
     definition.decorator_list, definition.returns = [], None
     for argument in ast.walk(definition.args):
-        if isinstance(argument, ast.arg):
+        if isinstance(argument, ast.arg) and getattr(argument.annotation, "id", "") not in keep:
             argument.annotation = None
     return definition
+
+
+def _without_content(definition: ast.FunctionDef) -> ast.Module:
+    """The same name and parameters, and nothing that is executed when the function is defined or called."""
+    arguments = _bare(definition, _PLAIN_TYPES).args
+    arguments.defaults = [ast.Constant(None) for _ in arguments.defaults]
+    arguments.kw_defaults = [default and ast.Constant(None) for default in arguments.kw_defaults]
+    definition.body = [ast.Pass()]
+    return ast.fix_missing_locations(ast.Module([definition], type_ignores=[]))
 
 
 def _check_names(function: Any, source: str) -> None:
@@ -112,6 +199,16 @@ def _check_names(function: Any, source: str) -> None:
     if missing:
         names = ", ".join(missing)
         raise _refused("func", function, f"it uses {names} from around it: import it inside, or pass it in func_args")
+
+
+def _check_runs_there(function: Any, definition: ast.FunctionDef, source: str) -> None:
+    """Refuse what would not run there, although it has all its names."""
+    if any(isinstance(node, ast.ImportFrom) and node.level for node in ast.walk(definition)):
+        rule = "it imports from the package around it, by dots: name that in full, and install it where it runs"
+        raise _refused("func", function, rule)
+    codes = compile(source, "function", "exec", dont_inherit=True).co_consts
+    if any(isinstance(code, CodeType) and code.co_flags & inspect.CO_GENERATOR for code in codes):
+        raise _refused("func", function, "it yields: nothing of a generator runs when it is called; return a value")
 
 
 def _tables(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
@@ -127,3 +224,8 @@ def _has_future_annotations(function: Any) -> bool:
 def _refused(field: str, value: object, allowed: str) -> InvalidSpec:
     name = getattr(value, "__qualname__", None) or type(value).__name__
     return InvalidSpec(Problem(f"trainer.{field}", name, allowed))
+
+
+def _no_text(source: str, allowed: str) -> InvalidSpec:
+    begin = source.strip()[:40]
+    return InvalidSpec(Problem("trainer.func", repr(begin), allowed))

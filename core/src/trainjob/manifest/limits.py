@@ -12,7 +12,7 @@ from typing import Any
 
 from trainjob.errors import InvalidSpec
 from trainjob.manifest.dialect import Dialect
-from trainjob.spec import BuiltinTrainer, TorchTuneConfig, TrainJob
+from trainjob.spec import BuiltinTrainer, TorchTuneConfig, TrainJob, TrainJobManifest
 from trainjob.spec.base import refuse
 from trainjob.spec.initializers import DEFAULT_MODEL_IGNORE_PATTERNS
 from trainjob.spec.recipes import model_of_runtime
@@ -20,6 +20,7 @@ from trainjob.spec.resources import gpus
 
 _ORDER = tuple(Dialect)
 _STOCK_TORCHTUNE = "torchtune-"
+_STOCK_MPI = ("deepspeed-distributed", "mlx-distributed")
 _OVER_A_WORKSPACE = "train over a workspace, FineTune(workspace=...), which works with every Trainer"
 # The webhook's list has a 7B that does not exist in its place; it looks only when numProcPerNode is set
 # (Trainer 2.0.1, pkg/constants/constants.go and plugins/torch/torch.go).
@@ -83,6 +84,12 @@ def _placed(name: str) -> Callable[[TrainJob], Any]:
     return lambda job: getattr(job.placement, name, None) or None
 
 
+def _mounted_again(job: TrainJob) -> str | None:
+    names = [volume.name for volume in job.volumes]
+    again = next((name for name in names if names.count(name) > 1), None)
+    return None if again is None else f"{again}, several times"
+
+
 _STEPS = "run InitializeDataset and InitializeModel as steps of their own over a workspace"
 _LIMITS = (
     _Limit(
@@ -99,6 +106,13 @@ _LIMITS = (
         _placed("image_pull_secrets"),
         "imagePullSecrets of pods",
         "name them in a service account and give placement.service_account_name",
+    ),
+    _Limit(
+        "volumes",
+        Dialect.V2_1,
+        _mounted_again,
+        "several mounts of one volume",
+        "give each mount a volume with a name of its own",
     ),
     *(
         _Limit(
@@ -145,6 +159,26 @@ def check_expressible(job: TrainJob, dialect: Dialect) -> None:
         raise InvalidSpec([problem for refusal in refusals for problem in refusal.problems])
 
 
+def missing_from(dialect: Dialect) -> list[str]:
+    """What a dialect can't express, for people: `deadline (activeDeadlineSeconds): 2.2`, with the version that can."""
+    return [
+        f"{limit.field} ({limit.what}): {limit.since.value}"
+        for limit in _LIMITS
+        if _ORDER.index(dialect) < _ORDER.index(limit.since)
+    ]
+
+
+def needs_the_dialect(job: TrainJob | TrainJobManifest) -> bool:
+    """Whether an older cluster may take the newest dialect's TrainJob and make something else of it.
+
+    That is so where a TorchTune runtime or inline initializers work. All else that it has not got is a field which it
+    does not know, and which strict validation refuses by name.
+    """
+    if isinstance(job, TrainJobManifest):
+        return bool(needed_claim(job, Dialect.V2_1))
+    return isinstance(job.trainer, BuiltinTrainer) or job.initializer is not None
+
+
 def explicit_size(config: TorchTuneConfig, model: str, dialect: Dialect) -> tuple[int | None, int | str | None]:
     """Nodes and processes on each for a TorchTune runtime, as the dialect must be told.
 
@@ -160,7 +194,7 @@ def explicit_size(config: TorchTuneConfig, model: str, dialect: Dialect) -> tupl
     return config.num_nodes or 1, processes
 
 
-def needed_claim(job: TrainJob, dialect: Dialect) -> str:
+def needed_claim(job: TrainJob | TrainJobManifest, dialect: Dialect) -> str:
     """The PersistentVolumeClaim that the user must have made for this TrainJob, besides a workspace; empty for none.
 
     Up to 2.1 the stock TorchTune runtimes keep data set, model and output on a claim of the runtime's own name, which
@@ -170,6 +204,11 @@ def needed_claim(job: TrainJob, dialect: Dialect) -> str:
     return job.runtime.name if on_stock_torchtune(job) and dialect is not Dialect.V2_2 else ""
 
 
-def on_stock_torchtune(job: TrainJob) -> bool:
+def on_stock_torchtune(job: TrainJob | TrainJobManifest) -> bool:
     """Whether the runtime is one that the Trainer ships for TorchTune; all of them run both initializers."""
     return job.runtime.name.startswith(_STOCK_TORCHTUNE) and job.runtime.kind == "ClusterTrainingRuntime"
+
+
+def on_stock_mpi(job: TrainJob) -> bool:
+    """Whether the runtime is one that the Trainer ships for MPI: the training is started in a launcher's pod."""
+    return job.runtime.name in _STOCK_MPI and job.runtime.kind == "ClusterTrainingRuntime"

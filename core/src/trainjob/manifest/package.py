@@ -1,4 +1,4 @@
-"""Our own export code as a container's command, so that the step needs no image of ours."""
+"""Our own programs as a container's command, so that their steps need no image of ours."""
 
 from __future__ import annotations
 
@@ -15,23 +15,26 @@ BOOTSTRAP = (
     "path=os.path.join(tempfile.mkdtemp(),'trainjob.zip');"
     "open(path,'wb').write(base64.b64decode(sys.argv.pop(1)));"
     "sys.path.insert(0,path);"
-    "runpy.run_module('trainjob.export',run_name='__main__',alter_sys=True)"
+    "runpy.run_module('trainjob.'+sys.argv.pop(1),run_name='__main__',alter_sys=True)"
 )
+# What a program needs besides itself.
+_ROOMS = {"export": ("export", "fetch"), "fetch": ("fetch",), "resume": ("resume",)}
 
 
-def export_command() -> list[str]:
-    """The command that runs `python -m trainjob.export`; its arguments follow."""
-    return ["python", "-c", BOOTSTRAP, _packed()]
+def program_command(program: str) -> list[str]:
+    """The command that runs `python -m trainjob.PROGRAM`, `export`, `fetch` or `resume`; its arguments follow."""
+    return ["python", "-c", BOOTSTRAP, _packed(program), program]
 
 
 @functools.cache
-def _packed() -> str:
-    """The sources of `trainjob.export` and what it imports, as a zip in base64; read from this package's own files."""
+def _packed(program: str) -> str:
+    """A program's sources and what they import, as a zip in base64; read from this package's own files."""
     package = resources.files("trainjob")
     files = {"trainjob/__init__.py": "", "trainjob/errors.py": package.joinpath("errors.py").read_text("utf-8")}
-    for file in sorted(package.joinpath("export").iterdir(), key=lambda item: item.name):
-        if file.name.endswith(".py"):
-            files[f"trainjob/export/{file.name}"] = file.read_text("utf-8")
+    for room in _ROOMS[program]:
+        for file in sorted(package.joinpath(room).iterdir(), key=lambda item: item.name):
+            if file.name.endswith(".py"):
+                files[f"trainjob/{room}/{file.name}"] = file.read_text("utf-8")
     return base64.b64encode(pack(files)).decode()
 
 

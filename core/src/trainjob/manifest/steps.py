@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import posixpath
 from collections.abc import Mapping
 from typing import Any
 
-from trainjob.manifest import images
-from trainjob.manifest.environment import keys_for, literal, secret_env
-from trainjob.manifest.package import export_command
-from trainjob.manifest.torchtune import WORKSPACE, tune_run
+from trainjob.manifest import images, labels
+from trainjob.manifest.environment import REGISTRY_KEYS, keys_for, literal, secret_env
+from trainjob.manifest.package import program_command
+from trainjob.manifest.torchtune import Places, tune_run
 from trainjob.spec import (
     BuiltinTrainer,
     CustomTrainerContainer,
@@ -18,26 +19,33 @@ from trainjob.spec import (
     InitializeDataset,
     InitializeModel,
     Initializer,
+    ModelRegistry,
     Runtime,
     SecretReference,
     Step,
     TrainJob,
+    TrainJobManifest,
 )
-from trainjob.spec.job import STOCK_RUNTIME
+from trainjob.spec.job import ENDING, STOCK_RUNTIME
 from trainjob.spec.recipes import model_named, processes
 from trainjob.spec.secrets import EnvValue
+from trainjob.spec.volumes import WORKSPACE
 
 
-def train_job(step: Step) -> TrainJob:
-    """The TrainJob that does what a step asks for; a TrainJob is returned as it is.
+def train_job(step: Step, run: str = "") -> TrainJob | TrainJobManifest:
+    """The TrainJob that does what a step asks for; a TrainJob, or a manifest, is returned as it is.
 
     Initialize and export run as trainers of one node on the stock runtime, so that queue, quota, logs and cancellation
     are the same for every step, and no runtime has to be added.
+
+    Args:
+        step: what is asked for.
+        run: who asks for what: the same text in all attempts of a run. Without it no training resumes an earlier one.
     """
-    if isinstance(step, TrainJob):
+    if isinstance(step, TrainJob | TrainJobManifest):
         return step
     if isinstance(step, FineTune):
-        return _fine_tune(step)
+        return _fine_tune(step, run)
     if isinstance(step, ExportModel):
         return _export(step)
     return _initialize(step)
@@ -46,39 +54,66 @@ def train_job(step: Step) -> TrainJob:
 def _initialize(step: InitializeDataset | InitializeModel) -> TrainJob:
     kind = "dataset" if isinstance(step, InitializeDataset) else "model"
     image = images.DATASET_INITIALIZER if kind == "dataset" else images.MODEL_INITIALIZER
-    # The variables that upstream's initializers read (Trainer 2.3, pkg/initializers/types/types.py).
+    # The variables that upstream's initializers read (Trainer 2.3, pkg/initializers/types/types.py), and one of ours.
     variables: dict[str, EnvValue | None] = {
         "STORAGE_URI": step.storage_uri,
         "IGNORE_PATTERNS": ",".join(step.ignore_patterns) if step.ignore_patterns else None,
         "ENDPOINT": step.endpoint,
         "REGION": step.region,
         "ROLE_ARN": step.role_arn,
+        "REVISION": step.revision,
     }
     return _one_node(
         step,
         image=step.image or image,
-        command=("python", "-m", f"pkg.initializers.{kind}"),
+        command=tuple(program_command("fetch")),
+        args=("--kind", kind, "--folder", f"{WORKSPACE}/{kind}"),
         env={**variables, **secret_env(step.secret, keys_for(step.storage_uri))},
     )
 
 
 def _export(step: ExportModel) -> TrainJob:
     options = {
-        "--output": f"{WORKSPACE}/output",
+        "--output": f"{WORKSPACE}/output/{step.output_path}".rstrip("/"),
         "--model": f"{WORKSPACE}/model",
+        "--dataset": f"{WORKSPACE}/dataset",
         "--destination": step.destination,
         "--endpoint": step.endpoint,
         "--region": step.region,
         "--manifest": json.dumps(step.metadata, sort_keys=True) if step.metadata else None,
+        "--registry": json.dumps(_entry(step, step.registry)) if step.registry else None,
     }
     arguments = [word for option, value in options.items() if value is not None for word in (option, literal(value))]
-    return _one_node(
+    job = _one_node(
         step,
         image=step.image or images.MODEL_INITIALIZER,
-        command=tuple(export_command()),
+        command=tuple(program_command("export")),
         args=tuple(arguments),
-        env=secret_env(step.secret, keys_for(step.destination)),
+        env={
+            **secret_env(step.secret, keys_for(step.destination)),
+            **secret_env(step.registry.secret if step.registry else None, REGISTRY_KEYS),
+        },
     )
+    return job.model_copy(update={"annotations": {labels.MODEL: step.destination, **_exported_job(step)}})
+
+
+def _entry(step: ExportModel, registry: ModelRegistry) -> dict[str, str | None]:
+    """What the registry is told; a place on the workspace by its claim, as others mount it elsewhere."""
+    place, workspace = step.destination, step.workspace
+    if place.startswith("/"):
+        below = posixpath.join(workspace.sub_path, posixpath.relpath(place, WORKSPACE))
+        # The form in which KServe takes such a place.
+        place = f"pvc://{workspace.claim}/{below}" if workspace.claim else f"file://{workspace.node_path}/{below}"
+    names = ("server", "model", "version", "author")
+    return {**{name: getattr(registry, name) for name in names}, "uri": place}
+
+
+def _exported_job(step: ExportModel) -> dict[str, str]:
+    """The TrainJob whose own claim this takes the model from; none when it stays on that claim."""
+    claim = step.workspace.claim or ""
+    if step.destination.startswith("/") or not claim.startswith(labels.OWN_CLAIM):
+        return {}
+    return {labels.EXPORTS: claim.removeprefix(labels.OWN_CLAIM)}
 
 
 def _one_node(
@@ -100,7 +135,7 @@ def _one_node(
     return TrainJob(trainer=trainer, workspace=step.workspace, **_common(step))
 
 
-def _fine_tune(step: FineTune) -> TrainJob:
+def _fine_tune(step: FineTune, run: str) -> TrainJob:
     common = {**_common(step), "max_restarts": step.max_restarts}
     env = {**secret_env(step.secret, keys_for("hf://")), **(step.env or {})} or None
     if step.workspace is None:
@@ -110,11 +145,14 @@ def _fine_tune(step: FineTune) -> TrainJob:
         trainer = BuiltinTrainer(config=step.config, env=env)
         return TrainJob(trainer=trainer, runtime=runtime, initializer=initializer, **common)
     config = step.config
+    # Exactly [tune, run] as command would make the Trainer choose recipe and configuration by its runtime's name.
+    command, words = ["tune"], tune_run(model_named(step.model), config, _places(step))
+    if run and step.can_resume:
+        command, words = program_command("resume"), [*_resuming(step, run), "tune", *words]
     container = CustomTrainerContainer(
         image=step.image or images.TORCHTUNE,
-        # Exactly [tune, run] would make the Trainer choose recipe and configuration by its runtime's name.
-        command=("tune",),
-        args=tuple(tune_run(model_named(step.model), config, step.dataset_path)),
+        command=tuple(command),
+        args=tuple(words),
         num_nodes=config.num_nodes or 1,
         num_proc_per_node=processes(config),
         resources_per_node=config.resources_per_node,
@@ -122,6 +160,24 @@ def _fine_tune(step: FineTune) -> TrainJob:
     )
     runtime = step.runtime or Runtime(name=STOCK_RUNTIME)
     return TrainJob(trainer=container, runtime=runtime, workspace=step.workspace, **common)
+
+
+def _resuming(step: FineTune, run: str) -> list[str]:
+    """What the program is told that looks for an earlier attempt; it changes the command that follows."""
+    places, teacher = _places(step), step.config.distillation
+    folders = [places.model, f"{WORKSPACE}/dataset"]
+    if teacher:
+        folders.append(literal(f"{WORKSPACE}/{teacher.teacher_path}"))
+    inputs = [word for folder in folders for word in ("--input", folder)]
+    return ["--run", run, "--output", places.output, *inputs, *(["--adapter"] if step.config.peft_config else [])]
+
+
+def _places(step: FineTune) -> Places:
+    return Places(
+        dataset=literal(f"{WORKSPACE}/dataset/{step.dataset_path}".rstrip("/")),
+        model=literal(f"{WORKSPACE}/{step.model_path}"),
+        output=literal(f"{WORKSPACE}/output/{step.output_path}".rstrip("/")),
+    )
 
 
 def _with_secret(source: Any, secret: SecretReference | None) -> Any:
@@ -132,4 +188,5 @@ def _with_secret(source: Any, secret: SecretReference | None) -> Any:
 
 
 def _common(step: InitializeDataset | InitializeModel | ExportModel | FineTune) -> dict[str, Any]:
-    return {"name": step.name, "placement": step.placement, "queue": step.queue, "deadline": step.deadline}
+    shared = ("name", "placement", "volumes", "queue", "deadline", *ENDING)
+    return {name: getattr(step, name) for name in shared}

@@ -8,13 +8,22 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from trainjob.manifest.environment import literal
-from trainjob.spec import LoraConfig, TorchTuneConfig, TorchTuneInstructDataset
-from trainjob.spec.recipes import Model, recipe_and_config
+from trainjob.spec import (
+    LoraConfig,
+    Quantization,
+    TorchTuneChatDataset,
+    TorchTuneConfig,
+    TorchTuneInstructDataset,
+    TorchTunePreferenceDataset,
+)
+from trainjob.spec.preprocessing import TorchTuneDataset
+from trainjob.spec.recipes import TEACHERS, Model, recipe_and_config
+from trainjob.spec.volumes import WORKSPACE
 
-WORKSPACE = "/workspace"
 # torchrun takes nodes, processes and rank from PET_ variables, which the Trainer sets. Kubernetes puts them in here, so
 # that the arguments do not depend on the TrainJob's name.
 _RENDEZVOUS = "--rdzv_endpoint=$(PET_MASTER_ADDR):$(PET_MASTER_PORT)"
@@ -24,28 +33,51 @@ _PLAIN = re.compile(r"[A-Za-z]([\w .,!?'()/%\[\]:-]*[\w.!?)%\]])?", re.ASCII)
 _WORDS = re.compile(r"y|n|yes|no|on|off|true|false|null|none", re.IGNORECASE)
 
 
-def tune_run(model: Model, config: TorchTuneConfig, dataset_path: str) -> list[str]:
+@dataclass(frozen=True)
+class Places:
+    """Where a training over a workspace reads and writes, as arguments of a container.
+
+    Attributes:
+        dataset: the folder, or file, with the rows.
+        model: the folder with the model.
+        output: the folder for the checkpoints.
+    """
+
+    dataset: str
+    model: str
+    output: str
+
+
+def tune_run(model: Model, config: TorchTuneConfig, places: Places) -> list[str]:
     """The arguments after `tune` for a training over a workspace.
 
     Args:
         model: what is trained.
         config: checked by `trainjob.spec.recipes.check_recipe`.
-        dataset_path: where the data files lie below the dataset's folder.
+        places: where it reads and writes.
     """
     recipe, configuration = recipe_and_config(model, config)
+    if config.quantization:
+        words = _pairs(_quantized(model, config, config.quantization, places))
+        return ["run", recipe, "--config", configuration, *words, *config.overrides]
     layout = {
-        "output_dir": f"{WORKSPACE}/output",
-        "tokenizer.path": f"{WORKSPACE}/model/{model.tokenizer}",
-        "tokenizer.merges_file": f"{WORKSPACE}/model/{model.merges}" if model.merges else None,
-        "checkpointer.checkpoint_dir": f"{WORKSPACE}/model",
+        "output_dir": places.output,
+        "tokenizer.path": f"{places.model}/{model.tokenizer}",
+        "tokenizer.merges_file": f"{places.model}/{model.merges}" if model.merges else None,
+        "checkpointer.checkpoint_dir": places.model,
     }
     distributed = [_RENDEZVOUS] if recipe.endswith("_distributed") else []
-    arguments = recipe_arguments(config, dataset_path)
+    arguments = [*_pairs(_method(model, config, places)), *recipe_arguments(config, places.dataset)]
     return ["run", *distributed, recipe, "--config", configuration, *_pairs(layout), *arguments]
 
 
-def recipe_arguments(config: TorchTuneConfig, dataset_path: str) -> list[str]:
-    """The `key=value` arguments for a configuration, in the Kubeflow SDK's order, then ours, then the overrides."""
+def recipe_arguments(config: TorchTuneConfig, dataset: str) -> list[str]:
+    """The `key=value` arguments for a configuration, in the Kubeflow SDK's order, then ours, then the overrides.
+
+    Args:
+        config: what is asked for.
+        dataset: the folder, or file, with the rows, as an argument of a container.
+    """
     plain = {"dtype": config.dtype, "batch_size": config.batch_size, "epochs": config.epochs, "loss": config.loss}
     more = {
         "seed": config.seed,
@@ -57,10 +89,61 @@ def recipe_arguments(config: TorchTuneConfig, dataset_path: str) -> list[str]:
     return [
         *_pairs(plain),
         *_pairs(_lora(config.peft_config)),
-        *_pairs(_dataset(config.dataset_preprocess_config, dataset_path, own=own_dataset)),
+        *_pairs(_dataset(_rows(config), dataset, own=own_dataset)),
         *_pairs(more),
         *config.overrides,
     ]
+
+
+def _quantized(model: Model, config: TorchTuneConfig, how: Quantization, places: Places) -> Mapping[str, Any]:
+    """All that this recipe reads. After quantization-aware training its quantizer finds the same numbers as that one's.
+
+    It leaves a file that TorchTune's other recipes load (torchtune 0.6.1, recipes/quantize.py, generate.py).
+    """
+    return {
+        "output_dir": places.output,
+        "checkpointer.checkpoint_dir": places.model,
+        "model": model.component(lora=False),
+        **_weights("checkpointer", model),
+        "dtype": config.dtype,
+        "quantizer.groupsize": how.group_size,
+    }
+
+
+def _method(model: Model, config: TorchTuneConfig, places: Places) -> Mapping[str, Any]:
+    """What a method's configuration says of another model, said of this one; and what the method is told."""
+    if not config.methods:
+        return {}
+    found = {
+        "model": model.component(lora=config.peft_config is not None),
+        "tokenizer": f"torchtune.models.{model.tokenizer_builder}",
+        "checkpointer": "torchtune.training.FullModelHFCheckpointer",
+        **_weights("checkpointer", model),
+    }
+    if pairs := config.preference_tuning:
+        found |= {"loss.beta": pairs.beta, "loss.label_smoothing": pairs.label_smoothing}
+        if config.peft_config is None:  # without adapters to leave out, the model as it was is another one in memory
+            found |= {"ref_checkpointer.checkpoint_dir": places.model, **_weights("ref_checkpointer", model)}
+    if distillation := config.distillation:
+        teacher = TEACHERS[distillation.teacher]
+        found |= {
+            "teacher_model": teacher.component(lora=False),
+            "teacher_checkpointer.checkpoint_dir": literal(f"{WORKSPACE}/{distillation.teacher_path}"),
+            **_weights("teacher_checkpointer", teacher),
+            "kd_ratio": distillation.ratio,
+        }
+    if aware := config.quantization_aware:
+        found["quantizer.groupsize"] = aware.group_size
+        if model.tied:
+            # Its configuration shards embedding and output by themselves: an output that is the embedding then fails
+            # at the first step (torchtune 0.6.1, recipes/configs/llama3/8B_qat_full.yaml).
+            found["custom_sharded_layers"] = "[]"
+    return found
+
+
+def _weights(checkpointer: str, model: Model) -> dict[str, Any]:
+    files = {f"{checkpointer}.checkpoint_files": f"[{','.join(model.files)}]"}
+    return {**files, f"{checkpointer}.model_type": model.kind}
 
 
 def _lora(lora: LoraConfig | None) -> Mapping[str, Any]:
@@ -80,24 +163,35 @@ def _lora(lora: LoraConfig | None) -> Mapping[str, Any]:
     }
 
 
-def _dataset(dataset: TorchTuneInstructDataset | None, path: str, *, own: bool) -> Mapping[str, Any]:
-    """Arguments for the dataset; without a word on it, parquet files with instructions as in the stock runtimes.
+def _rows(config: TorchTuneConfig) -> TorchTuneDataset:
+    """How rows are read; without a word on it, those that the recipe wants.
 
     TorchTune's own default would fetch another dataset from the Hub.
     """
-    location = literal(f"{WORKSPACE}/dataset/{path}".rstrip("/"))
-    where = "dataset.data_files" if "." in path.rpartition("/")[2].strip(".") else "dataset.data_dir"
+    usual = TorchTunePreferenceDataset if config.preference_tuning else TorchTuneInstructDataset
+    return config.dataset_preprocess_config or usual()
+
+
+def _dataset(dataset: TorchTuneDataset, place: str, *, own: bool) -> Mapping[str, Any]:
+    """Arguments for the dataset; without a word on their type, parquet files, as in the stock runtimes."""
+    where = "dataset.data_files" if "." in place.rpartition("/")[2].strip(".") else "dataset.data_dir"
     if own:
-        return {where: location}
-    dataset = dataset or TorchTuneInstructDataset()
+        return {where: place}
     return {
-        "dataset": "torchtune.datasets.instruct_dataset",
+        "dataset": f"torchtune.datasets.{dataset.kind}_dataset",
         "dataset.source": dataset.source.value if dataset.source else "parquet",
-        where: location,
+        where: place,
         "dataset.split": _text(dataset.split),
         "dataset.train_on_input": dataset.train_on_input,
         "dataset.new_system_prompt": _text(dataset.new_system_prompt),
-        "dataset.column_map": _columns(dataset.column_map),
+        **(
+            {"dataset.column_map": _columns(dataset.column_map)}
+            if not isinstance(dataset, TorchTuneChatDataset)
+            else {
+                "dataset.conversation_column": _text(dataset.conversation_column),
+                "dataset.conversation_style": dataset.conversation_style,
+            }
+        ),
     }
 
 
@@ -116,7 +210,7 @@ def _columns(names: Mapping[str, str] | None) -> str | None:
 
 def _quoted(value: str) -> str:
     # A backslash takes its meaning from `${`; those in front of it are doubled.
-    escaped = re.sub(r"(\\*)\$\{", r"\1\1\\${", value)
+    escaped = re.sub(r"(?<!\\)(\\*)\$\{", r"\1\1\\${", value)
     return literal(json.dumps(escaped, ensure_ascii=False))
 
 

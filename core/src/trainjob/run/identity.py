@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property
 from typing import Any
+
+from trainjob.manifest import labels
 
 
 @dataclass(frozen=True)
@@ -28,7 +32,7 @@ class RunKey:
     map_index: str = ""
     origin: str = ""
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """16 hex digits that stand for the key in names and labels."""
         return hashlib.sha256(self.canonical.encode()).hexdigest()[:16]
@@ -38,9 +42,31 @@ class RunKey:
         """The key as JSON with sorted keys; also what the TrainJob's annotation holds."""
         return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
 
+    def __str__(self) -> str:
+        index = f"[{self.map_index}]" if self.map_index else ""
+        run = f" {self.run}" if self.run else ""
+        return f"{self.engine} {'.'.join(part for part in (self.workflow, self.task) if part)}{index}{run}".strip()
+
     def to_dict(self) -> dict[str, Any]:
         """As JSON values."""
         return asdict(self)
+
+    @classmethod
+    def from_text(cls, canonical: str) -> RunKey | None:
+        """The inverse of [canonical][]; None when a text is no run key, as anybody may edit an annotation."""
+        try:
+            parts = json.loads(canonical)
+        except (ValueError, RecursionError):
+            return None
+        names = {field.name for field in fields(cls)}
+        if not isinstance(parts, dict) or set(parts) != names or not all(isinstance(v, str) for v in parts.values()):
+            return None
+        return cls(**parts)
+
+
+def run_key_of(job: Mapping[str, Any]) -> RunKey | None:
+    """Who asked for a TrainJob; None when its annotation does not tell."""
+    return RunKey.from_text(labels.annotation(job, labels.RUN_KEY))
 
 
 @dataclass(frozen=True)
@@ -53,6 +79,7 @@ class JobReference:
         uid: its uid.
         attempt: the n-th TrainJob for its run key, from 1.
         adopted: it existed before this process asked for it.
+        adopted_at: when that was, which tells this adoption from later ones; empty for one that was created.
     """
 
     name: str
@@ -60,6 +87,7 @@ class JobReference:
     uid: str
     attempt: int = 1
     adopted: bool = False
+    adopted_at: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON values."""

@@ -11,9 +11,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timezone
-from enum import Enum
 from typing import Any
 
 from trainjob.cluster import Backoff, Cluster
@@ -21,68 +19,19 @@ from trainjob.errors import (
     AdmissionRefused,
     ClusterError,
     Conflict,
-    InvalidSpec,
-    NotFound,
     OwnershipConflict,
-    PermissionDenied,
     WaitTimeout,
 )
-from trainjob.manifest import Dialect, build, dialect_of, job_name, labels, needed_claim, spec_hash, train_job
+from trainjob.manifest import labels
+from trainjob.run.adoption import take_over
+from trainjob.run.drafting import draft, manifest_of
+from trainjob.run.fitting import check_runtime
 from trainjob.run.identity import JobReference, RunKey
-from trainjob.spec import Step, TrainJob
-from trainjob.status import Phase, judge
+from trainjob.run.plan import attempt_of, plan
+from trainjob.spec import Step, TrainJob, TrainJobManifest
 
 # What strict field validation says (k8s.io/apimachinery, runtime.NewStrictDecodingError).
 _UNKNOWN_FIELD = "unknown field"
-
-
-class Adopt(str, Enum):
-    """Which earlier TrainJob of the same run key, asked for with the same spec, is taken over."""
-
-    RUNNING = "running"
-    """One that has not finished: after a person cleared the step, to have it done again."""
-    SUCCEEDED = "succeeded"
-    """One that has not finished, or has succeeded: for any other try, as a crash may have been before it."""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What to do next for a run key, given its TrainJobs.
-
-    Attributes:
-        adopt: take this one over.
-        cancel: these are in the way: what they do is no longer wanted, or is done by another.
-        going: these are being deleted: wait until they are gone.
-        attempt: the number of the next attempt.
-    """
-
-    adopt: Mapping[str, Any] | None
-    cancel: Sequence[Mapping[str, Any]]
-    going: Sequence[Mapping[str, Any]]
-    attempt: int
-
-
-def plan(jobs: Sequence[Mapping[str, Any]], wanted: str, adopt: Adopt, since: str = "") -> Plan:
-    """Decide from the TrainJobs of one run key. Pure; the order of `jobs` does not matter.
-
-    Args:
-        jobs: every TrainJob that carries the run key.
-        wanted: the spec hash of what is asked for now.
-        adopt: what may be taken over.
-        since: RFC 3339 time in UTC; a succeeded one that is older is not taken over.
-    """
-    ordered = sorted(jobs, key=_attempt)
-    going = [job for job in ordered if job["metadata"].get("deletionTimestamp")]
-    active = [job for job in ordered if job not in going and not judge(job).phase.finished]
-    same = [job for job in active if _hash(job) == wanted]
-    if same:
-        chosen = same[0]
-        return Plan(chosen, [job for job in active if job is not chosen], going, _attempt(chosen))
-    recent = [job for job in ordered if job["metadata"].get("creationTimestamp", "") >= since or not since]
-    succeeded = [job for job in recent if judge(job).phase is Phase.COMPLETE and _hash(job) == wanted]
-    if adopt is Adopt.SUCCEEDED and succeeded:
-        return Plan(succeeded[-1], active, going, _attempt(succeeded[-1]))
-    return Plan(None, active, going, max(map(_attempt, ordered), default=0) + 1)
 
 
 def submit(
@@ -92,60 +41,66 @@ def submit(
     *,
     namespace: str = "",
     prefix: str = "",
-    adopt: Adopt = Adopt.SUCCEEDED,
     since: datetime | None = None,
+    variables: Mapping[str, str] | None = None,
+    renewal: str = "",
+    known: JobReference | None = None,
     patience: float = 120.0,
-    clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], None] = time.sleep,
+    before_create: Callable[[str, str], None] | None = None,
+    owner: Mapping[str, Any] | None = None,
 ) -> JobReference:
     """Have one TrainJob work for this run key: an earlier one that still counts, or a new attempt.
 
     Args:
         cluster: where.
-        request: a step such as `FineTune`, or any `TrainJob`.
+        request: a step such as `FineTune`, any `TrainJob`, or a `TrainJobManifest`.
         key: who asks; the same over retries.
-        namespace: where; empty means the connection's.
+        namespace: where; empty means the manifest's own, or the connection's.
         prefix: begins the TrainJob's name where the request does not say; empty means the key's task.
-        adopt: what may be taken over.
         since: when the run of the workflow began, with a time zone: a TrainJob that succeeded for an earlier run of the
             same name is not taken over.
+        variables: environment variables for the trainer that are no part of the request, such as who started it:
+            other values don't keep an earlier TrainJob from being adopted.
+        renewal: another text each time that a person asks for the work to be done again: a TrainJob that succeeded
+            under another one is not taken over, however often the new try is killed before it has made its own.
+        known: what the caller remembers of an earlier TrainJob of this key. It counts as one that carries the key, also
+            when it does not: the key has changed meanwhile, or the namespace.
         patience: seconds to keep trying while the cluster can't answer or an earlier job is still being deleted.
-        clock: seconds, for tests.
-        sleep: for tests.
+        before_create: called with name and namespace right before each request that creates a TrainJob is sent; from
+            then on, whatever happens, there may be one. What it raises ends this.
+        owner: an ownerReference for what is created, such as the workflow's: the TrainJob goes when its owner goes.
 
     Raises:
-        InvalidSpec: the request can't be expressed, or not for the cluster's Trainer; nothing was created.
+        InvalidSpec: the request can't be expressed, not for the cluster's Trainer, or does not fit its runtime; nothing
+            was created.
         AdmissionRefused: the cluster refuses the TrainJob.
         NotFound: Kubeflow Trainer is not installed, or a claim that its runtime needs is missing.
         OwnershipConflict: a TrainJob of the wanted name belongs to somebody else.
         WaitTimeout: an earlier job was not gone in time.
         ClusterError: the cluster can't be asked.
     """
-    job, namespace = train_job(request), namespace or cluster.namespace
-    wanted, own = spec_hash(request), f"{labels.RUN_KEY}={key.digest}"
-    oldest = since.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ") if since else ""
-    backoff, deadline = Backoff(longest=5.0), clock() + patience
-
-    def metadata(attempt: int) -> dict[str, Any]:
-        return {
-            "name": job_name(job.name or prefix or key.task, key.digest, attempt),
-            "namespace": namespace,
-            "labels": labels.run_labels(key.to_dict(), key.digest, attempt),
-            "annotations": {labels.RUN_KEY: key.canonical, labels.SPEC_HASH: wanted},
-        }
-
+    drafted = draft(
+        request, key, namespace, otherwise=cluster.namespace, prefix=prefix, variables=variables, renewal=renewal
+    )
+    job, namespace, metadata = drafted.job, drafted.namespace, drafted.metadata
+    waiting, own = _Waiting(patience), f"{labels.RUN_KEY}={key.digest}"
+    send = _sender(cluster, before_create, owner)
     while True:
-        plans = plan(cluster.list_trainjobs(namespace, own), wanted, adopt, oldest)
+        jobs = _with_known(cluster, cluster.list_trainjobs(namespace, own), known)
+        plans = plan(jobs, drafted.spec_hash, _as_the_api_writes(since), renewal)
         if plans.adopt is not None:
             _delete(cluster, plans.cancel)
-            return _reference(plans.adopt, adopted=True)
-        manifest = _manifest(cluster, job, metadata(plans.attempt))
+            if taken := take_over(cluster, plans.adopt, metadata(plans.attempt), labels.ending_annotations(job)):
+                return reference_to(taken, adopted=True)
+            waiting.pause([plans.adopt])
+            continue
+        manifest = manifest_of(cluster, job, metadata(plans.attempt), certain=bool(plans.cancel))
         _delete(cluster, plans.cancel)
         error: ClusterError | None = None
         ends = plans.cancel or plans.going or _still_ends(cluster, manifest["metadata"])
         if not ends:
             try:
-                return _reference(_create(cluster, job, manifest), adopted=False)
+                return reference_to(_create(cluster, job, manifest, send), adopted=False)
             except Conflict as conflict:  # somebody was faster: ours, as the next list will show, or not
                 error = conflict
                 _check_owner(cluster.get_trainjob(manifest["metadata"]["name"], namespace), key)
@@ -153,13 +108,36 @@ def submit(
                 error = failure
                 if not failure.retryable:
                     raise
-        if clock() > deadline:
+        waiting.pause([*plans.going, *plans.cancel] or [manifest], error)
+
+
+class _Waiting:
+    """The pauses of one submission, for as long as its caller has patience."""
+
+    def __init__(self, patience: float) -> None:
+        self._backoff, self._patience, self._deadline = Backoff(longest=5.0), patience, time.monotonic() + patience
+
+    def pause(self, ending: Sequence[Mapping[str, Any]], error: ClusterError | None = None) -> None:
+        """Until it is worth looking again.
+
+        Raises:
+            WaitTimeout: the patience is over.
+            ClusterError: the same, and this is why.
+        """
+        if time.monotonic() > self._deadline:
             raise error or WaitTimeout(
-                f"the earlier TrainJob {_names([*plans.going, *plans.cancel] or [manifest])} of this step, or what "
-                f"belongs to it, is still being deleted after {patience:.0f} s",
+                f"the earlier TrainJob {_names(ending)} of this step, or what belongs to it, is still being deleted "
+                f"after {self._patience:.0f} s",
                 hint="look at its pods; a node that does not answer keeps a pod terminating",
             )
-        sleep(backoff.next(error))
+        time.sleep(self._backoff.next(error))
+
+
+def _with_known(cluster: Cluster, listed: list[dict[str, Any]], known: JobReference | None) -> list[dict[str, Any]]:
+    if known is None or any(job["metadata"]["uid"] == known.uid for job in listed):
+        return listed
+    found = cluster.get_trainjob(known.name, known.namespace)
+    return listed if found is None or found["metadata"]["uid"] != known.uid else [*listed, found]
 
 
 def _still_ends(cluster: Cluster, metadata: Mapping[str, Any]) -> bool:
@@ -177,43 +155,40 @@ def _delete(cluster: Cluster, jobs: Sequence[Mapping[str, Any]]) -> None:
         cluster.delete_trainjob(meta["name"], meta["namespace"], meta["uid"])
 
 
-def _manifest(cluster: Cluster, job: TrainJob, metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """The TrainJob in the cluster's dialect; what it can't express is said before anything is deleted or created."""
-    fields = cluster.trainjob_spec_fields()
-    try:
-        manifest = build(job, **metadata, dialect=dialect_of(fields))
-    except InvalidSpec:  # unless somebody has upgraded the Trainer since this process read them
-        if (current := cluster.trainjob_spec_fields(fresh=True)) == fields:
-            raise
-        fields, manifest = current, build(job, **metadata, dialect=dialect_of(current))
-    if claim := needed_claim(job, dialect_of(fields)):
-        _check_claim(cluster, claim, metadata["namespace"], dialect_of(fields))
-    return manifest
+_Send = Callable[[dict[str, Any]], dict[str, Any]]
 
 
-def _create(cluster: Cluster, job: TrainJob, manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Create it; once more in another dialect where somebody has upgraded the Trainer since this process looked."""
-    try:
+def _sender(
+    cluster: Cluster, before_create: Callable[[str, str], None] | None, owner: Mapping[str, Any] | None
+) -> _Send:
+    """What sends a request to create, with what the caller wants before it and in it."""
+
+    def send(manifest: dict[str, Any]) -> dict[str, Any]:
+        meta = manifest["metadata"]
+        if owner:
+            manifest = {**manifest, "metadata": {**meta, "ownerReferences": [dict(owner)]}}
+        if before_create:
+            before_create(meta["name"], meta["namespace"])
         return cluster.create_trainjob(manifest)
+
+    return send
+
+
+def _create(
+    cluster: Cluster, job: TrainJob | TrainJobManifest, manifest: dict[str, Any], send: _Send
+) -> dict[str, Any]:
+    """Create it; once more where the dialect was guessed wrong, or has been another since this process looked."""
+    try:
+        return send(manifest)
     except AdmissionRefused as error:
         if _UNKNOWN_FIELD not in error.message:
+            with contextlib.suppress(ClusterError):
+                check_runtime(cluster, job, manifest, fresh=True)
             raise
         cluster.trainjob_spec_fields(fresh=True)
-        if (current := _manifest(cluster, job, manifest["metadata"])) == manifest:
+        if (current := manifest_of(cluster, job, manifest["metadata"], certain=True)) == manifest:
             raise
-    return cluster.create_trainjob(current)
-
-
-def _check_claim(cluster: Cluster, claim: str, namespace: str, dialect: Dialect) -> None:
-    """Without it the pods would wait for ever; who may not look at claims is told by the waiting."""
-    with contextlib.suppress(PermissionDenied):
-        if cluster.get_claim(claim, namespace) is None:
-            raise NotFound(
-                f"there is no PersistentVolumeClaim {claim} in namespace {namespace}: with Trainer {dialect.value} the "
-                f"runtime {claim} keeps data set, model and output on it",
-                hint=f"create the claim {claim}, train over a workspace of your own, or upgrade to Trainer "
-                f"{Dialect.V2_2.value} or later, which makes one for each TrainJob",
-            )
+    return send(current)
 
 
 def _check_owner(found: Mapping[str, Any] | None, key: RunKey) -> None:
@@ -225,18 +200,15 @@ def _check_owner(found: Mapping[str, Any] | None, key: RunKey) -> None:
     )
 
 
-def _reference(job: Mapping[str, Any], *, adopted: bool) -> JobReference:
+def reference_to(job: Mapping[str, Any], *, adopted: bool) -> JobReference:
+    """The reference to a TrainJob; one that is not ours counts as a first attempt."""
     meta = job["metadata"]
-    return JobReference(meta["name"], meta["namespace"], meta["uid"], max(_attempt(job), 1), adopted)
+    attempt, adopted_at = max(attempt_of(job), 1), labels.adopted_at(job) if adopted else ""
+    return JobReference(meta["name"], meta["namespace"], meta["uid"], attempt, adopted, adopted_at)
 
 
-def _attempt(job: Mapping[str, Any]) -> int:
-    text = (job["metadata"].get("labels") or {}).get(labels.ATTEMPT, "")
-    return int(text) if text.isdigit() else 0
-
-
-def _hash(job: Mapping[str, Any]) -> str:
-    return str((job["metadata"].get("annotations") or {}).get(labels.SPEC_HASH, ""))
+def _as_the_api_writes(moment: datetime | None) -> str:
+    return moment.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ") if moment else ""
 
 
 def _names(jobs: Sequence[Mapping[str, Any]]) -> str:

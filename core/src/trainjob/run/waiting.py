@@ -8,16 +8,30 @@ one list+watch for their TrainJobs and one for their pods.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import queue
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from trainjob.cluster import Change, Cluster, LogFollower, LogLine, Subscription, last_lines, warnings_about
+from trainjob.cluster import (
+    Change,
+    Cluster,
+    LogFollower,
+    LogLine,
+    Subscription,
+    last_lines,
+    warnings_about,
+)
 from trainjob.errors import ClusterError, WaitTimeout
+from trainjob.run.cancellation import end_as_failed, give_up
+from trainjob.run.exported import note_export
 from trainjob.run.identity import JobReference
-from trainjob.run.vigil import Decision, Limits, OnTimeout, Vigil
+from trainjob.run.inbox import taken
+from trainjob.run.learning import learn
+from trainjob.run.looks import Looks
+from trainjob.run.vigil import Decision, Limits, Vigil
 from trainjob.status import (
     ContainerFailure,
     Outcome,
@@ -28,9 +42,9 @@ from trainjob.status import (
     conclude,
     failures,
 )
+from trainjob.status.policies import explained, needs_jobset
 
 _LOG_SECONDS = 10.0  # after the end: how long to read on in the logs
-_EVIDENCE_EVERY = 15.0  # a job that does not get going: how often to look for the reason in its events
 
 
 @dataclass
@@ -54,42 +68,52 @@ class Attendance:
     def __init__(
         self, cluster: Cluster, reference: JobReference, limits: Limits, listener: Listener, now: float
     ) -> None:
-        """Read the job once; subscribe with [open][]."""
+        """Nothing is read yet; subscribe with [open][]."""
         self._cluster, self._reference, self._limits, self._listener = cluster, reference, limits, listener
         self._progress = TorchTuneProgress()
         self._last_progress: Progress | None = None
         self._logs = LogFollower(cluster, reference.namespace, self._on_log)
-        self.vigil = Vigil(self._read() or _stand_in(reference), limits, listener.on_phase, now)
+        self.vigil = Vigil(_stand_in(reference), limits, listener.on_phase, now, seen=False)
         self._subscriptions: list[Subscription] = []
+        self._deliver: Callable[[str, Change], None] = lambda *_: None
+        self._created, self._abandoned = "", False
+        self._looks = Looks()
 
     def open(self, deliver: Callable[[str, Change], None]) -> None:
-        """Subscribe; `deliver` is told ("job" or "pod", change) from other threads and must not block."""
-        name, namespace = self._reference.name, self._reference.namespace
+        """Subscribe; `deliver` is told ("job" or "pod", change) from other threads and must not block.
 
-        def on_pod(change: Change) -> None:
-            if self._is_ours(change):
-                self._logs.observe(change)
-                deliver("pod", change)
+        Nothing is asked for this job alone: it is in the list that all share. Where it is not, ("missing", nothing)
+        is delivered, and [read][] finds out.
+        """
+        self._deliver = deliver
+        feed = self._cluster.trainjob_feed(self._reference.namespace)
+        self._keep(feed.subscribe(self._reference.name, self._on_job, lambda: deliver("missing", Change())))
 
-        self._subscriptions.append(self._cluster.pod_feed(namespace).subscribe(name, on_pod))
-        self._subscriptions.append(
-            self._cluster.trainjob_feed(namespace).subscribe(name, lambda change: deliver("job", change))
-        )
-        # Read once more: what ended or went before the subscription is told by no watch.
+    def read(self) -> Change:
+        """The job as it is now, gone if it is not there (blocking IO)."""
         found = self._read()
-        deliver("job", Change(found or self.vigil.job, gone=found is None))
+        if found is not None:
+            self._attend_pods(found)
+        return Change(found or self.vigil.job, gone=found is None)
 
     def observe(self, kind: str, change: Change, now: float) -> Decision | None:
-        """Hand a change on to the decisions."""
-        return self.vigil.observe_job(change, now) if kind == "job" else self.vigil.observe_pod(change, now)
+        """Hand a change on to the decisions; a limit may be reached meanwhile, too."""
+        observed = self.vigil.observe_job if kind == "job" else self.vigil.observe_pod
+        return observed(change, now) or self.vigil.overdue(now)
 
-    def look(self) -> None:
-        """The job does not get going: find out why (blocking IO)."""
-        reasons = warnings_about(
-            self._cluster, self._reference.namespace, self._reference.name, self.vigil.pods.values()
-        )
-        if reasons:
-            self.vigil.explain(reasons[-2:])
+    def next_look(self, now: float) -> float | None:
+        """Seconds until time itself matters: a limit, or a look at why the job does not get going."""
+        moments = self.vigil.patience(now), self._looks.left(self.vigil.waits_for, now)
+        return min((moment for moment in moments if moment is not None), default=None)
+
+    def should_look(self, now: float) -> bool:
+        """Whether it is time to look why the job does not get going: now and then, and before anything is decided."""
+        return bool(self.vigil.waits_for) and self.next_look(now) == 0
+
+    def look(self, now: float) -> None:
+        """The job does not get going: find out why (blocking IO). Who may not look, or not now, knows less."""
+        self._looks.done(now)
+        learn(self._cluster, self.vigil, now)
 
     def conclude(self, decision: Decision) -> Outcome:
         """Gather the evidence, end the job where that is ours to do, and say how it was (blocking IO).
@@ -99,15 +123,21 @@ class Attendance:
         """
         verdict = decision.verdict
         if decision.timeout:
-            raise WaitTimeout(f"TrainJob {self._reference} is {verdict}: {decision.timeout}; {self._give_up()}")
+            given_up = give_up(self._cluster, self._reference, self._limits.on_timeout)
+            stands = f"TrainJob {self._reference} is {verdict}: {decision.timeout}; {given_up}"
+            raise WaitTimeout(stands, hint=decision.advice)
         # The pods' watch may lag behind the TrainJob's, or not have begun: what it missed is caught up here.
         pods = self._list_pods()
         for pod in pods:
             self._logs.observe(Change(pod))
         evidence = {} if verdict.phase is Phase.COMPLETE else self._gather(verdict, pods)
+        if verdict.phase is Phase.COMPLETE:
+            note_export(self._cluster, self.vigil.job)
+        else:
+            verdict = explained(verdict, evidence["events"], self._jobset(verdict))
         if decision.end_job:
             self._logs.catch_up(_LOG_SECONDS)  # they go with the job
-            self._cluster.delete_trainjob(self._reference.name, self._reference.namespace, self._reference.uid)
+            end_as_failed(self._cluster, self._reference, verdict, self._limits.on_failure)
             self._listener.on_phase(verdict)
         self._logs.finish(_LOG_SECONDS)
         outcome = conclude(self.vigil.job, verdict, progress=self._last_progress, **evidence)
@@ -117,9 +147,35 @@ class Attendance:
 
     def abandon(self) -> None:
         """Stop looking; the job goes on."""
+        self._abandoned = True
         for subscription in self._subscriptions:
             subscription.close()
         self._logs.stop()
+
+    def _on_job(self, change: Change) -> None:
+        if change.found is not None and not self._created:
+            if change.found["metadata"]["uid"] != self._reference.uid:
+                self._deliver("missing", Change())  # another one has its name
+                return
+            self._attend_pods(change.found)
+        self._deliver("job", change)
+
+    def _attend_pods(self, job: Mapping[str, Any]) -> None:
+        """From now on, as whose pods are this job's is known only now."""
+        if not self._created:
+            self._created = str(job["metadata"]["creationTimestamp"])
+            feed = self._cluster.pod_feed(self._reference.namespace)
+            self._keep(feed.subscribe(self._reference.name, self._on_pod))
+
+    def _keep(self, subscription: Subscription) -> None:
+        self._subscriptions.append(subscription)
+        if self._abandoned:  # meanwhile, by another thread
+            subscription.close()
+
+    def _on_pod(self, change: Change) -> None:
+        if self._is_ours(change):
+            self._logs.observe(change)
+            self._deliver("pod", change)
 
     def _gather(self, verdict: Verdict, listed: list[dict[str, Any]]) -> dict[str, Any]:
         name, namespace = self._reference.name, self._reference.namespace
@@ -129,9 +185,15 @@ class Attendance:
         first = next((f for f in failed if not verdict.step or f.step == verdict.step), None)
         return {
             "failures": failed,
-            "events": warnings_about(self._cluster, namespace, name, pods.values()),
+            "events": warnings_about(self._cluster, namespace, name, pods.values(), since=self._created),
             "log_tail": self._tail_of(first),
         }
+
+    def _jobset(self, verdict: Verdict) -> dict[str, Any] | None:
+        with contextlib.suppress(ClusterError):
+            if needs_jobset(verdict):
+                return self._cluster.get_jobset(self._reference.name, self._reference.namespace)
+        return None
 
     def _read(self) -> dict[str, Any] | None:
         found = self._cluster.get_trainjob(self._reference.name, self._reference.namespace)
@@ -144,19 +206,11 @@ class Attendance:
             return []
         return [pod for pod in pods if self._is_ours(Change(pod))]
 
-    def _give_up(self) -> str:
-        name, namespace = self._reference.name, self._reference.namespace
-        if self._limits.on_timeout is OnTimeout.DELETE:
-            self._cluster.delete_trainjob(name, namespace, self._reference.uid)
-            return "it was deleted"
-        if self._limits.on_timeout is OnTimeout.SUSPEND:
-            self._cluster.suspend_trainjob(name, namespace)
-            return "it was suspended"
-        return "it goes on"
-
     def _tail_of(self, failure: ContainerFailure | None) -> tuple[str, ...]:
         if failure is None:
             return ()
+        if failure.exit_code is None:  # nothing of it ran
+            return tuple(failure.message.splitlines())
         lines = last_lines(self._cluster, self._reference.namespace, failure)
         return tuple(lines or failure.message.splitlines())  # a command that could not start has no log
 
@@ -165,7 +219,7 @@ class Attendance:
         if change.found is None:
             return False
         created = change.found["metadata"].get("creationTimestamp", "")
-        return bool(created >= self.vigil.job["metadata"].get("creationTimestamp", ""))
+        return bool(created >= (self._created or self.vigil.job["metadata"].get("creationTimestamp", "")))
 
     def _on_log(self, line: LogLine) -> None:
         if progress := self._progress.feed(line.text):
@@ -190,7 +244,8 @@ def wait(
     """Wait on this thread until the TrainJob has ended; see [Limits][] and [Listener][].
 
     Returns:
-        How it ended, also when it failed: `outcome.raise_for_failure()` turns that into an error.
+        How it ended, also when it failed: `outcome.raise_for_failure()` turns that into an error. One that waits for
+        what does not appear, such as an image that no registry has, is ended, and has failed.
 
     Raises:
         WaitTimeout: a limit was reached.
@@ -203,13 +258,15 @@ def wait(
         decision = None
         while decision is None:
             try:
-                kind, change = inbox.get(timeout=_next_look(attendance.vigil, clock()))
+                kind, change = inbox.get(timeout=attendance.next_look(clock()))
             except queue.Empty:
+                if attendance.should_look(clock()):
+                    attendance.look(clock())
                 decision = attendance.vigil.expire(clock())
-                if decision is None and attendance.vigil.stuck:
-                    attendance.look()
             else:
-                decision = attendance.observe(kind, change, clock()) or attendance.vigil.expire(clock())
+                if kind == "missing":
+                    kind, change = "job", attendance.read()
+                decision = attendance.observe(kind, change, clock())
         return attendance.conclude(decision)
     finally:
         attendance.abandon()
@@ -234,29 +291,21 @@ async def wait_async(
         if not loop.is_closed():
             loop.call_soon_threadsafe(inbox.put_nowait, (kind, change))
 
-    attendance = await asyncio.to_thread(
-        Attendance, cluster, reference, limits or Limits(), listener or Listener(), clock()
-    )
+    attendance = Attendance(cluster, reference, limits or Limits(), listener or Listener(), clock())
     try:
         await asyncio.to_thread(attendance.open, deliver)
         decision = None
         while decision is None:
             try:
-                kind, change = await asyncio.wait_for(inbox.get(), _next_look(attendance.vigil, clock()))
+                kind, change = await taken(inbox, attendance.next_look(clock()))
             except asyncio.TimeoutError:
+                if attendance.should_look(clock()):
+                    await asyncio.to_thread(attendance.look, clock())
                 decision = attendance.vigil.expire(clock())
-                if decision is None and attendance.vigil.stuck:
-                    await asyncio.to_thread(attendance.look)
             else:
-                decision = attendance.observe(kind, change, clock()) or attendance.vigil.expire(clock())
+                if kind == "missing":
+                    kind, change = "job", await asyncio.to_thread(attendance.read)
+                decision = attendance.observe(kind, change, clock())
         return await asyncio.to_thread(attendance.conclude, decision)
     finally:
         attendance.abandon()
-
-
-def _next_look(vigil: Vigil, now: float) -> float | None:
-    """Seconds until time itself matters: a limit, or a look at why the job does not get going."""
-    patience = vigil.patience(now)
-    if not vigil.stuck:
-        return patience
-    return _EVIDENCE_EVERY if patience is None else min(patience, _EVIDENCE_EVERY)

@@ -12,11 +12,21 @@ from trainjob.spec.initializers import (
     S3ModelInitializer,
 )
 from trainjob.spec.job import TrainJob
-from trainjob.spec.resources import Placement, Queue, Runtime, Workspace
+from trainjob.spec.manifest import TrainJobManifest
+from trainjob.spec.methods import Distillation, PreferenceTuning, Quantization, QuantizationAware
+from trainjob.spec.preprocessing import (
+    DataFormat,
+    TorchTuneChatDataset,
+    TorchTuneInstructDataset,
+    TorchTunePreferenceDataset,
+)
+from trainjob.spec.registry import ModelRegistry
+from trainjob.spec.resources import Placement, Queue, Runtime
 from trainjob.spec.secrets import SecretKeyReference, SecretReference
 from trainjob.spec.steps import ExportModel, FineTune, InitializeDataset, InitializeModel, Step
-from trainjob.spec.torchtune import DataFormat, DataType, LoraConfig, Loss, TorchTuneConfig, TorchTuneInstructDataset
+from trainjob.spec.torchtune import DataType, LoraConfig, Loss, TorchTuneConfig
 from trainjob.spec.trainers import BuiltinTrainer, CustomTrainer, CustomTrainerContainer
+from trainjob.spec.volumes import Volume, Workspace
 
 __all__ = [
     "BuiltinTrainer",
@@ -25,6 +35,7 @@ __all__ = [
     "DataCacheInitializer",
     "DataFormat",
     "DataType",
+    "Distillation",
     "ExportModel",
     "FineTune",
     "HuggingFaceDatasetInitializer",
@@ -34,7 +45,11 @@ __all__ = [
     "Initializer",
     "LoraConfig",
     "Loss",
+    "ModelRegistry",
     "Placement",
+    "PreferenceTuning",
+    "Quantization",
+    "QuantizationAware",
     "Queue",
     "Runtime",
     "S3DatasetInitializer",
@@ -42,8 +57,12 @@ __all__ = [
     "SecretKeyReference",
     "SecretReference",
     "Step",
+    "TorchTuneChatDataset",
     "TorchTuneConfig",
     "TorchTuneInstructDataset",
+    "TorchTunePreferenceDataset",
     "TrainJob",
+    "TrainJobManifest",
+    "Volume",
     "Workspace",
 ]

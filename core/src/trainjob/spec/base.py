@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -9,9 +10,10 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 from typing_extensions import Self
 
-from trainjob.errors import InvalidSpec, Problem
+from trainjob.errors import InvalidSpec, Problem, without_credentials
 
 _SHORT = 80
+_MOST_LEVELS = 100  # of JSON; a pod in a TrainJob is at 15
 # Values under these names may be credentials: they are never shown.
 _SECRET_NAME = re.compile(r"token|secret|password|credential|access_key|api_key", re.IGNORECASE)
 HIDDEN = "***"
@@ -23,7 +25,10 @@ class Spec(BaseModel):
     So code that makes its requests with the Kubeflow SDK's dataclasses of the same names works unchanged.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", from_attributes=True, arbitrary_types_allowed=False)
+    # Each validator is built when it is first needed: all of them would be half of what parsing a DAG file costs.
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", from_attributes=True, arbitrary_types_allowed=False, defer_build=True
+    )
 
     def __init__(self, **fields: Any) -> None:
         """Check the fields.
@@ -54,7 +59,9 @@ def invalid(error: ValidationError) -> InvalidSpec:
     problems: dict[str, Problem] = {}
     for detail in error.errors(include_url=False):
         cause = (detail.get("ctx") or {}).get("error")
-        place = tuple(str(part) for part in detail["loc"] if not _is_union_branch(part))
+        place = tuple(
+            f"[{part}]" if isinstance(part, int) else part for part in detail["loc"] if not _is_union_branch(part)
+        )
         found = _nested(cause, place) if isinstance(cause, InvalidSpec) else [_problem(detail, place)]
         for problem in found:
             problems.setdefault(f"{problem.field}{problem.allowed}", problem)
@@ -76,23 +83,54 @@ def _problem(detail: Mapping[str, Any], place: tuple[str, ...]) -> Problem:
 
 
 def _path(place: tuple[str, ...]) -> str:
-    return ".".join(part for part in place if part)
+    """Such as `volumes[1].mount_path`."""
+    return ".".join(part for part in place if part).replace(".[", "[")
 
 
 def _is_union_branch(part: Any) -> bool:
     """Pydantic puts the tried type of a union into the path, such as `function-before[...]` or `HuggingFace…`."""
-    return isinstance(part, str) and ("[" in part or part[:1].isupper() or part in ("str", "int", "is-instance"))
+    is_class = isinstance(part, str) and part[:1].isupper() and not part.isupper()  # not a variable, such as HF_TOKEN
+    return is_class or (isinstance(part, str) and ("[" in part or part in ("str", "int", "is-instance")))
 
 
 def _shown(field: str, value: Any) -> str:
-    if _SECRET_NAME.search(field.rpartition(".")[2]):
+    *around, last = field.split(".")
+    if "env" in (*around, last) or _SECRET_NAME.search(last):
         return HIDDEN
     if isinstance(value, BaseModel | Mapping):
         return f"a {type(value).__name__}"
-    text = repr(value)
+    try:
+        text = without_credentials(repr(value))
+    except (RecursionError, ValueError):  # too deep, or a number with thousands of digits
+        return f"a {type(value).__name__}"
     return text if len(text) <= _SHORT else text[: _SHORT - 1] + "…"
 
 
 def refuse(field: str, value: object, allowed: str) -> InvalidSpec:
     """The error for one broken rule; `value` is shown as it is written in Python, a string that says `***` as it is."""
-    return InvalidSpec(Problem(field, HIDDEN if value == HIDDEN else _shown(field, value), allowed))
+    return InvalidSpec(
+        Problem(field, HIDDEN if isinstance(value, str) and value == HIDDEN else _shown(field, value), allowed)
+    )
+
+
+def as_json(value: Any, *, nan: bool = False) -> Any:
+    """A copy that JSON can hold, as the Kubernetes API wants it; with `nan` also what only Python's JSON can.
+
+    Raises:
+        InvalidSpec: it holds something else: another type, NaN, a thousand levels.
+    """
+    try:
+        plain = json.loads(json.dumps(value, allow_nan=nan))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise refuse("", f"a {type(value).__name__}", f"only JSON values have a place in it: {error}") from None
+    if _is_deeper(plain, _MOST_LEVELS):
+        raise refuse("", f"a {type(value).__name__}", f"it may have {_MOST_LEVELS} levels, one in another")
+    return plain
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    layer = [value]
+    for _ in range(levels):
+        inner = [list(item.values()) if isinstance(item, dict) else item for item in layer]
+        layer = [child for item in inner if isinstance(item, list) for child in item]
+    return bool(layer)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, field_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from trainjob.spec.base import Spec, refuse
-from trainjob.spec.secrets import Endpoint, Secret, WithoutCredentials, checked_location
+from trainjob.spec.secrets import Endpoint, Region, Secret, WithoutCredentials, checked_location
 
 DEFAULT_MODEL_IGNORE_PATTERNS = ("*.msgpack", "*.h5", "*.bin", "*.pt", "*.pth")
 """Weights in other formats than safetensors (kubeflow SDK 0.5)."""
@@ -37,7 +38,20 @@ def checked_model(uri: str) -> str:
     return uri
 
 
-class _HuggingFace(WithoutCredentials):
+class _Inline(WithoutCredentials):
+    """What upstream's own program fetches: always the newest (Trainer 2.3, pkg/initializers/*/huggingface.py)."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _pins_nothing(cls, given: Any) -> Any:
+        revision = given.get("revision") if isinstance(given, Mapping) else getattr(given, "revision", None)
+        if revision is not None:
+            rule = "upstream's initializers fetch the newest; InitializeDataset and InitializeModel take a revision"
+            raise refuse("revision", revision, f"{rule}, over a workspace that the training then names")
+        return given
+
+
+class _HuggingFace(_Inline):
     """A repository on the Hugging Face Hub.
 
     Attributes:
@@ -56,7 +70,7 @@ class _HuggingFace(WithoutCredentials):
         return checked_location(uri, "", ("hf",))
 
 
-class _S3(WithoutCredentials):
+class _S3(_Inline):
     """A path in an S3-compatible store.
 
     Attributes:
@@ -71,7 +85,7 @@ class _S3(WithoutCredentials):
     storage_uri: str
     ignore_patterns: tuple[str, ...] | None = None
     endpoint: Endpoint | None = None
-    region: str | None = None
+    region: Region | None = None
     role_arn: str | None = None
     secret: Secret | None = None
 

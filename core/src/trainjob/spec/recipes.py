@@ -20,33 +20,128 @@ class Model:
     Attributes:
         name: as runtimes and people write it, such as `llama3.2-1b`.
         config: the folder and prefix of its configurations, such as `llama3_2/1B`.
+        builder: what makes it, below `torchtune.models`.
         tokenizer: its tokenizer's file in the model folder.
         merges: its tokenizer's merges file in the model folder, or empty.
         runtime: whether the Trainer ships a runtime for it.
         qlora: whether there is a QLoRA configuration.
         single_device: whether its configurations are for one process; otherwise all are for several, QLoRA's too.
         multinode: whether there is a full fine-tuning for several nodes.
+        shards: how many files its weights are in.
+        tied: whether its output has the embedding's weights.
+        kind: what TorchTune's checkpointers call it.
+        tokenizer_builder: what makes its tokenizer, below `torchtune.models`.
     """
 
     name: str
     config: str
+    builder: str
     tokenizer: str = "original/tokenizer.model"
     merges: str = ""
     runtime: bool = True
     qlora: bool = True
     single_device: bool = True
     multinode: bool = False
+    shards: int = 1
+    tied: bool = True
+    kind: str = "LLAMA3_2"
+    tokenizer_builder: str = "llama3.llama3_tokenizer"
+
+    def component(self, *, lora: bool) -> str:
+        """The name by which TorchTune's configurations call its builder."""
+        package, _, builder = self.builder.partition(".")
+        return f"torchtune.models.{package}.{'lora_' if lora else ''}{builder}"
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Its weights in its folder, as the Hub has them."""
+        if self.shards == 1:
+            return ("model.safetensors",)
+        return tuple(f"model-{n:05}-of-{self.shards:05}.safetensors" for n in range(1, self.shards + 1))
 
 
+# Builders, files and kinds are those of torchtune 0.6.1's configurations, recipes/configs.
 MODELS = {
     model.name: model
     for model in (
-        Model("llama3.2-1b", "llama3_2/1B"),
-        Model("llama3.2-3b", "llama3_2/3B"),
-        Model("llama3.3-70b", "llama3_3/70B", runtime=False, single_device=False, multinode=True),
-        Model("qwen2.5-1.5b", "qwen2_5/1.5B", tokenizer="vocab.json", merges="merges.txt", qlora=False),
+        Model("llama3.2-1b", "llama3_2/1B", "llama3_2.llama3_2_1b"),
+        Model("llama3.2-3b", "llama3_2/3B", "llama3_2.llama3_2_3b", shards=2),
+        Model(
+            "llama3.3-70b",
+            "llama3_3/70B",
+            "llama3_3.llama3_3_70b",
+            runtime=False,
+            single_device=False,
+            multinode=True,
+            shards=30,
+            tied=False,
+            kind="LLAMA3",
+        ),
+        Model(
+            "qwen2.5-1.5b",
+            "qwen2_5/1.5B",
+            "qwen2_5.qwen2_5_1_5b_instruct",
+            tokenizer="vocab.json",
+            merges="merges.txt",
+            qlora=False,
+            kind="QWEN2",
+            tokenizer_builder="qwen2_5.qwen2_5_tokenizer",
+        ),
     )
 }
+_LLAMA_8B = Model("llama3.1-8b", "llama3_1/8B", "llama3_1.llama3_1_8b", shards=4, kind="LLAMA3")
+TEACHERS = {**MODELS, _LLAMA_8B.name: _LLAMA_8B}
+
+
+@dataclass(frozen=True)
+class _Recipe:
+    """A recipe and a configuration of it, by their names; configurations name all that is their own model's.
+
+    Attributes:
+        name: of the recipe for any number of processes, or for several.
+        config: its configuration.
+        single: the recipe for one process, and its configuration, where that is another.
+    """
+
+    name: str
+    config: str
+    single: tuple[str, str] | None = None
+
+
+# By the method's field and whether LoRA is trained: those of torchtune 0.6.1's registry, `tune ls`.
+_RECIPES = {
+    ("preference_tuning", True): _Recipe(
+        "lora_dpo_distributed",
+        "llama3_1/8B_lora_dpo",
+        ("lora_dpo_single_device", "llama3_1/8B_lora_dpo_single_device"),
+    ),
+    ("preference_tuning", False): _Recipe("full_dpo_distributed", "llama3_1/8B_full_dpo"),
+    ("distillation", True): _Recipe(
+        "knowledge_distillation_distributed",
+        "llama3_2/8B_to_1B_KD_lora_distributed",
+        ("knowledge_distillation_single_device", "llama3_2/8B_to_1B_KD_lora_single_device"),
+    ),
+    ("quantization_aware", False): _Recipe("qat_distributed", "llama3/8B_qat_full"),
+    ("quantization", False): _Recipe("quantize", "quantization"),
+}
+# Why the others are not there. TorchTune's LoRA insists on a class that the torchao of upstream's image no longer makes
+# (torchtune 0.6.1, modules/peft/lora.py; Trainer 2.3, cmd/trainers/torchtune/requirements.txt).
+_WITHOUT_RECIPE = {
+    "distillation": "distillation trains LoRA only: give peft_config=LoraConfig()",
+    "quantization_aware": "leave it out: with torchao 0.15, as in its image, TorchTune 0.6.1 trains all weights only",
+    "quantization": "quantization trains nothing: leave it out",
+}
+# Fields of a training that a quantization has no use for.
+_OF_TRAINING = (
+    "batch_size",
+    "epochs",
+    "loss",
+    "dataset_preprocess_config",
+    "seed",
+    "learning_rate",
+    "max_steps_per_epoch",
+    "gradient_accumulation_steps",
+)
 
 
 def model_named(name: str) -> Model:
@@ -89,6 +184,9 @@ def check_recipe(model_name: str, config: TorchTuneConfig, *, field: str = "conf
         InvalidSpec: naming the field and the rule.
     """
     model, nodes, lora = model_named(model_name), config.num_nodes or 1, config.peft_config
+    _check_rows(config, field)
+    if config.methods:
+        _check_method(model, config, field, builtin=builtin)
     if nodes > 1:
         _check_nodes(model, config, field)
     if lora and lora.qlora and not model.qlora:
@@ -99,9 +197,52 @@ def check_recipe(model_name: str, config: TorchTuneConfig, *, field: str = "conf
     if lora and lora.qlora and model.single_device and not single:
         rule = "QLoRA runs in one process on one GPU: give resources_per_node={'gpu': 1} or num_proc_per_node=1"
         raise refuse(f"{field}.peft_config.quantize_base", True, rule)
-    if nodes == 1 and single and not model.single_device:
+    if nodes == 1 and single and not model.single_device and not config.quantization:
         rule = f"{model.name} needs several: give resources_per_node={{'gpu': 8}} or num_proc_per_node"
         raise refuse(f"{field}.num_proc_per_node", processes(config), rule)
+
+
+def _check_rows(config: TorchTuneConfig, field: str) -> None:
+    """DPO's recipes read pairs, the others answers (torchtune 0.6.1, data/_collate.py)."""
+    dataset, pairs = config.dataset_preprocess_config, config.preference_tuning is not None
+    if dataset is not None and (dataset.kind == "preference") != pairs:
+        rule = "preference_tuning goes with a TorchTunePreferenceDataset, and no other"
+        raise refuse(f"{field}.dataset_preprocess_config", type(dataset).__name__, rule)
+
+
+def _check_method(model: Model, config: TorchTuneConfig, field: str, *, builtin: bool) -> None:
+    method, *others = config.methods
+    given, name = getattr(config, method), f"{field}.{method}"
+    if others:
+        raise refuse(f"{field}.{others[0]}", getattr(config, others[0]), f"give it or {method}")
+    if builtin:
+        raise refuse(name, given, "the Trainer chooses recipes that can't; use FineTune(workspace=...)")
+    if (config.num_nodes or 1) > 1:
+        raise refuse(f"{field}.num_nodes", config.num_nodes, f"{method} runs on one node")
+    if config.quantization:
+        _check_quantization(config, field)
+    if config.loss is not None and config.preference_tuning:
+        raise refuse(f"{field}.loss", config.loss.value, "preference_tuning has a loss of its own: leave it out")
+    if (method, config.peft_config is not None) not in _RECIPES:
+        raise refuse(f"{field}.peft_config", config.peft_config, _WITHOUT_RECIPE[method])
+    if config.distillation:
+        _check_teacher(model, config.distillation.teacher, name)
+
+
+def _check_quantization(config: TorchTuneConfig, field: str) -> None:
+    """One process, and none of a training's fields (torchtune 0.6.1, recipes/quantize.py)."""
+    for name in _OF_TRAINING:
+        if (given := getattr(config, name)) is not None:
+            raise refuse(f"{field}.{name}", given, "quantization trains nothing: leave it out")
+    if processes(config) > 1:
+        rule = "quantization runs in one process: give at most one GPU, or num_proc_per_node=1"
+        raise refuse(f"{field}.num_proc_per_node", processes(config), rule)
+
+
+def _check_teacher(model: Model, name: str, field: str) -> None:
+    able = [teacher.name for teacher in TEACHERS.values() if teacher.tokenizer_builder == model.tokenizer_builder]
+    if name not in able:
+        raise refuse(f"{field}.teacher", name, f"for {model.name} it must have the same vocabulary: {', '.join(able)}")
 
 
 def _one_gpu(config: TorchTuneConfig) -> bool:
@@ -126,6 +267,9 @@ def recipe_and_config(model: Model, config: TorchTuneConfig) -> tuple[str, str]:
         config: checked by [check_recipe][].
     """
     lora = config.peft_config
+    for method in config.methods:
+        found = _RECIPES[method, lora is not None]
+        return found.single if found.single and processes(config) == 1 else (found.name, found.config)
     if (config.num_nodes or 1) > 1:
         return "full_finetune_distributed", f"{model.config}_full_multinode"
     single = processes(config) == 1

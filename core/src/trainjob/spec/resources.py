@@ -6,16 +6,18 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator
 
-from trainjob.spec.base import Spec, refuse
+from trainjob.spec.base import Spec, as_json, refuse
 
 # Kubernetes quantities: https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
-_QUANTITY = re.compile(r"\d+(\.\d+)?(m|[kMGTPE]i?|[eE][-+]?\d+)?")
+_QUANTITY = re.compile(r"[0-9]{1,18}(\.[0-9]{1,18})?(m|[kMGTPE]i?|[eE][-+]?[0-9]{1,2})?")
 _RESOURCE = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _PLAIN = re.compile(r"cpu|memory|ephemeral-storage|storage|gpu|mig-.+|hugepages-.+", re.IGNORECASE)
-_WHOLE = re.compile(r"\d+(\.0+)?")
+_WHOLE = re.compile(r"[0-9]{1,9}(\.0{1,18})?")
 _DNS_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+QUEUE_LABEL, PRIORITY_LABEL = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class"
+"""Kueue reads them from the TrainJob itself (Kueue 0.17 pkg/controller/constants)."""
 
 
 def _checked_resources(given: Any) -> Any:
@@ -65,34 +67,15 @@ def gpus(resources: Mapping[str, str] | None) -> int:
     return sum(int(float(amount)) for amount in counted if _WHOLE.fullmatch(amount))
 
 
-class Workspace(Spec):
-    """An existing PersistentVolumeClaim, mounted at `/workspace`: `dataset/`, `model/`, `output/`.
-
-    A plain string stands for the claim's name.
-
-    Attributes:
-        claim: the claim's name.
-    """
-
-    claim: str
-
-    @field_validator("claim")
-    @classmethod
-    def _is_a_name(cls, claim: str) -> str:
-        if len(claim) > 253 or not _DNS_NAME.fullmatch(claim):
-            raise refuse("", claim, "it must be the name of a PersistentVolumeClaim: lower case letters, digits and -")
-        return claim
-
-
 class Queue(Spec):
     """A Kueue LocalQueue; a plain string stands for its name.
 
     Attributes:
         name: the LocalQueue, in the TrainJob's namespace.
-        priority_class: a WorkloadPriorityClass.
+        priority_class: a WorkloadPriorityClass: who is admitted first, and who has to go for others.
     """
 
-    name: str
+    name: str = Field(min_length=1)
     priority_class: str = ""
 
     @field_validator("name", "priority_class")
@@ -115,8 +98,8 @@ class Placement(Spec):
     """
 
     node_selector: Mapping[str, str] = Field(default_factory=dict)
-    tolerations: Sequence[Mapping[str, Any]] = ()
-    affinity: Mapping[str, Any] = Field(default_factory=dict)
+    tolerations: Annotated[Sequence[Mapping[str, Any]], AfterValidator(as_json)] = ()
+    affinity: Annotated[Mapping[str, Any], AfterValidator(as_json)] = Field(default_factory=dict)
     service_account_name: str = ""
     image_pull_secrets: Sequence[str] = ()
 
@@ -141,10 +124,7 @@ class Runtime(Spec):
         return kind
 
 
-def _from_string(field: str) -> BeforeValidator:
-    return BeforeValidator(lambda given: {field: given} if isinstance(given, str) else given)
+_NAMED = BeforeValidator(lambda given: {"name": given} if isinstance(given, str) else given)
 
-
-WorkspaceField = Annotated[Workspace, _from_string("claim")]
-QueueField = Annotated[Queue, _from_string("name")]
-RuntimeField = Annotated[Runtime, _from_string("name")]
+QueueField = Annotated[Queue, _NAMED]
+RuntimeField = Annotated[Runtime, _NAMED]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
@@ -18,9 +19,12 @@ _REFERENCE = "put it into a Secret (kubectl create secret generic NAME --from-li
 # Environment variables that hold credentials wherever these libraries read them.
 _CREDENTIAL_ENV = re.compile(
     r"(HF|HUGGING_FACE_HUB|HUGGINGFACE|ACCESS|WANDB_API|AWS_SESSION|SESSION)_?(HUB_)?(TOKEN|KEY)"
-    r"|(AWS_)?SECRET_ACCESS_KEY|(AWS_)?ACCESS_KEY_ID|.*(_|^)(PASSWORD|PASSWD|API_KEY|SECRET|SECRET_KEY|TOKEN)",
+    r"|(AWS_)?SECRET_ACCESS_KEY|(AWS_)?ACCESS_KEY_ID|GOOGLE_CREDENTIALS|.*(_|^)(PASSWORD|PASSWD|API_KEY|SECRET|SECRET_KEY|TOKEN)",
     re.IGNORECASE,
 )
+# A user with a password; or anything in front of the @ where there is no user without one, as in git@HOST.
+_CREDENTIALS_IN_URL = re.compile(r"://[^/\s@:]*:[^/\s@]+@|https?://[^/\s@]+@")
+_REGION = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._]{0,62}")
 _CREDENTIAL_FIELDS = ("access_token", "access_key_id", "secret_access_key", "session_token")
 
 
@@ -113,12 +117,31 @@ def _checked_variable(name: str, value: Any) -> Any:
     if name.startswith("PET_"):
         raise refuse(name, value, "names with PET_ are reserved: torchrun gets them from the Trainer")
     value = str(value) if isinstance(value, int | float) else value
-    if isinstance(value, str) and value and _CREDENTIAL_ENV.fullmatch(name):
-        reference = f"SecretKeyReference(name='NAME', key='{name}')"
-        raise refuse(name, HIDDEN, f"a credential must be a reference, such as {reference}")
+    if isinstance(value, str):
+        check_no_credential(name, value, f"SecretKeyReference(name='NAME', key='{name}')")
     if value is None:
         raise refuse(name, None, "it must be a text, or a SecretKeyReference; leave the variable out otherwise")
     return value
+
+
+def check_no_credential(name: str, value: str, reference: str) -> None:
+    """Refuse an environment variable whose plain value is a credential, by its name or as a URL with a password.
+
+    Args:
+        name: the variable.
+        value: what it is to be.
+        reference: what to write in its place.
+
+    Raises:
+        InvalidSpec: naming the variable.
+    """
+    if value and (_CREDENTIAL_ENV.fullmatch(name) or holds_credentials(value)):
+        raise refuse(name, HIDDEN, f"a credential must be a reference, such as {reference}")
+
+
+def holds_credentials(url: str) -> bool:
+    """Whether a URL in this text has a user with a password, or a token."""
+    return bool(_CREDENTIALS_IN_URL.search(url))
 
 
 Env = Annotated[Mapping[str, EnvValue], BeforeValidator(_checked_env)]
@@ -156,6 +179,8 @@ def checked_location(uri: str, field: str, schemes: tuple[str, ...]) -> str:
         raise refuse(field, uri, f"allowed are {allowed}")
     if not rest.strip("/"):
         raise refuse(field, uri, "nothing follows the scheme")
+    if ".." in rest.split("/") or not uri.isprintable() or not _is_readable(uri):
+        raise refuse(field, uri, "it must have no '..', no control characters, and brackets only around IPv6")
     return uri
 
 
@@ -163,5 +188,20 @@ def _checked_endpoint(url: Any) -> Any:
     return checked_location(url, "", ("https", "http")) if isinstance(url, str) else url
 
 
+def _is_readable(uri: str) -> bool:
+    try:
+        return bool(urlsplit(uri))
+    except ValueError:
+        return False
+
+
+def _checked_region(region: Any) -> Any:
+    if isinstance(region, str) and region and not _REGION.fullmatch(region):
+        raise refuse("", region, "it must be a region's name: letters, digits, - and ., such as eu-central-1")
+    return region
+
+
+Region = Annotated[str, BeforeValidator(_checked_region)]
+"""An object store's region."""
 Endpoint = Annotated[str, BeforeValidator(_checked_endpoint)]
 """An object store's URL."""

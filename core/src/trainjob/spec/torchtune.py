@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from enum import Enum
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BeforeValidator, Field, field_validator
 
 from trainjob.spec.base import Spec, refuse
+from trainjob.spec.methods import Distillation, PreferenceTuning, Quantization, QuantizationAware
+from trainjob.spec.preprocessing import TorchTuneDataset, enum_value
 from trainjob.spec.resources import Resources
 
 MANAGED_KEYS = ("output_dir", "tokenizer.path", "tokenizer.merges_file", "checkpointer.checkpoint_dir")
 """Keys that say where files lie; the Trainer refuses them in arguments (Trainer 2.3, plugins/torch/torchtune.go)."""
 RECIPE_KEYS = ("model.lora_attn_modules", "model.quantize_base", "model.use_dora")
 """Keys by which the Trainer chooses the recipe (Trainer 2.3, plugins/torch/torchtune.go)."""
+METHODS = ("preference_tuning", "distillation", "quantization_aware", "quantization")
 _ATTENTION = ("q_proj", "k_proj", "v_proj", "output_proj")
 _LONGEST_ARGUMENT = 65_536  # characters; the CRD's limit up to Trainer 2.2
 
@@ -32,64 +34,8 @@ class Loss(str, Enum):
     CEWithChunkedOutputLoss = "torchtune.modules.loss.CEWithChunkedOutputLoss"
 
 
-class DataFormat(str, Enum):
-    """Type of the data set's files."""
-
-    JSON = "json"
-    CSV = "csv"
-    PARQUET = "parquet"
-    ARROW = "arrow"
-    TEXT = "text"
-    XML = "xml"
-
-
-def _enum_value(given: Any) -> Any:
-    """The SDK's enum members count by their values."""
-    return given.value if isinstance(given, Enum) else given
-
-
-DataTypeField = Annotated[DataType, BeforeValidator(_enum_value)]
-LossField = Annotated[Loss, BeforeValidator(_enum_value)]
-DataFormatField = Annotated[DataFormat, BeforeValidator(_enum_value)]
-
-
-def _without_equals(value: str, field: str = "") -> str:
-    # torchtune 0.6.1 splits each override at every "=" (torchtune/config/_utils.py).
-    if "=" in value:
-        raise refuse(field, value, "TorchTune splits its arguments at '=', so that the value can't hold one")
-    return value
-
-
-class TorchTuneInstructDataset(Spec):
-    """How rows become prompts and answers (torchtune.datasets.instruct_dataset).
-
-    Attributes:
-        source: type of the data files.
-        split: which split, such as `train[:10%]`.
-        train_on_input: whether the prompt counts in the loss.
-        new_system_prompt: a system message put before each prompt.
-        column_map: `input` and `output` -> the columns' real names.
-    """
-
-    source: DataFormatField | None = None
-    split: str | None = None
-    train_on_input: bool | None = None
-    new_system_prompt: str | None = None
-    column_map: Mapping[str, str] | None = None
-
-    @field_validator("split", "new_system_prompt")
-    @classmethod
-    def _one_value(cls, value: str | None) -> str | None:
-        return None if value is None else _without_equals(value)
-
-    @field_validator("column_map")
-    @classmethod
-    def _known_columns(cls, columns: Mapping[str, str] | None) -> Mapping[str, str] | None:
-        for ours, theirs in (columns or {}).items():
-            if ours not in ("input", "output"):
-                raise refuse(ours, theirs, "allowed keys are input and output")
-            _without_equals(theirs, ours)
-        return columns
+DataTypeField = Annotated[DataType, BeforeValidator(enum_value)]
+LossField = Annotated[Loss, BeforeValidator(enum_value)]
 
 
 class LoraConfig(Spec):
@@ -139,13 +85,18 @@ class TorchTuneConfig(Spec):
         loss: loss function.
         num_nodes: nodes to train on.
         peft_config: LoRA and its kin; None trains all weights.
-        dataset_preprocess_config: how rows become prompts; None leaves the recipe's own data set, which it fetches.
+        dataset_preprocess_config: how rows become prompts: a `TorchTuneInstructDataset`, `TorchTuneChatDataset` or
+            `TorchTunePreferenceDataset`; None stands for parquet files as the recipe wants them.
         resources_per_node: what each node needs, such as `{"gpu": 2, "memory": "64Gi"}`.
         num_proc_per_node: training processes on each node; None means one for each GPU, or one.
         seed: random seed.
         learning_rate: the optimizer's learning rate.
         max_steps_per_epoch: ends each epoch early.
         gradient_accumulation_steps: batches for each optimizer step.
+        preference_tuning: learn from pairs of a better and a worse answer (DPO), over a workspace.
+        distillation: learn from a larger model, too, over a workspace.
+        quantization_aware: learn to bear being quantized, over a workspace.
+        quantization: train nothing, but quantize the model, over a workspace. Of these four at most one.
         overrides: any other `key=value` of the recipe's configuration, as on the command line of `tune run`; `~key`
             removes a key.
     """
@@ -156,14 +107,23 @@ class TorchTuneConfig(Spec):
     loss: LossField | None = None
     num_nodes: int | None = Field(default=None, ge=1)
     peft_config: LoraConfig | None = None
-    dataset_preprocess_config: TorchTuneInstructDataset | None = None
+    dataset_preprocess_config: TorchTuneDataset | None = None
     resources_per_node: Resources | None = None
     num_proc_per_node: int | None = Field(default=None, ge=1)
     seed: int | None = Field(default=None, ge=0)
     learning_rate: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     max_steps_per_epoch: int | None = Field(default=None, ge=1)
     gradient_accumulation_steps: int | None = Field(default=None, ge=1)
+    preference_tuning: PreferenceTuning | None = None
+    distillation: Distillation | None = None
+    quantization_aware: QuantizationAware | None = None
+    quantization: Quantization | None = None
     overrides: tuple[str, ...] = ()
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The fields that say what it does, where it is not plain fine-tuning on answers."""
+        return tuple(name for name in METHODS if getattr(self, name) is not None)
 
     @field_validator("overrides")
     @classmethod

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, ConfigDict, Field, field_validator
 
-from trainjob.spec.base import HIDDEN, Spec, refuse
+from trainjob.spec.base import HIDDEN, Spec, as_json, refuse
 from trainjob.spec.resources import Resources
-from trainjob.spec.secrets import Env
+from trainjob.spec.secrets import Env, holds_credentials
 from trainjob.spec.torchtune import TorchTuneConfig
 
 _LONGEST_COMMAND = 128  # items of command or args; the CRD's limit from Trainer 2.2 on
@@ -30,10 +29,11 @@ class BuiltinTrainer(Spec):
 
 
 class CustomTrainer(Spec):
-    """A self-contained Python function, run by torchrun on each node.
+    """A self-contained Python function, run on each node: by torchrun, or as the runtime's framework wants it.
 
     Attributes:
-        func: the function; its source is sent, so it imports what it needs and uses nothing from around it.
+        func: the function; its source is sent, so it imports what it needs and uses nothing from around it. What it
+            returns with rank 0, if JSON can hold it, is the last line of its log: `trainjob result: ...`.
         func_args: its keyword arguments, as JSON values.
         image: the container image; None means the runtime's.
         packages_to_install: what pip installs first.
@@ -59,17 +59,26 @@ class CustomTrainer(Spec):
     @field_validator("func_args")
     @classmethod
     def _are_json(cls, arguments: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        try:
-            json.dumps(dict(arguments or {}))
-        except (TypeError, ValueError) as error:
-            raise refuse("", list(arguments or {}), f"arguments must be JSON values: {error}") from None
+        as_json(dict(arguments or {}), nan=True)  # Python reads them there, too
         return arguments
+
+    @field_validator("packages_to_install")
+    @classmethod
+    def _are_packages(cls, packages: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        for package in packages or ():
+            if holds_credentials(package):
+                raise refuse(
+                    "", HIDDEN, "a package's URL must hold no user and password; use a Secret and PIP_ variables"
+                )
+            if package.startswith("-") or not package.strip():
+                raise refuse("", package, "it must be a package; pip's options are PIP_ variables of env")
+        return packages
 
     @field_validator("pip_index_urls")
     @classmethod
     def _hold_no_credentials(cls, urls: tuple[str, ...]) -> tuple[str, ...]:
         for url in urls:
-            if "@" in url.partition("://")[2].partition("/")[0]:
+            if "@" in (url.partition("://")[2] or url).partition("/")[0]:
                 reference = "env={'PIP_INDEX_URL': SecretKeyReference(name='NAME', key='KEY')}"
                 raise refuse("", HIDDEN, f"it must hold no user and password; give the whole URL as {reference}")
         return urls

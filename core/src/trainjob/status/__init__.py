@@ -4,21 +4,27 @@ No IO and no clock: the same dict always gives the same answer, whether an opera
 command asks.
 """
 
-from trainjob.status.outcome import Category, Outcome, conclude
+from trainjob.status.findings import Finding
+from trainjob.status.handed_back import export_facts, handed_back
+from trainjob.status.outcome import Outcome, conclude
 from trainjob.status.pods import ContainerFailure, failures, pending_reasons
 from trainjob.status.progress import Progress, TorchTuneProgress
+from trainjob.status.trouble import Category
 from trainjob.status.verdict import Phase, Verdict, judge
 
 __all__ = [
     "Category",
     "ContainerFailure",
+    "Finding",
     "Outcome",
     "Phase",
     "Progress",
     "TorchTuneProgress",
     "Verdict",
     "conclude",
+    "export_facts",
     "failures",
+    "handed_back",
     "judge",
     "pending_reasons",
 ]

@@ -5,45 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
-from enum import Enum
 from typing import Any
 
-from trainjob.errors import JobDeleted, JobFailed
+from trainjob.errors import InvalidSpec, Problem
 from trainjob.status.pods import ContainerFailure
 from trainjob.status.progress import Progress
-from trainjob.status.verdict import Phase, Verdict
+from trainjob.status.reading import rows, table, text
+from trainjob.status.trouble import RULES, Category, recognize
+from trainjob.status.verdict import INITIALIZERS, Phase, Verdict
 
 RESTART_LIMIT_EXCEEDED = "RestartLimitExceeded"
 """Our own reason for a job that we ended because its container failed more often than allowed."""
-
-
-class Category(str, Enum):
-    """Who has to act on a failure; the one table that says whether trying again can help is [_ADVICE][]."""
-
-    SUCCEEDED = "Succeeded"
-    APPLICATION = "Application"
-    """The step's own command ended with an error."""
-    OUT_OF_MEMORY = "OutOfMemory"
-    INFRASTRUCTURE = "Infrastructure"
-    """The pod was evicted, preempted, or lost with its node."""
-    DEADLINE = "Deadline"
-    DELETED = "Deleted"
-    UNKNOWN = "Unknown"
-
-
-_ADVICE: Mapping[Category, tuple[bool, str]] = {
-    Category.SUCCEEDED: (False, ""),
-    Category.APPLICATION: (False, "read the step's last log lines above; the command itself ended with an error"),
-    Category.OUT_OF_MEMORY: (False, "give the step more memory (resources_per_node) or make batches or model smaller"),
-    Category.INFRASTRUCTURE: (True, "the node or the scheduler ended the pod; a retry starts a new attempt"),
-    Category.DEADLINE: (False, "raise the deadline, or find out why the step is slow"),
-    Category.DELETED: (True, "somebody deleted the TrainJob; a retry starts a new attempt"),
-    Category.UNKNOWN: (True, "describe the TrainJob and its JobSet; their events may say more"),
-}
-# Reasons the kubelet, the scheduler and the node lifecycle controller give a pod they end (Kubernetes 1.36).
-_INFRASTRUCTURE = frozenset(
-    {"Evicted", "Preempting", "NodeLost", "NodeShutdown", "Shutdown", "Terminated", "UnexpectedAdmissionError"}
-)
 
 
 @dataclass(frozen=True)
@@ -92,15 +64,16 @@ class Outcome:
     @property
     def retryable(self) -> bool:
         """Whether the same step may succeed without anybody changing anything."""
-        return _ADVICE[self.category][0]
+        return RULES[self.category].retryable
 
     @property
     def seconds(self) -> float | None:
         """Seconds from creation to the end by the cluster's clock, queueing included; None when it is not known."""
-        if not (self.created and self.finished):
+        try:
+            begin, end = (datetime.fromisoformat(text.replace("Z", "+00:00")) for text in (self.created, self.finished))
+            return (end - begin).total_seconds()
+        except (ValueError, TypeError):  # one is missing, or no time with a zone
             return None
-        begin, end = (datetime.fromisoformat(text.replace("Z", "+00:00")) for text in (self.created, self.finished))
-        return (end - begin).total_seconds()
 
     def explain(self) -> str:
         """The whole story for a person, several lines: what, where, why, the last log lines."""
@@ -121,13 +94,12 @@ class Outcome:
         """Do nothing after success.
 
         Raises:
-            JobDeleted: the TrainJob was deleted by somebody else.
-            JobFailed: it failed.
+            JobFailed: it failed; of the class that [trainjob.status.trouble.RULES][] has for its category.
         """
         if self.succeeded:
             return
-        error = JobDeleted if self.phase is Phase.DELETED else JobFailed
-        failure = error(self.explain(), outcome=self, hint=_ADVICE[self.category][1])
+        rule = RULES[self.category]
+        failure = rule.error(self.explain(), outcome=self, hint=rule.advice)
         failure.retryable = self.retryable
         raise failure
 
@@ -140,7 +112,19 @@ class Outcome:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Outcome:
-        """The inverse of [to_dict][]; unknown keys, of a newer version, are left out."""
+        """The inverse of [to_dict][]; unknown keys, of a newer version, are left out.
+
+        Raises:
+            InvalidSpec: it is no such dict.
+        """
+        try:
+            return cls._from_known(values)
+        except (KeyError, TypeError, ValueError) as error:
+            what = f"it must be what Outcome.to_dict gave ({type(error).__name__}: {error})"
+            raise InvalidSpec(Problem("outcome", f"a {type(values).__name__}", what)) from None
+
+    @classmethod
+    def _from_known(cls, values: Mapping[str, Any]) -> Outcome:
         known = {f.name: values[f.name] for f in fields(cls) if f.name in values}
         known["phase"], known["category"] = Phase(known["phase"]), Category(known["category"])
         known["events"], known["log_tail"] = tuple(known.get("events", ())), tuple(known.get("log_tail", ()))
@@ -171,24 +155,32 @@ def conclude(
     first = next((f for f in failures if not verdict.step or f.step == verdict.step), None)
     if verdict.phase is Phase.COMPLETE:
         first = None
-    meta = job["metadata"]
+    meta = table(job, "metadata")
     return Outcome(
-        job=meta["name"],
-        namespace=meta.get("namespace", ""),
-        uid=meta.get("uid", ""),
+        job=text(meta, "name"),
+        namespace=text(meta, "namespace"),
+        uid=text(meta, "uid"),
         phase=verdict.phase,
         category=_categorize(verdict, first),
         reason=verdict.reason,
-        message=verdict.message,
+        message=_message(verdict, first),
         step=verdict.step or (first.step if first else ""),
         rank=first.rank if first else None,
         exit_code=first.exit_code if first else None,
         events=tuple(events),
         log_tail=tuple(log_tail),
-        created=meta.get("creationTimestamp", ""),
+        created=text(meta, "creationTimestamp"),
         finished=_finished_at(job),
         progress=progress,
     )
+
+
+def _message(verdict: Verdict, first: ContainerFailure | None) -> str:
+    """The verdict's, and why its pod was ended where that is another matter: a JobSet tells only that it failed."""
+    if first is None or first.reason == "Error" or first.reason in verdict.message:
+        return verdict.message
+    why = f"{first.reason}: {first.message.strip().splitlines()[0][:300]}" if first.message.strip() else first.reason
+    return f"{verdict.message}; {why}" if verdict.message else why
 
 
 def _categorize(verdict: Verdict, first: ContainerFailure | None) -> Category:
@@ -196,19 +188,17 @@ def _categorize(verdict: Verdict, first: ContainerFailure | None) -> Category:
         return Category.SUCCEEDED
     if verdict.phase is Phase.DELETED:
         return Category.DELETED
-    if verdict.reason == "DeadlineExceeded":
-        return Category.DEADLINE
+    known = recognize(verdict.reason, verdict.message)
+    if known and known is not Category.POLICY:
+        return known
     if first is None:
-        return Category.UNKNOWN
-    if first.reason == "OOMKilled":
-        return Category.OUT_OF_MEMORY
-    if first.reason in _INFRASTRUCTURE:
-        return Category.INFRASTRUCTURE
-    return Category.APPLICATION
+        return known or Category.UNKNOWN
+    ran_and_lost = Category.INITIALIZER if first.step in INITIALIZERS else Category.APPLICATION
+    return recognize(first.reason, first.message) or known or ran_and_lost
 
 
 def _finished_at(job: Mapping[str, Any]) -> str:
-    for condition in (job.get("status") or {}).get("conditions") or ():
+    for condition in rows(job, "status", "conditions"):
         if condition.get("type") in (Phase.COMPLETE.value, Phase.FAILED.value) and condition.get("status") == "True":
-            return str(condition.get("lastTransitionTime", ""))
+            return text(condition, "lastTransitionTime")
     return ""

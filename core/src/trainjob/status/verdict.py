@@ -13,10 +13,15 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from trainjob.status.left import left_as_failed
 from trainjob.status.pods import step_of
+from trainjob.status.reading import number, rows, table, text, true_conditions
 
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+_MULTIKUEUE = "kueue.x-k8s.io/multikueue"
 _NODE = "node"
+# Of an MPI runtime: it starts the training on the nodes, which are up before it (Trainer 2.3, plugins/mpi).
+_LAUNCHER = "launcher"
 INITIALIZERS = ("dataset-initializer", "model-initializer")
 # JobSet's own text in the condition it hands to the TrainJob (JobSet 0.12, pkg/controllers/failure_policy.go).
 _FIRST_FAILED_JOB = re.compile(r"\(first failed job: (?P<job>[a-z0-9.-]+)\)")
@@ -73,7 +78,8 @@ def judge(job: Mapping[str, Any] | None, pods: Iterable[Mapping[str, Any]] = ())
     """Say which phase a TrainJob is in.
 
     A true `Failed` or `Complete` beats everything else, as a resumed or suspended-after-finish job keeps its other
-    conditions; then a deletion; then `Suspended`; then the counters, or the pods where there are no counters.
+    conditions; then a deletion; then that we have ended it as failed and left it there; then `Suspended`; then the
+    counters, or the pods where there are no counters.
 
     Args:
         job: the TrainJob as the API gives it, or None when it does not exist any more.
@@ -81,44 +87,46 @@ def judge(job: Mapping[str, Any] | None, pods: Iterable[Mapping[str, Any]] = ())
     """
     if job is None:
         return Verdict(Phase.DELETED, "NotFound", "the TrainJob does not exist any more")
-    status = job.get("status") or {}
-    true = {c["type"]: c for c in status.get("conditions") or () if c.get("status") == "True"}
+    true = true_conditions(job)
     for phase in (Phase.FAILED, Phase.COMPLETE):
         if condition := true.get(phase.value):
             return _finished(phase, condition, job)
-    if job["metadata"].get("deletionTimestamp"):
+    if table(job, "metadata").get("deletionTimestamp"):
         return Verdict(Phase.DELETED, "BeingDeleted", "the TrainJob is being deleted")
-    if "Suspended" in true or (job.get("spec") or {}).get("suspend"):
+    if left := left_as_failed(job):
+        return Verdict(Phase.FAILED, left["reason"], text(left, "message"), text(left, "step"))
+    if "Suspended" in true or table(job, "spec").get("suspend"):
         return _suspended(true.get("Suspended", {}), job)
-    if jobs := status.get("jobsStatus"):
-        return _working({job_status["name"]: job_status for job_status in jobs})
+    if jobs := rows(job, "status", "jobsStatus"):
+        return _working({text(job_status, "name"): job_status for job_status in jobs})
+    if text(job, "spec", "managedBy") == _MULTIKUEUE:
+        return Verdict(Phase.PENDING, "ManagedElsewhere", "MultiKueue runs it on a cluster that tells nothing yet")
     return _of_pods(job, pods)
 
 
 def _finished(phase: Phase, condition: Mapping[str, Any], job: Mapping[str, Any]) -> Verdict:
-    message = condition.get("message", "")
+    message = text(condition, "message")
     step = ""
     if phase is Phase.FAILED and (found := _FIRST_FAILED_JOB.search(message)):
         # `<trainjob>-<replicated job>-<index>`; the index is always 0 in Trainer.
-        step = found["job"].removeprefix(job["metadata"]["name"] + "-").rpartition("-")[0]
-    return Verdict(phase, condition.get("reason", ""), message, step)
+        step = found["job"].removeprefix(text(job, "metadata", "name") + "-").rpartition("-")[0]
+    return Verdict(phase, text(condition, "reason"), message, step)
 
 
 def _suspended(condition: Mapping[str, Any], job: Mapping[str, Any]) -> Verdict:
-    queue = (job["metadata"].get("labels") or {}).get(QUEUE_LABEL)
-    if queue:
+    if queue := text(job, "metadata", "labels", QUEUE_LABEL):
         return Verdict(Phase.QUEUED, "WaitingForQuota", f"waiting for quota in queue {queue}")
-    return Verdict(Phase.SUSPENDED, condition.get("reason", "Suspended"), condition.get("message", ""))
+    return Verdict(Phase.SUSPENDED, text(condition, "reason") or "Suspended", text(condition, "message"))
 
 
 def _working(jobs: Mapping[str, Mapping[str, Any]]) -> Verdict:
     def count(name: str, counter: str) -> int:
-        return int(jobs.get(name, {}).get(counter) or 0)
+        return number(jobs.get(name), counter)
 
     for name in INITIALIZERS:
         if count(name, "active"):
             return Verdict(Phase.INITIALIZING, step=name)
-    trainers = [name for name in jobs if name not in INITIALIZERS]
+    trainers = _trainers(jobs)
     for phase, counter in ((Phase.RUNNING, "ready"), (Phase.STARTING, "active")):
         for name in trainers:
             if count(name, counter):
@@ -128,17 +136,23 @@ def _working(jobs: Mapping[str, Mapping[str, Any]]) -> Verdict:
     return Verdict(Phase.PENDING)
 
 
+def _trainers(names: Iterable[str]) -> list[str]:
+    """The replicated jobs whose being ready means that the training runs."""
+    found = [name for name in names if name not in INITIALIZERS]
+    return [_LAUNCHER] if _LAUNCHER in found else found
+
+
 def _of_pods(job: Mapping[str, Any], pods: Iterable[Mapping[str, Any]]) -> Verdict:
     """What the counters would say, from what they are counted from."""
     phases: dict[str, list[str]] = {}
     for pod in pods:
-        if not pod["metadata"].get("deletionTimestamp"):
+        if not table(pod, "metadata").get("deletionTimestamp"):
             phases.setdefault(step_of(pod), []).append(_pod_phase(pod))
     for name in INITIALIZERS:
         if {"Pending", "Running", "Ready"} & set(phases.get(name, ())):
             return Verdict(Phase.INITIALIZING, step=name)
-    wanted = ((job.get("spec") or {}).get("trainer") or {}).get("numNodes") or 1
-    trainers = [name for name in phases if name not in INITIALIZERS]
+    wanted = number(job, "spec", "trainer", "numNodes") or 1
+    trainers = _trainers(phases)
     for name in trainers:
         if sum(phase in ("Ready", "Succeeded") for phase in phases[name]) >= (wanted if name == _NODE else 1):
             return Verdict(Phase.RUNNING, step=name)
@@ -147,6 +161,4 @@ def _of_pods(job: Mapping[str, Any], pods: Iterable[Mapping[str, Any]]) -> Verdi
 
 def _pod_phase(pod: Mapping[str, Any]) -> str:
     """The pod's phase, or `Ready`."""
-    status = pod.get("status") or {}
-    true = {c.get("type") for c in status.get("conditions") or () if c.get("status") == "True"}
-    return "Ready" if "Ready" in true else str(status.get("phase") or "Pending")
+    return "Ready" if "Ready" in true_conditions(pod) else text(pod, "status", "phase") or "Pending"

@@ -21,8 +21,12 @@ if TYPE_CHECKING:
         InitializeDatasetOperator,
         InitializeModelOperator,
     )
+    from trainjob_airflow.operators.sweep import TrainJobSweepOperator
     from trainjob_airflow.operators.trainjob import TrainJobOperator
     from trainjob_airflow.operators.workspace import Workspace
+    from trainjob_airflow.sensors.trainjob import TrainJobSensor
+    from trainjob_airflow.triggers.end import TrainJobEndTrigger
+    from trainjob_airflow.triggers.event import TrainJobEventTrigger
     from trainjob_airflow.triggers.trainjob import TrainJobTrigger
 
 _HOMES = {
@@ -33,8 +37,12 @@ _HOMES = {
     "InitializeModelOperator": "operators.steps",
     "ResumeTrainJobOperator": "operators.lifecycle",
     "SuspendTrainJobOperator": "operators.lifecycle",
+    "TrainJobEndTrigger": "triggers.end",
+    "TrainJobEventTrigger": "triggers.event",
     "TrainJobHook": "hooks.trainjob",
     "TrainJobOperator": "operators.trainjob",
+    "TrainJobSensor": "sensors.trainjob",
+    "TrainJobSweepOperator": "operators.sweep",
     "TrainJobTrigger": "triggers.trainjob",
     "Workspace": "operators.workspace",
 }
@@ -47,8 +55,12 @@ __all__ = [
     "InitializeModelOperator",
     "ResumeTrainJobOperator",
     "SuspendTrainJobOperator",
+    "TrainJobEndTrigger",
+    "TrainJobEventTrigger",
     "TrainJobHook",
     "TrainJobOperator",
+    "TrainJobSensor",
+    "TrainJobSweepOperator",
     "TrainJobTrigger",
     "Workspace",
 ]

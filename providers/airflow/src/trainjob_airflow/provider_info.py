@@ -27,12 +27,75 @@ def get_provider_info() -> dict[str, Any]:
                     "trainjob_airflow.operators.steps",
                     "trainjob_airflow.operators.workspace",
                     "trainjob_airflow.operators.lifecycle",
+                    "trainjob_airflow.operators.sweep",
                 ],
             }
         ],
         "hooks": [{"integration-name": integration, "python-modules": ["trainjob_airflow.hooks.trainjob"]}],
+        "connection-types": [
+            {
+                "connection-type": "trainjob",
+                "hook-class-name": "trainjob_airflow.hooks.trainjob.TrainJobHook",
+                "hook-name": integration,
+                "conn-fields": _connection_fields(),
+                "ui-field-behaviour": {
+                    "hidden-fields": ["host", "schema", "login", "password", "port", "extra"],
+                    "relabeling": {},
+                    "placeholders": {},
+                },
+            }
+        ],
+        "config": {
+            "trainjob": {
+                "description": "Kubeflow Trainer.",
+                "options": {
+                    "page_connections": {
+                        "description": "Where the page TrainJobs looks: connections, or connection/namespace.",
+                        "version_added": "0.1.0",
+                        "type": "string",
+                        "example": "kubernetes_default, gpu_cluster/team-a",
+                        "default": "kubernetes_default",
+                    }
+                },
+            }
+        },
+        "extra-links": [
+            f"trainjob_airflow.links.trainjob.{name}"
+            for name in ("TrainJobLink", "TrainJobPodsLink", "TrainJobLogsLink", "TrainJobMetricsLink")
+        ],
         "task-decorators": [
             {"name": "trainjob", "class-name": "trainjob_airflow.decorators.trainjob.trainjob_task"},
         ],
-        "triggers": [{"integration-name": integration, "python-modules": ["trainjob_airflow.triggers.trainjob"]}],
+        "sensors": [{"integration-name": integration, "python-modules": ["trainjob_airflow.sensors.trainjob"]}],
+        "triggers": [
+            {
+                "integration-name": integration,
+                "python-modules": [f"trainjob_airflow.triggers.{name}" for name in ("trainjob", "end", "event")],
+            }
+        ],
     }
+
+
+def _connection_fields() -> dict[str, Any]:
+    """The connection's form: how to reach the cluster, called as in the type `kubernetes`, and where links lead."""
+    return {
+        "kube_config_path": _field("string", "Kubeconfig file", "Its path on workers and triggerers."),
+        "kube_config": _field("string", "Kubeconfig (JSON)", "Its content, where there is no file.", format="password"),
+        "in_cluster": _field("boolean", "In cluster", "Use the service account of the worker's and triggerer's pods."),
+        "cluster_context": _field("string", "Context", "Which of the kubeconfig; empty for its current one."),
+        "namespace": _field("string", "Namespace", "Of the TrainJobs; empty for the context's or the pod's own."),
+        "disable_verify_ssl": _field("boolean", "Don't verify TLS", "Trust any certificate: for tests only."),
+        **{
+            f"trainjob_{name}url": _field("string", f"Link to {what}", "Takes {namespace}, {name}, {uid}, {server}.")
+            for name, what in (
+                ("", "the TrainJob"),
+                ("pods_", "its pods"),
+                ("logs_", "its logs"),
+                ("metrics_", "metrics"),
+            )
+        },
+    }
+
+
+def _field(kind: str, label: str, description: str, **more: str) -> dict[str, Any]:
+    return {"label": label, "description": description, "schema": {"type": [kind, "null"], **more}}

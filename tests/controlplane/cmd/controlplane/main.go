@@ -2,7 +2,9 @@
 // Trainer controllers as ordinary processes on 127.0.0.1, for tests.
 //
 //	controlplane render --jobset DIR --trainer DIR --out DIR          at build time: the manifests the modules ship
-//	controlplane up --state DIR --kubernetes DIR --trainer DIR -- KUBELET...   start everything, print READY, stay
+//	controlplane render --argo DIR --out DIR                          the same for Argo
+//	controlplane build DIR                                            what a kustomization makes, as kubectl kustomize
+//	controlplane up --state DIR --kubernetes DIR --trainer DIR [--argo DIR] -- KUBELET...   start everything, print READY, stay
 //
 // The upstream programs are their own unchanged main packages. This command only makes certificates,
 // starts the programs in order, applies the manifests and stops everything again.
@@ -43,16 +45,28 @@ func command(ctx context.Context, stop func(), args []string) error {
 		return renderCommand(args)
 	case "up":
 		return upCommand(ctx, stop, args)
+	case "build":
+		if len(args) == 1 {
+			return build(args[0])
+		}
 	}
-	return errors.New("usage: controlplane render|up [flags] (-h lists them)")
+	return errors.New("usage: controlplane render|up [flags] (-h lists them), controlplane build DIR")
 }
 
 func renderCommand(args []string) error {
 	fs := flag.NewFlagSet("render", flag.ExitOnError)
 	jobset := fs.String("jobset", "", "folder of JobSet's module")
 	trainer := fs.String("trainer", "", "folder of the Trainer's module")
+	argo := fs.String("argo", "", "folder of Argo's module, instead")
+	kueue := fs.String("kueue", "", "folder of Kueue's module, instead")
 	out := fs.String("out", "", "folder to write to")
 	_ = fs.Parse(args)
+	if *argo != "" {
+		return renderArgo(*argo, *out)
+	}
+	if *kueue != "" {
+		return renderKueue(*kueue, *out)
+	}
 	return render(*jobset, *trainer, *out)
 }
 
@@ -62,6 +76,8 @@ func upCommand(ctx context.Context, stop func(), args []string) error {
 	fs.StringVar(&o.state, "state", "", "new folder for certificates, etcd's data, logs and pods' files")
 	fs.StringVar(&o.kubernetes, "kubernetes", "", "folder of etcd and Kubernetes' programs")
 	fs.StringVar(&o.trainer, "trainer", "", "folder of JobSet's and the Trainer's programs and manifests")
+	fs.StringVar(&o.argo, "argo", "", "folder of Argo's programs and manifests; the kubelet must isolate")
+	fs.StringVar(&o.kueue, "kueue", "", "folder of Kueue's program and manifests")
 	fs.Func("apiserver-arg", "one more kube-apiserver argument (again and again)", func(arg string) error {
 		o.apiserverArgs = append(o.apiserverArgs, arg)
 		return nil
@@ -73,7 +89,10 @@ func upCommand(ctx context.Context, stop func(), args []string) error {
 	if len(o.kubelet) == 0 {
 		return errors.New("the kubelet's command is missing: give it after --")
 	}
-	for _, dir := range []*string{&o.state, &o.kubernetes, &o.trainer} {
+	for _, dir := range []*string{&o.state, &o.kubernetes, &o.trainer, &o.argo, &o.kueue} {
+		if *dir == "" {
+			continue
+		}
 		abs, err := filepath.Abs(*dir)
 		if err != nil {
 			return err

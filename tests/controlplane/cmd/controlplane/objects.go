@@ -145,7 +145,7 @@ func (a *applier) applyCRDs(ctx context.Context, crds objects) error {
 		if err != nil {
 			return err
 		}
-		err = eventually(ctx, 30*time.Second, func() error {
+		err = eventually(ctx, 2*time.Minute, func() error {
 			got, err := res.Get(ctx, crd.GetName(), metav1.GetOptions{})
 			if err == nil && !conditionTrue(got, "Established") {
 				err = fmt.Errorf("CRD %s is not established", crd.GetName())

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -77,11 +78,9 @@ func (c *controlPlane) startTrainer() error {
 }
 
 // startController starts JobSet or the Trainer with its shipped configuration file, changed only
-// where a process without Services, Secrets and a leader to elect needs it.
+// where it has to be.
 func (c *controlPlane) startController(name, program string, set map[string]any) error {
-	set["leaderElection.leaderElect"], set["metrics.bindAddress"] = false, "0"
-	set["webhook.host"], set["webhook.port"] = "127.0.0.1", int64(c.port[name+"Webhook"])
-	set["health.healthProbeBindAddress"] = fmt.Sprintf("127.0.0.1:%d", c.port[name+"Health"])
+	maps.Copy(set, c.withoutServices(name))
 	conf := c.file("conf", name+".yaml")
 	if err := changeYAML(filepath.Join(c.trainer, name+"-config.yaml"), conf, set); err != nil {
 		return err
@@ -91,8 +90,23 @@ func (c *controlPlane) startController(name, program string, set map[string]any)
 		filepath.Join(c.trainer, program), "--config="+conf, "--zap-log-level=2")
 }
 
+// withoutServices is what a process without Services and a leader to elect needs in its configuration.
+func (c *controlPlane) withoutServices(name string) map[string]any {
+	return map[string]any{
+		"leaderElection.leaderElect": false, "metrics.bindAddress": "0",
+		"webhook.host": "127.0.0.1", "webhook.port": int64(c.port[name+"Webhook"]),
+		"health.healthProbeBindAddress": fmt.Sprintf("127.0.0.1:%d", c.port[name+"Health"]),
+	}
+}
+
 func (c *controlPlane) startKubelet() error {
 	argv := append(append([]string{}, c.kubelet...), "--server", c.server, "--pki", c.ca.dir,
 		"--state", c.file("kubelet"), "--port", fmt.Sprint(c.port["kubelet"]))
+	if c.argo != "" { // its controller ends containers by commands that it runs in them
+		if err := serveExec(c.state, "exec"); err != nil {
+			return err
+		}
+		argv = append(argv, "--exec-socket", "../exec") // seen from the folder of logs, where all parts run
+	}
 	return c.parts.start("kubelet", syscall.SIGTERM, nil, argv...)
 }

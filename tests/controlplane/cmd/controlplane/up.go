@@ -16,6 +16,7 @@ const startLimit = 120 * time.Second // the steps have limits of their own; this
 
 type options struct {
 	state, kubernetes, trainer string
+	argo, kueue                string // empty for none
 	kubelet, apiserverArgs     []string
 	verbose                    bool
 }
@@ -107,8 +108,11 @@ func (c *controlPlane) prepare() (err error) {
 			return err
 		}
 	}
-	if c.port, err = freePorts("etcd", "etcdPeer", "apiserver", "kcm", "scheduler", "kubelet",
-		"jobsetWebhook", "jobsetHealth", "trainerWebhook", "trainerHealth"); err != nil {
+	ports := []string{"etcd", "etcdPeer", "apiserver", "kcm", "scheduler", "kubelet"}
+	for _, name := range c.webhookServers() {
+		ports = append(ports, name+"Webhook", name+"Health")
+	}
+	if c.port, err = freePorts(ports...); err != nil {
 		return err
 	}
 	c.server = fmt.Sprintf("https://127.0.0.1:%d", c.port["apiserver"])
@@ -125,7 +129,18 @@ func (c *controlPlane) prepare() (err error) {
 		// The controllers act as their own service accounts, under their shipped RBAC rules.
 		c.serviceAccount("jobset", "jobset-system", "jobset-controller-manager"),
 		c.serviceAccount("trainer", "kubeflow-system", "kubeflow-trainer-controller-manager"),
+		c.serviceAccount("argo", "argo", "argo"),
+		c.serviceAccount("kueue", "kueue-system", "kueue-controller-manager"),
 		c.webhookCertificates())
+}
+
+// webhookServers are the controllers that the API server asks.
+func (c *controlPlane) webhookServers() []string {
+	names := []string{"jobset", "trainer"}
+	if c.kueue != "" {
+		names = append(names, "kueue")
+	}
+	return names
 }
 
 func (c *controlPlane) serviceAccount(name, namespace, account string) error {
@@ -133,7 +148,7 @@ func (c *controlPlane) serviceAccount(name, namespace, account string) error {
 		"system:serviceaccounts", "system:serviceaccounts:"+namespace)
 }
 
-// webhookCertificates puts them where both webhook servers look: $TMPDIR/k8s-webhook-server/serving-certs.
+// webhookCertificates puts them where the webhook servers look: $TMPDIR/k8s-webhook-server/serving-certs.
 func (c *controlPlane) webhookCertificates() error {
 	dir := c.file("tmp", "k8s-webhook-server", "serving-certs")
 	err := os.MkdirAll(dir, 0o700)
@@ -179,10 +194,10 @@ func (c *controlPlane) startControllers(ctx context.Context) error {
 	if err := c.applier.apply(ctx, rest); err != nil {
 		return err
 	}
-	if err := errors.Join(c.startJobSet(), c.startTrainer(), c.startKubelet()); err != nil {
+	if err := errors.Join(c.startJobSet(), c.startTrainer(), c.startArgo(), c.startKueue(), c.startKubelet()); err != nil {
 		return err
 	}
-	for _, name := range []string{"jobset", "trainer"} {
+	for _, name := range c.webhookServers() {
 		url := c.url(name+"Health") + "/readyz"
 		if err := eventually(ctx, 40*time.Second, func() error { return answers(ctx, url) }); err != nil {
 			return fmt.Errorf("%s: %w; its log ends with:\n%s", name, err, tail(filepath.Join(c.logs, name+".log")))
@@ -191,7 +206,7 @@ func (c *controlPlane) startControllers(ctx context.Context) error {
 	return nil
 }
 
-// manifests are JobSet's and the Trainer's, with our addresses and certificates.
+// manifests are those of JobSet, the Trainer, Argo and Kueue, with our addresses and certificates.
 func (c *controlPlane) manifests() (all objects, err error) {
 	for _, name := range []string{"jobset", "trainer"} {
 		objs, err := readObjects(filepath.Join(c.trainer, name+".json"))
@@ -201,7 +216,15 @@ func (c *controlPlane) manifests() (all objects, err error) {
 		webhooksToURL(objs, c.port[name+"Webhook"], c.ca.pem)
 		all = append(all, objs...)
 	}
-	return all, c.fillCertificateSecret(all)
+	argo, err := c.argoManifests()
+	if err != nil {
+		return nil, err
+	}
+	kueue, err := c.kueueManifests()
+	if err != nil {
+		return nil, err
+	}
+	return append(append(all, argo...), kueue...), c.fillCertificateSecret(all)
 }
 
 // openForTrainJobs applies the shipped runtimes and waits until a TrainJob would be accepted and run.
@@ -213,7 +236,7 @@ func (c *controlPlane) openForTrainJobs(ctx context.Context) error {
 	if err := c.applier.apply(ctx, runtimes); err != nil {
 		return err
 	}
-	return eventually(ctx, 30*time.Second, func() error {
+	return eventually(ctx, 2*time.Minute, func() error {
 		return errors.Join(c.applier.apply(ctx, fromYAML(probeTrainJob), "All"), nodeReady(ctx, c.client))
 	})
 }

@@ -41,10 +41,13 @@ _ACCEPTED = (
 
 
 def json_answer(value: Any, code: int = 200, *, warnings: Sequence[str] = ()) -> Response:
-    """Answers JSON; bytes are taken as JSON already. Each warning becomes a `Warning: 299` header."""
+    """Answers JSON; bytes are taken as JSON already. Each warning becomes a `Warning: 299` header.
+
+    One with control characters is left out (k8s.io/apimachinery 0.36 `pkg/util/net/http.go`, NewWarningHeader).
+    """
     content = value if isinstance(value, bytes) else encoded(value)
     answer = Response(content, code, _HEADERS, "application/json")
-    for warning in warnings:
+    for warning in filter(str.isprintable, warnings):
         quoted = warning.replace("\\", "\\\\").replace('"', '\\"')
         answer.raw_headers.append((b"warning", f'299 - "{quoted}"'.encode("latin-1", "replace")))
     return answer

@@ -125,7 +125,7 @@ class Checks:
         if shape:
             problems += schema_problems(shape, prepared, old, broken=any(found.kind in _BLOCKING for found in problems))
         elif not status:
-            problems += essential_problems(kind.plural, prepared, old)
+            problems += _essential_problems(kind, prepared, old)
         if problems:
             raise invalid(kind, metadata.get("name", ""), problems)
         if status:
@@ -198,3 +198,11 @@ def _strict(kind: Resource, sent: Json, unknown: Sequence[str], *, patch: bool) 
         )
         return Refusal(422, "Invalid", f' "" is invalid: {problem}')
     return bad_request(f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {said}')
+
+
+def _essential_problems(kind: Resource, prepared: Json, old: Json | None) -> list[FieldProblem]:
+    """The problems of a built-in kind; only some of its fields' types are known beforehand."""
+    try:
+        return essential_problems(kind.plural, prepared, old)
+    except (TypeError, AttributeError, LookupError, ValueError) as error:
+        raise bad_request(f"{kind.kind} can't be handled: a field has a value of another type ({error})") from error

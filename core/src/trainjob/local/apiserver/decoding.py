@@ -111,5 +111,9 @@ def _named(value: Any, *, with_number: bool) -> str:
 
 def _number(value: float) -> str:
     """As the API server writes it: what does not fit into 64 bits has become a float."""
-    fits = isinstance(value, int) and not _too_big("int64", value)
-    return str(value) if fits else f"{Decimal(repr(float(value))):f}"
+    if isinstance(value, int) and not _too_big("int64", value):
+        return str(value)
+    try:
+        return f"{Decimal(repr(float(value))):f}"
+    except OverflowError:  # of thousands of digits
+        return "out of range"

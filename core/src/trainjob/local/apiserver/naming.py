@@ -113,7 +113,7 @@ def metadata_problems(metadata: Mapping[str, Any]) -> list[FieldProblem]:
         problems.append(FieldProblem("metadata.annotations", "Too long", detail=detail))
     problems += _owner_problems(metadata.get("ownerReferences") or [])
     for name in metadata.get("finalizers") or []:
-        problems += _problems("finalizers", _shown(name), label_key_problems(name))
+        problems += _problems("finalizers", _shown(name), label_key_problems(name or ""))
     return problems
 
 

@@ -24,6 +24,7 @@ from trainjob.local.apiserver.admission_door import Admission, Stage
 from trainjob.local.apiserver.checks import Checks, WriteOptions
 from trainjob.local.apiserver.collector import Collector
 from trainjob.local.apiserver.deletion import DeleteOptions
+from trainjob.local.apiserver.expiry import Expiry
 from trainjob.local.apiserver.patches import PatchKind
 from trainjob.local.apiserver.refusals import Refusal, bad_request, not_found
 from trainjob.local.apiserver.resources import BY_PLURAL, Resource
@@ -95,6 +96,7 @@ class Registry:
         bootstrap.fill(self)
         self.store.forget_history()
         self._collector = Collector(self)
+        Expiry(self, clock)
 
     def close(self) -> None:
         """Stops the collecting thread and closes the database; nothing may be asked of the registry afterwards."""

@@ -1,26 +1,24 @@
 """Composes the JobSet of a TrainJob from its runtime; pure.
 
-Source: Trainer 2.3 `pkg/runtime/core/trainingruntime.go`, `pkg/runtime/framework/plugins/{torch,plainml,jobset}`,
-`pkg/apply/apply.go`. Runtimes with another policy than `torch` are treated as plain ones.
+Source: Trainer 2.3 `pkg/runtime/core/trainingruntime.go`, `pkg/runtime/framework/plugins/{plainml,jobset}`. Runtimes
+with another policy than `torch`, `jax` and `xgboost` are treated as plain ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
-from typing import Any
 
 from trainjob.local.controllers import torchtune
+from trainjob.local.controllers.frameworks import set_variables
 from trainjob.local.controllers.patching import with_runtime_patches
 from trainjob.local.controllers.resources import canonical_requirements, cpu_count, gpu_count, merged_requirements
+from trainjob.local.controllers.upserting import upsert_variables
 from trainjob.local.objects import Json, owner_reference
 
 __all__ = ["ANCESTOR_LABEL", "compose_jobset", "containers_of", "job_template", "node_resources", "scale_of"]
 
 ANCESTOR_LABEL = "trainer.kubeflow.org/trainjob-ancestor-step"
-_NODE, _PORT = "node", 29500
-_RANK = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+_NODE = "node"
 
 
 def compose_jobset(job: Json, runtime: Json) -> Json:
@@ -80,7 +78,7 @@ def node_resources(job: Json, runtime: Json) -> Json:
 
 
 def scale_of(job: Json, runtime: Json) -> torchtune.Scale:
-    """Works out nodes, processes per node and GPUs per node of a TrainJob on a torch runtime."""
+    """Works out nodes, processes per node and GPUs per node of a TrainJob."""
     trainer, resources = _trainer_spec(job), node_resources(job, runtime)
     gpus = gpu_count(resources)
     processes = trainer.get("numProcPerNode")
@@ -132,7 +130,7 @@ def _set_initializer(replicated: Json, job: Json) -> None:
     if wanted is None or container is None:
         return
     uri = [{"name": "STORAGE_URI", "value": wanted["storageUri"]}] if wanted.get("storageUri") is not None else []
-    _upsert(container, "env", [*uri, *_variables(wanted)], _same_name)
+    upsert_variables(container, [*uri, *_variables(wanted)])
     if wanted.get("secretRef"):
         sources = container.setdefault("envFrom", [])
         sources.append({"secretRef": {"name": wanted["secretRef"]["name"]}})
@@ -144,12 +142,11 @@ def _set_trainer(replicated: Json, job: Json, runtime: Json) -> None:
     if container is None or job["spec"].get("trainer") is None:
         return
     trainer, own_command = _trainer_spec(job), list(container.get("command") or [])
-    _upsert(container, "env", _variables(trainer), _same_name)
     for key in ("image", "command", "args"):
         if trainer.get(key):
             container[key] = deepcopy(trainer[key])
-    if "torch" in (runtime["spec"].get("mlPolicy") or {}):
-        _set_torch(container, job, runtime, own_command)
+    policy = runtime["spec"].get("mlPolicy") or {}
+    set_variables(container, job, _variables(trainer), policy, scale_of(job, runtime), own_command)
 
 
 def _variables(wanted: Json) -> list[Json]:
@@ -159,58 +156,3 @@ def _variables(wanted: Json) -> list[Json]:
         {key: one[key] for key in one if key != "value"} if "valueFrom" in one else {"value": "", **one}
         for one in given
     ]
-
-
-@dataclass(frozen=True)
-class _Address:
-    """Where the first node of a TrainJob is found."""
-
-    host: str
-    port: int = _PORT
-
-
-def _set_torch(container: Json, job: Json, runtime: Json, own_command: Sequence[str]) -> None:
-    name, scale = job["metadata"]["name"], scale_of(job, runtime)
-    address = _Address(f"{name}-{_NODE}-0-0.{name}")
-    processes = "auto" if scale.processes is None else str(scale.processes)
-    env: list[Json] = [
-        {"name": "PET_NNODES", "value": str(scale.nodes)},
-        {"name": "PET_NPROC_PER_NODE", "value": processes},
-        {"name": "PET_NODE_RANK", "valueFrom": {"fieldRef": {"fieldPath": _RANK}}},
-    ]
-    if _trainer_spec(job).get("command") == torchtune.ENTRYPOINT:
-        container["command"] += _tune_arguments(job, scale, address, own_command)
-    else:
-        env += [
-            {"name": "PET_MASTER_ADDR", "value": address.host},
-            {"name": "PET_MASTER_PORT", "value": str(address.port)},
-        ]
-    _upsert(container, "env", env, _same_name)
-    _upsert(container, "ports", [{"containerPort": address.port, "protocol": "TCP"}], _same_port)
-
-
-def _tune_arguments(job: Json, scale: torchtune.Scale, address: _Address, own_command: Sequence[str]) -> list[str]:
-    rendezvous = [f"--rdzv_endpoint={address.host}:{address.port}"] if scale.needs_rendezvous else []
-    args = _trainer_spec(job).get("args") or []
-    recipe, config = torchtune.recipe_and_config(job["spec"]["runtimeRef"]["name"], scale, args)
-    return [*rendezvous, recipe, "--config", config, *torchtune.kept_overrides(own_command)]
-
-
-def _same_name(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    return one.get("name") == other.get("name")
-
-
-def _same_port(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Ports without a name have the same, none: so the first of them is replaced."""
-    return one.get("containerPort") == other.get("containerPort") or _same_name(one, other)
-
-
-def _upsert(container: Json, field: str, items: Sequence[Json], same: Callable[[Json, Json], bool]) -> None:
-    """Replaces the first item that is the same where it stands, or appends."""
-    for item in items:
-        present = container.setdefault(field, [])
-        places = [index for index, one in enumerate(present) if same(one, item)]
-        if places:
-            present[places[0]] = deepcopy(item)
-        else:
-            present.append(deepcopy(item))

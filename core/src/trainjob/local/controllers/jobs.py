@@ -3,8 +3,7 @@
 Source: Kubernetes 1.36 `pkg/controller/job/job_controller.go`. Pods are counted by their tracking finalizer, so none
 is forgotten or
 counted twice. Differences: a failed pod is replaced after `Backoff` rather than 10 s to 600 s, changes are not
-gathered for a second first,
-and there are no backoffLimitPerIndex, podFailurePolicy and successPolicy.
+gathered for a second first, and there is no backoffLimitPerIndex.
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ from trainjob.local.controllers.job_pods import (
     is_failed,
     is_ready,
 )
+from trainjob.local.controllers.job_policies import failed_by_rule, is_ignored, succeeded_by_rule
 from trainjob.local.controllers.writes import Create, Decision, Delete, Note, Patch, Write, set_status
 from trainjob.local.objects import Json, rfc3339, timestamp
 
@@ -85,7 +85,8 @@ class _Sync:
         self._counted = [pod for pod in tracked if has_ended(pod) or is_failed(pod)]
         self._active = [pod for pod in pods if not has_ended(pod) and "deletionTimestamp" not in pod["metadata"]]
         self._terminating = sum(not has_ended(pod) and "deletionTimestamp" in pod["metadata"] for pod in pods)
-        self._failed = int(self._status.get("failed", 0)) + sum(map(is_failed, self._counted))
+        counting = [pod for pod in self._counted if is_failed(pod) and not is_ignored(job, pod)]
+        self._failed = int(self._status.get("failed", 0)) + len(counting)
         self._indexed = self._spec.get("completionMode") == "Indexed"
         self._done = indexes_of(self._status.get("completedIndexes", ""))
         self._succeeded = self._count_succeeded()
@@ -98,11 +99,13 @@ class _Sync:
         """Acts, then tells the status; finalizers go after what they count is written."""
         self._start_time()
         failure = find_condition(self._conditions, "FailureTarget")
-        limit = None if failure else self._limit()
+        success = find_condition(self._conditions, "SuccessCriteriaMet")
+        limit = None if failure or success else self._limit()
         if failure or limit:
             self._fail(failure or condition("FailureTarget", True, *(limit or ("", ""))))
-        elif self._complete():
-            self._end("SuccessCriteriaMet", "Complete", "CompletionsReached", _REACHED)
+        elif met := self._met(success):
+            self._delete(self._active)
+            self._end("SuccessCriteriaMet", "Complete", *met)
         elif self._spec.get("suspend"):
             self._suspend()
         else:
@@ -122,6 +125,15 @@ class _Sync:
 
     # -- ends -----------------------------------------------------------------------------------------------------
 
+    def _met(self, known: Json | None) -> tuple[str, str] | None:
+        """Reason and message of a success."""
+        if known is not None:
+            return known["reason"], known["message"]
+        if self._complete():
+            return "CompletionsReached", _REACHED
+        rule = succeeded_by_rule(self._job, self._done)
+        return ("SuccessPolicy", rule) if rule else None
+
     def _complete(self) -> bool:
         completions = self._spec.get("completions")
         if completions is None:  # a work queue: done when one has succeeded and none runs any more
@@ -130,6 +142,8 @@ class _Sync:
 
     def _limit(self) -> tuple[str, str] | None:
         """Reason and message of a limit that is reached."""
+        if rule := failed_by_rule(self._job, filter(is_failed, self._pods)):
+            return "PodFailurePolicy", rule
         allowed = int(self._spec.get("backoffLimit", 6))
         if self._failed > allowed or self._restarted_too_often(allowed):
             return "BackoffLimitExceeded", _LIMIT

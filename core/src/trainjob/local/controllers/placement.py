@@ -127,8 +127,8 @@ class ClaimReconciler:
 
 
 def _waits(pod: Json) -> bool:
-    placed = bool(pod["spec"].get("nodeName"))
-    return not placed and not has_ended(pod) and "deletionTimestamp" not in pod["metadata"]
+    ours = not pod["spec"].get("nodeName") and pod["spec"].get("schedulerName", _SCHEDULER) == _SCHEDULER
+    return ours and not has_ended(pod) and "deletionTimestamp" not in pod["metadata"]
 
 
 def _age(pod: Json) -> tuple[str, str]:

@@ -44,6 +44,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--path", action="append", default=[], help="folder put first in every pod's PATH")
     add("--pass-env", action="append", default=[], help="environment variable handed on to every pod")
     add("--provisioner", default=_PROVISIONER, help="name under which volumes are made for claims")
+    add("--isolate", action="store_true", help="give containers mounts and process ids of their own (Linux, as root)")
+    add("--exec-socket", type=Path, help="socket of a program that runs commands in isolated containers")
     return parser
 
 
@@ -63,6 +65,7 @@ def settings_from(options: argparse.Namespace) -> KubeletSettings:
         path=tuple(options.path),
         pod_env={name: os.environ[name] for name in options.pass_env if name in os.environ},
         provisioner=options.provisioner,
+        isolate=options.isolate,
     )
 
 
@@ -75,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     over = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: over.set())
-    LogServer(kubelet, options.port, options.pki).start()
+    LogServer(kubelet, options.port, options.pki, exec_socket=options.exec_socket).start()
     kubelet.start()
     over.wait()
     kubelet.stop()

@@ -3,13 +3,14 @@
 One record a line, `TIMESTAMP stdout TAG TEXT`, tag `F` for the end of a line and `P` for a part of one (the CRI log
 format of containerd and CRI-O). Whatever a process has written goes into the file at once, as a part where no newline
 ended it: so the frames of a progress bar, which end in a carriage return or in nothing at all, reach a reader while
-they are
-shown. containerd would hold them back until a newline or 16 KiB; a reader gets the same bytes from both.
-Source of the reading rules: Kubernetes 1.36 `pkg/kubelet/kuberuntime/logs/logs.go`.
+they are shown. containerd would hold them back until a newline or 16 KiB; a reader gets the same bytes from both.
+Source of the reading rules: Kubernetes 1.36, k8s.io/cri-client `pkg/logs/logs.go`. "Since" chooses records: the rest of
+a line whose beginning is older comes first, and without a time.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ from trainjob.local.objects import utc_now
 
 __all__ = ["ContainerLog", "LogOptions", "records", "since_text"]
 
+_BLOCK = 1 << 20  # bytes read at once
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(\.\d+)?(Z|z|[+-]\d\d:\d\d)")
 
 
@@ -122,10 +124,10 @@ class ContainerLog:
         new_line = True
         for record in self._records(options, cancelled or threading.Event()):
             stamp, _, tag, text = record.split(b" ", 3)
-            if stamp.decode() < options.since:
-                continue
             part = (stamp + b" " if options.timestamps and new_line else b"") + text + (b"\n" if tag == b"F" else b"")
             new_line = tag == b"F"
+            if stamp.decode() < options.since:
+                continue
             part = part if left is None else part[:left]
             left = None if left is None else left - len(part)
             if part:
@@ -137,20 +139,18 @@ class ContainerLog:
         if not self.path.exists():  # it never started
             return
         with self.path.open("rb") as written:
-            data = written.read()
-            *whole, held = data.split(b"\n")
-            written.seek(len(data) - len(held))
-            yield from _tail(whole, options.tail)
+            if options.tail is None:
+                yield from _records_there(written)
+            else:
+                yield from _tail(list(_records_there(written)), options.tail)
             if options.follow:
                 yield from self._later(written, cancelled)
 
     def _later(self, written: BinaryIO, cancelled: threading.Event) -> Iterator[bytes]:
-        held = b""
         while not cancelled.is_set():
             with self._changed:  # seen first, read then: what is written meanwhile ends the wait at once
                 seen, ended = self._writes, self._ended
-            *whole, held = (held + written.read()).split(b"\n")
-            yield from whole
+            yield from _records_there(written)
             if ended:
                 return
             with self._changed:
@@ -160,10 +160,17 @@ class ContainerLog:
         return self._ended or self._writes != seen
 
 
-def _tail(kept: list[bytes], lines: int | None) -> list[bytes]:
+def _records_there(written: BinaryIO) -> Iterator[bytes]:
+    """The records from here on that are written whole, a block at a time."""
+    held = b""
+    while block := written.read(_BLOCK):
+        *whole, held = (held + block).split(b"\n")
+        yield from whole
+    written.seek(-len(held), os.SEEK_CUR)
+
+
+def _tail(kept: list[bytes], lines: int) -> list[bytes]:
     """The records of the last lines; a line that has not ended counts as one."""
-    if lines is None:
-        return kept
     seen = 0
     for index in range(len(kept) - 1, -1, -1):
         starts = index == 0 or kept[index - 1].split(b" ", 3)[2] == b"F"

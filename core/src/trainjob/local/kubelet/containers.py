@@ -17,8 +17,10 @@ from trainjob.local.kubelet.command_line import expand, rewriter
 from trainjob.local.kubelet.container_logs import ContainerLog
 from trainjob.local.kubelet.host import Host
 from trainjob.local.kubelet.inputs import MissingInput, PodInputs
+from trainjob.local.kubelet.isolation import Mount, isolated
 from trainjob.local.kubelet.pod_status import lost, terminated, waiting
 from trainjob.local.kubelet.processes import ContainerProcess
+from trainjob.local.kubelet.pulls import why_not
 from trainjob.local.kubelet.status_board import StatusBoard
 from trainjob.local.objects import Json, utc_now
 
@@ -72,15 +74,16 @@ class Container:
         self.mounts: dict[str, Path] = {}
         self.logs: dict[int, ContainerLog] = {}
         self.process: ContainerProcess | None = None
-        self._delay = 0.0
+        self._delay, self._out_of_memory = 0.0, False
         self._folder = host.settings.pod_folder(pod["metadata"]["uid"])
 
     # -- life -----------------------------------------------------------------------------------------------------
 
     def run(self) -> int:
         """Runs the container, with restarts; returns the exit code of its last run."""
-        if not self._host.settings.pullable(self._spec["image"]):
-            return self._cannot_pull()
+        image = self._spec["image"]
+        if why := why_not(image, there=self._host.settings.pullable(image)):
+            return self._wait_in_vain(why)
         if self._was_running():
             state = lost(self._status["state"], utc_now())
             if not self._restarts(_KILLED):
@@ -96,10 +99,19 @@ class Container:
             self._pause(state)
             self._board.update(self.name, lastState=state, restartCount=self._status["restartCount"] + 1)
 
+    def run_out_of_memory(self) -> None:
+        """Ends it, if it runs, as the kernel ends one that uses more than its limit."""
+        self._out_of_memory = self.process is not None
+        self.signal(signal.SIGKILL)
+
     def signal(self, number: signal.Signals) -> None:
         """Signals the container's processes, if it runs."""
         if self.process is not None:
             self.process.signal(number)
+
+    def inside(self) -> int | None:
+        """Id of its process 1 while it runs isolated, else None."""
+        return self.process.inside() if self.process is not None else None
 
     def log(self, restart: int) -> ContainerLog | None:
         """The log of the run after so many restarts, or None when there was no such run."""
@@ -133,13 +145,10 @@ class Container:
             self._board.push()  # of the others the pod tells, with its phase
         return code
 
-    def _cannot_pull(self) -> int:
-        image = self._spec["image"]
-        said = {
-            "ErrImagePull": f'failed to pull and unpack image "{image}": not found',
-            "ImagePullBackOff": f'Back-off pulling image "{image}"',
-        }
-        for reason, message in said.items():
+    def _wait_in_vain(self, why: dict[str, str]) -> int:
+        if cause := why.get("ErrImagePull"):
+            self._event("Warning", "Failed", f'Failed to pull image "{self._spec["image"]}": {cause}')
+        for reason, message in why.items():
             self._event("Warning", "Failed", f"Error: {reason}")
             self._tell(waiting(reason, message))
             self._stop.wait(self._host.settings.backoff)
@@ -203,7 +212,9 @@ class Container:
         self.process = None
         wants_log = self._spec.get("terminationMessagePolicy") == "FallbackToLogsOnError"
         message = log.text(lines=80, size=2048) if code and wants_log else ""
-        return Ended(code, "Completed" if code == 0 else "Error", message, started)
+        reason = "OOMKilled" if self._out_of_memory else "Error" if code else "Completed"
+        self._out_of_memory = False
+        return Ended(code, reason, message, started)
 
     # -- its process ----------------------------------------------------------------------------------------------
 
@@ -211,7 +222,8 @@ class Container:
         image = self._host.settings.image(self._spec["image"])
         if problem := image.problem():
             raise OSError(problem)
-        rewrite = rewriter(self._mount_paths(), *self._names())
+        isolate = self._host.settings.isolate
+        rewrite = rewriter([] if isolate else self._mount_paths(), *self._names())
         command = self._spec.get("command") or list(image.entrypoint)
         argv = [rewrite(expand(part, resolved)) for part in [*command, *self._spec.get("args", [])]]
         if not argv:
@@ -222,6 +234,10 @@ class Container:
         env = {**base, **{name: rewrite(value) for name, value in {**image.env, **resolved}.items()}}
         argv = [*image.prefix, *argv]
         wanted = rewrite(self._spec.get("workingDir", ""))
+        if isolate:
+            programs = env.get("PATH", "").split(":")
+            argv = isolated(argv, folder=own, mounts=self._mounts(), cwd=wanted, programs=programs)
+            return self._host.processes.start(argv, env, own, isolated=True)
         cwd = wanted if wanted and Path(wanted).is_dir() else own
         return self._host.processes.start(_found(argv, env), env, cwd)
 
@@ -232,7 +248,13 @@ class Container:
         return self._pod["spec"].get("subdomain", ""), self._pod["metadata"]["namespace"]
 
     def _mount_paths(self) -> list[tuple[str, str]]:
-        return [(mount["mountPath"], str(self._local(mount))) for mount in self._spec.get("volumeMounts", [])]
+        return [(mount.path, str(mount.local)) for mount in self._mounts()]
+
+    def _mounts(self) -> list[Mount]:
+        return [
+            Mount(self._local(mount), mount["mountPath"], read_only=bool(mount.get("readOnly")))
+            for mount in self._spec.get("volumeMounts", [])
+        ]
 
     def _local(self, mount: Json) -> Path:
         local = self.mounts[mount["name"]] / str(mount.get("subPath", ""))

@@ -20,6 +20,7 @@ __all__ = ["MissingInput", "PodInputs"]
 
 _METADATA = re.compile(r"metadata\.(labels|annotations)\['(.+)'\]")
 _LOCAL_ADDRESS = "127.0.0.1"
+_BYTES = "surrogateescape"  # a Secret may hold any bytes: so they come through as text, as Python's own variables do
 
 
 class MissingInput(Exception):
@@ -62,19 +63,19 @@ class PodInputs:
         """The local folder of a volume, filled.
 
         Raises:
-            MissingInput: the claim, its volume, a Secret or a ConfigMap is missing.
+            MissingInput: the claim, its volume, a Secret, a ConfigMap or the node's folder is missing.
         """
         if claim := volume.get("persistentVolumeClaim"):
             return self._claimed(claim["claimName"])
         if "hostPath" in volume:
-            return Path(volume["hostPath"]["path"])
+            return _of_the_node(volume["hostPath"])
         local = self._folder / "volumes" / str(volume["name"])
         local.mkdir(parents=True, exist_ok=True)
         for source in volume.get("projected", {}).get("sources", [volume]):
             for name, text in self._files(source, projected=source is not volume).items():
                 target = local / name
                 target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_text(text)
+                target.write_bytes(text.encode(errors=_BYTES))
         return local
 
     def _value(self, container: Json, variable: Json, env: Mapping[str, str]) -> str | None:
@@ -147,7 +148,7 @@ class PodInputs:
     def _data(self, kind: str, name: str, *, optional: bool) -> dict[str, str]:
         data: dict[str, str] = self._get(kind, name, optional=optional).get("data") or {}
         if kind == "secrets":
-            return {key: base64.b64decode(value).decode() for key, value in data.items()}
+            return {key: base64.b64decode(value).decode(errors=_BYTES) for key, value in data.items()}
         return data
 
     def _get(self, kind: str, name: str, *, optional: bool = False) -> Json:
@@ -172,3 +173,15 @@ class PodInputs:
 
 
 _KINDS = {"secrets": "secret", "configmaps": "configmap", "persistentvolumeclaims": "persistentvolumeclaim"}
+
+
+def _of_the_node(source: Json) -> Path:
+    """A path of this machine's, of the type that is asked for (Kubernetes 1.36, pkg/volume/hostpath/host_path.go)."""
+    path, kind = Path(source["path"]), source.get("type", "")
+    if kind == "DirectoryOrCreate":
+        path.mkdir(parents=True, exist_ok=True)
+    if kind == "Directory" and not path.is_dir():
+        raise MissingInput(f"hostPath type check failed: {path} is not a directory")
+    if kind == "File" and not path.is_file():
+        raise MissingInput(f"hostPath type check failed: {path} is not a file")
+    return path

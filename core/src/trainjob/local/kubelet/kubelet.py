@@ -3,6 +3,7 @@
 It serves two clusters alike: a real kube-apiserver (`python -m trainjob.local.kubelet`) and the laptop cluster, in
 whose process it runs. What differs from a real kubelet: images are not pulled but stood for by local environments,
 volume paths are rewritten as text, pods have the address 127.0.0.1, and there are no probes, sidecars, limits and exec.
+With `isolate` volumes are at their paths, and commands can be run in containers.
 
 A kubelet that is started anew on its old state treats pods that ran as a kubelet does after its node was rebooted: the
 container is lost (exit code 137), then the restart policy counts.
@@ -27,7 +28,10 @@ from trainjob.local.kubelet.provisioner import Provisioner
 from trainjob.local.kubelet.settings import KubeletSettings
 from trainjob.local.objects import Json, ObjectApi, timestamp, utc_now
 
-__all__ = ["Kubelet", "LogUnavailable"]
+__all__ = ["FAULT", "Kubelet", "LogUnavailable"]
+
+FAULT = "local.trainjob.dev/fault"
+"""Annotation of a running pod with what shall happen to it: `OOMKilled` or `Evicted`, as on a real node."""
 
 _LOG = logging.getLogger(__name__)
 _PARTING = 2.0  # seconds a container has to end when the kubelet stops
@@ -55,7 +59,7 @@ class Kubelet:
     """
 
     def __init__(self, api: ObjectApi, settings: KubeletSettings, *, remove: Path | None = None) -> None:
-        settings.state.mkdir(parents=True, exist_ok=True)
+        settings.pod_folder("").mkdir(mode=0o700, parents=True, exist_ok=True)  # their Secrets and logs will be in it
         self._api, self._settings = api, settings
         self._processes = Processes(remove=remove)
         events = EventRecorder(api, "kubelet", host=settings.node)
@@ -98,7 +102,9 @@ class Kubelet:
         previous: bool = False,
         cancelled: threading.Event | None = None,
     ) -> Iterator[bytes]:
-        """Opens the log of a container.
+        """Opens the log of a container; while it waits to be restarted, that of its last run either way.
+
+        Source: Kubernetes 1.36 `pkg/kubelet/kubelet_pods.go` (validateContainerLogStatus).
 
         Args:
             pod: namespace and name.
@@ -115,8 +121,11 @@ class Kubelet:
         if found is None or running is None:
             raise LogUnavailable(404, f'pod "{pod[1]}" not found in namespace "{pod[0]}"')
         status = found.board.container(container)
-        restart = status["restartCount"] - previous
+        waits = "waiting" in status["state"] and "terminated" in status.get("lastState", {})
+        restart = status["restartCount"] - (previous and not waits)
         log = running.log(restart)
+        if log is None and restart and (waits or not previous):  # it is about to start
+            log = running.log(restart - 1)
         if log is not None:
             return log.read(options, cancelled)
         if previous:
@@ -192,9 +201,14 @@ class Kubelet:
             self._delete(run, pod)
         elif known is None:
             run.start()
+        else:
+            run.board.notice(pod)
+            if fault := (pod["metadata"].get("annotations") or {}).get(FAULT):
+                run.suffer(fault)
 
     def _delete(self, run: PodRun, pod: Json) -> None:
         run.pod["metadata"].update(pod["metadata"])
+        run.board.notice(pod)
         if run.alive():
             run.end(pod["metadata"].get("deletionGracePeriodSeconds", 30))
         else:

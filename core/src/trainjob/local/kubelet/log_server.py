@@ -1,19 +1,23 @@
-"""The endpoint that a real kube-apiserver asks for logs.
+"""The endpoint that a real kube-apiserver asks for logs, and to run commands in isolated containers.
 
-`GET /containerLogs/NAMESPACE/POD/CONTAINER` as Kubernetes 1.36 `pkg/kubelet/server/server.go` serves it; TLS, and only
-a client with a certificate of the cluster's authority is heard.
+`/containerLogs/NAMESPACE/POD/CONTAINER` and `/exec/NAMESPACE/POD/CONTAINER` as Kubernetes 1.36
+`pkg/kubelet/server/server.go` serves them; TLS, and only a client with a certificate of the cluster's authority is
+heard.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ssl
 import threading
 import urllib.parse
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import cast
 
 from trainjob.local.kubelet.container_logs import LogOptions, since_text
+from trainjob.local.kubelet.exec_door import hand_over
 from trainjob.local.kubelet.kubelet import Kubelet, LogUnavailable
 from trainjob.local.objects import utc_now
 
@@ -37,19 +41,20 @@ def log_options(query: Mapping[str, str]) -> LogOptions:
 
 
 class LogServer:
-    """Serves the logs of a kubelet over TLS.
+    """Serves a kubelet's endpoint over TLS.
 
     Args:
         kubelet: whose logs.
         port: where to listen on 127.0.0.1.
         pki: folder with `ca.crt`, `kubelet.crt` and `kubelet.key`.
+        exec_socket: socket of the program that runs commands in containers; None where none does.
     """
 
-    def __init__(self, kubelet: Kubelet, port: int, pki: Path) -> None:
+    def __init__(self, kubelet: Kubelet, port: int, pki: Path, *, exec_socket: Path | None = None) -> None:
         class Handler(_Handler):
             pass
 
-        Handler.kubelet = kubelet
+        Handler.kubelet, Handler.exec_socket = kubelet, exec_socket
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         tls.load_cert_chain(pki / "kubelet.crt", pki / "kubelet.key")
         tls.load_verify_locations(pki / "ca.crt")
@@ -65,6 +70,11 @@ class LogServer:
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     kubelet: Kubelet
+    exec_socket: Path | None
+
+    def do_POST(self) -> None:
+        """Answers one request: SPDY asks for `exec` like this."""
+        self.do_GET()
 
     def do_GET(self) -> None:
         """Answers one request."""
@@ -73,6 +83,8 @@ class _Handler(BaseHTTPRequestHandler):
         part = url.path.strip("/").split("/")
         if len(part) == 4 and part[0] == "containerLogs":
             self._logs(part[1:], query)
+        elif len(part) == 4 and part[0] == "exec":
+            self._exec(part[1:])
         else:
             self._fail(404, "404 page not found")
 
@@ -92,6 +104,24 @@ class _Handler(BaseHTTPRequestHandler):
         for piece in pieces:
             self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
         self.wfile.write(b"0\r\n\r\n")
+        return None
+
+    def _exec(self, part: list[str]) -> None:
+        namespace, pod, name = part
+        found = self.kubelet.find((namespace, pod))
+        container = found.container(name) if found else None
+        process = container.inside() if container else None
+        if process is None or self.exec_socket is None:
+            return self._fail(404, f'container not found ("{name}")')
+        self.close_connection = True
+        with contextlib.suppress(OSError):  # either end may break off
+            hand_over(
+                cast("ssl.SSLSocket", self.connection),
+                self.requestline,
+                self.headers.items(),
+                process=process,
+                to=self.exec_socket,
+            )
         return None
 
     def _fail(self, code: int, text: str) -> None:

@@ -80,27 +80,38 @@ def succeeded(status: Json) -> bool:
 
 
 def pod_conditions(
-    phase: str, init: Sequence[Json], main: Sequence[Json], previous: Sequence[Json], now: datetime
+    phase: str, init: Sequence[Json], main: Sequence[Json], previous: Sequence[Json], now: datetime, *, prepared: bool
 ) -> list[Json]:
-    """The four conditions of a pod on a node; a condition that did not change keeps its time."""
+    """The conditions of a pod on a node; one that did not change keeps its time, and those of others stay.
+
+    Args:
+        phase: the pod's phase.
+        init: the status of each init container.
+        main: the status of each other container.
+        previous: the conditions so far.
+        now: the present.
+        prepared: all volumes are there.
+    """
     done = {"Succeeded": "PodCompleted", "Failed": "PodFailed"}.get(phase, "ContainersNotReady")
     initialized = all(succeeded(status) for status in init)
     ready = phase == "Running" and all(status["ready"] for status in main)
     wanted = (
+        ("PodReadyToStartContainers", prepared and phase in ("Pending", "Running"), ""),
         ("PodScheduled", True, ""),
         ("Initialized", initialized, "ContainersNotInitialized"),
         ("Ready", ready, done),
         ("ContainersReady", ready, done),
     )
     known = {condition["type"]: condition for condition in previous}
-    return [_condition(kind, holds, reason, known.get(kind, {}), now) for kind, holds, reason in wanted]
+    own = [_condition(kind, holds, reason, known.pop(kind, {}), now) for kind, holds, reason in wanted]
+    return [*own, *known.values()]
 
 
 def _condition(kind: str, holds: bool, reason: str, known: Json, now: datetime) -> Json:
     status = str(holds)
     since = known["lastTransitionTime"] if known.get("status") == status else timestamp(now)
     found = {"type": kind, "status": status, "lastProbeTime": None, "lastTransitionTime": since}
-    return found if holds else {**found, "reason": reason}
+    return found if holds or not reason else {**found, "reason": reason}
 
 
 def pod_status(

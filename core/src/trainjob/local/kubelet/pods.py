@@ -16,7 +16,7 @@ from trainjob.local.kubelet.containers import Container
 from trainjob.local.kubelet.host import Host
 from trainjob.local.kubelet.inputs import MissingInput, PodInputs
 from trainjob.local.kubelet.status_board import StatusBoard
-from trainjob.local.objects import Json
+from trainjob.local.objects import Json, utc_now
 
 __all__ = ["PodRun"]
 
@@ -25,6 +25,10 @@ _DEADLINE = {
     "reason": "DeadlineExceeded",
     "message": "Pod was active on the node longer than the specified deadline",
 }
+_EVICTED = (
+    "The node was low on resource: memory. Threshold quantity: 100Mi, available: 64Mi. Container {} was using 1Gi, "
+    "request is 0, has larger consumption of memory. "
+)
 _FINISHED = ("Succeeded", "Failed")
 _LOOK_AGAIN = 1.0  # seconds between looks for a volume that is not there yet
 
@@ -43,6 +47,7 @@ class PodRun:
         self._host, self._spec = host, pod["spec"]
         self._stop = threading.Event()
         self._kill_at = 0.0
+        self._suffered = ""
         inputs = PodInputs(host.api, pod, host.settings.pod_folder(pod["metadata"]["uid"]))
         self._inputs = inputs
 
@@ -85,6 +90,20 @@ class PodRun:
         self._stop.set()
         self._signal(signal.SIGTERM)
         threading.Thread(target=self._kill_after, args=(grace,), daemon=True).start()
+
+    def suffer(self, fault: str) -> None:
+        """Has a fault that is switched on by the pod's annotation: `OOMKilled` or `Evicted`, each once."""
+        if fault == self._suffered or self._stop.is_set():
+            return
+        self._suffered = fault
+        if fault == "OOMKilled":
+            for container in self._main:
+                container.run_out_of_memory()
+        elif fault == "Evicted":
+            message = _EVICTED.format(self._spec["containers"][0]["name"])
+            self._host.events.record(self.pod, "pods", "Warning", "Evicted", message)
+            self.board.disrupt("Evicted", message, utc_now())
+            self.end(0)
 
     def vanish(self) -> None:
         """The pod's object is gone: end at once and tell nobody."""
@@ -147,6 +166,7 @@ class PodRun:
                 continue
             for container in (*self._init, *self._main):
                 container.mounts = mounts
+            self.board.prepared = True
             return True
         return False
 

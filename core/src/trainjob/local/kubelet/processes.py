@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from trainjob.local.kubelet import undertaker
+from trainjob.local.kubelet.isolation import first_process
 
 __all__ = ["ContainerProcess", "Processes"]
 
@@ -25,8 +26,8 @@ class ContainerProcess:
         pid: id of the process and of its group.
     """
 
-    def __init__(self, popen: subprocess.Popen[bytes], mark: str) -> None:
-        self._popen, self._mark = popen, mark
+    def __init__(self, popen: subprocess.Popen[bytes], mark: str, *, isolated: bool = False) -> None:
+        self._popen, self._mark, self._isolated = popen, mark, isolated
         self._output = cast("IO[bytes]", popen.stdout)
         self.pid = popen.pid
         threading.Thread(target=self._bury, name=f"container-{popen.pid}", daemon=True).start()
@@ -50,9 +51,18 @@ class ContainerProcess:
         return 128 - code if code < 0 else code
 
     def signal(self, number: signal.Signals) -> None:
-        """Signals the whole group."""
+        """Signals the whole group; of an isolated container only process 1, as container runtimes do."""
+        # Of a killed child unshare does not tell that it was killed; killed itself, it takes all of them with it.
+        first = None if number == signal.SIGKILL else self.inside()
         with contextlib.suppress(OSError):  # it has ended
-            os.killpg(self.pid, number)
+            if first is None:
+                os.killpg(self.pid, number)
+            else:
+                os.kill(first, number)
+
+    def inside(self) -> int | None:
+        """Id of an isolated container's process 1; None for others, and while there is none."""
+        return first_process(self.pid) if self._isolated else None
 
 
 class Processes:
@@ -82,13 +92,16 @@ class Processes:
         )
         self._orders = cast("IO[bytes]", self._undertaker.stdin)
 
-    def start(self, argv: Sequence[str], env: Mapping[str, str], cwd: str | Path) -> ContainerProcess:
+    def start(
+        self, argv: Sequence[str], env: Mapping[str, str], cwd: str | Path, *, isolated: bool = False
+    ) -> ContainerProcess:
         """Starts a container's process.
 
         Args:
             argv: the command.
             env: its whole environment.
             cwd: its working folder.
+            isolated: whether the command is one that `isolation.isolated` made.
 
         Raises:
             OSError: the command cannot be started.
@@ -104,7 +117,7 @@ class Processes:
             start_new_session=True,
         )
         self._tell(f"+{popen.pid}")
-        return ContainerProcess(popen, mark)
+        return ContainerProcess(popen, mark, isolated=isolated)
 
     def ended(self, process: ContainerProcess) -> None:
         """Strikes a container that has ended off the list."""

@@ -28,6 +28,7 @@ class KubeletSettings:
         path: folders put first in every container's PATH.
         pod_env: environment of every container, below the image's and the pod's own.
         provisioner: name under which volumes are made for claims of the default StorageClass, or empty.
+        isolate: whether containers have mounts and process ids of their own, see `isolation`.
     """
 
     state: Path
@@ -43,6 +44,7 @@ class KubeletSettings:
     path: tuple[str, ...] = ()
     pod_env: Mapping[str, str] = field(default_factory=dict)
     provisioner: str = ""
+    isolate: bool = False
 
     def image(self, name: str) -> Image:
         """Finds what stands for an image; an image nobody described has nothing of its own."""

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from trainjob.errors import ClusterError
 from trainjob.local.kubelet.pod_status import container_status, pod_conditions, pod_status, qos_class, waiting
-from trainjob.local.objects import Json, ObjectApi, rfc3339, utc_now
+from trainjob.local.objects import Json, ObjectApi, rfc3339, timestamp, utc_now
 
 __all__ = ["StatusBoard"]
 
@@ -21,6 +21,7 @@ class StatusBoard:
         phase: the pod's phase.
         gone: set when the pod's object is gone: nothing is pushed any more.
         verdict: reason and message of a pod that the kubelet itself failed.
+        prepared: set when all volumes are there.
     """
 
     def __init__(self, api: ObjectApi, pod: Json) -> None:
@@ -29,6 +30,7 @@ class StatusBoard:
         self.phase: str = status.get("phase", "Pending")
         self.gone = False
         self.verdict: dict[str, str] = {}
+        self.prepared = False
         self._started: datetime = rfc3339(status["startTime"]) if status.get("startTime") else utc_now()
         self._conditions: list[Json] = list(status.get("conditions") or [])
         self._lock = threading.Lock()
@@ -53,6 +55,19 @@ class StatusBoard:
         with self._lock:
             self._containers[name].update(change)
 
+    def notice(self, pod: Json) -> None:
+        """Keeps conditions that others have set meanwhile, such as a scheduler that preempts the pod."""
+        with self._lock:
+            known = {one["type"] for one in self._conditions}
+            theirs = (pod.get("status") or {}).get("conditions") or []
+            self._conditions += [one for one in theirs if one["type"] not in known]
+
+    def disrupt(self, reason: str, message: str, now: datetime) -> None:
+        """The node ends the pod (`pkg/kubelet/eviction/eviction_manager.go`)."""
+        told = {"reason": "TerminationByKubelet", "message": message, "lastTransitionTime": timestamp(now)}
+        self.verdict = {"reason": reason, "message": message}
+        self.notice({"status": {"conditions": [{"type": "DisruptionTarget", "status": "True", **told}]}})
+
     def push(self) -> None:
         """Writes the status; a pod that is gone or was replaced is not an error."""
         with self._lock:
@@ -60,7 +75,8 @@ class StatusBoard:
                 return
             init = [self._containers[name] for name in self._init]
             main = [self._containers[name] for name in self._main]
-            self._conditions = pod_conditions(self.phase, init, main, self._conditions, utc_now())
+            now, prepared = utc_now(), self.prepared
+            self._conditions = pod_conditions(self.phase, init, main, self._conditions, now, prepared=prepared)
             told = pod_status(self.phase, self._started, init, main, self._conditions)
             status = {**told, "qosClass": qos_class(self._pod["spec"]), **self.verdict}
             meta = self._pod["metadata"]

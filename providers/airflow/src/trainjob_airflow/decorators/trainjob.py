@@ -22,7 +22,8 @@ class TrainJobDecoratedOperator(DecoratedOperator, TrainJobOperator):
     """Runs the decorated function as a `CustomTrainer`; its source and its arguments travel to the pods, nothing else.
 
     The function imports what it needs and uses nothing from around it. Its arguments are JSON values: constants,
-    templates, or what earlier tasks returned. What it returns stays in the pods.
+    templates, or what earlier tasks returned. What it returns with rank 0, if it is a JSON value, is `result` in the
+    XCom; it is written to the log.
     """
 
     custom_operator_name: ClassVar[str] = "@task.trainjob"
@@ -31,6 +32,7 @@ class TrainJobDecoratedOperator(DecoratedOperator, TrainJobOperator):
         *(field for field in TrainJobOperator.template_fields if field != "trainer"),
         "trainer_fields",
     )
+    template_ext: Sequence[str] = ()  # an argument of the function that ends in .json is no file to read
 
     def __init__(
         self,
@@ -52,8 +54,9 @@ class TrainJobDecoratedOperator(DecoratedOperator, TrainJobOperator):
         Raises:
             InvalidSpec: an argument is not allowed, or the function can't be sent.
         """
-        if "trainer" in arguments:
-            raise InvalidSpec(Problem("trainer", "given", "the decorated function is the trainer"))
+        for name in ("trainer", "manifest"):
+            if name in arguments:
+                raise InvalidSpec(Problem(name, "given", "the decorated function is the trainer"))
         self.trainer_fields = {name: arguments.pop(name) for name in _TRAINER_FIELDS if name in arguments}
         super().__init__(python_callable=python_callable, op_args=op_args, op_kwargs=op_kwargs, **arguments)
 

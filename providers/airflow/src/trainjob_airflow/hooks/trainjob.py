@@ -1,13 +1,16 @@
-"""From an Airflow connection of type `kubernetes` to a cluster."""
+"""From an Airflow connection of type `trainjob` or `kubernetes` to a cluster."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
+
+from trainjob.errors import NoClusterConfigured, TrainJobError
 
 if TYPE_CHECKING:
     from trainjob.cluster import Cluster, Connection
@@ -18,11 +21,17 @@ _OLD_PREFIX = "extra__kubernetes__"
 
 
 class TrainJobHook(BaseHook):
-    """Reads a connection of the Kubernetes provider's type `kubernetes` and opens the cluster it names.
+    """Reads a connection and opens the cluster it names.
 
-    The extra fields `kube_config_path`, `kube_config`, `in_cluster`, `cluster_context`, `namespace` and
-    `disable_verify_ssl` mean what they mean there. Without a connection, the cluster is found as kubectl finds it.
+    Its type is our `trainjob`, whose form has the addresses of links, too, or the Kubernetes provider's `kubernetes`.
+    The fields `kube_config_path`, `kube_config`, `in_cluster`, `cluster_context`, `namespace` and `disable_verify_ssl`
+    mean the same in both. Without a connection, the cluster is found as kubectl finds it.
     """
+
+    conn_name_attr: ClassVar[str] = "kubernetes_conn_id"
+    default_conn_name: ClassVar[str] = DEFAULT_CONNECTION
+    conn_type: ClassVar[str] = "trainjob"
+    hook_name: ClassVar[str] = "Kubeflow Trainer"
 
     def __init__(self, kubernetes_conn_id: str | None = DEFAULT_CONNECTION) -> None:
         """Nothing is read yet.
@@ -43,14 +52,39 @@ class TrainJobHook(BaseHook):
 
         return shared_cluster(self.connection())
 
+    def test_connection(self) -> tuple[bool, str]:
+        """Whether the Trainer answers and TrainJobs may be listed, and in one sentence what is wrong if not."""
+        from trainjob.cluster import Cluster
+
+        try:
+            cluster = Cluster(self.connection(), patience=0.0)
+            try:
+                found = len(cluster.list_trainjobs(cluster.namespace, selector=""))
+            finally:
+                cluster.close()
+        except TrainJobError as error:
+            return False, " ".join(str(error).split())
+        return True, f"{cluster.server} has Kubeflow Trainer, with {found} TrainJobs in namespace {cluster.namespace}"
+
+    async def get_conn_async(self) -> Cluster:
+        """[get_conn][] for triggers."""
+        from trainjob.cluster import shared_cluster
+
+        return await asyncio.to_thread(shared_cluster, await self.connection_async())
+
     def connection(self) -> Connection:
-        """The connection's settings, as the core takes them; for workers."""
+        """The connection's settings, as the core takes them; for workers.
+
+        Raises:
+            NoClusterConfigured: there is no such connection.
+            InvalidSpec: it names several ways to reach a cluster.
+        """
         if self.kubernetes_conn_id is None:
             return connection_from_extra({})
         try:
             extra = self.get_connection(self.kubernetes_conn_id).extra_dejson
-        except AirflowNotFoundException as error:
-            extra = self._extra_of_missing(error)
+        except AirflowNotFoundException:
+            extra = self._extra_of_missing()
         return connection_from_extra(extra)
 
     async def connection_async(self) -> Connection:
@@ -61,14 +95,17 @@ class TrainJobHook(BaseHook):
             return connection_from_extra({})
         try:
             extra = await get_async_extra_dejson(await get_async_connection(self.kubernetes_conn_id))
-        except AirflowNotFoundException as error:
-            extra = self._extra_of_missing(error)
+        except AirflowNotFoundException:
+            extra = self._extra_of_missing()
         return connection_from_extra(extra)
 
-    def _extra_of_missing(self, error: AirflowNotFoundException) -> dict[str, Any]:
+    def _extra_of_missing(self) -> dict[str, Any]:
         """Only the default connection may be missing, as with the Kubernetes provider's own hook."""
         if self.kubernetes_conn_id != DEFAULT_CONNECTION:
-            raise error
+            raise NoClusterConfigured(
+                f"Airflow has no connection {self.kubernetes_conn_id!r}",
+                hint="add one of that name, of type trainjob or kubernetes, or name another",
+            )
         return {}
 
 

@@ -2,45 +2,63 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import time
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import (
+    AirflowException,
+    AirflowFailException,
+    AirflowRescheduleException,
+    AirflowTaskTimeout,
+)
 
-from trainjob.errors import AdmissionRefused, InvalidSpec, JobDeleted, Problem
+from trainjob.errors import InvalidSpec, JobDeleted, Problem
+from trainjob_airflow.deferral import FIRST_SECONDS, deferrable_by_default
+from trainjob_airflow.failing import error_told, failing_for_good
 from trainjob_airflow.hooks.trainjob import DEFAULT_CONNECTION, TrainJobHook
+from trainjob_airflow.links.trainjob import LINKS
+from trainjob_airflow.operators.openness import is_file, is_open
+from trainjob_airflow.operators.stopping import StopAsked, StopRequest, decision_about
 from trainjob_airflow.operators.workspace import Workspace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Context
 
     from trainjob.run import JobReference, Limits
     from trainjob.status import Outcome
 
-# A step's field -> the operator's attribute, where Airflow has one of that name for itself: the workers' queue.
-_ATTRIBUTES = {"queue": "queue_name"}
+# A step's field -> the operator's attribute, where Airflow has one of that name for itself.
+_ATTRIBUTES = {"queue": "queue_name", "on_kill": "on_kill_action", "on_failure": "on_failure_action"}
+_ACTIONS = ("delete", "suspend", "keep")
 _STAND_IN_CLAIM = "workspace"  # for checks at parse time, when a run's claim has no name yet
 
 
 class StepOperator(BaseOperator):
     """Runs one step as a TrainJob; the operators below it only name their step's arguments.
 
-    A retry after a crash takes the running or succeeded TrainJob over. A first try, or one after a person cleared the
-    task, repeats finished work and takes over only what is still running. The XCom is the outcome as JSON values:
+    A retry after a crash takes the running or succeeded TrainJob over. After a person has cleared the task, finished
+    work is repeated, and only what is still running is taken over. The XCom is the outcome as JSON values:
     job, namespace, uid, attempt, phase, seconds, progress and what the step adds.
 
     Attributes:
         step_type: the class of `trainjob.spec` that the arguments are given to.
         step: a running task's arguments, rendered and checked.
+        told: the task's result; empty before its end.
     """
 
     step_type: ClassVar[type[Any]]
+    on_kill_action: str
+    on_failure_action: str
     template_fields: Sequence[str] = ("namespace",)
+    operator_extra_links = LINKS
     ui_color = "#e8eefc"
 
     def __init__(
@@ -51,85 +69,126 @@ class StepOperator(BaseOperator):
         start_timeout: timedelta | None = None,
         namespace: str = "",
         kubernetes_conn_id: str | None = DEFAULT_CONNECTION,
-        deferrable: bool = True,
+        deferrable: bool | None = None,
         on_kill_action: str = "delete",
+        on_failure_action: str = "delete",
+        ttl_after_success: timedelta | None = None,
+        ttl_after_failure: timedelta | None = None,
         **task_arguments: Any,
     ) -> None:
         """Arguments are checked at once, unless one of them is a template or another task's result.
 
         Args:
             step_arguments: the step's own arguments by name; None means the step's default.
-            queue_timeout: longest time in the queue; the TrainJob is deleted then.
-            start_timeout: longest time until all pods of the training are ready; the TrainJob is deleted then.
+            queue_timeout: longest time in the queue.
+            start_timeout: longest time until all pods of the training are ready.
             namespace: the TrainJob's namespace; empty means the connection's.
-            kubernetes_conn_id: a connection of type `kubernetes`; None finds the cluster as kubectl does.
-            deferrable: wait in the triggerer, where it costs no worker; False waits on the worker.
-            on_kill_action: what killing the task does to its TrainJob: `delete` or `keep`.
+            kubernetes_conn_id: a connection of type `trainjob` or `kubernetes`; None finds the cluster as kubectl does.
+            deferrable: wait in the triggerer, where it costs no worker; False waits on the worker. By default what
+                the variable `AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE` says, and True without it.
+            on_kill_action: what a person who kills the task does to its TrainJob, and a timeout that is reached:
+                `delete`, `suspend` (its pods go; the next try lets it go on) or `keep`. A worker that is stopped
+                leaves it alone.
+            on_failure_action: what becomes of a TrainJob that is ended for its restarts, or because it can't start:
+                `delete`, `suspend` (its pods go, its claims stay) or `keep` (its pods stay, until the next try).
+            ttl_after_success: how long the TrainJob stays when it is complete, until a `TrainJobSweepOperator` or
+                `trainjob sweep` deletes it; None leaves that to the sweep.
+            ttl_after_failure: the same when it has failed.
             **task_arguments: those of every operator. `execution_timeout` counts while deferred, too.
 
         Raises:
             InvalidSpec: an argument is not allowed.
         """
         super().__init__(**task_arguments)
-        if on_kill_action not in ("delete", "keep"):
-            raise InvalidSpec(Problem("on_kill_action", repr(on_kill_action), "allowed are 'delete' and 'keep'"))
+        actions = {"on_kill": on_kill_action, "on_failure": on_failure_action}
+        for name, action in actions.items():
+            if action not in _ACTIONS:
+                raise InvalidSpec(Problem(f"{name}_action", repr(action), f"allowed are {', '.join(_ACTIONS)}"))
+        ttls = {"ttl_after_success": ttl_after_success, "ttl_after_failure": ttl_after_failure}
+        step_arguments = {**step_arguments, **ttls, **actions}
         for name, value in step_arguments.items():
             setattr(self, _ATTRIBUTES.get(name, name), value)
         self.step_names = tuple(step_arguments)
         self.queue_timeout, self.start_timeout = queue_timeout, start_timeout
         self.namespace, self.kubernetes_conn_id = namespace, kubernetes_conn_id
-        self.deferrable = deferrable
-        self.on_kill_action = on_kill_action
+        self.deferrable = deferrable_by_default() if deferrable is None else deferrable
+        self.link_addresses: dict[str, str] = {}
         self._reference: JobReference | None = None
-        if not any(_is_open(value) for value in step_arguments.values()):
+        self._stop = StopRequest()
+        self.told: dict[str, Any] = {}
+        if not any(is_open(value) or is_file(value, self.template_ext) for value in step_arguments.values()):
             self._step(_STAND_IN_CLAIM)
 
     # -- what Airflow calls -----------------------------------------------------------------------------------------
 
+    @failing_for_good()
     def execute(self, context: Context) -> dict[str, Any]:
         """Submit or adopt the TrainJob, then wait: in the triggerer, or here.
 
         Raises:
-            AirflowFailException: the request itself is wrong, so that a retry is useless.
+            AirflowFailException: a retry is useless; see `trainjob_airflow.failing`.
+            AirflowException: a person has decided about the task; its TrainJob is deleted.
+            AirflowRescheduleException: the worker was told to stop; the same try goes on elsewhere with the TrainJob.
             JobFailed: the TrainJob failed.
             TrainJobError: the cluster can't be asked, or a limit was reached.
         """
-        from trainjob.run import Narrator, wait
         from trainjob.status import judge
 
-        try:
-            step = self.rendered_step(context)
-            reference = self._submit(context, step)
-        except (InvalidSpec, AdmissionRefused) as error:
-            raise AirflowFailException(str(error)) from error
-        cluster, limits = self.hook.get_conn(), self._limits(step)
-        found = cluster.get_trainjob(reference.name, reference.namespace)
+        step = self.rendered_step(context)
+        reference = self._submit(context, step)
+        limits = self._limits(step)
+        found = self.hook.get_conn().get_trainjob(reference.name, reference.namespace)
         # A trigger that fires at once can meet the end of this very run: what has ended is not waited for elsewhere.
         if self.deferrable and not judge(found).phase.finished:
+            self._end_if_decided(context, reference)
             self._defer(reference, limits)
-        outcome = wait(cluster, reference, limits=limits, listener=Narrator(reference, self.log.info).listener)
-        return self._finish(context, outcome, reference)
+        return self._wait_here(context, reference, limits)
 
+    @failing_for_good()
     def execute_complete(self, context: Context, event: dict[str, Any] | None = None) -> dict[str, Any]:
         """Back from the triggerer with its event; without one, a deferred task is run again after a crash."""
-        from trainjob import errors
         from trainjob.run import JobReference
         from trainjob.status import Outcome
 
         if event is None:
             return self.execute(context)
         reference = JobReference(**event["reference"])
+        self._link_to(reference)
         if "outcome" in event:
-            return self._finish(context, Outcome.from_dict(event["outcome"]), reference)
-        raise getattr(errors, event["kind"], errors.TrainJobError)(event["error"])
+            return self._finish(context, Outcome.from_dict(event["outcome"]), reference, event.get("receipt") or {})
+        raise error_told(event)
 
     def on_kill(self) -> None:
-        """The task is killed on the worker: its TrainJob goes, unless told to keep it."""
-        from trainjob.run import cancel
+        """Called on SIGTERM, whoever sent it, and when `execution_timeout` is reached on the worker.
 
-        if self._reference is not None and self.on_kill_action == "delete":
-            cancel(self.hook.get_conn(), self._reference)
-            self.log.info("TrainJob %s was deleted, as its task was killed", self._reference)
+        The runner of Airflow 3.3 goes on with `execute` after a SIGTERM, so that is ended from here; what becomes of
+        the TrainJob is decided there, as a signal handler can't ask Airflow why.
+        """
+        if isinstance(sys.exc_info()[1], AirflowTaskTimeout):
+            if self._reference is not None:
+                self._give_up(self._reference, "its execution_timeout was reached")
+            return
+        self._stop.ask()
+
+    def render_template(self, *arguments: Any, **more: Any) -> Any:
+        """As for every operator, but for good: the next try would render the same.
+
+        Raises:
+            AirflowFailException: a template names what there is not, is no template, or its file is missing.
+        """
+        from jinja2 import TemplateError
+
+        try:
+            return super().render_template(*arguments, **more)
+        except TemplateError as error:
+            message = f"a template of this task can't be rendered: {type(error).__name__}: {error}"
+            raise AirflowFailException(message) from error
+
+    def get_openlineage_facets_on_start(self) -> OperatorLineage[Any, Any]:
+        """What Airflow's OpenLineage provider asks at the start and, lacking other methods, at every end."""
+        from trainjob_airflow.lineage import lineage_of
+
+        return lineage_of(self, self._step(_STAND_IN_CLAIM), self.told)
 
     # -- steps of it ------------------------------------------------------------------------------------------------
 
@@ -138,8 +197,8 @@ class StepOperator(BaseOperator):
         """The hook for this task's connection."""
         return TrainJobHook(self.kubernetes_conn_id)
 
-    def result(self, context: Context, outcome: Outcome) -> dict[str, Any]:  # noqa: ARG002 - for operators below
-        """What goes into XCom after success, besides what every step gives."""
+    def result(self, outcome: Outcome, receipt: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - for those below
+        """What goes into XCom and onto asset events after success, besides what every step gives."""
         return {}
 
     def _step(self, claim: str) -> Any:
@@ -154,29 +213,36 @@ class StepOperator(BaseOperator):
         return self._step(workspace.claim_in(context) if isinstance(workspace, Workspace) else _STAND_IN_CLAIM)
 
     def _submit(self, context: Context, step: Any) -> JobReference:
-        from trainjob.run import submit
-        from trainjob_airflow.run_key import adoption, run_key
+        from trainjob_airflow.operators.submission import submit_for
 
-        self._reference = reference = submit(
-            self.hook.get_conn(),
-            step,
-            run_key(context),
-            namespace=self.namespace,
-            prefix=self.task_id,
-            adopt=adoption(context),
-            since=context["dag_run"].start_date,
-        )
+        cluster = self.hook.get_conn()
+        self._reference = reference = submit_for(context, cluster, step, namespace=self.namespace, prefix=self.task_id)
         self.log.info(
             "TrainJob %s, attempt %d, %s", reference, reference.attempt, "adopted" if reference.adopted else "created"
         )
+        self._link_to(reference)
         return reference
+
+    def _link_to(self, reference: JobReference) -> None:
+        """Fill the links in, and drop those without an address, which Airflow would store empty."""
+        from trainjob_airflow.links.trainjob import addresses, link_templates
+
+        templates = link_templates(self.kubernetes_conn_id)
+        self.link_addresses = addresses(templates, reference, lambda: self.hook.get_conn().server)
+        self.operator_extra_links = [link for link in LINKS if link.field in self.link_addresses]
 
     def _limits(self, step: Any) -> Limits:
         from trainjob.manifest import train_job
-        from trainjob.run import Limits
+        from trainjob.run import Limits, OnTimeout
 
-        restarts = train_job(step).max_restarts
-        return Limits(queued=self.queue_timeout, starting=self.start_timeout, max_restarts=restarts)
+        job = train_job(step)
+        return Limits(
+            queued=self.queue_timeout,
+            starting=self.start_timeout,
+            max_restarts=job.max_restarts,
+            on_timeout=OnTimeout(job.on_kill),
+            on_failure=OnTimeout(job.on_failure),
+        )
 
     def _defer(self, reference: JobReference, limits: Limits) -> NoReturn:
         from trainjob_airflow.triggers.trainjob import TrainJobTrigger
@@ -191,7 +257,39 @@ class StepOperator(BaseOperator):
         )
         self.defer(trigger=trigger, method_name="execute_complete")
 
-    def _finish(self, context: Context, outcome: Outcome, reference: JobReference) -> dict[str, Any]:
+    def _wait_here(self, context: Context, reference: JobReference, limits: Limits) -> dict[str, Any]:
+        from trainjob.run import wait
+        from trainjob_airflow.telling import Account
+
+        account, outcome = Account(reference, self.log.info), None
+        with contextlib.suppress(StopAsked), self._stop.breaks_off():
+            outcome = wait(self.hook.get_conn(), reference, limits=limits, listener=account.listener)
+        if outcome is None:
+            self._end_if_decided(context, reference)
+            self.log.info("The worker was told to stop; TrainJob %s goes on, and its task on another worker", reference)
+            # Sooner, the scheduler could take this process's end for the next one's, as it does with triggers.
+            raise AirflowRescheduleException(datetime.now(tz=timezone.utc) + timedelta(seconds=FIRST_SECONDS))
+        return self._finish(context, outcome, reference, account.receipt)
+
+    def _end_if_decided(self, context: Context, reference: JobReference) -> None:
+        """Airflow tells a process of a person's decision late, and a trigger that it has not loaded yet never."""
+        if state := decision_about(context):
+            self._give_up(reference, f"its task is {state}")
+            raise AirflowException(f"the task was stopped, as it is {state}")
+
+    def _give_up(self, reference: JobReference, reason: str) -> None:
+        from trainjob.run import give_up
+
+        became = give_up(self.hook.get_conn(), reference, self.on_kill_action)
+        self.log.info("TrainJob %s: %s: %s", reference, became, reason)
+
+    def _finish(
+        self, context: Context, outcome: Outcome, reference: JobReference, receipt: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        from trainjob_airflow.operators.results import result_of, tell_assets
+        from trainjob_airflow.telling import PROGRESS, final_value
+
+        context["ti"].xcom_push(PROGRESS, final_value(outcome))
         try:
             outcome.raise_for_failure()
         except JobDeleted:
@@ -200,29 +298,7 @@ class StepOperator(BaseOperator):
             # Clearing a deferred task deletes its job while the new try may already have adopted it: start anew.
             self.log.info("TrainJob %s was deleted after it was adopted; starting another attempt", reference)
             return self.execute(context)
-        values = outcome.to_dict()
-        told = {name: values[name] for name in ("job", "namespace", "uid", "phase", "progress")}
-        return {**told, "attempt": reference.attempt, "seconds": outcome.seconds, **self.result(context, outcome)}
-
-
-def _is_open(value: Any) -> bool:
-    """Whether a value is known only when the task runs.
-
-    Raises:
-        InvalidSpec: a template inside an object that Airflow does not render.
-    """
-    from airflow.sdk.definitions._internal.mixins import ResolveMixin
-    from pydantic import BaseModel
-
-    if isinstance(value, str):
-        return "{{" in value or "{%" in value
-    if isinstance(value, Mapping):
-        return any(map(_is_open, value.values()))
-    if isinstance(value, (list, tuple, set)):
-        return any(map(_is_open, value))
-    if isinstance(value, BaseModel) and "{{" in repr(value):
-        name = type(value).__name__
-        raise InvalidSpec(
-            Problem(name, "a template inside", "Airflow renders no templates in it; give it as a dict of its fields")
-        )
-    return isinstance(value, ResolveMixin)
+        own = self.result(outcome, receipt)
+        tell_assets(context, self.outlets, outcome, reference, own)
+        self.told = result_of(outcome, reference, own)
+        return self.told

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowFailException
 
-from trainjob.errors import Conflict, NotFound
+from trainjob_airflow.failing import failing_for_good
 from trainjob_airflow.hooks.trainjob import DEFAULT_CONNECTION, TrainJobHook
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ class _NamedTrainJobOperator(BaseOperator):
         Args:
             name: the TrainJob's name, such as `{{ ti.xcom_pull('train')['job'] }}`.
             namespace: its namespace; empty means the connection's.
-            kubernetes_conn_id: a connection of type `kubernetes`; None finds the cluster as kubectl does.
+            kubernetes_conn_id: a connection of type `trainjob` or `kubernetes`; None finds the cluster as kubectl does.
             **task_arguments: those of every operator.
         """
         super().__init__(**task_arguments)
@@ -51,10 +50,7 @@ class _NamedTrainJobOperator(BaseOperator):
         from trainjob.run import set_suspended
 
         cluster, word = self._cluster(), "suspended" if suspended else "resumed"
-        try:
-            changed = set_suspended(cluster, self.name, self.namespace, suspended=suspended)
-        except (Conflict, NotFound) as error:
-            raise AirflowFailException(str(error)) from error
+        changed = set_suspended(cluster, self.name, self.namespace, suspended=suspended)
         self.log.info(
             "TrainJob %s/%s %s", self.namespace, self.name, f"was {word}" if changed else f"did not need to be {word}"
         )
@@ -67,6 +63,7 @@ class SuspendTrainJobOperator(_NamedTrainJobOperator):
     The training starts from the beginning when it is resumed. One in a Kueue queue is refused: the queue decides.
     """
 
+    @failing_for_good()
     def execute(self, context: Context) -> bool:  # noqa: ARG002 - Airflow's signature
         """Suspend it."""
         return self._suspend(suspended=True)
@@ -75,6 +72,7 @@ class SuspendTrainJobOperator(_NamedTrainJobOperator):
 class ResumeTrainJobOperator(_NamedTrainJobOperator):
     """Lets a suspended TrainJob go on. The result says whether anything was to be done."""
 
+    @failing_for_good()
     def execute(self, context: Context) -> bool:  # noqa: ARG002 - Airflow's signature
         """Resume it."""
         return self._suspend(suspended=False)
@@ -83,6 +81,7 @@ class ResumeTrainJobOperator(_NamedTrainJobOperator):
 class DeleteTrainJobOperator(_NamedTrainJobOperator):
     """Deletes a TrainJob with its pods and the claims that it made. The result says whether there was one."""
 
+    @failing_for_good()
     def execute(self, context: Context) -> bool:  # noqa: ARG002 - Airflow's signature
         """Delete it; one that is gone is no error."""
         cluster = self._cluster()

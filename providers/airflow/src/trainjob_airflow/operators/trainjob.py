@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from trainjob.spec import TrainJob
+from trainjob.errors import InvalidSpec, Problem
+from trainjob.spec import TrainJob, TrainJobManifest
 from trainjob_airflow.operators.base import StepOperator
 from trainjob_airflow.operators.workspace import Workspace
 
+if TYPE_CHECKING:
+    from trainjob.spec import Workspace as ExistingWorkspace
+    from trainjob.status import Outcome
+
 
 class TrainJobOperator(StepOperator):
-    """Runs a TrainJob with any trainer, on any runtime."""
+    """Runs a TrainJob with any trainer, on any runtime; or one that is written already, as for kubectl."""
 
     step_type = TrainJob
+    manifest: Mapping[str, Any] | str | None
+    max_restarts: int | None
     template_fields: Sequence[str] = (
         "trainer",
         "runtime",
@@ -22,8 +29,14 @@ class TrainJobOperator(StepOperator):
         "workspace",
         "queue_name",
         "placement",
+        "volumes",
+        "labels",
+        "annotations",
+        "manifest",
         "namespace",
     )
+    template_ext: Sequence[str] = (".yaml", ".yml", ".json")
+    template_fields_renderers: ClassVar[dict[str, str]] = {"manifest": "yaml"}
 
     def __init__(
         self,
@@ -31,11 +44,16 @@ class TrainJobOperator(StepOperator):
         trainer: Any = None,
         runtime: Any = None,
         initializer: Any = None,
-        workspace: Workspace | str | None = None,
+        workspace: Workspace | ExistingWorkspace | str | None = None,
         queue_name: Any = None,
         placement: Any = None,
+        volumes: Sequence[Any] | None = None,
+        labels: Mapping[str, str] | None = None,
+        annotations: Mapping[str, str] | None = None,
+        managed_by: str | None = None,
         deadline: timedelta | None = None,
         max_restarts: int | None = None,
+        manifest: Mapping[str, Any] | str | None = None,
         **arguments: Any,
     ) -> None:
         """See also `StepOperator`.
@@ -44,11 +62,18 @@ class TrainJobOperator(StepOperator):
             trainer: a `CustomTrainer`, `CustomTrainerContainer` or `BuiltinTrainer`.
             runtime: the training runtime's name, or a `Runtime`; by default `torch-distributed`.
             initializer: an `Initializer`, for runtimes that have initializer jobs.
-            workspace: a `Workspace`, or the name of an existing claim; mounted at `/workspace`.
+            workspace: a `Workspace`, an existing claim by name, or a `trainjob.Workspace`; mounted at `/workspace`.
             queue_name: a Kueue queue's name, or a `Queue`; `queue` is Airflow's own, for its workers.
             placement: a `Placement`: node selector, tolerations, affinity, service account.
+            volumes: `Volume`s that its pods mount besides the workspace.
+            labels: for the TrainJob, besides ours.
+            annotations: for the TrainJob, besides ours.
+            managed_by: `kueue.x-k8s.io/multikueue` leaves it to Kueue's MultiKueue, which runs it on a worker cluster;
+                by default this cluster's Trainer runs it.
             deadline: how long the TrainJob may be active; the cluster ends it then.
             max_restarts: how often a failing container may be restarted in place; by default 0.
+            manifest: in place of all of these but `max_restarts`: a whole TrainJob, as a dict, or the name of a YAML or
+                JSON file beside the DAG's, with templates. Its name begins the names of the TrainJobs made from it.
             **arguments: those of `StepOperator` and of every operator.
 
         Raises:
@@ -61,7 +86,32 @@ class TrainJobOperator(StepOperator):
             "workspace": workspace,
             "queue": queue_name,
             "placement": placement,
+            "volumes": volumes,
+            "labels": labels,
+            "annotations": annotations,
+            "managed_by": managed_by,
             "deadline": deadline,
             "max_restarts": max_restarts,
+            "manifest": manifest,
         }
+        _check_is_alone(step)
         super().__init__(step_arguments=step, **arguments)
+
+    def _step(self, claim: str) -> Any:
+        if self.manifest is None:
+            return super()._step(claim)
+        more = {name: getattr(self, name) for name in ("max_restarts", "ttl_after_success", "ttl_after_failure")}
+        given = {name: value for name, value in more.items() if value is not None}
+        actions = {"on_kill": self.on_kill_action, "on_failure": self.on_failure_action}
+        return TrainJobManifest(manifest=self.manifest, **actions, **given)
+
+    def result(self, outcome: Outcome, receipt: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - not needed here
+        """What the training's code handed back, as `result`: a function by returning it with rank 0."""
+        return {"result": receipt["result"]} if "result" in receipt else {}
+
+
+def _check_is_alone(step: Mapping[str, Any]) -> None:
+    other = {name: value for name, value in step.items() if name not in ("manifest", "max_restarts")}
+    beside = ["queue_name" if name == "queue" else name for name, value in other.items() if value is not None]
+    if step["manifest"] is not None and beside:
+        raise InvalidSpec(Problem("manifest", f"given beside {', '.join(beside)}", "write these into the manifest"))

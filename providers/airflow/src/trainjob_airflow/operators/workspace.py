@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 
 from trainjob.errors import InvalidSpec, Problem
+from trainjob_airflow.failing import failing_for_good
 from trainjob_airflow.hooks.trainjob import DEFAULT_CONNECTION, TrainJobHook
 
 if TYPE_CHECKING:
@@ -101,11 +102,13 @@ class _WorkspaceOperator(BaseOperator):
 class CreateWorkspaceOperator(_WorkspaceOperator):
     """Makes the claim, or takes over the one that an earlier try made."""
 
+    @failing_for_good()
     def execute(self, context: Context) -> str:
         """Returns the claim's name.
 
         Raises:
-            ClusterError: the claim can't be made.
+            AirflowFailException: the cluster refuses the claim, or the request.
+            ClusterError: the claim can't be made now.
         """
         from trainjob.errors import Conflict
 
@@ -147,11 +150,13 @@ class CreateWorkspaceOperator(_WorkspaceOperator):
 class DeleteWorkspaceOperator(_WorkspaceOperator):
     """Removes the claim, unless a task of this run failed and may be cleared to go on with it."""
 
+    @failing_for_good()
     def execute(self, context: Context) -> None:
         """Keep or remove the claim.
 
         Raises:
-            ClusterError: the claim can't be removed.
+            AirflowFailException: the claim may not be removed.
+            ClusterError: the claim can't be removed now.
         """
         cluster = TrainJobHook(self.workspace.kubernetes_conn_id).get_conn()
         name, namespace = self.workspace.claim_in(context), self.workspace.namespace or cluster.namespace

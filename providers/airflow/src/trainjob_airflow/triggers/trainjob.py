@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
+from trainjob_airflow.deferral import first_seconds_over
+
 if TYPE_CHECKING:
     from trainjob.cluster import Cluster
     from trainjob.run import JobReference, Limits
@@ -23,7 +25,8 @@ class TrainJobTrigger(BaseTrigger):
     All triggers of a triggerer that use the same connection and namespace share one list+watch for TrainJobs and one
     for pods. The events are:
 
-    * `{"reference": {...}, "outcome": {...}}`: it has ended, well or not; see `trainjob.status.Outcome.to_dict`.
+    * `{"reference": {...}, "outcome": {...}, "receipt": {...}}`: it has ended, well or not; see
+      `trainjob.status.Outcome.to_dict`; the receipt is that of an export, else empty.
     * `{"reference": {...}, "error": "...", "kind": "WaitTimeout"}`: we stopped waiting; the kind is the error's class.
     """
 
@@ -43,11 +46,12 @@ class TrainJobTrigger(BaseTrigger):
             limits: seconds to wait and what to do then, as `trainjob.run.Limits.to_dict` gives it.
             deadline: when to stop waiting, in seconds of the epoch, so that it survives a restart of the triggerer.
             kubernetes_conn_id: the Airflow connection's id; its content is read in the triggerer.
-            on_kill_action: what killing the task does to the job: `delete` or `keep`.
+            on_kill_action: what killing the task does to the job: `delete`, `suspend` or `keep`.
         """
         super().__init__()  # type: ignore[no-untyped-call]
         self.reference, self.limits, self.deadline = reference, limits, deadline
         self.kubernetes_conn_id, self.on_kill_action = kubernetes_conn_id, on_kill_action
+        self._opened: Cluster | None = None
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """The class's path and every argument."""
@@ -55,34 +59,55 @@ class TrainJobTrigger(BaseTrigger):
         return f"{type(self).__module__}.{type(self).__qualname__}", {name: getattr(self, name) for name in names}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Wait, telling the task's log what happens."""
+        """Wait, telling the task's log what happens and its XCom `progress` how far it is."""
+        began = time.monotonic()
+        event = TriggerEvent({"reference": self.reference, **await self._wait()})
+        await first_seconds_over(began, self.task_instance)
+        yield event
+
+    async def _wait(self) -> dict[str, Any]:
         from trainjob.errors import TrainJobError
-        from trainjob.run import Narrator, wait_async
+        from trainjob.run import wait_async
+        from trainjob_airflow.telling import Account, shown_while_deferred
 
         try:
             cluster, reference = await self._cluster(), self._reference()
-            listener = Narrator(reference, _on_this_loop(self.log.info)).listener
-            outcome = await wait_async(cluster, reference, limits=self._limits(), listener=listener)
+            account = Account(reference, _on_this_loop(self.log.info))
+            async with shown_while_deferred(self.task_instance, account):
+                outcome = await wait_async(cluster, reference, limits=self._limits(), listener=account.listener)
         except TrainJobError as error:
-            yield TriggerEvent({"reference": self.reference, "error": str(error), "kind": type(error).__name__})
-        else:
-            yield TriggerEvent({"reference": self.reference, "outcome": outcome.to_dict()})
+            return {"error": str(error), "kind": type(error).__name__}
+        return {"outcome": outcome.to_dict(), "receipt": account.receipt}
 
     async def on_kill(self) -> None:
-        """A person marked the deferred task failed or successful, or cleared it: the job goes too."""
-        from trainjob.run import cancel
+        """A person marked the deferred task failed or successful, or cleared it: the job goes too, unless it has ended.
 
-        if self.on_kill_action != "delete":
-            return
+        Airflow calls this also when the trigger was only handed to another triggerer: then the job goes on. A cleared
+        task may be deferred again by now, too: then its new try has adopted the job since.
+        """
+        from trainjob.manifest import labels
+        from trainjob.run import give_up
+        from trainjob.status import judge
+        from trainjob_airflow.operators.stopping import is_anothers_now
+
         cluster, reference = await self._cluster(), self._reference()
-        await asyncio.to_thread(cancel, cluster, reference)
-        self.log.info("TrainJob %s was deleted, as its task was killed", reference)
+        found = await asyncio.to_thread(cluster.get_trainjob, reference.name, reference.namespace)
+        if found is not None and judge(found).phase.finished:
+            self.log.info("TrainJob %s stays: it has ended", reference)
+            return
+        is_ours = found is None or labels.adopted_at(found) == reference.adopted_at
+        if is_ours and self.task_instance and await asyncio.to_thread(is_anothers_now, self.task_instance):
+            self.log.info("TrainJob %s goes on: no person is known to have decided about its task", reference)
+            return
+        became = await asyncio.to_thread(give_up, cluster, reference, self.on_kill_action)
+        self.log.info("TrainJob %s: %s: its task was killed", reference, became)
 
     async def _cluster(self) -> Cluster:
         from trainjob_airflow.hooks.trainjob import TrainJobHook
 
-        connection = await TrainJobHook(self.kubernetes_conn_id).connection_async()
-        return await asyncio.to_thread(_open, connection)
+        if self._opened is None:
+            self._opened = await TrainJobHook(self.kubernetes_conn_id).get_conn_async()
+        return self._opened
 
     def _limits(self) -> Limits:
         from trainjob.run import Limits
@@ -96,12 +121,6 @@ class TrainJobTrigger(BaseTrigger):
         from trainjob.run import JobReference
 
         return JobReference(**self.reference)
-
-
-def _open(connection: Any) -> Cluster:
-    from trainjob.cluster import shared_cluster
-
-    return shared_cluster(connection)
 
 
 def _on_this_loop(write: Callable[[str], None]) -> Callable[[str], None]:

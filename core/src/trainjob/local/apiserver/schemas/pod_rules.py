@@ -100,6 +100,31 @@ def _source(volume: Json, path: str) -> Iterator[FieldProblem]:
     for field in _REQUIRED_IN.get(kinds[0], ()) if kinds else ():
         if not volume[kinds[0]].get(field):
             yield FieldProblem(f"{path}.{kinds[0]}.{field}", "Required value")
+    for where, target in _targets(volume, path):
+        yield from _below(target, where)
+
+
+def _targets(volume: Json, path: str) -> Iterator[tuple[str, str]]:
+    """Field and value of each path that a file of the volume gets."""
+    for kind in ("secret", "configMap"):
+        for index, item in enumerate((volume.get(kind) or {}).get("items") or ()):
+            yield f"{path}.{kind}.items[{index}].path", item.get("path") or ""
+    for item in (volume.get("downwardAPI") or {}).get("items") or ():
+        yield f"{path}.downwardAPI.path", item.get("path") or ""
+    for index, source in enumerate((volume.get("projected") or {}).get("sources") or ()):
+        yield from _targets(source, f"{path}.projected.sources[{index}]")
+        if token := source.get("serviceAccountToken"):
+            yield f"{path}.projected.path", token.get("path") or ""
+
+
+def _below(target: str, path: str) -> Iterator[FieldProblem]:
+    wrong = "must not start with '..'" if target.startswith("..") else ""
+    wrong = "must not contain '..'" if ".." in target.split("/") else wrong
+    wrong = "must be a relative path" if target.startswith("/") else wrong
+    if not target:
+        yield FieldProblem(path, "Required value")
+    elif wrong:
+        yield FieldProblem(path, "Invalid value", json.dumps(target), wrong)
 
 
 def label_problems(labels: Json, path: str) -> Iterator[FieldProblem]:

@@ -10,25 +10,15 @@ from typing import Any, Dict, List, NamedTuple
 
 from kfp import dsl
 
-from trainjob_kfp.image import BASE_IMAGE
+from trainjob_kfp.packaging import trainjob_component
 
 
-@dsl.component(
-    base_image=BASE_IMAGE,
-    install_kfp_package=False,
-    packages_to_install=[],
-    task_config_passthroughs=[
-        dsl.TaskConfigField.RESOURCES,
-        dsl.TaskConfigField.ENV,
-        dsl.TaskConfigField.KUBERNETES_AFFINITY,
-        dsl.TaskConfigField.KUBERNETES_TOLERATIONS,
-        dsl.TaskConfigField.KUBERNETES_NODE_SELECTOR,
-    ],
-)
+@trainjob_component
 def fine_tune(
     model: str,
     workspace: str,
     metrics: dsl.Output[dsl.Metrics],
+    loss_curve: dsl.Output[dsl.HTML],
     epochs: int = 0,
     batch_size: int = 0,
     learning_rate: float = 0.0,
@@ -36,26 +26,39 @@ def fine_tune(
     config: Dict[str, Any] = {},
     overrides: List[str] = [],
     dataset_path: str = "data",
+    model_path: str = "model",
+    output_path: str = "",
     secret: str = "",
     env: Dict[str, Any] = {},
     image: str = "",
     runtime: str = "",
+    runtime_kind: str = "",
     queue: str = "",
+    priority_class: str = "",
     deadline_seconds: int = 0,
     max_restarts: int = 0,
+    resume: bool = True,
     namespace: str = "",
-    keep_on_kill: bool = False,
+    on_kill: str = "delete",
+    delete_with_run: bool = False,
     task_config: dsl.TaskConfig = None,
-) -> NamedTuple("Outputs", [("job", str), ("namespace", str), ("uid", str), ("status", str), ("output_path", str)]):
+) -> NamedTuple(
+    "Outputs",
+    [("job", str), ("namespace", str), ("uid", str), ("status", str), ("workspace", str), ("output_path", str)],
+):
     """Fine-tune `/workspace/model` on `/workspace/dataset` with TorchTune, in a TrainJob.
 
-    Checkpoints go to `/workspace/output`. Accelerators, CPU, memory, environment, tolerations, node selector and
-    affinity that are set on the task go to the training pods; the task's own pod only follows the training.
+    Checkpoints go to `/workspace/output`. Accelerators, CPU, memory, environment, volumes, tolerations, node selector
+    and affinity that are set on the task go to the training pods; the task's own pod only follows the training.
+
+    `workspace` may be a path at which the task has a claim: `dsl.WORKSPACE_PATH_PLACEHOLDER`, where the pipeline has a
+    workspace of its own, a path below it, or one below a volume of `kubernetes.mount_pvc`.
 
     Args:
         model: Whose recipes to use: llama3.2-1b, llama3.2-3b, llama3.3-70b or qwen2.5-1.5b.
-        workspace: Name of the PersistentVolumeClaim that the steps share; mounted at /workspace.
-        metrics: Last training loss (`loss`) and optimizer steps done (`steps`).
+        workspace: Claim that the steps share, mounted at /workspace; or a path where the task has it, see the overview.
+        metrics: Last and first training loss (`loss`, `first_loss`), `steps` and `epochs` done, `seconds` in all.
+        loss_curve: A page with the loss over the optimizer steps.
         epochs: Passes over the dataset; 0 leaves the recipe's own.
         batch_size: Samples a process computes at once; 0 leaves the recipe's own.
         learning_rate: The optimizer's learning rate; 0 leaves the recipe's own.
@@ -63,22 +66,34 @@ def fine_tune(
         config: Any other field of `trainjob.TorchTuneConfig`, such as {"dtype": "fp32", "num_nodes": 2}.
         overrides: Any other key=value of the recipe's configuration, as on the command line of `tune run`.
         dataset_path: Where the data files lie below /workspace/dataset: a folder or a file; `.` is the folder itself.
+        model_path: Where the model lies below /workspace, such as where an export has put an earlier training's.
+        output_path: Where the checkpoints go below /workspace/output; trainings that share a workspace need one each.
         secret: Name of a Kubernetes Secret whose known keys become environment variables of the training.
         env: Environment variables of the containers: text, or {"name": SECRET, "key": KEY} for a key of a Secret.
         image: TorchTune image; by default Kubeflow Trainer's.
-        runtime: ClusterTrainingRuntime to run on; by default the stock torch-distributed.
+        runtime: Training runtime to run on; by default the stock torch-distributed.
+        runtime_kind: `TrainingRuntime` for one in the TrainJob's namespace; by default `ClusterTrainingRuntime`.
         queue: Name of the Kueue LocalQueue to wait in.
+        priority_class: Kueue's WorkloadPriorityClass: who is admitted first, and who has to go for others.
         deadline_seconds: Longest time the TrainJob may be active; the cluster ends it then. 0 means no limit.
         max_restarts: How often a failing container may be restarted in place before the step fails.
+        resume: Whether a retry goes on after the last whole epoch that an earlier attempt left on the workspace.
         namespace: Namespace of the TrainJob; by default the pipeline's own.
-        keep_on_kill: Leave the TrainJob running when the task is terminated; by default it is deleted.
+        on_kill: When the task is terminated: `delete` the TrainJob, `keep` it, or `keep_on_drain` of the task's pod.
+        delete_with_run: Have the TrainJob deleted along with the run's Workflow.
         task_config: What is set on the task for its pods; Kubeflow Pipelines fills it in.
 
     Returns:
-        Name, namespace, uid and status of the TrainJob, and the output's path: `/workspace/output`.
+        job: Name of the TrainJob.
+        namespace: Its namespace.
+        uid: Its uid.
+        status: `Complete`; a step that fails has no outputs.
+        workspace: Name of the claim that was mounted at /workspace; empty without one.
+        output_path: Where the checkpoints are: `/workspace/output`, or the folder named below it.
     """
-    from trainjob_kfp import launcher, steps
+    from trainjob_kfp import launcher, outputs, steps
 
+    account = outputs.Account()
     with launcher.Explained():
         step = steps.fine_tune(
             {
@@ -91,16 +106,28 @@ def fine_tune(
                 "config": config,
                 "overrides": overrides,
                 "dataset_path": dataset_path,
+                "model_path": model_path,
+                "output_path": output_path,
                 "secret": secret,
                 "env": env,
                 "image": image,
                 "runtime": runtime,
+                "runtime_kind": runtime_kind,
                 "queue": queue,
+                "priority_class": priority_class,
                 "deadline_seconds": deadline_seconds,
                 "max_restarts": max_restarts,
+                "resume": resume,
             },
             task_config,
         )
-        outcome = launcher.launch(step, namespace=namespace, keep_on_kill=keep_on_kill)
-        launcher.log_progress(outcome, metrics)
-        return launcher.outputs(outcome, "/workspace/output")
+        outcome = launcher.launch(
+            step,
+            namespace=namespace,
+            on_kill=on_kill,
+            delete_with_run=delete_with_run,
+            on_progress=account.points.append,
+        )
+        outputs.log_training(outcome, account, metrics)
+        outputs.write_loss_curve(outcome, account, loss_curve.path)
+        return outputs.outputs(outcome, f"{steps.OUTPUT}/{step.output_path}".rstrip("/"), step.workspace)

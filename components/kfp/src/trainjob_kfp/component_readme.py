@@ -1,0 +1,149 @@
+"""`python -m trainjob_kfp.component_readme` writes each component's README.md anew, from its code and its metadata.
+
+Sections and tables are those of kubeflow/pipelines-components (scripts/generate_readme), except that outputs have a
+table of their own; there, output artifacts are listed among the inputs.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+import trainjob_kfp
+
+# Outputs that mean the same in every component; the others are described in the function's docstring.
+_OUTPUTS = {
+    "job": "Name of the TrainJob.",
+    "namespace": "Its namespace.",
+    "uid": "Its uid.",
+    "status": "`Complete`; a step that fails has no outputs.",
+    "workspace": "The claim that the steps share, for the next one.",
+}
+_TYPES = {"String": "str", "Integer": "int", "Float": "float", "Boolean": "bool"}
+_FILLED_IN = {"task_config", "status"}  # by Kubeflow Pipelines, never by an author
+_ENTRY = re.compile(r"(\w+): (.+)")
+
+
+def render(component: Any) -> str:
+    """The README of a component, as text.
+
+    Raises:
+        ValueError: an input or output is not described.
+    """
+    function = component.python_func
+    text, arguments, returned = _docstring(inspect.getdoc(function) or "")
+    inputs = {name: spec for name, spec in component.component_spec.inputs.items() if name not in _FILLED_IN}
+    described = {**arguments, **_OUTPUTS, **returned}
+    sections = {
+        "Overview": text,
+        "Inputs": _table(
+            ("Parameter", "Type", "Default", "Description"),
+            [(f"`{name}`", _type(spec), _default(spec), _said(arguments, name)) for name, spec in inputs.items()],
+        ),
+        "Outputs": _table(
+            ("Name", "Type", "Description"),
+            [
+                (f"`{name}`", _type(spec), _said(described, name))
+                for name, spec in (component.component_spec.outputs or {}).items()
+            ],
+        ),
+        "Usage Example": _example(
+            function.__name__, inputs, is_exit_task="status" in (component.component_spec.inputs or {})
+        ),
+        "Metadata": _metadata(folder_of(component)),
+    }
+    body = "\n\n".join(f"## {title}\n\n{section}" for title, section in sections.items() if section)
+    return f"# {function.__name__.replace('_', ' ').capitalize()}\n\n{body}\n"
+
+
+def folder_of(component: Any) -> Path:
+    """Where a component lies with its metadata and README."""
+    return Path(inspect.getfile(component.python_func)).parent
+
+
+def _docstring(text: str) -> tuple[str, dict[str, str], dict[str, str]]:
+    """A Google docstring's text, arguments and return values; of these, what is prose is about the output's path."""
+    text, _, returns = text.partition("\n\nReturns:\n")
+    text, _, arguments = text.partition("\n\nArgs:\n")
+    lines = [line.strip() for line in returns.partition("\n\n")[0].splitlines()]
+    prose = " ".join(line for line in lines if not _ENTRY.fullmatch(line))
+    path = {"output_path": f"Where the result is: {prose.rpartition('path: ')[2]}"} if "path: " in prose else {}
+    return text, _entries(arguments), path | _entries("\n".join(lines))
+
+
+def _entries(section: str) -> dict[str, str]:
+    return {found[1]: found[2] for line in section.splitlines() if (found := _ENTRY.fullmatch(line.strip()))}
+
+
+def _said(described: Mapping[str, str], name: str) -> str:
+    if name not in described:
+        raise ValueError(f"{name} is not described in the docstring, as `{name}: ...` on one line")
+    return described[name].replace("|", "\\|")
+
+
+def _table(titles: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    lines = [titles, ("---",) * len(titles), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) if rows else ""
+
+
+def _type(spec: Any) -> str:
+    name = spec.type.partition("@")[0].replace("typing.", "").replace("system.", "dsl.")
+    return f"`{_TYPES.get(name, name)}`"
+
+
+def _default(spec: Any) -> str:
+    return f"`{spec.default!r}`" if spec.optional else "required"
+
+
+def _example(name: str, inputs: Mapping[str, Any], *, is_exit_task: bool) -> str:
+    """The smallest pipeline with this component: what is required is asked of whoever starts it."""
+    required = {parameter: _type(spec).strip("`") for parameter, spec in inputs.items() if not spec.optional}
+    signature = ", ".join(f"{parameter}: {kind}" for parameter, kind in required.items())
+    call = ", ".join(f"{parameter}={parameter}" for parameter in required)
+    body = [f"    {name}({call})"]
+    if is_exit_task:
+        body = [f"    with dsl.ExitHandler({name}({call})):", '        train(command=["python", "train.py"])']
+    return "\n".join(
+        [
+            "```python",
+            "from kfp import dsl",
+            f"from trainjob_kfp import {name}{', train' if is_exit_task else ''}",
+            "",
+            "",
+            "@dsl.pipeline",
+            f"def example({signature}):",
+            *body,
+            "```",
+        ]
+    )
+
+
+def _metadata(folder: Path) -> str:
+    known = yaml.safe_load((folder / "metadata.yaml").read_text("utf-8"))
+    services = [*known["dependencies"].get("kubeflow", ()), *known["dependencies"].get("external_services", ())]
+    needed = ", ".join(f"{service['name']} {service['version']}" for service in services)
+    return "\n".join(
+        [
+            f"- **Name**: {known['name']}",
+            f"- **Stability**: {known['stability']}",
+            f"- **Dependencies**: {needed}",
+            f"- **Tags**: {', '.join(known['tags'])}",
+            f"- **Last verified**: {known['lastVerified']:%Y-%m-%d}",
+        ]
+    )
+
+
+def main() -> None:
+    """Write the README of every component."""
+    for name in trainjob_kfp.__all__:
+        component = getattr(trainjob_kfp, name)
+        (folder_of(component) / "README.md").write_text(render(component), "utf-8")
+
+
+if __name__ == "__main__":
+    main()

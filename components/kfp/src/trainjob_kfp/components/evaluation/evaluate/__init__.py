@@ -1,0 +1,5 @@
+"""Evaluate."""
+
+from trainjob_kfp.components.evaluation.evaluate.component import evaluate
+
+__all__ = ["evaluate"]

@@ -1,0 +1,5 @@
+"""Cleanup."""
+
+from trainjob_kfp.components.training.cleanup.component import cleanup
+
+__all__ = ["cleanup"]

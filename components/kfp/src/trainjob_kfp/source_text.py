@@ -1,0 +1,75 @@
+"""Python source without what only its readers need; what is left stands as it was written.
+
+Texts are cut, not printed anew by `ast.unparse`: that writes f-strings in the syntax of the Python it runs in, which
+the Python that reads them may not know, and not the same ones in each version.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import io
+import tokenize
+from collections.abc import Iterator
+from itertools import accumulate
+
+
+@functools.cache
+def without_what_only_readers_need(text: str) -> str:
+    """A module without docstrings, comments, blank lines, `if TYPE_CHECKING` and annotations of functions.
+
+    Annotations of classes stay: pydantic and dataclasses read them.
+    """
+    lines = text.encode().splitlines(keepends=True)
+    starts = [0, *accumulate(map(len, lines))]
+    raw, kept, at = b"".join(lines), bytearray(), 0
+    for start, end, instead in sorted([*_cuts(ast.parse(text), raw, starts), *_comments(text, lines, starts)]):
+        if start >= at:
+            kept += raw[at:start] + instead
+        at = max(at, end)
+    return (bytes(kept) + raw[at:]).decode()
+
+
+_Cut = tuple[int, int, bytes]  # from, to, and what stands there instead
+
+
+def _cuts(tree: ast.Module, raw: bytes, starts: list[int]) -> Iterator[_Cut]:
+    """Docstrings, the text below constants and fields, what is for type checkers, annotations of functions."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            unread = [statement for statement in node.body if _is_for_readers(statement)]
+            for statement in unread:
+                start, end = starts[statement.lineno - 1], starts[statement.end_lineno or 0]
+                last = len(unread) == len(node.body) and statement is unread[-1]
+                yield (start, end, b" " * statement.col_offset + b"pass\n" if last else b"")
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.returns:
+            start, end = _place(node.returns, starts)
+            yield raw.rindex(b"->", 0, start), end, b""
+        if isinstance(node, ast.arg) and node.annotation:
+            start, end = _place(node, starts)
+            yield start + len(node.arg.encode()), end, b""
+
+
+def _is_for_readers(statement: ast.stmt) -> bool:
+    if isinstance(statement, ast.If):
+        return isinstance(statement.test, ast.Name) and statement.test.id == "TYPE_CHECKING"
+    return (
+        isinstance(statement, ast.Expr)
+        and isinstance(statement.value, ast.Constant)
+        and isinstance(statement.value.value, str)
+    )
+
+
+def _place(node: ast.expr | ast.arg, starts: list[int]) -> tuple[int, int]:
+    return starts[node.lineno - 1] + node.col_offset, starts[(node.end_lineno or 0) - 1] + (node.end_col_offset or 0)
+
+
+def _comments(text: str, lines: list[bytes], starts: list[int]) -> Iterator[_Cut]:
+    """Comments with the space before them, and lines that hold nothing else; not those inside of texts."""
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        number = token.start[0] - 1
+        if token.type == tokenize.NL and not token.line.partition("#")[0].strip():
+            yield starts[number], starts[number + 1], b""
+        elif token.type == tokenize.COMMENT:
+            before = token.line[: token.start[1]]
+            yield starts[number] + len(before.rstrip().encode()), starts[number] + len(lines[number].rstrip(b"\n")), b""

@@ -1,0 +1,117 @@
+"""What a file asks for, and who asks for it."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import os
+import sys
+import uuid
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import typer
+
+from trainjob.errors import InvalidSpec, Problem
+from trainjob.manifest import spec_hash
+from trainjob.manifest.written import requests
+from trainjob.run import RunKey
+from trainjob.run.drafting import Draft, draft
+from trainjob.spec import Step
+
+FILE = typer.Argument(help="A YAML or JSON file with TrainJobs or steps; - for standard input.", show_default=False)
+NAME = typer.Option(help="Begins the TrainJob's name.", show_default=False)
+RUN_ID = typer.Option(
+    help="What it belongs to: asked for again under the same id, one that runs or has succeeded is taken over.",
+    show_default=False,
+)
+_LONGEST = 4 << 20  # bytes of a file; one document may have a quarter of that
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One request, and who asks for it.
+
+    Attributes:
+        request: what is asked for.
+        key: who asks.
+        renewal: another one each time that it is asked for, where what has succeeded is to be done again.
+    """
+
+    request: Step
+    key: RunKey
+    renewal: str
+
+    def draft(self, namespace: str, otherwise: str = "default") -> Draft:
+        """It as it would be sent; see `trainjob.run.drafting.draft`."""
+        return draft(self.request, self.key, namespace, otherwise=otherwise, renewal=self.renewal)
+
+
+def asked(file: str, name: str, run_id: str) -> list[Asked]:
+    """What a file asks for.
+
+    Without a run id the user and the content say who asks: the same content again takes over what is at work, and
+    starts anew what has ended. With one, that alone does: what has succeeded under it is taken over, too, and a
+    changed content takes the place of what is at work.
+
+    Args:
+        file: its path; `-` for standard input.
+        name: begins the name of the only request; empty means what it says itself.
+        run_id: what it belongs to; empty for nothing.
+
+    Raises:
+        InvalidSpec: it can't be read, or what it asks for breaks a rule.
+    """
+    found = requests(_text(file), "standard input" if file == "-" else file, name=name)
+    _check_tasks(file, [_task(request) for request in found])
+    return [by_person(request, run_id) for request in found]
+
+
+def by_person(request: Step, run_id: str = "") -> Asked:
+    """A request of whoever uses the command; see [asked][]."""
+    return Asked(request, _key(request, run_id), "" if run_id else uuid.uuid4().hex)
+
+
+def _key(request: Step, run_id: str) -> RunKey:
+    if run_id:
+        return RunKey("cli", "", _task(request), run_id)
+    return RunKey("cli", _user(), _task(request), spec_hash(request))
+
+
+def _task(request: Step) -> str:
+    kind = type(request).__name__
+    words = "".join(f"-{letter.lower()}" if letter.isupper() else letter for letter in kind).lstrip("-")
+    return request.name or ("train-job" if kind == "TrainJobManifest" else words)
+
+
+def _check_tasks(file: str, tasks: Sequence[str]) -> None:
+    twice = [task for task, number in Counter(tasks).items() if number > 1]
+    if twice:
+        raise InvalidSpec(Problem(f"{file}: name", repr(twice[0]), "several documents have it: give each its own"))
+
+
+def _text(file: str) -> str:
+    try:
+        if file == "-":
+            content = sys.stdin.buffer.read(_LONGEST + 1)
+        else:
+            with Path(file).open("rb") as opened:
+                content = opened.read(_LONGEST + 1)
+        if len(content) > _LONGEST:
+            raise InvalidSpec(Problem("FILE", repr(file), f"it may have at most {_LONGEST} bytes"))
+        return content.decode()
+    except OSError as error:
+        raise InvalidSpec(
+            Problem("FILE", repr(file), f"it must be a file that can be read: {error.strerror}")
+        ) from None
+    except UnicodeDecodeError as error:
+        rule = f"it must be text in UTF-8: {error.reason} at byte {error.start}"
+        raise InvalidSpec(Problem("FILE", repr(file), rule)) from None
+
+
+def _user() -> str:
+    with contextlib.suppress(OSError, KeyError):  # containers often have no name for their user
+        return getpass.getuser()
+    return str(os.getuid())

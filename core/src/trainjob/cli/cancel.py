@@ -1,0 +1,128 @@
+"""`trainjob cancel`, `suspend` and `resume`: ending TrainJobs, pausing them, letting them go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from trainjob.cli import completion, terminal
+from trainjob.cli.named import NAMES, references
+from trainjob.cluster import Cluster
+from trainjob.errors import TrainJobError
+from trainjob.run import JobReference, cancel_at_work, set_suspended
+from trainjob.status import Phase
+
+__all__ = ["cancel", "resume", "suspend"]
+
+
+def cancel(
+    names: Annotated[list[str], NAMES],
+    namespace: Annotated[str, completion.NAMESPACE] = "",
+    as_json: Annotated[bool, terminal.JSON] = False,
+) -> None:
+    """Delete TrainJobs that have not ended, with their pods. One that has ended stays: its model may go with it.
+
+    `--json` prints a list of objects with `name`, `namespace`, `uid` and `done`: `deleted`, or `left alone` with the
+    phase as `reason`; or `failed` with what went wrong.
+
+    Args:
+        names: which, whoever made them.
+        namespace: of those that name none; empty for the kubeconfig's own.
+        as_json: print what was done.
+
+    Raises:
+        NotFound: one of them does not exist; nothing was done.
+        ClusterError: the cluster can't be asked.
+    """
+
+    def cancel_one(cluster: Cluster, reference: JobReference) -> tuple[str, str]:
+        phase = cancel_at_work(cluster, reference).phase
+        if phase is Phase.DELETED:
+            return _LEFT_ALONE, "it is gone already"
+        return (_LEFT_ALONE, f"it is {phase.value}") if phase.finished else ("deleted", "")
+
+    _each(names, namespace, cancel_one, as_json=as_json)
+
+
+def suspend(
+    names: Annotated[list[str], NAMES],
+    namespace: Annotated[str, completion.NAMESPACE] = "",
+    as_json: Annotated[bool, terminal.JSON] = False,
+) -> None:
+    """Suspend TrainJobs: their pods go, their claims stay, and the training begins anew when they are resumed.
+
+    One in a Kueue queue is refused: Kueue would undo it at once.
+
+    `--json` prints a list like that of `trainjob cancel`, with `suspended` as what was done.
+
+    Args:
+        names: which, whoever made them.
+        namespace: of those that name none; empty for the kubeconfig's own.
+        as_json: print what was done.
+
+    Raises:
+        NotFound: one of them does not exist; nothing was done.
+        ClusterError: the cluster can't be asked.
+    """
+    _each(names, namespace, lambda cluster, one: _set_suspended(cluster, one, suspended=True), as_json=as_json)
+
+
+def resume(
+    names: Annotated[list[str], NAMES],
+    namespace: Annotated[str, completion.NAMESPACE] = "",
+    as_json: Annotated[bool, terminal.JSON] = False,
+) -> None:
+    """Let suspended TrainJobs go on.
+
+    `--json` prints a list like that of `trainjob cancel`, with `resumed` as what was done.
+
+    Args:
+        names: which, whoever made them.
+        namespace: of those that name none; empty for the kubeconfig's own.
+        as_json: print what was done.
+
+    Raises:
+        NotFound: one of them does not exist; nothing was done.
+        ClusterError: the cluster can't be asked.
+    """
+    _each(names, namespace, lambda cluster, one: _set_suspended(cluster, one, suspended=False), as_json=as_json)
+
+
+_LEFT_ALONE, _FAILED = "left alone", "failed"
+_Deed = Callable[[Cluster, JobReference], tuple[str, str]]
+"""Does something with one of them; what was done, and why, as words."""
+
+
+def _set_suspended(cluster: Cluster, reference: JobReference, *, suspended: bool) -> tuple[str, str]:
+    done, already = ("suspended", "is suspended already") if suspended else ("resumed", "is not suspended")
+    if set_suspended(cluster, reference.name, reference.namespace, suspended=suspended):
+        return done, ""
+    return _LEFT_ALONE, f"it has ended, or {already}"
+
+
+def _each(names: list[str], namespace: str, do: _Deed, *, as_json: bool) -> None:
+    """Do it with all of them, also when it can't be done with some."""
+    told, failed = [], False
+    with terminal.cluster() as cluster:
+        for reference in references(cluster, names, namespace):
+            try:
+                done, reason = do(cluster, reference)
+            except TrainJobError as error:
+                done, reason, failed = _FAILED, str(error), True
+            place = {"name": reference.name, "namespace": reference.namespace, "uid": reference.uid}
+            told.append({**place, "done": done, "reason": reason})
+            if not as_json:
+                _tell(reference, done, reason)
+    if as_json:
+        terminal.print_json(told)
+    if failed:
+        raise typer.Exit(terminal.FAILED)
+
+
+def _tell(reference: JobReference, done: str, reason: str) -> None:
+    color = {_FAILED: "red", _LEFT_ALONE: "yellow"}.get(done, "green")
+    where = terminal.errors() if done == _FAILED else terminal.console()
+    where.print(f"TrainJob {escape(str(reference))}: [{color}]{done}[/]{escape(f': {reason}' if reason else '')}")

@@ -1,0 +1,78 @@
+"""`trainjob check`: what works for TrainJobs in a namespace, and what to fix."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from trainjob.cli import completion, terminal
+from trainjob.errors import ClusterError
+from trainjob.run.checkup import Grade, Row, can_run, check_up
+from trainjob.spec.job import STOCK_RUNTIME
+from trainjob.status.platform import Platform
+from trainjob.status.rights import granting
+
+__all__ = ["check"]
+
+_COLORS = {Grade.OK: "green", Grade.WARNING: "yellow", Grade.FAILED: "bold red", Grade.UNKNOWN: "cyan"}
+_NOBODY = "YOUR_NAME"
+
+
+def check(
+    namespace: Annotated[str, completion.NAMESPACE] = "",
+    as_json: Annotated[bool, terminal.JSON] = False,
+) -> None:
+    """Say what works for TrainJobs in a namespace, and what to fix.
+
+    Nothing is changed: TrainJobs are only tried (dryRun). The exit code is 0 when TrainJobs can run there, else 1.
+    With `--json`: `server`, `namespace`, `can_run`, `rows`, each with `name`, `grade` (`ok`, `warning`, `failed`,
+    `unknown`), `text` and `advice`, and `grants`, the Roles and bindings that are missing.
+
+    Args:
+        namespace: which; empty for the kubeconfig's own.
+        as_json: for programs.
+
+    Raises:
+        ClusterError: the cluster can't be asked at all.
+    """
+    with terminal.cluster() as cluster:
+        platform = cluster.survey.look(namespace or cluster.namespace, STOCK_RUNTIME)
+    found = check_up(platform, datetime.now(timezone.utc))
+    grants = _grants(platform)
+    if as_json:
+        told = {"server": platform.server, "namespace": platform.namespace, "can_run": can_run(found)}
+        terminal.print_json({**told, "rows": [row.to_dict() for row in found], "grants": grants})
+    else:
+        _tell(platform, found, grants)
+    if not can_run(found):
+        raise typer.Exit(terminal.FAILED)
+
+
+def _grants(platform: Platform) -> list[dict[str, Any]]:
+    if isinstance(platform.denied, ClusterError):
+        return []
+    return granting(platform.denied, platform.user or _NOBODY, platform.namespace)
+
+
+def _tell(platform: Platform, found: Sequence[Row], grants: Sequence[dict[str, Any]]) -> None:
+    console = terminal.console()
+    width = max(len(row.name) for row in found)
+    for row in found:
+        grade = f"[{_COLORS[row.grade]}]{row.grade.value:<7}[/]"
+        console.print(f"{grade}  {row.name:<{width}}  {escape(row.text)}")
+        if row.advice:
+            console.print(f"{'':<{width + 11}}-> {escape(row.advice)}")
+    console.print()
+    if can_run(found):
+        console.print(f"TrainJobs can run in namespace {escape(platform.namespace)}.")
+    else:
+        console.print(
+            f"[bold red]TrainJobs can't run in namespace {escape(platform.namespace)}:[/] fix what has failed."
+        )
+    if grants:
+        console.print("\n# What may be granted, by who may do so: kubectl apply -f FILE")
+        terminal.print_yaml(*grants)

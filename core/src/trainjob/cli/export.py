@@ -1,0 +1,96 @@
+"""`trainjob export`: send the model that a fine-tuning has left where it is wanted."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from trainjob.cli import completion, terminal
+from trainjob.cli.asking import by_person
+from trainjob.cli.following import follow
+from trainjob.cli.halting import Stopped
+from trainjob.cli.named import named
+from trainjob.cli.submit import OUTPUT, Output, written
+from trainjob.errors import InvalidSpec, Problem
+from trainjob.run.left_model import left_model
+from trainjob.spec import ExportModel, Workspace
+from trainjob.status.reading import text
+
+__all__ = ["export"]
+
+_PLACES = typer.Argument(
+    metavar="[NAME] DESTINATION",
+    help="The fine-tuning's TrainJob, and s3://bucket/path, hf://organization/name, or a path below /workspace.",
+    autocompletion=completion.trainjobs,
+)
+_WORKSPACE = typer.Option(metavar="CLAIM", help="In place of a NAME: the claim that the model is on.")
+_OUTPUT_PATH = typer.Option(help="With --workspace: where the checkpoints are below /workspace/output.")
+_SECRET = typer.Option(help="The Secret with the destination's credentials.")
+_ENDPOINT = typer.Option(help="The object store's URL, where it is not AWS.")
+_REGION = typer.Option(help="The bucket's region.")
+
+
+def export(
+    places: Annotated[list[str], _PLACES],
+    workspace: Annotated[str, _WORKSPACE] = "",
+    output_path: Annotated[str, _OUTPUT_PATH] = "",
+    secret: Annotated[str, _SECRET] = "",
+    endpoint: Annotated[str, _ENDPOINT] = "",
+    region: Annotated[str, _REGION] = "",
+    namespace: Annotated[str, completion.NAMESPACE] = "",
+    output: Annotated[Output | None, OUTPUT] = None,
+    as_json: Annotated[bool, terminal.JSON] = False,
+) -> None:
+    """Make one clean Hugging Face folder of a fine-tuning's final checkpoint, send it, and follow that to its end.
+
+    What an earlier export of the same has begun is gone on with. Ctrl-C deletes the export's TrainJob; the model stays.
+
+    `--json` prints the outcome, and tells the rest on standard error.
+
+    Args:
+        places: the fine-tuning's TrainJob, where no workspace is named, and the destination.
+        workspace: the claim that the model is on.
+        output_path: where on it.
+        secret: the destination's credentials.
+        endpoint: of the object store.
+        region: of the bucket.
+        namespace: where; empty for the kubeconfig's own.
+        output: print what would be sent, and send nothing.
+        as_json: print the outcome.
+
+    Raises:
+        InvalidSpec: there is no model there, or the destination is none.
+        JobFailed: the export failed.
+        ClusterError: the cluster can't be asked.
+    """
+    *names, destination = places
+    if len(names) != (0 if workspace else 1):
+        rule = "give a TrainJob and a destination, or --workspace and a destination"
+        raise InvalidSpec(Problem("[NAME] DESTINATION", repr(" ".join(places)), rule))
+    console = terminal.errors() if as_json else terminal.console()
+    try:
+        with terminal.cluster() as cluster:
+            if workspace:
+                place, path, where = Workspace(claim=workspace), output_path, namespace or cluster.namespace
+            else:
+                [job] = named(cluster, names, namespace)
+                (place, path), where = left_model(cluster, job), text(job, "metadata", "namespace")
+            given = {"secret": secret, "endpoint": endpoint, "region": region}
+            asked = by_person(
+                ExportModel(
+                    workspace=place,
+                    output_path=path,
+                    destination=destination,
+                    **{name: value for name, value in given.items() if value},
+                )
+            )
+            if output:
+                terminal.print_yaml(*written([asked], where, None))
+                return
+            outcome = follow(cluster, asked, where, console)
+    except Stopped as stopped:
+        raise typer.Exit(stopped.exit_code) from None
+    if as_json:
+        terminal.print_json(outcome.to_dict())
+    outcome.raise_for_failure()

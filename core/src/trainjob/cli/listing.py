@@ -1,0 +1,75 @@
+"""`trainjob list`: which TrainJobs there are, and how each of them is."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from trainjob.cli import cells, completion, terminal
+from trainjob.run.summary import Summary, summarize
+from trainjob.status import Phase
+
+__all__ = ["list_trainjobs"]
+
+_EVERYWHERE = typer.Option("--all-namespaces", "-A", help="In all namespaces.", show_default=False)
+_PHASE = typer.Option(help="Only those in this phase; may be given several times.", case_sensitive=False)
+_SELECTOR = typer.Option("--selector", "-l", help="Only those with these labels, such as trainjob.dev/engine=airflow.")
+
+
+def list_trainjobs(
+    namespace: Annotated[str, completion.NAMESPACE] = "",
+    everywhere: Annotated[bool, _EVERYWHERE] = False,
+    phase: Annotated[list[Phase] | None, _PHASE] = None,
+    selector: Annotated[str, _SELECTOR] = "",
+    as_json: Annotated[bool, terminal.JSON] = False,
+) -> None:
+    """List TrainJobs, the newest first: everybody's, also those that nobody has made with this project.
+
+    As JSON: a list of objects with `namespace`, `name`, `uid`, `phase`, `step`, `reason`, `message`, `queue`,
+    `runtime`, `percent` (null where the trainer reports none), `created`, `ended`, `attempt` and `asked_by` (`engine`,
+    `workflow`, `task`, `run`, `map_index`, `origin`; null where nothing tells).
+
+    Args:
+        namespace: where; empty for the kubeconfig's own.
+        everywhere: in all namespaces.
+        phase: only these phases.
+        selector: a label selector.
+        as_json: for programs.
+
+    Raises:
+        NotFound: Kubeflow Trainer is not installed.
+        ClusterError: the cluster can't be asked.
+    """
+    with terminal.cluster() as cluster:
+        where = None if everywhere else namespace or cluster.namespace
+        jobs = cluster.list_trainjobs(where, selector)
+    wanted = set(phase or Phase)
+    # Twice, as a text can't be sorted backwards by one part of a key only.
+    found = sorted(map(summarize, jobs), key=lambda one: (one.namespace, one.name))
+    found = [one for one in sorted(found, key=lambda one: one.created, reverse=True) if one.phase in wanted]
+    if as_json:
+        terminal.print_json([one.to_dict() for one in found])
+    elif found:
+        cells.print_table(terminal.console(), _table(found, everywhere=everywhere))
+    else:
+        terminal.errors().print(f"no TrainJobs{f' in namespace {where}' if where else ''}", markup=False)
+
+
+def _table(found: list[Summary], *, everywhere: bool) -> Table:
+    table = cells.columns(
+        *(["NAMESPACE"] if everywhere else []), "NAME", "PHASE", "STEP", "QUEUE", "PROGRESS", "AGE", "TOOK", "ASKED BY"
+    )
+    for one in found:
+        progress = "-" if one.percent is None else f"{one.percent} %"
+        took = cells.age(one.created, one.ended) if one.ended else "-"
+        facts = [one.step or "-", one.queue or "-", progress, cells.age(one.created), took, str(one.asked_by or "-")]
+        table.add_row(
+            *([escape(one.namespace)] if everywhere else []),
+            escape(one.name),
+            cells.colored(one.phase),
+            *map(escape, facts),
+        )
+    return table

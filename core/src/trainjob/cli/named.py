@@ -1,0 +1,69 @@
+"""The TrainJobs that a person names."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import typer
+
+from trainjob.cli import completion
+from trainjob.cluster import Cluster
+from trainjob.errors import NotFound
+from trainjob.run import JobReference, reference_to
+
+_EVERYBODYS = ""  # the label selector
+_MOST_TOLD = 10
+
+NAMES = typer.Argument(
+    help="TrainJobs, by name or as NAMESPACE/NAME.", show_default=False, autocompletion=completion.trainjobs
+)
+
+
+def named(cluster: Cluster, names: Sequence[str], namespace: str) -> list[dict[str, Any]]:
+    """The TrainJobs of these names, whoever made them, in this order and each once.
+
+    Args:
+        cluster: where.
+        names: each a name, or `namespace/name` as this command writes them.
+        namespace: of plain names; empty means the connection's.
+
+    Raises:
+        NotFound: naming all that do not exist, and what is there.
+        ClusterError: the cluster can't be asked.
+    """
+    wanted = list(dict.fromkeys(_place(name, namespace or cluster.namespace) for name in names))
+    found = {place: cluster.get_trainjob(place[1], place[0]) for place in wanted}
+    missing = [place for place, job in found.items() if job is None]
+    if missing:
+        raise _not_found(cluster, missing)
+    return [job for job in found.values() if job is not None]
+
+
+def references(cluster: Cluster, names: Sequence[str], namespace: str) -> list[JobReference]:
+    """The same as references; see [named][]."""
+    return [reference_to(job, adopted=True) for job in named(cluster, names, namespace)]
+
+
+def _place(name: str, namespace: str) -> tuple[str, str]:
+    own, slash, plain = name.partition("/")
+    return (own, plain) if slash else (namespace, name)
+
+
+def _not_found(cluster: Cluster, missing: Sequence[tuple[str, str]]) -> NotFound:
+    hints = []
+    for namespace in dict.fromkeys(namespace for namespace, _ in missing):
+        there = [_name(job) for job in cluster.list_trainjobs(namespace, _EVERYBODYS)]
+        wanted = [name for each, name in missing if each == namespace]
+        close = [near for name in wanted for near in difflib.get_close_matches(name, there, n=1)]
+        told = list(dict.fromkeys([*close, *there]))[:_MOST_TOLD]
+        more = f" and {len(there) - len(told)} more" if len(there) > len(told) else ""
+        meant = f"did you mean {', '.join(close)}? " if close else ""
+        hints.append(f"{meant}in namespace {namespace} there are {', '.join(told) or 'none'}{more}")
+    names = ", ".join("/".join(place) for place in missing)
+    return NotFound(f"there is no TrainJob {names}", hint="; ".join(hints), status=404, reason="NotFound")
+
+
+def _name(job: Mapping[str, Any]) -> str:
+    return str(job["metadata"]["name"])

@@ -1,0 +1,107 @@
+"""`trainjob runtimes`: the training runtimes of a cluster, for people and for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from trainjob.cli import completion, terminal
+from trainjob.cluster import Cluster
+from trainjob.cluster.runtimes import KINDS
+from trainjob.errors import NotFound, PermissionDenied
+from trainjob.status.runtimes import RuntimeDescription
+
+__all__ = ["runtimes"]
+
+_NAME = typer.Argument(help="Only this one, with all that is known of it.", autocompletion=completion.runtimes)
+_NAMESPACE = typer.Option("--namespace", "-n", help="Whose own runtimes, too; the kubeconfig's own by default.")
+
+
+def runtimes(
+    name: Annotated[str, _NAME] = "",
+    namespace: Annotated[str, _NAMESPACE] = "",
+    as_json: Annotated[bool, terminal.JSON] = False,
+) -> None:
+    """List the training runtimes that a TrainJob can name: the cluster's, and those of a namespace.
+
+    Args:
+        name: only this one; of both kinds when both have one.
+        namespace: whose own; empty for the kubeconfig's.
+        as_json: for programs.
+
+    Raises:
+        NotFound: there is none of that name.
+        PermissionDenied: neither kind may be listed.
+        ClusterError: the cluster can't be asked.
+    """
+    with terminal.cluster() as cluster:
+        found, hidden = _all(cluster, namespace or cluster.namespace)
+    if name and not any(one.name == name for one in found):
+        there = ", ".join(one.name for one in found) or "none"
+        raise NotFound(f"there is no training runtime {name}", hint=f"there are: {there}")
+    chosen = [one for one in found if name in ("", one.name)]
+    if as_json:
+        terminal.print_json([one.to_dict() for one in chosen])
+        return
+    console = terminal.console()
+    for kind in hidden:
+        terminal.errors().print(f"[yellow]no permission to list {kind}s: they are left out[/]")
+    if name:
+        for one in chosen:
+            _describe(console, one)
+    else:
+        console.print(_table(chosen))
+
+
+def _all(cluster: Cluster, namespace: str) -> tuple[list[RuntimeDescription], list[str]]:
+    """Them, and the kinds that may not be listed."""
+    found: list[RuntimeDescription] = []
+    hidden: dict[str, PermissionDenied] = {}
+    for kind in KINDS:
+        try:
+            found += cluster.runtimes.all(kind, namespace)
+        except PermissionDenied as error:
+            hidden[kind] = error
+    if len(hidden) == len(KINDS):
+        raise hidden[KINDS[0]]
+    return found, list(hidden)
+
+
+def _table(found: Sequence[RuntimeDescription]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for title in ("NAME", "KIND", "FRAMEWORK", "NODES", "DEVICES", "STEPS"):
+        table.add_column(title, no_wrap=True)
+    for one in found:
+        name = f"{escape(one.name)} [yellow](deprecated)[/]" if one.deprecated else escape(one.name)
+        steps = ", ".join(step.name for step in one.steps)
+        cells = (one.kind, one.framework or "-", str(one.num_nodes), _devices(one) or "-", steps)
+        table.add_row(name, *map(escape, cells))
+    return table
+
+
+def _describe(console: Console, one: RuntimeDescription) -> None:
+    for title, value in _facts(one):
+        console.print(f"[bold]{title:<14}[/]{escape(value)}")
+
+
+def _facts(one: RuntimeDescription) -> Iterator[tuple[str, str]]:
+    yield "Name", one.name
+    yield "Kind", f"{one.kind} in namespace {one.namespace}" if one.namespace else one.kind
+    yield "Framework", one.framework or "-"
+    yield "Processes by", one.policy or "-"
+    yield "Nodes", str(one.num_nodes)
+    yield "Scheduled by", one.gang or "-"
+    yield "Deprecated", "yes" if one.deprecated else "no"
+    for step in one.steps:
+        resources = "".join(f", {name}: {amount}" for name, amount in step.resources.items())
+        yield "Step", f"{step.name} ({step.role or 'no role'}): {step.image or 'no image'}{resources}"
+
+
+def _devices(one: RuntimeDescription) -> str:
+    resources = one.trainer.resources if one.trainer else {}
+    return ", ".join(f"{name}: {amount}" for name, amount in resources.items() if "/" in name)

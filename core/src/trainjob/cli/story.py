@@ -1,0 +1,93 @@
+"""Telling a person what TrainJobs do: lines, and on a terminal a progress bar below them."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from dataclasses import replace
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from trainjob import status
+from trainjob.cli.halting import Halt
+from trainjob.errors import TrainJobError
+from trainjob.run import JobReference, Listener, Narrator
+
+
+class Story:
+    """A context manager; its lines may come from any thread."""
+
+    def __init__(self, console: Console, halt: Halt) -> None:
+        """Nothing is told yet.
+
+        Args:
+            console: where to tell it.
+            halt: what ends the command when nobody reads what is told.
+        """
+        self._console, self._halt, self._over = console, halt, False
+        halt.on_reader_gone(console.file)
+        self._lock = threading.Lock()
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=30),
+            TextColumn("{task.fields[stands]}"),
+            TimeElapsedColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+
+    def __enter__(self) -> Story:
+        """Nothing to do before the first TrainJob."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """The bar goes; the lines stay."""
+        self._bar.stop()
+
+    def tell(self, line: str) -> None:
+        """One line; what is in the brackets at its beginning is where it comes from."""
+        with self._lock:
+            if self._over:
+                return
+            try:
+                self._write(line)
+            except OSError as error:
+                self._over = True
+                self._halt.because_soon(_readable(error))
+
+    def of(self, reference: JobReference) -> Listener:
+        """To hand to `trainjob.run.wait`: phases and log lines as lines, progress in the bar, where there is one."""
+        listener = Narrator(reference, self.tell).listener
+        if self._bar.disable:
+            return listener
+        task = self._bar.add_task(reference.name, total=100, stands="")
+        self._bar.start()
+
+        def on_phase(verdict: status.Verdict) -> None:
+            self._bar.update(task, description=f"{reference.name} {verdict.phase.value}")
+            listener.on_phase(verdict)
+
+        def on_progress(progress: status.Progress) -> None:
+            self._bar.update(task, completed=progress.percent or 0, stands=str(progress))
+
+        return replace(listener, on_phase=on_phase, on_progress=on_progress)
+
+    def _write(self, line: str) -> None:
+        if not self._console.is_terminal:  # a log may have a million lines
+            self._console.file.write(f"{line}\n")
+            self._console.file.flush()
+            return
+        text = Text(line)
+        text.stylize("cyan" if line.startswith("[") else "bold", 0, line.find("] ") + 1 or None)
+        self._console.print(text)
+
+
+def _readable(error: OSError) -> Exception:
+    """A reader that is gone is no error worth telling, and ends the command as one of its own would (typer)."""
+    if error.errno == errno.EPIPE:
+        return error
+    return TrainJobError(f"the output can't be written: {error.strerror}")

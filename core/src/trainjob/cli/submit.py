@@ -1,0 +1,92 @@
+"""`trainjob submit`: have TrainJobs made, and leave them to themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from trainjob.cli import asking, completion, terminal
+from trainjob.cli.asking import Asked
+from trainjob.cli.following import told
+from trainjob.manifest import Dialect, build
+from trainjob.run import submit as submit_one
+from trainjob.run.drafting import preview
+
+__all__ = ["DIALECT", "OUTPUT", "Output", "submit", "written"]
+
+
+class Output(str, Enum):
+    """What to print instead."""
+
+    YAML = "yaml"
+
+
+OUTPUT = typer.Option("--output", "-o", help="Print exactly what would be sent, and send nothing.", show_default=False)
+DIALECT = typer.Option(
+    help="With -o: for which Trainer, 2.2 being the later ones, too, without asking a cluster.", show_default=False
+)
+
+
+def submit(
+    file: Annotated[str, asking.FILE],
+    namespace: Annotated[str, completion.NAMESPACE] = "",
+    name: Annotated[str, asking.NAME] = "",
+    run_id: Annotated[str, asking.RUN_ID] = "",
+    output: Annotated[Output | None, OUTPUT] = None,
+    dialect: Annotated[Dialect | None, DIALECT] = None,
+    as_json: Annotated[bool, terminal.JSON] = False,
+) -> None:
+    """Have the TrainJobs of a file made, all at once, and print their names.
+
+    What is at work already is taken over. What has ended starts anew; with a run id, what has succeeded is taken over,
+    too. Nobody watches over them afterwards: `trainjob wait`, `logs` and `cancel` take their names.
+
+    `--json` prints a list of objects with `name`, `namespace`, `uid`, `attempt`, `adopted` and `adopted_at`.
+
+    Args:
+        file: its path; `-` for standard input.
+        namespace: where; empty means the file's own, then the kubeconfig's.
+        name: begins the TrainJob's name, where the file has one document.
+        run_id: what they belong to.
+        output: print what would be sent, and send nothing.
+        dialect: for that, of which Trainer.
+        as_json: print references.
+
+    Raises:
+        InvalidSpec: the file can't be read, or breaks a rule.
+        ClusterError: the cluster can't be asked.
+    """
+    asked = asking.asked(file, name, run_id)
+    if output or dialect:
+        terminal.print_yaml(*written(asked, namespace, dialect))
+        return
+    references = []
+    try:
+        with terminal.cluster() as cluster:
+            for one in asked:
+                reference = submit_one(cluster, one.request, one.key, namespace=namespace, renewal=one.renewal)
+                references.append(reference)
+                terminal.errors().print(escape(told(reference)))
+                if not as_json:
+                    print(reference.name, flush=True)
+    finally:  # what was made before one was refused is there
+        if as_json:
+            terminal.print_json([reference.to_dict() for reference in references])
+
+
+def written(asked: Sequence[Asked], namespace: str, dialect: Dialect | None) -> list[dict[str, Any]]:
+    """What would be sent: to the cluster as it is now, or without asking one, with a dialect.
+
+    Raises:
+        InvalidSpec: it can't be expressed.
+        ClusterError: the cluster can't be asked.
+    """
+    if dialect:
+        drafts = [one.draft(namespace) for one in asked]
+        return [build(each.job, **each.metadata(1), dialect=dialect) for each in drafts]
+    with terminal.cluster() as cluster:
+        return [preview(cluster, one.draft(namespace, cluster.namespace)) for one in asked]

@@ -1,0 +1,143 @@
+"""What every command shares: its cluster, where it writes, and how it ends.
+
+What a program may read goes to standard output, alone. What a person is told on the way goes to standard error where
+standard output carries data.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from trainjob.errors import AdmissionRefused, InvalidSpec, JobFailed, TrainJobError, WaitTimeout
+
+if TYPE_CHECKING:
+    from trainjob.cluster import Cluster, Connection
+
+DONE = 0
+FAILED = 1
+"""We could not do it, or the cluster could not."""
+BAD_INPUT = 2
+"""What was given is wrong; nothing was sent, or the cluster refused it."""
+JOB_FAILED = 3
+"""A TrainJob ended without success."""
+STILL_RUNNING = 4
+"""We stopped waiting; the TrainJob may still run."""
+INTERRUPTED = 130
+"""Ctrl-C, as a shell counts it."""
+EXIT_CODES: Mapping[int, str] = {
+    DONE: "done",
+    FAILED: "it could not be done: no connection, no permission, no such TrainJob",
+    BAD_INPUT: "what was given is wrong",
+    JOB_FAILED: "the TrainJob failed",
+    STILL_RUNNING: "stopped waiting, while the TrainJob may still run",
+    INTERRUPTED: "interrupted with Ctrl-C",
+}
+
+JSON = typer.Option("--json", help="For programs.", show_default=False)
+
+_connections: list[Connection] = []  # of this process: the root options, once they are read
+
+
+def run(command: typer.Typer, arguments: Sequence[str]) -> NoReturn:
+    """Run the command and end the process.
+
+    Errors of ours are told on standard error: in words, or with `--json` as one JSON object. Others are bugs and keep
+    their traceback.
+
+    Args:
+        command: the tree of commands.
+        arguments: of the command line, without the program's name.
+    """
+    as_json = "--json" in arguments
+    warnings.showwarning = lambda message, *_: errors().print(f"[yellow]warning:[/] {escape(str(message))}")
+    try:
+        command(list(arguments), prog_name="trainjob")
+    except TrainJobError as error:
+        tell_error(error, as_json=as_json)
+        sys.exit(exit_code(error))
+    sys.exit(DONE)
+
+
+def use(connection: Connection) -> None:
+    """Have every [cluster][] of this process opened with this connection."""
+    _connections[:] = [connection]
+
+
+@contextlib.contextmanager
+def cluster() -> Iterator[Cluster]:
+    """The cluster of `--kubeconfig` and `--context`; closed at the end.
+
+    Raises:
+        NoClusterConfigured: there is nothing to connect with.
+    """
+    from trainjob.cluster import connect
+
+    with contextlib.closing(connect(*_connections)) as opened:
+        yield opened
+
+
+def console() -> Console:
+    """Standard output: colours and live displays on a terminal only, long lines left as they are."""
+    return Console(soft_wrap=True, highlight=False)
+
+
+def errors() -> Console:
+    """Standard error, alike."""
+    return Console(stderr=True, soft_wrap=True, highlight=False)
+
+
+def print_json(value: Any) -> None:
+    """A value as JSON on standard output, for programs."""
+    print(json.dumps(value, indent=2), flush=True)
+
+
+def print_yaml(*documents: Mapping[str, Any]) -> None:
+    """Objects as YAML on standard output, as `kubectl apply -f -` takes them."""
+    print(as_yaml(*documents), end="", flush=True)
+
+
+def as_yaml(*documents: Mapping[str, Any]) -> str:
+    """Objects as YAML, as they would be printed."""
+    import yaml
+
+    text: str = yaml.safe_dump_all(documents, sort_keys=False, width=sys.maxsize)
+    return text
+
+
+def exit_code(error: TrainJobError) -> int:
+    """The exit code that tells who has to act; see [EXIT_CODES][]."""
+    if isinstance(error, InvalidSpec | AdmissionRefused):
+        return BAD_INPUT
+    if isinstance(error, JobFailed):
+        return JOB_FAILED
+    return STILL_RUNNING if isinstance(error, WaitTimeout) else FAILED
+
+
+def tell_error(error: TrainJobError, *, as_json: bool) -> None:
+    """An error on standard error: `error: ...` with what to do, or one JSON object.
+
+    The object has `error` (the class, such as `NotFound`), `message`, `hint`, `retryable` and `exit_code`; with
+    `InvalidSpec` also `problems`, each with `field`, `value` and `allowed`.
+    """
+    if not as_json:
+        errors().print(f"[bold red]error:[/] {escape(str(error))}")
+        return
+    told: dict[str, Any] = {
+        "error": type(error).__name__,
+        "message": error.message,
+        "hint": error.hint,
+        "retryable": error.retryable,
+        "exit_code": exit_code(error),
+    }
+    if isinstance(error, InvalidSpec):
+        told["problems"] = [{"field": one.field, "value": one.value, "allowed": one.allowed} for one in error.problems]
+    print(json.dumps(told, indent=2), file=sys.stderr, flush=True)

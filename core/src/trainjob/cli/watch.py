@@ -1,0 +1,125 @@
+"""`trainjob watch`: a live table of TrainJobs, or a line for each change where there is no terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator
+from typing import Annotated
+
+import typer
+from rich.console import Console, RenderableType
+from rich.live import Live
+from rich.markup import escape
+from rich.progress_bar import ProgressBar
+
+from trainjob.cli import cells, completion, terminal
+from trainjob.run import JobReference, Narrator
+from trainjob.run.watching import Standing
+from trainjob.run.watching import watch as watch_all
+from trainjob.status import Phase, Progress, Verdict
+
+__all__ = ["watch"]
+
+_NAMES = typer.Argument(help="Which; all of a namespace by default.", autocompletion=completion.trainjobs)
+_BAR = 16  # cells
+_FRAMED = 3  # lines of the screen that are no TrainJob's
+
+
+def watch(
+    names: Annotated[list[str] | None, _NAMES] = None,
+    namespace: Annotated[str, completion.NAMESPACE] = "",
+    as_json: Annotated[bool, terminal.JSON] = False,
+) -> None:
+    """Show how TrainJobs get on, until all that are named have ended; without names, those at work, until Ctrl-C.
+
+    `--json` prints an object in one line at each change: what `trainjob list --json` tells, with `ranks_ready`,
+    `ranks` and `progress` (`step`, `total`, `epoch`, `epochs`, `loss`, `percent`; null until the log tells).
+
+    Args:
+        names: which; none for all of the namespace.
+        namespace: where; empty for the kubeconfig's own.
+        as_json: for programs.
+
+    Raises:
+        NotFound: one that is named does not exist.
+        ClusterError: the cluster can't be asked any more.
+    """
+    console = terminal.console()
+    phases: dict[str, Phase] = {}
+    try:
+        with terminal.cluster() as cluster, contextlib.ExitStack() as stack:
+            show = _to_json if as_json else _teller(console, stack)
+            for standing in watch_all(cluster, namespace or cluster.namespace, names or ()):
+                phases[standing.summary.name] = standing.summary.phase
+                show(standing)
+    except KeyboardInterrupt:
+        raise typer.Exit(terminal.INTERRUPTED) from None
+    if any(phase is not Phase.COMPLETE for phase in phases.values()):
+        raise typer.Exit(terminal.JOB_FAILED)
+
+
+def _to_json(standing: Standing) -> None:
+    print(json.dumps(standing.to_dict()), flush=True)
+
+
+def _teller(console: Console, stack: contextlib.ExitStack) -> Callable[[Standing], None]:
+    if not console.is_terminal:
+        return _Lines()
+    board = _Board(console)
+    # It redraws itself, as ages grow also while nothing changes.
+    stack.enter_context(Live(console=console, get_renderable=board.table, refresh_per_second=4))
+    return board
+
+
+class _Lines:
+    """A line at each change, in the words that every waiter uses; progress now and then."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, tuple[Narrator, Verdict | None, Progress | None]] = {}
+
+    def __call__(self, standing: Standing) -> None:
+        one = standing.summary
+        new = Narrator(JobReference(one.name, one.namespace, one.uid), lambda line: print(line, flush=True))
+        narrator, verdict, progress = self._told.get(one.uid, (new, None, None))
+        stands = Verdict(one.phase, one.reason, one.message, one.step)
+        if stands != verdict:
+            narrator.tell_phase(stands)
+        if standing.progress and standing.progress != progress:
+            narrator.tell_progress(standing.progress)
+        self._told[one.uid] = narrator, stands, standing.progress
+
+
+class _Board:
+    """The table; drawn on another thread than it is changed on."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._standings: dict[str, Standing] = {}
+
+    def __call__(self, standing: Standing) -> None:
+        self._standings[standing.summary.name] = standing
+
+    def table(self) -> RenderableType:
+        """All of it, or as many as the screen has room for: those at work first, then the newest."""
+        found = sorted(self._standings.values(), key=lambda one: one.summary.created, reverse=True)
+        found.sort(key=lambda one: one.summary.phase.finished)
+        room = max(1, self._console.height - _FRAMED)
+        table = cells.columns("NAME", "PHASE", "QUEUE", "PROGRESS", "", "RANKS", "AGE", "REASON")
+        for one in found[:room]:
+            table.add_row(*_cells(one))
+        left_out = len(found) - room
+        table.caption = f"and {left_out} more" if left_out > 0 else None
+        return table if found else "no TrainJobs at work yet"
+
+
+def _cells(standing: Standing) -> Iterator[RenderableType]:
+    one, percent = standing.summary, standing.percent
+    yield escape(one.name)
+    yield cells.colored(one.phase)
+    yield escape(one.queue or "-")
+    yield "" if percent is None else ProgressBar(100, percent, width=_BAR)
+    yield escape(str(standing.progress or ("" if percent is None else f"{percent:.0f} %")))
+    yield f"{standing.ranks_ready}/{standing.ranks}" if standing.ranks and not one.phase.finished else "-"
+    yield cells.age(one.created, one.ended)
+    yield escape(one.message or one.reason or "-")

@@ -1,0 +1,76 @@
+"""The model card: `README.md` of an export, with the front matter that the Hugging Face hub reads.
+
+Source: huggingface_hub 1.27 `repocard_data.py`, ModelCardData: `base_model`, `datasets`, `library_name`, `tags`. The
+front matter is YAML; each value is written as JSON, which is YAML too, so that no value can end it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trainjob.export.checkpoint import Checkpoint
+from trainjob.export.layout import ExportFile
+from trainjob.export.properties import flat
+
+__all__ = ["CARD", "model_card", "with_card"]
+
+CARD = "README.md"
+_HUB_NAME = re.compile(r"hf://([\w.-]+/[\w.-]+)(?:/.*)?")
+_LIBRARIES = {"model": "transformers", "adapter": "peft"}
+
+
+def with_card(
+    files: Sequence[ExportFile], checkpoint: Checkpoint, metrics: Mapping[str, Any], facts: Mapping[str, Any]
+) -> tuple[ExportFile, ...]:
+    """The plan with a card of our own, in place of the base model's if there is one: that tells of another model."""
+    card = ExportFile(CARD, content=model_card(checkpoint, metrics, facts).encode())
+    return tuple(sorted((*(file for file in files if file.path != CARD), card), key=lambda file: file.path))
+
+
+def model_card(checkpoint: Checkpoint, metrics: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
+    """What a reader wants to know of a model; the same for the same facts.
+
+    Args:
+        checkpoint: what is exported.
+        metrics: the training's last ones.
+        facts: as in the manifest; `base_model` and `dataset` are links on the hub where they are `hf://` addresses.
+    """
+    base, dataset = (_on_the_hub(facts.get(name)) for name in ("base_model", "dataset"))
+    front = {
+        "library_name": _LIBRARIES[checkpoint.kind],
+        "base_model": base,
+        "datasets": [dataset] if dataset else None,
+        "tags": ["torchtune", "trainjob"],
+    }
+    known = {name: value for name, value in facts.items() if name != "parameters"}
+    made = {"checkpoint": f"epoch {checkpoint.epoch}, counted from 0", "dtype": checkpoint.dtype, **known}
+    tables = (
+        _table("Training metrics", metrics, "The last ones of the training."),
+        _table("Parameters", _mapping(facts.get("parameters")), "What the training was told."),
+        _table("Where it comes from", made, "`manifest.json` beside this file names every file with its SHA-256."),
+    )
+    title = f"Fine-tuned from {base}" if base else "Fine-tuned model"
+    matter = [f"{name}: {json.dumps(value)}" for name, value in front.items() if value]
+    return "\n".join(["---", *matter, "---", "", f"# {title}", *(line for table in tables for line in table), ""])
+
+
+def _on_the_hub(address: Any) -> str:
+    match = _HUB_NAME.fullmatch(address) if isinstance(address, str) else None
+    return match[1] if match else ""
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {"given": value}
+
+
+def _table(title: str, facts: Mapping[str, Any], words: str) -> list[str]:
+    rows = [f"| {_cell(name)} | {_cell(value)} |" for name, value in flat(facts).items()]
+    return ["", f"## {title}", "", words, "", "| | |", "|---|---|", *rows] if rows else []
+
+
+def _cell(value: Any) -> str:
+    """Text for a cell of a Markdown table: on one line, without markup."""
+    return re.sub(r"([\\|`*_<>\[\]])", r"\\\1", " ".join(str(value).split()))

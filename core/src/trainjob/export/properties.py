@@ -1,0 +1,45 @@
+"""What is known of an export as flat names with plain values: the registry's custom properties, the model card's rows.
+
+Source: kubeflow/model-registry api/openapi/model-registry.yaml, v1alpha3, MetadataValue.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["flat", "properties"]
+
+_INT = re.compile(r"-?([1-9][0-9]{0,8}|0)")  # MetadataIntValue; what is larger goes as text
+
+
+def flat(facts: Mapping[str, Any], above: str = "") -> dict[str, str | int | float | bool]:
+    """Facts by dotted names, such as `metrics.loss`; lists as JSON, and what is None or empty left out."""
+    found: dict[str, str | int | float | bool] = {}
+    for name, value in facts.items():
+        path = f"{above}{name}"
+        if isinstance(value, Mapping):
+            found |= flat(value, f"{path}.")
+        elif isinstance(value, list | tuple):
+            found |= {path: json.dumps(value)} if value else {}
+        elif value is not None and value != "":
+            found[path] = value
+    return found
+
+
+def properties(facts: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Facts as a registry's custom properties."""
+    return {name: _typed(value) for name, value in flat(facts).items()}
+
+
+def _typed(value: str | int | float | bool) -> dict[str, Any]:
+    if isinstance(value, bool):
+        return {"metadataType": "MetadataBoolValue", "bool_value": value}
+    if isinstance(value, int) and _INT.fullmatch(str(value)):
+        return {"metadataType": "MetadataIntValue", "int_value": str(value)}
+    if isinstance(value, float) and math.isfinite(value):
+        return {"metadataType": "MetadataDoubleValue", "double_value": value}
+    return {"metadataType": "MetadataStringValue", "string_value": str(value)}

@@ -1,0 +1,203 @@
+"""Registers an export in a Kubeflow Model Registry: a registered model, a version of it, where the version's files are.
+
+Source: kubeflow/model-registry api/openapi/model-registry.yaml, v1alpha3. Everything is found by its name before it is
+made, and a version says in `digest` which export it is; so a registration that was broken off is made whole by doing it
+again, and one that is whole is left as it is. A version of another export is refused, before anything is uploaded.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.error import HTTPError
+from urllib.parse import urlencode
+from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+from trainjob.errors import ExportError
+from trainjob.export.properties import properties
+
+__all__ = ["TOKEN", "Entry", "Registration"]
+
+TOKEN = "REGISTRY_TOKEN"  # noqa: S105 - the name of the variable
+_API = "/api/model_registry/v1alpha3"
+_TIMEOUT = 30.0  # seconds for one request
+_PAUSES = (0.5, 1.0, 2.0)  # seconds between tries
+_TRY_AGAIN = (429, 500, 502, 503, 504)
+_MAY_BE_THERE = (400, 409)  # the contract's answers to a name that is taken
+_FORMAT = "safetensors"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What is registered where.
+
+    Attributes:
+        server: the registry's URL.
+        model: the registered model's name.
+        uri: where the export's files are, for those who will read them.
+        version: the version's name; empty for the first digits of the export's digest.
+        author: the version's author; may be empty.
+        token: of the registry; empty for none.
+    """
+
+    server: str
+    model: str
+    uri: str
+    version: str = ""
+    author: str = ""
+    token: str = field(default="", repr=False)
+
+
+class Registration:
+    """One export's entry.
+
+    Args:
+        entry: what is registered where.
+        digest: the SHA-256 of the export's manifest.
+    """
+
+    def __init__(self, entry: Entry, digest: str) -> None:
+        self._entry, self._digest = entry, digest
+        self._version = entry.version or digest[:12]
+        self._opener = build_opener(_NoRedirects)
+
+    def check(self) -> None:
+        """Asks whether the entry can be made; to be done before the upload.
+
+        Raises:
+            ExportError: the registry can't be asked, or has this version with another content.
+        """
+        model = self._find("registered_model", {"name": self._entry.model})
+        if model is not None and (version := self._find_version(model)) is not None:
+            self._check_same(version)
+
+    def make(self, facts: Mapping[str, Any]) -> dict[str, str]:
+        """Makes what is missing of the entry; to be done once everything has arrived.
+
+        Args:
+            facts: what the version's properties say: parameters, metrics, where it comes from.
+
+        Returns:
+            The names and ids of model, version and artifact.
+
+        Raises:
+            ExportError: the registry refuses, or can't be asked; the export may be repeated.
+        """
+        name = {"name": self._entry.model}
+        model = self._found_or_made("registered_model", name, "registered_models", name)
+        parent = {"name": self._version, "parentResourceId": model["id"]}
+        told = {
+            "name": self._version,
+            "registeredModelId": model["id"],
+            "customProperties": properties({**facts, "digest": self._digest}),
+            **({"author": self._entry.author} if self._entry.author else {}),
+        }
+        version = self._found_or_made("model_version", parent, "model_versions", told)
+        self._check_same(version)
+        artifact = self._found_or_made(
+            "model_artifact",
+            {**name, "parentResourceId": version["id"]},
+            f"model_versions/{version['id']}/artifacts",
+            {**name, "artifactType": "model-artifact", "uri": self._entry.uri, "modelFormatName": _FORMAT},
+        )
+        if artifact.get("uri") != self._entry.uri:
+            raise self._another_one(f"its files are at {artifact.get('uri')}")
+        ids = {"model_id": model["id"], "version_id": version["id"], "artifact_id": artifact["id"]}
+        return {"model": self._entry.model, "version": self._version, **ids}
+
+    def _find_version(self, model: Mapping[str, Any]) -> dict[str, Any] | None:
+        return self._find("model_version", {"name": self._version, "parentResourceId": model["id"]})
+
+    def _check_same(self, version: Mapping[str, Any]) -> None:
+        said = (version.get("customProperties") or {}).get("digest") or {}
+        if said.get("string_value") != self._digest:
+            raise self._another_one("it is another export")
+
+    def _another_one(self, why: str) -> ExportError:
+        return ExportError(
+            f"{self._entry.server} has a version {self._version} of {self._entry.model} already, and {why}",
+            hint="name another version, or none: then every export is one of its own",
+        )
+
+    def _found_or_made(
+        self, search: str, names: Mapping[str, str], place: str, told: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        found = self._find(search, names)
+        if found is not None:
+            return found
+        status, answer = self._ask("POST", place, body=told)
+        if status in (200, 201):
+            return self._resource(answer)
+        # Made by somebody else in between, or by a request of ours whose answer was lost.
+        if status in _MAY_BE_THERE and (found := self._find(search, names)) is not None:
+            return found
+        raise self._refused(status, answer)
+
+    def _find(self, search: str, names: Mapping[str, str]) -> dict[str, Any] | None:
+        status, answer = self._ask("GET", f"{search}?{urlencode(names)}")
+        if status == 404:
+            return None
+        if status != 200:
+            raise self._refused(status, answer)
+        return self._resource(answer)
+
+    def _resource(self, answer: bytes) -> dict[str, Any]:
+        try:
+            found = json.loads(answer)
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict) or not isinstance(found.get("id"), str):
+            raise ExportError(f"{self._entry.server} does not answer as a Model Registry", hint="check its address")
+        return found
+
+    def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> tuple[int, bytes]:
+        """The status and body of the answer; asks again where a registry that is starting or busy says so."""
+        headers = {"Accept": "application/json", "Content-Type": "application/json"}
+        if self._entry.token:
+            headers["Authorization"] = f"Bearer {self._entry.token}"
+        content = None if body is None else json.dumps(body).encode()
+        request = Request(f"{self._entry.server}{_API}/{path}", content, headers, method=method)  # noqa: S310 - http(s)
+        status, answer = self._once(request)
+        for pause in _PAUSES:
+            if status and status not in _TRY_AGAIN:
+                break
+            time.sleep(pause)
+            status, answer = self._once(request)
+        if not status:
+            hint = "check its address, and that pods may reach it; the export may be repeated at any time"
+            raise ExportError(f"{self._entry.server}: no answer: {answer.decode()}", hint=hint)
+        return status, answer
+
+    def _once(self, request: Request) -> tuple[int, bytes]:
+        """Status 0, with a reason, where there was no answer."""
+        try:
+            with self._opener.open(request, timeout=_TIMEOUT) as answer:
+                return answer.status, answer.read()
+        except HTTPError as refusal:
+            with refusal:
+                return refusal.code, refusal.read()
+        except (OSError, http.client.HTTPException) as failure:  # URLError is an OSError
+            return 0, (str(getattr(failure, "reason", failure)) or type(failure).__name__).encode()
+
+    def _refused(self, status: int, answer: bytes) -> ExportError:
+        try:
+            said = json.loads(answer)["message"]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            said = answer.decode(errors="replace")
+        text = " ".join(str(said).split())[:300]
+        if status in (401, 403):
+            hint = f"check {TOKEN} in the registry's secret: it must read and create models"
+            return ExportError(f"{self._entry.server}: access denied ({status}): {text}", hint=hint)
+        hint = "check its address; the export may be repeated at any time"
+        return ExportError(f"{self._entry.server} answered {status}: {text}", hint=hint)
+
+
+class _NoRedirects(HTTPRedirectHandler):
+    """The token is for the server that was named, and for no other."""
+
+    def redirect_request(self, *_: Any) -> None:
+        """Follows none: the answer is told as it is."""

@@ -1,0 +1,110 @@
+"""Fetches from the Hugging Face hub, at one commit.
+
+Which files of a repository are wanted is upstream's rule (Trainer 2.3 `pkg/initializers/{dataset,model}/
+huggingface.py`): a data set is the whole repository, whatever folder its address names; of a model `*.json`,
+`*.safetensors`, `*.model` and `*.txt`.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from trainjob.errors import FetchError
+from trainjob.fetch.listing import Listing, StoreFile
+
+__all__ = ["HubSource"]
+
+_MODEL_PATTERNS = ["*.json", "*.safetensors", "*.model", "*.txt"]
+
+
+@dataclass(frozen=True)
+class HubSource:
+    """A repository.
+
+    Attributes:
+        kind: `dataset` or `model`.
+        repository: `org/name`.
+        revision: a branch, a tag or a commit; empty for the newest commit of `main`.
+        ignore: files not to fetch, as shell patterns.
+        endpoint: address of the hub; empty for HF_ENDPOINT, or the public one.
+        token: access token; empty for the one that huggingface_hub finds.
+    """
+
+    kind: str
+    repository: str
+    revision: str
+    ignore: Sequence[str]
+    endpoint: str = ""
+    token: str = field(default="", repr=False)
+
+    def listing(self) -> Listing:
+        """What is wanted of the repository, at the commit that its revision is now."""
+        from huggingface_hub.utils import filter_repo_objects
+
+        info = self._api.repo_info(self.repository, repo_type=self.kind, revision=self.revision or None)
+        tree = self._api.list_repo_tree(self.repository, recursive=True, revision=info.sha, repo_type=self.kind)
+        entries = {entry.path: entry for entry in tree if hasattr(entry, "size")}
+        wanted = filter_repo_objects(
+            entries,
+            allow_patterns=_MODEL_PATTERNS if self.kind == "model" else None,
+            ignore_patterns=list(self.ignore) or None,
+        )
+        files = tuple(_store_file(entries[path]) for path in sorted(wanted))
+        if not files:
+            raise FetchError(f"no file of {self} is wanted; it has {', '.join(sorted(entries)[:10]) or 'none'}")
+        return Listing(files, str(info.sha))
+
+    def download(self, file: StoreFile, folder: Path, revision: str) -> None:
+        """Makes a file lie in the folder; goes on where an earlier try was broken off."""
+        self._api.hf_hub_download(self.repository, file.key, repo_type=self.kind, revision=revision, local_dir=folder)
+
+    def arriving(self, folder: Path) -> int:
+        """Bytes of files that are not complete; huggingface_hub has them beside its notes."""
+        return sum(path.stat().st_size for path in (folder / ".cache" / "huggingface").rglob("*.incomplete"))
+
+    def with_digest(self, file: StoreFile) -> StoreFile:
+        """The file as it is: the listing told its digest."""
+        return file
+
+    def clean(self, folder: Path) -> None:
+        """Nothing to do: huggingface_hub keeps its notes."""
+
+    def explained(self, failure: Exception) -> FetchError:
+        """A failure of the library in one sentence, with what to do."""
+        status = getattr(getattr(failure, "response", None), "status_code", None)
+        kind, told = type(failure).__name__, f"(HTTP {status})"
+        if kind == "GatedRepoError" or status == 403:
+            hint = f"ask for access to {self.repository}, and give its ACCESS_TOKEN in the step's secret"
+            return FetchError(f"no access to {self} {told}", hint=hint)
+        if kind == "RepositoryNotFoundError":
+            return FetchError(f"{self} is not on the hub {told}, or it is private", hint="check both name and token")
+        if kind == "RevisionNotFoundError":
+            return FetchError(f"{self} is not there {told}", hint="check the revision: a branch, a tag or a commit")
+        if status == 401:
+            return FetchError(f"the hub does not know this ACCESS_TOKEN {told}, asked for {self}")
+        text = " ".join(str(failure).split())[:300]
+        return FetchError(f"{self} can't be fetched: {kind}: {text}", hint="the step may be repeated at any time")
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.repository}" + (f" at {self.revision}" if self.revision else "")
+
+    @functools.cached_property
+    def _api(self) -> Any:
+        # One line for a file is enough in a log; it is read when the library is imported.
+        os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
+        from huggingface_hub import HfApi
+
+        return HfApi(endpoint=self.endpoint or None, token=self.token or None)
+
+
+def _store_file(entry: Any) -> StoreFile:
+    """Large files are told by their SHA-256, the others by git's own name of their content."""
+    large = getattr(entry, "lfs", None)
+    sha256 = str(large.sha256) if large else ""
+    blob = "" if large else str(entry.blob_id or "")
+    return StoreFile(entry.path, entry.path, entry.size, sha256 or blob, sha256, blob)

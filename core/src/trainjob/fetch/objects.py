@@ -1,0 +1,116 @@
+"""Fetches the objects below a prefix of an object store.
+
+Every object goes under the rest of its key, as with upstream's program (Trainer 2.3 `pkg/initializers/utils/
+opendal.py`); what only begins like the prefix (`a/bc` for `a/b`) does not. An object that was written by an export of
+ours tells its SHA-256. An ETag is an MD5 for some objects and not for others (Amazon S3 API Reference, 2006-03-01,
+Object), so it only tells one content from another.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import functools
+import hashlib
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from trainjob.errors import FetchError
+from trainjob.fetch.bucket import Bucket, told
+from trainjob.fetch.listing import Listing, StoreFile
+from trainjob.fetch.record import NOTES, to_disk
+
+__all__ = ["ObjectSource"]
+
+_BLOCK = 8 << 20
+_PARTS = "parts"
+_SHA256 = "sha256"  # the user metadata of trainjob.export.objects
+
+
+@dataclass(frozen=True)
+class ObjectSource:
+    """A prefix in a bucket, or one object.
+
+    Attributes:
+        bucket, prefix: where.
+        ignore: objects not to fetch, as shell patterns of paths below the prefix.
+    """
+
+    bucket: Bucket
+    prefix: str
+    ignore: Sequence[str]
+
+    def listing(self) -> Listing:
+        """What is wanted below the prefix."""
+        entries = {entry.path: entry for entry in self._store.list(self.prefix or "/", recursive=True)}
+        found = {key: entry for key, entry in entries.items() if self._below(key) and not entry.metadata.is_dir}
+        files = [self._store_file(key, entry) for key, entry in found.items()]
+        wanted = [file for file in files if not any(fnmatch.fnmatch(file.path, pattern) for pattern in self.ignore)]
+        if not wanted:
+            raise FetchError(f"{self} has no object that is wanted; it has {', '.join(sorted(found)[:10]) or 'none'}")
+        if outside := [file.key for file in wanted if ".." in PurePosixPath(file.path).parts]:
+            raise FetchError(f"the key {outside[0]!r} leads out of the folder")
+        return Listing(tuple(sorted(wanted, key=lambda file: file.path)))
+
+    def download(self, file: StoreFile, folder: Path, revision: str) -> None:  # noqa: ARG002 - objects have none
+        """Makes an object lie in the folder; goes on where an earlier try was broken off."""
+        part = folder / NOTES / _PARTS / hashlib.sha256(f"{file.key} {file.mark}".encode()).hexdigest()[:32]
+        part.parent.mkdir(parents=True, exist_ok=True)
+        if part.is_file() and part.stat().st_size > file.size:
+            part.unlink()
+        with part.open("ab") as target:
+            # Another content under the same key, in the middle of it, is an error of the store.
+            while (here := target.tell()) < file.size:
+                wanted = min(_BLOCK, file.size - here)
+                target.write(self._store.read(file.key, offset=here, size=wanted, **self._matching(file)))
+        to_disk(part)
+        path = folder / file.path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if folder.resolve() not in path.parent.resolve().parents and folder.resolve() != path.parent.resolve():
+            raise FetchError(f"{path.parent} is a link out of {folder}", hint="remove the link")
+        part.replace(path)
+
+    def arriving(self, folder: Path) -> int:
+        """Bytes of objects that are not complete."""
+        return sum(path.stat().st_size for path in (folder / NOTES / _PARTS).glob("*"))
+
+    def with_digest(self, file: StoreFile) -> StoreFile:
+        """The file with the digest that its object tells, if it does."""
+        told = self._store.stat(file.key).user_metadata or {}
+        return replace(file, sha256=told.get(_SHA256, ""))
+
+    def clean(self, folder: Path) -> None:
+        """Removes what an earlier fetch of other contents left half done."""
+        shutil.rmtree(folder / NOTES / _PARTS, ignore_errors=True)
+
+    def explained(self, failure: Exception) -> FetchError:
+        """A failure of the library in one sentence, with what to do."""
+        kind, text = type(failure).__name__, told(str(failure))
+        if known := self.bucket.trouble(failure, needs="list and read"):
+            return FetchError(f"{self}: {known[0]}", hint=known[1])
+        if kind == "ConditionNotMatch":
+            return FetchError(f"{self} changed while it was fetched", hint="the step may be repeated at any time")
+        return FetchError(f"{self} can't be fetched: {kind}: {text}", hint="the step may be repeated at any time")
+
+    def __str__(self) -> str:
+        return f"{self.bucket}/{self.prefix}"
+
+    def _below(self, key: str) -> bool:
+        return not self.prefix or key == self.prefix or key.startswith(f"{self.prefix.rstrip('/')}/")
+
+    def _store_file(self, key: str, entry: Any) -> StoreFile:
+        path = key[len(self.prefix) :].lstrip("/") or PurePosixPath(key).name
+        told = entry.metadata
+        mark = str(told.etag or told.last_modified or "")
+        return StoreFile(path, key, told.content_length, mark)
+
+    def _matching(self, file: StoreFile) -> dict[str, str]:
+        # Some S3-compatible stores list an ETag that they do not know without its quotes; Google's has none.
+        is_etag = file.mark.startswith('"') or self.bucket.scheme == "gs"
+        return {"if_match": file.mark} if is_etag else {}
+
+    @functools.cached_property
+    def _store(self) -> Any:
+        return self.bucket.operator()

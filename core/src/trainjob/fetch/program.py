@@ -1,0 +1,217 @@
+"""The fetch from its environment to its exit code.
+
+The variables are those of upstream's initializers (Trainer 2.3 `pkg/initializers/utils/utils.py`, get_config_from_env),
+and REVISION. Exit codes: 0 fetched (or there already), 1 failed, with one sentence that says why, 2 wrong arguments.
+Credentials come from the environment only, and are never printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from trainjob.errors import FetchError, InvalidSpec, Problem, TrainJobError
+from trainjob.fetch.bucket import SCHEMES, bucket_of
+from trainjob.fetch.credentials import censored
+from trainjob.fetch.hub import HubSource
+from trainjob.fetch.listing import Listing, StoreFile, digests
+from trainjob.fetch.objects import ObjectSource
+from trainjob.fetch.record import Journal, Kept, Record, read_record
+from trainjob.fetch.telling import Progress, say, size_text
+
+__all__ = ["Fetch", "fetch", "main"]
+
+_WORKERS = 4
+
+Source = HubSource | ObjectSource
+
+
+@dataclass(frozen=True)
+class Fetch:
+    """What to fetch, and where to.
+
+    Attributes:
+        kind: `dataset` or `model`.
+        folder: where to.
+        uri: `hf://org/name`, `s3://bucket/prefix` or `gs://bucket/prefix`.
+        revision: of a repository: a branch, a tag or a commit; empty for the newest.
+        ignore: files not to fetch, as shell patterns.
+        environment: endpoint, region, role and credentials, as upstream's variables.
+    """
+
+    kind: str
+    folder: Path
+    uri: str
+    revision: str = ""
+    ignore: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+def source_of(request: Fetch) -> Source:
+    """The store that an address names.
+
+    Raises:
+        InvalidSpec: it has none of the forms that are known.
+    """
+    scheme, _, location = request.uri.partition("://")
+    env = request.environment
+    if scheme == "hf":
+        parts = location.split("/")[: 2 if request.kind == "dataset" else None]
+        if len(parts) == 2 and all(parts):
+            token = env.get("ACCESS_TOKEN") or env.get("HF_TOKEN") or ""
+            endpoint = env.get("ENDPOINT", "")
+            return HubSource(request.kind, "/".join(parts), request.revision, request.ignore, endpoint, token)
+    name, _, prefix = location.partition("/")
+    if scheme in SCHEMES and name:
+        bucket = bucket_of(scheme, name, env, env.get("ENDPOINT", ""), env.get("REGION", ""))
+        if scheme == "s3" and (role := env.get("ROLE_ARN")):
+            bucket = replace(bucket, options={**bucket.options, "role_arn": role})
+        return ObjectSource(bucket, prefix.rstrip("/"), request.ignore)
+    rule = "give hf://org/name, s3://bucket/prefix or gs://bucket/prefix"
+    raise InvalidSpec(Problem("STORAGE_URI", repr(request.uri), rule))
+
+
+def fetch(request: Fetch, tell: Callable[[str], None] = say) -> dict[str, Any]:
+    """Makes a folder hold what a store has, and checks it. Doing it again changes nothing.
+
+    Args:
+        request: what and where.
+        tell: takes the lines of progress; may be called from other threads.
+
+    Returns:
+        `uri`, `revision`, `files`, `bytes`, and how many files had to be `fetched`.
+
+    Raises:
+        InvalidSpec: the address is none that is known.
+        FetchError: the store refuses, can't be reached, or sends something else than it says; or the folder is full.
+    """
+    source = source_of(request)
+    try:
+        listing = source.listing()
+        fetched = _Filling(source, listing, request, tell).run()
+    except TrainJobError:
+        raise
+    except Exception as failure:  # opendal's errors have no common base; those of huggingface_hub are OSErrors, too
+        raise source.explained(failure) from failure
+    return {
+        "uri": request.uri,
+        "revision": listing.revision,
+        "files": len(listing.files),
+        "bytes": sum(file.size for file in listing.files),
+        "fetched": fetched,
+    }
+
+
+class _Filling:
+    """One fetch under way."""
+
+    def __init__(self, source: Source, listing: Listing, request: Fetch, tell: Callable[[str], None]) -> None:
+        self._source, self._listing, self._request, self._tell = source, listing, request, tell
+        self._folder = request.folder
+        sizes = [file.size for file in listing.files]
+        self._progress = Progress(sizes, tell, lambda: source.arriving(self._folder))
+
+    def run(self) -> int:
+        """How many files had to be fetched."""
+        total = size_text(sum(file.size for file in self._listing.files))
+        at = f" at {self._listing.revision}" if self._listing.revision else ""
+        self._tell(f"fetch: {len(self._listing.files)} files, {total}, from {self._request.uri}{at}")
+        self._folder.mkdir(parents=True, exist_ok=True)
+        earlier = read_record(self._folder)
+        kept = [found for file in self._listing.files if (found := self._there(file, earlier))]
+        stale = set(earlier.files) - {file.path for file in self._listing.files}
+        if self._is_done(earlier, kept) and not stale:
+            self._tell("fetch: all of it is there already")
+            return 0
+        for name in stale:
+            (self._folder / name).unlink(missing_ok=True)
+        journal = Journal(self._folder, self._request.uri, self._listing.revision, kept)
+        missing = self._missing(kept)
+        with self._progress.ticking(), ThreadPoolExecutor(_WORKERS) as workers:
+            for _ in workers.map(lambda file: journal.add(self._bring(file)), missing):
+                pass
+        journal.finish()
+        self._source.clean(self._folder)
+        return len(missing)
+
+    def _is_done(self, earlier: Record, kept: Sequence[Kept]) -> bool:
+        same = (earlier.uri, earlier.revision) == (self._request.uri, self._listing.revision)
+        return earlier.whole and same and len(kept) == len(self._listing.files)
+
+    def _there(self, file: StoreFile, earlier: Record) -> Kept | None:
+        """What is known of a file that lies there; one that nobody noted is read, if the store tells its digest."""
+        path = self._folder / file.path
+        if not path.is_file() or path.stat().st_size != file.size:
+            return None
+        noted = earlier.files.get(file.path)
+        if noted and (noted.size, noted.mark) == (file.size, file.mark):
+            return noted
+        file = self._source.with_digest(file)
+        return self._checked(file) if file.has_digest else None
+
+    def _missing(self, kept: Sequence[Kept]) -> list[StoreFile]:
+        there = {one.path for one in kept}
+        for file in self._listing.files:
+            if file.path in there:
+                self._progress.arrived(file.path, file.size, fetched=False)
+        return [file for file in self._listing.files if file.path not in there]
+
+    def _bring(self, file: StoreFile) -> Kept:
+        file = self._source.with_digest(file)
+        for _ in range(2):  # what arrived damaged once is asked for once more
+            (self._folder / file.path).unlink(missing_ok=True)
+            self._source.download(file, self._folder, self._listing.revision)
+            if kept := self._checked(file):
+                self._progress.arrived(file.path, file.size)
+                return kept
+        (self._folder / file.path).unlink()
+        raise FetchError(f"{file.key} of {self._source} arrives damaged", hint="its size or digest is not as told")
+
+    def _checked(self, file: StoreFile) -> Kept | None:
+        """None where the content is not what the store tells."""
+        path = self._folder / file.path
+        sha256, blob = digests(path)
+        told = [(file.sha256, sha256), (file.blob, blob)]
+        if path.stat().st_size != file.size or any(wanted not in ("", found) for wanted, found in told):
+            return None
+        return Kept(file.path, file.size, file.mark, sha256)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the fetch as a program and returns its exit code; the last line is `fetch: done {json}`."""
+    try:
+        receipt = fetch(_read(arguments))
+    except InvalidSpec as refusal:
+        return _fail(2, str(refusal))
+    except TrainJobError as failure:
+        return _fail(1, str(failure))
+    say(f"fetch: done {json.dumps(receipt)}")
+    return 0
+
+
+def _read(arguments: Sequence[str] | None) -> Fetch:
+    parser = argparse.ArgumentParser(prog="python -m trainjob.fetch", description="Fetch a dataset or a model.")
+    parser.add_argument("--kind", required=True, choices=("dataset", "model"))
+    parser.add_argument("--folder", required=True, type=Path, help="where to")
+    given = parser.parse_args(arguments)
+    patterns = (pattern.strip() for pattern in os.environ.get("IGNORE_PATTERNS", "").split(","))
+    return Fetch(
+        given.kind,
+        given.folder,
+        os.environ.get("STORAGE_URI", "").strip(),
+        os.environ.get("REVISION", "").strip(),
+        tuple(pattern for pattern in patterns if pattern),
+        dict(os.environ),
+    )
+
+
+def _fail(code: int, message: str) -> int:
+    print(f"fetch: failed: {censored(message)}", file=sys.stderr, flush=True)
+    return code

@@ -1,0 +1,34 @@
+"""Lengths of time as people write them: `90s`, `30m`, `12h`, `7d`."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+from trainjob.errors import InvalidSpec, Problem
+
+_UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
+_WRITTEN = re.compile(r"(\d{1,9})([smhd])")
+
+
+def duration(text: str, field: str) -> timedelta:
+    """The length of time that a text says.
+
+    Args:
+        text: a whole number and its unit: `s`, `m`, `h` or `d`.
+        field: what to name in the error.
+
+    Raises:
+        InvalidSpec: it says none.
+    """
+    found = _WRITTEN.fullmatch(text)
+    if found is None:
+        raise InvalidSpec(Problem(field, repr(text), "write a whole number and s, m, h or d, such as 30m, 12h or 7d"))
+    return timedelta(seconds=int(found[1]) * _UNITS[found[2]])
+
+
+def duration_text(length: timedelta) -> str:
+    """The inverse of [duration][], in the largest unit that fits; what is below a second is left out."""
+    seconds = int(length.total_seconds())
+    unit = next((unit for unit, size in _UNITS.items() if seconds and seconds % size == 0), "s")
+    return f"{seconds // _UNITS[unit]}{unit}"

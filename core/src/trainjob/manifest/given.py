@@ -1,0 +1,51 @@
+"""What we add to a request that is there already: a manifest's name and labels, variables of ours."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from trainjob.manifest.environment import literal
+from trainjob.manifest.labels import ending_annotations
+from trainjob.spec import TrainJob, TrainJobManifest
+
+
+def build_given(
+    job: TrainJobManifest,
+    *,
+    name: str,
+    namespace: str,
+    labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """The manifest with our name and, beside its own, our labels and annotations; see `trainjob.manifest.build`."""
+    given = copy.deepcopy(job.manifest)
+    metadata = given.get("metadata") or {}
+    extra = {
+        "labels": {**(metadata.get("labels") or {}), **(labels or {})},
+        "annotations": {**(metadata.get("annotations") or {}), **ending_annotations(job), **(annotations or {})},
+    }
+    filled = {key: values for key, values in extra.items() if values}
+    return {**given, "metadata": {"name": name, "namespace": namespace, **filled}}
+
+
+def with_variables(job: TrainJob | TrainJobManifest, variables: Mapping[str, str]) -> TrainJob | TrainJobManifest:
+    """The same request whose trainer has these environment variables, too; those that it sets itself stay.
+
+    Args:
+        job: what is asked for.
+        variables: names and plain values.
+    """
+    if not variables:
+        return job
+    if isinstance(job, TrainJob):
+        trainer = job.trainer.model_copy(update={"env": {**variables, **(job.trainer.env or {})}})
+        return job.model_copy(update={"trainer": trainer})
+    spec = job.manifest["spec"]
+    given = spec.get("trainer") or {}
+    own = given.get("env") or []
+    known = {variable.get("name") for variable in own}
+    more = [{"name": name, "value": literal(value)} for name, value in variables.items() if name not in known]
+    spec = {**spec, "trainer": {**given, "env": [*own, *more]}}
+    return job.model_copy(update={"manifest": {**job.manifest, "spec": spec}})

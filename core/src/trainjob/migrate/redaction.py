@@ -1,0 +1,87 @@
+"""What of a document may be shown: everything but what could be a secret."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from trainjob.errors import InvalidSpec, without_credentials
+from trainjob.spec.base import HIDDEN
+from trainjob.spec.secrets import check_no_credential
+
+_SHORT = 80
+_SECRET = re.compile(
+    r"token(?!i[sz]|s(?![a-z]))|pass(?:wd|word|phrase)?(?![a-z])|pwd|secret|credential|bearer|authorization|cookie"
+    r"|(?:api|access|private)-?key|[-_]key(?![a-z])",
+    re.IGNORECASE,
+)
+# Names of a Secret, of a file or of a switch, which say nothing of what is in it.
+_REFERENCES = re.compile(r"\w*(?:Name|Ref|Path|File|Namespace|ServiceAccountToken)", re.ASCII)
+_NAMED = re.compile(r"(?<![\w-])([\w-]+)(?:[\"']?\s*[=:]\s*|\s+)")
+_VALUE = re.compile(r"\"[^\"]*\"?|'[^']*'?|[^\s;&|]+")
+# Tokens that are known by how they begin: Hugging Face, GitHub, OpenAI and the like, AWS, Slack.
+_TOKENS = re.compile(r"\b(?:hf_|gh[pousr]_|github_pat_|sk-|xox[a-z]-)[\w-]{8,}|\b(?:AKIA|ASIA)[A-Z0-9]{12,}")
+_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"  # holds the whole document once more
+
+
+def shown(value: Any) -> Any:
+    """A copy in which `***` stands for what could be a secret, by the name it stands under or by how it looks."""
+    if isinstance(value, Mapping):
+        return {key: _shown_item(value, key, inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [
+            HIDDEN if number and isinstance(inner, str) and _is_option(value[number - 1]) else shown(inner)
+            for number, inner in enumerate(value)
+        ]
+    return _without_secrets(value) if isinstance(value, str) else value
+
+
+def excerpt(copy: Any, path: tuple[str | int, ...]) -> str:
+    """What stands at a path of what `shown` gave, as one short line."""
+    for part in path:
+        if copy == HIDDEN:
+            return HIDDEN
+        try:
+            copy = copy[part]
+        except (KeyError, IndexError, TypeError):
+            return "nothing"
+    text = copy if isinstance(copy, str) else json.dumps(copy, default=str, ensure_ascii=False)
+    return text if len(text) <= _SHORT else f"{text[: _SHORT - 1]}…"
+
+
+def is_credential(name: str, value: str) -> bool:
+    """Whether a variable's plain value is a credential, by its name, as a URL with a password, or by how it begins."""
+    try:
+        check_no_credential(name, value, "")
+    except InvalidSpec:
+        return True
+    return bool(_TOKENS.search(value))
+
+
+def _shown_item(mapping: Mapping[Any, Any], key: Any, value: Any) -> Any:
+    if key == _LAST_APPLIED:
+        return HIDDEN
+    if not isinstance(value, str):
+        return shown(value)
+    name = str(mapping["name"] if key == "value" and isinstance(mapping.get("name"), str) else key)
+    is_secret = _SECRET.search(name) and not _REFERENCES.fullmatch(name)
+    return HIDDEN if value and (is_secret or is_credential(name, value)) else _without_secrets(value)
+
+
+def _is_option(word: Any) -> bool:
+    return isinstance(word, str) and word.startswith("-") and "=" not in word and bool(_SECRET.search(word))
+
+
+def _without_secrets(text: str) -> str:
+    """Nothing of `password=…` or `--token …` behind its name, no token, no password in a URL."""
+    parts, position = [], 0
+    for found in _NAMED.finditer(text):
+        is_assigned = not found[0].removeprefix(found[1]).isspace() or found[1].startswith("-")
+        if found.start() < position or not is_assigned or not _SECRET.search(found[1]):
+            continue
+        if value := _VALUE.match(text, found.end()):
+            parts += [text[position : found.end()], HIDDEN]
+            position = value.end()
+    return without_credentials(_TOKENS.sub(HIDDEN, "".join([*parts, text[position:]])))

@@ -1,0 +1,7 @@
+"""`python -m trainjob.resume`."""
+
+from __future__ import annotations
+
+from trainjob.resume.program import main
+
+main()

@@ -1,0 +1,118 @@
+"""Which epochs of a run are whole, and whose they are.
+
+In the folder `recipe_state` of a run's output lie `run`, whose output this is, and `epoch_N.pt`, the state of the
+optimizer and the recipe after epoch N. The latter gets its name when everything else of that epoch is on disk, and
+goes when a later epoch is whole: so an epoch with such a file can be gone on from, whenever the run was killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["STATES", "WholeEpoch", "begin", "identity", "last_whole_epoch", "state_file"]
+
+STATES = "recipe_state"
+"""TorchTune's own name for the folder (torchtune 0.6.1, training/checkpointing/_utils.py, RECIPE_STATE_DIRNAME)."""
+_RUN = "run"
+_ADAPTER = "adapter_model.pt"
+_INDEX = "model.safetensors.index.json"
+_STATE = re.compile(r"epoch_([0-9]{1,9})\.pt")
+
+
+@dataclass(frozen=True)
+class WholeEpoch:
+    """An epoch to go on after.
+
+    Attributes:
+        number: counted from 0, as its folder is.
+        files: what is loaded of it, below the output folder: an adapter, or the shards of the model.
+    """
+
+    number: int
+    files: tuple[str, ...]
+
+
+def state_file(output: Path, epoch: int) -> Path:
+    """Where the recipe's state after an epoch is, once that is whole."""
+    return output / STATES / f"epoch_{epoch}.pt"
+
+
+def identity(run: str, inputs: Sequence[Path]) -> str:
+    """A digest of who trains on what: the run, and the names, sizes and times of all files it reads.
+
+    Args:
+        run: the run's own text; the same in all its attempts.
+        inputs: folders or files; what is hidden in them does not count.
+    """
+    digest = hashlib.sha256(run.encode())
+    for place in inputs:
+        for path in sorted(_files(place)):
+            found = path.stat()
+            digest.update(f"{path.relative_to(place)}\0{found.st_size}\0{found.st_mtime_ns}\0".encode())
+        digest.update(b"\0")
+    return digest.hexdigest()
+
+
+def _files(place: Path) -> Iterator[Path]:
+    if place.is_file():
+        yield place
+    for folder, below, names in os.walk(place):
+        below[:] = [name for name in below if not name.startswith(".")]
+        yield from (path for name in names if not name.startswith(".") and (path := Path(folder, name)).is_file())
+
+
+def last_whole_epoch(output: Path, owner: str, *, adapter: bool) -> WholeEpoch | None:
+    """The last whole epoch that this owner saved; None when there is none to go on after.
+
+    Args:
+        output: folder that the run writes to.
+        owner: see [identity][].
+        adapter: whether the run trains an adapter, and not all weights.
+    """
+    try:
+        if (output / STATES / _RUN).read_text(encoding="utf-8") != owner:
+            return None
+    except OSError:
+        return None
+    numbers = [int(found[1]) for path in (output / STATES).iterdir() if (found := _STATE.fullmatch(path.name))]
+    if not numbers or (not adapter and _strange_adapters(output)):
+        return None
+    epoch = max(numbers)
+    names = [_ADAPTER] if adapter else _shards(output / f"epoch_{epoch}" / _INDEX)
+    files = tuple(f"epoch_{epoch}/{name}" for name in names)
+    return WholeEpoch(epoch, files) if files and all((output / file).is_file() for file in files) else None
+
+
+def _strange_adapters(output: Path) -> bool:
+    """Whether another run's adapters lie there: TorchTune would load one with the model (0.6.1, _utils.py)."""
+    return any(output.glob(f"epoch_*/{_ADAPTER}"))
+
+
+def _shards(index: Path) -> list[str]:
+    try:
+        return sorted(set(json.loads(index.read_bytes())["weight_map"].values()))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return []
+
+
+def begin(output: Path, owner: str) -> None:
+    """Make the output this owner's, with no epoch to go on after.
+
+    Raises:
+        OSError: the folder can't be written.
+    """
+    states = output / STATES
+    states.mkdir(parents=True, exist_ok=True)
+    for left in states.glob("epoch_*.pt"):
+        with contextlib.suppress(FileNotFoundError):
+            left.unlink()
+    written = states / f"{_RUN}.new"
+    written.write_text(owner, encoding="utf-8")
+    written.replace(states / _RUN)

@@ -1,0 +1,63 @@
+"""Starts TorchTune: after the last whole epoch of an earlier attempt of the same run, or from the beginning."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from trainjob.resume.epochs import WholeEpoch, begin, identity, last_whole_epoch, state_file
+
+__all__ = ["main"]
+
+_CHECKPOINTER = "trainjob.resume.checkpointer.WholeEpochsCheckpointer"
+_SCHEDULE = "trainjob.resume.schedule.resumed_cosine"
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Becomes the command that it is given, with more arguments; see [trainjob.resume.epochs][] for what is resumed."""
+    given = _read(arguments)
+    owner = identity(given.run, given.input)
+    epoch = last_whole_epoch(given.output, owner, adapter=given.adapter)
+    if epoch is None:
+        begin(given.output, owner)
+    else:
+        # In people's words: one epoch is done when epoch_0 is whole.
+        print(f"resumed from epoch {epoch.number + 1}: {given.output}/epoch_{epoch.number} is whole", flush=True)
+    command = [*given.command, f"checkpointer._component_={_CHECKPOINTER}", *_resuming(given, epoch)]
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [_own_sources(), os.environ.get("PYTHONPATH")]))
+    os.execvp(command[0], command)  # noqa: S606 - it is our own command
+
+
+def _resuming(given: argparse.Namespace, epoch: WholeEpoch | None) -> list[str]:
+    """TorchTune looks for these files below the output folder (torchtune 0.6.1, training/checkpointing/_utils.py)."""
+    if epoch is None:
+        return []
+    state = state_file(given.output, epoch.number).relative_to(given.output)
+    common = ["resume_from_checkpoint=True", f"checkpointer.recipe_checkpoint={state}"]
+    if not given.adapter:
+        return [*common, f"checkpointer.checkpoint_files=[{','.join(epoch.files)}]"]
+    return [
+        *common,
+        f"checkpointer.adapter_checkpoint={epoch.files[0]}",
+        f"lr_scheduler._component_={_SCHEDULE}",
+        "lr_scheduler.epochs=${epochs}",
+        f"lr_scheduler.epochs_done={epoch.number + 1}",
+    ]
+
+
+def _own_sources() -> str:
+    """The folder, or zip file, that this package lies in: for the processes that load the checkpointer."""
+    return str(Path(__file__).absolute().parents[2])
+
+
+def _read(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m trainjob.resume", description="Start or resume a TorchTune run.")
+    parser.add_argument("--run", required=True, help="whose run it is: the same text in all its attempts")
+    parser.add_argument("--output", type=Path, required=True, help="folder that the run writes to")
+    parser.add_argument("--input", type=Path, action="append", default=[], help="folder or file that the run reads")
+    parser.add_argument("--adapter", action="store_true", help="the run trains an adapter, not all weights")
+    parser.add_argument("command", nargs=argparse.REMAINDER, help="tune run RECIPE --config CONFIG KEY=VALUE ...")
+    return parser.parse_args(arguments)

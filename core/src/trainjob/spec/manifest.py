@@ -1,0 +1,143 @@
+"""A TrainJob that is written already: the manifest that kubectl would be given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field, field_validator, model_validator
+from typing_extensions import Self
+
+from trainjob.errors import InvalidSpec
+from trainjob.spec.base import HIDDEN, Spec, as_json, refuse
+from trainjob.spec.job import EndAction, TimeToLive, check_end_actions, check_queue
+from trainjob.spec.resources import QUEUE_LABEL, Queue, Runtime
+from trainjob.spec.secrets import check_no_credential
+
+API_VERSION = "trainer.kubeflow.org/v1alpha1"
+_PARTS = ("apiVersion", "kind", "metadata", "spec")
+_METADATA = ("name", "generateName", "namespace", "labels", "annotations")
+
+
+class TrainJobManifest(Spec):
+    """A TrainJob as one writes it for kubectl; what is in its spec is the cluster's to check, strictly.
+
+    Its name begins the name that is made, as every attempt has one of its own; labels and annotations stay.
+
+    Attributes:
+        manifest: the TrainJob as a dict, or as YAML or JSON text.
+        max_restarts: how often a failing container may be restarted in place before the job is ended; None leaves it
+            to the runtime.
+        ttl_after_success: how long it stays when it is complete; see `TrainJob`.
+        ttl_after_failure: the same when it has failed.
+        on_kill: what becomes of it when who asked for it is told to end; see `TrainJob`.
+        on_failure: what becomes of it when it is ended for its restarts; see `TrainJob`.
+    """
+
+    manifest: dict[str, Any]
+    max_restarts: int | None = Field(default=0, ge=0)
+    ttl_after_success: TimeToLive | None = None
+    ttl_after_failure: TimeToLive | None = None
+    on_kill: EndAction = "delete"
+    on_failure: EndAction = "delete"
+
+    @field_validator("manifest", mode="before")
+    @classmethod
+    def _is_a_trainjob(cls, given: Any) -> Any:
+        from trainjob.spec.yaml_text import parsed
+
+        content = parsed(given) if isinstance(given, str) else given
+        if not isinstance(content, Mapping):
+            raise refuse("", content, f"a TrainJob is wanted: a mapping with {', '.join(_PARTS)}")
+        _check_keys("", content, _PARTS)
+        for name, wanted in (("apiVersion", API_VERSION), ("kind", "TrainJob")):
+            if content.get(name) != wanted:
+                raise refuse(name, content.get(name), f"it must be {wanted}")
+        _check_metadata(content.get("metadata") or {})
+        _check_spec(content.get("spec"))
+        return as_json(content)
+
+    @model_validator(mode="after")
+    def _can_be_ended_so(self) -> Self:
+        check_end_actions(self.on_kill, self.on_failure, self.queue, self.runtime)
+        check_queue(self.queue, self.runtime)
+        return self
+
+    @property
+    def name(self) -> str | None:
+        """What its name is to begin with."""
+        metadata = self._metadata
+        return metadata.get("name") or metadata.get("generateName") or None
+
+    @property
+    def namespace(self) -> str:
+        """Where it says it belongs; may be empty."""
+        return self._metadata.get("namespace") or ""
+
+    @property
+    def runtime(self) -> Runtime:
+        """The training runtime that it refers to."""
+        reference = self.manifest["spec"]["runtimeRef"]
+        return Runtime(name=reference["name"], kind=reference.get("kind") or "ClusterTrainingRuntime")
+
+    @property
+    def queue(self) -> Queue | None:
+        """The Kueue queue that its labels name."""
+        name = (self._metadata.get("labels") or {}).get(QUEUE_LABEL)
+        return Queue(name=name) if name else None
+
+    @property
+    def _metadata(self) -> dict[str, Any]:
+        return self.manifest.get("metadata") or {}
+
+
+def _check_metadata(metadata: Any) -> None:
+    if not isinstance(metadata, Mapping):
+        raise refuse("metadata", metadata, f"a mapping is wanted, with some of {', '.join(_METADATA)}")
+    _check_keys("metadata.", metadata, _METADATA)
+    for name in ("name", "generateName", "namespace"):
+        if not isinstance(metadata.get(name, ""), str | None):
+            raise refuse(f"metadata.{name}", metadata[name], "a text is wanted")
+    for name in ("labels", "annotations"):
+        if not isinstance(metadata.get(name, {}), Mapping | None):
+            raise refuse(f"metadata.{name}", metadata[name], "a mapping is wanted")
+
+
+def _check_spec(spec: Any) -> None:
+    """Only what we look at ourselves."""
+    reference = spec.get("runtimeRef") if isinstance(spec, Mapping) else None
+    if not isinstance(reference, Mapping) or not isinstance(reference.get("name"), str):
+        raise refuse("spec.runtimeRef.name", None, "it must name a training runtime, such as torch-distributed")
+    trainer = spec.get("trainer")
+    if not isinstance(trainer, Mapping | None):
+        raise refuse("spec.trainer", trainer, "a mapping is wanted")
+    _check_env("spec.trainer.env", (trainer or {}).get("env"))
+    initializer = spec.get("initializer")
+    for kind in ("dataset", "model"):
+        source = initializer.get(kind) if isinstance(initializer, Mapping) else None
+        _check_env(f"spec.initializer.{kind}.env", source.get("env") if isinstance(source, Mapping) else None)
+
+
+def _check_env(field: str, env: Any) -> None:
+    if env is None:
+        return
+    named = isinstance(env, list) and all(isinstance(one, Mapping) and isinstance(one.get("name"), str) for one in env)
+    if not named:
+        raise refuse(field, HIDDEN, "a list of mappings is wanted, each with name and value or valueFrom")
+    for number, variable in enumerate(env):
+        reference = f"valueFrom: {{secretKeyRef: {{name: NAME, key: {variable['name']}}}}}"
+        try:
+            check_no_credential(variable["name"], str(variable.get("value") or ""), reference)
+        except InvalidSpec as error:
+            raise refuse(f"{field}[{number}]", HIDDEN, error.problems[0].allowed) from None
+
+
+def _check_keys(where: str, given: Mapping[Any, Any], known: tuple[str, ...]) -> None:
+    problems = [
+        problem
+        for key in given
+        if key not in known
+        for problem in refuse(f"{where}{key}", given[key], "a new TrainJob has no place for it: leave it out").problems
+    ]
+    if problems:
+        raise InvalidSpec(problems)

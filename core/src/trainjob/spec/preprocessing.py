@@ -1,0 +1,135 @@
+"""How rows of a dataset become what a model is trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Discriminator, Tag, field_validator
+
+from trainjob.spec.base import Spec, refuse
+
+
+class DataFormat(str, Enum):
+    """Type of the data set's files."""
+
+    JSON = "json"
+    CSV = "csv"
+    PARQUET = "parquet"
+    ARROW = "arrow"
+    TEXT = "text"
+    XML = "xml"
+
+
+def enum_value(given: Any) -> Any:
+    """The SDK's enum members count by their values."""
+    return given.value if isinstance(given, Enum) else given
+
+
+DataFormatField = Annotated[DataFormat, BeforeValidator(enum_value)]
+
+
+def _without_equals(value: str, field: str = "") -> str:
+    # torchtune 0.6.1 splits each override at every "=" (torchtune/config/_utils.py).
+    if "=" in value:
+        raise refuse(field, value, "TorchTune splits its arguments at '=', so that the value can't hold one")
+    return value
+
+
+def _checked_columns(columns: Mapping[str, str] | None, known: tuple[str, str]) -> Mapping[str, str] | None:
+    for ours, theirs in (columns or {}).items():
+        if ours not in known:
+            raise refuse(ours, theirs, f"allowed keys are {' and '.join(known)}")
+        _without_equals(theirs, ours)
+    return columns
+
+
+class _Rows(Spec):
+    """What every kind of dataset takes.
+
+    Attributes:
+        source: type of the data files.
+        split: which split, such as `train[:10%]`.
+        train_on_input: whether the prompt counts in the loss.
+        new_system_prompt: a system message put before each prompt.
+    """
+
+    source: DataFormatField | None = None
+    split: str | None = None
+    train_on_input: bool | None = None
+    new_system_prompt: str | None = None
+
+    @field_validator("split", "new_system_prompt")
+    @classmethod
+    def _one_value(cls, value: str | None) -> str | None:
+        return None if value is None else _without_equals(value)
+
+
+class TorchTuneInstructDataset(_Rows):
+    """Prompts and answers (torchtune.datasets.instruct_dataset).
+
+    Attributes:
+        column_map: `input` and `output` -> the columns' real names.
+    """
+
+    kind: Literal["instruct"] = "instruct"
+    column_map: Mapping[str, str] | None = None
+
+    @field_validator("column_map")
+    @classmethod
+    def _known_columns(cls, columns: Mapping[str, str] | None) -> Mapping[str, str] | None:
+        return _checked_columns(columns, ("input", "output"))
+
+
+class TorchTuneChatDataset(_Rows):
+    """Conversations of several turns (torchtune.datasets.chat_dataset).
+
+    Attributes:
+        conversation_column: the column that holds them.
+        conversation_style: how a turn is written: `openai`, with role and content, or `sharegpt`, with from and value.
+    """
+
+    kind: Literal["chat"] = "chat"
+    conversation_column: str
+    conversation_style: Literal["openai", "sharegpt"]
+
+    @field_validator("conversation_column")
+    @classmethod
+    def _one_name(cls, value: str) -> str:
+        return _without_equals(value)
+
+
+class TorchTunePreferenceDataset(_Rows):
+    """Pairs of a better and a worse conversation (torchtune.datasets.preference_dataset).
+
+    Attributes:
+        column_map: `chosen` and `rejected` -> the columns' real names.
+    """
+
+    kind: Literal["preference"] = "preference"
+    column_map: Mapping[str, str] | None = None
+
+    @field_validator("column_map")
+    @classmethod
+    def _known_columns(cls, columns: Mapping[str, str] | None) -> Mapping[str, str] | None:
+        return _checked_columns(columns, ("chosen", "rejected"))
+
+
+def _kind(given: Any) -> str:
+    """The SDK knows instructions only, and no kinds."""
+    kind = given.get("kind", "instruct") if isinstance(given, Mapping) else getattr(given, "kind", "instruct")
+    return str(kind).capitalize()
+
+
+TorchTuneDataset = Annotated[
+    Annotated[TorchTuneInstructDataset, Tag("Instruct")]
+    | Annotated[TorchTuneChatDataset, Tag("Chat")]
+    | Annotated[TorchTunePreferenceDataset, Tag("Preference")],
+    Discriminator(
+        _kind,
+        custom_error_type="kind",
+        custom_error_message="allowed kinds are instruct, chat and preference",
+    ),
+]
+"""How rows are to be read; without a kind they are instructions."""

@@ -1,0 +1,180 @@
+"""Where a step's files are: its workspace, and more volumes of its pods."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, field_validator, model_validator
+from typing_extensions import Self
+
+from trainjob.errors import InvalidSpec, Problem
+from trainjob.spec.base import Spec, as_json, refuse
+
+WORKSPACE = "/workspace"
+_CLAIM = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+# A volume's name is a DNS label (Kubernetes 1.36, pkg/apis/core/validation).
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+# The workspace's is ours. The others are the Trainer's: it puts its own volume in the place of one of the same name, or
+# JobSet refuses to make the job (Trainer 2.3, pkg/runtime/framework/plugins; JobSet 0.12 webhook).
+_TAKEN = ("workspace", "initializer", "kubeflow-trainer-token", "mpi-ssh-auth", "mpi-hostfile")
+# Lists of a pod patch hold 128 (Trainer 2.2, pkg/apis/trainer/v1alpha1/trainjob_types.go); one is for the workspace.
+_MOST = 127
+# Each further mount of a volume is a patch of its own, and a TrainJob takes 16 of them; Kueue adds one.
+_MOST_OF_ONE = 15
+
+
+def _absolute(path: str) -> str:
+    normal = "/" + posixpath.normpath(path).strip("/")
+    if not path.startswith("/") or ":" in path or ".." in path.split("/") or normal == "/":
+        raise refuse("", path, "it must be an absolute path other than /, without ':' and '..', such as /data")
+    return normal
+
+
+def _relative(path: str) -> str:
+    if path.startswith("/") or ".." in path.split("/"):
+        raise refuse("", path, "it must be a path below the volume's top, without '/' in front and '..'")
+    normal = posixpath.normpath(path)
+    return "" if normal == "." else normal
+
+
+_Absolute = Annotated[str, AfterValidator(_absolute)]
+_Relative = Annotated[str, AfterValidator(_relative)]
+
+
+class Workspace(Spec):
+    """An existing volume, mounted at `/workspace`: `dataset/`, `model/`, `output/`.
+
+    A plain string stands for the claim's name.
+
+    Attributes:
+        claim: a PersistentVolumeClaim's name.
+        sub_path: the folder in it that is mounted, made if it is missing; empty means all of it.
+        node_path: in place of a claim, an existing folder of the node. For clusters of one machine, such as the laptop
+            cluster: every pod sees the folder of the node it runs on.
+    """
+
+    claim: str = ""
+    sub_path: _Relative = ""
+    node_path: str = ""
+
+    @field_validator("claim")
+    @classmethod
+    def _is_a_name(cls, claim: str) -> str:
+        if claim and (len(claim) > 253 or not _CLAIM.fullmatch(claim)):
+            raise refuse("", claim, "it must be the name of a PersistentVolumeClaim: lower case letters, digits and -")
+        return claim
+
+    @field_validator("node_path")
+    @classmethod
+    def _is_absolute(cls, path: str) -> str:
+        return path and _absolute(path)
+
+    @model_validator(mode="after")
+    def _is_one_place(self) -> Self:
+        if not self.place:
+            raise refuse("claim", self.claim, "name a PersistentVolumeClaim, or in node_path a folder of the node")
+        if self.claim and self.node_path:
+            raise refuse("node_path", self.node_path, f"the workspace is the claim {self.claim}: give one of the two")
+        return self
+
+    @property
+    def place(self) -> str:
+        """The claim's name, or the node's folder."""
+        return self.claim or self.node_path
+
+
+class Volume(Spec):
+    """A volume of a step's pods, and where it is mounted.
+
+    Several of one name are several mounts of one volume.
+
+    Attributes:
+        name: its name in the pod.
+        source: a Kubernetes volume without its name, such as `{"persistentVolumeClaim": {"claimName": "c"}}`,
+            `{"secret": {"secretName": "s"}}` or `{"emptyDir": {}}`.
+        mount_path: where it is mounted: an absolute path.
+        sub_path: the folder or file in it that is mounted; empty means all of it.
+        read_only: whether it can only be read there.
+    """
+
+    name: str
+    source: Mapping[str, Any]
+    mount_path: _Absolute
+    sub_path: _Relative = ""
+    read_only: bool = False
+
+    @field_validator("name")
+    @classmethod
+    def _is_free(cls, name: str) -> str:
+        if not _LABEL.fullmatch(name):
+            rule = "at most 63 characters: lower case letters, digits and -, with no - at the ends"
+            raise refuse("", name, rule)
+        if name in _TAKEN:
+            raise refuse("", name, "the step's pods have one of that name already; choose another name")
+        return name
+
+    @field_validator("source")
+    @classmethod
+    def _is_one_kind(cls, source: Mapping[str, Any]) -> Mapping[str, Any]:
+        kinds = [str(kind) for kind in source]
+        if len(kinds) != 1:
+            raise refuse("", kinds, "it must say one kind of volume, such as {'emptyDir': {}}")
+        if not isinstance(source[kinds[0]], Mapping):
+            raise refuse(kinds[0], source[kinds[0]], "a mapping is wanted, {} where there is nothing to say")
+        plain: dict[str, Any] = as_json(dict(source))
+        return plain
+
+
+def _fitting(volumes: tuple[Volume, ...]) -> tuple[Volume, ...]:
+    """Volumes that can be in one pod.
+
+    Raises:
+        InvalidSpec: two are mounted at one path, two of one name are different ones, or there are too many.
+    """
+    if len(volumes) > _MOST:
+        raise refuse("", f"{len(volumes)} volumes", f"a TrainJob takes at most {_MOST}")
+    problems: list[Problem] = []
+    for number, volume in enumerate(volumes):
+        for field, rule in _conflicts(volume, volumes[:number]).items():
+            problems += refuse(f"[{number}].{field}", getattr(volume, field), rule).problems
+    if problems:
+        raise InvalidSpec(problems)
+    return volumes
+
+
+def _conflicts(volume: Volume, before: tuple[Volume, ...]) -> dict[str, str]:
+    """What those before it leave no room for: field and rule."""
+    found = {}
+    for number, other in enumerate(before):
+        if other.mount_path == volume.mount_path:
+            found["mount_path"] = f"volumes[{number}] is mounted there: choose another path"
+        if other.name == volume.name and other.source != volume.source:
+            found["name"] = f"volumes[{number}] has that name and another source: choose another name"
+    if sum(other.name == volume.name for other in before) >= _MOST_OF_ONE:
+        found["name"] = f"one volume can be mounted {_MOST_OF_ONE} times at most: give the further ones another name"
+    return found
+
+
+def check_workspace_is_free(volumes: tuple[Volume, ...], *, taken_by: str) -> None:
+    """Refuse what is mounted at `/workspace`, where something else is.
+
+    Args:
+        volumes: the step's.
+        taken_by: what is mounted there; empty for nothing.
+
+    Raises:
+        InvalidSpec: naming the mount.
+    """
+    at = next((number for number, volume in enumerate(volumes) if volume.mount_path == WORKSPACE), None)
+    if taken_by and at is not None:
+        raise refuse(f"volumes[{at}].mount_path", WORKSPACE, f"{taken_by} is mounted there: choose another path")
+
+
+WorkspaceField = Annotated[
+    Workspace, BeforeValidator(lambda given: {"claim": given} if isinstance(given, str) else given)
+]
+Volumes = Annotated[tuple[Volume, ...], AfterValidator(_fitting)]
+"""Volumes of a step's pods besides its workspace."""

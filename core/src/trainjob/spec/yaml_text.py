@@ -1,0 +1,97 @@
+"""YAML as people write it for kubectl, read so that no text can do harm.
+
+Plain data only, no key twice, and no more of it than a TrainJob may have: references (`*name`, `<<`) make gigabytes of
+a few lines.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import yaml
+
+from trainjob.spec.base import refuse
+
+# Characters; etcd takes 1.5 MiB of one object (etcd 3.6, --max-request-bytes).
+_LONGEST = 1 << 20
+_DEEP = "it is too deep, one value in another"
+# In YAML 1.2 (9.1.2) such a line begins a document wherever it stands, also within a block of text.
+_BEGINS = re.compile(r"^---(?=\s|$)", re.MULTILINE)
+_NOTHING = re.compile(r"(\s|#[^\n]*|---(?=\s|$)|\.\.\.(?=\s|$)|%[^\n]*)*")
+
+
+def documents(text: str) -> Iterator[tuple[int, str]]:
+    """Each document of a text that says anything, with the line it begins in.
+
+    They are told apart before they are read, so that one with an error in it ends none but itself.
+    """
+    begins = [0, *(match.start() for match in _BEGINS.finditer(text)), len(text)]
+    line = 1
+    for begin, end in pairwise(begins):
+        document = text[begin:end]
+        if not _NOTHING.fullmatch(document):
+            yield line, document
+        line += document.count("\n")
+
+
+def parsed(text: str, *, first_line: int = 1) -> Any:
+    """What a text in YAML, or in JSON, says.
+
+    Args:
+        text: one document.
+        first_line: the number of its first line, where it is a part of a longer text.
+
+    Raises:
+        InvalidSpec: it is neither, or more than a TrainJob may be; the text is not shown, as it may hold secrets.
+    """
+    given = f"a text of {len(text)} characters"
+    if len(text) > _LONGEST:
+        raise refuse("", given, f"it may have at most {_LONGEST}")
+    try:
+        return yaml.load(text, _Loader)  # noqa: S506 - made of the safe loader
+    except yaml.YAMLError as error:
+        raise refuse("", given, f"it must be YAML or JSON: {_told(error, first_line)}") from None
+    except (ValueError, RecursionError) as error:  # a date that is none, a number of thousands of digits
+        told = _DEEP if isinstance(error, RecursionError) else str(error)
+        raise refuse("", given, f"it must be YAML or JSON: {told}") from None
+
+
+class _Loader(yaml.SafeLoader):
+    """The safe loader, which counts what a text stands for when its references are written out."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._sizes: dict[int, int] = {}  # by the node's id; those that are being read have none yet
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        """Read one value, and refuse it if it is too much, holds itself, or has a key twice."""
+        is_reference = self.check_event(yaml.AliasEvent)
+        node = super().compose_node(parent, index)
+        if is_reference and node is not None and id(node) not in self._sizes:
+            raise yaml.composer.ComposerError(None, None, "a value holds itself", node.start_mark)
+        if node is not None and not is_reference:
+            self._sizes[id(node)] = self._size(node)
+        return node
+
+    def _size(self, node: yaml.Node) -> int:
+        if isinstance(node, yaml.ScalarNode):
+            return 1 + len(node.value)
+        inner = node.value
+        if isinstance(node, yaml.MappingNode):
+            keys = [key.value for key, _ in inner if isinstance(key, yaml.ScalarNode)]
+            if len(set(keys)) < len(keys):
+                raise yaml.composer.ComposerError(None, None, "a key is there twice", node.start_mark)
+            inner = [part for pair in inner for part in pair]
+        size = 1 + sum(self._sizes[id(child)] for child in inner)
+        if size > _LONGEST:
+            raise yaml.composer.ComposerError(None, None, "it stands for too much, written out", node.start_mark)
+        return size
+
+
+def _told(error: yaml.YAMLError, first_line: int) -> str:
+    """What is wrong and where, without the text around it."""
+    mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None) or "it can't be read"
+    return f"{problem} in line {mark.line + first_line}, column {mark.column + 1}" if mark else str(problem)

@@ -1,0 +1,72 @@
+"""Which rule of its runtime's policies ended a TrainJob: the status names the first failed Job, and no rule.
+
+A Job's podFailurePolicy says so in the Job's Warning event (Kubernetes 1.36, pkg/controller/job); which rule of a
+JobSet's failurePolicy fired nobody tells, so it is found as JobSet does (0.12, pkg/controllers/failure_policy.go).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from trainjob.status.reading import number, rows, table, text
+from trainjob.status.verdict import Phase, Verdict
+
+POD_RULE = "PodFailurePolicy"
+_JOBSET_RULE, _RESTARTS = "FailJobSetFailurePolicyAction", "ReachedMaxRestarts"
+_FAILED = "FailedJobs"
+_JOB_REASONS = (POD_RULE, "BackoffLimitExceeded", "DeadlineExceeded", "FailedIndexes", "MaxFailedIndexesExceeded")
+
+
+def needs_jobset(verdict: Verdict) -> bool:
+    """Whether the JobSet knows more of this end."""
+    return verdict.phase is Phase.FAILED and verdict.reason in (_JOBSET_RULE, _RESTARTS)
+
+
+def explained(verdict: Verdict, warnings: Sequence[str], jobset: Mapping[str, Any] | None) -> Verdict:
+    """The verdict on a failed TrainJob, with the rule that fired.
+
+    Args:
+        verdict: as the TrainJob's status has it.
+        warnings: Warning events about its Jobs, as `REASON: MESSAGE`.
+        jobset: its JobSet, where that is known; see [needs_jobset][].
+    """
+    if verdict.phase is not Phase.FAILED:
+        return verdict
+    told = [warning.partition(": ") for warning in warnings]
+    of_jobs = [(reason, message) for reason, _, message in told if reason in _JOB_REASONS]
+    of_pods = [message for reason, message in of_jobs if reason == POD_RULE]
+    parts = [verdict.message]
+    if needs_jobset(verdict) and jobset is not None:
+        parts.append(_of_jobset(verdict, of_jobs, jobset))
+    parts += of_pods[-1:]
+    by_rule = of_pods and verdict.reason == _FAILED
+    reason = POD_RULE if by_rule else verdict.reason
+    return replace(verdict, reason=reason, message="; ".join(part for part in parts if part))
+
+
+def _of_jobset(verdict: Verdict, of_jobs: Sequence[tuple[str, str]], jobset: Mapping[str, Any]) -> str:
+    policy = table(jobset, "spec", "failurePolicy")
+    if verdict.reason == _RESTARTS:
+        allowed = number(policy, "maxRestarts")
+        return f"restarted {number(jobset, 'status', 'restarts')} times, maxRestarts is {allowed}"
+    for rule in rows(policy, "rules"):
+        if any(_applies(rule, verdict.step, *job) for job in of_jobs[-1:] or [("", "")]):
+            return f"rule {text(rule, 'name')} of the runtime's failurePolicy: {text(rule, 'action')}"
+    return ""
+
+
+def _applies(rule: Mapping[str, Any], step: str, reason: str, message: str) -> bool:
+    def allows(name: str, value: str) -> bool:
+        wanted = rule.get(name)
+        return not wanted or (isinstance(wanted, list | tuple) and value in wanted)
+
+    patterns = rule.get("onJobFailureMessagePatterns") or []
+    found = not patterns
+    for pattern in patterns if isinstance(patterns, list | tuple) else ():
+        with contextlib.suppress(re.error, TypeError):  # it is Go's kind of a regular expression
+            found = found or bool(re.search(pattern, message))
+    return found and allows("onJobFailureReasons", reason) and allows("targetReplicatedJobs", step)

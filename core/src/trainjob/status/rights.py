@@ -1,0 +1,116 @@
+"""What one must be allowed to for TrainJobs, what is lost without it, and the Roles that grant what is missing.
+
+The same rights as manifests/person and manifests/cluster grant, which a test holds against this table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+_RBAC = "rbac.authorization.k8s.io"
+_ACCOUNT = "system:serviceaccount:"
+_NAME = "trainjob-missing"
+
+
+@dataclass(frozen=True)
+class Right:
+    """One verb on one kind of object.
+
+    Attributes:
+        group: the API group; empty for Kubernetes' own core.
+        resource: plural, with its subresource: `pods/log`.
+        verb: such as `list`.
+        without: what is lost without it.
+        needed: whether TrainJobs can't be run without it.
+        cluster_wide: whether its objects belong to no namespace.
+    """
+
+    group: str
+    resource: str
+    verb: str
+    without: str
+    needed: bool = False
+    cluster_wide: bool = False
+
+
+def _rights(group: str, resource: str, verbs: str, without: str, **more: bool) -> list[Right]:
+    return [Right(group, resource, verb, without, **more) for verb in verbs.split()]
+
+
+_TRAINER, _KUEUE = "trainer.kubeflow.org", "kueue.x-k8s.io"
+RIGHTS: Sequence[Right] = (
+    *_rights(_TRAINER, "trainjobs", "create", "nothing can be submitted", needed=True),
+    *_rights(_TRAINER, "trainjobs", "get list", "nothing can be adopted or waited for", needed=True),
+    *_rights(_TRAINER, "trainjobs", "delete", "nothing can be cancelled", needed=True),
+    *_rights(_TRAINER, "trainjobs", "watch", "waiting asks again and again"),
+    *_rights(_TRAINER, "trainjobs", "patch", "nothing can be suspended, resumed or taken over"),
+    *_rights("", "pods", "list", "it can't be told whether a name is free again", needed=True),
+    *_rights("", "pods", "watch", "failures and missing images are seen late, or at the end"),
+    *_rights("", "pods/log", "get", "there are no logs"),
+    *_rights("", "events", "list", "it is not told why nothing happens"),
+    *_rights("jobset.x-k8s.io", "jobsets", "get", "it is not told which rule of a runtime ended a TrainJob"),
+    *_rights(_TRAINER, "trainingruntimes", "get list", "runtimes of the namespace are not checked"),
+    *_rights(_KUEUE, "workloads", "list", "it is not told why a TrainJob in a queue waits"),
+    *_rights(_KUEUE, "localqueues", "list", "queues are not checked"),
+    *_rights("", "persistentvolumeclaims", "get", "a sweep keeps what it can't look at"),
+    *_rights("", "persistentvolumeclaims", "list", "claims are not checked"),
+    *_rights(
+        _TRAINER, "clustertrainingruntimes", "get list", "the cluster's runtimes are not checked", cluster_wide=True
+    ),
+    *_rights("storage.k8s.io", "storageclasses", "list", "storage classes are not checked", cluster_wide=True),
+)
+"""All of them, those that matter most first."""
+
+
+def in_words(rights: Iterable[Right]) -> str:
+    """Such as `get, list trainjobs; list pods`."""
+    parts = groupby(rights, key=lambda right: right.resource)
+    return "; ".join(f"{', '.join(right.verb for right in found)} {resource}" for resource, found in parts)
+
+
+def granting(rights: Sequence[Right], user: str, namespace: str) -> list[dict[str, Any]]:
+    """The Roles and their bindings that give these rights to a user, for who may grant them.
+
+    Args:
+        rights: those that are missing.
+        user: the user's name, as the API server has it.
+        namespace: where.
+    """
+    within, beyond = (
+        _granting([right for right in rights if right.cluster_wide is wide], user, "" if wide else namespace)
+        for wide in (False, True)
+    )
+    return [*within, *beyond]
+
+
+def _granting(rights: Sequence[Right], user: str, namespace: str) -> list[dict[str, Any]]:
+    if not rights:
+        return []
+    kind, metadata = (
+        ("Role", {"name": _NAME, "namespace": namespace}) if namespace else ("ClusterRole", {"name": _NAME})
+    )
+    rules = [
+        {"apiGroups": [group], "resources": [resource], "verbs": [right.verb for right in found]}
+        for (group, resource), found in groupby(rights, key=lambda right: (right.group, right.resource))
+    ]
+    reference = {"apiGroup": _RBAC, "kind": kind, "name": _NAME}
+    return [
+        {"apiVersion": f"{_RBAC}/v1", "kind": kind, "metadata": metadata, "rules": rules},
+        {
+            "apiVersion": f"{_RBAC}/v1",
+            "kind": f"{kind}Binding",
+            "metadata": metadata,
+            "roleRef": reference,
+            "subjects": [_subject(user)],
+        },
+    ]
+
+
+def _subject(user: str) -> dict[str, str]:
+    if user.startswith(_ACCOUNT):
+        namespace, _, name = user.removeprefix(_ACCOUNT).partition(":")
+        return {"kind": "ServiceAccount", "name": name, "namespace": namespace}
+    return {"kind": "User", "apiGroup": _RBAC, "name": user}

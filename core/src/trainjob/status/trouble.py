@@ -1,0 +1,270 @@
+"""Every kind of trouble that a TrainJob can be in, and the one table of what follows from each.
+
+Two questions, each answered in one place: [recognize][] says which kind a reason and its text are, [RULES][] whether
+waiting is hopeless and after how long, which error tells it, whether trying again can help, and what to do.
+
+Grace: Airflow's KubernetesPodOperator (provider 10.25, `utils/pod_manager.py`) and Tekton (`default-imagepullbackoff-
+timeout`, 0 unless told) give a missing image up at once. A training has often waited for hours by then, and what it
+lacks may be made by somebody else a moment later, such as an image that is still being pushed or a Secret that is
+copied by a controller: so what can still appear has a minute.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from trainjob.errors import (
+    CommandFailed,
+    DeadlineExceeded,
+    ImageUnavailable,
+    Interrupted,
+    JobDeleted,
+    JobFailed,
+    NeverStarted,
+    OutOfMemory,
+)
+
+_MAY_APPEAR, _AT_ONCE = 60.0, 0.0
+_MOST = 4000  # characters of a text that are looked at
+
+
+class Category(str, Enum):
+    """What kind of trouble it is, so who has to act; [RULES][] has what follows."""
+
+    SUCCEEDED = "Succeeded"
+    APPLICATION = "Application"
+    """The step's own command ended with an error."""
+    INITIALIZER = "Initializer"
+    """The same of a dataset or model initializer, before the training."""
+    OUT_OF_MEMORY = "OutOfMemory"
+    INFRASTRUCTURE = "Infrastructure"
+    """The pod was evicted, preempted, refused by its node, or lost with it."""
+    DEADLINE = "Deadline"
+    POLICY = "Policy"
+    """A rule of the runtime's failure policies made this failure the last one."""
+    DELETED = "Deleted"
+    UNKNOWN = "Unknown"
+    # What keeps a job from getting going.
+    IMAGE = "Image"
+    """The registry does not have the image, or does not give it to these pods."""
+    IMAGE_NAME = "ImageName"
+    PULL = "Pull"
+    """The image can't be had just now: network, rate limit, a registry that is down."""
+    CONFIGURATION = "Configuration"
+    """A Secret, ConfigMap, or key of one is missing."""
+    COMMAND = "Command"
+    """The container can't be started with this command, directory or mount."""
+    CLAIM = "Claim"
+    """A PersistentVolumeClaim does not exist."""
+    VOLUME = "Volume"
+    """A volume is not there yet: unbound, still attached elsewhere, not mounted."""
+    UNSCHEDULABLE = "Unschedulable"
+    QUOTA = "Quota"
+    WEBHOOK = "Webhook"
+    """A webhook that has to agree does not answer."""
+    REFUSED = "Refused"
+    """Admission refuses the pods, Jobs or JobSet: a policy, a missing service account."""
+    INVALID = "Invalid"
+    """What the job stands for can't be made: a name too long, a patch of nothing."""
+    GANG = "Gang"
+    """The runtime wants a gang scheduler that the cluster has not got."""
+    CRASH_LOOP = "CrashLoop"
+    """A container fails again and again, which is allowed."""
+    QUEUED = "Queued"
+    """Kueue holds it back until there is quota."""
+    NO_QUEUE = "NoQueue"
+    """Its Kueue queue does not exist, or is stopped."""
+    BEYOND_QUEUE = "BeyondQueue"
+    """Its Kueue queue could not give it what it asks for if it were alone."""
+    NO_WORKLOAD = "NoWorkload"
+    """Kueue does not take it on."""
+    DEACTIVATED = "Deactivated"
+    """Kueue has given it up, or somebody has paused it there."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What follows from a kind of trouble.
+
+    Attributes:
+        retryable: whether the same step may succeed without anybody changing anything.
+        advice: what to do, as one sentence.
+        error: the class that tells it once the job has ended by it.
+        grace: seconds that it may last while the job does not get going, before waiting on is hopeless and the job is
+            ended; None: it is shown, and waited out.
+    """
+
+    retryable: bool
+    advice: str
+    error: type[JobFailed] = JobFailed
+    grace: float | None = None
+
+
+RULES: Mapping[Category, Rule] = {
+    Category.SUCCEEDED: Rule(False, ""),
+    Category.APPLICATION: Rule(
+        False, "read the step's last log lines above; the command itself ended with an error", CommandFailed
+    ),
+    Category.INITIALIZER: Rule(
+        False,
+        "read its last log lines above; a wrong address, missing credentials and a full volume are the usual causes",
+        CommandFailed,
+    ),
+    Category.OUT_OF_MEMORY: Rule(
+        False, "give the step more memory (resources_per_node) or make batches or model smaller", OutOfMemory
+    ),
+    Category.INFRASTRUCTURE: Rule(
+        True, "the node or the scheduler ended the pod; a retry starts a new attempt", Interrupted
+    ),
+    Category.DEADLINE: Rule(False, "raise the deadline, or find out why the step is slow", DeadlineExceeded),
+    Category.POLICY: Rule(
+        False,
+        "the runtime's own rule calls this failure final: correct what it stands for, or change the rule there",
+        CommandFailed,
+    ),
+    Category.DELETED: Rule(True, "somebody deleted the TrainJob; a retry starts a new attempt", JobDeleted),
+    Category.UNKNOWN: Rule(True, "describe the TrainJob and its JobSet; their events may say more"),
+    Category.IMAGE: Rule(
+        False,
+        "correct the image's name and tag, or give the pods a pull secret for its registry (placement)",
+        ImageUnavailable,
+        _MAY_APPEAR,
+    ),
+    Category.IMAGE_NAME: Rule(False, "correct the image's name: no registry can have it", ImageUnavailable, _AT_ONCE),
+    Category.PULL: Rule(True, "the nodes try again by themselves; check their way to the registry", ImageUnavailable),
+    Category.CONFIGURATION: Rule(
+        False,
+        "create the Secret or ConfigMap in the job's namespace, or correct its name or key",
+        NeverStarted,
+        _MAY_APPEAR,
+    ),
+    Category.COMMAND: Rule(False, "correct the command, its working directory or the image", NeverStarted, _MAY_APPEAR),
+    Category.CLAIM: Rule(
+        False,
+        "create the PersistentVolumeClaim in the job's namespace, or correct its name",
+        NeverStarted,
+        _MAY_APPEAR,
+    ),
+    Category.VOLUME: Rule(
+        True, "look at the claim's events; a ReadWriteOnce volume can be used on one node only", NeverStarted
+    ),
+    Category.UNSCHEDULABLE: Rule(
+        True, "ask for less, correct selectors and tolerations, or wait for a node", NeverStarted
+    ),
+    Category.QUOTA: Rule(True, "wait for others to end, ask for less, or have the quota raised", NeverStarted),
+    Category.WEBHOOK: Rule(True, "ask the cluster's owner to bring the webhook back", NeverStarted),
+    Category.REFUSED: Rule(
+        False, "change what the message names, or have the policy changed", NeverStarted, _MAY_APPEAR
+    ),
+    Category.INVALID: Rule(
+        False,
+        "change what the message names: a shorter name, a patch that fits the runtime, claims with a retentionPolicy",
+        NeverStarted,
+        _AT_ONCE,
+    ),
+    Category.GANG: Rule(
+        False,
+        "install the scheduler whose PodGroups the runtime asks for, with its CRDs, or name another runtime",
+        NeverStarted,
+        _AT_ONCE,
+    ),
+    Category.CRASH_LOOP: Rule(False, "read the container's last log lines", CommandFailed),
+    Category.QUEUED: Rule(True, "wait for others to end, ask for less, or name another queue", NeverStarted),
+    Category.NO_QUEUE: Rule(
+        False,
+        "name a LocalQueue of the job's namespace that is there and active, or have the cluster's owner see to it",
+        NeverStarted,
+    ),
+    Category.BEYOND_QUEUE: Rule(
+        False, "ask for what the queue's flavors have, or name another queue; others' end will not help", NeverStarted
+    ),
+    Category.NO_WORKLOAD: Rule(
+        False,
+        "correct the priority class's name; or have Kueue's integration trainer.kubeflow.org/trainjob enabled",
+        NeverStarted,
+    ),
+    Category.DEACTIVATED: Rule(False, "set spec.active of its Workload to true, or submit it anew", NeverStarted),
+}
+
+# Who reports that an object of the job could not be made: the controllers of Jobs (Kubernetes 1.36
+# pkg/controller/job), JobSets (JobSet 0.12 pkg/constants) and TrainJobs (Trainer 2.3 pkg/controller).
+_CREATION = "FailedCreate|JobCreationFailed|TrainJobResourcesCreationFailed"
+# Kubernetes 1.36 pkg/kubelet/images/types.go; "Failed" is the event's reason.
+_PULL = "ErrImagePull|ImagePullBackOff|ImageInspectError|RegistryUnavailable|Failed"
+_START = "CreateContainerError|RunContainerError|StartError|ContainerCannotRun"
+_PENDING = "Unschedulable|FailedScheduling"
+# The texts of containerd 2, CRI-O 1.36 and registries. A word alone could be part of an image's name, which has no
+# blanks: so each pattern has a blank in it, or stands between a blank and the end.
+_PULL_LATER = (
+    r"\b429 |too many requests|toomanyrequests: |rate limit |QPS exceeded|i/o timeout|deadline exceeded|timed out|"
+    r"TLS handshake timeout|connection (?:refused|reset)|no such host|server misbehaving|\b50[0-9] [A-Z]|: EOF\b|"
+    r"network is unreachable|temporarily unavailable|no space left|registry is unavailable"
+)
+_PULL_NEVER = (
+    r": not found\b|manifest unknown|name unknown|no match for platform|no matching manifest|does not exist|"
+    r"pull access denied|access to the resource is denied|: denied\b|\b401 Unauthorized|: unauthorized\b|"
+    r"\b403 Forbidden|authentication required|authorization failed|invalid username/password"
+)
+_NO_START = (
+    r"executable file not found|no such file or directory|no command specified|permission denied|not a directory|"
+    r"exec format error|no local environment stands for this image"
+)
+_MISSING_INPUT = (
+    r"(?:secret|configmap) \S+ not found|couldn't find key |references non-existent|runAsNonRoot|non-numeric user"
+)
+# The reasons of pods that their kubelet, the scheduler or a controller ended, and those of the condition
+# DisruptionTarget (Kubernetes 1.36: pkg/kubelet/{eviction,nodeshutdown,preemption,lifecycle}, pkg/util/node,
+# pkg/controller/{podgc,tainteviction}, pkg/scheduler/framework/preemption, pkg/registry/core/pod/storage/eviction.go).
+_LOST = (
+    "Evicted|Preempting|NodeLost|NodeShutdown|Shutdown|Terminated|UnexpectedAdmissionError|NodeAffinity|"
+    "ContainerStatusUnknown|OutOf[a-z].*|PreemptionByScheduler|DeletionByTaintManager|DeletionByPodGC|"
+    "EvictionByEvictionAPI|TerminationByKubelet|DeletionByDeviceTaintManager"
+)
+# The reasons of a Workload's conditions (Kueue 0.17 apis/kueue/v1beta2/workload_types.go).
+_NO_QUOTA, _EVICTED = "Pending|Inadmissible", "(?:Local|Cluster)QueueStopped"
+# Which reasons, with which text, are which kind; the first that fits counts.
+_SIGNS: tuple[tuple[Category, re.Pattern[str], re.Pattern[str]], ...] = tuple(
+    (category, re.compile(reasons), re.compile(said, re.IGNORECASE))
+    for category, reasons, said in (
+        (Category.QUOTA, _CREATION, r"exceeded quota: "),
+        (Category.WEBHOOK, _CREATION, r"failed calling webhook|failed to call webhook"),
+        (Category.GANG, _CREATION, r'no matches for kind "PodGroup"'),
+        (Category.INVALID, _CREATION, r" is invalid: |name is too long|no more than 63 characters"),
+        (Category.REFUSED, _CREATION, r" is forbidden: |denied the request"),
+        (Category.PULL, _PULL, _PULL_LATER),
+        (Category.IMAGE, _PULL, _PULL_NEVER),
+        (Category.PULL, "ErrImagePull|ImagePullBackOff|ImageInspectError|RegistryUnavailable", ""),
+        (Category.IMAGE, "ErrImageNeverPull|SignatureValidationFailed", ""),
+        (Category.IMAGE_NAME, "InvalidImageName", ""),
+        (Category.CONFIGURATION, "CreateContainerConfigError|FailedMount", _MISSING_INPUT),
+        (Category.COMMAND, _START, _NO_START),
+        (Category.CLAIM, _PENDING, r'persistentvolumeclaim "[^"]*" not found'),
+        (Category.VOLUME, _PENDING, r"persistentvolumeclaim|volume node affinity conflict"),
+        (Category.UNSCHEDULABLE, f"{_PENDING}|SchedulingGated|SchedulerError", ""),
+        (Category.VOLUME, "FailedMount|FailedAttachVolume|FailedBinding|ProvisioningFailed", ""),
+        (Category.CRASH_LOOP, "CrashLoopBackOff", ""),
+        (Category.OUT_OF_MEMORY, "OOMKilled", ""),
+        (Category.INFRASTRUCTURE, _LOST, ""),
+        (Category.DEADLINE, "DeadlineExceeded", ""),
+        # What a JobSet (0.12 pkg/constants) and a Job (Kubernetes 1.36, batch/v1) say of their own rules.
+        (Category.POLICY, "FailJobSetFailurePolicyAction|PodFailurePolicy", ""),
+        (Category.NO_QUEUE, _NO_QUOTA, r"(?:Local|Cluster)Queue \S+ (?:doesn't exist|is inactive)"),
+        (Category.NO_QUEUE, _EVICTED, ""),
+        (Category.BEYOND_QUEUE, _NO_QUOTA, r" > maximum capacity \(|^couldn't .* unavailable in ClusterQueue"),
+        (Category.DEACTIVATED, "Deactivated.*", ""),
+    )
+)
+
+
+def recognize(reason: str, message: str = "") -> Category | None:
+    """Which kind of trouble a reason of Kubernetes, with its text, is; None for one that nobody knows.
+
+    Args:
+        reason: of a condition, an event, or a container's state.
+        message: the text beside it.
+    """
+    said = message[:_MOST]
+    return next((kind for kind, reasons, text in _SIGNS if reasons.fullmatch(reason) and text.search(said)), None)

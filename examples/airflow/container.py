@@ -1,0 +1,47 @@
+"""Any program in any image as a training: its command, arguments and environment, on two nodes, and its result back.
+
+Values from the run are templates in a dict of the trainer's fields. What the program prints behind `trainjob result: `,
+as JSON, is in what the task returns. A secret stays a reference: `SecretKeyReference(name="wandb", key="key")`.
+"""
+
+from __future__ import annotations
+
+from airflow.sdk import Param, dag, task
+
+from trainjob_airflow import TrainJobOperator
+
+# The Trainer tells each node its place among all; torchrun is not needed for what does not use it.
+PROGRAM = """\
+import json, os, random, sys
+points, node = int(sys.argv[1]), int(os.environ["PET_NODE_RANK"])
+random.seed(f"{os.environ['SEED']}-{node}")
+inside = sum(random.random() ** 2 + random.random() ** 2 < 1 for _ in range(points))
+print(f"node {node} of {os.environ['PET_NNODES']}: {inside} of {points} points")
+if node == 0:
+    print("trainjob result: " + json.dumps({"pi": 4 * inside / points}))
+"""
+
+
+@dag(schedule=None, params={"points": Param(100_000, type="integer", minimum=1)}, doc_md=__doc__)
+def container():
+    guess = TrainJobOperator(
+        task_id="guess",
+        trainer={
+            "image": "python:3.12-slim",
+            "command": ["python", "-c", PROGRAM],
+            "args": ["{{ params.points }}"],
+            "env": {"SEED": "{{ dag.dag_id }}"},
+            "num_nodes": 2,
+            "resources_per_node": {"cpu": "500m", "memory": "64Mi"},
+        },
+    )
+
+    @task
+    def report(training):
+        print(f"pi is about {training['result']['pi']}")
+        return training["result"]
+
+    report(guess.output)
+
+
+container()

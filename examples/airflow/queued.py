@@ -1,0 +1,54 @@
+"""Trainings in a Kueue queue: each waits until its team has quota, and an urgent one goes before those of the night.
+
+`team` is a LocalQueue in the TrainJobs' namespace, `nightly` and `urgent` are WorkloadPriorityClasses of the cluster. A
+task that waits costs no worker, and tells in Kueue's own words what it waits for. Where the queue preempts, a training
+of the night goes for an urgent one, waits again and begins anew, as the same TrainJob: its task is neither failed nor
+retried. Nothing is lost by waiting, so only `queue_timeout` ends it.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from airflow.sdk import dag, task
+
+from trainjob import CustomTrainerContainer, Queue
+from trainjob_airflow import TrainJobOperator
+
+# Learns y = 3x by gradient descent; the last line is what the task hands on.
+PROGRAM = """
+import sys
+rate, steps, weight = float(sys.argv[1]), int(sys.argv[2]), 0.0
+points = [(x / 4, 3 * x / 4) for x in range(6)]
+for _ in range(steps):
+    weight -= rate * sum(2 * x * (weight * x - y) for x, y in points) / len(points)
+print('trainjob result: {"rate": %g, "error": %g}' % (rate, abs(weight - 3)))
+"""
+
+
+def training(task_id: str, rate: float, priority: str) -> TrainJobOperator:
+    return TrainJobOperator(
+        task_id=task_id,
+        trainer=CustomTrainerContainer(
+            image="python:3.12-slim",
+            command=["python", "-c", PROGRAM],
+            args=[str(rate), "20"],
+            resources_per_node={"cpu": 1},  # what its queue has to have free
+        ),
+        queue_name=Queue(name="team", priority_class=priority),
+        queue_timeout=timedelta(hours=8),
+    )
+
+
+@dag(schedule=None, doc_md=__doc__)
+def queued():
+    @task
+    def best(trainings):
+        return min((training["result"] for training in trainings), key=lambda result: result["error"])
+
+    nightly = [training(f"nightly_{number}", rate, "nightly") for number, rate in enumerate((0.1, 0.3))]
+    best([one.output for one in nightly])
+    training("urgent", 0.2, "urgent")
+
+
+queued()

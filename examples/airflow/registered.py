@@ -1,0 +1,53 @@
+"""Fine-tune, export and register: a Kubeflow Model Registry knows the model, its metrics and what it was made of.
+
+Every run makes a version of the model `tickets`, called after the export's digest: so a task that is repeated finds the
+version that it made. The registry's address is a parameter of the run; one that wants a token gets it from a Secret:
+`"secret": "model-registry"`, with the key `REGISTRY_TOKEN`.
+"""
+
+from __future__ import annotations
+
+from airflow.sdk import Param, dag
+from tiny_llama import CPU, DATASET, EXPORT, MODEL, TINY
+
+from trainjob import TorchTuneConfig
+from trainjob_airflow import (
+    ExportModelOperator,
+    FineTuneOperator,
+    InitializeDatasetOperator,
+    InitializeModelOperator,
+    Workspace,
+)
+
+
+@dag(schedule=None, params={"registry": Param("http://model-registry-service.kubeflow:8080")}, doc_md=__doc__)
+def registered():
+    # keep="always": the export is a folder on this volume.
+    with Workspace(size="1Gi", keep="always") as workspace:
+        dataset = InitializeDatasetOperator(task_id="dataset", workspace=workspace, storage_uri=DATASET)
+        # On a real hub revision="v1.0", or a commit: every run then starts from the same weights.
+        model = InitializeModelOperator(task_id="model", workspace=workspace, storage_uri=MODEL, revision="main")
+        fine_tune = FineTuneOperator(
+            task_id="fine_tune",
+            workspace=workspace,
+            model="llama3.2-1b",
+            config=TorchTuneConfig(
+                epochs=1,
+                batch_size=8,
+                dtype="fp32",
+                learning_rate=3e-3,
+                max_steps_per_epoch=10,
+                overrides=(*CPU, *TINY),
+            ),
+        )
+        export = ExportModelOperator(
+            task_id="export",
+            workspace=workspace,
+            destination=EXPORT,
+            metadata={"trainjob_uid": "{{ ti.xcom_pull('fine_tune')['uid'] }}"},
+            registry={"server": "{{ params.registry }}", "model": "tickets", "author": "{{ dag.dag_id }}"},
+        )
+        [dataset, model] >> fine_tune >> export
+
+
+registered()

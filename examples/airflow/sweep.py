@@ -1,0 +1,63 @@
+"""Try several learning rates at once, one mapped task and one TrainJob each, and export the best.
+
+All tries share the dataset and the model of one workspace; `output_path` keeps their checkpoints apart. The number of
+tries is the run's choice: `{"learning_rates": [1e-4, 3e-4]}`. Where they wait for GPUs, give them a Kueue queue:
+`queue_name="gpu-team"`; a task that waits costs no worker.
+"""
+
+from __future__ import annotations
+
+from airflow.sdk import Param, dag, task
+from tiny_llama import CPU, DATASET, EXPORT, MODEL, TINY
+
+from trainjob_airflow import (
+    ExportModelOperator,
+    FineTuneOperator,
+    InitializeDatasetOperator,
+    InitializeModelOperator,
+    Workspace,
+)
+
+CONFIG = {
+    "epochs": 1,
+    "batch_size": 8,
+    "dtype": "fp32",
+    "max_steps_per_epoch": 10,
+    "seed": 1,
+    "overrides": [*CPU, *TINY],
+}
+
+
+@dag(schedule=None, params={"learning_rates": Param([1e-4, 3e-3], type="array")}, doc_md=__doc__)
+def sweep():
+    @task
+    def candidates(*, params):
+        return [{**CONFIG, "learning_rate": rate} for rate in params["learning_rates"]]
+
+    @task
+    def best(tries):
+        losses = [one["progress"]["loss"] for one in tries]
+        print(f"losses: {losses}")
+        return losses.index(min(losses))  # the map index
+
+    # keep="always": the export is a folder on this volume.
+    with Workspace(size="1Gi", keep="always") as workspace:
+        dataset = InitializeDatasetOperator(task_id="dataset", workspace=workspace, storage_uri=DATASET)
+        model = InitializeModelOperator(task_id="model", workspace=workspace, storage_uri=MODEL)
+        fine_tune = FineTuneOperator.partial(
+            task_id="fine_tune",
+            workspace=workspace,
+            model="llama3.2-1b",
+            output_path="{{ ti.map_index }}",
+        ).expand(config=candidates())
+        export = ExportModelOperator(
+            task_id="export",
+            workspace=workspace,
+            output_path="{{ ti.xcom_pull(task_ids='best') }}",
+            destination=EXPORT,
+        )
+        [dataset, model] >> fine_tune
+        best(fine_tune.output) >> export
+
+
+sweep()

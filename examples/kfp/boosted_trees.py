@@ -1,0 +1,69 @@
+"""XGBoost on two nodes: each has its share of the rows, and both get the same trees.
+
+    boosted_trees.py compile OUT.yaml
+    boosted_trees.py run rounds=20
+
+On the stock runtime `xgboost-distributed` the Trainer tells each node where the tracker is that rank 0 starts, and how
+many there are. On GPUs call `set_accelerator_type("nvidia.com/gpu").set_accelerator_limit(1)` on the task, and say
+`"device": "cuda"` in the parameters.
+"""
+
+from kfp import dsl
+from tickets_llm import main
+
+from trainjob_kfp import source, train
+from trainjob_kfp.image import BASE_IMAGE
+
+
+def boost(rows: int, rounds: int):
+    """Learns to tell points in a circle from points outside of it."""
+    import os
+    import socket
+
+    import numpy
+    import xgboost
+    from xgboost import collective
+    from xgboost.tracker import RabitTracker
+
+    rank, workers = int(os.environ["DMLC_TASK_ID"]), int(os.environ["DMLC_NUM_WORKER"])
+    host, port = os.environ["DMLC_TRACKER_URI"], int(os.environ["DMLC_TRACKER_PORT"])
+    points = numpy.random.default_rng(7).uniform(-1, 1, (rows, 2))
+    inside = (points**2).sum(axis=1) < 0.5
+    train, test = slice(rank, rows // 2, workers), slice(rows // 2, rows)
+    tracker = RabitTracker(workers, socket.gethostbyname(host), port) if rank == 0 else None
+    if tracker:
+        tracker.start()
+    with collective.CommunicatorContext(
+        dmlc_tracker_uri=host, dmlc_tracker_port=port, dmlc_task_id=str(rank), dmlc_retry=10
+    ):
+        data = xgboost.DMatrix(points[train], inside[train])
+        print(f"worker {collective.get_rank()} of {collective.get_world_size()}: {data.num_row()} rows")
+        booster = xgboost.train({"objective": "binary:logistic", "max_depth": 4, "nthread": 1}, data, rounds)
+    if tracker:
+        tracker.wait_for()
+    right = (booster.predict(xgboost.DMatrix(points[test])) > 0.5) == inside[test]
+    return {"accuracy": float(right.mean()), "workers": workers}
+
+
+@dsl.component(base_image=BASE_IMAGE, install_kfp_package=False)
+def report(result: str):
+    """What the process with rank 0 returned is a parameter of later steps, as JSON."""
+    import json
+
+    learned = json.loads(result)
+    print(f"{learned['accuracy']:.0%} of the points are told right, learned by {learned['workers']} workers")
+
+
+@dsl.pipeline(name="boosted-trees")
+def boosted_trees(rounds: int = 20):
+    trained = train(
+        function=source(boost),
+        function_args={"rows": 2000, "rounds": rounds},
+        runtime="xgboost-distributed",
+        num_nodes=2,
+    )
+    report(result=trained.outputs["result"])
+
+
+if __name__ == "__main__":
+    main(boosted_trees, __doc__)

@@ -1,0 +1,58 @@
+"""A Python function as a distributed training: two nodes, PyTorch's DistributedDataParallel, and the result back.
+
+    distributed_function.py compile OUT.yaml
+    distributed_function.py run steps=100
+
+The function is sent as source: it imports what it needs inside and uses nothing from around it. On GPUs call
+`set_accelerator_type("nvidia.com/gpu").set_accelerator_limit(8)` on the task, which starts eight processes on each
+node, and use `"nccl"` in place of `"gloo"`.
+"""
+
+from kfp import dsl
+from tickets_llm import main
+
+from trainjob_kfp import source, train
+from trainjob_kfp.image import BASE_IMAGE
+
+POINTS = [[x, 3 * x - 1] for x in (0.0, 0.25, 0.5, 0.75, 1.0, 1.25)]
+
+
+def learn(points: list, steps: int):
+    """Learns y = 3x - 1, each process from its share of the points."""
+    import torch
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+
+    dist.init_process_group("gloo")
+    rank, processes = dist.get_rank(), dist.get_world_size()
+    x, y = torch.tensor(points[rank::processes], dtype=torch.float32).split(1, dim=1)
+    model = DistributedDataParallel(torch.nn.Linear(1, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = torch.nn.functional.mse_loss(model(x), y)
+        loss.backward()  # all processes get the mean of their gradients
+        optimizer.step()
+    print(f"process {rank} of {processes}: {len(x)} points, loss {loss.item():.2g}")
+    weight, bias = model.module.weight.item(), model.module.bias.item()
+    dist.destroy_process_group()
+    return {"weight": weight, "bias": bias, "processes": processes}
+
+
+@dsl.component(base_image=BASE_IMAGE, install_kfp_package=False)
+def report(result: str):
+    """What the process with rank 0 returned is a parameter of later steps, as JSON."""
+    import json
+
+    learned = json.loads(result)
+    print(f"y = {learned['weight']:.2f} x + {learned['bias']:.2f}, learned by {learned['processes']} processes")
+
+
+@dsl.pipeline(name="distributed-function")
+def distributed_function(steps: int = 100):
+    trained = train(function=source(learn), function_args={"points": POINTS, "steps": steps}, num_nodes=2)
+    report(result=trained.outputs["result"])
+
+
+if __name__ == "__main__":
+    main(distributed_function, __doc__)

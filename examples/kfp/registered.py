@@ -1,0 +1,50 @@
+"""Fine-tune, export and register: a Kubeflow Model Registry knows the model, its metrics and what it was made of.
+
+    registered.py compile OUT.yaml
+    registered.py run 'registry={"server": "http://127.0.0.1:8080", "model": "tickets"}'
+
+Every run makes a version of the model, called after the export's digest: so a task that is repeated finds the version
+that it made. A registry that wants a token gets it from a Secret: `"secret": "model-registry"`, with the key
+`REGISTRY_TOKEN`.
+"""
+
+from typing import Any, Dict  # noqa: UP035 - what kfp reads
+
+from kfp import dsl
+from tickets_llm import CPU, TINY, main
+
+from trainjob_kfp import export_model, fine_tune, initialize_dataset, initialize_model
+
+REGISTRY = {"server": "http://model-registry-service.kubeflow:8080", "model": "tickets"}
+
+
+@dsl.pipeline(name="registered")
+def registered(
+    registry: Dict[str, Any] = REGISTRY,  # noqa: UP006
+    dataset_uri: str = "hf://demo/tickets/data",
+    model_uri: str = "hf://demo/tiny-llama",
+    revision: str = "main",  # on a real hub a tag or a commit: every run then starts from the same weights
+    destination: str = "/workspace/registered",
+    workspace: str = "tickets",
+):
+    dataset = initialize_dataset(storage_uri=dataset_uri, workspace=workspace)
+    model = initialize_model(storage_uri=model_uri, revision=revision, workspace=workspace)
+    tune = fine_tune(
+        model="llama3.2-1b",
+        workspace=workspace,
+        epochs=1,
+        batch_size=8,
+        learning_rate=3e-3,
+        config={"dtype": "fp32", "max_steps_per_epoch": 10, "dataset_preprocess_config": {"source": "parquet"}},
+        overrides=[*CPU, *TINY],
+    ).after(dataset, model)
+    export_model(
+        workspace=workspace,
+        destination=destination,
+        metadata={"trainjob_uid": tune.outputs["uid"]},
+        registry=registry,
+    )
+
+
+if __name__ == "__main__":
+    main(registered, __doc__)

@@ -1,0 +1,130 @@
+"""What OpenLineage is told: where a step's data comes from and goes, and whose children its pods are.
+
+Needs Airflow's OpenLineage provider; without it nothing of this is asked for.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from trainjob_airflow.operators.workspace import Workspace
+
+if TYPE_CHECKING:
+    from airflow.providers.openlineage.extractors import OperatorLineage
+    from airflow.sdk import Context
+
+    from trainjob_airflow.operators.base import StepOperator
+
+_Flow = tuple[list[str], list[str]]
+
+
+def parent_variables(context: Context) -> dict[str, str]:
+    """The variables by which OpenLineage's integrations in the pods know their parent; none when it is not in use.
+
+    Their names are those of openlineage-python 1.54. A TrainJob that a retry adopts keeps its first try as parent.
+    """
+    try:
+        from airflow.providers.openlineage import conf
+        from airflow.providers.openlineage.plugins import macros
+    except ImportError:
+        return {}
+    if conf.is_disabled():
+        return {}
+    ti: Any = context["ti"]
+    try:
+        parent, root = macros.lineage_parent_id(ti), macros.lineage_root_parent_id(ti)
+    except Exception:
+        logging.getLogger(__name__).warning("the training can't be told its OpenLineage parent", exc_info=True)
+        return {}
+    return {"OPENLINEAGE_PARENT_ID": parent, "OPENLINEAGE_ROOT_PARENT_ID": root}
+
+
+def lineage_of(operator: StepOperator, step: Any, told: Mapping[str, Any]) -> OperatorLineage[Any, Any]:
+    """The step's datasets, and the TrainJob behind the task.
+
+    Args:
+        operator: the task.
+        step: its step, as `trainjob.spec` has it.
+        told: the task's result; empty before its end.
+    """
+    from airflow.providers.openlineage.extractors import OperatorLineage
+    from openlineage.client.event_v2 import InputDataset, OutputDataset
+    from openlineage.client.generated.dataset_version_dataset import DatasetVersionDatasetFacet
+    from openlineage.client.generated.external_query_run import ExternalQueryRunFacet
+    from openlineage.client.generated.output_statistics_output_dataset import OutputStatisticsOutputDatasetFacet
+
+    sources, targets = _flow(step, _volume(operator, getattr(step, "workspace", None)))
+    run_facets: dict[str, Any] = {}
+    versions: dict[str, Any] = {}
+    sizes: dict[str, Any] = {}
+    if "uid" in told:
+        source = f"{told['namespace']}/{told['job']}"
+        run_facets["externalQuery"] = ExternalQueryRunFacet(externalQueryId=told["uid"], source=source)
+    if "digest" in told:
+        versions["version"] = DatasetVersionDatasetFacet(datasetVersion=told["digest"])
+        sizes["outputStatistics"] = OutputStatisticsOutputDatasetFacet(size=told["bytes"], fileCount=told["files"])
+    inputs = [InputDataset(*dataset_of(uri)) for uri in sources]
+    outputs = [OutputDataset(*dataset_of(uri), facets=versions, outputFacets=sizes) for uri in targets]
+    return OperatorLineage(inputs=inputs, outputs=outputs, run_facets=run_facets)
+
+
+def dataset_of(uri: str) -> tuple[str, str]:
+    """OpenLineage's namespace and name for a URI: what has the data, and where it lies there.
+
+    A model's and a dataset's repository may be called alike on the Hugging Face hub; as in the hub's own addresses,
+    the path of a dataset begins with `datasets/`.
+    """
+    parts = urlsplit(uri)
+    if parts.scheme == "hf":
+        return "hf://huggingface.co", f"{parts.netloc}{parts.path}"
+    return f"{parts.scheme}://{parts.netloc}", parts.path.strip("/")
+
+
+def _volume(operator: StepOperator, mounted: Any) -> str:
+    """The workspace, called the same in every run of the DAG, so that one run's datasets are the next one's."""
+    workspace = getattr(operator, "workspace", None)
+    if isinstance(workspace, Workspace):
+        name = f"{operator.dag_id}/{workspace.name}"
+    else:
+        name = f"{mounted.place}/{mounted.sub_path}".strip("/") if mounted else ""
+    return "/".join(
+        filter(None, (f"kubernetes://{operator.kubernetes_conn_id or 'default'}", operator.namespace, name))
+    )
+
+
+def _flow(step: Any, volume: str) -> _Flow:
+    """Sources and targets of a step, as URIs."""
+    from trainjob.spec import ExportModel, FineTune, InitializeDataset, InitializeModel, TrainJobManifest
+
+    if isinstance(step, InitializeDataset):
+        return [_dataset_uri(step.storage_uri)], [f"{volume}/dataset"]
+    if isinstance(step, InitializeModel):
+        return [step.storage_uri], [f"{volume}/model"]
+    if isinstance(step, ExportModel):
+        inside = step.destination.startswith("/")
+        target = volume + step.destination.removeprefix("/workspace") if inside else step.destination
+        return [f"{volume}/output/{step.output_path}"], [target]
+    if isinstance(step, FineTune):
+        if step.workspace:
+            return [f"{volume}/dataset", f"{volume}/model"], [f"{volume}/output/{step.output_path}"]
+        return _initialized(step.dataset, step.model_initializer), []
+    if isinstance(step, TrainJobManifest):
+        return _written(step.manifest["spec"].get("initializer") or {}), []
+    initializer = step.initializer
+    return _initialized(initializer.dataset, initializer.model) if initializer else [], []
+
+
+def _initialized(dataset: Any, model: Any) -> list[str]:
+    return [*([_dataset_uri(dataset.storage_uri)] if dataset else []), *([model.storage_uri] if model else [])]
+
+
+def _written(initializer: Mapping[str, Any]) -> list[str]:
+    dataset, model = ((initializer.get(kind) or {}).get("storageUri") for kind in ("dataset", "model"))
+    return [*([_dataset_uri(dataset)] if dataset else []), *([model] if model else [])]
+
+
+def _dataset_uri(uri: str) -> str:
+    return uri.replace("hf://", "hf://datasets/", 1)

@@ -1,0 +1,36 @@
+"""Whether an operator's argument is known when the DAG is parsed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trainjob.errors import InvalidSpec, Problem
+
+
+def is_open(value: Any) -> bool:
+    """Whether a value is known only when the task runs: a template, or another task's result.
+
+    Raises:
+        InvalidSpec: a template inside an object that Airflow does not render.
+    """
+    from airflow.sdk.definitions._internal.mixins import ResolveMixin
+    from pydantic import BaseModel
+
+    if isinstance(value, str):
+        return "{{" in value or "{%" in value
+    if isinstance(value, Mapping):
+        return any(map(is_open, value.values()))
+    if isinstance(value, (list, tuple, set)):
+        return any(map(is_open, value))
+    if isinstance(value, BaseModel) and "{{" in repr(value):
+        name = type(value).__name__
+        raise InvalidSpec(
+            Problem(name, "a template inside", "Airflow renders no templates in it; give it as a dict of its fields")
+        )
+    return isinstance(value, ResolveMixin)
+
+
+def is_file(value: Any, extensions: Sequence[str]) -> bool:
+    """Whether Airflow puts a file's content in the place of a value, when the task runs."""
+    return isinstance(value, str) and value.endswith(tuple(extensions))

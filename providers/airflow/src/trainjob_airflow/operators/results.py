@@ -1,0 +1,44 @@
+"""What a task tells of its TrainJob after success: its XCom, and the extra of its asset events."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import Asset
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from trainjob.run import JobReference
+    from trainjob.status import Outcome
+
+
+def result_of(outcome: Outcome, reference: JobReference, own: Mapping[str, Any]) -> dict[str, Any]:
+    """The XCom of a step, as JSON values.
+
+    Args:
+        outcome: how its TrainJob ended.
+        reference: its TrainJob.
+        own: what this kind of step adds.
+    """
+    values = outcome.to_dict()
+    shown = {name: values[name] for name in ("job", "namespace", "uid", "phase", "progress")}
+    return {**shown, "attempt": reference.attempt, "seconds": outcome.seconds, **own}
+
+
+def tell_assets(
+    context: Context, outlets: Sequence[Any], outcome: Outcome, reference: JobReference, own: Mapping[str, Any]
+) -> None:
+    """Put the same onto the asset events of a task's outlets."""
+    told = {
+        "trainjob": str(reference),
+        "uid": reference.uid,
+        "attempt": reference.attempt,
+        "metrics": outcome.to_dict()["progress"] or {},
+        "seconds": outcome.seconds,
+        **own,
+    }
+    for outlet in outlets:
+        if isinstance(outlet, Asset):
+            context["outlet_events"][outlet].extra.update(told)

@@ -1,0 +1,75 @@
+"""Submit or adopt the TrainJob of a task instance, and have Airflow remember it."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from trainjob.cluster import Cluster
+    from trainjob.run import JobReference
+
+TRAINJOB = "trainjob"
+"""The key in the task's state store: name, namespace, uid and attempt of its newest TrainJob."""
+_REMEMBERED = ("name", "namespace", "uid", "attempt")
+
+
+def submit_for(context: Context, cluster: Cluster, step: Any, *, namespace: str, prefix: str) -> JobReference:
+    """The TrainJob that works for this task instance: an earlier one that still counts, or a new attempt.
+
+    It is found by its run key, in the cluster. What Airflow remembers of it in the task's state store, which survives
+    retries, crashes and clears, finds it also when the run key or the namespace is another one now, as after a move
+    of `[api] base_url`; and it shows the TrainJob in Airflow's UI and API from its creation on.
+
+    Args:
+        context: the task's.
+        cluster: where.
+        step: what to do.
+        namespace: where; empty means the connection's.
+        prefix: begins the TrainJob's name.
+
+    Raises:
+        TrainJobError: see `trainjob.run.submit`.
+    """
+    from trainjob.run import submit
+    from trainjob_airflow.lineage import parent_variables
+    from trainjob_airflow.run_key import renewal, run_key
+
+    known = _remembered(context)
+    reference = submit(
+        cluster,
+        step,
+        run_key(context),
+        namespace=namespace,
+        prefix=prefix,
+        since=context["dag_run"].start_date,
+        variables=parent_variables(context),
+        renewal=renewal(context),
+        known=known,
+    )
+    if known is None or known.uid != reference.uid:
+        _remember(context, reference)
+    return reference
+
+
+def _remembered(context: Context) -> JobReference | None:
+    from trainjob.run import JobReference
+
+    try:
+        row: Any = context["task_state_store"].get(TRAINJOB)
+    except Exception:
+        logging.getLogger(__name__).warning("Airflow's task state store can't be read", exc_info=True)
+        return None
+    if not isinstance(row, dict) or not all(name in row for name in _REMEMBERED):
+        return None
+    return JobReference(**{name: row[name] for name in _REMEMBERED})
+
+
+def _remember(context: Context, reference: JobReference) -> None:
+    """The TrainJob exists by now and carries its run key: that Airflow can't note it is no reason to fail."""
+    try:
+        context["task_state_store"].set(TRAINJOB, {name: getattr(reference, name) for name in _REMEMBERED})
+    except Exception:
+        logging.getLogger(__name__).warning("Airflow's task state store can't be written", exc_info=True)

@@ -1,0 +1,56 @@
+"""What a user may see, by Airflow's own auth manager: plugins' apps are not protected by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+from airflow.api_fastapi.app import get_auth_manager
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
+from airflow.api_fastapi.core_api.security import get_user
+from airflow.models.dag import DagModel
+from airflow.models.xcom import XComModel
+from airflow.utils.session import create_session
+from fastapi import Depends
+from sqlalchemy import select
+
+from trainjob_airflow.telling import PROGRESS
+
+Caller = Annotated[Any, Depends(get_user)]
+"""The user of a request; one without valid credentials is refused with 401."""
+TASKS, LOGS, XCOMS = DagAccessEntity.TASK_INSTANCE, DagAccessEntity.TASK_LOGS, DagAccessEntity.XCOM
+
+TaskInstance = tuple[str, str, str, int]
+"""DAG, run, task and map index, which is -1 for a plain task."""
+
+
+def readable(user: Any, dag_ids: Iterable[str], entity: DagAccessEntity) -> set[str]:
+    """Those of the DAGs that Airflow knows and of which the user may read this.
+
+    A DAG that Airflow does not know any more belongs to nobody who could be asked, so nobody may read it.
+    """
+    wanted = set(dag_ids)
+    with create_session() as session:
+        known = set(session.scalars(select(DagModel.dag_id).where(DagModel.dag_id.in_(wanted))))
+        teams = DagModel.get_dag_id_to_team_name_mapping(list(known), session=session)
+    manager = get_auth_manager()
+    return {
+        dag_id
+        for dag_id in known
+        if manager.is_authorized_dag(
+            method="GET", access_entity=entity, details=DagDetails(id=dag_id, team_name=teams.get(dag_id)), user=user
+        )
+    }
+
+
+def told_progress(instances: Iterable[TaskInstance]) -> dict[TaskInstance, dict[str, Any]]:
+    """What tasks have told as their XCom `progress`, for those that have told something."""
+    wanted = set(instances)
+    if not wanted:
+        return {}
+    identity = (XComModel.dag_id, XComModel.run_id, XComModel.task_id, XComModel.map_index)
+    narrowed = [column.in_(set(values)) for column, values in zip(identity, zip(*wanted, strict=True), strict=True)]
+    with create_session() as session:
+        rows = session.execute(select(*identity, XComModel.value).where(XComModel.key == PROGRESS, *narrowed)).all()
+    told: dict[TaskInstance, Any] = {tuple(row)[:4]: XComModel.deserialize_value(row) for row in rows}
+    return {instance: value for instance, value in told.items() if instance in wanted and isinstance(value, dict)}

@@ -1,0 +1,140 @@
+"""The page's server side, mounted into Airflow's API server: read-only, and each answer for what its user may read."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Annotated, Any
+
+from airflow.sdk.log import redact  # type: ignore[attr-defined]
+from fastapi import FastAPI, HTTPException, Query, Request, Response
+from fastapi.staticfiles import StaticFiles
+
+from trainjob.errors import TrainJobError
+from trainjob_airflow.plugins.access import LOGS, TASKS, XCOMS, Caller, readable, told_progress
+from trainjob_airflow.plugins.following import Followings
+from trainjob_airflow.plugins.looking import Sight, listing, sighting
+from trainjob_airflow.plugins.places import places, sentence_about
+from trainjob_airflow.plugins.rows import instance_of
+
+_ASSETS = Path(__file__).parent / "assets"
+_HEADERS = {
+    # What comes from the cluster is never code: no script but the page's own files, nothing from elsewhere.
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cache-Control": "no-cache",
+}
+_ROWS = 200
+_ENDED_FOR = timedelta(days=1)
+_FOLLOWINGS = Followings()
+_NO_SUCH = "There is no such TrainJob of a DAG that you may read."
+
+
+def make_app() -> FastAPI:
+    """The app that serves the page's files and the JSON that they ask for."""
+    app = FastAPI(title="TrainJobs", docs_url=None, redoc_url=None, openapi_url=None)
+    app.middleware("http")(_with_headers)
+    # Plain functions: FastAPI runs them on threads, as they ask the database and the cluster.
+    app.get("/api/trainjobs")(list_trainjobs)
+    app.get("/api/trainjobs/{connection}/{namespace}/{name}")(show_trainjob)
+    app.get("/api/trainjobs/{connection}/{namespace}/{name}/log")(show_log)
+    app.mount("/", StaticFiles(directory=_ASSETS, html=True))
+    return app
+
+
+async def _with_headers(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
+    response = await answer(request)
+    response.headers.update(_HEADERS)
+    return response
+
+
+def list_trainjobs(
+    user: Caller,
+    dag: str = "",
+    run: str = "",
+    task: str = "",
+    index: Annotated[int | None, Query(description="map index")] = None,
+) -> dict[str, Any]:
+    """The TrainJobs at work and those that ended within a day, of the DAGs that the user may read.
+
+    The newest first, those at work before the others. The arguments narrow it down.
+    """
+    wanted = {"dag": dag, "run": run, "task": task, "index": index}
+    wanted = {name: value for name, value in wanted.items() if value not in ("", None)}
+    found: list[dict[str, Any]] = []
+    problems: list[str] = []
+    for place in places():
+        try:
+            found += listing(place).get().values()
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with one cluster, the others are shown
+            problems.append(sentence_about(place, error))
+    rows = [row for row in found if all(row[name] == value for name, value in wanted.items())]
+    if "run" not in wanted:
+        rows = [row for row in rows if not _is_long_ago(row)]
+    allowed = readable(user, {row["dag"] for row in rows}, TASKS)
+    rows = [row for row in rows if row["dag"] in allowed]
+    rows.sort(key=lambda row: row["created"], reverse=True)
+    rows.sort(key=lambda row: row["finished"])
+    return {"trainjobs": _with_progress(user, rows[:_ROWS]), "total": len(rows), "problems": problems}
+
+
+def show_trainjob(user: Caller, connection: str, namespace: str, name: str) -> dict[str, Any]:
+    """One TrainJob: its line, conditions, ranks and last events."""
+    sight, problem = _see(user, connection, namespace, name)
+    if sight is None:
+        return {"problem": problem}
+    [row] = _with_progress(user, [sight.job])
+    parts = {"conditions": sight.conditions, "ranks": sight.ranks, "events": sight.events}
+    return {"problem": "", "trainjob": row, "pods": len(sight.pods), **parts}
+
+
+def show_log(user: Caller, connection: str, namespace: str, name: str) -> dict[str, Any]:
+    """The last lines of a TrainJob's log, its progress and its loss curve, for who may read its task's log."""
+    sight, problem = _see(user, connection, namespace, name)
+    if sight is None:
+        return {"problem": problem}
+    dag = sight.job["dag"]
+    if not readable(user, [dag], LOGS):
+        return {"problem": f"You may not read the logs of the DAG {dag}."}
+    log = _FOLLOWINGS.of(sight.job["uid"], sight.cluster, namespace).look(sight.pods)
+    # As in a task's log, what Airflow knows to be secret is shown as ***.
+    return {"problem": "", **log, "lines": [redact(line) for line in log["lines"]]}
+
+
+def _see(user: Any, connection: str, namespace: str, name: str) -> tuple[Sight | None, str]:
+    """The TrainJob, or why it can't be seen; nothing tells one that may not be seen from one that is not there."""
+    for place in places():
+        if place.connection != connection:
+            continue
+        try:
+            row = listing(place).get().get(name)
+            if row is None or row["namespace"] != namespace:
+                continue
+            if not readable(user, [row["dag"]], TASKS):
+                break
+            sight = sighting(place, name).get()
+        except TrainJobError as error:
+            return None, sentence_about(place, error)
+        if sight is None:
+            return None, "The TrainJob is gone."
+        return replace(sight, job={**sight.job, "newest": row["newest"]}), ""
+    raise HTTPException(404, _NO_SUCH)
+
+
+def _with_progress(user: Any, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The lines, each with the progress that its task told; a former attempt has no claim to it."""
+    allowed = readable(user, {row["dag"] for row in rows}, XCOMS)
+    told = told_progress(instance_of(row) for row in rows if row["newest"] and row["dag"] in allowed)
+    return [{**row, "progress": told.get(instance_of(row)) if row["newest"] else None} for row in rows]
+
+
+def _is_long_ago(row: dict[str, Any]) -> bool:
+    if not row["ended"]:
+        return False
+    return datetime.fromisoformat(row["ended"].replace("Z", "+00:00")) < datetime.now(timezone.utc) - _ENDED_FOR

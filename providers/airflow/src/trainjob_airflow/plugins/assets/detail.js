@@ -1,0 +1,88 @@
+// One TrainJob: how it is, its ranks, its loss, its events, its log.
+
+import { lossCurve } from "./curve.js";
+import { airflowLink, bar, make, phaseOf, short, span, table } from "./elements.js";
+
+const panel = document.getElementById("detail");
+const parts = ["head", "facts", "curve", "ranks", "events", "log"];
+
+function part(name, ...children) {
+  panel.querySelector(`[data-part=${name}]`).replaceChildren(...children);
+}
+
+/** Make the panel empty for a TrainJob that was just chosen, or hide it. */
+export function clear(job) {
+  panel.hidden = !job;
+  document.querySelector("main").classList.toggle("split", Boolean(job));
+  panel.replaceChildren(...(job ? parts.map((name) => make("div", { "data-part": name })) : []));
+  if (job) part("head", make("h1", {}, job.name));
+}
+
+function taskPath(job) {
+  const [dag, run, task] = [job.dag, job.run, job.task].map(encodeURIComponent);
+  return `dags/${dag}/runs/${run}/tasks/${task}${job.index >= 0 ? `/mapped/${job.index}` : ""}`;
+}
+
+function facts(job, progress) {
+  const told = progress ?? {};
+  const lines = [
+    ["Task", airflowLink(taskPath(job), `${job.dag}.${job.task}${job.index >= 0 ? `[${job.index}]` : ""}`)],
+    ["DAG run", airflowLink(`dags/${encodeURIComponent(job.dag)}/runs/${encodeURIComponent(job.run)}`, job.run)],
+    ["TrainJob", `${job.namespace}/${job.name}, attempt ${job.attempt}`],
+    ["Queue", job.queue],
+    ["Step", job.step],
+    ["Reason", job.reason],
+    ["Time", `${span(job.created, job.ended)}${job.finished ? "" : " so far"}`],
+    ["Progress", told.step ? `step ${told.step} of ${told.total ?? "?"}${told.epoch ? `, epoch ${told.epoch} of ${told.epochs ?? "?"}` : ""}` : ""],
+    ["Loss", short(told.loss)],
+  ];
+  const shown = lines.filter(([, value]) => value !== "" && value !== null && value !== undefined);
+  return make("dl", {}, ...shown.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)]));
+}
+
+function ranks(detail) {
+  const rows = detail.ranks.map((rank) => [
+    `${rank.step} ${rank.rank}`, rank.phase, String(rank.restarts), rank.node, make("span", { class: rank.reason ? "bad" : "" }, rank.reason),
+  ]);
+  const more = detail.pods > rows.length ? `, ${rows.length} of ${detail.pods}` : "";
+  return rows.length ? [make("h2", {}, `Ranks${more}`), table(["Rank", "Pod", "Restarts", "Node", "Reason"], rows)] : [];
+}
+
+function events(detail) {
+  const rows = detail.events.map((event) => [
+    `${span(event.time)} ago`, make("span", { class: event.type === "Warning" ? "bad" : "" }, event.reason), event.about,
+    event.count > 1 ? `${event.message} (${event.count} times)` : event.message,
+  ]);
+  return rows.length ? [make("h2", {}, "Last events"), make("div", { class: "scroll" }, table(["When", "Reason", "About", "Message"], rows))] : [];
+}
+
+/** Show a TrainJob's state; what its log tells of its progress is newer than what its task told. */
+export function show(detail, log) {
+  if (detail.problem) {
+    part("facts", make("p", { class: "bad" }, detail.problem));
+    return;
+  }
+  const job = detail.trainjob, progress = log.progress ?? job.progress;
+  part("head", make("header", {}, make("h1", {}, job.name), phaseOf(job)), bar(job.phase === "Complete" ? 100 : progress?.percent));
+  part("facts", facts(job, progress));
+  part("ranks", ...ranks(detail));
+  part("events", ...events(detail));
+  if (log.losses?.length > 1) part("curve", make("h2", {}, "Loss"), lossCurve(log.losses));
+  showLog(log);
+}
+
+function showLog(log) {
+  const heading = make("h2", {}, "Log");
+  if (log.problem) {
+    part("log", heading, make("p", { class: "faint" }, log.problem));
+    return;
+  }
+  const before = panel.querySelector("pre");
+  const text = log.lines.join("\n");
+  if (before?.textContent === text) return;
+  const atEnd = !before || before.scrollTop + before.clientHeight >= before.scrollHeight - 8;
+  const lines = make("pre", { tabindex: 0 }, text);
+  const scrolled = before?.scrollTop ?? 0;
+  part("log", heading, lines);
+  lines.scrollTop = atEnd ? lines.scrollHeight : scrolled;
+}

@@ -1,0 +1,133 @@
+"""The logs of the TrainJobs that somebody looks at: their last lines, and the loss over the steps.
+
+A log is followed while it is asked for, and read from its beginning, as that is where the loss curve begins. It is
+kept in bounded memory and given up when nobody has asked for a while.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from trainjob.cluster import Change, LogFollower
+from trainjob.status import Progress, TorchTuneProgress, failures
+from trainjob.status.pods import rank_of
+
+if TYPE_CHECKING:
+    from trainjob.cluster import Cluster, LogLine
+
+_LINES, _LONGEST_LINE = 300, 2000
+_POINTS = 1000
+_PODS = 8  # followed at once for one TrainJob: each is a thread and a connection
+_JOBS = 32
+_IDLE_SECONDS = 30.0
+
+
+class LossCurve:
+    """The loss over the steps, in at most a thousand points: beyond that, every second one is dropped."""
+
+    def __init__(self) -> None:
+        self._points: list[tuple[int, float]] = []
+        self._newest: tuple[int, float] | None = None
+        self._every, self._seen = 1, 0
+
+    def add(self, progress: Progress) -> None:
+        """One more point."""
+        if progress.loss is None:
+            return
+        self._newest = (progress.step, progress.loss)
+        if self._seen % self._every == 0:
+            self._points.append(self._newest)
+        self._seen += 1
+        if len(self._points) > _POINTS:
+            self._points, self._every = self._points[::2], self._every * 2
+
+    @property
+    def points(self) -> list[tuple[int, float]]:
+        """Steps and losses, by step; the newest is always among them."""
+        if self._newest is None or self._newest == self._points[-1]:
+            return list(self._points)
+        return [*self._points, self._newest]
+
+
+class Following:
+    """The followed logs of one TrainJob: of rank 0 of each step, and of pods that failed."""
+
+    def __init__(self, cluster: Cluster, namespace: str) -> None:
+        self._lock = threading.Lock()
+        self._lines: deque[str] = deque(maxlen=_LINES)
+        self._progress, self._curve = TorchTuneProgress(), LossCurve()
+        self._newest: Progress | None = None
+        self._follower = LogFollower(cluster, namespace, self._take)
+
+    def look(self, pods: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """What is known by now; reading goes on in the background.
+
+        Args:
+            pods: the TrainJob's pods as they are now.
+        """
+        chosen = sorted(pods, key=lambda pod: (rank_of(pod), not failures([pod])))
+        for pod in [pod for pod in chosen if rank_of(pod) == 0 or failures([pod])][:_PODS]:
+            self._follower.observe(Change(pod))
+        with self._lock:
+            newest = self._newest
+            progress = {**newest.to_dict(), "percent": newest.percent} if newest else None
+            return {"lines": list(self._lines), "losses": self._curve.points, "progress": progress}
+
+    def stop(self) -> None:
+        """Stop reading at once."""
+        self._follower.stop()
+
+    def _take(self, line: LogLine) -> None:
+        with self._lock:
+            if progress := self._progress.feed(line.text):
+                self._newest = progress
+                self._curve.add(progress)
+            if not line.frame:
+                self._lines.append(str(line)[:_LONGEST_LINE])
+
+
+class Followings:
+    """The logs that are followed now, by the TrainJobs' uids."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic, idle_seconds: float = _IDLE_SECONDS) -> None:
+        """Nothing is followed yet.
+
+        Args:
+            clock: seconds, for tests.
+            idle_seconds: how long a log that nobody asks for is followed on.
+        """
+        self._clock, self._idle_seconds = clock, idle_seconds
+        self._lock = threading.Lock()
+        self._open: dict[str, tuple[float, Following]] = {}
+        self._timer: threading.Timer | None = None
+
+    def of(self, uid: str, cluster: Cluster, namespace: str) -> Following:
+        """A TrainJob's, begun if need be; when there are too many, the one that was asked for longest ago ends."""
+        with self._lock:
+            following = self._open.pop(uid)[1] if uid in self._open else Following(cluster, namespace)
+            self._open[uid] = (self._clock(), following)  # at the end, so that the first is the one to go
+            if len(self._open) > _JOBS:
+                self._open.pop(next(iter(self._open)))[1].stop()
+            self._set_timer()
+            return following
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def _set_timer(self) -> None:
+        if self._timer is None and self._open:
+            self._timer = threading.Timer(self._idle_seconds, self._sweep)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def _sweep(self) -> None:
+        with self._lock:
+            oldest = self._clock() - self._idle_seconds
+            for uid in [uid for uid, (asked, _) in self._open.items() if asked <= oldest]:
+                self._open.pop(uid)[1].stop()
+            self._timer = None
+            self._set_timer()

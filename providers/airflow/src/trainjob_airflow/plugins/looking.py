@@ -1,0 +1,79 @@
+"""Looking at a cluster for the page: which TrainJobs of this Airflow there are, and how one of them is."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from trainjob.cluster import Cluster, warning_events
+from trainjob.cluster.api import MANAGED
+from trainjob.errors import ClusterError
+from trainjob.manifest import labels
+from trainjob.run import run_key_of
+from trainjob_airflow.plugins.places import Place
+from trainjob_airflow.plugins.rows import condition_rows, event_rows, instance_of, job_row, rank_rows
+from trainjob_airflow.plugins.shared_answer import SharedAnswer
+from trainjob_airflow.run_key import this_airflow
+
+_OURS = f"{MANAGED},{labels.ENGINE}=airflow"
+
+
+@dataclass(frozen=True)
+class Sight:
+    """One TrainJob, as it was seen.
+
+    Attributes:
+        cluster: where it was seen.
+        job: its line, judged with its pods.
+        pods: its pods.
+        conditions: its conditions.
+        ranks: a line for each pod.
+        events: its newest events.
+    """
+
+    cluster: Cluster
+    job: dict[str, Any]
+    pods: list[dict[str, Any]]
+    conditions: list[dict[str, str]]
+    ranks: list[dict[str, Any]]
+    events: list[dict[str, Any]]
+
+
+@lru_cache(maxsize=32)
+def listing(place: Place) -> SharedAnswer[dict[str, dict[str, Any]]]:
+    """The lines of this Airflow's TrainJobs in a place, by name; `newest` tells the last attempt of a task."""
+    return SharedAnswer(lambda: _list(place))
+
+
+@lru_cache(maxsize=256)
+def sighting(place: Place, name: str) -> SharedAnswer[Sight | None]:
+    """One TrainJob of this Airflow in a place; None when there is none of that name."""
+    return SharedAnswer(lambda: _look(place, name))
+
+
+def _list(place: Place) -> dict[str, dict[str, Any]]:
+    cluster, namespace = place.open()
+    origin, rows = this_airflow(), {}
+    for job in cluster.list_trainjobs(namespace, _OURS):
+        key = run_key_of(job)
+        if key is not None and (key.engine, key.origin) == ("airflow", origin):
+            rows[job["metadata"]["name"]] = job_row(job, key, connection=place.connection)
+    newest = {instance_of(row): row["uid"] for row in sorted(rows.values(), key=lambda row: row["attempt"])}
+    return {name: {**row, "newest": newest[instance_of(row)] == row["uid"]} for name, row in rows.items()}
+
+
+def _look(place: Place, name: str) -> Sight | None:
+    cluster, namespace = place.open()
+    job = cluster.get_trainjob(name, namespace)
+    key = run_key_of(job) if job else None
+    if job is None or key is None or (key.engine, key.origin) != ("airflow", this_airflow()):
+        return None
+    pods = cluster.list_pods(name, namespace)
+    events: list[dict[str, Any]] = []
+    with contextlib.suppress(ClusterError):  # the rest is worth showing without them
+        events += cluster.list_events(namespace, f"involvedObject.name={name}")
+        events += warning_events(cluster, namespace, name, pods)
+    row = job_row(job, key, connection=place.connection, pods=pods)
+    return Sight(cluster, row, pods, condition_rows(job), rank_rows(pods), event_rows(events))

@@ -1,0 +1,79 @@
+"""Where the page looks for TrainJobs: connections and namespaces, as the configuration names them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from airflow.sdk import conf
+
+from trainjob.cluster import Cluster
+from trainjob.errors import (
+    ClusterUnreachable,
+    NoClusterConfigured,
+    NotFound,
+    PermissionDenied,
+    ServerUnavailable,
+    Unauthorized,
+)
+from trainjob_airflow.hooks.trainjob import DEFAULT_CONNECTION, TrainJobHook
+
+if TYPE_CHECKING:
+    from trainjob.cluster import Connection
+
+_WHY: Mapping[type[Exception], str] = {
+    ClusterUnreachable: "it does not answer",
+    ServerUnavailable: "it can't answer now",
+    Unauthorized: "it does not accept the connection's credentials",
+    PermissionDenied: "the connection's credentials lack the rights of the Role that the documentation names",
+    NotFound: "Kubeflow Trainer is not installed there",
+    NoClusterConfigured: "there is no such connection, or it names no usable cluster",
+}
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where TrainJobs are.
+
+    Attributes:
+        connection: an Airflow connection's id.
+        namespace: a namespace; empty means the connection's.
+    """
+
+    connection: str
+    namespace: str = ""
+
+    def __str__(self) -> str:
+        return self.connection + (f"/{self.namespace}" if self.namespace else "")
+
+    def open(self) -> tuple[Cluster, str]:
+        """The cluster and the namespace; the connection is read anew, so that a change of it counts at once.
+
+        Raises:
+            NoClusterConfigured: the connection names no cluster that can be used.
+        """
+        cluster = _cluster(TrainJobHook(self.connection).connection())
+        return cluster, self.namespace or cluster.namespace
+
+
+def places() -> list[Place]:
+    """What `[trainjob] page_connections` names, such as `kubernetes_default, gpu_cluster/team-a`."""
+    named = conf.get("trainjob", "page_connections", fallback=DEFAULT_CONNECTION) or DEFAULT_CONNECTION
+    parts = [entry.strip().partition("/") for entry in named.split(",") if entry.strip()]
+    return list(dict.fromkeys(Place(connection, namespace) for connection, _, namespace in parts))
+
+
+def sentence_about(place: Place, error: Exception) -> str:
+    """Why a place can't be shown, for everybody who may see the page: without addresses, which are in the log."""
+    logging.getLogger(__name__).warning("The page of TrainJobs can't look at %s: %s", place, error)
+    why = _WHY.get(type(error), "the log of Airflow's API server says why")
+    return f"The cluster of connection {place} can't be asked: {why}."
+
+
+@lru_cache(maxsize=32)
+def _cluster(connection: Connection) -> Cluster:
+    """One for each connection. Nobody waits for one that is down: the next look asks again."""
+    return Cluster(connection, patience=0.0)

@@ -1,0 +1,123 @@
+"""What the page shows of a TrainJob, its pods and events, as JSON values; pure.
+
+Specs are never shown: environment variables, arguments and templates may hold what is nobody's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from trainjob.cluster import event_time
+from trainjob.manifest import labels
+from trainjob.run import RunKey
+from trainjob.status import Phase, Verdict, failures, judge, pending_reasons
+from trainjob.status.pods import rank_of, step_of
+from trainjob.status.verdict import QUEUE_LABEL
+
+_EVENTS = 30
+_RANKS = 256
+
+
+def instance_of(row: Mapping[str, Any]) -> tuple[str, str, str, int]:
+    """The task instance that a line belongs to: DAG, run, task and map index, which is -1 for a plain task."""
+    return row["dag"], row["run"], row["task"], row["index"]
+
+
+def job_row(
+    job: Mapping[str, Any], key: RunKey, *, connection: str, pods: Sequence[Mapping[str, Any]] = ()
+) -> dict[str, Any]:
+    """One TrainJob in a line.
+
+    Args:
+        job: the TrainJob.
+        key: who asked for it.
+        connection: the Airflow connection of its cluster.
+        pods: its pods, as far as they are known; they say more where the TrainJob's status says little.
+    """
+    meta, verdict = job["metadata"], judge(job, pods)
+    return {
+        "connection": connection,
+        "namespace": meta["namespace"],
+        "name": meta["name"],
+        "uid": meta["uid"],
+        "attempt": _number((meta.get("labels") or {}).get(labels.ATTEMPT)),
+        "dag": key.workflow,
+        "run": key.run,
+        "task": key.task,
+        "index": int(key.map_index) if key.map_index.isdecimal() else -1,
+        "phase": verdict.phase.value,
+        "step": verdict.step,
+        "finished": verdict.phase.finished,
+        "reason": _reason(verdict, pods),
+        "queue": (meta.get("labels") or {}).get(QUEUE_LABEL, ""),
+        "created": meta.get("creationTimestamp", ""),
+        "ended": _ended_at(job) if verdict.phase.finished else "",
+    }
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text and text.isdecimal() else 1
+
+
+def _reason(verdict: Verdict, pods: Iterable[Mapping[str, Any]]) -> str:
+    if verdict.phase in (Phase.COMPLETE, Phase.RUNNING):
+        return ""
+    waiting = [] if verdict.phase.finished else pending_reasons(pods)
+    return verdict.message or verdict.reason or "; ".join(waiting[:3])
+
+
+def _ended_at(job: Mapping[str, Any]) -> str:
+    true = [c for c in (job.get("status") or {}).get("conditions") or () if c.get("status") == "True"]
+    ends = [c.get("lastTransitionTime", "") for c in true if c.get("type") in ("Complete", "Failed")]
+    return str(ends[0] if ends else job["metadata"].get("deletionTimestamp", ""))
+
+
+def condition_rows(job: Mapping[str, Any]) -> list[dict[str, str]]:
+    """The TrainJob's conditions, as the cluster has them."""
+    names = {"type": "type", "status": "status", "reason": "reason", "message": "message", "time": "lastTransitionTime"}
+    conditions = (job.get("status") or {}).get("conditions") or ()
+    return [{name: str(condition.get(key) or "") for name, key in names.items()} for condition in conditions]
+
+
+def rank_rows(pods: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """One line for each pod, by step and rank; those in trouble first when there are too many to show."""
+    rows = [_rank_row(pod) for pod in pods]
+    shown = sorted(rows, key=lambda row: (not row["reason"], row["step"], row["rank"]))[:_RANKS]
+    return sorted(shown, key=lambda row: (row["step"], row["rank"], row["name"]))
+
+
+def _rank_row(pod: Mapping[str, Any]) -> dict[str, Any]:
+    status = pod.get("status") or {}
+    containers = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
+    # What a container said at its end is left out: it may be the end of its log, which not everybody may read.
+    failed = [
+        failure.reason if failure.exit_code is None else f"exit code {failure.exit_code} ({failure.reason})"
+        for failure in failures([pod])
+    ]
+    return {
+        "name": pod["metadata"]["name"],
+        "step": step_of(pod),
+        "rank": rank_of(pod),
+        "phase": "Terminating" if pod["metadata"].get("deletionTimestamp") else str(status.get("phase") or "Pending"),
+        "restarts": sum(int(container.get("restartCount") or 0) for container in containers),
+        "node": str((pod.get("spec") or {}).get("nodeName") or ""),
+        "reason": "; ".join([*pending_reasons([pod]), *failed]),
+    }
+
+
+def event_rows(events: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The newest events, the newest first; one that was found twice is shown once."""
+    found = {event["metadata"].get("uid") or id(event): event for event in events}
+    newest = sorted(found.values(), key=event_time, reverse=True)[:_EVENTS]
+    return [
+        {
+            "time": event_time(event),
+            "type": str(event.get("type") or ""),
+            "reason": str(event.get("reason") or ""),
+            "about": f"{event['involvedObject'].get('kind', '')} {event['involvedObject'].get('name', '')}",
+            "message": str(event.get("message") or event.get("note") or ""),
+            "count": int(event.get("count") or 1),
+        }
+        for event in newest
+    ]

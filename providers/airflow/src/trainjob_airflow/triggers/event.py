@@ -1,0 +1,227 @@
+"""Asset events for TrainJobs that become complete, whoever made them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.triggers.base import BaseEventTrigger, TriggerEvent
+
+from trainjob_airflow.hooks.trainjob import DEFAULT_CONNECTION, TrainJobHook
+
+if TYPE_CHECKING:
+    from trainjob.cluster import Change, Cluster
+
+_AGAIN_SECONDS = 60.0  # after an error that waiting does not mend by itself: somebody may
+# An event counts as sent that long after it was fired: the triggerer sends events once a second.
+_SENT_SECONDS = 5.0
+# The controller may write two ends in another order than their times.
+_OVERLAP = timedelta(minutes=10)
+
+
+class Memory:
+    """Which ends are news: pure, and what is kept of it is small however many TrainJobs there are.
+
+    An end is news when it has not been told and is not older than all that is kept of what was told before this memory
+    began. All times of TrainJobs are the cluster's.
+    """
+
+    def __init__(self, kept: Mapping[str, Any] | None = None) -> None:
+        """Start anew, or from what [to_dict][] gave."""
+        kept = kept or {}
+        self._told = {uid: datetime.fromisoformat(end) for uid, end in kept.get("told", {}).items()}
+        self._oldest = datetime.fromisoformat(kept["oldest"]) if kept.get("oldest") else None
+        self._on_their_way: dict[str, float] = {}  # told lately, and when
+
+    def is_news(self, uid: str, end: datetime) -> bool:
+        """Whether the end of this TrainJob is to be told."""
+        return uid not in self._told and (self._oldest is None or end >= self._oldest)
+
+    def add(self, uid: str, end: datetime, now: float | None = None) -> None:
+        """It is told now, by any monotonic clock; None when it needs no telling."""
+        self._told[uid] = end
+        if now is not None:
+            self._on_their_way[uid] = now
+
+    def forget(self, uid: str) -> None:
+        """The TrainJob is gone: nobody will ask again."""
+        self._told.pop(uid, None)
+        self._on_their_way.pop(uid, None)
+
+    def first_on_its_way(self) -> float | None:
+        """When that was told of which nobody knows yet whether it arrived; None when there is nothing like that."""
+        return next(iter(self._on_their_way.values()), None)
+
+    def have_arrived(self, until: float) -> None:
+        """What was told until then is not lost any more."""
+        self._on_their_way = {uid: at for uid, at in self._on_their_way.items() if at > until}
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON values, without what is still on its way: it would not be told again."""
+        ends = {uid: end for uid, end in self._told.items() if uid not in self._on_their_way}
+        bounds = [self._oldest] if self._oldest else []  # what was dropped before must not become news again
+        bounds += [max(ends.values()) - _OVERLAP] if ends else []
+        oldest = max(bounds, default=None)
+        told = {uid: end.isoformat() for uid, end in ends.items() if oldest is None or end >= oldest}
+        return {"oldest": oldest.isoformat() if oldest else "", "told": told}
+
+
+class TrainJobEventTrigger(BaseEventTrigger):
+    """For an `AssetWatcher`: fires for each TrainJob of a namespace that becomes complete after the watcher began.
+
+    The event is `{"reference": {...}, "phase": "Complete", "finished": "...", "model": "s3://..."}`; the model is the
+    TrainJob's annotation `trainjob.dev/model`, which exports of this provider have, or None. All of a triggerer with
+    the same connection, namespace and selector share one list+watch.
+
+    What has been told is kept in the asset's state store, so that after a restart of the triggerer what became complete
+    meanwhile is told and the rest is not told again. An event is told twice when the triggerer is killed within about
+    5 s after it. A watcher that belongs to several assets keeps nothing: what becomes complete while no triggerer runs
+    is not told.
+    """
+
+    def __init__(
+        self,
+        *,
+        namespace: str = "",
+        label_selector: str = "",
+        name_prefix: str = "",
+        kubernetes_conn_id: str | None = DEFAULT_CONNECTION,
+    ) -> None:
+        """Which TrainJobs count.
+
+        Args:
+            namespace: theirs; empty means the connection's.
+            label_selector: in Kubernetes' syntax, such as `team=search,stage in (prod)`; empty for all.
+            name_prefix: how their names begin.
+            kubernetes_conn_id: a connection of type `kubernetes`; None finds the cluster as kubectl does.
+        """
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.namespace, self.label_selector, self.name_prefix = namespace, label_selector, name_prefix
+        self.kubernetes_conn_id = kubernetes_conn_id
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """The class's path and every argument."""
+        names = ("namespace", "label_selector", "name_prefix", "kubernetes_conn_id")
+        return f"{type(self).__module__}.{type(self).__qualname__}", {name: getattr(self, name) for name in names}
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Watch for ever.
+
+        Airflow starts a watcher that has ended again at once, so errors are told and waited out here.
+        """
+        from trainjob.errors import TrainJobError
+
+        memory: Memory | None = None
+        while True:
+            try:
+                cluster = await TrainJobHook(self.kubernetes_conn_id).get_conn_async()
+                memory = memory or await self._remembered(cluster)
+                async with contextlib.aclosing(self._events(cluster, memory)) as events:
+                    async for event in events:
+                        yield event
+            except TrainJobError as error:
+                self.log.error("no TrainJob can be seen: %s; trying again in %d s", error, _AGAIN_SECONDS)
+                await asyncio.sleep(_AGAIN_SECONDS)
+
+    async def _events(self, cluster: Cluster, memory: Memory) -> AsyncGenerator[TriggerEvent, None]:
+        from trainjob.run.inbox import taken
+
+        loop, inbox = asyncio.get_running_loop(), asyncio.Queue["Change"]()
+
+        def deliver(change: Change) -> None:
+            if (change.error or self._end_of(change.found)) and not loop.is_closed():
+                loop.call_soon_threadsafe(inbox.put_nowait, change)
+
+        feed = cluster.trainjob_feed(self.namespace or cluster.namespace, self.label_selector)
+        with feed.subscribe(None, deliver):
+            while True:
+                first = memory.first_on_its_way()
+                patience = None if first is None else max(0.0, first + _SENT_SECONDS - time.monotonic())
+                try:
+                    change = await taken(inbox, patience)
+                except asyncio.TimeoutError:
+                    memory.have_arrived(time.monotonic() - _SENT_SECONDS)
+                    await self._save(memory.to_dict())
+                    continue
+                if change.error:
+                    raise change.error
+                if event := self._news(memory, change.found):
+                    yield event
+                if change.found and change.gone:
+                    memory.forget(change.found["metadata"]["uid"])
+
+    def _news(self, memory: Memory, job: Mapping[str, Any] | None) -> TriggerEvent | None:
+        from trainjob.manifest import labels
+        from trainjob.run import reference_to
+
+        end = self._end_of(job)
+        if job is None or end is None or not memory.is_news(job["metadata"]["uid"], end):
+            return None
+        memory.add(job["metadata"]["uid"], end, time.monotonic())
+        return TriggerEvent(
+            {
+                "reference": reference_to(job, adopted=True).to_dict(),
+                "phase": "Complete",
+                "finished": end.isoformat(),
+                "model": (job["metadata"].get("annotations") or {}).get(labels.MODEL),
+            }
+        )
+
+    def _end_of(self, job: Mapping[str, Any] | None) -> datetime | None:
+        """When it became complete; None for one that did not, or does not count."""
+        from trainjob.status import conclude, judge
+
+        if job is None or not job["metadata"]["name"].startswith(self.name_prefix):
+            return None
+        outcome = conclude(job, judge(job))
+        return datetime.fromisoformat(outcome.finished.replace("Z", "+00:00")) if outcome.succeeded else None
+
+    # -- the memory over restarts -----------------------------------------------------------------------------------
+
+    async def _remembered(self, cluster: Cluster) -> Memory:
+        """What was told before, or else what is complete already."""
+        if kept := await self._load():
+            return Memory(kept)
+        memory, namespace = Memory(), self.namespace or cluster.namespace
+        for job in await asyncio.to_thread(cluster.list_trainjobs, namespace, self.label_selector):
+            if end := self._end_of(job):
+                memory.add(job["metadata"]["uid"], end)
+        await self._save(memory.to_dict())
+        return memory
+
+    @property
+    def _key(self) -> str:
+        """Apart from those of other watchers of the same asset."""
+        what = json.dumps(self.serialize()[1], sort_keys=True)
+        return f"trainjobs-{hashlib.sha256(what.encode()).hexdigest()[:16]}"
+
+    async def _load(self) -> Mapping[str, Any] | None:
+        from airflow.sdk.exceptions import AirflowRuntimeError
+
+        if self.asset_state_store is None:
+            return None
+        try:
+            kept = await self.asset_state_store.aget(self._key)
+        except ValueError:  # the watcher belongs to several assets, and Airflow does not say which it is run for
+            self.asset_state_store = None
+            return None
+        except AirflowRuntimeError as error:
+            self.log.warning("what was told before is not known: %s", error)
+            return None
+        return kept if isinstance(kept, dict) else None
+
+    async def _save(self, kept: dict[str, Any]) -> None:
+        from airflow.sdk.exceptions import AirflowRuntimeError
+
+        if self.asset_state_store is None:
+            return
+        try:
+            await self.asset_state_store.aset(self._key, kept)
+        except AirflowRuntimeError as error:
+            self.log.warning("what was told can't be kept: %s", error)

@@ -1,0 +1,23 @@
+"""One run of a DAG by Airflow's own command, and what its database says of it then."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+
+
+def run_to_end(airflow, dag, **environment):
+    """Run a DAG to its end.
+
+    Returns:
+        What it printed; of each task, its state and its last try's number; the run's state.
+    """
+    done = airflow("dags", "test", dag, **environment)
+    database = sqlite3.connect(f"file:{Path(os.environ['AIRFLOW_HOME'], 'airflow.db')}?mode=ro", uri=True)
+    query = "select run_id, state from dag_run where dag_id = ? order by id desc limit 1"
+    run, state = database.execute(query, (dag,)).fetchone()
+    query = "select task_id, state, try_number from task_instance where dag_id = ? and run_id = ?"
+    tasks = {task: (state, tried) for task, state, tried in database.execute(query, (dag, run))}
+    database.close()
+    return done.stdout, tasks, state

@@ -1,0 +1,58 @@
+"""Tasks that no retry can mend, all with retries; and some whose end a retry policy decides."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from airflow.sdk import ExceptionRetryPolicy, RetryAction, RetryRule, dag
+
+from trainjob_airflow import DeleteTrainJobOperator, SuspendTrainJobOperator, TrainJobOperator, Workspace
+
+ECHO = {"image": "busybox", "command": ["echo", "never"]}
+RETRIES = {"retries": 3, "retry_delay": timedelta(0)}
+
+
+@dag(schedule=None, catchup=False, default_args=RETRIES)
+def bad_input():
+    TrainJobOperator(task_id="no_such_connection", trainer=ECHO, kubernetes_conn_id="nobody")
+    TrainJobOperator(task_id="no_such_kubeconfig", trainer=ECHO, kubernetes_conn_id="lost")
+    TrainJobOperator(task_id="wrong_token", trainer=ECHO, kubernetes_conn_id="expired")
+    TrainJobOperator(task_id="no_permission", trainer=ECHO, kubernetes_conn_id="stranger")
+    TrainJobOperator(task_id="no_such_runtime", trainer=ECHO, runtime="torch-distributet")
+    TrainJobOperator(task_id="no_image_name", trainer={**ECHO, "image": "Not/A_Name"})
+    TrainJobOperator(task_id="no_such_command", trainer={**ECHO, "command": ["no-such-program"]}, deferrable=False)
+    TrainJobOperator(task_id="no_such_namespace", trainer=ECHO, namespace="nowhere")
+    TrainJobOperator(task_id="undefined_name", trainer={**ECHO, "image": "{{ imagge }}"})
+    TrainJobOperator(task_id="no_template", trainer={**ECHO, "image": "{{ 'a' "})
+    TrainJobOperator(task_id="nonsense", trainer={**ECHO, "num_nodes": "{{ 'many' }}"})
+    TrainJobOperator(task_id="no_such_file", manifest="nowhere.yaml")
+    TrainJobOperator(task_id="no_manifest", manifest="nonsense.yaml")
+    TrainJobOperator(task_id="unknown_field", manifest={**MANIFEST, "spec": {**MANIFEST["spec"], "trainr": {}}})
+    TrainJobOperator.partial(task_id="mapped").expand(trainer=[{**ECHO, "image": "{{ imagge }}"}])
+    SuspendTrainJobOperator(task_id="nobody_to_suspend", name="nobody")
+    DeleteTrainJobOperator(task_id="may_not_delete", name="nobody", kubernetes_conn_id="stranger")
+    with Workspace(size="much"):
+        TrainJobOperator(task_id="after_the_workspace", trainer=ECHO)
+
+
+MANIFEST = {
+    "apiVersion": "trainer.kubeflow.org/v1alpha1",
+    "kind": "TrainJob",
+    "spec": {"runtimeRef": {"name": "torch-distributed"}},
+}
+
+
+@dag(schedule=None, catchup=False, default_args={"retries": 2, "retry_delay": timedelta(0)})
+def by_policy():
+    broken = {"image": "busybox", "command": ["sh", "-c", "exit 3"]}
+    give_up = RetryRule(exception="trainjob.CommandFailed", action=RetryAction.FAIL)
+    TrainJobOperator(task_id="gives_up", trainer=broken, retry_policy=ExceptionRetryPolicy([give_up]))
+    memory = RetryRule(exception="trainjob.OutOfMemory", action=RetryAction.FAIL)
+    TrainJobOperator(task_id="goes_on", trainer=broken, retries=1, retry_policy=ExceptionRetryPolicy([memory]))
+    TrainJobOperator(
+        task_id="on_worker", trainer=broken, deferrable=False, retry_policy=ExceptionRetryPolicy([give_up])
+    )
+
+
+bad_input()
+by_policy()

@@ -1,0 +1,21 @@
+"""Steps that OpenLineage is told of: one whose pod says who its parent is, one that fails."""
+
+from __future__ import annotations
+
+from airflow.sdk import dag
+
+from trainjob_airflow import InitializeDatasetOperator, TrainJobOperator, Workspace
+
+SAY = 'echo "parent $OPENLINEAGE_PARENT_ID root $OPENLINEAGE_ROOT_PARENT_ID"'
+
+
+@dag(schedule=None, catchup=False)
+def lineage():
+    TrainJobOperator(task_id="train", trainer={"image": "busybox", "command": ["sh", "-c", SAY]})
+    workspace = Workspace(size="1Gi", name="files")
+    InitializeDatasetOperator(
+        task_id="dataset", workspace=workspace, storage_uri="hf://acme/tickets/data", namespace="nowhere"
+    )
+
+
+lineage()

@@ -1,0 +1,125 @@
+"""What OpenLineage is told, through Airflow's own provider and its file transport."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+import trainjob
+from trainjob_airflow import ExportModelOperator, FineTuneOperator, InitializeModelOperator, TrainJobOperator, Workspace
+from trainjob_airflow.lineage import parent_variables
+
+pytestmark = pytest.mark.timeout(120)
+VOLUME = "kubernetes://kubernetes_default"
+
+
+def datasets(found):
+    return [(dataset.namespace, dataset.name) for dataset in found]
+
+
+def test_a_run_tells_of_its_datasets_and_its_pods_know_their_parent(airflow, cluster, tmp_path):
+    log = tmp_path / "events.jsonl"
+    transport = json.dumps({"type": "file", "log_file_path": str(log), "append": True})
+    done = airflow("dags", "test", "lineage", AIRFLOW__OPENLINEAGE__TRANSPORT=transport)
+    events = [json.loads(line) for line in log.read_text().splitlines()]
+    told = {(event["job"]["name"], event["eventType"]): event for event in events}
+
+    end = told["lineage.train", "COMPLETE"]
+    parent = f"default/lineage.train/{end['run']['runId']}"
+    root = end["run"]["facets"]["parent"]["root"]["run"]["runId"]
+    assert f"[node-0] parent {parent} root default/lineage/{root}" in done.stdout, done.stdout[-4000:]
+    query = end["run"]["facets"]["externalQuery"]
+    [job] = [job for job in cluster.list_trainjobs("default") if job["metadata"]["uid"] == query["externalQueryId"]]
+    assert query["source"] == f"default/{job['metadata']['name']}"
+
+    for moment in ("START", "FAIL"):
+        event = told["lineage.dataset", moment]
+        [source], [target] = event["inputs"], event["outputs"]
+        assert (source["namespace"], source["name"]) == ("hf://huggingface.co", "datasets/acme/tickets/data")
+        assert (target["namespace"], target["name"]) == (VOLUME, "nowhere/lineage/files/dataset")
+    error = told["lineage.dataset", "FAIL"]["run"]["facets"]["errorMessage"]["message"]
+    assert re.search("can't create trainjobs in namespace nowhere", error)
+
+
+def test_a_chain_is_one_graph_the_same_in_every_run():
+    workspace = Workspace(size="1Gi")
+    model = InitializeModelOperator(task_id="m", workspace=workspace, storage_uri="hf://acme/tiny")
+    tune = FineTuneOperator(task_id="t", workspace=workspace, model="llama3.2-1b", output_path="a")
+    export = ExportModelOperator(
+        task_id="e", workspace=workspace, destination="s3://models/tickets/v1", output_path="a"
+    )
+    inside = ExportModelOperator(task_id="i", workspace="tickets", destination="/workspace/export", namespace="ml")
+    found = {operator.task_id: operator.get_openlineage_facets_on_start() for operator in (model, tune, export, inside)}
+    assert datasets(found["m"].inputs) == [("hf://huggingface.co", "acme/tiny")]
+    assert datasets(found["m"].outputs) == [datasets(found["t"].inputs)[1]]
+    assert [name.rpartition("/workspace/")[2] for _, name in datasets(found["t"].outputs)] == ["output/a"]
+    assert datasets(found["t"].outputs) == datasets(found["e"].inputs)
+    assert datasets(found["e"].outputs) == [("s3://models", "tickets/v1")]
+    assert datasets(found["i"].outputs) == [(VOLUME, "ml/tickets/export")]
+
+
+def test_a_folder_of_a_claim_is_a_place_of_its_own():
+    workspace = trainjob.Workspace(claim="tickets", sub_path="team")
+    operator = InitializeModelOperator(task_id="m", workspace=workspace, storage_uri="hf://acme/tiny")
+    lineage = operator.get_openlineage_facets_on_start()
+    assert datasets(lineage.outputs) == [(VOLUME, "tickets/team/model")]
+
+
+def test_an_export_tells_version_and_size_of_the_model():
+    operator = ExportModelOperator(task_id="e", workspace="w", destination="s3://models/tickets")
+    operator.told = {
+        "job": "e-1",
+        "namespace": "ml",
+        "uid": "u-1",
+        "digest": "sha256:ab",
+        "bytes": 99,
+        "files": 7,
+    }
+    lineage = operator.get_openlineage_facets_on_start()
+    [model] = lineage.outputs
+    assert model.facets["version"].datasetVersion == "sha256:ab"
+    assert (model.outputFacets["outputStatistics"].size, model.outputFacets["outputStatistics"].fileCount) == (99, 7)
+    assert lineage.run_facets["externalQuery"].source == "ml/e-1"
+
+
+@pytest.mark.parametrize(
+    "operator",
+    [
+        lambda: FineTuneOperator(
+            task_id="t",
+            model="llama3.2-1b",
+            dataset={"storage_uri": "hf://acme/tickets"},
+            model_initializer={"storage_uri": "hf://acme/tiny"},
+        ),
+        lambda: TrainJobOperator(
+            task_id="t",
+            runtime="torchtune-llama3.2-1b",
+            trainer={"config": {}},
+            initializer={"dataset": {"storage_uri": "hf://acme/tickets"}, "model": {"storage_uri": "hf://acme/tiny"}},
+        ),
+        lambda: TrainJobOperator(
+            task_id="t",
+            manifest={
+                "apiVersion": "trainer.kubeflow.org/v1alpha1",
+                "kind": "TrainJob",
+                "spec": {
+                    "runtimeRef": {"name": "torchtune-llama3.2-1b"},
+                    "initializer": {
+                        "dataset": {"storageUri": "hf://acme/tickets"},
+                        "model": {"storageUri": "hf://acme/tiny"},
+                    },
+                },
+            },
+        ),
+    ],
+)
+def test_initializers_of_the_same_job_are_inputs(operator):
+    found = operator().get_openlineage_facets_on_start()
+    hub = "hf://huggingface.co"
+    assert datasets(found.inputs) == [(hub, "datasets/acme/tickets"), (hub, "acme/tiny")]
+
+
+def test_without_openlineage_in_use_the_pods_get_nothing():
+    assert parent_variables({}) == {}

@@ -1,0 +1,53 @@
+"""A TrainJob from a file beside the DAG's, with templates; and what an operator says about one that is wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainjob import InvalidSpec
+from trainjob_airflow import TrainJobOperator
+
+pytestmark = pytest.mark.timeout(120)
+WRITTEN = {
+    "apiVersion": "trainer.kubeflow.org/v1alpha1",
+    "kind": "TrainJob",
+    "spec": {"runtimeRef": {"name": "torch-distributed"}},
+}
+
+
+def test_a_file_is_rendered_and_run_on_two_nodes(airflow, cluster):
+    done = airflow("dags", "test", "written")
+    assert done.returncode == 0, done.stdout[-4000:]
+    for rank in (0, 1):
+        assert f"[node-{rank}] hello written, run manual__" in done.stdout
+    [job] = [job for job in cluster.list_trainjobs("default") if job["metadata"]["labels"].get("team") == "tickets"]
+    assert job["metadata"]["name"].startswith("nightly-")
+    assert job["metadata"]["labels"]["trainjob.dev/workflow"] == "written"
+    assert job["spec"]["trainer"]["numNodes"] == 2
+
+
+def test_a_dict_is_checked_when_the_dag_is_parsed():
+    TrainJobOperator(task_id="t", manifest=WRITTEN)
+    TrainJobOperator(task_id="t", manifest={**WRITTEN, "kind": "{{ params.kind }}"})
+    with pytest.raises(InvalidSpec, match=r"manifest\.kind: 'PyTorchJob' is not allowed"):
+        TrainJobOperator(task_id="t", manifest={**WRITTEN, "kind": "PyTorchJob"})
+
+
+def test_a_manifest_stands_alone():
+    with pytest.raises(InvalidSpec, match="given beside runtime, queue_name"):
+        TrainJobOperator(task_id="t", manifest=WRITTEN, runtime="torch-distributed", queue_name="q")
+    assert TrainJobOperator(task_id="t", manifest=WRITTEN, max_restarts=3).manifest == WRITTEN
+
+
+def test_arguments_of_a_decorated_function_are_no_files():
+    from airflow.sdk import task
+
+    @task.trainjob(image="busybox")
+    def train(path: str):
+        print(path)
+
+    operator = train("data.json").operator
+    operator.resolve_template_files()
+    assert list(operator.op_args) == ["data.json"]
+    with pytest.raises(InvalidSpec, match="the decorated function is the trainer"):
+        task.trainjob(manifest=WRITTEN)(train.function)("data.json")

@@ -1,0 +1,77 @@
+"""Every benchmark against its peer: prints the tables; with --write, into docs/benchmarks.md.
+
+Each part compares what is measured in one run; parts that are not named keep what they found last.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+from datetime import date
+from importlib.metadata import version
+from pathlib import Path
+
+import bench_calls
+import bench_creation
+import bench_imports
+import bench_laptop
+import bench_logs
+import bench_resumption
+import bench_waiting
+
+_ROOT = Path(__file__).resolve().parents[2]
+_PAGE, _FOUND = _ROOT / "docs" / "benchmarks.md", _ROOT / ".cache" / "bench"
+_PARTS = {
+    "waiting": bench_waiting,
+    "calls": bench_calls,
+    "laptop": bench_laptop,
+    "logs": bench_logs,
+    "resumption": bench_resumption,
+    "imports": bench_imports,
+    "creation": bench_creation,
+}
+_INTRODUCTION = """# Benchmarks
+
+`make bench` writes this page: {date}, {machine} cores, Python {python}, Airflow {airflow}, Kubernetes provider
+{provider}."""
+
+
+def _measured(names):
+    """What each part found, those that are named just now."""
+    _FOUND.mkdir(parents=True, exist_ok=True)
+    for name, part in _PARTS.items():
+        kept = _FOUND / f"{name}.json"
+        if name in names:
+            found = part.measure()
+            print(name, json.dumps(found), file=sys.stderr, flush=True)
+            kept.write_text(json.dumps(found))
+        if kept.exists():
+            yield part, json.loads(kept.read_text())
+
+
+def _page(found):
+    head = _INTRODUCTION.format(
+        date=date.today().isoformat(),  # noqa: DTZ011 - for people
+        machine=os.cpu_count(),
+        python=platform.python_version(),
+        airflow=version("apache-airflow"),
+        provider=version("apache-airflow-providers-cncf-kubernetes"),
+    )
+    sections = [part.section(values) for part, values in found]
+    goals = [goal for part, values in found for goal in part.goals(values)]
+    verdicts = [f"- {goal}: {'met' if met else '**missed**'}, {value}" for goal, met, value in goals]
+    return "\n\n".join([head, *sections, "## Goals", "\n".join(verdicts)]) + "\n"
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("parts", nargs="*", help=f"which to measure, of {', '.join(_PARTS)}; all unless told")
+    parser.add_argument("--write", action="store_true", help="write docs/benchmarks.md")
+    asked = parser.parse_args()
+    text = _page(list(_measured(asked.parts or list(_PARTS))))
+    print(text)
+    if asked.write:
+        _PAGE.write_text(text)

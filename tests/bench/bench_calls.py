@@ -1,0 +1,85 @@
+"""What it costs a program to wait for many TrainJobs: ours, the Kubeflow SDK's call, and a watch for each job.
+
+bench_calls.py, in the environment of Kubeflow Pipelines, where the SDK is, prints the rows as JSON.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import bench_waiting
+import waiting_calls
+
+from markdown import table
+
+_DELAY_MS = 250.0
+_MOST_CALLS = 1000  # of the peers, which take a thread for each job
+_ROOT = Path(__file__).resolve().parents[2]
+
+
+def measure():
+    """The rows, measured in Kubeflow Pipelines' environment, whatever this one is."""
+    python = _ROOT / ".venv" / "kfp" / "bin" / "python"
+    environment = {**os.environ, "PYTHONPATH": f"{_ROOT}/tests"}
+    done = subprocess.run([str(python), __file__], env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+def _measure_here():
+    for count in bench_waiting.COUNTS:
+        for who in waiting_calls.WHO:
+            if who == "trainjob" or count <= _MOST_CALLS:
+                row = bench_waiting.measure_one(who, count, waiting_calls.wait)
+                print(row, file=sys.stderr, flush=True)
+                yield row
+
+
+_TEXT = """## Waiting calls
+
+The same server and the same changes, for a program that waits without Airflow: `trainjob.run.wait_async` for each job
+in one event loop, against a thread for each job that calls the Kubeflow SDK 0.5's `wait_for_job_status` (every 2 s, its
+default) or follows a watch of its own (`kubernetes.watch` with the job's name as field selector); the peers up to
+{most:,} jobs. Ours watches pods, too, so that it sees restarts and follows logs. Memory is the process's peak.
+
+{rows}"""
+
+
+def section(rows):
+    """As Markdown."""
+    cells = [
+        (
+            f"{row['jobs']:,}",
+            waiting_calls.WHO[row["who"]],
+            f"{row['window']['cpu']:.2f}",
+            f"{row['requests']:.2f}",
+            f"{row['start_requests']:,}",
+            f"{row['window']['rss_mb']:.0f} MB",
+            f"{row['p50_ms']:,.0f} ms",
+            f"{row['p99_ms']:,.0f} ms",
+            row["events"],
+        )
+        for row in rows
+    ]
+    head = (
+        "Jobs",
+        "Who",
+        "CPU s / 30 s",
+        "Requests / job / min",
+        "Requests at the start",
+        "Memory",
+        "Delay p50",
+        "p99",
+    )
+    return _TEXT.format(most=_MOST_CALLS, rows=table((*head, "Events"), cells))
+
+
+def goals(rows):
+    """(goal, met, value) of each."""
+    worst = max(row["p99_ms"] for row in rows if row["who"] == "trainjob")
+    yield f"p99 at most {_DELAY_MS:.0f} ms from the change to `wait`'s return", worst <= _DELAY_MS, f"{worst:.0f} ms"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(list(_measure_here())))

@@ -1,0 +1,154 @@
+"""From a process's start to its TrainJob in the cluster, as KFP's executor starts it: ours, and the Kubeflow SDK's.
+
+bench_creation.py, in the environment of Kubeflow Pipelines, prints the seconds of each start as JSON.
+"""
+
+import json
+import os
+import queue
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+from markdown import table
+
+STARTS = 15
+_MOST_SECONDS = 1.0
+_ROOT = Path(__file__).resolve().parents[2]
+_NAMESPACE = "/api/v1/namespaces/default"
+WHO = {"trainjob": "`train` of kfp-trainjob", "sdk": "a component with the Kubeflow SDK's `TrainerClient.train`"}
+
+
+def measure():
+    """Seconds of each start, by who it was; measured in Kubeflow Pipelines' environment, whatever this one is."""
+    python = _ROOT / ".venv" / "kfp" / "bin" / "python"
+    environment = {**os.environ, "PYTHONPATH": f"{_ROOT}/tests:{_ROOT}/tests/pods"}
+    done = subprocess.run([str(python), __file__], env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+class Creations:
+    """When each TrainJob came to be, as a watch saw it."""
+
+    def __init__(self, kubeconfig):
+        from kubernetes import client, config
+
+        self._api = client.CustomObjectsApi(config.new_client_from_config(str(kubeconfig)))
+        self._seen = queue.SimpleQueue()
+        threading.Thread(target=self._follow, daemon=True).start()
+
+    def _follow(self):
+        from kubernetes import watch
+
+        where = ("trainer.kubeflow.org", "v1alpha1", "default", "trainjobs")
+        for event in watch.Watch().stream(self._api.list_namespaced_custom_object, *where, timeout_seconds=900):
+            if event["type"] == "ADDED":
+                self._seen.put((time.perf_counter(), event["raw_object"]["metadata"]["name"]))
+
+    def next(self):
+        """The next one's moment; it is deleted right away."""
+        moment, name = self._seen.get(timeout=60)
+        with suppress(Exception):
+            self._api.delete_namespaced_custom_object("trainer.kubeflow.org", "v1alpha1", "default", "trainjobs", name)
+        return moment
+
+
+def _sdk_component():
+    from kfp import dsl
+
+    @dsl.component(base_image="python:3.12", install_kfp_package=False)
+    def train_with_sdk(image: str):
+        from kubeflow.trainer import CustomTrainerContainer, TrainerClient
+
+        TrainerClient().train(runtime="torch-distributed", trainer=CustomTrainerContainer(image=image))
+
+    return train_with_sdk
+
+
+def _own_pod(cluster):
+    """A launcher's pod such as Argo and KFP make it; its name."""
+    name = f"tickets-{uuid.uuid4().hex[:8]}"
+    metadata = {
+        "name": name,
+        "labels": {"workflows.argoproj.io/workflow": "tickets", "pipeline/runid": str(uuid.uuid4())},
+        "annotations": {"workflows.argoproj.io/node-name": "tickets.root.train.executor(0)"},
+    }
+    container = {"name": "main", "image": "busybox", "command": ["sleep", "600"]}
+    spec = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 0, "containers": [container]}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+    cluster._door.ask("POST", f"{_NAMESPACE}/pods", doing="create a pod", body=pod)
+    return name
+
+
+def _start(words, environment, creations):
+    began = time.perf_counter()
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "stdin": subprocess.DEVNULL}
+    process = subprocess.Popen(words, env=environment, start_new_session=True, **quiet)
+    try:
+        return creations.next() - began
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, 9)
+        process.wait()
+
+
+def _measure_here(folder):
+    from kfp_pods import CompiledComponent
+
+    from trainjob.cluster import Cluster, Connection
+    from trainjob.local import LocalCluster
+    from trainjob_kfp import train
+
+    found = {who: [] for who in WHO}
+    with ExitStack() as stack:
+        laptop = stack.enter_context(LocalCluster())
+        cluster = Cluster(Connection(kubeconfig=str(laptop.kubeconfig)))
+        stack.callback(cluster.close)
+        creations = Creations(laptop.kubeconfig)
+        components = {}
+        for who, component in (("trainjob", train), ("sdk", _sdk_component())):
+            (folder / who).mkdir()
+            components[who] = CompiledComponent(component, folder / who)
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # a component's command is `python3`
+        inherited = {**os.environ, "PATH": path, "KUBECONFIG": str(laptop.kubeconfig)}
+        for start in range(STARTS + 1):  # the first warms up what the system keeps of files
+            for who, component in components.items():
+                environment = {**inherited, "KFP_POD_NAME": _own_pod(cluster)}
+                seconds = _start(component.words(folder, image="busybox"), environment, creations)
+                found[who] += [seconds] if start else []
+    return found
+
+
+_TEXT = """## Creating
+
+From a process's start to its TrainJob in the laptop cluster, as a watch saw it: the command lines of two
+compiled components, which KFP's executor runs, for the same job in the same environment (kfp 2.17, the Kubeflow SDK
+0.5), {starts} starts each in turn. Ours also reads its own pod, looks for what an earlier try left, and opens the
+connections on which a termination deletes; the SDK's creates and is done. Most of either is imports.
+
+{rows}"""
+
+
+def section(found):
+    """As Markdown."""
+    statistic = (statistics.median, min, max)
+    rows = [(WHO[who], *(f"{one(seconds):.2f} s" for one in statistic)) for who, seconds in found.items()]
+    return _TEXT.format(starts=STARTS, rows=table(("Component", "Median", "Fastest", "Slowest"), rows))
+
+
+def goals(found):
+    """(goal, met, value) of each."""
+    median = statistics.median(found["trainjob"])
+    goal = f"a KFP launcher has created its TrainJob at most {_MOST_SECONDS:.1f} s after its start (median)"
+    yield goal, median <= _MOST_SECONDS, f"{median:.2f} s"
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory(prefix="bench-") as name:
+        sys.stdout.write(json.dumps(_measure_here(Path(name))))

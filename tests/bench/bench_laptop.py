@@ -1,0 +1,99 @@
+"""One job after the other on the laptop cluster: what submitting asks for, and how long one takes that does nothing."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+from counting_server import TOKEN, CountingServer
+from markdown import table
+from trainjob import CustomTrainerContainer, RunKey, TrainJob
+from trainjob.cluster import Cluster, Connection
+from trainjob.local import LocalCluster
+from trainjob.local.apiserver import Registry
+from trainjob.run import submit, wait
+
+JOBS = 30
+_MOST_REQUESTS, _NO_OP_MS = 2, 150.0
+_NO_OP = TrainJob(trainer=CustomTrainerContainer(image="busybox", command=["true"]), runtime="torch-distributed")
+
+
+def _key(number):
+    return RunKey("bench", "laptop", "no-op", str(number))
+
+
+def measure():
+    """Both."""
+    first, further = _requests()
+    return {"first": first, "further": further, "no_op": _no_op()}
+
+
+def _requests():
+    """What `submit` asks for, by request: of a first job in a process, and of each further one."""
+    registry = Registry()
+    server = CountingServer(registry)
+    server.start()
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        token = Path(folder) / "token"
+        token.write_text(TOKEN)
+        cluster = Cluster(Connection(server=server.url, token_file=str(token), namespace="default"))
+        asked = []
+        for number in range(2):
+            submit(cluster, _NO_OP, _key(number))
+            asked.append(Counter(server.asked))
+        cluster.close()
+    server.stop()
+    registry.close()
+    return dict(asked[0]), dict(asked[1] - asked[0])
+
+
+def _no_op():
+    """Seconds from `submit` to the return of `wait`, of each job."""
+    returned = []
+    with LocalCluster() as laptop:
+        cluster = Cluster(Connection(kubeconfig=str(laptop.kubeconfig)))
+        for number in range(JOBS + 1):  # the first warms up
+            began = time.perf_counter()
+            assert wait(cluster, submit(cluster, _NO_OP, _key(number))).succeeded
+            returned.append(time.perf_counter() - began)
+        cluster.close()
+    return returned[1:]
+
+
+_TEXT = """## One job
+
+What `submit` asks the API server for, by `trainjob` itself in a fresh process, then for another job in the same one;
+and on a whole laptop cluster the time from `submit` to the return of `wait` for a job whose container is `true`:
+{jobs} jobs, one after the other.
+
+{requests}
+
+{no_op}"""
+
+
+def section(found):
+    """As Markdown."""
+    return _TEXT.format(
+        jobs=JOBS,
+        requests=table(
+            ("Job", "Requests", "Which"),
+            [(name, sum(found[key].values()), ", ".join(found[key])) for name, key in _NAMES.items()],
+        ),
+        no_op=table(("Median", "Fastest", "Slowest"), [[f"{1000 * f(found['no_op']):.0f} ms" for f in _STATISTICS]]),
+    )
+
+
+_NAMES = {"the first of a process": "first", "each further one": "further"}
+_STATISTICS = (statistics.median, min, max)
+
+
+def goals(found):
+    """(goal, met, value) of each."""
+    most = max(sum(found[key].values()) for key in _NAMES.values())
+    yield f"a job is submitted with {_MOST_REQUESTS} requests", most <= _MOST_REQUESTS, most
+    median = 1000 * statistics.median(found["no_op"])
+    goal = f"a job that does nothing is complete on the laptop cluster after {_NO_OP_MS:.0f} ms (median)"
+    yield goal, median <= _NO_OP_MS, f"{median:.0f} ms"

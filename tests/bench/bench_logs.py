@@ -1,0 +1,151 @@
+"""The logs of a training with many ranks: how fast they are followed, and in how much memory, against the client's."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import bench_waiting
+import certificate
+from logs_server import JOB, serve
+from waiting_server import NAMESPACE
+
+from markdown import table
+
+RANKS, LINES = 64, 10_000  # of each rank
+_LINES_A_SECOND, _MEGABYTES = 50_000, 200
+_WHO = {
+    "follower": "`LogFollower`",
+    "wait": "`trainjob.run.wait`, with progress and a listener",
+    "client": "`kubernetes.watch` on `read_namespaced_pod_log`, a thread for each rank",
+}
+
+
+def measure():
+    """The rows."""
+    rows = []
+    for who in _WHO:
+        folder = Path(tempfile.mkdtemp(prefix="bench-"))
+        paths = certificate.make(folder)
+        try:
+            with bench_waiting.child(serve, RANKS, LINES, *paths) as server:
+                url, uid = server.recv()
+                bench_waiting.connect(folder, url, paths[0])
+                with bench_waiting.child(read, who, uid) as reader:
+                    while (told := reader.recv()) == "all":
+                        server.send(("finish",))
+                    rows.append({"who": who, **told})
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        print(rows[-1], file=sys.stderr, flush=True)
+    return rows
+
+
+def read(orders, who, uid):
+    """The measured process: says `all` when all lines are there, and then what it took."""
+    count = Count(orders)
+    {"follower": _follow, "wait": _wait, "client": _client}[who](count, uid)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    orders.send({"lines": count.lines, "seconds": count.seconds, "cpu": count.cpu, "rss_mb": peak})
+    orders.recv()
+    os._exit(0)
+
+
+class Count:
+    """Counts lines; the time runs from the first to the last."""
+
+    def __init__(self, orders):
+        self.lines, self.seconds, self.cpu, self.all = 0, 0.0, 0.0, threading.Event()
+        self._orders, self._began, self._used = orders, 0.0, 0.0
+
+    def __call__(self, _):
+        """One more; never two at once."""
+        self.lines += 1
+        if self.lines == 1:
+            self._began, self._used = time.monotonic(), time.process_time()
+        elif self.lines == RANKS * LINES:
+            self.seconds, self.cpu = time.monotonic() - self._began, time.process_time() - self._used
+            self._orders.send("all")
+            self.all.set()
+
+
+def _follow(count, _):
+    from trainjob.cluster import Change, Cluster, Connection, LogFollower
+
+    cluster = Cluster(Connection(kubeconfig=os.environ["KUBECONFIG"]))
+    follower = LogFollower(cluster, NAMESPACE, count)
+    for pod in cluster.list_pods(JOB, NAMESPACE):
+        follower.observe(Change(pod))
+    count.all.wait()
+    follower.stop()
+
+
+def _wait(count, uid):
+    from trainjob.cluster import Cluster, Connection
+    from trainjob.run import JobReference, Listener, wait
+
+    cluster = Cluster(Connection(kubeconfig=os.environ["KUBECONFIG"]))
+    wait(cluster, JobReference(JOB, NAMESPACE, uid), listener=Listener(on_log=count))
+
+
+def _client(count, _):
+    from kubernetes import client, config, watch
+
+    config.load_kube_config()
+    settings = client.Configuration.get_default_copy()
+    settings.connection_pool_maxsize = RANKS
+    api, lock = client.CoreV1Api(client.ApiClient(settings)), threading.Lock()
+
+    def one(rank):
+        for line in watch.Watch().stream(api.read_namespaced_pod_log, f"{JOB}-{rank}", NAMESPACE):
+            with lock:
+                count(line)
+
+    for rank in range(RANKS):
+        threading.Thread(target=one, args=(rank,), daemon=True).start()
+    count.all.wait()
+
+
+_TEXT = """## Logs
+
+{ranks} ranks that have written {lines:,} lines of 120 bytes each, followed at once; each line is counted by the caller.
+The API server is the laptop cluster's with prepared logs, in another process on the same machine, over TLS. The peer is
+what the Kubeflow SDK 0.5's `get_job_logs` reads one rank with; it asks for no times, does not go on after a break, and
+tells no ranks apart. Memory is the reading process's peak.
+
+{rows}"""
+
+
+def section(rows):
+    """As Markdown."""
+    cells = [
+        (
+            _WHO[row["who"]],
+            f"{row['lines'] / row['seconds']:,.0f}",
+            f"{1e6 * row['cpu'] / row['lines']:.1f} µs",
+            f"{row['rss_mb']:.0f} MB",
+        )
+        for row in rows
+    ]
+    head = ("Who", "Lines / s", "CPU / line", "Memory")
+    return _TEXT.format(ranks=RANKS, lines=LINES, rows=table(head, cells))
+
+
+def goals(rows):
+    """(goal, met, value) of each."""
+    [row] = [row for row in rows if row["who"] == "wait"]
+    rate, peak = row["lines"] / row["seconds"], row["rss_mb"]
+    goal = f"at least {_LINES_A_SECOND:,} lines/s of {RANKS} ranks through `wait`"
+    yield goal, rate >= _LINES_A_SECOND, f"{rate:,.0f}"
+    yield f"in at most {_MEGABYTES} MB", peak <= _MEGABYTES, f"{peak:.0f} MB"
+
+
+if __name__ == "__main__":
+    found = measure()
+    print(section(found), *goals(found), sep="\n")

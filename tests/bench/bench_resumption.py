@@ -1,0 +1,105 @@
+"""From a job's end to its task's return, in a whole Airflow: our operator's, then the Kubernetes provider's."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from markdown import table
+from standalone import Standalone, wait_for
+from trainjob.local import LocalCluster
+
+TASKS = 8
+APART_SECONDS = 4.0  # so that a task comes back to an idle Airflow
+_DAGS = Path(__file__).resolve().parent / "dags"
+_SETTLED_SECONDS = 20.0  # past the first seconds of a deferral, in which our trigger never fires
+
+
+class Ends:
+    """When each job was seen to have ended, in order, by a watch of the benchmark's own.
+
+    Attributes:
+        seen: seconds of the epoch by the job's uid.
+    """
+
+    def __init__(self, kubeconfig, kind):
+        from kubernetes import client, config
+
+        api = config.new_client_from_config(str(kubeconfig))
+        if kind == "jobs":
+            self._list, self._arguments = client.BatchV1Api(api).list_namespaced_job, ("default",)
+        else:
+            self._list = client.CustomObjectsApi(api).list_namespaced_custom_object
+            self._arguments = ("trainer.kubeflow.org", "v1alpha1", "default", kind)
+        self.seen = {}
+        threading.Thread(target=self._follow, daemon=True).start()
+
+    def _follow(self):
+        from kubernetes import watch
+
+        for event in watch.Watch().stream(self._list, *self._arguments, timeout_seconds=900):
+            found = event["raw_object"]
+            conditions = (found.get("status") or {}).get("conditions") or ()
+            if any((one["type"], one["status"]) == ("Complete", "True") for one in conditions):
+                self.seen.setdefault(found["metadata"]["uid"], time.time())
+
+
+def measure():
+    """Seconds from the end of each job to its task's `execute_complete`, by who waited: `trainjobs` and `jobs`."""
+    with tempfile.TemporaryDirectory(prefix="bench-") as name:
+        folder = Path(name)
+        with LocalCluster(folder / "cluster") as laptop:
+            extra = {"kube_config_path": str(laptop.kubeconfig), "namespace": "default"}
+            connection = json.dumps({"conn_type": "kubernetes", "extra": extra})
+            home = folder / "airflow"
+            home.mkdir()
+            with Standalone(home, _DAGS, AIRFLOW_CONN_KUBERNETES_DEFAULT=connection) as airflow:
+                return {kind: _measure_one(airflow, laptop, kind, folder / kind) for kind in ("trainjobs", "jobs")}
+
+
+def _measure_one(airflow, laptop, kind, gates):
+    gates.mkdir()
+    ends = Ends(laptop.kubeconfig, kind)
+    run = airflow.start(kind, folder=str(gates))
+    tasks = [f"{run}/taskInstances/wait/{index}" for index in range(TASKS)]
+    wait_for(lambda: all((airflow.ask("GET", task) or {}).get("state") == "deferred" for task in tasks), 300)
+    known = set(ends.seen)
+    time.sleep(_SETTLED_SECONDS)
+    for index in range(TASKS):
+        (gates / str(index)).touch()
+        time.sleep(APART_SECONDS)
+    wait_for(lambda: airflow.state(run) in ("success", "failed"), 300)
+    ended = sorted(at for uid, at in ends.seen.items() if uid not in known)
+    assert len(ended) == TASKS, f"{len(ended)} of {TASKS} jobs were seen to end"
+    back = [_back(airflow, run, index) for index in range(TASKS)]  # the jobs ended in this order
+    return [came - went for went, came in zip(ended, back, strict=True)]
+
+
+def _back(airflow, run, index):
+    path = f"{run}/taskInstances/wait/xcomEntries/back?map_index={index}&deserialize=true"
+    return float(airflow.ask("GET", path)["value"])
+
+
+_TEXT = """## Coming back
+
+From a job's end, as a watch saw it, to `execute_complete` of its task, in a whole Airflow with its
+default settings: {tasks} deferred tasks of each kind, one job after the other. What is left of ours is Airflow's own
+way from the trigger's event over the triggerer, the scheduler and the executor to a worker.
+
+{rows}"""
+_WHO = {"trainjobs": "TrainJobOperator", "jobs": "KubernetesJobOperator, polling every 10 s"}
+
+
+def section(found):
+    """As Markdown."""
+    rows = [(_WHO[kind], f"{statistics.median(took):.1f} s", f"{max(took):.1f} s") for kind, took in found.items()]
+    return _TEXT.format(tasks=TASKS, rows=table(("Operator", "Median", "Longest"), rows))
+
+
+def goals(found):
+    """None: most of it is Airflow's."""
+    return ()

@@ -1,0 +1,225 @@
+"""What it costs a triggerer to wait for many jobs, against the Kubernetes provider's trigger in the same run."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import multiprocessing
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import certificate
+from waiting_server import NAMESPACE, serve
+from waiting_triggers import wait
+
+from counting_server import TOKEN
+from markdown import table
+
+WINDOW = 30
+FINISHED, FINISHED_EACH_SECOND = 100, 10
+TOUCHED_EACH_SECOND = 20
+COUNTS, _INTERVALS = (100, 1000, 10_000), ("10", "2")
+_MOST_POLLED = 1000  # with 10,000 a poller that asks every 10 s needs more than one core, and misses the ends
+_RATIO, _CPU_SECONDS, _DELAY_MS = 27.0, 5.0, 250.0
+_SPAWN = multiprocessing.get_context("spawn")
+
+
+@contextlib.contextmanager
+def child(target, *arguments):
+    """A process with a connection to it."""
+    here, there = _SPAWN.Pipe()
+    process = _SPAWN.Process(target=target, args=(there, *arguments), daemon=True)
+    process.start()
+    there.close()
+    try:
+        yield here
+    finally:
+        with contextlib.suppress(OSError):
+            here.send(None)
+        process.join(15)
+        process.kill()
+
+
+def connect(folder, url, certificate):
+    """Makes the Airflow connection `bench`."""
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "b", "cluster": {"server": url, "certificate-authority": str(certificate)}}],
+        "users": [{"name": "b", "user": {"token": TOKEN}}],
+        "contexts": [{"name": "b", "context": {"cluster": "b", "user": "b", "namespace": NAMESPACE}}],
+        "current-context": "b",
+    }
+    path = folder / "kubeconfig"
+    path.write_text(json.dumps(config))
+    os.environ["KUBECONFIG"] = str(path)
+    extra = {"kube_config_path": str(path), "namespace": NAMESPACE}
+    os.environ["AIRFLOW_CONN_BENCH"] = json.dumps({"conn_type": "kubernetes", "extra": extra})
+
+
+def measure():
+    """The rows."""
+    rows = []
+    for count in COUNTS:
+        for who in ("trainjob", *_INTERVALS):
+            if who == "trainjob" or count <= _MOST_POLLED:
+                rows.append(measure_one(who, count, wait))
+                print(rows[-1], file=sys.stderr, flush=True)
+    return rows
+
+
+def measure_one(who, count, waiter):
+    """One row.
+
+    Args:
+        who: whom to measure, as the waiter knows it; a number is the interval of a poll of Kubernetes Jobs.
+        count: how many jobs.
+        waiter: what runs in the process that waits; see `waiting_triggers.wait`.
+    """
+    kind = "jobs" if _interval(who) else "trainjobs"
+    folder = Path(tempfile.mkdtemp(prefix="bench-"))
+    os.environ.update(AIRFLOW_HOME=str(folder), AIRFLOW__LOGGING__LOGGING_LEVEL="WARNING")
+    paths = certificate.make(folder)
+    try:
+        with child(serve, kind, count, *paths) as server:
+            url, uids = server.recv()
+            connect(folder, url, paths[0])
+            with child(waiter, who, uids) as client:
+                return _row(server, client, who, uids)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _row(server, client, who, uids):
+    def asked():
+        server.send(("counts",))
+        return server.recv()
+
+    start = client.recv()
+    at_start, _ = asked()
+    server.send(("touch", TOUCHED_EACH_SECOND, WINDOW))
+    client.send(("measure", WINDOW))
+    window = client.recv()
+    after, most = asked()
+    names = list(uids)[:: max(1, len(uids) // FINISHED)][:FINISHED]
+    server.send(("finish", names, FINISHED_EACH_SECOND))
+    written = server.recv()
+    client.send(("measure", 3 if who == "trainjob" else 2 * _interval(who) + 10))
+    at_end = client.recv()
+    client.send(("events",))
+    ended = client.recv()
+    delays = sorted(ended[name] - written[name] for name in names if name in ended)
+    done = sum((after - at_start).values())
+    return {
+        "who": who,
+        "jobs": len(uids),
+        "start": start,
+        "start_requests": sum(at_start.values()),
+        "window": window,
+        "requests": done / len(uids) / (WINDOW / 60),
+        "at_end": at_end,
+        "events": len(delays),
+        "p50_ms": _percentile(delays, 50),
+        "p99_ms": _percentile(delays, 99),
+        "asked_at_start": dict(at_start),
+        "most_watches": most,
+    }
+
+
+def _interval(who):
+    try:
+        return float(who)
+    except ValueError:
+        return 0.0
+
+
+def _percentile(sorted_values, percent):
+    if not sorted_values:
+        return float("nan")
+    return 1000 * sorted_values[min(len(sorted_values) - 1, len(sorted_values) * percent // 100)]
+
+
+_TEXT = """## Waiting
+
+One process with one event loop holds all triggers, as Airflow's triggerer does. The API server is the laptop
+cluster's, in another process on the same machine, with running jobs that have no pods. `trainjob` is `TrainJobTrigger`
+on TrainJobs. `poll` is the Kubernetes provider's `KubernetesJobTrigger` on Kubernetes Jobs: every 10 s is its default,
+every 2 s that of the provider's pod trigger; they are measured up to {most:,} jobs. Both read the same Airflow
+connection and log nothing. The server speaks TLS with a certificate that is its own authority.
+
+The 30 s begin when all triggers wait; meanwhile {touched} jobs each second are changed, without a change of phase.
+What the clock that measures stalls takes, about 0.2 s, is measured before and left out. A stall is how late the loop
+came back to that clock; *own* counts those of more than 50 ms in which this process itself computed for longer than
+50 ms. Then {finished} jobs end, {each} each second: the delay is from the write in the server to the trigger's event,
+of those events that came within two intervals and 10 s.
+
+{waiting}
+
+Starting them, imports and the first list included. Its stalls are the import of the Kubernetes client, and
+full collections of Python's garbage collector.
+
+{start}"""
+
+
+def section(rows):
+    """As Markdown."""
+    waiting = [
+        (
+            f"{row['jobs']:,}",
+            row["who"] if row["who"] == "trainjob" else f"poll, {row['who']} s",
+            f"{row['window']['cpu']:.2f}",
+            f"{row['requests']:.2f}",
+            f"{row['window']['worst_ms']:,.0f} ms",
+            row["window"]["own_stalls"],
+            f"{row['p50_ms']:,.0f} ms",
+            f"{row['p99_ms']:,.0f} ms",
+            row["events"],
+        )
+        for row in rows
+    ]
+    head = ("Jobs", "Who", "CPU s / 30 s", "Requests / job / min", "Longest stall", "Own stalls")
+    start = [
+        (
+            f"{row['jobs']:,}",
+            row["who"],
+            f"{row['start']['cpu']:.1f}",
+            row["start_requests"],
+            f"{row['start']['worst_ms']:,.0f} ms",
+            row["start"]["own_stalls"],
+        )
+        for row in _ours(rows)
+    ]
+    return _TEXT.format(
+        most=_MOST_POLLED,
+        touched=TOUCHED_EACH_SECOND,
+        finished=FINISHED,
+        each=FINISHED_EACH_SECOND,
+        waiting=table((*head, "Delay p50", "p99", "Events"), waiting),
+        start=table(("Jobs", "Who", "CPU s", "Requests", *head[-2:]), start),
+    )
+
+
+def goals(rows):
+    """(goal, met, value) of each."""
+    ours = {row["jobs"]: row for row in _ours(rows)}
+    for row in rows:
+        if row["jobs"] == 1000 and row["who"] != "trainjob":
+            ratio = row["window"]["cpu"] / ours[1000]["window"]["cpu"]
+            goal = f"at 1,000 jobs at least {_RATIO:.0f} times less CPU than polling every {row['who']} s"
+            yield goal, ratio >= _RATIO, f"{ratio:.0f}"
+    most = ours[10_000]["window"]
+    yield (
+        f"at 10,000 jobs at most {_CPU_SECONDS:.0f} s CPU in 30 s",
+        most["cpu"] <= _CPU_SECONDS,
+        f"{most['cpu']:.2f} s",
+    )
+    yield "and no stall of its own over 50 ms", not most["own_stalls"], most["own_stalls"]
+    worst = max(row["p99_ms"] for row in ours.values())
+    yield f"p99 at most {_DELAY_MS:.0f} ms from the change to the event", worst <= _DELAY_MS, f"{worst:.0f} ms"
+
+
+def _ours(rows):
+    return [row for row in rows if row["who"] == "trainjob"]

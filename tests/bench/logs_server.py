@@ -1,0 +1,77 @@
+"""The API server of the log benchmark, in a process of its own: a TrainJob whose pods have written their logs."""
+
+from __future__ import annotations
+
+import functools
+
+import uvicorn
+from waiting_server import COMPLETE, NAMESPACE, NOW, RUNNING
+
+from counting_server import TOKEN
+from trainjob import CustomTrainerContainer, TrainJob
+from trainjob.local.apiserver import ApiServer, Registry
+from trainjob.manifest import build
+from trainjob.status.pods import JOBSET_LABEL, RANK_LABEL, STEP_LABEL
+
+JOB = "bench"
+_PIECE = 32 << 10  # bytes; what an API server passes on at once
+
+
+def log(lines):
+    """A log as the endpoint gives it, with times: lines of 120 bytes, 1,000 each second."""
+    return b"".join(
+        b"2026-01-01T%02d:%02d:%02d.%03d000000Z INFO:trainer:%06d loss 2.3456 lr 0.000300 tokens_per_second 7452.2 %s\n"
+        % (n // 3_600_000, n // 60_000 % 60, n // 1000 % 60, n % 1000, n, b"." * 17)
+        for n in range(lines)
+    )
+
+
+def serve(orders, ranks, lines, certificate, key):
+    """Serve until told to end the job with ("finish",), and then until None.
+
+    Args:
+        orders: a multiprocessing connection; the first thing sent is (url, the job's uid).
+        ranks: how many pods.
+        lines: how many lines each has written.
+        certificate: path of the certificate to serve TLS with, as every real API server does.
+        key: path of its key.
+    """
+    uvicorn.Config = functools.partial(uvicorn.Config, ssl_certfile=certificate, ssl_keyfile=key)
+    written = log(lines)
+    pieces = [written[at : at + _PIECE] for at in range(0, len(written), _PIECE)]
+
+    def source(request):
+        yield from () if request.since else pieces  # who comes again has read it all
+
+    registry = Registry()
+    job = TrainJob(trainer=CustomTrainerContainer(image="x", command=["y"], num_nodes=ranks))
+    labels = {"app.kubernetes.io/managed-by": "trainjob"}
+    manifest = build(job, name=JOB, namespace=NAMESPACE, labels=labels, annotations={})
+    made = registry.create("trainjobs", manifest, NAMESPACE)
+    registry.patch("trainjobs", JOB, {"status": RUNNING["trainjobs"]}, NAMESPACE, subresource="status")
+    for rank in range(ranks):
+        registry.create("pods", _pod(rank), NAMESPACE)
+        registry.bind(f"{JOB}-{rank}", "node", NAMESPACE)
+        _tell(registry, rank, "Running", {"running": {"startedAt": NOW}})
+    server = ApiServer(registry, admin_token=TOKEN, log_source=source)
+    server.start()
+    orders.send((server.url.replace("http:", "https:"), made["metadata"]["uid"]))
+    while orders.recv():
+        for rank in range(ranks):
+            ended = {"exitCode": 0, "reason": "Completed", "startedAt": NOW, "finishedAt": NOW}
+            _tell(registry, rank, "Succeeded", {"terminated": ended})
+        registry.patch("trainjobs", JOB, {"status": COMPLETE["trainjobs"]}, NAMESPACE, subresource="status")
+    server.stop()
+    registry.close()
+
+
+def _pod(rank):
+    labels = {JOBSET_LABEL: JOB, STEP_LABEL: "node", RANK_LABEL: str(rank)}
+    spec = {"restartPolicy": "OnFailure", "containers": [{"name": "node", "image": "x"}]}
+    return {"metadata": {"name": f"{JOB}-{rank}", "labels": labels}, "spec": spec}
+
+
+def _tell(registry, rank, phase, state):
+    container = {"name": "node", "image": "x", "imageID": "x", "ready": False, "restartCount": 0, "state": state}
+    status = {"phase": phase, "containerStatuses": [container]}
+    registry.patch("pods", f"{JOB}-{rank}", {"status": status}, NAMESPACE, subresource="status")

@@ -1,0 +1,110 @@
+"""The measured process of the benchmark of waiting calls: one call for each job, as a program of its own would wait."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import threading
+import time
+
+from waiting_server import NAMESPACE
+
+WHO = {
+    "trainjob": "`trainjob.run.wait_async`",
+    "sdk": "`wait_for_job_status` of the Kubeflow SDK, every 2 s",
+    "watch": "a watch for each job",
+}
+_HOURS = 3600
+_STACK = 1 << 18  # bytes of a thread's stack: there are a thousand
+
+
+def wait(orders, who, jobs):
+    """Start waiting for each job, then obey: ("measure", seconds), ("events",), None to end.
+
+    Args:
+        orders: a multiprocessing connection; the first thing sent is what the start cost.
+        who: a key of WHO.
+        jobs: uids by name.
+    """
+    ended, used, began = {}, time.process_time(), time.monotonic()
+    if who == "trainjob":
+        threading.Thread(target=asyncio.run, args=(_wait_for_all(jobs, ended),), daemon=True).start()
+    else:
+        _start_threads({"sdk": _sdk_call, "watch": _watch_call}[who](), jobs, ended)
+    _settle()
+    orders.send(_spent(used, began))
+    while order := orders.recv():
+        if order[0] == "measure":
+            used, began = time.process_time(), time.monotonic()
+            time.sleep(order[1])
+            orders.send(_spent(used, began))
+        else:
+            orders.send(dict(ended))
+    orders.send("ended")
+    os._exit(0)  # thousands of calls are not unwound
+
+
+def _spent(used, began):
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return {"cpu": time.process_time() - used, "seconds": time.monotonic() - began, "rss_mb": peak}
+
+
+async def _wait_for_all(jobs, ended):
+    from trainjob.cluster import Cluster, Connection
+    from trainjob.run import JobReference, wait_async
+
+    cluster = Cluster(Connection(kubeconfig=os.environ["KUBECONFIG"]))
+
+    async def one(name, uid):
+        await wait_async(cluster, JobReference(name, NAMESPACE, uid))
+        ended[name] = time.time()
+
+    await asyncio.gather(*(one(name, uid) for name, uid in jobs.items()))
+
+
+def _start_threads(call, jobs, ended):
+    def one(name):
+        call(name)
+        ended[name] = time.time()
+
+    threading.stack_size(_STACK)
+    for name in jobs:
+        threading.Thread(target=one, args=(name,), daemon=True).start()
+
+
+def _sdk_call():
+    from kubeflow.trainer import TrainerClient
+
+    client = TrainerClient()
+    return lambda name: client.wait_for_job_status(name, timeout=_HOURS)
+
+
+def _watch_call():
+    from kubernetes import client, config, watch
+
+    settings = client.Configuration()
+    config.load_kube_config(client_configuration=settings)
+    settings.connection_pool_maxsize = 2000
+    api = client.CustomObjectsApi(client.ApiClient(settings))
+    where = ("trainer.kubeflow.org", "v1alpha1", NAMESPACE, "trainjobs")
+
+    def call(name):
+        chosen = {"field_selector": f"metadata.name={name}", "timeout_seconds": _HOURS}
+        for event in watch.Watch().stream(api.list_namespaced_custom_object, *where, **chosen):
+            conditions = event["object"].get("status", {}).get("conditions", ())
+            if any(c["type"] in ("Complete", "Failed") and c["status"] == "True" for c in conditions):
+                return
+
+    return call
+
+
+def _settle():
+    """Every call waits when this process has had the same to do in each of three seconds, or after two minutes."""
+    deadline, before, alike = time.monotonic() + 120, -1.0, 0
+    while alike < 3 and time.monotonic() < deadline:
+        used = time.process_time()
+        time.sleep(2)
+        now = time.process_time() - used
+        alike = alike + 1 if abs(now - before) < max(0.1, 0.2 * now) else 0
+        before = now

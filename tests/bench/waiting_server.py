@@ -1,0 +1,109 @@
+"""The API server of the benchmarks: the laptop cluster's, in a process of its own, with jobs that nothing runs."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections import Counter
+
+import uvicorn
+
+from counting_server import CountingServer
+from trainjob import CustomTrainerContainer, TrainJob
+from trainjob.local.apiserver import Registry
+from trainjob.local.runtimes import stock_runtimes
+from trainjob.manifest import build
+
+NAMESPACE = "default"
+RUNNING = {
+    "trainjobs": {
+        "jobsStatus": [{"name": "node", "active": 1, "ready": 1, "succeeded": 0, "failed": 0, "suspended": 0}]
+    },
+    "jobs": {"active": 1, "ready": 1},
+}
+NOW = "2026-01-01T00:00:00Z"
+COMPLETE = {
+    "trainjobs": {
+        "conditions": [
+            {"type": "Complete", "status": "True", "reason": "JobsCompleted", "message": "x", "lastTransitionTime": NOW}
+        ]
+    },
+    "jobs": {
+        "active": 0,
+        "ready": 0,
+        "succeeded": 1,
+        "startTime": NOW,
+        "completionTime": NOW,
+        "conditions": [
+            {"type": "SuccessCriteriaMet", "status": "True", "lastTransitionTime": NOW},
+            {"type": "Complete", "status": "True", "lastTransitionTime": NOW},
+        ],
+    },
+}
+
+
+def _manifest(kind, number):
+    if kind == "trainjobs":
+        trainer = CustomTrainerContainer(
+            image="ghcr.io/acme/trainer:1", command=["torchrun", "train.py"], args=[f"--seed={number}"], num_nodes=1
+        )
+        labels = {"app.kubernetes.io/managed-by": "trainjob"}
+        job = TrainJob(trainer=trainer, runtime="torch-distributed")
+        return build(job, name=f"bench-{number}", namespace=NAMESPACE, labels=labels, annotations={})
+    container = {"name": "node", "image": "ghcr.io/acme/trainer:1", "command": ["torchrun", "train.py"]}
+    pod = {"spec": {"containers": [container], "restartPolicy": "Never"}}
+    return {"metadata": {"name": f"bench-{number}"}, "spec": {"template": pod}}
+
+
+def serve(orders, kind, count, certificate, key):
+    """Serve `count` running jobs and obey.
+
+    The orders are ("counts",), ("touch", jobs per second, seconds), ("finish", names, jobs per second), and None.
+
+    Args:
+        orders: a multiprocessing connection; the first thing sent is (url, names and uids).
+        kind: `trainjobs` or `jobs`.
+        count: how many.
+        certificate: path of the certificate to serve TLS with, as every real API server does.
+        key: path of its key.
+    """
+    uvicorn.Config = functools.partial(uvicorn.Config, ssl_certfile=certificate, ssl_keyfile=key)
+    registry = Registry(history=200_000)
+    registry.create("clustertrainingruntimes", stock_runtimes()[0])  # the Kubeflow SDK asks for it
+    uids = {}
+    for number in range(count):
+        made = registry.create(kind, _manifest(kind, number), NAMESPACE)
+        uids[made["metadata"]["name"]] = made["metadata"]["uid"]
+        registry.patch(kind, made["metadata"]["name"], {"status": RUNNING[kind]}, NAMESPACE, subresource="status")
+    server = CountingServer(registry)
+    server.start()
+    orders.send((server.url.replace("http:", "https:"), uids))
+    names = list(uids)
+
+    def touch(name):
+        marks = {"metadata": {"annotations": {"at": str(time.time())}}}
+        registry.patch(kind, name, marks, NAMESPACE)
+
+    def finish(name):
+        written[name] = time.time()
+        registry.patch(kind, name, {"status": COMPLETE[kind]}, NAMESPACE, subresource="status")
+
+    written = {}
+    while order := orders.recv():
+        if order[0] == "counts":
+            orders.send((Counter(server.asked), dict(server.most_watches)))
+        elif order[0] == "touch":
+            pace([names[n % count] for n in range(order[1] * order[2])], order[1], touch)
+        elif order[0] == "finish":
+            pace(order[1], order[2], finish)
+            orders.send(written)
+    server.stop()
+    registry.close()
+
+
+def pace(names, each_second, act):
+    """Act on each name in turn, so many each second."""
+    began = time.monotonic()
+    for n, name in enumerate(names):
+        time.sleep(max(0.0, began + n / each_second - time.monotonic()))
+        act(name)

@@ -1,0 +1,117 @@
+"""The laptop cluster's API server alone: nothing runs what is written to it, so that a test decides what happens."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+
+import urllib3
+
+from counting_server import TOKEN, CountingServer
+from trainjob import CustomTrainerContainer, RunKey, TrainJob
+from trainjob.local.apiserver import Registry
+from trainjob.local.runtimes import stock_runtimes
+from trainjob.manifest import build, labels
+
+
+class ApiAlone:
+    """An API server.
+
+    Attributes:
+        server: it; counts what it is asked.
+        kubeconfig: the file.
+    """
+
+    def __init__(self, server, kubeconfig):
+        self.server, self.kubeconfig = server, kubeconfig
+        self._registry = server._registry
+
+    def namespace(self, name):
+        """Make a namespace."""
+        self._registry.create("namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+
+    def trainjob(self, name, key=None, *, queue="", nodes=1, namespace="default"):
+        """Write a TrainJob."""
+        trainer = CustomTrainerContainer(image="x", command=["y"], num_nodes=nodes)
+        job = TrainJob(trainer=trainer, queue=queue or None)
+        of_key = labels.run_labels(key.to_dict(), key.digest, 1) if key else {}
+        noted = {labels.RUN_KEY: key.canonical} if key else {}
+        body = build(job, name=name, namespace=namespace, labels=of_key, annotations=noted)
+        return self._registry.create("trainjobs", body, namespace)
+
+    def runtime(self, name):
+        """Make a ClusterTrainingRuntime."""
+        [found] = [one for one in stock_runtimes() if one["metadata"]["name"] == "torch-distributed"]
+        self._registry.create("clustertrainingruntimes", {**found, "metadata": {**found["metadata"], "name": name}})
+
+    def runs(self, name, **counts):
+        """Its Jobs are at work."""
+        none = dict.fromkeys(("active", "ready", "succeeded", "failed", "suspended"), 0)
+        self.status(name, {"jobsStatus": [{"name": "node", **none, **(counts or {"active": 1, "ready": 1})}]})
+
+    def ends(self, name, kind="Complete", message="all jobs are done"):
+        """It has ended."""
+        reason = {"Complete": "JobsCompleted", "Failed": "FailedJobs"}.get(kind, kind)
+        when = "2026-01-01T00:00:00Z"
+        condition = {"type": kind, "status": "True", "reason": reason, "message": message, "lastTransitionTime": when}
+        self.status(name, {"conditions": [condition]})
+
+    def status(self, name, status):
+        """Say how it is."""
+        self._registry.patch("trainjobs", name, {"status": status}, "default", subresource="status")
+
+    def kubeconfig_of_one_who_may(self, *resources):
+        """The kubeconfig of somebody who may get and list TrainJobs and these, and nothing else."""
+        meta, group = {"name": "reader"}, "rbac.authorization.k8s.io"
+        rule = {"apiGroups": ["*"], "resources": ["trainjobs", *resources], "verbs": ["get", "list"]}
+        subject = {"kind": "ServiceAccount", "name": "reader", "namespace": "default"}
+        binding = {"roleRef": {"apiGroup": group, "kind": "Role", "name": "reader"}, "subjects": [subject]}
+        for plural, version, kind, more in (
+            ("serviceaccounts", "v1", "ServiceAccount", {}),
+            ("roles", f"{group}/v1", "Role", {"rules": [rule]}),
+            ("rolebindings", f"{group}/v1", "RoleBinding", binding),
+        ):
+            self._registry.create(plural, {"apiVersion": version, "kind": kind, "metadata": meta, **more}, "default")
+        asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+        path = "/api/v1/namespaces/default/serviceaccounts/reader/token"
+        answer = urllib3.request(
+            "POST", f"{self.server.url}{path}", json=asked, headers={"Authorization": f"Bearer {TOKEN}"}
+        )
+        found = self.kubeconfig.with_name("kubeconfig-of-reader")
+        found.write_text(json.dumps(_kubeconfig(self.server.url, answer.json()["status"]["token"])))
+        return found
+
+    def delete(self, name):
+        """It is gone."""
+        self._registry.delete("trainjobs", name, "default")
+
+
+@contextlib.contextmanager
+def api_alone(folder):
+    """An API server that ends with the block; its kubeconfig is in the folder."""
+    registry = Registry()
+    server = CountingServer(registry)
+    server.start()
+    try:
+        kubeconfig = folder / "kubeconfig"
+        kubeconfig.write_text(json.dumps(_kubeconfig(server.url)))
+        yield ApiAlone(server, kubeconfig)
+    finally:
+        server.stop()
+        registry.close()
+
+
+def _kubeconfig(url, token=TOKEN):
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "alone", "cluster": {"server": url}}],
+        "users": [{"name": "admin", "user": {"token": token}}],
+        "contexts": [{"name": "alone", "context": {"cluster": "alone", "user": "admin"}}],
+        "current-context": "alone",
+    }
+
+
+def key(task, engine="airflow", run="run-1"):
+    """Who asked."""
+    return RunKey(engine, "nightly", task, run)

@@ -1,0 +1,67 @@
+"""A command on a terminal of its own, with somebody at the keyboard."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import struct
+import subprocess
+import termios
+import threading
+
+CTRL_C = b"\x03"
+_ROWS, _COLUMNS = 50, 160
+
+
+class Keyboard:
+    """Runs a command on a pseudo terminal; what it shows is in `shown`."""
+
+    def __init__(self, command, environment):
+        self._side, other = pty.openpty()
+        fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", _ROWS, _COLUMNS, 0, 0))
+        environment = {name: value for name, value in environment.items() if name not in ("COLUMNS", "NO_COLOR")}
+        # A session of its own with this terminal, so that Ctrl-C is a signal to this command only.
+        self.process = subprocess.Popen(
+            ["setsid", "--ctty", *command],
+            stdin=other,
+            stdout=other,
+            stderr=other,
+            env={**environment, "TERM": "xterm-256color"},
+        )
+        os.close(other)
+        self.shown, self._more = "", threading.Condition()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def type(self, keys):
+        """Press them."""
+        os.write(self._side, keys)
+
+    def see(self, text, seconds=30.0):
+        """Wait until a text is on the terminal."""
+        with self._more:
+            assert self._more.wait_for(lambda: text in self.shown, seconds), self.shown
+
+    def end(self, seconds=30.0):
+        """Wait until the command has ended; its exit code."""
+        code = self.process.wait(seconds)
+        self._reader.join(5.0)
+        return code
+
+    def close(self):
+        """Kill what still runs."""
+        self.process.kill()
+        self.process.wait()
+        self._reader.join(5.0)
+        os.close(self._side)
+
+    def _read(self):
+        while True:
+            try:
+                data = os.read(self._side, 65536)
+            except OSError:  # Linux's way to say that nobody has the other side any more
+                return
+            with self._more:
+                self.shown += data.decode(errors="replace")
+                self._more.notify_all()

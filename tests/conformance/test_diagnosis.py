@@ -1,0 +1,234 @@
+"""Why a job does not get going: what whoever waits for it is told, on clusters that really do that."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime, timedelta, timezone
+
+import pytest
+from client import path_of
+from runtimes import own_runtime, step
+from silence import claim, happened
+from troubles import own, row, shell
+
+from trainjob import RunKey, SecretKeyReference
+from trainjob.errors import ImageUnavailable, NeverStarted, WaitTimeout
+from trainjob.run import Limits, cancel, submit, wait, wait_async
+from waiting_for import until
+
+# What only a whole control plane does, and what takes a minute and more; on one of them.
+real = pytest.mark.only("controlplane-2.3")
+
+
+def mounted(**source):
+    return {"volumes": [{"name": "v", "source": source, "mount_path": "/v"}]}
+
+
+# -- waiting is hopeless: the job is ended -----------------------------------------------------------------------------
+
+HOPELESS = {
+    "image not found": (shell(image="does-not-exist.invalid/x:1"), ImageUnavailable, "x:1: not found"),
+    "missing Secret": (
+        shell(env={"A": SecretKeyReference(name="nope", key="k")}),
+        NeverStarted,
+        'CreateContainerConfigError: node-0: secret "nope" not found',
+    ),
+    "missing Secret of a volume": (
+        shell(job=mounted(secret={"secretName": "nope"})),
+        NeverStarted,
+        "FailedMount: node-0: MountVolume.SetUp failed",
+    ),
+    "missing claim": (
+        shell(job={"workspace": "nope"}),
+        NeverStarted,
+        'Unschedulable: node-0: 0/1 nodes are available: persistentvolumeclaim "nope" not found',
+    ),
+    "pods refused (service account)": (
+        shell(job={"placement": {"service_account_name": "nope"}}),
+        NeverStarted,
+        'serviceaccount "nope" not found',
+    ),
+}
+
+
+@real
+def test_hopeless(client, engine, namespace, target, ward, evidence):
+    """What is missing and does not appear within a minute ends the waiting and the job, with a typed error."""
+    waiters = {name: ward.admit(name, job) for name, (job, _, _) in HOPELESS.items()}
+    for name, (_, expected, text) in HOPELESS.items():
+        error = waiters[name].error()
+        assert (type(error), error.retryable) == (expected, False), error
+        assert text in str(error)
+        assert error.hint
+        client.until_gone("TrainJob", namespace, waiters[name].reference.name)
+        evidence("diagnosis", **row(name, target.backend, error.outcome.message, error))
+
+
+def test_hopeless_at_once(client, namespace, target, ward, evidence):
+    """An image name that is none ends them at once."""
+    waiter = ward.admit("image name", shell(image="Not/A_Name"))
+    error = waiter.error(60)
+    assert (type(error), error.retryable) == (ImageUnavailable, False)
+    assert "invalid reference format" in str(error)
+    client.until_gone("TrainJob", namespace, waiter.reference.name)
+    evidence("diagnosis", **row("image name", target.backend, error.outcome.message, error))
+
+
+@pytest.mark.since("2.3")  # before, the Trainer's event does not say why
+def test_name_too_long(client, namespace, target, ward, evidence):
+    """A job whose pods' names would be too long is ended with the first look at its events."""
+    long = step("a-replicated-job-whose-name-has-so-many-letters-that-none-fit")
+    own_runtime(client, namespace, step(), long)
+    waiter = ward.admit("name too long", own())
+    error = waiter.error(60)
+    assert (type(error), error.retryable) == (NeverStarted, False)
+    assert "is too long" in str(error)
+    client.until_gone("TrainJob", namespace, waiter.reference.name)
+    evidence("diagnosis", **row("name too long", target.backend, error.outcome.message, error))
+
+
+def test_hopeless_in_an_event_loop(client, engine, namespace, unique):
+    """The same for those who wait in an event loop, as Airflow's triggerer does."""
+    reference = submit(engine, shell(image="Not/A_Name"), RunKey("conformance", "diagnosis", "loop", unique))
+    outcome = asyncio.run(wait_async(engine, reference))
+    with pytest.raises(ImageUnavailable, match="invalid reference format"):
+        outcome.raise_for_failure()
+    client.until_gone("TrainJob", namespace, reference.name)
+
+
+def test_what_appears_in_time(client, namespace, ward):
+    """A Secret that is made a moment later is no trouble: the job runs and is complete."""
+    waiter = ward.admit("late", shell('test "$A" = b', env={"A": SecretKeyReference(name="late", key="k")}))
+    waiter.until_told('secret "late" not found')
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "late"}, "stringData": {"k": "b"}}
+    client.create(secret, namespace)
+    assert waiter.end.result(60).succeeded
+
+
+def test_an_earlier_job_of_the_same_name(client, engine, namespace, ward):
+    """Events outlive what they are about: what an earlier job of the same name lacked is not told of a later one."""
+    earlier = ward.admit("again", shell(job={"workspace": "nope"}))
+    event = happened(client, namespace, "Pod", f"{earlier.reference.name}-node-0-0-", "FailedScheduling")
+    cancel(engine, earlier.reference)
+    client.until_gone("JobSet", namespace, earlier.reference.name)
+    seconds = "%Y-%m-%dT%H:%M:%SZ"
+    until(lambda: datetime.now(timezone.utc).strftime(seconds) > event["metadata"]["creationTimestamp"])
+    later = ward.admit("again", shell("exit 3"))
+    assert (later.reference.name, later.reference.uid != earlier.reference.uid) == (earlier.reference.name, True)
+    assert "nope" not in str(later.error(60))
+
+
+# -- waiting may help: it is told --------------------------------------------------------------------------------------
+
+SHOWN = {
+    "too many GPUs": (shell(resources_per_node={"gpu": 64}), "Unschedulable: 0/1 nodes are available: 1 Insufficient"),
+    "node selector": (
+        shell(job={"placement": {"node_selector": {"nope": "x"}}}),
+        "didn't match Pod's node affinity/selector",
+    ),
+    "claim that is not bound": (
+        shell(job={"workspace": "unbound"}),
+        "pod has unbound immediate PersistentVolumeClaims",
+    ),
+}
+
+
+def test_shown(client, engine, namespace, target, ward, evidence):
+    """What others may end - no room, no volume yet - is told as the reason for waiting, and the job is left alone."""
+    client.create(claim("unbound", "nope"), namespace)
+    waiters = {name: ward.admit(name, job) for name, (job, _) in SHOWN.items()}
+    for name, (_, text) in SHOWN.items():
+        told = waiters[name].until_told(text)
+        evidence("diagnosis", **row(name, target.backend, told))
+    reference = waiters["too many GPUs"].reference
+    with pytest.raises(WaitTimeout, match=r"Insufficient nvidia.com/gpu.*starting time.*deleted") as raised:
+        wait(engine, reference, limits=Limits(starting=timedelta(seconds=3)))
+    assert "ask for less" in raised.value.hint
+    for waiter in waiters.values():
+        cancel(engine, waiter.reference)
+        assert not waiter.end.result(60).succeeded
+
+
+@real
+def test_quota(client, engine, namespace, target, ward, evidence):
+    """Pods beyond a ResourceQuota are waited for, and the quota is told; it runs when there is quota."""
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "small"}}
+    client.create({**quota, "spec": {"hard": {"requests.nvidia.com/gpu": "1"}}}, namespace)
+    client.until("ResourceQuota", namespace, "small", lambda one: one.get("status", {}).get("hard"))
+    waiter = ward.admit("quota", shell(resources_per_node={"gpu": 2}))
+    evidence("diagnosis", **row("quota", target.backend, waiter.until_told("exceeded quota: small")))
+    assert client.ask("DELETE", path_of("ResourceQuota", namespace, "small")).ok
+    assert waiter.end.result(90).succeeded
+
+
+@real
+def test_webhook_down(client, namespace, unique, target, ward, evidence):
+    """A webhook that does not answer is told; the job runs when it is gone."""
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+    webhook = {
+        "name": "pods.example.org",
+        "rules": [rule],
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+        "clientConfig": {"url": "https://127.0.0.1:1/pods"},
+        "failurePolicy": "Fail",
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+        "timeoutSeconds": 1,
+    }
+    path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+    body = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration"}
+    assert client.ask("POST", path, {**body, "metadata": {"name": unique}, "webhooks": [webhook]}).code == 201
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p"},
+        "spec": {"containers": [{"name": "c", "image": "i"}]},
+    }
+    try:
+        until(
+            lambda: "failed calling webhook" in client.ask("POST", path_of("Pod", namespace), pod, dryRun="All").message
+        )
+        waiter = ward.admit("webhook", shell())
+        evidence("diagnosis", **row("webhook down", target.backend, waiter.until_told("failed calling webhook")))
+    finally:
+        assert client.ask("DELETE", f"{path}/{unique}").ok
+    assert waiter.end.result(90).succeeded
+
+
+@pytest.fixture
+def workloads(client):
+    """Kueue's kind Workload, without Kueue: a test writes them."""
+    names = {"kind": "Workload", "listKind": "WorkloadList", "plural": "workloads", "singular": "workload"}
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    version = {"name": "v1beta2", "served": True, "storage": True, "schema": schema}
+    spec = {"group": "kueue.x-k8s.io", "scope": "Namespaced", "names": names, "versions": [version]}
+    path, name = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "workloads.kueue.x-k8s.io"
+    # Kueue's group is protected: who adds to it says so.
+    meta = {"name": name, "annotations": {"api-approved.kubernetes.io": "unapproved, a test"}}
+    body = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": meta, "spec": spec}
+    assert client.ask("POST", path, body).code == 201
+    yield "/apis/kueue.x-k8s.io/v1beta2/namespaces/{}/workloads"
+    assert client.ask("DELETE", f"{path}/{name}").ok
+
+
+@real
+def test_queued(client, namespace, workloads, target, ward, evidence, tmp_path):
+    """Kueue's own words tell why a job in a queue waits; here a test says them in Kueue's place."""
+    text = "couldn't assign flavors to pod set node: insufficient unused quota for cpu in flavor cpu, 1 more needed"
+    reserved = {"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": text}
+
+    def hold_back(reference):
+        client.patch("TrainJob", namespace, reference.name, {"spec": {"suspend": True}})
+        meta = {"name": f"trainjob-{reference.name}-1", "labels": {"kueue.x-k8s.io/job-uid": reference.uid}}
+        kind = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload"}
+        workload = {**kind, "metadata": meta, "status": {"conditions": [reserved]}}
+        until(lambda: client.ask("POST", workloads.format(namespace), workload).code == 201)
+
+    script = f"test -e {tmp_path}/admitted || exec sleep 600"  # it begins before it is held back
+    waiter = ward.admit("queued", shell(script, job={"queue": "gpu-team"}), hold_back)
+    told = waiter.until_told("insufficient unused quota for cpu")
+    assert "waiting for quota in queue gpu-team" in told
+    evidence("diagnosis", **row("no quota in Kueue", target.backend, told))
+    (tmp_path / "admitted").touch()
+    client.patch("TrainJob", namespace, waiter.reference.name, {"spec": {"suspend": False}})
+    assert waiter.end.result(60).succeeded

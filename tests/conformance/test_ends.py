@@ -1,0 +1,142 @@
+"""Why a job has ended: whether its command, its memory, its node or the scheduler is to blame."""
+
+from __future__ import annotations
+
+import pytest
+from client import path_of
+from runtimes import never, own_runtime, step
+from trainjobs import JOBSET, counters, pods_of
+from troubles import own, row, shell
+
+from trainjob import Placement
+from trainjob.errors import CommandFailed, Interrupted, NeverStarted, OutOfMemory
+from trainjob.local.kubelet.kubelet import FAULT
+
+# What only a whole control plane does.
+real = pytest.mark.only("controlplane-2.3")
+
+
+def strike(client, namespace, waiter, fault):
+    """Lets a fault of the kubelet hit a job's running pod."""
+    name = waiter.reference.name
+    client.until("TrainJob", namespace, name, lambda job: counters(job).get("node", {}).get("ready"))
+    (pod,) = pods_of(client, namespace, name)
+    client.patch("Pod", namespace, pod["metadata"]["name"], {"metadata": {"annotations": {FAULT: fault}}})
+
+
+@pytest.mark.parametrize(
+    ("fault", "expected", "retryable"), [("OOMKilled", OutOfMemory, False), ("Evicted", Interrupted, True)]
+)
+def test_ended_by_its_node(client, namespace, target, ward, evidence, fault, expected, retryable):
+    """A container that is out of memory is not retried, a pod that its node evicts is."""
+    waiter = ward.admit(fault, shell("exec sleep 60"))
+    strike(client, namespace, waiter, fault)
+    error = waiter.error(60)
+    assert (type(error), error.retryable) == (expected, retryable)
+    assert error.outcome.exit_code in (137, 143)
+    assert fault in str(error)
+    evidence("diagnosis", **row(fault, target.backend, error.outcome.message, error))
+
+
+def test_command_that_is_not_there(target, ward, evidence):
+    """A command that is not in the image is told as that, and no retry is made of it."""
+    error = ward.admit("command", shell(command=["no-such-program"])).error(60)
+    assert (type(error), error.retryable) == (NeverStarted, False)
+    evidence("diagnosis", **row("command not found", target.backend, error.outcome.message, error))
+
+
+def test_initializer(client, namespace, target, ward, evidence):
+    """An initializer that fails is told with its name and its last lines."""
+    script = "echo 'no such dataset' >&2; exit 3"
+    own_runtime(client, namespace, step("dataset-initializer", script), step(needs=["dataset-initializer"]))
+    error = ward.admit("initializer", own()).error(60)
+    assert (type(error), error.outcome.step, error.outcome.exit_code) == (CommandFailed, "dataset-initializer", 3)
+    assert error.outcome.log_tail == ("no such dataset",)
+    assert "a wrong address" in error.hint
+    evidence("diagnosis", **row("initializer failed", target.backend, error.outcome.message, error))
+
+
+def test_crash_loop(target, ward, evidence):
+    """A container that may be restarted and fails again and again is told while it lasts, and fails in the end."""
+    waiter = ward.admit("crash", shell("exit 3", job={"max_restarts": 2}))
+    told = waiter.until_told("CrashLoopBackOff")
+    error = waiter.error(60)
+    assert (type(error), error.outcome.exit_code) == (CommandFailed, 3)
+    evidence("diagnosis", **row("crash loop", target.backend, told, error, early=False))
+
+
+@real
+def test_drained(client, namespace, target, ward, evidence):
+    """A pod that is evicted through the API, as a drain of its node does, is retried: its command did not fail."""
+    own_runtime(client, namespace, never())
+    waiter = ward.admit("drain", own("exec sleep 60"))
+    name = waiter.reference.name
+    client.until("TrainJob", namespace, name, lambda job: counters(job).get("node", {}).get("ready"))
+    (pod,) = pods_of(client, namespace, name)
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod["metadata"]["name"]}}
+    path = path_of("Pod", namespace, pod["metadata"]["name"], "eviction")
+    assert client.ask("POST", path, eviction).code == 201
+    error = waiter.error(60)
+    assert (type(error), error.retryable, error.outcome.exit_code) == (Interrupted, True, 143)
+    assert "EvictionByEvictionAPI" in error.outcome.message
+    evidence("diagnosis", **row("evicted through the API", target.backend, error.outcome.message, error, early=False))
+
+
+@pytest.fixture
+def scarce(client, unique):
+    """A resource of which the node has one."""
+    (node,) = [one["metadata"]["name"] for one in client.list("Node", None) if "process" in one["metadata"]["name"]]
+    name = f"example.org/{unique}"
+
+    def set_to(amount):
+        change = {"status": {"capacity": {name: amount}, "allocatable": {name: amount}}}
+        assert client.ask("PATCH", path_of("Node", None, node, "status"), change).ok
+
+    set_to("1")
+    yield name
+    set_to(None)
+
+
+@real
+def test_preempted(client, namespace, unique, scarce, target, ward, evidence):
+    """A pod that the scheduler preempts is retried, too."""
+    own_runtime(client, namespace, never())
+    job = own("exec sleep 60").model_copy(
+        update={"trainer": shell("exec sleep 60", resources_per_node={scarce: 1}).trainer}
+    )
+    waiter = ward.admit("preempted", job)
+    client.until("TrainJob", namespace, waiter.reference.name, lambda one: counters(one).get("node", {}).get("ready"))
+    path = "/apis/scheduling.k8s.io/v1/priorityclasses"
+    body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": unique}, "value": 1000}
+    assert client.ask("POST", path, body).code == 201
+    try:
+        container = {"name": "c", "image": "i", "command": ["sleep", "60"], "resources": {"limits": {scarce: "1"}}}
+        spec = {"priorityClassName": unique, "restartPolicy": "Never", "containers": [container]}
+        client.create({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "first"}, "spec": spec}, namespace)
+        error = waiter.error(60)
+    finally:
+        assert client.ask("DELETE", f"{path}/{unique}").ok
+    assert (type(error), error.retryable) == (Interrupted, True)
+    assert "PreemptionByScheduler" in error.outcome.message
+    evidence("diagnosis", **row("preempted", target.backend, error.outcome.message, error, early=False))
+
+
+@real
+def test_node_lost(client, namespace, unique, target, ward, evidence):
+    """A pod whose node is gone is retried: nothing is wrong with its step."""
+    own_runtime(client, namespace, never())
+    job = own().model_copy(update={"placement": Placement(node_selector={"example.org/gone": unique})})
+    waiter = ward.admit("node lost", job)
+    query = {"labelSelector": f"{JOBSET}={waiter.reference.name}"}
+    pod = client.until("Pod", namespace, "", bool, **query)["metadata"]["name"]
+    binding = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": pod},
+        "target": {"kind": "Node", "name": unique},
+    }
+    assert client.ask("POST", path_of("Pod", namespace, pod, "binding"), binding).code == 201
+    error = waiter.error()  # the garbage collector waits for 40 s, and looks every 20 s
+    assert (type(error), error.retryable, error.outcome.exit_code) == (Interrupted, True, None)
+    assert "DeletionByPodGC" in error.outcome.message
+    evidence("diagnosis", **row("node lost", target.backend, error.outcome.message, error, early=False))

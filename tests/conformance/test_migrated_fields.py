@@ -1,0 +1,55 @@
+"""A PyTorchJob with every field, and its parts, as `trainjob migrate` converts them: accepted, and made into Jobs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from test_migrated import complaints, create_runtimes
+
+from trainjob.manifest import Dialect
+from trainjob.migrate import convert
+from waiting_for import until
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "migrate"))
+from v1_jobs import CONTAINER, POD, every_field, pytorch_job
+
+pytestmark = [pytest.mark.timeout(300)]
+VOLUMES = {"volumes": POD["volumes"]}
+COMMAND = ["python", "train.py"]
+
+
+def jobs():
+    """One job for each field of a pod and of a container, so that a refusal names it; and one with nearly all."""
+    found = {f"pod {field}": pytorch_job(command=COMMAND, pod={field: value}) for field, value in POD.items()}
+    for field, value in CONTAINER.items():
+        pod = VOLUMES if field.startswith("volume") else None
+        found[f"container {field}"] = pytorch_job(pod=pod, **{"command": COMMAND, field: value})
+    every = every_field()
+    every["spec"].pop("elasticPolicy")
+    every["spec"]["runPolicy"].pop("schedulingPolicy")  # no Volcano there
+    return {**found, "every field": every}
+
+
+def test_every_field_is_accepted_where_it_is_put(client, namespace, target):
+    dialect = Dialect.V2_2 if target.trainer >= (2, 2) else Dialect.V2_1
+    conversions = {}
+    for number, (name, job) in enumerate(jobs().items()):
+        job["metadata"] = {**job["metadata"], "name": f"job-{number}", "namespace": namespace, "ownerReferences": None}
+        conversions[name] = convert(job, dialect=dialect)
+    assert [name for name, one in conversions.items() if one.blockers] == []
+    create_runtimes(client, namespace, conversions.values())
+    for conversion in conversions.values():
+        job = conversion.train_job
+        client.create({**job, "spec": {**job["spec"], "suspend": True}}, namespace, fieldValidation="Strict")
+    names = {one.train_job["metadata"]["name"]: name for name, one in conversions.items()}
+
+    def missing():
+        there = {job["metadata"]["labels"]["jobset.sigs.k8s.io/jobset-name"] for job in client.list("Job", namespace)}
+        return {name: field for name, field in names.items() if name not in there}
+
+    try:
+        until(lambda: not missing(), 60)
+    except AssertionError:
+        pytest.fail(str({field: complaints(client, namespace, name) for name, field in missing().items()}))

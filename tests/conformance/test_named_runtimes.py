@@ -1,0 +1,98 @@
+"""Runtimes as the project reads them, and the optional ones over a workspace of `manifests/runtimes`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from client import path_of
+from composed import container, pod_spec
+from runtimes import create_runtime, step
+from test_every_manifest import manifest, posted
+
+from trainjob import (
+    BuiltinTrainer,
+    CustomTrainerContainer,
+    FineTune,
+    RunKey,
+    Runtime,
+    TorchTuneConfig,
+    TrainJob,
+    submit,
+)
+from trainjob.errors import InvalidSpec
+from trainjob.run.fitting import misfits
+from trainjob.status.runtimes import describe
+
+FOLDER = Path(__file__).resolve().parents[2] / "manifests" / "runtimes"
+OVER_A_WORKSPACE = {file.stem: yaml.safe_load(file.read_text()) for file in sorted(FOLDER.glob("workspace-*.yaml"))}
+INITIALIZERS = ("dataset-initializer", "model-initializer")
+
+
+def test_stock_runtimes_are_understood(engine):
+    """Name, framework, plugin, steps and devices of the stock runtimes are read as they are."""
+    found = {one.name: one for one in engine.runtimes.all("ClusterTrainingRuntime", engine.namespace)}
+    torch, tune = found["torch-distributed"], found["torchtune-llama3.2-1b"]
+    assert engine.runtimes.find("torch-distributed", "ClusterTrainingRuntime", "") == torch
+    assert (torch.framework, torch.policy, torch.initializers) == ("torch", "torch", ())
+    assert (tune.framework, tune.policy, tune.initializers) == ("torchtune", "torch", INITIALIZERS)
+    assert tune.trainer.resources == {"nvidia.com/gpu": "2"}
+    assert not any(one.deprecated or one.gang or one.num_nodes != 1 for one in found.values())
+    assert all(one.trainer and "node" in one.trainer.containers for one in found.values())
+
+
+def test_a_missing_runtime(engine, unique, proven):
+    """A TrainJob on a runtime that is missing is not sent, and those that are there are named."""
+    request = TrainJob(trainer=CustomTrainerContainer(command=("true",)), runtime="torch-distribted")
+    with pytest.raises(InvalidSpec, match=r"did you mean torch-distributed\? \(there are torch-distributed, "):
+        submit(engine, request, RunKey("conformance", "runtimes", unique, "run-1"))
+    assert engine.list_trainjobs(engine.namespace, "") == []
+    proven("runtimes")
+
+
+@pytest.mark.parametrize("wrong", ["framework", "no trainer", "other step"])
+def test_what_we_refuse_is_accepted(client, namespace, target, wrong):
+    """What does not fit its runtime, and is refused by us, the API server accepts; an unknown step only from 2.3 on."""
+    job = step("solo" if wrong == "other step" else "node")
+    if wrong != "framework":
+        del job["template"]["metadata"]
+    name = "own-llama3.2-1b" if wrong == "framework" else "own"
+    spec = {"mlPolicy": {"numNodes": 1, "torch": {}}, "template": {"spec": {"replicatedJobs": [job]}}}
+    create_runtime(client, namespace, spec, name)
+    runtime = Runtime(name=name, kind="TrainingRuntime")
+    request = {
+        "framework": lambda: TrainJob(trainer=BuiltinTrainer(config=TorchTuneConfig()), runtime=runtime),
+        "no trainer": lambda: TrainJob(trainer=CustomTrainerContainer(command=("true",)), runtime=runtime),
+        "other step": lambda: TrainJob(workspace="claim", runtime=runtime),
+    }[wrong]()
+    item = manifest(request, namespace, target)
+    known = client.get("TrainingRuntime", namespace, name)
+    assert list(misfits(request, item, describe(known, "TrainingRuntime")))
+    assert posted(client, namespace, item).ok == (wrong != "other step" or target.trainer >= (2, 3))
+
+
+@pytest.mark.parametrize("name", OVER_A_WORKSPACE)
+def test_runtimes_over_a_workspace(client, namespace, target, name, proven):
+    """Steps of the optional runtimes share the claim `workspace`; a TrainJob that was suspended at first goes on."""
+    given = OVER_A_WORKSPACE[name]
+    assert client.ask("POST", path_of("ClusterTrainingRuntime"), given, dryRun="All", fieldValidation="Strict").ok
+    create_runtime(client, namespace, given["spec"], name)
+    request = FineTune(
+        model=name.partition("-")[2],
+        config=TorchTuneConfig(resources_per_node={"gpu": 1}),
+        dataset="hf://organization/name",
+        model_initializer="hf://organization/name",
+        runtime=Runtime(name=name, kind="TrainingRuntime"),
+    )
+    job = manifest(request, namespace, target)
+    client.create({**job, "spec": {**job["spec"], "suspend": True}}, namespace)
+    jobset = client.until("JobSet", namespace, "job", bool)
+    for each in (*INITIALIZERS, "node"):
+        claims = [one["persistentVolumeClaim"]["claimName"] for one in pod_spec(jobset, each)["volumes"]]
+        assert claims == ["workspace"]
+        assert {"name": "initializer", "mountPath": "/workspace"} in container(jobset, each)["volumeMounts"]
+    assert container(jobset)["command"][:3] == ["tune", "run", "full_finetune_single_device"]
+    client.patch("TrainJob", namespace, "job", {"spec": {"suspend": False}})
+    client.until("JobSet", namespace, "job", lambda found: not found["spec"].get("suspend"))
+    proven("runtimes")

@@ -1,0 +1,113 @@
+"""Workspaces and volumes that steps ask for: what reaches the pods, and what a program finds there."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+from composed import TORCHTUNE, claim, composed, container, pod_spec, warning
+from every_request import ALL_VOLUMES, SOURCES_OF_VOLUMES, WORKSPACES
+from runtimes import create_runtime
+from test_every_manifest import manifest
+from trainjobs import IMAGE, JOBSET, conditions, finished, pods_of
+
+from trainjob import CustomTrainerContainer, FineTune, Runtime, TrainJob, Volume, Workspace
+
+SCRATCH = {"emptyDir": {}}
+
+
+def shell(script, **fields):
+    return TrainJob(trainer=CustomTrainerContainer(image=IMAGE, command=("sh", "-c", script)), **fields)
+
+
+def mounts(jobset, step="node"):
+    return {one["mountPath"]: one for one in container(jobset, step)["volumeMounts"]}
+
+
+@pytest.mark.since("2.0")
+def test_a_volume_of_each_kind(client, namespace, target):
+    """Volumes of every kind, their mounts, and each kind of workspace are in the pods of a Job that is really made."""
+    requests = {name: shell("true", workspace=workspace, volumes=ALL_VOLUMES) for name, workspace in WORKSPACES.items()}
+    jobs = {name: manifest(request, namespace, target, name) for name, request in requests.items()}
+    for name, jobset in composed(client, namespace, jobs).items():
+        pod = client.until("Job", namespace, f"{name}-node-0", bool)["spec"]["template"]["spec"]
+        found = {one["name"]: one for one in pod["volumes"]}
+        assert {kind: set(found[kind]) - {"name"} for kind in SOURCES_OF_VOLUMES} == {
+            kind: set(source) for kind, source in SOURCES_OF_VOLUMES.items()
+        }
+        for volume in ALL_VOLUMES:
+            more = {"readOnly": True} if volume.read_only else {}
+            assert mounts(jobset)[volume.mount_path] == {
+                "name": volume.name,
+                "mountPath": volume.mount_path,
+                **more,
+            }
+        asked = requests[name].workspace
+        more = {"subPath": asked.sub_path} if asked.sub_path else {}
+        assert mounts(jobset)["/workspace"] == {"name": "workspace", "mountPath": "/workspace", **more}
+        claimed = {"persistentVolumeClaim": {"claimName": asked.claim}}
+        folder = {"hostPath": {"path": asked.node_path, "type": "Directory"}}
+        assert found["workspace"] == {"name": "workspace", **(claimed if asked.claim else folder)}
+
+
+def test_in_every_pod_of_a_fetching_run(client, namespace, target):
+    """A run that fetches has its volumes in both initializers and the training, beside the one that these share."""
+    spec = client.get("ClusterTrainingRuntime", None, TORCHTUNE["llama3.2-1b"])["spec"]
+    create_runtime(client, namespace, spec, "mine-llama3.2-1b")
+    runtime = Runtime(name="mine-llama3.2-1b", kind="TrainingRuntime")
+    output = Volume(name="output", source={"persistentVolumeClaim": {"claimName": "c"}}, mount_path="/workspace/output")
+    sources = {"dataset": "hf://o/n", "model_initializer": "hf://o/n"}
+    request = FineTune(model="llama3.2-1b", runtime=runtime, volumes=[output], **sources)
+    jobset = composed(client, namespace, {"job": manifest(request, namespace, target)})["job"]
+    for step in ("dataset-initializer", "model-initializer", "node"):
+        assert {"name": "output", **output.source} in pod_spec(jobset, step)["volumes"]
+        assert {path: one["name"] for path, one in mounts(jobset, step).items()} == {
+            "/workspace": "initializer",
+            "/workspace/output": "output",
+        }
+
+
+def said_by(client, namespace, name):
+    """What the only pod of a TrainJob has said, when the TrainJob is complete."""
+    done = client.until("TrainJob", namespace, name, finished)
+    assert [row[:2] for row in conditions(done)] == [("Complete", "True")]
+    (pod,) = pods_of(client, namespace, name)
+    return client.log(namespace, pod["metadata"]["name"])
+
+
+def test_what_a_program_finds(client, namespace, target):
+    """A Secret's files, bytes and all, an empty folder at two paths, and a claim's folder that stays."""
+    client.create(claim("mine"), namespace)
+    keys = {"word": b"swordfish\n", "bytes": bytes(range(256))}
+    data = {name: base64.b64encode(value).decode() for name, value in keys.items()}
+    client.create({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "data": data}, namespace)
+    volumes = (
+        Volume(name="keys", source={"secret": {"secretName": "s"}}, mount_path="/keys", read_only=True),
+        Volume(name="scratch", source=SCRATCH, mount_path="/scratch"),
+        Volume(name="scratch", source=SCRATCH, mount_path="/again"),
+        Volume(name="word", source={"secret": {"secretName": "s"}}, mount_path="/one/word", sub_path="word"),
+    )
+    script = "cat /keys/word /one/word > /scratch/words && wc -c < /keys/bytes && cp /again/words /workspace/words"
+    writing = shell(script, workspace=Workspace(claim="mine", sub_path="team/a"), volumes=volumes)
+    client.create(manifest(writing, namespace, target, "writing"), namespace)
+    assert said_by(client, namespace, "writing").split() == ["256"]
+    reading = shell("cat /workspace/team/a/words", workspace="mine")
+    client.create(manifest(reading, namespace, target, "reading"), namespace)
+    assert said_by(client, namespace, "reading").split() == ["swordfish", "swordfish"]
+
+
+@pytest.mark.only("laptop", "controlplane")
+def test_a_folder_of_the_node(client, namespace, target, tmp_path):
+    """A folder of the node is the workspace; a pod whose folder is not there waits, and an event says for what."""
+    here = shell("echo rows > /workspace/file", workspace=Workspace(node_path=str(tmp_path), sub_path="a"))
+    missing = tmp_path / "missing"
+    there = shell("true", workspace=Workspace(node_path=str(missing)))
+    for name, request in {"here": here, "there": there}.items():
+        client.create(manifest(request, namespace, target, name), namespace)
+    said_by(client, namespace, "here")
+    assert (tmp_path / "a" / "file").read_text() == "rows\n"
+    pod = client.until("Pod", namespace, "", bool, labelSelector=f"{JOBSET}=there")
+    event = warning(client, namespace, pod["metadata"]["name"], "FailedMount")
+    assert f"hostPath type check failed: {missing} is not a directory" in event["message"]
+    missing.mkdir()
+    said_by(client, namespace, "there")

@@ -1,0 +1,59 @@
+"""Where the files of a volume may be: below it; a path that leads elsewhere is refused with the Job."""
+
+from __future__ import annotations
+
+import pytest
+from client import path_of
+
+PATHS = {
+    "../x": "Invalid value: \"../x\": must not contain '..'",
+    "a/../x": "Invalid value: \"a/../x\": must not contain '..'",
+    "..x": "Invalid value: \"..x\": must not start with '..'",
+    "/x": 'Invalid value: "/x": must be a relative path',
+    "": "Required value",
+}
+SECRET, CONFIG_MAP = (
+    lambda items: {"secret": {"secretName": "s", "items": items}},
+    lambda items: {"configMap": {"name": "c", "items": items}},
+)
+
+
+def projected(source):
+    return {"projected": {"sources": [source]}}
+
+
+# The field that the server names, and the volume with a file at a path.
+VOLUMES = {
+    "secret.items[0].path": lambda path: SECRET([{"key": "k", "path": path}]),
+    "configMap.items[0].path": lambda path: CONFIG_MAP([{"key": "k", "path": path}]),
+    "downwardAPI.path": lambda path: {"downwardAPI": {"items": [own_name(path)]}},
+    "projected.path": lambda path: projected({"serviceAccountToken": {"path": path}}),
+    "projected.sources[0].secret.items[0].path": lambda path: projected(
+        {"secret": {"name": "s", "items": [{"key": "k", "path": path}]}}
+    ),
+    "projected.sources[0].downwardAPI.path": lambda path: projected({"downwardAPI": {"items": [own_name(path)]}}),
+}
+
+
+def own_name(path):
+    return {"path": path, "fieldRef": {"fieldPath": "metadata.name"}}
+
+
+def job(volume):
+    container = {"name": "node", "image": "x", "volumeMounts": [{"name": "v", "mountPath": "/v"}]}
+    spec = {"restartPolicy": "Never", "containers": [container], "volumes": [{"name": "v", **volume}]}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": {"template": {"spec": spec}}}
+
+
+@pytest.mark.parametrize("field", VOLUMES)
+def test_files_of_volumes(client, namespace, field):
+    """A file of a volume lies below it: no path upwards, none from the root."""
+    below = client.ask("POST", path_of("Job", namespace), job(VOLUMES[field]("a/b")), dryRun="All")
+    assert below.code == 201
+    unmounted = 'spec.template.spec.containers[0].volumeMounts[0].name: Not found: "v"'
+    for path, text in PATHS.items():
+        answer = client.ask("POST", path_of("Job", namespace), job(VOLUMES[field](path)), dryRun="All")
+        assert (answer.code, answer.message) == (
+            422,
+            f'Job.batch "j" is invalid: [spec.template.spec.volumes[0].{field}: {text}, {unmounted}]',
+        )

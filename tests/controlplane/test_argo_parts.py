@@ -1,0 +1,108 @@
+"""Argo on the control plane: a workflow runs and nothing of it is left, whatever ends first."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from client import Client, Object
+from control_plane import ControlPlane
+from leftovers import client_of, family, gone, mounts, started_by_another, trail_of
+
+from waiting_for import until
+
+
+@pytest.fixture(autouse=True)
+def built():
+    """Skips with the reason where Argo can't run."""
+    if reason := ControlPlane.unavailable(argo=True):
+        pytest.skip(reason)
+
+
+def start(client: Client, script: str) -> None:
+    """Creates a workflow of one pod, with the right that its executor needs."""
+    subject = {"kind": "ServiceAccount", "name": "default", "namespace": "default"}
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "executor"}
+    rule = {"apiGroups": ["argoproj.io"], "resources": ["workflowtaskresults"], "verbs": ["create", "patch"]}
+    role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "executor"}}
+    client.create({**role, "rules": [rule]}, "default")
+    client.create({**role, "kind": "RoleBinding", "roleRef": reference, "subjects": [subject]}, "default")
+    container = {"image": "busybox", "command": ["sh", "-c"], "args": [script]}
+    workflow = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "metadata": {"name": "one"}}
+    templates = [{"name": "main", "container": container}]
+    client.create({**workflow, "spec": {"entrypoint": "main", "templates": templates}}, "default")
+
+
+def main_runs(pod: Object) -> bool:
+    return "running" in main_of(pod).get("state", {})
+
+
+def main_of(pod: Object) -> Object:
+    return next((one for one in pod["status"].get("containerStatuses", []) if one["name"] == "main"), {})
+
+
+def sleeping_pod(cluster: ControlPlane) -> int:
+    """Starts a workflow whose process leaves its group; what the kubelet started for it."""
+    with client_of(cluster) as client:
+        start(client, "setsid sleep 600 & sleep 600")
+        pod = client.until("Pod", "default", "one", main_runs)
+    process = int(main_of(pod)["containerID"].removeprefix("process://"))
+    until(lambda: len(family(process)) >= 5)  # unshare, argoexec, sh and both
+    return process
+
+
+def test_a_workflow(tmp_path):
+    """Its pod finds its service account, sees its own processes only, and leaves this machine's files alone."""
+    before, mark = mounts(), f"/mark-of-{tmp_path.parent.name}"
+    token = "/var/run/secrets/kubernetes.io/serviceaccount"
+    script = f"cat {token}/namespace; echo; touch {mark}; ls {mark}; cat /proc/[0-9]*/comm"
+    with ControlPlane(tmp_path, argo=True) as cluster, client_of(cluster) as client:
+        start(client, script)
+        ended = ("Succeeded", "Failed", "Error")
+        one = client.until("Workflow", "default", "one", lambda one: one.get("status", {}).get("phase") in ended)
+        assert one["status"]["phase"] == "Succeeded", one["status"]
+        lines = client.log("default", "one", container="main").splitlines()
+        said = [line for line in lines if not line.startswith("time=")]
+        assert said == ["default", mark, "argoexec", "sh"]
+        trail = trail_of(cluster)
+        assert "argo" in cluster.info["pids"]
+    assert gone(*trail)
+    assert mounts() == before
+    assert not Path(mark).exists()
+
+
+def test_a_command_in_a_container(tmp_path):
+    """Through the real API server, as Argo ends containers; its exit code comes back."""
+    with ControlPlane(tmp_path, argo=True) as cluster, client_of(cluster) as client:
+        start(client, "trap 'exit 0' TERM; echo here > /here; while :; do sleep 0.1; done")
+        client.until("Pod", "default", "one", main_runs)
+        until(lambda: run_in_pod(cluster, "cat /here; echo $ARGO_CONTAINER_NAME; exit 7") == ("here\nmain\n", 7))
+
+
+def run_in_pod(cluster: ControlPlane, script: str) -> tuple[str, int]:
+    """What a command in the workflow's main container prints, and its exit code."""
+    from kubernetes import client, config
+    from kubernetes.stream import stream
+
+    with config.new_client_from_config(str(cluster.kubeconfig)) as api:
+        words = {"container": "main", "command": ["sh", "-c", script], "stdout": True, "stderr": True}
+        ask = client.CoreV1Api(api).connect_get_namespaced_pod_exec
+        talk = stream(ask, "one", "default", _preload_content=False, **words)
+        talk.run_forever(timeout=30)
+        talk.sock.shutdown()  # run_forever() leaves its socket open
+        code = talk.returncode  # first: read_all() forgets it
+        return talk.read_all(), code
+
+
+@pytest.mark.parametrize("victim", ["parent", "supervisor", "argo", "kubelet"])
+def test_sigkill_leaves_nothing(tmp_path, victim):
+    before = mounts()
+    with started_by_another(tmp_path / "state", argo=True) as (cluster, pids):
+        pod = sleeping_pod(cluster)
+        processes, ports = trail_of(cluster)
+        assert family(pod) <= processes
+        os.kill(pids[victim], signal.SIGKILL)
+        until(lambda: gone(processes, ports), 20)
+    assert mounts() == before

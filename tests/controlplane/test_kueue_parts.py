@@ -1,0 +1,59 @@
+"""Kueue on the control plane: it takes TrainJobs in queues, leaves others alone, and nothing of it is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+from control_plane import ControlPlane
+from leftovers import client_of, gone, mounts, trail_of
+from trainjobs import conditions, counters, finished, shell
+
+from trainjob.errors import ClusterError
+from waiting_for import until
+
+QUEUE = "kueue.x-k8s.io/queue-name"
+
+
+@pytest.fixture(autouse=True)
+def built(request):
+    """Skips with the reason where Kueue can't run."""
+    trainer = getattr(request.node, "callspec", None) and request.node.callspec.params.get("trainer")
+    if reason := ControlPlane.unavailable(trainer or "2.3", kueue=True):
+        pytest.skip(reason)
+
+
+@pytest.mark.parametrize("trainer", ["2.3", "2.2"])
+def test_a_queue_holds_what_names_it(tmp_path, trainer):
+    """With the Trainer that it is made for, and the next one."""
+    before = mounts()
+    with ControlPlane(tmp_path, trainer=trainer, kueue=True) as cluster, client_of(cluster) as client:
+        client.create(shell("true", name="free"), "default")
+        held = shell("true", name="held")
+        client.create({**held, "metadata": {"name": "held", "labels": {QUEUE: "nope"}}}, "default")
+        client.until("TrainJob", "default", "free", finished)
+        job = client.until("TrainJob", "default", "held", lambda job: counters(job).get("node") == {"suspended": 1})
+        assert conditions(job) == [("Suspended", "True", "Suspended", "TrainJob is suspended")]
+        [workload] = client.list("Workload", "default")
+        told = [one["message"] for one in workload["status"]["conditions"] if one["type"] == "QuotaReserved"]
+        assert told == ["LocalQueue nope doesn't exist"]
+        trail = trail_of(cluster)
+        assert "kueue" in cluster.info["pids"]
+        assert {"kueueWebhook", "kueueHealth"} <= set(cluster.info["ports"])
+    assert gone(*trail)
+    assert mounts() == before
+
+
+def test_it_is_a_part_like_others(tmp_path):
+    """When it is killed all ends, and the log says which part it was."""
+    with ControlPlane(tmp_path, kueue=True) as cluster:
+        trail = trail_of(cluster)
+        os.kill(cluster.info["pids"]["kueue"], signal.SIGKILL)
+        until(lambda: gone(*trail), 20)
+    assert "kueue ended (signal: killed)" in (tmp_path / "controlplane.log").read_text()
+
+
+def test_an_older_trainer_is_none_that_it_is_made_for(tmp_path):
+    with pytest.raises(ClusterError, match=r"Kueue 0\.17 needs Trainer 2\.2 or later"):
+        ControlPlane(tmp_path, trainer="2.1", kueue=True).start()

@@ -1,0 +1,12 @@
+"""A cluster whose API server's story of every TrainJob is written down."""
+
+from __future__ import annotations
+
+import pytest
+from crash_audit import AuditLog
+
+
+@pytest.fixture(scope="session")
+def audit(laptop):
+    with AuditLog(laptop) as log:
+        yield log

@@ -1,0 +1,19 @@
+"""A compiled component in pods on a laptop cluster, as tests/pods has it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "pods"))
+from kfp_pods import CompiledComponent, Pods
+
+
+@pytest.fixture(scope="session")
+def pods(cluster, tmp_path_factory):
+    from trainjob_kfp import train
+
+    component = CompiledComponent(train, tmp_path_factory.mktemp("component"))
+    return Pods(cluster, component, tmp_path_factory.mktemp("pods"))

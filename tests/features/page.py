@@ -1,0 +1,75 @@
+"""Makes docs/features.md from page.md and what the tests have shown: page.py DIR."""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+from evidence import rows
+from markdown import table
+
+_HERE = Path(__file__).resolve().parent
+_PAGE = _HERE.parents[1] / "docs" / "features.md"
+_CELLS = ("Airflow example", "KFP example", "control plane", "real run")
+_ROWS = (
+    "Python function",
+    "container",
+    "TorchTune models",
+    "TorchTune recipes",
+    "resume",
+    "PyTorch DDP/FSDP",
+    "XGBoost",
+    "JAX",
+    "MPI",
+    "Hub initializer",
+    "S3 initializer",
+    "data cache",
+    "export",
+    "model registry",
+    "Kueue",
+    "gang scheduling",
+    "failure policies",
+    "runtimes",
+)
+# Why there is none; a cell with neither a test nor a reason fails the command.
+_REASONS = {
+    ("resume", "Airflow example"): "on by default in every one that fine-tunes over a workspace",
+    ("resume", "KFP example"): "on by default in every one that fine-tunes over a workspace",
+    ("data cache", "Airflow example"): "needs the data cache's images and pods, which no laptop cluster has",
+    ("data cache", "KFP example"): "needs the data cache's images and pods, which no laptop cluster has",
+    ("data cache", "real run"): "needs the data cache's images and pods, which no laptop cluster has",
+    ("Kueue", "real run"): "a laptop cluster has no Kueue",
+    ("gang scheduling", "real run"): "a laptop cluster has no scheduler for gangs",
+}
+
+
+def page(folder: Path) -> str:
+    """The whole page.
+
+    Args:
+        folder: what `pytest --evidence` was given.
+
+    Raises:
+        SystemExit: a cell is empty and nothing says why, or a test has named a row or a cell that there is not.
+    """
+    shown = defaultdict(set)
+    for row in rows(folder, "features"):
+        shown[row["row"], row["cell"]].add(str(row["test"]))
+    known = {(row, cell) for row in _ROWS for cell in _CELLS}
+    if wrong := sorted(shown.keys() - known):
+        raise SystemExit(f"no such rows or cells: {wrong}")
+    if empty := sorted(known - shown.keys() - _REASONS.keys()):
+        raise SystemExit(f"neither shown nor explained: {empty}")
+    lines = [[row, *(_tests(shown[row, cell]) or _REASONS[row, cell] for cell in _CELLS)] for row in _ROWS]
+    return (_HERE / "page.md").read_text(encoding="utf-8").replace("{{features}}", table(["", *_CELLS], lines))
+
+
+def _tests(names: set[str]) -> str:
+    """Links to the tests; those that differ in their parameters only are one."""
+    tests = sorted({tuple(name.partition("[")[0].split("::")) for name in names})
+    return ", ".join(f"[{test.removeprefix('test_').replace('_', ' ')}](../{path})" for path, *_, test in tests)
+
+
+if __name__ == "__main__":
+    _PAGE.write_text(page(Path(sys.argv[1])), encoding="utf-8")

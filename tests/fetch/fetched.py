@@ -1,0 +1,33 @@
+"""What a fetch left, and what it said."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from trainjob.fetch.record import read_record
+
+
+def receipt(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1].removeprefix("fetch: done "))
+    return found
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file in a folder, without notes."""
+    paths = {path.relative_to(folder): path for path in folder.rglob("*") if path.is_file()}
+    return {name.as_posix(): path.read_bytes() for name, path in paths.items() if not name.parts[0].startswith(".")}
+
+
+def is_whole(folder: Path) -> bool:
+    return read_record(folder).whole
+
+
+def refusal(failed: subprocess.CompletedProcess[str]) -> str:
+    """The one sentence of a failure, with its advice."""
+    assert failed.returncode in (1, 2), failed.stdout
+    assert len(failed.stderr.splitlines()) <= 2, failed.stderr
+    return failed.stderr

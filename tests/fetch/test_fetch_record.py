@@ -1,0 +1,71 @@
+"""What a folder's record says, whatever is in it."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainjob.fetch.record import NOTES, Journal, Kept, Record, read_record
+from trainjob.fetch.telling import Progress
+
+KEPT = Kept("a/b", 3, "mark", "ab")
+
+
+def test_a_folder_is_whole_when_it_is_finished(tmp_path):
+    assert read_record(tmp_path) == Record()
+    journal = Journal(tmp_path, "hf://o/n", "c0ffee", [KEPT])
+    journal.add(Kept("c", 1, "m", "cd"))
+    assert not read_record(tmp_path).whole
+    journal.finish()
+    found = read_record(tmp_path)
+    assert (found.uri, found.revision, found.whole, list(found.files)) == ("hf://o/n", "c0ffee", True, ["a/b", "c"])
+    Journal(tmp_path, "hf://o/n", "c0ffee", [KEPT])
+    assert not read_record(tmp_path).whole
+
+
+@pytest.mark.parametrize("cut", range(1, 9))
+def test_a_line_that_is_cut_short_counts_for_nothing(tmp_path, cut):
+    journal = Journal(tmp_path, "hf://o/n", "", [KEPT])
+    journal.finish()
+    path = tmp_path / NOTES / "record.jsonl"
+    path.write_bytes(path.read_bytes()[:-cut])
+    found = read_record(tmp_path)
+    assert found.files == {"a/b": KEPT}
+    assert found.whole == (cut == 1)  # only the line's end is missing
+
+
+@pytest.mark.parametrize("name", ["../out", "/etc/passwd", ""])
+def test_a_file_elsewhere_is_nobodys(tmp_path, name):
+    Journal(tmp_path, "hf://o/n", "", [Kept(name, 1, "m", "ab")])
+    assert read_record(tmp_path).files == {}
+
+
+@given(st.one_of(st.text(), st.lists(st.one_of(st.text(), st.integers(), st.none(), st.just({"format": "x"})))))
+def test_no_record_is_too_strange(tmp_path_factory, content):
+    folder = tmp_path_factory.mktemp("record")
+    (folder / NOTES).mkdir()
+    text = content if isinstance(content, str) else "\n".join(map(json.dumps, content))
+    (folder / NOTES / "record.jsonl").write_text(text, "utf-8", "surrogatepass")
+    assert not read_record(folder).whole
+
+
+def test_bytes_that_arrive_are_told_meanwhile():
+    told, seen, arriving = [], threading.Event(), [0]
+
+    def tell(line):
+        told.append(line)
+        if "25 %" in line:
+            seen.set()
+
+    progress = Progress([1_000_000, 3_000_000], tell, lambda: arriving[0], every=0.01)
+    with progress.ticking():
+        arriving[0] = 1_000_000
+        assert seen.wait(30)
+    assert "fetch: 1.0 MB of 4.0 MB (25 %)" in told
+    progress.arrived("a", 1_000_000)
+    assert told[-1] == "fetch: 1/2 a 1.0 MB (25 %)"
+    assert Progress([], told.append, lambda: 0)._percent() == 100

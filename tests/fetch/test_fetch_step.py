@@ -1,0 +1,70 @@
+"""The step that fetches: what is refused when it is asked for, and what its container is told."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from trainjob.errors import InvalidSpec
+from trainjob.manifest import build, train_job
+from trainjob.spec import InitializeDataset, InitializeModel
+
+
+def trainer_of(step):
+    return build(train_job(step), name="n", namespace="ns")["spec"]["trainer"]
+
+
+@pytest.mark.parametrize(
+    ("uri", "revision", "says"),
+    [
+        ("s3://b/x", "v1", "revision: 'v1' is not allowed; only a repository on the Hub has revisions"),
+        ("hf://o/n", "", "it must be a branch, a tag or a commit"),
+        ("hf://o/n", "--upload-pack=x", "it must be a branch, a tag or a commit"),
+        ("hf://o/n", "a b", "it must be a branch, a tag or a commit"),
+    ],
+)
+def test_a_revision_that_can_be_none_is_refused(uri, revision, says):
+    for step in (InitializeDataset, InitializeModel):
+        with pytest.raises(InvalidSpec) as refused:
+            step(storage_uri=uri, workspace="w", revision=revision)
+        assert says in str(refused.value)
+
+
+@pytest.mark.parametrize("kind", ["dataset", "model"])
+def test_the_container_gets_upstreams_variables_and_the_revision(kind):
+    step = {"dataset": InitializeDataset, "model": InitializeModel}[kind]
+    trainer = trainer_of(step(storage_uri="hf://o/n", workspace="w", revision="refs/pr/1", ignore_patterns=["*.bin"]))
+    env = {one["name"]: one["value"] for one in trainer["env"]}
+    assert env == {"STORAGE_URI": "hf://o/n", "IGNORE_PATTERNS": "*.bin", "REVISION": "refs/pr/1"}
+    assert trainer["args"] == ["--kind", kind, "--folder", f"/workspace/{kind}"]
+    assert f"/{kind}-initializer:" in trainer["image"]
+
+
+@pytest.mark.parametrize(
+    ("scheme", "known"),
+    [("s3", {"ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN"}), ("gs", {"GOOGLE_CREDENTIALS"})],
+)
+def test_a_store_gets_its_own_keys_of_the_secret_and_no_revision(scheme, known):
+    trainer = trainer_of(InitializeDataset(storage_uri=f"{scheme}://b/x", workspace="w", secret="s"))
+    assert "REVISION" not in [one["name"] for one in trainer["env"]]
+    keys = {one["valueFrom"]["secretKeyRef"]["key"] for one in trainer["env"] if "valueFrom" in one}
+    assert keys == known
+
+
+def test_a_key_file_is_no_plain_value_and_its_path_is():
+    with pytest.raises(InvalidSpec, match=r"env.GOOGLE_CREDENTIALS: \*\*\* is not allowed; a credential must be a ref"):
+        InitializeDataset(storage_uri="gs://b/x", workspace="w", env={"GOOGLE_CREDENTIALS": "{}"})
+    mounted = {"GOOGLE_APPLICATION_CREDENTIALS": "/var/run/google/key.json"}
+    trainer = trainer_of(InitializeDataset(storage_uri="gs://b/x", workspace="w", env=mounted))
+    assert {"name": "GOOGLE_APPLICATION_CREDENTIALS", "value": "/var/run/google/key.json"} in trainer["env"]
+
+
+def test_the_packed_fetch_runs_with_python_alone(tmp_path):
+    trainer = trainer_of(InitializeModel(storage_uri="hf://o/n", workspace="w"))
+    assert max(map(len, trainer["command"])) <= 65_536  # Trainer 2.2's limit for an item
+    command = [sys.executable, "-I", *trainer["command"][1:], "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "--folder" in done.stdout

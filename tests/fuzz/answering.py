@@ -1,0 +1,53 @@
+"""A server on loopback that answers every request with the bytes it is given."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+
+
+class Answering:
+    """`answer` is sent to each connection, whatever it asks; then it is closed."""
+
+    def __init__(self) -> None:
+        self._listening = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self.server = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
+        self.answer = b""
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        with contextlib.suppress(OSError):  # closed
+            while True:
+                connection, _ = self._listening.accept()
+                with connection, contextlib.suppress(OSError):
+                    connection.settimeout(5.0)
+                    asked = b""
+                    while b"\r\n\r\n" not in asked and (piece := connection.recv(65_536)):
+                        asked += piece
+                    connection.sendall(self.answer)
+                    connection.shutdown(socket.SHUT_WR)
+                    while connection.recv(65_536):
+                        pass
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+
+
+@contextlib.contextmanager
+def answering() -> Iterator[Answering]:
+    """One that is closed at the end."""
+    server = Answering()
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+def http(body: bytes, *, status: str = "200 OK", headers: tuple[str, ...] = ()) -> bytes:
+    """An answer with this body."""
+    lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", "Connection: close", *headers]
+    return "\r\n".join([*lines, "", ""]).encode("latin-1", errors="replace") + body

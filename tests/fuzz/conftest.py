@@ -1,0 +1,23 @@
+"""What fuzzing found, as evidence."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    fuzzed = getattr(getattr(item, "function", None), "fuzzed", None)
+    if fuzzed and call.when == "call" and "evidence" in item.fixturenames:
+        target, came_out = fuzzed
+        executions = sum(came_out.values())
+        shares = ", ".join(f"{kind} {100 * count / executions:.0f} %" for kind, count in came_out.most_common(6))
+        row = {"target": target, "executions": executions, "result": shares if report.passed else f"failed; {shares}"}
+        item.funcargs["evidence"]("fuzz", **row)
+    return report
+
+
+@pytest.fixture(autouse=True)
+def _evidence(evidence):
+    """So that it is there when a fuzzed test has ended."""

@@ -1,0 +1,102 @@
+"""Throwing damaged input at one function, many times, and counting what came out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=12), inner, max_size=4),
+    max_leaves=8,
+)
+# What has broken programs before, in the place of anything.
+NOTHINGS = [None, "", 0, -1, 2**63, 10**4000, 1e308, float("nan"), True, [], {}, [None], [[]], {"": None}]
+TEXTS = [
+    "\0",
+    "\ud800",
+    "²",
+    "1" * 5000,
+    "a" * 70_000,
+    "../..",
+    "--help",
+    "$(id)",
+    "`id`",
+    "; id",
+    "'",
+    '"',
+    "\n",
+    "${x}",
+]
+NASTY = st.sampled_from([*NOTHINGS, *TEXTS])
+
+
+def fuzz(target: str, times: int, **drawn: Any) -> Callable[[Callable[..., str]], Callable[[], None]]:
+    """Make a test of a check: it takes what is drawn and says in a word what came out; it raises when that is wrong.
+
+    The same input every time, so that a run of the whole suite never fails by chance; with the profile `long` more of
+    it, and with `soak`, by hand, other input each time.
+    """
+    more = settings.default.max_examples // 100  # which hypothesis has unless a profile says otherwise
+
+    def decorate(check: Callable[..., str]) -> Callable[[], None]:
+        came_out: Counter[str] = Counter()
+
+        @settings(
+            max_examples=times * more,
+            derandomize=more == 1 or settings.default.derandomize,
+            deadline=None,
+            database=None,
+            suppress_health_check=list(HealthCheck),
+        )
+        @given(**drawn)
+        def test(**values: Any) -> None:
+            came_out[check(**values)] += 1
+
+        test.__name__, test.__doc__, test.__module__ = check.__name__, check.__doc__, check.__module__
+        test.fuzzed = (target, came_out)  # type: ignore[attr-defined]
+        return test  # type: ignore[no-any-return]
+
+    return decorate
+
+
+def damaged(whole: Any) -> st.SearchStrategy[Any]:
+    """The JSON value with something else in one to three of its places, or without them."""
+    places = list(_places(whole))
+
+    @st.composite
+    def strategy(draw: st.DrawFn) -> Any:
+        result = whole
+        for place in draw(st.lists(st.sampled_from(places), min_size=1, max_size=3)):
+            put = draw(st.just(_NOTHING) | NASTY | JSON)
+            result = _replaced(result, place, put)
+        return result
+
+    return strategy()
+
+
+_NOTHING = object()
+
+
+def _places(value: Any, at: tuple[Any, ...] = ()) -> Any:
+    yield at
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, child in inner:
+        yield from _places(child, (*at, key))
+
+
+def _replaced(value: Any, place: tuple[Any, ...], put: Any) -> Any:
+    if not place:
+        return value if put is _NOTHING else put
+    key, rest = place[0], place[1:]
+    if isinstance(value, dict) and key in value:
+        if put is _NOTHING and not rest:
+            return {name: child for name, child in value.items() if name != key}
+        return {**value, key: _replaced(value[key], rest, put)}
+    if isinstance(value, list) and isinstance(key, int) and key < len(value):
+        return [_replaced(child, rest, put) if number == key else child for number, child in enumerate(value)]
+    return value  # an earlier damage took the place away

@@ -1,0 +1,116 @@
+"""What anybody may write is read in a time that its length sets: twice as much takes about twice as long."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import time
+
+import pytest
+import urllib3
+
+from trainjob.cluster.answers import from_status
+from trainjob.cluster.log_lines import Transcript
+from trainjob.errors import InvalidSpec, without_credentials
+from trainjob.export.destinations import Access, destination_of
+from trainjob.fetch.bucket import told
+from trainjob.manifest import labels
+from trainjob.manifest.names import job_name
+from trainjob.manifest.torchtune import _text
+from trainjob.spec import CustomTrainer, InitializeDataset, TrainJobManifest
+from trainjob.spec.secrets import SecretReference, check_no_credential
+from trainjob.status import TorchTuneProgress, handed_back, judge
+
+MANIFEST = "apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob\nspec: {runtimeRef: {name: r}}\n"
+_TRIES = 6
+
+
+def progress(text):
+    TorchTuneProgress().feed(text)
+
+
+def failed(message):
+    condition = {"type": "Failed", "status": "True", "message": message}
+    judge({"metadata": {"name": "tune"}, "status": {"conditions": [condition]}})
+
+
+def log(text):
+    content = text.encode()
+    length = {"Content-Length": str(len(content))}
+    stream = urllib3.HTTPResponse(body=io.BytesIO(content), headers=length, preload_content=False)
+    for _ in Transcript().read(stream):
+        pass
+
+
+def refused(ask):
+    def asked(text):
+        with contextlib.suppress(InvalidSpec):
+            ask(text)
+
+    return asked
+
+
+def served(text):
+    str(from_status(500, text, {}, server="https://s", doing="list pods"))
+
+
+# Name: what reads it, what is repeated, in front of it, how many characters at first.
+ROWS = {
+    "progress: digits": (progress, "1", "", 200_000),
+    "progress: frames begun": (progress, "1|2|Loss: ", "", 200_000),
+    "progress: a frame that does not end": (progress, "|", "1|2|Loss: 1: 5%", 200_000),
+    "progress: steps": (progress, "Step 1 | ", "", 200_000),
+    "progress: a step that does not end": (progress, "a ", "Step 1 | ", 200_000),
+    "progress: white space": (progress, " ", "", 200_000),
+    "a condition's message": (failed, "(first failed job: ", "", 200_000),
+    "a condition's message, one word": (failed, "a", "(first failed job: ", 200_000),
+    "a log without lines": (log, "x", "2026-01-01T00:00:00.000000000Z ", 2_000_000),
+    "a log of carriage returns": (log, "x\r", "2026-01-01T00:00:00.000000000Z ", 200_000),
+    "a log of line ends": (log, "\n", "", 200_000),
+    "a log of times": (log, "2026-01-01T00:00:00.000000000Z x\n", "", 500_000),
+    "what a log hands back": (handed_back, "[", "export: done ", 1_000_000),
+    "an error answer": (served, '{"kind":', "", 1_000_000),
+    "an object store's error": (told, 'code: "a', "", 200_000),
+    "credentials in a text": (without_credentials, "a:", "", 500_000),
+    "credentials in URLs": (without_credentials, "://a", "", 500_000),
+    "a variable's value": (lambda text: check_no_credential("A", text, "r"), "https://", "", 500_000),
+    "a variable's name": (lambda text: check_no_credential(text, "v", "r"), "_TOKEN_", "", 200_000),
+    "a system prompt": (_text, "\\", "", 200_000),
+    "a system prompt with quotes": (_text, "\\${", "", 100_000),
+    "a URI": (refused(lambda uri: InitializeDataset(storage_uri=uri, workspace="w")), "a/", "hf://", 200_000),
+    "no URI": (refused(lambda uri: InitializeDataset(storage_uri=uri, workspace="w")), "a.", "", 200_000),
+    "a destination": (refused(lambda uri: destination_of(uri, Access())), "a@", "hf://a/b", 200_000),
+    "a Secret's name": (refused(lambda name: SecretReference(name=name)), "a-", "", 200_000),
+    "a package": (
+        refused(lambda package: CustomTrainer(func=progress, packages_to_install=[package])),
+        "://a:",
+        "",
+        200_000,
+    ),
+    "a name": (lambda text: job_name(text, "0" * 16, 1), "-a", "", 500_000),
+    "a label": (labels.label_value, "/a", "", 500_000),
+    "a manifest": (refused(lambda text: TrainJobManifest(manifest=text)), "# x\n", MANIFEST, 20_000),
+    "a manifest of references": (refused(lambda text: TrainJobManifest(manifest=text)), "*a, ", "a: &a x\nb: [", 8_000),
+    "a manifest of brackets": (refused(lambda text: TrainJobManifest(manifest=text)), "- [[[[]]]]\n", "", 8_000),
+}
+
+
+def seconds(read, text):
+    """Processor time, which other processes' work does not lengthen much."""
+    began = time.process_time()
+    read(text)
+    return time.process_time() - began
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_time_grows_with_length(name):
+    """At four times the length a quadratic reader takes sixteen times as long; half of that is the limit."""
+    read, repeated, begin, size = ROWS[name]
+    short, long = (begin + repeated * (count // len(repeated)) for count in (size, 4 * size))
+    best = [min(seconds(read, text) for _ in range(2)) for text in (short, long)]
+    for _ in range(_TRIES):
+        if best[1] <= max(8.0 * best[0], 0.02):
+            break
+        best = [min(known, seconds(read, text)) for known, text in zip(best, (short, long), strict=True)]
+    assert best[1] <= max(8.0 * best[0], 0.02)
+    assert best[1] < 20.0

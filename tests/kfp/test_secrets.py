@@ -1,0 +1,108 @@
+"""A secret's value is looked for in everything that a run leaves behind, and found only where it was put."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import secrets
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from kubernetes import client, config
+
+from trainjob.local.hub import HubServer
+
+CHAIN = Path(__file__).resolve().parent / "secret_chain.py"
+LISTS = [
+    f"/apis/{path}"
+    for path in (
+        "trainer.kubeflow.org/v1alpha1/namespaces/default/trainjobs",
+        "jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets",
+        "batch/v1/namespaces/default/jobs",
+        "events.k8s.io/v1/namespaces/default/events",
+    )
+] + [f"/api/v1/namespaces/default/{kind}" for kind in ("pods", "events", "configmaps", "services", "secrets")]
+
+
+@pytest.fixture
+def server(laptop):
+    """GET of a path of the API server: its answer's text, or nothing where there is no such resource."""
+    opened = config.new_client_from_config(config_file=str(laptop.kubeconfig))
+
+    def get(path):
+        try:
+            found, *_ = opened.call_api(path, "GET", auth_settings=["BearerToken"], response_type="object")
+        except client.ApiException as error:
+            if error.status == 404:
+                return None
+            raise
+        return json.dumps(found)
+
+    yield opened, get
+    opened.close()
+
+
+def put(opened, value, name):
+    """The Secret, and the claim of the same name."""
+    core = client.CoreV1Api(opened)
+    core.create_namespaced_secret("default", {"metadata": {"name": name}, "stringData": {"HF_TOKEN": value}})
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    core.create_namespaced_persistent_volume_claim("default", {"metadata": {"name": name}, "spec": spec})
+
+
+def places_of(value, folder, texts):
+    """The files below this folder and the texts that hold the value, as it is or as base64."""
+    wanted = [value.encode(), base64.b64encode(value.encode()).rstrip(b"=")]
+    files = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    everything = files | {name: text.encode() for name, text in texts.items()}
+    return sorted(name for name, content in everything.items() if any(one in content for one in wanted))
+
+
+@pytest.mark.timeout(180)
+def test_a_secret_is_nowhere_but_in_the_secret(laptop, server, tmp_path, unique):
+    opened, get = server
+    value = f"hf_{secrets.token_hex(16)}"
+    put(opened, value, unique)
+    rows = tmp_path / "hub" / "datasets" / "demo" / "gated" / "rows.txt"
+    rows.parent.mkdir(parents=True)
+    rows.write_text("a-row\n")
+    run = tmp_path / "run"
+    run.mkdir()
+    environment = {
+        **os.environ,
+        "KUBECONFIG": str(laptop.kubeconfig),
+        "TRAINJOB_RUN_ID": unique,
+        "TMPDIR": str(run),  # what the components unpack and write on the way is looked at, too
+    }
+    with HubServer(tmp_path / "hub", tokens={"demo/gated": value}) as hub:
+        done = subprocess.run(
+            [sys.executable, CHAIN, run, unique, unique, hub.url],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=150,
+        )
+    assert done.returncode == 0, done.stdout
+    # It did get there: the hub gave the row out for it, and the second step's container had it.
+    assert "[node-0] a-row" in done.stdout
+    assert hashlib.sha256(value.encode()).hexdigest() in done.stdout
+    texts = {path: text for path in LISTS if (text := get(path)) is not None} | {"log": done.stdout}
+    assert all(unique in texts[path] for path in LISTS if path.endswith(("/trainjobs", "/jobsets", "/pods")))
+    assert any(path.endswith("/events") for path in texts)
+    assert list(run.rglob("*.yaml"))
+    assert list(run.rglob("executor_output.json"))
+    assert places_of(value, run, texts) == ["/api/v1/namespaces/default/secrets"]
+
+
+def test_the_search_finds_what_is_there(tmp_path):
+    value = secrets.token_hex(16)
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "plain").write_text(f"token={value}\n")
+    (tmp_path / "packed").write_bytes(b"\0" + base64.b64encode(value.encode()))
+    (tmp_path / "clean").write_text("nothing")
+    assert places_of(value, tmp_path, {"log": f"x{value}", "other": ""}) == ["deep/plain", "log", "packed"]

@@ -1,0 +1,141 @@
+"""A network between log readers and a laptop cluster's API server, which breaks streams at chosen bytes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import struct
+import threading
+from urllib.parse import urlsplit
+
+from trainjob.cluster import Connection
+
+_REFUSAL = json.dumps({"kind": "Status", "code": 401, "reason": "Unauthorized", "message": "Unauthorized"}).encode()
+_REFUSED = b"HTTP/1.1 401 Unauthorized\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(_REFUSAL), _REFUSAL)
+
+
+class LogWire:
+    """A proxy; a context manager.
+
+    Attributes:
+        connection: leads through here.
+        cuts: after how many bytes the answers to the next requests for logs break, headers included; each is used once.
+        token: which bearer token is taken.
+        passed: bytes of logs that went through, or are about to.
+        streams: how many requests for logs there were.
+        open: how many of them are open, and `most_open` how many were.
+    """
+
+    def __init__(self, laptop, folder):
+        address = urlsplit(laptop.server)
+        self._target, self._true_token = (address.hostname, address.port), laptop.token
+        self.token, self._token_file = "first", folder / "token"
+        self._lock, self._clients = threading.Lock(), set()
+        self.cuts, self.passed, self.streams, self.open, self.most_open = [], 0, 0, 0, 0
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=512)
+        self._token_file.write_text(self.token)
+        url = "http://{}:{}".format(*self._listener.getsockname())
+        self.connection = Connection(server=url, token_file=str(self._token_file), namespace="default")
+
+    def __enter__(self):
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(self, *_):
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self.break_all()
+
+    def break_all(self):
+        """Reset the connections of all logs that are open."""
+        with self._lock:
+            clients, self._clients = self._clients, set()
+        for one in clients:
+            reset(one)
+
+    def rotate(self, token):
+        """From now on only this one is taken; see `renew`."""
+        self.token = token
+
+    def renew(self):
+        """The new token comes into the file of those who connect."""
+        self._token_file.write_text(self.token)
+
+    def _accept(self):
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client):
+        """One request; the server is told to close after it, and the client hears so."""
+        with contextlib.suppress(OSError), client:
+            head, body = _request(client)
+            if not head:
+                return
+            if f"bearer {self.token}\r\n".encode() not in head.lower():
+                client.sendall(_REFUSED)
+                return
+            with socket.create_connection(self._target) as server:
+                server.sendall(_instead(head, self._true_token) + body)
+                if b"/log?" in head.partition(b"\r\n")[0]:
+                    self._pass_log(server, client)
+                else:
+                    while data := server.recv(65536):
+                        client.sendall(data)
+
+    def _pass_log(self, server, client):
+        with self._lock:
+            left = self.cuts.pop(0) if self.cuts else None
+            self._clients.add(client)
+            self.streams += 1
+            self.open += 1
+            self.most_open = max(self.open, self.most_open)
+        try:
+            while data := server.recv(65536):
+                self.passed += len(data)
+                client.sendall(data if left is None else data[:left])
+                if left is not None and (left := left - len(data)) <= 0:
+                    if self.streams % 2:  # else the connection is closed in good order
+                        reset(client)
+                    return
+        finally:
+            with self._lock:
+                self._clients.discard(client)
+                self.open -= 1
+
+
+def reset(client):
+    """Close it so that the other side gets a RST."""
+    with contextlib.suppress(OSError):
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client.shutdown(socket.SHUT_RD)
+        client.close()
+
+
+def _request(client):
+    data = b""
+    while b"\r\n\r\n" not in data:
+        more = client.recv(65536)
+        if not more:
+            return b"", b""
+        data += more
+    head, _, body = data.partition(b"\r\n\r\n")
+    head += b"\r\n\r\n"
+    lengths = [line.split(b":")[1] for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")]
+    while lengths and len(body) < int(lengths[0]):
+        body += client.recv(65536)
+    return head, body
+
+
+def _instead(head, token):
+    """The request with the true token, and for one answer only."""
+    kept = [
+        line for line in head[:-4].split(b"\r\n") if not line.lower().startswith((b"authorization:", b"connection:"))
+    ]
+    more = [f"Authorization: Bearer {token}".encode(), b"Connection: close", b"", b""]
+    return b"\r\n".join([*kept, *more])

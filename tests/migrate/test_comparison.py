@@ -1,0 +1,206 @@
+"""A v1 job and a TrainJob next to each other, from what an API server has of both."""
+
+from __future__ import annotations
+
+import copy
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainjob.migrate.comparison import compare
+
+IMAGE, SECRET = "example.com/train:1", "hf_TheSecretThatNobodyMaySee"
+RANK = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+TIMES = {"startedAt": "2026-01-01T10:00:10Z", "finishedAt": "2026-01-01T10:01:10Z"}
+
+
+def pod(labels, env, *, name="pytorch", command=("python", "train.py"), code=0, restarts=0):
+    container = {"name": name, "image": IMAGE, "command": list(command), "env": env}
+    container["resources"] = {"limits": {"cpu": "1", "memory": "1Gi"}}
+    status = {"name": name, "restartCount": restarts, "state": {"terminated": {"exitCode": code, **TIMES}}}
+    sidecar = {"name": "istio-proxy", "image": "other"}
+    metadata = {"name": "p", "creationTimestamp": "2026-01-01T10:00:05Z", "labels": labels}
+    return {
+        "metadata": metadata,
+        "spec": {"containers": [sidecar, container]},
+        "status": {"containerStatuses": [status]},
+    }
+
+
+def literal(**values):
+    return [{"name": name, "value": value} for name, value in values.items()]
+
+
+def old_pod(role, index, rank, extra=(), **more):
+    """As the operator makes it (training operator 1.9 pkg/controller.v1/pytorch/envvar.go)."""
+    labels = {"training.kubeflow.org/replica-type": role, "training.kubeflow.org/replica-index": str(index)}
+    own = literal(MASTER_ADDR="mnist-master-0", MASTER_PORT="23456", WORLD_SIZE="2", RANK=str(rank), PET_NNODES="2")
+    return pod(labels, [*extra, *own], **more)
+
+
+def new_pod(rank, extra=(), step="node", **more):
+    """As the Trainer makes it (2.3 pkg/runtime/framework/plugins/torch/torch.go)."""
+    labels = {
+        "jobset.sigs.k8s.io/replicatedjob-name": step,
+        "batch.kubernetes.io/job-completion-index": str(rank),
+    }
+    own = literal(PET_NNODES="2", PET_NPROC_PER_NODE="1", PET_MASTER_PORT="29500")
+    return pod(labels, [*extra, *own], name=step, **more)
+
+
+def old_job(**status):
+    template = {"spec": {"containers": [{"name": "pytorch", "image": IMAGE, "command": ["python", "train.py"]}]}}
+    replicas = {role: {"replicas": 1, "template": template} for role in ("Master", "Worker")}
+    metadata = {"name": "mnist", "namespace": "ml", "creationTimestamp": "2026-01-01T10:00:00Z"}
+    spec = {"pytorchReplicaSpecs": replicas}
+    return {"kind": "PyTorchJob", "metadata": metadata, "spec": spec, "status": status}
+
+
+def new_job(kind="Complete", **trainer):
+    metadata = {"name": "mnist-2", "namespace": "ml", "creationTimestamp": "2026-01-01T10:00:00Z"}
+    condition = {"type": kind, "status": "True", "reason": "R", "lastTransitionTime": "2026-01-01T10:02:00Z"}
+    trainer = {"image": IMAGE, "command": ["python", "train.py"], "numNodes": 2, **trainer}
+    spec = {"runtimeRef": {"name": "torch-distributed"}, "trainer": trainer}
+    return {"kind": "TrainJob", "metadata": metadata, "spec": spec, "status": {"conditions": [condition]}}
+
+
+def ended(kind):
+    conditions = [{"type": one, "status": "True"} for one in ("Created", kind)]
+    return {
+        "conditions": conditions,
+        "startTime": "2026-01-01T10:00:00Z",
+        "completionTime": "2026-01-01T10:03:00Z",
+    }
+
+
+OLD_PODS = [old_pod("worker", 0, 1), old_pod("master", 0, 0)]
+NEW_PODS = [new_pod(1), new_pod(0), new_pod(0, step="dataset-initializer")]
+
+
+def rows_of(*arguments):
+    return {row.aspect: row for row in compare(*arguments).rows}
+
+
+def test_two_that_did_the_same_agree():
+    injected = literal(WORLD_SIZE="2")
+    pods = [new_pod(rank, injected) for rank in (0, 1)]
+    rows = rows_of(old_job(**ended("Succeeded")), OLD_PODS, new_job(), pods)
+    same = ("state", "exit codes", "pods", "world size", "image", "command", "limits", "env WORLD_SIZE")
+    assert [rows[aspect].same for aspect in same] == [True] * len(same)
+    assert (rows["state"].before, rows["state"].after) == ("Succeeded", "Complete")
+    assert (rows["pods"].before, rows["pods"].after) == ("Master 1, Worker 1", "node 2")
+    assert (rows["world size"].before, rows["world size"].after) == ("2", "2")
+    assert (rows["from start to end"].before, rows["from start to end"].after) == ("0:03:00", "0:02:00")
+    assert rows["containers ran for"].before == rows["containers ran for"].after == "0:01:00"
+    assert rows["env RANK"].before == "Master 0: 0, Worker 0: 1"
+
+
+def test_the_trap_is_pointed_at():
+    rows = rows_of(old_job(), OLD_PODS, new_job(), NEW_PODS)
+    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        assert rows[f"env {name}"].same is False
+        assert "trains alone" in rows[f"env {name}"].note
+
+
+def test_what_each_platform_sets_in_its_own_way_is_no_difference():
+    pods = [new_pod(rank, literal(MASTER_ADDR="m", MASTER_PORT="1", RANK="x", WORLD_SIZE="3")) for rank in (0, 1)]
+    rows = rows_of(old_job(), OLD_PODS, new_job(), pods)
+    own = ("MASTER_ADDR", "MASTER_PORT", "RANK", "PET_MASTER_PORT", "PET_NPROC_PER_NODE", "PET_NNODES")
+    assert [rows[f"env {name}"].same for name in own] == [None] * len(own)
+    assert rows["env WORLD_SIZE"].same is False  # that one is the same everywhere
+    assert rows["world size"].same is False
+
+
+def test_what_torchrun_sets_is_no_difference():
+    pods = [new_pod(rank, command=("torchrun", "train.py")) for rank in (0, 1)]
+    rows = rows_of(old_job(), OLD_PODS, new_job(), pods)
+    assert rows["env RANK"].same is None
+    assert rows["command"].same is False
+    assert rows["command"].after == "torchrun train.py"
+
+
+def test_a_reference_is_told_by_its_place():
+    field = [{"name": "RANK", "valueFrom": {"fieldRef": {"fieldPath": RANK}}}]
+    secret = [{"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hf", "key": "token"}}}]
+    rows = rows_of(old_job(), [old_pod("master", 0, 0, secret)], new_job(), [new_pod(0, field + secret)])
+    assert rows["env RANK"].after == f"fieldRef {RANK}"
+    assert rows["env HF_TOKEN"].same
+    assert rows["env HF_TOKEN"].before == "secretKeyRef hf/token"
+
+
+@pytest.mark.parametrize("other", [SECRET, SECRET + "2"])
+def test_a_secret_is_never_told_also_where_it_differs(other):
+    before = [old_pod("master", 0, 0, literal(HF_TOKEN=SECRET), command=["python", "t.py", f"--token={SECRET}"])]
+    after = [new_pod(0, literal(HF_TOKEN=other), command=["python", "t.py", f"--token={other}"])]
+    told = compare(old_job(), before, new_job(), after)
+    rows = {row.aspect: row for row in told.rows}
+    assert rows["env HF_TOKEN"].before == rows["env HF_TOKEN"].after == "***"
+    assert rows["env HF_TOKEN"].same is (other == SECRET)
+    assert rows["command"].same is (other == SECRET)
+    assert SECRET not in json.dumps(told.to_dict())
+
+
+def test_one_that_failed_tells_so():
+    failed = [new_pod(0, code=0), new_pod(1, code=3, restarts=2)]
+    rows = rows_of(old_job(**ended("Succeeded")), OLD_PODS, new_job("Failed"), failed)
+    assert rows["state"].same is False
+    assert rows["exit codes"].after == "node 0: 0, node 1: 3"
+    assert rows["exit codes"].same is False
+    assert rows["restarts"].after == "2"
+
+
+def test_without_pods_what_is_asked_for_stands_in():
+    rows = rows_of(old_job(), [], new_job(), [])
+    assert (rows["pods"].before, rows["pods"].after, rows["pods"].same) == ("Master 1, Worker 1", "node 2", True)
+    assert "no pods" in rows["pods"].note
+    assert rows["image"].same
+    assert rows["exit codes"].before == rows["exit codes"].after == "-"
+    assert rows["exit codes"].same is None
+    assert rows["state"].before == "not begun"
+
+
+def test_pods_of_the_mpi_operator_have_their_roles():
+    """They have the label job-role only (mpi-operator 0.8 pkg/controller/mpi_job_controller.go)."""
+    roles = [("worker", "1"), ("launcher", "0"), ("worker", "0")]
+    prefix = "training.kubeflow.org/"
+    labels = [{f"{prefix}job-role": role, f"{prefix}replica-index": index} for role, index in roles]
+    job = old_job() | {"spec": {"slotsPerWorker": 4}}
+    pods = [pod(one, [], name="mpi", code=index) for index, one in enumerate(labels)]
+    rows = rows_of(job, pods, new_job(numProcPerNode=4), [])
+    assert (rows["world size"].before, rows["world size"].after) == ("8", "8")  # without the launcher
+    assert rows["pods"].before == "Launcher 1, Worker 2"
+    assert rows["exit codes"].before == "Launcher 0: 1, Worker 0: 2, Worker 1: 0"
+
+
+def test_many_pods_are_told_in_few_words():
+    pods = [old_pod("worker", index, index) for index in range(64)]
+    row = rows_of(old_job(), pods, new_job(), NEW_PODS)["env RANK"]
+    assert row.before == "Worker 0: 0, Worker 1: 1, Worker 2: 2, Worker 3: 3, ... (64 pods)"
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+def paths(value, path=()):
+    yield path
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in items:
+        yield from paths(inner, (*path, key))
+
+
+@given(st.data())
+def test_no_odd_object_raises(data):
+    """A proxy or a changed CRD may give anything at any place, but for the names that every object has."""
+    everything = copy.deepcopy([old_job(**ended("Failed")), OLD_PODS, new_job(), NEW_PODS])
+    place = data.draw(st.sampled_from([path for path in paths(everything) if len(path) > 2]))
+    inner = everything
+    for key in place[:-1]:
+        inner = inner[key]
+    inner[place[-1]] = data.draw(JSON)
+    compare(*everything).to_dict()

@@ -1,0 +1,198 @@
+"""MPIJobs of both operators: launcher and workers in a runtime of their own, reached by ssh."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainjob.migrate import Readiness, convert
+
+V1, V2 = "kubeflow.org/v1", "kubeflow.org/v2beta1"
+
+
+def mpi_job(version=V2, *, launcher=None, worker=None, workers=2, launcher_pod=None, worker_pod=None, **spec):
+    """An MPIJob; `launcher` and `worker` are fields of the containers, `spec` of the job."""
+
+    def template(container, pod):
+        return {"spec": {**(pod or {}), "containers": [{"name": "mpi", "image": "weather:1", **(container or {})}]}}
+
+    return {
+        "apiVersion": version,
+        "kind": "MPIJob",
+        "metadata": {"name": "weather"},
+        "spec": {
+            **spec,
+            "mpiReplicaSpecs": {
+                "Launcher": {
+                    "template": template({"command": ["mpirun", "/weather"], **(launcher or {})}, launcher_pod)
+                },
+                "Worker": {"replicas": workers, "template": template(worker, worker_pod)},
+            },
+        },
+    }
+
+
+def pods(conversion):
+    """The pod specs of the generated runtime, by replicated job."""
+    jobs = conversion.runtime["spec"]["template"]["spec"]["replicatedJobs"]
+    return {job["name"]: job["template"]["spec"]["template"]["spec"] for job in jobs}
+
+
+def reasons(conversion):
+    return {line.path: line.reason for line in conversion.blockers}
+
+
+def test_the_launcher_is_no_node_and_slots_are_processes():
+    found = convert(mpi_job(slotsPerWorker=4))
+    policy = found.runtime["spec"]["mlPolicy"]["mpi"]
+    assert policy == {
+        "numProcPerNode": 1,
+        "mpiImplementation": "OpenMPI",
+        "sshAuthMountPath": "/root/.ssh",
+        "runLauncherAsNode": False,
+    }
+    trainer = found.train_job["spec"]["trainer"]
+    assert trainer == {"image": "weather:1", "command": ["mpirun", "/weather"], "numNodes": 2, "numProcPerNode": 4}
+    assert "launcher" in [finding.topic for finding in found.findings]
+    assert found.readiness is Readiness.COMPLEX
+
+
+def test_slots_are_always_said_as_the_trainer_counts_gpus_otherwise():
+    found = convert(mpi_job(worker={"resources": {"limits": {"nvidia.com/gpu": 8}}}))
+    assert found.train_job["spec"]["trainer"]["numProcPerNode"] == 1
+
+
+def test_a_launcher_that_trains_is_one_of_the_nodes():
+    found = convert(mpi_job(runLauncherAsWorker=True))
+    assert found.runtime["spec"]["mlPolicy"]["mpi"]["runLauncherAsNode"] is True
+    assert found.train_job["spec"]["trainer"]["numNodes"] == 3
+    assert "launcher" not in [finding.topic for finding in found.findings]
+
+
+def test_each_has_its_own_pods_and_the_launcher_sees_no_gpus():
+    found = convert(
+        mpi_job(
+            launcher={"resources": {"limits": {"cpu": 1}}, "env": [{"name": "A", "value": "1"}]},
+            worker={"resources": {"limits": {"nvidia.com/gpu": 1}}, "volumeMounts": [{"name": "d", "mountPath": "/d"}]},
+            launcher_pod={"nodeSelector": {"pool": "cpu"}},
+            worker_pod={"nodeSelector": {"pool": "gpu"}, "volumes": [{"name": "d", "emptyDir": {}}]},
+        )
+    )
+    launcher, node = pods(found)["launcher"], pods(found)["node"]
+    assert (launcher["nodeSelector"], node["nodeSelector"]) == ({"pool": "cpu"}, {"pool": "gpu"})
+    assert launcher["containers"][0]["resources"] == {"limits": {"cpu": 1}}
+    assert node["containers"][0]["resources"] == {"limits": {"nvidia.com/gpu": 1}}
+    assert node["containers"][0]["volumeMounts"] == [{"name": "d", "mountPath": "/d"}]
+    assert {one["name"]: one["value"] for one in launcher["containers"][0]["env"]} == {
+        "K_MPI_JOB_ROLE": "launcher",
+        "NVIDIA_VISIBLE_DEVICES": "",
+        "NVIDIA_DRIVER_CAPABILITIES": "",
+        "A": "1",
+    }
+    assert "env" not in found.train_job["spec"]["trainer"]
+
+
+@pytest.mark.parametrize("version", [V1, V2])
+def test_workers_without_a_command_run_an_ssh_server(version):
+    [container] = pods(convert(mpi_job(version)))["node"]["containers"]
+    assert (container["command"], container.get("args")) == (["/usr/sbin/sshd", "-De"], None)
+
+
+def test_of_v1_a_worker_that_sleeps_runs_one_too():
+    found = convert(mpi_job(V1, worker={"command": ["sleep"], "args": ["365d"]}))
+    [container] = pods(found)["node"]["containers"]
+    assert (container["command"], container.get("args")) == (["/usr/sbin/sshd", "-De"], None)
+    assert "ssh" in [finding.topic for finding in found.findings]
+
+
+def test_of_v1_a_worker_that_does_something_else_is_refused():
+    [(path, reason)] = reasons(convert(mpi_job(V1, worker={"command": ["sh", "-c", "prepare; sleep 365d"]}))).items()
+    assert path == "spec.mpiReplicaSpecs.Worker.template.spec.containers[0].command"
+    assert "/usr/sbin/sshd" in reason
+
+
+def test_of_v2_a_worker_keeps_its_own_ssh_server():
+    own = {"command": ["/usr/sbin/sshd"], "args": ["-De", "-f", "/home/mpiuser/.sshd_config"]}
+    [container] = pods(convert(mpi_job(worker=own)))["node"]["containers"]
+    assert {key: container[key] for key in own} == own
+
+
+def test_a_user_other_than_root_can_read_the_keys():
+    user = {"securityContext": {"runAsUser": 1000}}
+    found = pods(convert(mpi_job(launcher=user, worker=user, worker_pod={"securityContext": {"fsGroup": 7}})))
+    assert found["launcher"]["securityContext"] == {"fsGroup": 1000}
+    assert found["node"]["securityContext"] == {"fsGroup": 7}
+
+
+@pytest.mark.parametrize("implementation", ["Intel", "MPICH"])
+def test_other_implementations_are_refused(implementation):
+    found = convert(mpi_job(mpiImplementation=implementation))
+    assert list(reasons(found)) == ["spec.mpiImplementation"]
+    assert (found.train_job, found.runtime) == (None, None)
+
+
+@pytest.mark.parametrize("workers", [0, None])
+def test_without_workers_it_is_refused(workers):
+    assert list(reasons(convert(mpi_job(workers=workers)))) == ["spec.mpiReplicaSpecs"]
+
+
+def test_files_of_the_old_operator_are_refused():
+    words = ["horovodrun", "--host-discovery-script", "/etc/mpi/discover_hosts.sh", "python", "train.py"]
+    [(path, reason)] = reasons(convert(mpi_job(V1, launcher={"command": words}))).items()
+    assert path.endswith("Launcher.template.spec.containers[0].command")
+    assert "/etc/mpi/discover_hosts.sh" in reason
+
+
+@pytest.mark.parametrize(
+    ("version", "replica", "policy", "limit", "expected"),
+    [
+        (V2, {}, {}, None, ("OnFailure", None)),
+        (V2, {"restartPolicy": "Never"}, {"backoffLimit": 3}, 3, ("Never", 3)),
+        (V1, {}, {"backoffLimit": 3}, None, ("Never", 0)),
+        (V1, {"restartPolicy": "OnFailure"}, {"backoffLimit": 3}, 3, ("OnFailure", 3)),
+    ],
+)
+def test_restarts_of_the_launcher(version, replica, policy, limit, expected):
+    job = mpi_job(version, runPolicy=policy)
+    job["spec"]["mpiReplicaSpecs"]["Launcher"].update(replica)
+    found = convert(job)
+    launcher = found.runtime["spec"]["template"]["spec"]["replicatedJobs"][1]["template"]["spec"]
+    assert (launcher["template"]["spec"]["restartPolicy"], launcher.get("backoffLimit")) == expected
+
+
+def test_restarts_by_exit_code_are_refused():
+    job = mpi_job(V1)
+    job["spec"]["mpiReplicaSpecs"]["Worker"]["restartPolicy"] = "ExitCode"
+    assert list(reasons(convert(job))) == ["spec.mpiReplicaSpecs.Worker.restartPolicy"]
+
+
+def test_the_launcher_waits_for_the_nodes_but_not_in_a_gang():
+    """A gang counts the launcher's pod, which would wait for nodes that wait for the gang."""
+
+    def waits(**policy):
+        found = convert(mpi_job(runPolicy={"schedulingPolicy": policy}, launcherCreationPolicy="WaitForWorkersReady"))
+        return found.runtime["spec"]["template"]["spec"]["replicatedJobs"][1].get("dependsOn")
+
+    assert waits(minAvailable=3) == [{"name": "node", "status": "Ready"}]
+    assert waits(queue="hpc") is None
+
+
+def test_hosts_of_the_workers():
+    line = "ping weather-worker-1.weather.default.svc && mpirun -host weather-worker-0 /weather"
+    found = convert(mpi_job(launcher={"command": ["sh", "-c", line]}))
+    assert found.train_job["spec"]["trainer"]["command"][2] == (
+        "ping weather-node-0-1.weather.default.svc && mpirun -host weather-node-0-0.weather /weather"
+    )
+
+
+def test_a_priority_is_for_launcher_and_nodes():
+    found = pods(convert(mpi_job(runPolicy={"schedulingPolicy": {"priorityClass": "high"}})))
+    assert [pod["priorityClassName"] for pod in found.values()] == ["high", "high"]
+
+
+def test_the_main_container_of_v1():
+    job = mpi_job(V1, mainContainer="mpi")
+    for replica in job["spec"]["mpiReplicaSpecs"].values():
+        replica["template"]["spec"]["containers"].insert(0, {"name": "proxy", "image": "proxy:1"})
+    found = convert(job)
+    assert [one["name"] for one in pods(found)["node"]["containers"]] == ["node", "proxy"]
+    assert found.train_job["spec"]["trainer"]["image"] == "weather:1"

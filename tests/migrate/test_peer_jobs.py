@@ -1,0 +1,155 @@
+"""XGBoostJobs and JAXJobs: nodes that are all alike, and the variables by which they find each other."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from trainjob.manifest import Dialect
+from trainjob.migrate import Fate, Readiness, convert
+
+RANK = {"fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}}
+CONTAINERS = {"XGBoostJob": "xgboost", "JAXJob": "jax"}
+SPECS = {"XGBoostJob": "xgbReplicaSpecs", "JAXJob": "jaxReplicaSpecs"}
+
+
+def job_of(kind, replicas, *, name="trees", **container):
+    """A job of the kind; `replicas` are roles and the fields of each besides the template."""
+    training = {"name": CONTAINERS[kind], "image": "trees:1", **container}
+    specs = {role: {**fields, "template": {"spec": {"containers": [training]}}} for role, fields in replicas.items()}
+    return {"apiVersion": "kubeflow.org/v1", "kind": kind, "metadata": {"name": name}, "spec": {SPECS[kind]: specs}}
+
+
+def boosted(workers=2, restarts="OnFailure", **container):
+    replicas = {"Master": {"replicas": 1, "restartPolicy": restarts}}
+    if workers:
+        replicas["Worker"] = {"replicas": workers, "restartPolicy": restarts}
+    return job_of("XGBoostJob", replicas, **container)
+
+
+def jax(workers=2, restarts="OnFailure", **container):
+    return job_of("JAXJob", {"Worker": {"replicas": workers, "restartPolicy": restarts}}, **container)
+
+
+def renamed(job, old, new):
+    """The same job whose container has another name."""
+    return json.loads(json.dumps(job).replace(f'"name": "{old}"', f'"name": "{new}"'))
+
+
+def variables(conversion):
+    return {
+        one["name"]: one.get("value", one.get("valueFrom")) for one in conversion.train_job["spec"]["trainer"]["env"]
+    }
+
+
+def test_xgboost_gets_the_variables_that_it_had():
+    found = convert(boosted())
+    assert found.train_job["spec"]["trainer"]["numNodes"] == 3
+    assert variables(found) == {
+        "PYTHONUNBUFFERED": "1",
+        "MASTER_PORT": "29500",
+        "MASTER_ADDR": "trees-node-0-0.trees",
+        "WORLD_SIZE": "3",
+        "RANK": RANK,
+        "WORKER_PORT": "29500",
+        "WORKER_ADDRS": "trees-node-0-1.trees,trees-node-0-2.trees",
+    }
+    assert found.readiness is Readiness.SIMPLE
+    assert [finding.topic for finding in found.findings].count("environment") == 1
+
+
+def test_a_master_alone_has_no_workers_to_know():
+    assert not {"WORKER_PORT", "WORKER_ADDRS"} & set(variables(convert(boosted(workers=0))))
+
+
+def test_jax_gets_the_variables_that_it_had():
+    assert variables(convert(jax())) == {
+        "PYTHONUNBUFFERED": "1",
+        "COORDINATOR_PORT": "29500",
+        "COORDINATOR_ADDRESS": "trees-node-0-0.trees",
+        "NUM_PROCESSES": "2",
+        "PROCESS_ID": RANK,
+    }
+
+
+@pytest.mark.parametrize(
+    ("make", "name"), [(boosted, "RANK"), (boosted, "DMLC_NUM_WORKER"), (jax, "PROCESS_ID"), (jax, "PYTHONUNBUFFERED")]
+)
+def test_variables_of_the_operators_are_not_the_jobs(make, name):
+    """The Training Operator's come after the job's own of the same name and count; the Trainer refuses its own."""
+    given = [{"name": name, "value": "7"}, {"name": "LR", "value": "0.1"}]
+    found = convert(make(env=given))
+    told = variables(found)
+    assert (told.get(name) == "7", told["LR"]) == (False, "0.1")
+    assert any(line.fate is Fate.DROPPED and line.path.endswith("env[0]") for line in found.lines)
+
+
+@pytest.mark.parametrize("make", [boosted, jax])
+def test_before_trainer_2_2_a_runtime_without_their_policy_is_made(make):
+    found = convert(make(), dialect=Dialect.V2_1)
+    assert found.runtime["spec"]["mlPolicy"] == {"numNodes": 1}
+    assert found.train_job["spec"]["runtimeRef"]["kind"] == "TrainingRuntime"
+    assert found.readiness is Readiness.COMPLEX
+
+
+@pytest.mark.parametrize("make", [boosted, jax])
+def test_by_default_the_first_failure_is_the_last(make):
+    found = convert(make(restarts=None))
+    job = found.runtime["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]
+    assert (job["backoffLimit"], job["template"]["spec"]["restartPolicy"]) == (0, "Never")
+    assert found.readiness is Readiness.COMPLEX
+
+
+def test_the_strictest_of_two_restart_policies_counts():
+    job = boosted()
+    job["spec"]["xgbReplicaSpecs"]["Master"]["restartPolicy"] = "Never"
+    job["spec"]["xgbReplicaSpecs"]["Worker"]["restartPolicy"] = "ExitCode"
+    found = convert(job)
+    pod = found.runtime["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    assert pod["restartPolicy"] == "Never"
+    [line] = [one for one in found.lines if one.path == "spec.xgbReplicaSpecs.Worker.restartPolicy"]
+    assert line.fate is Fate.DROPPED
+    assert "restarts" in [finding.topic for finding in found.findings]
+
+
+def test_an_unknown_restart_policy_is_refused():
+    job = boosted()
+    job["spec"]["xgbReplicaSpecs"]["Worker"]["restartPolicy"] = "Sometimes"
+    [line] = convert(job).blockers
+    assert line.path == "spec.xgbReplicaSpecs.Worker.restartPolicy"
+
+
+def test_what_differs_between_master_and_workers_is_refused():
+    job = boosted()
+    job["spec"]["xgbReplicaSpecs"]["Master"]["template"] = {
+        "spec": {"containers": [{"name": "xgboost", "image": "trees:1", "args": ["--model_path=/tmp/m"]}]}
+    }
+    [line] = convert(job).blockers
+    assert line.path == "spec.xgbReplicaSpecs.Master.template.spec.containers[0].args"
+
+
+@pytest.mark.parametrize(
+    ("job", "path"),
+    [
+        (job_of("XGBoostJob", {"Worker": {}}), "spec.xgbReplicaSpecs"),
+        (job_of("XGBoostJob", {"Master": {"replicas": 2}}), "spec.xgbReplicaSpecs.Master.replicas"),
+        (job_of("JAXJob", {"Master": {}}), "spec.jaxReplicaSpecs"),
+        (jax(image=""), "spec.jaxReplicaSpecs.Worker.template.spec.containers[0].image"),
+        (renamed(jax(), "jax", "trainer"), "spec.jaxReplicaSpecs.Worker.template.spec.containers"),
+    ],
+)
+def test_what_the_training_operator_refuses_is_refused(job, path):
+    assert path in [line.path for line in convert(job).blockers]
+
+
+def test_hosts_are_those_of_the_nodes():
+    found = convert(
+        boosted(args=["--tracker=trees-master-0", "--peers=trees-worker-0,trees-worker-1", "my-trees-worker-0"])
+    )
+    assert found.train_job["spec"]["trainer"]["args"] == [
+        "--tracker=trees-node-0-0.trees",
+        "--peers=trees-node-0-1.trees,trees-node-0-2.trees",
+        "my-trees-worker-0",
+    ]
+    assert convert(jax(args=["trees-worker-1"])).train_job["spec"]["trainer"]["args"] == ["trees-node-0-1.trees"]

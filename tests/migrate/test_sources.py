@@ -1,0 +1,105 @@
+"""What is found in files: jobs among other things, and what can't be read, with its line."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainjob.migrate.sources import read
+
+
+def job(name, kind="PyTorchJob", version="kubeflow.org/v1"):
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": {}}
+
+
+def names(sources):
+    return [found.job["metadata"]["name"] for found in sources.jobs]
+
+
+CONFIG_MAP = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": "--- x\n---\n"}}
+NOTEBOOK = {"apiVersion": "kubeflow.org/v1", "kind": "Notebook", "metadata": {"name": "n"}}
+TRAIN_JOB = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "metadata": {"name": "t"}}
+BROKEN = 'name: "{{ .Values.name }}\nspec: {{- toYaml .Values.spec }}\n'  # a chart's template
+
+
+def test_jobs_of_every_kind_are_found_and_other_things_counted():
+    documents = [
+        job("a"),
+        CONFIG_MAP,
+        job("b", "MPIJob", "kubeflow.org/v2beta1"),
+        NOTEBOOK,
+        TRAIN_JOB,
+        job("c", "TFJob"),
+    ]
+    found = read(yaml.safe_dump_all(documents), "jobs.yaml")
+    assert names(found) == ["a", "b", "c"]
+    assert found.others == {"ConfigMap": 1, "Notebook": 1, "TrainJob": 1}
+    assert not found.unread
+
+
+@pytest.mark.parametrize("dump", [yaml.safe_dump, json.dumps, lambda value: json.dumps(value, indent="\t")])
+@pytest.mark.parametrize("kind", ["List", "PyTorchJobList"])
+def test_a_lists_items_are_found(dump, kind):
+    found = read(dump({"apiVersion": "v1", "kind": kind, "items": [job("a"), CONFIG_MAP, job("b")]}), "-")
+    assert names(found) == ["a", "b"]
+    assert [one.origin for one in found.jobs] == ["-:1 item 1", "-:1 item 3"]
+
+
+def test_a_document_that_cannot_be_read_is_told_with_its_line_and_ends_none_but_itself():
+    text = "# ours\n---\n" + yaml.safe_dump(job("a")) + "---\n" + BROKEN + "---\n" + yaml.safe_dump(job("b"))
+    found = read(text, "chart.yaml")
+    assert names(found) == ["a", "b"]
+    (unread,) = found.unread
+    begin = text[: text.index(BROKEN)].count("\n")  # the line of its separator
+    assert unread.origin == f"chart.yaml:{begin}"
+    assert f"in line {begin + 3}," in unread.reason  # where the quote should have ended
+    assert "Values" not in unread.reason
+
+
+@pytest.mark.parametrize("text", ["", "\n", "---\n", "# nothing\n---\n...\n", "%YAML 1.1\n---\n# nothing\n"])
+def test_nothing_is_nothing(text):
+    found = read(text, "empty.yaml")
+    assert (found.jobs, found.unread, found.others) == ([], [], {})
+
+
+@pytest.mark.parametrize("text", ["just words", "- 1\n- 2", "42", "{}", "a: 1"])
+def test_what_is_no_object_is_passed_by(text):
+    found = read(text, "values.yaml")
+    assert not found.jobs
+    assert not found.unread
+    assert set(found.others) == {"no Kubernetes object"}
+
+
+def test_a_thousand_jobs_as_json_are_read_at_once():
+    found = read(
+        json.dumps({"kind": "List", "items": [job(f"job-{n}") | {"text": "x" * 5000} for n in range(1000)]}), "-"
+    )
+    assert len(found.jobs) == 1000
+
+
+@given(st.lists(st.sampled_from(["job", "other", "broken", "empty"]), max_size=8), st.booleans())
+def test_every_document_counts_once_wherever_it_stands(kinds, begins_with_separator):
+    texts = {
+        "job": lambda n: yaml.safe_dump(job(f"job-{n}")),
+        "other": lambda _: yaml.safe_dump(CONFIG_MAP),
+        "broken": lambda _: BROKEN,
+        "empty": lambda _: "# only words\n",
+    }
+    text = ("---\n" if begins_with_separator else "") + "---\n".join(texts[kind](n) for n, kind in enumerate(kinds))
+    found = read(text, "f")
+    assert names(found) == [f"job-{n}" for n, kind in enumerate(kinds) if kind == "job"]
+    assert found.others.total() == kinds.count("other")
+    assert len(found.unread) == kinds.count("broken")
+    lines = text.splitlines()
+    for one in found.jobs:
+        begin = int(one.origin.partition(":")[2])
+        assert f"name: {one.job['metadata']['name']}" in "\n".join(lines[begin - 1 : begin + 5])
+
+
+@given(st.text())
+def test_no_text_raises(text):
+    read(text, "f")

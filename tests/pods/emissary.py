@@ -1,0 +1,38 @@
+"""Stands where Argo's emissary does, as a container's first process: emissary.py COMMAND ARGUMENT...
+
+As Argo 4.0 does (workflow/executor/emissary, cmd/argoexec): the command is started as the leader of a process group of
+its own, SIGTERM and SIGINT are passed on to that group, and once a second it is looked whether the command has ended.
+Then this process ends with its code; being the container's first, whatever else runs in the container ends with it.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+
+command, early, told = None, [], []
+
+
+def pass_on(number, _frame=None):
+    if command is None:
+        early.append(number)
+        return
+    told.append(time.monotonic())
+    with contextlib.suppress(ProcessLookupError):  # the whole group has ended
+        os.killpg(command.pid, number)
+
+
+for number in (signal.SIGTERM, signal.SIGINT):
+    signal.signal(number, pass_on)
+command = subprocess.Popen(sys.argv[1:], start_new_session=True)
+for number in early:
+    pass_on(number)
+while command.poll() is None:
+    time.sleep(1)
+lived = time.monotonic() - told[0] if told else None
+pass_on(signal.SIGKILL)
+if lived is not None:
+    print(f"emissary: all is killed {lived:.3f} s after the signal", file=sys.stderr, flush=True)
+sys.exit(command.returncode if command.returncode >= 0 else 128 - command.returncode)

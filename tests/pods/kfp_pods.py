@@ -1,0 +1,199 @@
+"""Pods on a laptop cluster in which a compiled component runs as it does in Kubeflow Pipelines.
+
+The pod carries what KFP 2.17 and Argo 4.0 put on it, its container is emissary, KFP's launcher, shell and executor, one
+the child of the other, with the component's own command and the executor's input as KFP's driver fills it in
+(backend/src/v2/driver, backend/src/v2/compiler/argocompiler/container.go).
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import sys
+import uuid
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
+
+LATENCIES = (0.005, 0.05, 0.15, 0.4)  # seconds
+SHORT = {"image": "busybox", "command": ["sleep"], "args": ["1"]}
+HERE = Path(__file__).resolve().parent
+_PODS = "/api/v1/namespaces/default/pods"
+_CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
+_RUN = "pipeline/runid"
+_WORKFLOW = "workflows.argoproj.io/workflow"
+
+
+class CompiledComponent:
+    """A component as its YAML tells it."""
+
+    def __init__(self, component, folder):
+        from kfp import compiler
+
+        path = str(folder / "component.yaml")
+        compiler.Compiler().compile(component, path)
+        told = yaml.safe_load(Path(path).read_text())
+        [executor] = told["deploymentSpec"]["executors"].values()
+        [described] = told["components"].values()
+        self.command, self.args = executor["container"]["command"], executor["container"]["args"]
+        self._inputs = described["inputDefinitions"]["parameters"]
+        self._outputs = described.get("outputDefinitions", {})
+
+    def executor_input(self, folder, **arguments):
+        """With every parameter, given or default, and with a place for every output."""
+        defaults = {name: one["defaultValue"] for name, one in self._inputs.items() if "defaultValue" in one}
+        settings = {name: {} for name, one in self._inputs.items() if one["parameterType"] == "TASK_CONFIG"}
+        outputs = {name: {"outputFile": f"{folder}/outputs/{name}"} for name in self._outputs.get("parameters", ())}
+        artifacts = {
+            name: {
+                "artifacts": [
+                    {
+                        "name": name,
+                        "type": one["artifactType"],
+                        "uri": f"minio://mlpipeline/v2/artifacts/tickets/{name}",
+                        "metadata": {},
+                    }
+                ]
+            }
+            for name, one in self._outputs.get("artifacts", {}).items()
+        }
+        given = {"parameterValues": {**settings, **defaults, **arguments}}
+        told = {"parameters": outputs, "artifacts": artifacts, "outputFile": f"{folder}/executor_output.json"}
+        return json.dumps({"inputs": given, "outputs": told})
+
+    def words(self, folder, **arguments):
+        """Its command line."""
+        given = self.executor_input(folder, **arguments)
+        return [*self.command, *(given if word == "{{$}}" else word for word in self.args)]
+
+
+@dataclass
+class Run:
+    """One run of a pipeline, of which one task is looked at.
+
+    Attributes:
+        id: KFP's id of it.
+        workflow: name of its Workflow.
+        owner: ownerReference to that.
+    """
+
+    owner: dict
+    workflow: str
+    id: str = field(default_factory=lambda: str(uuid.uuid4()))
+
+
+class Try:
+    """One pod that was started.
+
+    Attributes:
+        name: the pod's name.
+        folder: where the executor writes.
+    """
+
+    def __init__(self, name, folder, changes, subscription):
+        self.name, self.folder = name, folder
+        self._changes, self._subscription, self._pod = changes, subscription, None
+
+    def _wait(self, wanted, seconds):
+        """The pod as soon as it is so, or gone; changes come from a watch."""
+        while self._pod is None or not wanted(self._pod):
+            change = self._changes.get(timeout=seconds)
+            assert change.error is None, change.error
+            self._pod = change.found
+            if change.gone:
+                return None
+        return self._pod
+
+    def process(self):
+        """Id of its container's first process, once there is one."""
+        pod = self._wait(lambda pod: _container(pod).get("containerID"), 60)
+        return int(_container(pod)["containerID"].removeprefix("process://"))
+
+    def end(self):
+        """The pod's phase at its end; None when the pod is gone."""
+        pod = self._wait(lambda pod: pod["status"].get("phase") in ("Succeeded", "Failed"), 120)
+        self._subscription.close()
+        return pod and pod["status"]["phase"]
+
+    def output(self):
+        """What the executor has written for KFP's launcher."""
+        return json.loads((self.folder / "executor_output.json").read_text())
+
+
+class Pods:
+    """Makes runs and the pods of their task, and reads what these said."""
+
+    def __init__(self, cluster, component, folder):
+        self._cluster, self._component, self._folder = cluster, component, folder
+        self._feed = cluster.labelled_pod_feed("default", _RUN)
+
+    def new_run(self):
+        """A run; a ConfigMap stands for its Workflow, as the laptop cluster knows no Workflows."""
+        workflow = f"tickets-{uuid.uuid4().hex[:5]}"
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": workflow}}
+        made = self._ask("POST", _CONFIGMAPS, body)
+        owner = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "name": workflow, "controller": True}
+        return Run({**owner, "uid": made["metadata"]["uid"], "blockOwnerDeletion": True}, workflow)
+
+    def start(self, run, kubeconfig, attempt=0, name="", variables=None, **arguments):
+        """The pod of a try; `attempt` is Argo's number of it, `variables` are for its processes."""
+        name = name or f"{run.workflow}-system-container-impl-{uuid.uuid4().hex[:10]}"
+        folder = self._folder / f"{name}-{uuid.uuid4().hex[:4]}"
+        folder.mkdir()
+        metadata = {
+            "name": name,
+            "namespace": "default",
+            "labels": {_WORKFLOW: run.workflow, _RUN: run.id, "pipelines.kubeflow.org/v2_component": "true"},
+            "annotations": {"workflows.argoproj.io/node-name": f"{run.workflow}.root.train.executor({attempt})"},
+            "ownerReferences": [run.owner],
+        }
+        python = [sys.executable, "-I", "-S"]
+        above = [*python, str(HERE / "emissary.py"), *python, str(HERE / "kfp_launcher.py")]
+        own = {key: {"valueFrom": {"fieldRef": {"fieldPath": path}}} for key, path in _OWN_FIELDS.items()}
+        given = {"KUBECONFIG": str(kubeconfig), **(variables or {})}
+        environment = {**own, **{key: {"value": value} for key, value in given.items()}}
+        container = {
+            "name": "main",
+            "image": "python:3.12",
+            "command": [*above, *self._component.words(folder, **arguments)],
+            "env": [{"name": key, **value} for key, value in environment.items()],
+        }
+        changes = queue.SimpleQueue()
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
+        made = self._ask("POST", _PODS, {**pod, "spec": {"restartPolicy": "Never", "containers": [container]}})
+        uid = made["metadata"]["uid"]
+        subscription = self._feed.subscribe(name, lambda change: changes.put(change) if _is(change, uid) else None)
+        return Try(name, folder, changes, subscription)
+
+    def lose(self, pod):
+        """The pod object disappears, as with its node."""
+        self._ask("DELETE", f"{_PODS}/{pod.name}", {"gracePeriodSeconds": 0})
+
+    def disrupt(self, pod):
+        """The first thing that an eviction does."""
+        condition = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
+        self._ask("PATCH", f"{_PODS}/{pod.name}/status", {"status": {"conditions": [condition]}})
+
+    def delete(self, pod):
+        """The second: SIGTERM to its containers, and time to end."""
+        self._ask("DELETE", f"{_PODS}/{pod.name}", {})
+
+    def said(self, pod):
+        """What the pod's processes wrote."""
+        with self._cluster.open_log(pod.name, "default", "main") as log:
+            return log.read().decode()
+
+    def _ask(self, method, path, body):
+        return self._cluster._door.ask(method, path, doing=f"{method} {path}", body=body)
+
+
+_OWN_FIELDS = {"KFP_POD_NAME": "metadata.name", "KFP_POD_UID": "metadata.uid"}
+
+
+def _container(pod):
+    return (pod["status"].get("containerStatuses") or [{}])[0]
+
+
+def _is(change, uid):
+    return change.found is None or change.found["metadata"]["uid"] == uid

@@ -1,0 +1,105 @@
+"""A network between a launcher and its API server that takes its time: a TCP proxy that delays every byte."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import threading
+from urllib.parse import urlsplit
+
+import yaml
+
+
+class SlowWire:
+    """Passes connections on to a laptop cluster's API server; a context manager.
+
+    What a client has sent arrives also when the client is dead by then, as on a real network.
+
+    Args:
+        laptop: the cluster.
+        latency: seconds from a request to its answer, half of it on the way there and half on the way back.
+    """
+
+    def __init__(self, laptop, latency):
+        address = urlsplit(laptop.server)
+        self._scheme = address.scheme
+        self._target, self._laptop, self._delay = (address.hostname, address.port), laptop, latency / 2
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._marks, self._serving = {}, set()
+
+    def __enter__(self):
+        self._thread.start()
+        started = asyncio.run_coroutine_threadsafe(asyncio.start_server(self._serve, "127.0.0.1", 0), self._loop)
+        self._server = started.result(10)
+        return self
+
+    def __exit__(self, *_):
+        asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result(10)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
+
+    def kubeconfig(self, path):
+        """Write a kubeconfig that leads through here."""
+        content = yaml.safe_load(self._laptop.kubeconfig.read_text())
+        port = self._server.sockets[0].getsockname()[1]
+        content["clusters"][0]["cluster"]["server"] = f"{self._scheme}://127.0.0.1:{port}"
+        path.write_text(json.dumps(content))
+        return path
+
+    def notice(self, mark):
+        """An event that is set when these bytes leave a client."""
+        self._marks[mark] = threading.Event()
+        return self._marks[mark]
+
+    async def _stop(self):
+        self._server.close()
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _serve(self, client_reader, client_writer):
+        # When its client is gone, nothing else holds this task: asyncio has tasks and readers as weak references.
+        self._serving.add(asyncio.current_task())
+        server_reader, server_writer = await asyncio.open_connection(*self._target)
+        there = self._pass_on(client_reader, server_writer, self._look)
+        back = self._pass_on(server_reader, client_writer, lambda _: None)
+        try:
+            await asyncio.gather(there, back)
+        finally:
+            for writer in (client_writer, server_writer):
+                writer.close()
+            self._serving.discard(asyncio.current_task())
+
+    def _look(self, piece):
+        for mark, event in list(self._marks.items()):
+            if mark in piece:
+                event.set()
+
+    async def _pass_on(self, reader, writer, look):
+        """In order, each piece as late as the first; an end is passed on like the rest."""
+        pieces = asyncio.Queue()
+        sender = asyncio.create_task(self._send(pieces, writer))
+        piece = b"-"
+        while piece:
+            try:
+                piece = await reader.read(65536)
+            except OSError:
+                piece = b""
+            look(piece)
+            pieces.put_nowait((self._loop.time() + self._delay, piece))
+        await sender
+
+    async def _send(self, pieces, writer):
+        with contextlib.suppress(OSError):
+            while True:
+                due, piece = await pieces.get()
+                await asyncio.sleep(due - self._loop.time())
+                if not piece:
+                    writer.write_eof()
+                    return
+                writer.write(piece)
+                await writer.drain()

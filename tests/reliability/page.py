@@ -1,0 +1,69 @@
+"""Makes docs/reliability.md from page.md and the rows that tests and the soak have left: page.py DIR."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import sys
+from collections.abc import Collection, Iterable, Mapping
+from datetime import date
+from pathlib import Path
+
+from evidence import rows
+from markdown import table as markdown_table
+
+_HERE = Path(__file__).resolve().parent
+_PAGE = _HERE.parents[1] / "docs" / "reliability.md"
+_PLACE = re.compile(r"\{\{(?P<table>[a-z ]+)(?:: (?P<columns>[a-z_, ]+))?\}\}")
+_COUNTS = frozenset({"runs", "kills", "executions", "lines", "lost", "repeated"})
+# What tells rows apart, where the rest is another text each time; the last one is shown.
+_SAME = {"fuzz": ("target",), "diagnosis": ("trouble", "cluster")}
+_ORDER = ("actor", "beside", "point", "cluster", "trouble", "fault", "target", "check")
+Row = Mapping[str, object]
+
+
+def page(folder: Path) -> str:
+    """The whole page.
+
+    In page.md `{{table: columns}}` stands for the rows of `table`, `{{table}}` for one row as a list of names and
+    values, and `{{machine}}` for where and when.
+
+    Args:
+        folder: what `pytest --evidence` and the soak were given.
+    """
+
+    def fill(place: re.Match[str]) -> str:
+        table, columns = place["table"], place["columns"]
+        if table == "machine":
+            today = date.today().isoformat()  # noqa: DTZ011 - for people
+            return f"{today}, {os.cpu_count()} cores, Python {platform.python_version()}"
+        found = _added_up(rows(folder, table), _SAME.get(table, ()))
+        if not found:
+            return "Not measured."
+        if columns:
+            names = columns.split(", ")
+            lines = [[_shown(row.get(name, "")) for name in names] for row in found]
+            return markdown_table([name.replace("_", " ") for name in names], lines)
+        return markdown_table(["", ""], [(name, _shown(value)) for name, value in found[-1].items()])
+
+    return _PLACE.sub(fill, (_HERE / "page.md").read_text(encoding="utf-8"))
+
+
+def _added_up(left: Iterable[Row], same: Collection[str]) -> list[Row]:
+    """One row for those that differ in their counts only, or are alike in `same`; sorted, as tests run side by side."""
+    found: dict[tuple[object, ...], dict[str, object]] = {}
+    for row in left:
+        counts = _COUNTS & row.keys()
+        key = tuple(value for name, value in row.items() if (name in same if same else name not in counts | {"test"}))
+        known = found.get(key, {})
+        found[key] = {**row, **{name: int(str(row[name])) + int(str(known.get(name, 0))) for name in counts}}
+    return sorted(found.values(), key=lambda row: [str(row[name]) for name in _ORDER if name in row])
+
+
+def _shown(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+if __name__ == "__main__":
+    _PAGE.write_text(page(Path(sys.argv[1])), encoding="utf-8")

@@ -1,0 +1,188 @@
+"""Half an hour of jobs on the laptop cluster while its API server misbehaves: each ends as it must, and nothing grows.
+
+Prints a line each minute; with --evidence DIR, leaves its rows for docs/reliability.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import random
+import re
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import urllib3
+
+from trainjob import CustomTrainerContainer, RunKey, TrainJob
+from trainjob.cluster import Cluster, Connection
+from trainjob.errors import TrainJobError
+from trainjob.local import LocalCluster
+from trainjob.run import Listener, cancel, submit, wait
+from trainjob.status import Phase
+
+WORKERS = 6
+_LINES = 200
+_FAULT_SECONDS = 5.0
+_FAULTS = (
+    {"drop_watches": True},
+    {"expire_watches": 2},
+    {"answer": {"code": 429, "times": 3, "retry_after": 1}},
+    {"answer": {"code": 503, "times": 3}},
+    {"answer": {"code": 500, "times": 2, "verb": "create", "resource": "trainjobs", "carried_out": True}},
+    {"answer": {"code": 504, "times": 2, "verb": "delete", "resource": "trainjobs", "carried_out": True}},
+)
+_PRINTING = f"read id < /proc/sys/kernel/random/uuid; i=0; while [ $i -lt {_LINES} ]; do echo $id $i; i=$((i+1)); done"
+_LINE = re.compile(r"\[node-0\] (?P<container>[-0-9a-f]{36}) \d+")
+# What a life is: its container's command, and how its wait must end.
+_KINDS = {
+    "succeeds": (_PRINTING, Phase.COMPLETE),
+    "fails": (f"{_PRINTING}; exit 3", Phase.FAILED),
+    "is cancelled": ("echo begun; sleep 600", Phase.DELETED),
+}
+
+
+class Soak:
+    """Lives of jobs, one after the other on each of some threads, and what became of them."""
+
+    def __init__(self, laptop: LocalCluster) -> None:
+        self.laptop = laptop
+        self.cluster = Cluster(Connection(kubeconfig=str(laptop.kubeconfig)))
+        self.over = threading.Event()
+        self.ended: Counter[str] = Counter()
+        self.wrong: list[str] = []
+        self.lines = self.lost = self.repeated = 0
+        self._numbers, self._lock = itertools.count(), threading.Lock()
+
+    def work(self) -> None:
+        """Lives until it is over."""
+        while not self.over.is_set():
+            number = next(self._numbers)
+            kind = random.choices(list(_KINDS), weights=(6, 2, 2))[0]  # noqa: S311 - no secret
+            try:
+                self._live(kind, RunKey("soak", "soak", "job", str(number)))
+            except Exception as error:  # noqa: BLE001 - the soak goes on and tells it at the end
+                self.wrong.append(f"{kind}: {type(error).__name__}: {error}")
+            with self._lock:
+                self.ended[kind] += 1
+
+    def _live(self, kind: str, key: RunKey) -> None:
+        command, expected = _KINDS[kind]
+        trainer = CustomTrainerContainer(image="busybox", command=["sh", "-c", command])
+        reference = submit(self.cluster, TrainJob(trainer=trainer, runtime="torch-distributed"), key)
+        heard: Counter[str] = Counter()
+
+        def hear(line: object) -> None:
+            heard[str(line)] += 1
+            if kind == "is cancelled" and len(heard) == 1:
+                threading.Thread(target=cancel, args=(self.cluster, reference), daemon=True).start()
+
+        outcome = wait(self.cluster, reference, listener=Listener(on_log=hear))
+        if outcome.phase is not expected:
+            self.wrong.append(f"{kind}: {outcome.explain()}")
+        if outcome.uid != reference.uid:
+            self.wrong.append(f"{kind}: the outcome is that of another job")
+        if kind != "is cancelled":
+            self._count(heard)
+            self.cluster.delete_trainjob(reference.name, reference.namespace, reference.uid)
+
+    def _count(self, heard: Counter[str]) -> None:
+        """Lines of the first container; one that was restarted before its job was ended is cut off."""
+        found = [(line, match["container"]) for line in heard if (match := _LINE.fullmatch(line))]
+        first = {line for line, container in found if container == found[0][1]}
+        with self._lock:
+            self.lines += _LINES
+            self.lost += _LINES - len(first)
+            self.repeated += sum(heard[line] - 1 for line, _ in found)
+
+    def misbehave(self) -> None:
+        """A fault of the API server every few seconds."""
+        for fault in itertools.cycle(_FAULTS):
+            if self.over.wait(_FAULT_SECONDS):
+                return
+            self._set("DELETE", None)  # one that nobody met is over: they must not add up to a server that is down
+            self._set("POST", fault)
+
+    def _set(self, method: str, fault: object) -> None:
+        headers = {"Authorization": f"Bearer {self.laptop.token}"}
+        urllib3.request(method, f"{self.laptop.server}/faults", body=json.dumps(fault), headers=headers, retries=5)
+
+    def left(self) -> int:
+        """TrainJobs that are still there."""
+        return len(self.cluster.list_trainjobs("default"))
+
+
+def _sizes(laptop: LocalCluster) -> dict[str, int]:
+    """MB of memory of this process and of the laptop cluster's; threads and open files of this one."""
+    return {
+        "waiter": _resident(os.getpid()),
+        "cluster": _resident(laptop.pid),
+        "threads": threading.active_count(),
+        "files": len(list(Path("/proc/self/fd").iterdir())),
+    }
+
+
+def _resident(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS"))) // 1024
+
+
+def run(minutes: float) -> dict[str, str | int | float]:
+    """One soak; the figures begin after a first minute, when everything is loaded."""
+    with LocalCluster() as laptop:
+        soak = Soak(laptop)
+        threads = [threading.Thread(target=soak.work, daemon=True) for _ in range(WORKERS)]
+        threads.append(threading.Thread(target=soak.misbehave, daemon=True))
+        for thread in threads:
+            thread.start()
+        time.sleep(60)
+        first, at_start, begun = sum(soak.ended.values()), _sizes(laptop), time.monotonic()
+        sizes = at_start
+        for minute in range(round(minutes)):
+            time.sleep(max(0.0, begun + 60 * (minute + 1) - time.monotonic()))
+            sizes = _sizes(laptop)
+            print(minute + 1, dict(soak.ended), sizes, soak.wrong[-1:], file=sys.stderr, flush=True)
+        jobs, elapsed = sum(soak.ended.values()) - first, (time.monotonic() - begun) / 60
+        soak.over.set()
+        for thread in threads:
+            thread.join(120)
+        hanging = sum(thread.is_alive() for thread in threads)
+        row = {
+            "minutes": round(elapsed),
+            "jobs": jobs,
+            "jobs_per_minute": round(jobs / elapsed),
+            "kinds": ", ".join(f"{count} {kind}" for kind, count in sorted(soak.ended.items())),
+            "ended wrong": len(soak.wrong),
+            "hanging": hanging,
+            "lines": soak.lines,
+            "lost": soak.lost,
+            "repeated": soak.repeated,
+            "jobs left": soak.left(),
+            **{f"{name} at the start": size for name, size in at_start.items()},
+            **{f"{name} at the end": size for name, size in sizes.items()},
+        }
+        for text in soak.wrong[:20]:
+            print(text, file=sys.stderr)
+        soak.cluster.close()
+        return row
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=30)
+    parser.add_argument("--evidence", type=Path)
+    asked = parser.parse_args()
+    try:
+        found = run(asked.minutes)
+    except TrainJobError as error:
+        sys.exit(str(error))
+    print(json.dumps(found, indent=1))
+    if asked.evidence:
+        asked.evidence.mkdir(parents=True, exist_ok=True)
+        (asked.evidence / "soak.jsonl").write_text(json.dumps(found) + "\n")
+    sys.exit(bool(found["ended wrong"] or found["hanging"] or found["lost"] or found["repeated"]))

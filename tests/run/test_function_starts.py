@@ -1,0 +1,63 @@
+"""A function's command on runtimes of other frameworks than torch, run as it is, by what the Trainer sets for each."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from trainjob import CustomTrainer
+from trainjob.manifest.function import function_command
+
+# As mpirun of Open MPI is called and calls, with two processes on this machine.
+MPIRUN = """#!/bin/sh
+test "$1 $2" = "--hostfile /etc/mpi/hostfile" || exit 9
+shift 2
+for rank in 1 0; do OMPI_COMM_WORLD_RANK=$rank "$@" || exit 8; done
+"""
+
+
+def where():
+    import os
+
+    rank = os.environ.get("OMPI_COMM_WORLD_RANK")
+    print(f"here is {rank}")
+    return {"rank": rank}
+
+
+@pytest.fixture
+def start(tmp_path):
+    """What the command prints, with these variables."""
+    (tmp_path / "mpirun").write_text(MPIRUN)
+    (tmp_path / "mpirun").chmod(0o755)
+    (tmp_path / "python").symlink_to(sys.executable)
+
+    def start(function, **variables):
+        path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+        done = subprocess.run(
+            function_command(CustomTrainer(func=function)),
+            env={"PATH": path, "TMPDIR": str(tmp_path), **variables},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()
+
+    return start
+
+
+def test_mpirun_starts_it_on_every_host_and_one_hands_back(start):
+    lines = start(where, OMPI_MCA_orte_default_hostfile="/etc/mpi/hostfile", JOB_COMPLETION_INDEX="0")
+    assert lines == ["here is 1", "here is 0", f"trainjob result: {json.dumps({'rank': '0'})}"]
+
+
+def test_without_a_framework_it_runs_once(start):
+    assert start(where) == ["here is None", 'trainjob result: {"rank": null}']
+
+
+def test_only_the_first_node_hands_back(start):
+    assert start(where, JOB_COMPLETION_INDEX="1") == ["here is None"]

@@ -1,0 +1,100 @@
+"""What a function needs is installed where it runs: the composed command, real pip, package indexes on loopback."""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import os
+import subprocess
+import sys
+import threading
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from trainjob import CustomTrainer
+from trainjob.manifest.function import function_command
+from trainjob.status import handed_back
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def wheel(folder: Path, name: str, version: str) -> None:
+    """A package with a module of its name, on an index's page."""
+    page = folder / "simple" / name.replace("_", "-")
+    page.mkdir(parents=True, exist_ok=True)
+    file = page / f"{name}-{version}-py3-none-any.whl"
+    about = f"{name}-{version}.dist-info"
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr(f"{name}.py", f"VERSION = {version!r}\n")
+        archive.writestr(f"{about}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        archive.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(f"{about}/RECORD", "")
+    links = "".join(f'<a href="{one.name}">{one.name}</a>' for one in sorted(page.glob("*.whl")))
+    (page / "index.html").write_text(f"<!doctype html><html><body>{links}</body></html>")
+
+
+@contextlib.contextmanager
+def index(folder: Path) -> Iterator[tuple[str, list[str]]]:
+    """Its URL, and the paths that it was asked for."""
+    asked: list[str] = []
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def __init__(self, *arguments: object) -> None:
+            super().__init__(*arguments, directory=str(folder))
+
+        def log_message(self, *_: object) -> None:
+            asked.append(self.path)
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/simple", asked
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory):
+    """As an image has it: Python with pip, which the environments of this project do without."""
+    folder = tmp_path_factory.mktemp("image")
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    return folder / "bin" / "python"
+
+
+def run(python, trainer):
+    command = [str(python), *function_command(trainer)[1:]]
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "PET_", "PYTHON"))}
+    environment = {**variables, "PIP_CONFIG_FILE": os.devnull, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    return subprocess.run(command, env=environment, capture_output=True, text=True)
+
+
+def versions():
+    import first_package
+    import second_package
+
+    return [first_package.VERSION, second_package.VERSION]
+
+
+def test_packages_come_from_the_indexes_that_are_named(image, tmp_path):
+    wheel(tmp_path / "one", "first_package", "1.0")
+    wheel(tmp_path / "one", "first_package", "2.0")
+    wheel(tmp_path / "two", "second_package", "3.1")
+    with index(tmp_path / "one") as (one, asked_one), index(tmp_path / "two") as (two, asked_two):
+        wanted = ("first_package<2", "second-package")
+        done = run(image, CustomTrainer(func=versions, packages_to_install=wanted, pip_index_urls=(one, two)))
+    assert done.returncode == 0, done.stderr
+    assert handed_back(done.stdout.splitlines()[-1]) == {"result": ["1.0", "3.1"]}
+    assert "/simple/first-package/first_package-1.0-py3-none-any.whl" in asked_one
+    assert "/simple/second-package/second_package-3.1-py3-none-any.whl" in asked_two
+
+
+def test_a_package_that_nobody_has_ends_it_with_pips_own_words(image, tmp_path):
+    wheel(tmp_path, "first_package", "1.0")
+    with index(tmp_path) as (one, _):
+        done = run(image, CustomTrainer(func=versions, packages_to_install=("no-such-package",), pip_index_urls=(one,)))
+    assert done.returncode == 1
+    assert "No matching distribution found for no-such-package" in done.stderr
+    assert done.stdout == ""

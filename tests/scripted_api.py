@@ -1,0 +1,314 @@
+"""An API server for one kind of object that fails as it is told to, down to the bytes; what it holds is a test's own.
+
+What a real one does - versions, pages, 410, watches from the future that say nothing - is as tests/conformance says.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import struct
+import threading
+import uuid
+from collections import Counter
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, urlsplit
+
+PATH = "/apis/trainer.kubeflow.org/v1alpha1/namespaces/default/trainjobs"
+_GONE = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
+
+Answer = tuple[int, dict[str, str], bytes]
+
+
+class ScriptedApi:
+    """The server; a context manager.
+
+    Attributes:
+        jobs: the objects by name.
+        version: the resourceVersion of the last write.
+        asked: how often, by `list`, `more` (a list's further pages) and `watch`.
+        answers: what is said instead to a `list`, `more` or `watch`: takes the times it was asked before; None answers.
+        token: which bearer token is taken; empty takes all.
+        url: where it listens.
+        watching: how many watches are open.
+    """
+
+    def __init__(self) -> None:
+        self.jobs: dict[str, dict] = {}
+        self.version, self.token, self.asked = 100, "", Counter()
+        self.answers: dict[str, Callable[[], Answer | None]] = {}
+        self.plain = False  # watches are not chunked, as of a proxy of HTTP/1.0
+        self._floor, self._history, self._streams = 100, [], set()
+        self._pages: dict[str, list[dict]] = {}
+        self.changed = threading.Condition(threading.RLock())
+        self._address = ("127.0.0.1", 0)
+        self.come_back()
+        self.url = "http://{}:{}".format(*self._address)
+
+    def __enter__(self) -> ScriptedApi:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.go_away()
+
+    @property
+    def watching(self) -> int:
+        return len(self._streams)
+
+    # -- what it holds ------------------------------------------------------------------------------------------------
+
+    def write(self, name: str, phase: str = "Running", uid: str = "") -> dict:
+        """Create or change a job."""
+        with self.changed:
+            there = self.jobs.get(name)
+            uid = uid or (there["metadata"]["uid"] if there else uuid.uuid4().hex)
+            self.version += 1
+            self.jobs[name] = job(name, uid, self.version, phase)
+            self._note("MODIFIED" if there else "ADDED", self.jobs[name])
+            return self.jobs[name]
+
+    def delete(self, name: str) -> None:
+        with self.changed:
+            self.version += 1
+            gone = self.jobs.pop(name)
+            meta = {**gone["metadata"], "resourceVersion": str(self.version)}
+            self._note("DELETED", {**gone, "metadata": meta})
+
+    def bookmark(self) -> None:
+        with self.changed:
+            self._note("BOOKMARK", {"metadata": {"resourceVersion": str(self.version)}})
+
+    def _note(self, kind: str, found: dict) -> None:
+        self._history.append((self.version, line(kind, found)))
+        self.changed.notify_all()
+
+    def compact(self) -> None:
+        """Know no history any more: who asks for it is told 410."""
+        with self.changed:
+            self._floor, self._history = self.version, []
+            self._pages.clear()
+
+    def restore(self, version: int) -> None:
+        """As an etcd that was restored from a backup: all versions are older than those it gave, and streams end."""
+        with self.changed:
+            self.version, self._floor, self._history = version, version, []
+            self.cut("end")
+
+    # -- what goes wrong ----------------------------------------------------------------------------------------------
+
+    def cut(self, how: str, content: bytes = b"") -> int:
+        """To every open stream: `end` properly, `reset`, `silence`, `close` in the middle; after some content.
+
+        `say` only sends the content.
+
+        Returns:
+            how many there were.
+        """
+        with self.changed:
+            for stream in self._streams:
+                stream.orders.append((how, content))
+            self.changed.notify_all()
+            return len(self._streams)
+
+    def instead(self, verb: str, answer: Answer, times: int = 1) -> None:
+        """Answer so many requests like that."""
+        left = [answer] * times
+        self.answers[verb] = lambda: left.pop() if left else None
+
+    def go_away(self) -> None:
+        """Refuse connections, and reset those that are open."""
+        self._server.shutdown()
+        self._server.server_close()
+        with self.changed:
+            for one in list(self._server.open):
+                reset(one)
+            self.changed.notify_all()
+
+    def come_back(self) -> None:
+        """Listen again, at the same address."""
+        self._server = _Server(self._address, _Handler)
+        self._server.api, self._server.open = self, set()
+        self._address = self._server.server_address
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
+
+    # -- for the handler ----------------------------------------------------------------------------------------------
+
+    def events_since(self, version: int) -> list[tuple[int, bytes]]:
+        return [(at, sent) for at, sent in self._history if at > version or (at == version and b'"BOOKMARK"' in sent)]
+
+    def is_too_old(self, version: int) -> bool:
+        return version < self._floor
+
+    def page(self, limit: int, token: str) -> Answer:
+        with self.changed:
+            if token and token not in self._pages:
+                return 410, {}, json.dumps(_GONE).encode()
+            rest = self._pages[token] if token else sorted(self.jobs.values(), key=lambda one: one["metadata"]["name"])
+            version = token.partition("-")[0] or str(self.version)
+            items, rest = rest[:limit], rest[limit:]
+            metadata = {"resourceVersion": version}
+            if rest:
+                metadata["continue"] = f"{version}-{items[-1]['metadata']['name']}"
+                self._pages[metadata["continue"]] = rest
+            return 200, {}, json.dumps({"kind": "TrainJobList", "metadata": metadata, "items": items}).encode()
+
+
+def job(name: str, uid: str, version: int, phase: str) -> dict:
+    """A TrainJob as far as waiters look at it."""
+    labels = {"app.kubernetes.io/managed-by": "trainjob"}
+    metadata = {"name": name, "namespace": "default", "uid": uid, "resourceVersion": str(version), "labels": labels}
+    conditions = [{"type": phase, "status": "True", "reason": "r", "message": "m"}] if phase != "Running" else []
+    return {
+        "metadata": {**metadata, "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "status": {"conditions": conditions},
+    }
+
+
+def line(kind: str, found: object) -> bytes:
+    """One line of a watch."""
+    return json.dumps({"type": kind, "object": found}).encode() + b"\n"
+
+
+def reset(connection: socket.socket) -> None:
+    """Close it so that the other side gets a RST."""
+    with contextlib.suppress(OSError):
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        connection.shutdown(socket.SHUT_RD)  # wakes whoever reads it here
+        os.close(connection.detach())
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    allow_reuse_address = True
+    request_queue_size = 128
+
+    def handle_error(self, *_: object) -> None:
+        """The other side has gone."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def setup(self) -> None:
+        super().setup()
+        self.api: ScriptedApi = self.server.api
+        self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.server.open.add(self.connection)
+        self.orders: list[tuple[str, bytes]] = []
+
+    def finish(self) -> None:
+        self.server.open.discard(self.connection)
+        super().finish()
+
+    def do_GET(self) -> None:
+        query = {name: values[0] for name, values in parse_qs(urlsplit(self.path).query).items()}
+        verb = "watch" if query.get("watch") else "more" if query.get("continue") else "list"
+        verb = "version" if query.get("limit") == "1" else verb
+        self.api.asked[verb] += 1
+        instead = self.api.answers.get(verb, lambda: None)()
+        if instead is None and self.api.token and self.headers.get("Authorization") != f"Bearer {self.api.token}":
+            instead = status(401)
+        if instead is not None:
+            self._say(instead)
+        elif verb == "watch":
+            self._watch(int(query["resourceVersion"]))
+        else:
+            self._say(self.api.page(int(query["limit"]), query.get("continue", "")))
+
+    def _say(self, answer: Answer) -> None:
+        code, headers, body = answer
+        if code == 0:
+            reset(self.connection)
+            self.close_connection = True
+            return
+        self.send_response(code)
+        for name, value in {"Content-Type": "application/json", "Content-Length": str(len(body)), **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+        self.close_connection = "Connection" in headers
+
+    def _watch(self, version: int) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header(*(("Connection", "close") if self.api.plain else ("Transfer-Encoding", "chunked")))
+        self.end_headers()
+        self.wfile.flush()
+        with self.api.changed:
+            self.api._streams.add(self)
+            self.api.changed.notify_all()
+        try:
+            self._stream(version)
+        except (OSError, ValueError):
+            pass  # the other side has gone
+        finally:
+            self.close_connection = True
+            with self.api.changed:
+                self.api._streams.discard(self)
+                self.api.changed.notify_all()
+
+    def _stream(self, version: int) -> None:
+        bookmarked = None
+        while True:
+            with self.api.changed:
+                if self.api.is_too_old(version):
+                    self.orders.append(("end", line("ERROR", _GONE)))
+                orders, self.orders = self.orders, []
+                events = [] if orders else [one for one in self.api.events_since(version) if one != bookmarked]
+                if not events and not orders:
+                    self.api.changed.wait(0.2)
+                    self._check()
+            for how, content in orders:
+                self._send(content)
+                if self._obey(how):
+                    return
+            for at, sent in events:
+                self._send(sent)
+                version = at
+                bookmarked = (at, sent) if b'"BOOKMARK"' in sent else bookmarked
+
+    def _obey(self, how: str) -> bool:
+        """Says whether the stream is over."""
+        if how == "end" and not self.api.plain:
+            self.wfile.write(b"0\r\n\r\n")
+        elif how == "close" and not self.api.plain:
+            self.wfile.write(b"fff\r\n{")  # and nothing of the rest
+        elif how == "reset":
+            reset(self.connection)
+        elif how == "silence":
+            with contextlib.suppress(OSError):
+                while self.connection.recv(1):
+                    pass
+        return how != "say"
+
+    def _send(self, content: bytes) -> None:
+        if content:
+            self.wfile.write(content if self.api.plain else b"%x\r\n%s\r\n" % (len(content), content))
+
+    def _check(self) -> None:
+        """Raises when the client has gone."""
+        self.connection.setblocking(False)
+        try:
+            if not self.connection.recv(1, socket.MSG_PEEK):
+                raise OSError("gone")
+        except BlockingIOError:
+            pass
+        finally:
+            self.connection.setblocking(True)
+
+    def log_message(self, *_: object) -> None:
+        """Says nothing."""
+
+
+def status(code: int, **headers: str) -> Answer:
+    """An API server's refusal."""
+    body = {"kind": "Status", "apiVersion": "v1", "code": code, "reason": "R", "message": f"refused with {code}"}
+    return code, headers, json.dumps(body).encode()
+
+
+def page(body: bytes = b"<html>log in</html>", code: int = 200, **headers: str) -> Answer:
+    """What is no API server's answer."""
+    return code, {"Content-Type": "text/html", **headers}, body

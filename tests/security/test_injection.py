@@ -1,0 +1,185 @@
+"""What a person writes is an argument or a variable and never a command: no shell reads it, nor pip as an option."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import trainjob
+from trainjob import (
+    CustomTrainer,
+    CustomTrainerContainer,
+    ExportModel,
+    FineTune,
+    InitializeDataset,
+    InitializeModel,
+    InvalidSpec,
+    RunKey,
+    TrainJob,
+)
+from trainjob.manifest import build, train_job
+from trainjob.run import cancel, submit, wait
+from trainjob.run.waiting import Listener
+
+HOSTILE = [
+    "; touch x",
+    "$(touch x)",
+    "`touch x`",
+    "' ; touch x ; '",
+    '" ; touch x ; "',
+    "a\ntouch x",
+    "| touch x",
+    "&& touch x",
+    "> x",
+    "$HOME",
+    "${x}",
+    "$(PATH)",
+    "$$(PATH)",
+    "*",
+    "~",
+    "\\",
+]
+STEPS = [
+    InitializeDataset(storage_uri="hf://a/b", workspace="w"),
+    InitializeModel(storage_uri="s3://a/b", workspace="w", secret="s"),
+    FineTune(model="llama3.2-1b", workspace="w"),
+    FineTune(model="llama3.2-1b", dataset="hf://a/b", model_initializer="hf://a/b"),
+    ExportModel(workspace="w", destination="s3://a/b"),
+]
+
+
+def gives(value):
+    print(value)
+    return value
+
+
+def commands():
+    """Of every kind of step: its own program and arguments."""
+    jobs = [*STEPS, TrainJob(trainer=CustomTrainer(func=gives, func_args={"value": 1}))]
+    for job in jobs:
+        trainer = build(train_job(job), name="n", namespace="team")["spec"]["trainer"]
+        yield [*trainer.get("command", ()), *trainer.get("args", ())]
+
+
+def test_no_step_of_ours_starts_a_shell():
+    programs = {re.sub(r"[\d.]+$", "", command[0]) for command in commands()}
+    assert programs == {"python", "tune"}
+
+
+@pytest.fixture
+def recorded(tmp_path):
+    """Runs the command of a function; what pip and torchrun were given."""
+    (tmp_path / "pip.py").write_text("import json,sys\nopen('pip.json','w').write(json.dumps(sys.argv[1:]))\n")
+    run = tmp_path / "torch" / "distributed"
+    run.mkdir(parents=True)
+    (run / "run.py").write_text("import runpy,sys\nrunpy.run_path(sys.argv[1], run_name='__main__')\n")
+
+    def execute(trainer):
+        job = TrainJob(trainer=trainer)
+        command = build(job, name="n", namespace="team")["spec"]["trainer"]["command"]
+        done = subprocess.run(
+            [sys.executable, *command[1:]],
+            cwd=tmp_path,
+            env={"PATH": os.environ["PATH"], "PYTHONPATH": str(tmp_path), "TMPDIR": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == 0, done.stderr
+        given = tmp_path / "pip.json"
+        return done.stdout, json.loads(given.read_text()) if given.exists() else None
+
+    yield execute
+    assert not (tmp_path / "x").exists()
+
+
+def unexpanded(word):
+    """As a container has it: Kubernetes makes one dollar of two."""
+    return word.replace("$$", "$")
+
+
+def test_packages_and_indexes_are_arguments_of_pip(recorded, evidence):
+    packages = [text for text in HOSTILE if text.strip()]
+    trainer = CustomTrainer(func=gives, func_args={"value": 1}, packages_to_install=packages, pip_index_urls=HOSTILE)
+    _, given = recorded(trainer)
+    extra = [word for url in HOSTILE[1:] for word in ("--extra-index-url", url)]
+    wanted = ["install", "--quiet", "--index-url", HOSTILE[0], *extra, *packages]
+    assert [unexpanded(word) for word in given] == wanted
+    evidence("security", check="shell text as packages and pip indexes", result=f"{len(given)} arguments, unchanged")
+
+
+def test_arguments_of_a_function_are_data(recorded, evidence):
+    said, _ = recorded(CustomTrainer(func=gives, func_args={"value": HOSTILE}))
+    assert json.loads(said.splitlines()[-1].removeprefix("trainjob result: ")) == HOSTILE
+    evidence("security", check="shell text as a function's arguments", result=f"{len(HOSTILE)} values, unchanged")
+
+
+@pytest.mark.parametrize("option", ["--index-url=https://evil.example", "-e.", "-r/etc/passwd", "--", " ", ""])
+def test_a_package_is_no_option(option):
+    with pytest.raises(InvalidSpec, match="packages_to_install"):
+        CustomTrainer(func=gives, func_args={"value": 1}, packages_to_install=["numpy", option])
+
+
+@pytest.mark.parametrize("region", ["--endpoint=x", "-x", "a b", "$(id)", "a\nb"])
+def test_a_region_is_no_option(region):
+    for make in (
+        lambda: ExportModel(workspace="w", destination="s3://b/x", region=region),
+        lambda: InitializeModel(workspace="w", storage_uri="s3://b/x", region=region),
+    ):
+        with pytest.raises(InvalidSpec, match="region"):
+            make()
+
+
+def test_values_reach_a_container_unchanged(cluster, unique, evidence):
+    """On a cluster: variables as they are written, arguments with Kubernetes' own expansion and nothing else."""
+    variables = "[os.environ[f'A{i}'] for i in range(int(sys.argv[1]))]"
+    program = f"import json, os, sys; print(json.dumps([sys.argv[1:], {variables}]))"
+    plain = [text for text in HOSTILE if "$(" not in text]
+    trainer = CustomTrainerContainer(
+        image="busybox",
+        command=[sys.executable, "-c", program],
+        args=[str(len(HOSTILE)), *plain],
+        env={f"A{number}": text for number, text in enumerate(HOSTILE)},
+    )
+    lines = []
+    reference = submit(cluster, TrainJob(trainer=trainer), RunKey("security", "injection", "values", unique))
+    assert wait(cluster, reference, listener=Listener(on_log=lambda line: lines.append(line.text))).succeeded
+    cancel(cluster, reference)
+    assert json.loads(lines[-1]) == [[str(len(HOSTILE)), *plain], HOSTILE]
+    evidence("security", check="shell text as variables and arguments of a container", result="unchanged")
+
+
+NAMES = ["..", "../../api/v1/secrets", "a/b", "a?watch=true", "a%2fb", "A", "", "a b", "-a", "a\n", "x" * 254]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_lead_to_no_other_path(cluster, name):
+    """A namespace or a name is a part of a URL's path, and of no other."""
+    questions = [
+        lambda: cluster.list_trainjobs(name),
+        lambda: cluster.open_log("p", name, "c"),
+        lambda: cluster.list_events(name, ""),
+        lambda: cluster.pod_feed(name).subscribe("x", lambda _: None).close(),
+    ]
+    if name:
+        questions += [lambda: cluster.get_trainjob(name, "default"), lambda: cluster.open_log(name, "default", "c")]
+    for ask in questions:
+        with pytest.raises(InvalidSpec, match="Kubernetes name"):
+            ask()
+
+
+def test_our_sources_hold_no_shell():
+    """Besides ruff's rules (S602-S607, S506): no text of ours asks for one, but the laptop cluster's isolation."""
+    found = {}
+    for path in Path(trainjob.__file__).parent.rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        if re.search(r"shell=True|os\.system|os\.popen|[\"'](ba)?sh[\"'], *[\"']-", text):
+            found[path.name] = text
+    assert list(found) == ["isolation.py"]
+    assert '"sh", "-ec", _START, ' in found["isolation.py"]  # a constant; what varies are its arguments

@@ -1,0 +1,185 @@
+"""A secret is in no text of ours: not in errors, representations, outcomes, logs or what is created."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import traceback
+
+import pytest
+
+from trainjob import (
+    CustomTrainer,
+    CustomTrainerContainer,
+    ExportModel,
+    FineTune,
+    HuggingFaceDatasetInitializer,
+    InitializeDataset,
+    InitializeModel,
+    InvalidSpec,
+    SecretKeyReference,
+    SecretReference,
+    TrainJob,
+    TrainJobManifest,
+)
+from trainjob.cluster import Cluster, Connection
+from trainjob.errors import ClusterError, ClusterUnreachable, Problem
+from trainjob.export.destinations import Access, destination_of
+from trainjob.manifest import build
+
+SECRET = "hunter2-0123456789"
+URL = f"https://user:{SECRET}@host.example/path"
+WRITTEN = {
+    "apiVersion": "trainer.kubeflow.org/v1alpha1",
+    "kind": "TrainJob",
+    "spec": {"runtimeRef": {"name": "torch-distributed"}},
+}
+
+
+def with_env(place, name, value=SECRET):
+    """A manifest with a variable."""
+    variable = {"env": [{"name": "A", "value": "1"}, {"name": name, "value": value}]}
+    spec = (
+        {"trainer": variable}
+        if place == "trainer"
+        else {"initializer": {place: {"storageUri": "hf://a/b", **variable}}}
+    )
+    return {**WRITTEN, "spec": {**WRITTEN["spec"], **spec}}
+
+
+def function():
+    return 1
+
+
+REQUESTS = {
+    "a token in env": lambda: CustomTrainerContainer(env={"HF_TOKEN": SECRET}),
+    "a token in env, of a wrong type": lambda: CustomTrainerContainer(env={"HF_TOKEN": [SECRET]}),
+    "a password in env, of a wrong type": lambda: CustomTrainerContainer(env={"DB_PASSWD": [SECRET]}),
+    "S3 keys in env": lambda: InitializeModel(
+        storage_uri="s3://b/x", workspace="w", env={"AWS_SECRET_ACCESS_KEY": SECRET}
+    ),
+    "env as a text": lambda: CustomTrainerContainer(env=f"HF_TOKEN={SECRET}"),
+    "env as a list": lambda: CustomTrainerContainer(env=[{"name": "HF_TOKEN", "value": SECRET}]),
+    "a URL in env": lambda: CustomTrainerContainer(env={"DATABASE": URL}),
+    "a pip index": lambda: CustomTrainer(func=function, pip_index_urls=[URL]),
+    "a pip index, as a text": lambda: CustomTrainer(func=function, pip_index_urls=URL),
+    "a pip index without a scheme": lambda: CustomTrainer(func=function, pip_index_urls=[f"user:{SECRET}@host/simple"]),
+    "a package": lambda: CustomTrainer(func=function, packages_to_install=[f"git+https://{SECRET}@host/x"]),
+    "a package with a password": lambda: CustomTrainer(func=function, packages_to_install=[f"x @ {URL}"]),
+    "packages, as a text": lambda: CustomTrainer(func=function, packages_to_install=URL),
+    "a source": lambda: InitializeDataset(storage_uri=f"s3://key:{SECRET}@bucket/x", workspace="w"),
+    "a source, with one slash": lambda: InitializeDataset(storage_uri=f"s3:/key:{SECRET}@bucket", workspace="w"),
+    "a source, as a list": lambda: InitializeDataset(storage_uri=[URL], workspace="w"),
+    "an endpoint": lambda: InitializeModel(storage_uri="s3://b/x", workspace="w", endpoint=URL),
+    "an endpoint, as a list": lambda: InitializeModel(storage_uri="s3://b/x", workspace="w", endpoint=[URL]),
+    "a destination": lambda: ExportModel(workspace="w", destination=f"s3://key:{SECRET}@bucket/x"),
+    "a destination of a long password": lambda: ExportModel(workspace="w", destination=f"gs:/k:{SECRET * 9}@b"),
+    "the SDK's own field": lambda: HuggingFaceDatasetInitializer(storage_uri="hf://a/b", access_token=SECRET),
+    "the SDK's fields for S3": lambda: InitializeModel(storage_uri="s3://b/x", workspace="w", secret_access_key=SECRET),
+    "a secret in the place of its name": lambda: InitializeDataset(
+        storage_uri="hf://a/b", workspace="w", secret=f"{SECRET}/+="
+    ),
+    "a secret as a dict": lambda: FineTune(model="llama3.2-1b", workspace="w", secret={"HF_TOKEN": SECRET}),
+    "a secret as a key": lambda: SecretReference(name="s", keys={"HF_TOKEN": f"{SECRET}/+="}),
+    "a secret as a reference's key": lambda: SecretKeyReference(name="s", key=f"{SECRET}/+="),
+    "a field that there is not": lambda: FineTune(model="llama3.2-1b", workspace="w", hf_token=SECRET),
+    "a manifest that is no YAML": lambda: TrainJobManifest(manifest=f"a: {{value: {SECRET}\n  b: ["),
+    "a manifest in one line": lambda: TrainJobManifest(manifest=f'{{"env": "{SECRET}", }} x'),
+    "a Secret in the place of a TrainJob": lambda: TrainJobManifest(
+        manifest={"apiVersion": "v1", "kind": "Secret", "stringData": {"token": SECRET}}
+    ),
+    "a manifest's token": lambda: TrainJobManifest(manifest=with_env("trainer", "HF_TOKEN")),
+    "a manifest's URL": lambda: TrainJobManifest(manifest=with_env("trainer", "X", URL)),
+    "a manifest's token of an initializer": lambda: TrainJobManifest(manifest=with_env("dataset", "ACCESS_TOKEN")),
+    "a manifest's env, of a wrong type": lambda: TrainJobManifest(
+        manifest={**WRITTEN, "spec": {**WRITTEN["spec"], "trainer": {"env": {"HF_TOKEN": SECRET}}}}
+    ),
+    "an export's address": lambda: destination_of(f"s3://key:{SECRET}@bucket/x", Access()),
+    "an export's address of no form": lambda: destination_of(f"gs://key:{SECRET}@bucket/x", Access()),
+    "a server": lambda: Connection(server=f"https://user:{SECRET}@host"),
+}
+
+
+def refusal_of(name):
+    """What Python prints of the error, with its class and where it comes from."""
+    with pytest.raises(InvalidSpec) as raised:
+        REQUESTS[name]()
+    return "".join(traceback.format_exception(raised.value)) + repr(raised.value)
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_refused_and_not_repeated(name):
+    """Where a secret is in a request that is refused, it is not in what is said of it."""
+    assert SECRET not in refusal_of(name)
+
+
+def test_for_the_record(evidence):
+    refusals = [refusal_of(name) for name in REQUESTS]
+    shown = sum(SECRET in text for text in refusals)
+    result = f"{len(refusals)} ways of {len(REQUESTS)} refused, the value shown in {shown}"
+    evidence("security", check="credentials given as plain values", result=result)
+
+
+def test_what_is_no_credential_is_taken():
+    env = {"A": "git@host:x", "B": "https://host/a@b", "C": "user:password", "D": "ssh://git@host/x", "TOKENS": "5"}
+    trainer = CustomTrainer(func=function, env=env, packages_to_install=["x @ git+ssh://git@host/y"])
+    variables = build(TrainJob(trainer=trainer), name="n", namespace="t")["spec"]["trainer"]["env"]
+    assert {one["name"]: one["value"] for one in variables} == env
+    assert TrainJobManifest(manifest=with_env("trainer", "HF_TOKEN", "")).manifest
+
+
+def test_references_show_names_only():
+    job = FineTune(model="llama3.2-1b", workspace="w", secret="hf", env={"X": SecretKeyReference(name="s", key="k")})
+    assert "'k'" in repr(job)
+    assert str(Problem("x", URL, URL)).count("***@host.example") == 2
+
+
+@pytest.mark.parametrize("field", ["kubeconfig_json", "server"])
+def test_a_connection_does_not_show_its_credentials(field):
+    content = json.dumps({"users": [{"name": "u", "user": {"token": SECRET}}]})
+    given = {"kubeconfig_json": content} if field == "kubeconfig_json" else {"server": "https://h", "token_file": "/t"}
+    assert SECRET not in repr(Connection(**given)) + str(Connection(**given))
+
+
+def test_no_log_holds_a_token(laptop, tmp_path, caplog, evidence):
+    """With every logger at DEBUG, urllib3's and the client's included."""
+    file = tmp_path / "token"
+    file.write_text(laptop.token)
+    for token_file, patience in ((file, 5.0), (tmp_path / "wrong", 0.0)):
+        (tmp_path / "wrong").write_text(SECRET)
+        with contextlib.closing(
+            Cluster(Connection(server=laptop.server, token_file=str(token_file)), patience=patience)
+        ) as opened:
+            for name in ("", "urllib3", "client"):  # the client sets the latter two back when it is opened
+                caplog.set_level(logging.DEBUG, logger=name)
+            try:
+                opened.list_trainjobs("default")
+                opened.touch()
+            except ClusterError as error:
+                told = "".join(traceback.format_exception(error))
+                assert "401" in told
+                assert SECRET not in told
+    assert caplog.records
+    assert laptop.token not in caplog.text
+    assert SECRET not in caplog.text
+    assert "authorization" not in caplog.text.lower()
+    evidence(
+        "security", check="every logger at DEBUG, tokens good and bad", result=f"{len(caplog.records)} records, in none"
+    )
+
+
+def test_a_server_with_a_password_is_not_shown_with_it():
+    """A kubeconfig may have one: it works, and its errors say `***`."""
+    content = {
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
+        "clusters": [{"name": "k", "cluster": {"server": f"http://user:{SECRET}@127.0.0.1:1"}}],
+        "users": [{"name": "u", "user": {}}],
+    }
+    with contextlib.closing(Cluster(Connection(kubeconfig_json=json.dumps(content)), patience=0.0)) as opened:
+        with pytest.raises(ClusterUnreachable) as raised:
+            opened.touch()
+        assert "***@127.0.0.1" in str(raised.value)
+        assert SECRET not in "".join(traceback.format_exception(raised.value))
+        assert SECRET not in opened.server

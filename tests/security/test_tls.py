@@ -1,0 +1,118 @@
+"""A server's certificate is checked, unless somebody says that it is not to be."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import ssl
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from urllib3.exceptions import InsecureRequestWarning
+
+from trainjob.cluster import Cluster, Connection
+from trainjob.errors import ClusterUnreachable
+
+CERTIFICATES = Path(__file__).resolve().parent / "certificates"
+CA, OTHER_CA = CERTIFICATES / "ca.pem", CERTIFICATES / "other-ca.pem"
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        body = b'{"major": "1"}'
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        """Not on standard error."""
+
+
+@pytest.fixture(scope="module")
+def port():
+    """Of a server on 127.0.0.1 whose certificate our own CA signed."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(CERTIFICATES / "server.pem", CERTIFICATES / "server.key")
+    with Quiet(("127.0.0.1", 0), Handler) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield server.server_address[1]
+        server.shutdown()
+        thread.join()
+
+
+class Quiet(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request, client_address):
+        """A client that does not like the certificate goes away."""
+
+
+def kubeconfig(server, **cluster):
+    return json.dumps(
+        {
+            "current-context": "c",
+            "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
+            "clusters": [{"name": "k", "cluster": {"server": server, **cluster}}],
+            "users": [{"name": "u", "user": {"token": "t"}}],
+        }
+    )
+
+
+def told(connection):
+    """What a request over this connection comes to: nothing, or the error."""
+    with contextlib.closing(Cluster(connection, patience=0.0)) as cluster:
+        try:
+            cluster.touch()
+        except ClusterUnreachable as error:
+            return str(error)
+    return ""
+
+
+def data(path):
+    return base64.b64encode(path.read_bytes()).decode()
+
+
+def test_the_right_authority(port, evidence):
+    server = f"https://127.0.0.1:{port}"
+    assert told(Connection(server=server, ca_file=str(CA))) == ""
+    assert told(Connection(kubeconfig_json=kubeconfig(server, **{"certificate-authority-data": data(CA)}))) == ""
+    evidence("security", check="TLS: the certificate of the right authority", result="accepted")
+
+
+@pytest.mark.parametrize(
+    ("host", "authority", "why"),
+    [
+        ("127.0.0.1", OTHER_CA, "certificate verify failed"),
+        ("127.0.0.1", None, "certificate verify failed"),
+        ("localhost", CA, "Hostname mismatch"),
+    ],
+    ids=["another authority", "no authority: the machine's own", "another host name"],
+)
+def test_a_certificate_that_is_not_good(port, host, authority, why, evidence):
+    server = f"https://{host}:{port}"
+    explicit = told(Connection(server=server, ca_file=str(authority or "")))
+    given = {} if authority is None else {"certificate-authority-data": data(authority)}
+    assert all(why in text for text in (explicit, told(Connection(kubeconfig_json=kubeconfig(server, **given)))))
+    evidence("security", check=f"TLS: {why}", result="ClusterUnreachable, with the reason")
+
+
+@pytest.mark.parametrize("way", ["verify_tls=False", "insecure-skip-tls-verify"])
+def test_not_checked_when_asked_for_and_noted(port, way, evidence):
+    server = f"https://127.0.0.1:{port}"
+    skipping = Connection(kubeconfig_json=kubeconfig(server, **{"insecure-skip-tls-verify": True}))
+    connection = Connection(server=server, verify_tls=False) if way == "verify_tls=False" else skipping
+    with pytest.warns(InsecureRequestWarning, match=r"Unverified HTTPS request is being made to host '127\.0\.0\.1'"):
+        assert told(connection) == ""
+    evidence("security", check=f"TLS: {way}", result="not checked, and a warning with every request")
+
+
+def test_checked_unless_asked_for():
+    assert Connection().verify_tls is True
+    assert "verify_tls" not in Connection(server="https://h").to_dict()
+    assert Connection(server="https://h", verify_tls=False).to_dict()["verify_tls"] is False

@@ -1,0 +1,147 @@
+"""Writes docs/sessions.md: what the command and the demo show on a terminal, as they really ran.
+
+    record.py [FILE]
+
+It runs the demo on a terminal of its own and looks at it from others meanwhile, as a person would. Times, ages, ids and
+random names are replaced, so that two records differ in what is measured only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "cli"))
+
+from keyboard import Keyboard
+from screen import shown
+
+from waiting_for import until
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "sessions.md"
+OLD_JOB = Path("tests/migrate/cases/pytorch/guide.yaml")
+KUBECONFIG = ROOT / ".cache" / "demo" / "cluster-airflow" / "kubeconfig"
+TRAINJOB = [str(Path(sys.executable).with_name("trainjob"))]
+HEAD = """# Terminal sessions
+
+What people see, recorded by `make sessions`: an Airflow DAG initializes, fine-tunes and exports a tiny model on a
+laptop cluster, while somebody looks at it from other terminals. Times, ages, ids and random names are replaced.
+"""
+MIGRATE = (
+    ("From v1 to v2", ["migrate", "convert", str(OLD_JOB)]),
+    ("The old job and the new one", ["migrate", "diff", str(OLD_JOB)]),
+    ("What becomes of each field", ["migrate", "report", str(OLD_JOB)]),
+)
+_LOSS = re.compile(r"loss [0-9.]+")
+_REPLACED = (
+    (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|\+00:00)"), "2026-01-01T00:00:00Z"),
+    (re.compile(r"(?<=[a-z0-9]-)[0-9a-f]{8}(?=[-\s:/]|$)", re.M), "1a2b3c4d"),
+    (re.compile(r"(-node-0-\d+)-[a-z0-9]{5}\b"), r"\1-x7k2m"),
+    (
+        re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"),
+        "00000000-0000-0000-0000-000000000000",
+    ),
+    (re.compile(r"(?<=\s)\d+[smh](?=[\s,]|$)", re.M), "5s"),
+    (re.compile(r"\b\d:\d\d:\d\d\b"), "0:00:05"),
+    (re.compile(r"(?<=\s)\s*\d+\.\d s$", re.M), " 5.0 s"),
+    (re.compile(r"(?<=127\.0\.0\.1:)\d+"), "40000"),
+    (re.compile(r"(?<=-workspace-)[0-9a-f]{10}(?:_[0-9a-f]{8})?"), "1a2b3c4d5e"),
+    (re.compile(re.escape(f"{ROOT}/")), ""),
+)
+
+
+def plain(text: str) -> str:
+    """A session without what differs each time, or can't be seen."""
+    for pattern, stands in _REPLACED:
+        text = pattern.sub(stands, text)
+    return re.sub(r" +$", "", text, flags=re.M)
+
+
+def session(title: str, typed: str, text: str) -> str:
+    """One as a part of the page."""
+    return f"\n## {title}\n\n```console\n$ {typed}\n{plain(text).rstrip()}\n```\n"
+
+
+def migrated() -> str:
+    """The sessions of `trainjob migrate`: they need no cluster."""
+    parts = []
+    for title, arguments in MIGRATE:
+        environment = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1"}
+        done = subprocess.run(
+            [*TRAINJOB, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+        )
+        parts.append(session(title, " ".join(["trainjob", *arguments]), done.stdout or done.stderr))
+    return "".join(parts)
+
+
+def typed(*arguments: str) -> Keyboard:
+    """The command on a terminal of its own, with the demo's cluster."""
+    return Keyboard([*TRAINJOB, *arguments], {**os.environ, "KUBECONFIG": str(KUBECONFIG)})
+
+
+def seen(*arguments: str) -> str:
+    """What it shows, at its end."""
+    terminal = typed(*arguments)
+    try:
+        terminal.end(60)
+        return shown(terminal.shown)
+    finally:
+        terminal.close()
+
+
+def jobs() -> dict[str, str]:
+    """The phases of the demo's TrainJobs by their names, as far as there are any."""
+    environment = {**os.environ, "KUBECONFIG": str(KUBECONFIG)}
+    done = subprocess.run([*TRAINJOB, "list", "--json"], env=environment, capture_output=True, text=True, check=False)
+    return {one["name"]: one["phase"] for one in json.loads(done.stdout)} if done.returncode == 0 else {}
+
+
+def job_of(task: str, phases: Sequence[str]) -> str:
+    """The TrainJob of the demo's task, once it is in one of these phases."""
+    return until(lambda: next((n for n, phase in jobs().items() if n.startswith(task) and phase in phases), None), 400)
+
+
+def watched_demo() -> str:
+    """The sessions of the demo, and of those who look at it."""
+    KUBECONFIG.unlink(missing_ok=True)  # the last demo's
+    demo = Keyboard([sys.executable, str(ROOT / "examples" / "demo.py"), "airflow"], dict(os.environ))
+    try:
+        tuning = job_of("fine-tune", ("Running",))
+        watch = typed("watch")
+        until(lambda: len(set(_LOSS.findall(watch.shown))) > 4, 120)  # so that it has got on a bit
+        middle = shown(watch.shown)
+        listed = seen("list")
+        job_of("fine-tune", ("Complete",))
+        described = seen("describe", tuning)
+        os.kill(watch.process.pid, signal.SIGINT)
+        watch.close()
+        checked = seen("check")
+        if demo.end(300):
+            raise SystemExit(shown(demo.shown))
+    finally:
+        demo.close()
+    parts = (
+        ("The demo", "make demo", shown(demo.shown)),
+        ("Which TrainJobs there are", "trainjob list", listed),
+        ("How they get on, live", "trainjob watch", middle),
+        ("All about one", f"trainjob describe {tuning}", described),
+        ("What works here", "trainjob check", checked),
+    )
+    return "".join(session(title, plain(what), text) for title, what, text in parts)
+
+
+def main() -> None:
+    page = Path(sys.argv[1]) if len(sys.argv) > 1 else PAGE
+    page.write_text(HEAD + watched_demo() + migrated(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

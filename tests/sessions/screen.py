@@ -1,0 +1,48 @@
+"""What a terminal shows after all that a program wrote to it, as text: the few control sequences that rich uses."""
+
+from __future__ import annotations
+
+import re
+
+_TOKEN = re.compile(
+    r"\x1b\[(?P<arguments>[0-9;?]*)(?P<final>[A-Za-z])|\x1b[^\[]|(?P<plain>[^\x1b\r\n]+)|(?P<control>.)", re.S
+)
+
+
+class Screen:
+    """The lines; nothing scrolls away."""
+
+    def __init__(self) -> None:
+        self._lines, self._row, self._column = [""], 0, 0
+
+    def feed(self, written: str) -> None:
+        """Take in what was written, whole control sequences at a time."""
+        for token in _TOKEN.finditer(written):
+            if plain := token["plain"]:
+                self._write(plain)
+            elif token["control"] == "\r":
+                self._column = 0
+            elif token["control"] == "\n":
+                self._row, self._column = self._row + 1, 0
+                self._lines += [""] * (self._row + 1 - len(self._lines))
+            elif token["final"] == "A":
+                self._row = max(0, self._row - int(token["arguments"] or 1))
+            elif token["final"] == "K":
+                self._lines[self._row] = "" if token["arguments"] == "2" else self._lines[self._row][: self._column]
+
+    @property
+    def text(self) -> str:
+        """What is to be seen, without blanks at the ends of lines."""
+        return "\n".join(line.rstrip() for line in self._lines).strip("\n") + "\n"
+
+    def _write(self, plain: str) -> None:
+        line = self._lines[self._row].ljust(self._column)
+        self._column += len(plain)
+        self._lines[self._row] = line[: self._column - len(plain)] + plain + line[self._column :]
+
+
+def shown(written: str) -> str:
+    """The text that is left on a terminal."""
+    screen = Screen()
+    screen.feed(written)
+    return screen.text

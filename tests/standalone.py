@@ -1,0 +1,192 @@
+"""A whole Airflow - API server, scheduler, triggerer, workers - and its REST API, for the tests that need one."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+_AIRFLOW = Path(sys.executable).parent / "airflow"
+# Their log servers would listen on every interface; everything lies in one home, where it is read from anyway.
+_PARTS = {
+    "api-server": [],
+    "dag-processor": [],
+    "scheduler": ["--skip-serve-logs"],
+    "triggerer": ["--skip-serve-logs"],
+}
+
+# How soon Airflow notices what happened; the defaults are in the order of minutes.
+QUICK = {
+    "AIRFLOW__CORE__PARALLELISM": "8",
+    "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "600",
+    "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "3",
+    "AIRFLOW__SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD": "20",
+    "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "20",
+    "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "3",
+    "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "20",
+    "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "2",
+}
+
+
+def _free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def wait_for(look, seconds):
+    """The first true answer of `look`, which asks Airflow: seldom, as asking costs it more than most of its work."""
+    deadline = time.monotonic() + seconds
+    while not (answer := look()):
+        assert time.monotonic() < deadline, f"nothing after {seconds} s"
+        time.sleep(0.5)
+    return answer
+
+
+class Standalone:
+    """What `airflow standalone` starts, each part by itself, in a home of its own; ready when it is entered."""
+
+    def __init__(self, home, dags, **environment):
+        self.log, self._host = home / "standalone.log", f"127.0.0.1:{_free_port()}"
+        self._environment = {
+            **os.environ,
+            "PATH": f"{_AIRFLOW.parent}{os.pathsep}{os.environ['PATH']}",
+            "AIRFLOW_HOME": str(home),
+            "AIRFLOW__CORE__DAGS_FOLDER": str(dags),
+            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+            "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
+            "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"http://{self._host}/execution/",
+            "AIRFLOW__API__BASE_URL": f"http://{self._host}",
+            "AIRFLOW__API__HOST": "127.0.0.1",
+            "AIRFLOW__API__PORT": self._host.rpartition(":")[2],
+            "AIRFLOW__API__WORKERS": "1",
+            "AIRFLOW__API__EXPOSE_STACKTRACE": "True",
+            **environment,
+        }
+        self._token = ""
+        self._running = {}
+
+    def __enter__(self):
+        with self.log.open("w") as out:
+            subprocess.run([_AIRFLOW, "db", "migrate"], env=self._environment, stdout=out, stderr=out, check=True)
+        try:
+            for name in _PARTS:
+                self.start_part(name)
+            wait_for(self.is_healthy, 200)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        for name in list(self._running):
+            self.kill_part(name)
+
+    # -- its parts --------------------------------------------------------------------------------------------------
+
+    def start_part(self, name):
+        """Start `api-server`, `dag-processor`, `scheduler` or `triggerer`, in a session of its own."""
+        with self.log.open("a") as out:
+            self._running.setdefault(name, []).append(
+                subprocess.Popen(
+                    [_AIRFLOW, name, *_PARTS[name]],
+                    env=self._environment,
+                    stdout=out,
+                    stderr=out,
+                    start_new_session=True,
+                )
+            )
+
+    def kill_part(self, name):
+        """`kill -9` for the part and every process that it or a killed one before it has left."""
+        for pid in self.processes(name):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for process in self._running.pop(name):
+            process.wait()
+
+    def kill_only(self, name):
+        """`kill -9` for the part alone: what it has started goes on."""
+        process = self._running[name][-1]
+        process.kill()
+        process.wait()
+
+    def processes(self, name):
+        """Every process of a part, with its title: the part itself, and those that a killed one has left."""
+        sessions, found = {str(process.pid) for process in self._running[name]}, {}
+        for folder in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                # After the name in parentheses: state, parent, process group, session.
+                state, _, _, session = (folder / "stat").read_text().rpartition(")")[2].split()[:4]
+                if session in sessions and state != "Z":
+                    found[int(folder.name)] = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+        return found
+
+    def is_healthy(self):
+        """Whether every part answers, or has told lately that it works."""
+        for name, processes in self._running.items():
+            assert processes[-1].poll() is None, f"{name} has ended\n{self.log.read_text()[-4000:]}"
+        try:
+            health = self.ask("GET", "/api/v2/monitor/health")
+        except (OSError, http.client.HTTPException):
+            return False
+        wanted = ("scheduler", "triggerer", "dag_processor", "metadatabase")
+        if not health or any(health[part]["status"] != "healthy" for part in wanted):
+            return False
+        self._token = self._token or self.ask("GET", "/auth/token")["access_token"]
+        return True
+
+    # -- its REST API -----------------------------------------------------------------------------------------------
+
+    def ask(self, method, path, body=None):
+        """The answer's JSON; None for a 404. Asks again, as a person would, after a database error of Airflow's own.
+
+        Its API server writes its audit log on its event loop, which waits there for a lock that another request gives
+        back on that same loop: with SQLite both stand still for 5 s, and one fails.
+        """
+        deadline = time.monotonic() + 120
+        while True:
+            status, text = self._ask_once(method, path, body)
+            if status == 404:
+                return None
+            if status < 300:
+                return json.loads(text)
+            in_trouble = status == 500 and '"Database error"' in text
+            assert in_trouble and time.monotonic() < deadline, f"{method} {path}: {status} {text}"
+            time.sleep(0.5)
+
+    def _ask_once(self, method, path, body):
+        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {self._token}"}
+        with contextlib.closing(http.client.HTTPConnection(self._host, timeout=30)) as connection:
+            connection.request(method, path, None if body is None else json.dumps(body), headers)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+
+    def start(self, dag, **conf):
+        """Start a DAG run as soon as the DAG is known; gives the run's path."""
+        wait_for(lambda: self.ask("GET", f"/api/v2/dags/{dag}"), 90)
+        run = self.ask("POST", f"/api/v2/dags/{dag}/dagRuns", {"logical_date": None, "conf": conf})
+        return f"/api/v2/dags/{dag}/dagRuns/{run['dag_run_id']}"
+
+    def state(self, run, task=None):
+        """The state of a run, or of a task in it."""
+        found = self.ask("GET", run if task is None else f"{run}/taskInstances/{task}")
+        return found and found["state"]
+
+    def mark(self, run, task, state):
+        """What a person does who marks a task failed or successful."""
+        self.ask("PATCH", f"{run}/taskInstances/{task}", {"new_state": state})
+
+    def clear(self, run, task):
+        """What a person does who clears a task, whatever state it is in."""
+        name = run.rpartition("/")[2]
+        body = {"dag_run_id": name, "task_ids": [task], "dry_run": False, "only_failed": False, "only_running": False}
+        self.ask("POST", f"/api/v2/dags/{run.split('/')[4]}/clearTaskInstances", body)

@@ -1,0 +1,97 @@
+"""A TCP proxy in front of a cluster's API server, which can go away and come back, and can withhold an answer."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import threading
+from urllib.parse import urlsplit
+
+
+class ApiProxy:
+    """Passes connections on to a laptop cluster's API server; a context manager.
+
+    Attributes:
+        server: the URL to give to clients.
+    """
+
+    def __init__(self, laptop):
+        address = urlsplit(laptop.server)
+        self._target, self._kubeconfig = (address.hostname, address.port), laptop.kubeconfig
+        self._address = ("127.0.0.1", 0)
+        self._lock = threading.Lock()
+        self._open = set()
+        self._mark = None
+        self._may_answer = threading.Event()
+        self.come_back()
+        self.server = "http://{}:{}".format(*self._address)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.release()
+        self.go_away()
+
+    def connection(self):
+        """The cluster through here, as an Airflow connection."""
+        kubeconfig = json.loads(self._kubeconfig.read_text())
+        kubeconfig["clusters"][0]["cluster"]["server"] = self.server
+        return json.dumps({"conn_type": "kubernetes", "extra": {"kube_config": kubeconfig, "namespace": "default"}})
+
+    def go_away(self):
+        """Refuse connections, and break those that are open."""
+        with self._lock:
+            listener, self._listener = self._listener, None
+            broken, self._open = self._open, set()
+        for one in (listener, *broken):
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
+
+    def come_back(self):
+        """Listen again, at the same address."""
+        self._listener = socket.create_server(self._address, backlog=512)
+        self._address = self._listener.getsockname()
+        threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
+
+    def hold(self, mark):
+        """Withhold, from now on, what follows a request with this text in it; the request itself is carried out."""
+        self._may_answer = threading.Event()
+        self._mark = mark.encode()
+
+    def release(self):
+        """Give the answers that were withheld."""
+        self._mark = None
+        self._may_answer.set()
+
+    def _accept(self, listener):
+        while True:
+            try:
+                client, _ = listener.accept()
+                server = socket.create_connection(self._target)
+            except OSError:
+                return
+            with self._lock:
+                self._open |= {client, server}
+            held = []  # the events to wait for before anything more is answered
+            for start, end, wait in ((client, server, None), (server, client, held)):
+                threading.Thread(target=self._pass_on, args=(start, end, held, wait), daemon=True).start()
+
+    def _pass_on(self, start, end, held, wait):
+        try:
+            while data := start.recv(65536):
+                if wait is None and self._mark is not None and self._mark in data:
+                    held.append(self._may_answer)
+                for event in wait or ():
+                    event.wait()
+                end.sendall(data)
+        except OSError:
+            pass  # one side has gone: so does the other
+        for one in (start, end):
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
+        with self._lock:
+            self._open -= {start, end}

@@ -1,0 +1,49 @@
+"""Runs DAGs of a folder with `dag.test()`, in Airflow's environment: one line of JSON for each line that it is given.
+
+    dag_runner.py FOLDER
+
+Each line `{"dag": "...", "conf": {...}}` is answered with `{"state": "...", "tasks": {task: [state, ...]}, "returned":
+{task: [value, ...]}}`, mapped tasks by their index. All that Airflow and the tasks print goes to the error stream.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+answers = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)
+
+from airflow.dag_processing.dagbag import BundleDagBag  # noqa: E402 - after that, as Airflow prints on import
+from airflow.models.xcom import XComModel  # noqa: E402
+from airflow.utils.session import create_session  # noqa: E402
+
+
+def answer(value):
+    print(json.dumps(value), file=answers, flush=True)
+
+
+def run(dag, conf):
+    done = dag.test(run_conf=conf)
+    states, returned = defaultdict(list), defaultdict(list)
+    for instance in sorted(done.get_task_instances(), key=lambda one: one.map_index):
+        states[instance.task_id].append(instance.state)
+    with create_session() as session:
+        wanted = XComModel.get_many(run_id=done.run_id, dag_ids=dag.dag_id, key="return_value")
+        for row in sorted(session.scalars(wanted), key=lambda one: one.map_index):
+            returned[row.task_id].append(XComModel.deserialize_value(row))
+    return {"state": done.state, "tasks": states, "returned": returned}
+
+
+def main(folder):
+    bag = BundleDagBag(folder, bundle_path=Path(folder), bundle_name="dags-folder")
+    for line in sys.stdin:
+        asked = json.loads(line)
+        answer(run(bag.dags[asked["dag"]], asked["conf"]))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,78 @@
+"""Tasks that stay in one phase of their life until a file of their name is in the folder `go` of the run's conf."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from pathlib import Path
+
+from airflow.sdk import dag
+
+from trainjob_airflow import TrainJobOperator, TrainJobSweepOperator
+
+GO = "{{ dag_run.conf['go'] }}"
+AGAIN = {"retries": 3, "retry_delay": timedelta(seconds=1)}
+
+
+def until(name):
+    """A job that works until then."""
+    return {"image": "busybox", "command": ["sh", "-c", f"while [ ! -e {GO}/{name} ]; do sleep 0.2; done"]}
+
+
+class HeldOperator(TrainJobOperator):
+    """Stays on its worker when it has come back from the triggerer."""
+
+    def execute_complete(self, context, event=None):
+        folder = Path(context["dag_run"].conf["go"])
+        (folder / f"{self.task_id}.waits").touch()
+        while not (folder / self.task_id).exists():
+            time.sleep(0.2)
+        return super().execute_complete(context, event)
+
+
+@dag(schedule=None, catchup=False)
+def phases():
+    TrainJobOperator(task_id="creating", trainer=until("creating"), **AGAIN)
+    TrainJobOperator(task_id="deferred", trainer=until("deferred"), **AGAIN)
+    HeldOperator(task_id="resumed", trainer=until("resumed.ends"), **AGAIN)
+    TrainJobOperator(task_id="on_worker", trainer=until("on_worker"), deferrable=False, **AGAIN)
+
+
+@dag(schedule=None, catchup=False)
+def deferred():
+    TrainJobOperator(task_id="task", trainer=until("task"), **AGAIN)
+
+
+@dag(schedule=None, catchup=False)
+def on_worker():
+    TrainJobOperator(task_id="task", trainer=until("task"), deferrable=False, **AGAIN)
+
+
+@dag(schedule=None, catchup=False)
+def creating():
+    TrainJobOperator(task_id="creating", trainer=until("creating"), **AGAIN)
+
+
+@dag(schedule=None, catchup=False)
+def ended():
+    """Its trigger does not fire in its first seconds."""
+    TrainJobOperator(task_id="ended", trainer=until("ended.ends"), **AGAIN)
+
+
+@dag(schedule=None, catchup=False)
+def late():
+    TrainJobOperator(task_id="late", trainer=until("late"), **AGAIN)
+
+
+@dag(schedule=None, catchup=False)
+def sweeping():
+    TrainJobSweepOperator(task_id="sweep", at_work_for=timedelta(0))
+
+
+phases()
+deferred()
+on_worker()
+creating()
+ended()
+late()
+sweeping()

@@ -1,0 +1,61 @@
+"""Tasks whose commands come with the run: `script` in its conf."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+
+from airflow.sdk import Asset, BaseOperatorLink, dag
+
+from trainjob_airflow import TrainJobOperator
+
+TRAINER = {"image": "busybox", "command": ["sh", "-c", "{{ dag_run.conf['script'] }}"]}
+AGAIN = {"retries": 1, "retry_delay": timedelta(seconds=1)}
+
+
+@dag(schedule=None, catchup=False)
+def visible():
+    TrainJobOperator(task_id="train", trainer=TRAINER, outlets=[Asset("x-trainjob://visible")], **AGAIN)
+
+
+@dag(schedule=None, catchup=False)
+def held():
+    TrainJobOperator(task_id="train", trainer=TRAINER, deferrable=False, **AGAIN)
+
+
+@dag(schedule=None, catchup=False)
+def twenty():
+    TrainJobOperator.partial(task_id="train", runtime="torch-distributed").expand(
+        trainer=[{"image": "busybox", "command": ["sh", "-c", f"sleep 1; echo {n}"]} for n in range(20)]
+    )
+
+
+class _SlowLink(BaseOperatorLink):
+    """Keeps the worker busy after it has deferred its task, as sending a long log away does."""
+
+    name = "Slow"
+
+    def get_link(self, operator, *, ti_key):
+        time.sleep(4)
+        return ""
+
+
+class _SlowToGoOperator(TrainJobOperator):
+    def _link_to(self, reference):
+        super()._link_to(reference)
+        self.operator_extra_links = [_SlowLink()]
+
+    def execute_complete(self, context, event=None):
+        time.sleep(6)  # so that the first worker's end meets a running task
+        return super().execute_complete(context, event)
+
+
+@dag(schedule=None, catchup=False)
+def slow_to_go():
+    _SlowToGoOperator(task_id="train", trainer={"image": "busybox", "command": ["sleep", "3"]})
+
+
+visible()
+held()
+twenty()
+slow_to_go()

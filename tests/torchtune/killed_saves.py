@@ -1,0 +1,165 @@
+"""Kills a save at every point where it touches a file and at moments between, and looks what can be gone on from.
+
+    python killed_saves.py FOLDER full|lora
+
+Prints, as JSON, for each kill the last whole epoch (from 0) and whether what is loaded of it, and what is saved by an
+attempt that goes on, are what an unbroken run has. A child process for each kill saves the third of four epochs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import filecmp
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+
+from trainjob.resume.checkpointer import WholeEpochsCheckpointer
+from trainjob.resume.epochs import begin, last_whole_epoch, state_file
+
+EPOCHS, KILLED = 4, 2
+MOMENTS = 8
+TOUCHES = ("open", "os.", "shutil.")
+CONFIG = {"num_attention_heads": 2, "num_key_value_heads": 2, "hidden_size": 64, "vocab_size": 512}
+
+
+class Run:
+    """The saves of a training, without the training: every number of epoch N is N + 1."""
+
+    def __init__(self, folder: Path, *, adapter: bool) -> None:
+        self.model, self.adapter = folder / "model", adapter
+        self.model.mkdir(parents=True, exist_ok=True)
+        (self.model / "config.json").write_text(json.dumps(CONFIG))
+        (self.model / "tokenizer.json").write_text("{}" * 10_000)
+        base = {"model.embed_tokens.weight": torch.zeros(512, 64), "model.norm.weight": torch.zeros(64)}
+        save_file(base, self.model / "model.safetensors")
+
+    def checkpointer(self, output: Path, **resumed: object) -> WholeEpochsCheckpointer:
+        files = {"checkpoint_files": ["model.safetensors"], **resumed}
+        made = WholeEpochsCheckpointer(str(self.model), model_type="LLAMA3_2", output_dir=str(output), **files)
+        self.loaded = made.load_checkpoint()
+        return made
+
+    def resumed(self, output: Path, epoch: int, files: tuple[str, ...]) -> WholeEpochsCheckpointer:
+        state = {"recipe_checkpoint": str(state_file(output, epoch).relative_to(output))}
+        weights = {"adapter_checkpoint": files[0]} if self.adapter else {"checkpoint_files": list(files)}
+        return self.checkpointer(output, should_load_recipe_state=True, **state, **weights)
+
+    def save(self, checkpointer: WholeEpochsCheckpointer, epoch: int) -> None:
+        value = float(epoch + 1)
+        content = {
+            "model": {"tok_embeddings.weight": torch.full((512, 64), value), "norm.scale": torch.full((64,), value)},
+            "optimizer": {"moments": torch.full((200_000,), value)},
+            "epochs_run": epoch + 1,
+        }
+        if self.adapter:
+            names = [f"layers.0.attn.q_proj.lora_{half}.weight" for half in "ab"]
+            content["adapter"] = dict(zip(names, (torch.full((4, 64), value), torch.full((64, 4), value)), strict=True))
+            content["adapter_config"] = {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj"]}
+        checkpointer.save_checkpoint(content, epoch=epoch, intermediate_checkpoint=epoch + 1 < EPOCHS)
+
+    def is_as_saved(self, epoch: int) -> bool:
+        """Whether everything that was loaded is of this epoch."""
+        parts = [self.loaded["adapter" if self.adapter else "model"], self.loaded["optimizer"]]
+        values = {float(number) for part in parts for tensor in part.values() for number in tensor.unique()}
+        return values == {epoch + 1.0} and self.loaded["epochs_run"] == epoch + 1
+
+
+def killed_at(point: int) -> Callable[[str, object], None]:
+    left = point
+
+    def count(event: str, _: object) -> None:
+        nonlocal left
+        left -= event.startswith(TOUCHES)
+        if left < 0 and event != "os.kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return count
+
+
+def child(work: Callable[[], None]) -> int:
+    pid = os.fork()
+    if pid == 0:
+        with contextlib.redirect_stdout(sys.stderr):
+            try:
+                work()
+                os._exit(0)
+            except BaseException as failure:  # noqa: BLE001 - the parent reports it
+                print(repr(failure), file=sys.stderr, flush=True)
+                os._exit(1)
+    return pid
+
+
+def kills(save: Callable[[], None], renew: Callable[[], None]) -> Iterator[str]:
+    """Kills a save in a child, first at the n-th touch until one is not reached, then at parts of its time."""
+    point, status = 0, 1
+    while status != 0:
+        renew()
+
+        def hooked(point: int = point) -> None:
+            sys.addaudithook(killed_at(point))
+            save()
+
+        began = time.monotonic()
+        status = os.waitpid(child(hooked), 0)[1]
+        if status not in (0, signal.SIGKILL):
+            raise SystemExit(f"the save at point {point} ended with {status}")
+        took = time.monotonic() - began
+        yield f"touch {point}"
+        point += 1
+    for part in range(MOMENTS):
+        renew()
+        pid = child(save)
+        time.sleep(took * part / MOMENTS)
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        yield f"moment {part}"
+
+
+def same(one: Path, other: Path) -> bool:
+    names = sorted(str(path.relative_to(one)) for path in one.rglob("*") if path.is_file())
+    there = sorted(str(path.relative_to(other)) for path in other.rglob("*") if path.is_file())
+    return names == there and filecmp.cmpfiles(one, other, names, shallow=False)[1:] == ([], [])
+
+
+def main(folder: Path, kind: str) -> None:
+    run = Run(folder, adapter=kind == "lora")
+    unbroken, before, output = folder / "unbroken", folder / "before", folder / "output"
+    for place, epochs in ((unbroken, EPOCHS), (before, KILLED)):
+        begin(place, "mine")
+        checkpointer = run.checkpointer(place)
+        for epoch in range(epochs):
+            run.save(checkpointer, epoch)
+
+    def renew() -> None:
+        shutil.rmtree(output, ignore_errors=True)
+        shutil.copytree(before, output)
+
+    def save() -> None:
+        run.save(run.checkpointer(output), KILLED)
+
+    found = []
+    for label in kills(save, renew):
+        epoch = last_whole_epoch(output, "mine", adapter=run.adapter)
+        if epoch is None:
+            found.append({"kill": label, "epoch": None})
+            continue
+        checkpointer = run.resumed(output, epoch.number, epoch.files)
+        loaded = run.is_as_saved(epoch.number)
+        for later in range(epoch.number + 1, EPOCHS):
+            run.save(checkpointer, later)
+        alike = all(same(unbroken / f"epoch_{number}", output / f"epoch_{number}") for number in range(EPOCHS))
+        found.append({"kill": label, "epoch": epoch.number, "loaded": loaded, "alike": alike})
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2])

@@ -1,0 +1,189 @@
+"""When a training resumes an earlier attempt's last whole epoch, and when it begins anew."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from trainjob import FineTune, InvalidSpec, LoraConfig, TorchTuneConfig
+from trainjob.manifest import build, spec_hash, train_job
+
+RUN = "0123456789abcdef-0123456789abcdef"
+# Stands for `tune`: tells what it was given.
+TELL = "import json, os, sys; print(json.dumps([sys.argv[1:], os.environ['PYTHONPATH']]))"
+
+
+@pytest.fixture
+def workspace(tmp_path):
+    """One whose run has two whole epochs and a half one behind it."""
+    for name in (
+        "model/config.json",
+        "model/original/tokenizer.model",
+        "dataset/data/train.parquet",
+        "dataset/.cache/x",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    begun(tmp_path)
+    for epoch in (0, 1, 2):
+        folder = tmp_path / "output" / f"epoch_{epoch}"
+        folder.mkdir()
+        files = {f"model-0000{n}-of-00002.safetensors" for n in (1, 2)}
+        for name in files:
+            (folder / name).write_text("weights")
+        (folder / "model.safetensors.index.json").write_text(
+            json.dumps({"weight_map": dict(zip("ab", files, strict=True))})
+        )
+        if epoch < 2:
+            (tmp_path / "output/recipe_state" / f"epoch_{epoch}.pt").write_text("state")
+    return tmp_path
+
+
+def program(workspace, *more, run=RUN):
+    """What is told, the arguments that the command gets besides its own, and the packages it finds."""
+    step = FineTune(model="llama3.2-1b", workspace="w", config=TorchTuneConfig(epochs=4))
+    trainer = train_job(step, run=run).trainer
+    start = trainer.args.index("tune")
+    options = [word.replace("/workspace", str(workspace)) for word in trainer.args[:start]]
+    command = [sys.executable, *trainer.command[1:], *options, *more, sys.executable, "-c", TELL, "own"]
+    environment = {**os.environ, "PYTHONPATH": "/theirs"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
+    assert done.returncode == 0, done.stderr
+    *told, last = done.stdout.splitlines()
+    words, packages = json.loads(last)
+    assert words[0] == "own"
+    return told, words[1:], packages
+
+
+def begun(workspace):
+    program(workspace)
+
+
+CHECKPOINTER = "checkpointer._component_=trainjob.resume.checkpointer.WholeEpochsCheckpointer"
+
+
+def test_the_last_whole_epoch_is_resumed(workspace):
+    told, words, packages = program(workspace)
+    assert told == [f"resumed from epoch 2: {workspace}/output/epoch_1 is whole"]
+    shards = ",".join(f"epoch_1/model-0000{n}-of-00002.safetensors" for n in (1, 2))
+    assert words == [
+        CHECKPOINTER,
+        "resume_from_checkpoint=True",
+        "checkpointer.recipe_checkpoint=recipe_state/epoch_1.pt",
+        f"checkpointer.checkpoint_files=[{shards}]",
+    ]
+    ours, theirs = packages.split(os.pathsep)
+    assert theirs == "/theirs"
+    importing = [
+        sys.executable,
+        "-I",
+        "-c",
+        "import sys; sys.path.insert(0, sys.argv[1]); import trainjob.resume.epochs",
+    ]
+    subprocess.run([*importing, ours], check=True, timeout=60)
+
+
+def test_an_adapter_is_resumed_with_its_schedule(workspace):
+    (workspace / "output/epoch_1/adapter_model.pt").write_text("adapter")
+    told, words, _ = program(workspace, "--adapter")
+    assert told
+    assert words[2:] == [
+        "checkpointer.recipe_checkpoint=recipe_state/epoch_1.pt",
+        "checkpointer.adapter_checkpoint=epoch_1/adapter_model.pt",
+        "lr_scheduler._component_=trainjob.resume.schedule.resumed_cosine",
+        "lr_scheduler.epochs=${epochs}",
+        "lr_scheduler.epochs_done=2",
+    ]
+
+
+def changed(path):
+    path.write_text(path.read_text() + "!")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda at: changed(at / "model/config.json"),
+        lambda at: (at / "dataset/data/more.parquet").write_text("more"),
+        lambda at: (at / "output/recipe_state/run").unlink(),
+        lambda at: (at / "output/epoch_1/model-00002-of-00002.safetensors").unlink(),
+        lambda at: (at / "output/epoch_1/model.safetensors.index.json").write_text('{"weight_map": '),
+        lambda at: (at / "output/epoch_2/adapter_model.pt").write_text("another run's"),
+        lambda at: [path.unlink() for path in (at / "output/recipe_state").glob("*.pt")],
+    ],
+    ids=["other-model", "more-data", "nobody's", "shard-gone", "index-torn", "strange-adapter", "no-state"],
+)
+def test_what_is_not_this_runs_or_not_whole_is_not_resumed(workspace, change):
+    change(workspace)
+    for _ in range(2):  # nor by the next attempt, as this one saves nothing
+        told, words, _ = program(workspace)
+        assert (told, words) == ([], [CHECKPOINTER])
+        assert not list((workspace / "output/recipe_state").glob("*.pt"))
+
+
+def test_another_runs_epochs_are_not_resumed(workspace):
+    assert program(workspace, run="another")[1] == [CHECKPOINTER]
+    assert program(workspace)[1] == [CHECKPOINTER]
+
+
+def test_hidden_files_of_the_inputs_do_not_count(workspace):
+    (workspace / "dataset/.cache/y").write_text("fetched when")
+    assert program(workspace)[0]
+
+
+def words(run=RUN, resume=True, workspace="w", **config):
+    step = FineTune(model="llama3.2-1b", workspace=workspace, config=TorchTuneConfig(**config), resume=resume)
+    trainer = build(train_job(step, run=run), name="n", namespace="ns")["spec"]["trainer"]
+    return trainer["command"], trainer["args"]
+
+
+def test_the_program_stands_before_the_command_that_it_completes():
+    command, args = words(peft_config=LoraConfig())
+    assert max(map(len, command)) <= 65_536  # Trainer 2.2's limit for an item
+    assert command[0] == "python"
+    start = args.index("tune")
+    assert args[:start] == [
+        *("--run", RUN, "--output", "/workspace/output"),
+        *("--input", "/workspace/model", "--input", "/workspace/dataset", "--adapter"),
+    ]
+    assert args[start + 1 :] == words(resume=False, peft_config=LoraConfig())[1]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"run": ""},
+        {"resume": False},
+        {"overrides": ["checkpointer=torchtune.training.FullModelMetaCheckpointer"]},
+        {"overrides": ["lr_scheduler._component_=mine.schedule"]},
+        {"overrides": ["device=cpu"], "peft_config": LoraConfig()},
+    ],
+    ids=str,
+)
+def test_without_it_the_command_is_tunes_own(given):
+    assert words(**given)[0] == ["tune"]
+
+
+def test_several_nodes_do_not_resume():
+    config = TorchTuneConfig(num_nodes=2, resources_per_node={"gpu": 8})
+    step = FineTune(model="llama3.3-70b", workspace="w", config=config)
+    assert train_job(step, run=RUN).trainer.command == ("tune",)
+
+
+def test_to_say_oneself_what_is_resumed_needs_a_word():
+    with pytest.raises(InvalidSpec) as caught:
+        words(overrides=["resume_from_checkpoint=True"])
+    [problem] = caught.value.problems
+    assert problem.field == "config.overrides"
+    assert "resume=False" in problem.allowed
+    assert words(resume=False, overrides=["resume_from_checkpoint=True"])[0] == ["tune"]
+
+
+def test_runs_asked_for_before_there_was_resuming_are_still_the_same():
+    step = {"model": "llama3.2-1b", "workspace": "w"}
+    assert spec_hash(FineTune(**step)) == spec_hash(FineTune(**step, resume=True))
+    assert spec_hash(FineTune(**step)) != spec_hash(FineTune(**step, resume=False))

@@ -1,0 +1,106 @@
+"""A TrainJob that is written already: what is read, refused, and added to it."""
+
+from __future__ import annotations
+
+import copy
+import json
+
+import pytest
+
+from trainjob import CustomTrainerContainer, InvalidSpec, TrainJob, TrainJobManifest
+from trainjob.manifest import build, spec_hash, train_job, with_variables
+
+API = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob"}
+WRITTEN = {
+    **API,
+    "metadata": {"name": "nightly", "namespace": "ml", "labels": {"team": "t"}, "annotations": {"a": "b"}},
+    "spec": {
+        "runtimeRef": {"name": "torch-distributed"},
+        "trainer": {"numNodes": 2, "env": [{"name": "A", "value": "1"}]},
+    },
+}
+TEXT = """
+apiVersion: trainer.kubeflow.org/v1alpha1
+kind: TrainJob
+spec: {runtimeRef: {name: torch-distributed}}
+"""
+
+
+def test_a_manifest_is_a_dict_or_yaml_or_json():
+    minimal = {**API, "spec": {"runtimeRef": {"name": "torch-distributed"}}}
+    given = [TrainJobManifest(manifest=content) for content in (minimal, TEXT, json.dumps(minimal))]
+    assert [one.manifest for one in given] == [minimal] * 3
+    assert len({spec_hash(one) for one in given}) == 1
+
+
+def test_only_its_name_and_marks_are_changed():
+    before = copy.deepcopy(WRITTEN)
+    job = TrainJobManifest(manifest=WRITTEN)
+    built = build(train_job(job), name="n", namespace="ns", labels={"l": "1"}, annotations={"x": "y"})
+    assert built == {
+        **API,
+        "metadata": {
+            "name": "n",
+            "namespace": "ns",
+            "labels": {"team": "t", "l": "1"},
+            "annotations": {"a": "b", "x": "y"},
+        },
+        "spec": WRITTEN["spec"],
+    }
+    assert before == WRITTEN
+    assert (job.name, job.namespace, job.runtime.name) == ("nightly", "ml", "torch-distributed")
+    assert job.runtime.kind == "ClusterTrainingRuntime"
+
+
+def test_our_labels_win_over_those_in_the_file():
+    job = TrainJobManifest(manifest=WRITTEN)
+    assert build(job, name="n", namespace="ns", labels={"team": "ours"})["metadata"]["labels"] == {"team": "ours"}
+
+
+@pytest.mark.parametrize(
+    ("manifest", "words"),
+    [
+        ("spec: [", ["manifest", "YAML or JSON", "line 1"]),
+        ("just text", ["manifest", "just text", "a mapping"]),
+        ("", ["manifest", "None", "a mapping"]),
+        ("a: 1\n---\nb: 2", ["manifest", "YAML or JSON"]),
+        ({"kind": "TrainJob", "spec": {}}, ["manifest.apiVersion", "trainer.kubeflow.org/v1alpha1"]),
+        ({**API, "kind": "PyTorchJob", "spec": {}}, ["manifest.kind", "PyTorchJob", "TrainJob"]),
+        ({**API}, ["manifest.spec.runtimeRef.name", "torch-distributed"]),
+        ({**API, "spec": {"runtimeRef": "torch-distributed"}}, ["manifest.spec.runtimeRef.name"]),
+        ({**WRITTEN, "status": {}}, ["manifest.status", "leave it out"]),
+        ({**WRITTEN, "metadata": {"uid": "u", "finalizers": []}}, ["metadata.uid", "metadata.finalizers"]),
+        ({**WRITTEN, "metadata": ["name"]}, ["manifest.metadata", "a mapping"]),
+        (
+            {**API, "spec": {"runtimeRef": {"name": "r"}, "trainer": {"env": {}}}},
+            ["manifest.spec.trainer.env", "a list"],
+        ),
+        ({**WRITTEN, "metadata": {"labels": ["a"]}}, ["manifest.metadata.labels", "a mapping"]),
+        ({**API, "spec": {"runtimeRef": {"name": "r"}, "trainer": "me"}}, ["manifest.spec.trainer", "'me'"]),
+        (TEXT + "metadata: {labels: {day: 2026-01-01}}", ["manifest", "JSON"]),
+    ],
+)
+def test_what_is_no_trainjob_is_refused(manifest, words):
+    with pytest.raises(InvalidSpec) as raised:
+        TrainJobManifest(manifest=manifest)
+    for word in words:
+        assert word in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "job",
+    [TrainJobManifest(manifest=WRITTEN), TrainJob(trainer=CustomTrainerContainer(image="i", env={"A": "1"}))],
+    ids=["written", "made"],
+)
+def test_variables_come_beside_the_jobs_own_which_stay(job):
+    more = with_variables(job, {"A": "2", "B": "$(A)"})
+    env = build(more, name="n", namespace="ns")["spec"]["trainer"]["env"]
+    assert {variable["name"]: variable["value"] for variable in env} == {"A": "1", "B": "$$(A)"}
+    assert with_variables(job, {}) is job
+
+
+def test_variables_of_a_manifest_without_a_trainer():
+    env = build(with_variables(TrainJobManifest(manifest=TEXT), {"B": "2"}), name="n", namespace="ns")["spec"][
+        "trainer"
+    ]
+    assert env == {"env": [{"name": "B", "value": "2"}]}

@@ -1,0 +1,340 @@
+"""Workspaces and volumes: what may be asked, and what each shape of the API is sent."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainjob import (
+    CustomTrainerContainer,
+    ExportModel,
+    FineTune,
+    InitializeDataset,
+    InitializeModel,
+    InvalidSpec,
+    TrainJob,
+    Volume,
+    Workspace,
+)
+from trainjob.manifest import Dialect, build, spec_hash, train_job
+
+CLAIM = {"persistentVolumeClaim": {"claimName": "c"}}
+EMPTY = {"emptyDir": {}}
+FETCHED = {"dataset": "hf://a/b", "model_initializer": "hf://c/d"}
+
+
+def volume(name="data", source=CLAIM, mount_path="/data", **fields):
+    return Volume(name=name, source=source, mount_path=mount_path, **fields)
+
+
+def job(*volumes, **fields):
+    return TrainJob(trainer=CustomTrainerContainer(image="i", command=("c",)), volumes=volumes, **fields)
+
+
+def dataset(*volumes, **fields):
+    return InitializeDataset(**{"storage_uri": "hf://a/b", "workspace": "w", "volumes": volumes, **fields})
+
+
+# -- what may be asked ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("make", "field", "value", "allowed"),
+    [
+        (lambda: volume(name="Data"), "name", "'Data'", "lower case"),
+        (lambda: volume(name="a" * 64), "name", "a" * 64, "at most 63"),
+        (lambda: volume(name="a.b"), "name", "'a.b'", "lower case"),
+        (lambda: volume(name=""), "name", "''", "lower case"),
+        (lambda: volume(name="workspace"), "name", "'workspace'", "another name"),
+        (lambda: volume(name="initializer"), "name", "'initializer'", "another name"),
+        (lambda: volume(source={}), "source", "[]", "one kind"),
+        (lambda: volume(source={**CLAIM, **EMPTY}), "source", "persistentVolumeClaim", "one kind"),
+        (lambda: volume(source={"emptyDir": None}), "source.emptyDir", "None", "a mapping"),
+        (lambda: volume(source={"secret": "s"}), "source.secret", "***", "a mapping"),
+        (lambda: volume(source={"emptyDir": {"sizeLimit": {1}}}), "source", "a dict", "JSON"),
+        (lambda: volume(source="c"), "source", "'c'", "dictionary"),
+        (lambda: volume(mount_path="data"), "mount_path", "'data'", "absolute"),
+        (lambda: volume(mount_path="/"), "mount_path", "'/'", "other than /"),
+        (lambda: volume(mount_path="//."), "mount_path", "'//.'", "other than /"),
+        (lambda: volume(mount_path="/a/../b"), "mount_path", "'/a/../b'", "'..'"),
+        (lambda: volume(mount_path="/a:b"), "mount_path", "'/a:b'", "':'"),
+        (lambda: volume(mount_path=""), "mount_path", "''", "absolute"),
+        (lambda: volume(sub_path="/a"), "sub_path", "'/a'", "in front"),
+        (lambda: volume(sub_path="a/../../b"), "sub_path", "'a/../../b'", "'..'"),
+        (Workspace, "claim", "''", "node_path"),
+        (lambda: Workspace(sub_path="a"), "claim", "''", "node_path"),
+        (lambda: Workspace(claim="c", node_path="/d"), "node_path", "'/d'", "one of the two"),
+        (lambda: Workspace(node_path="d"), "node_path", "'d'", "absolute"),
+        (lambda: Workspace(node_path="/d/.."), "node_path", "'/d/..'", "'..'"),
+        (lambda: Workspace(claim="c", sub_path="../a"), "sub_path", "'../a'", "'..'"),
+        (lambda: dataset(workspace=""), "workspace.claim", "''", "node_path"),
+        (lambda: job({"name": "a", "source": EMPTY}), "volumes[0].mount_path", "nothing", "required"),
+        (
+            lambda: job(volume(), volume("b", mount_path="/data/")),
+            "volumes[1].mount_path",
+            "'/data'",
+            "volumes[0] is mounted there",
+        ),
+        (
+            lambda: job(volume(), volume(source=EMPTY, mount_path="/b")),
+            "volumes[1].name",
+            "'data'",
+            "volumes[0] has that name and another source",
+        ),
+        (
+            lambda: job(*(volume(mount_path=f"/m{number}") for number in range(16))),
+            "volumes[15].name",
+            "'data'",
+            "15 times",
+        ),
+        (
+            lambda: job(*(volume(f"v{number}", mount_path=f"/m{number}") for number in range(128))),
+            "volumes",
+            "128 volumes",
+            "at most 127",
+        ),
+        (
+            lambda: job(volume(), volume("b", mount_path="/workspace"), workspace="w"),
+            "volumes[1].mount_path",
+            "'/workspace'",
+            "the workspace is mounted there",
+        ),
+        (
+            lambda: dataset(volume(mount_path="/workspace")),
+            "volumes[0].mount_path",
+            "'/workspace'",
+            "the step's workspace is mounted there",
+        ),
+        # Accepted by the server; then JobSet can't create the Jobs and the TrainJob stays without a status.
+        (
+            lambda: FineTune(model="llama3.2-1b", volumes=[volume(mount_path="/workspace/.")], **FETCHED),
+            "volumes[0].mount_path",
+            "'/workspace'",
+            "the step's workspace",
+        ),
+        (
+            lambda: job(volume(mount_path="/workspace"), runtime="torchtune-llama3.2-1b"),
+            "volumes[0].mount_path",
+            "'/workspace'",
+            "training on torchtune-llama3.2-1b share",
+        ),
+        (
+            lambda: job(volume(mount_path="/workspace"), runtime="own", initializer={"model": "hf://a/b"}),
+            "volumes[0].mount_path",
+            "'/workspace'",
+            "training on own share",
+        ),
+    ],
+)
+def test_refused(make, field, value, allowed):
+    with pytest.raises(InvalidSpec) as raised:
+        make()
+    [problem] = raised.value.problems
+    assert problem.field == field
+    assert value in problem.value
+    assert allowed in problem.allowed
+
+
+def test_everything_that_does_not_fit_is_named_at_once():
+    with pytest.raises(InvalidSpec) as raised:
+        job(volume(), volume(source=EMPTY), volume("b", mount_path="/b"), volume("b", mount_path="/b"))
+    fields = ["volumes[1].mount_path", "volumes[1].name", "volumes[3].mount_path"]
+    assert [problem.field for problem in raised.value.problems] == fields
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: job(volume(mount_path="/workspace")),
+        lambda: job(volume(mount_path="/workspace/cache"), workspace="w"),
+        lambda: FineTune(model="llama3.2-1b", volumes=[volume(mount_path="/workspace/output")], **FETCHED),
+        lambda: job(volume(), volume(mount_path="/b", read_only=True), volume("b", mount_path="/data/c")),
+        lambda: volume(name="a" * 63),
+        lambda: Workspace(node_path="/srv/data", sub_path="team"),
+    ],
+)
+def test_allowed(make):
+    make()
+
+
+def test_a_string_stands_for_the_workspaces_claim():
+    assert dataset(workspace="w").workspace == Workspace(claim="w")
+    assert (Workspace(claim="w").place, Workspace(node_path="/d/").place) == ("w", "/d")
+
+
+def test_a_source_is_a_copy_of_ones_own():
+    mine = {"secret": {"secretName": "s", "items": [{"key": "k", "path": "p"}]}}
+    asked = volume(source=mine)
+    mine["secret"]["items"].clear()
+    assert asked.source["secret"]["items"] == [{"key": "k", "path": "p"}]
+
+
+@given(st.text(st.sampled_from("/.:a\n"), max_size=9))
+def test_paths_are_normal_or_refused(text):
+    """What is taken means the same place in one spelling, and no two spellings pass as two mounts."""
+    try:
+        path = volume(mount_path=text).mount_path
+    except InvalidSpec:
+        assert not text.startswith("/") or ":" in text or ".." in text.split("/") or not text.strip("/.")
+        return
+    assert path == posixpath.normpath(path) != "/"
+    assert [part for part in text.split("/") if part not in ("", ".")] == path.split("/")[1:]
+    with pytest.raises(InvalidSpec):
+        job(volume(mount_path=text), volume("b", mount_path=path))
+
+
+@given(st.text(st.sampled_from("/.a"), max_size=9))
+def test_sub_paths_never_leave_the_volume(text):
+    try:
+        path = Workspace(claim="c", sub_path=text).sub_path
+    except InvalidSpec:
+        assert text.startswith("/") or ".." in text.split("/")
+        return
+    assert posixpath.normpath(f"/volume/{text}") == f"/volume/{path}".rstrip("/")
+    assert volume(sub_path=text).sub_path == path
+
+
+# -- what is sent -------------------------------------------------------------------------------------------------
+
+
+def entries(step, dialect):
+    """What is patched, in its order: replicated job and pod."""
+    sent = build(train_job(step), name="n", namespace="ns", dialect=dialect)["spec"]
+    if dialect is Dialect.V2_2:
+        patches = sent["runtimePatches"]
+        assert len({patch["manager"] for patch in patches}) == len(patches)
+        return [
+            (one["name"], one["template"]["spec"]["template"]["spec"])
+            for patch in patches
+            for one in patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
+        ]
+    overrides = sent["podSpecOverrides" if dialect is Dialect.V2_0 else "podTemplateOverrides"]
+    return [
+        (target["name"], one.get("spec", {key: part for key, part in one.items() if key != "targetJobs"}))
+        for one in overrides
+        for target in one["targetJobs"]
+    ]
+
+
+@pytest.mark.parametrize("dialect", Dialect)
+def test_workspace_and_volumes_are_in_one_patch(dialect):
+    secret = {"secret": {"secretName": "s"}}
+    asked = job(
+        volume(sub_path="a/b", read_only=True),
+        volume("keys", secret, "/keys"),
+        workspace=Workspace(claim="w", sub_path="team"),
+        placement={"node_selector": {"a": "b"}},
+    )
+    [(step, pod)] = entries(asked, dialect)
+    assert step == "node"
+    assert pod["nodeSelector"] == {"a": "b"}
+    assert pod["volumes"] == [
+        {"name": "workspace", "persistentVolumeClaim": {"claimName": "w"}},
+        {"name": "data", **CLAIM},
+        {"name": "keys", **secret},
+    ]
+    mounts = [
+        {"name": "workspace", "mountPath": "/workspace", "subPath": "team"},
+        {"name": "data", "mountPath": "/data", "subPath": "a/b", "readOnly": True},
+        {"name": "keys", "mountPath": "/keys"},
+    ]
+    assert pod["containers"] == [{"name": "node", "volumeMounts": mounts}]
+
+
+@pytest.mark.parametrize("dialect", Dialect)
+def test_a_folder_of_the_node_must_be_there(dialect):
+    [(_, pod)] = entries(dataset(workspace=Workspace(node_path="/srv/data", sub_path="a")), dialect)
+    assert pod["volumes"] == [{"name": "workspace", "hostPath": {"path": "/srv/data", "type": "Directory"}}]
+    [container] = pod["containers"]
+    assert container["volumeMounts"] == [{"name": "workspace", "mountPath": "/workspace", "subPath": "a"}]
+
+
+@pytest.mark.parametrize("dialect", Dialect)
+def test_initializers_have_the_volumes_too(dialect):
+    step = FineTune(model="llama3.2-1b", volumes=[volume(mount_path="/cache")], **FETCHED)
+    found = entries(step, dialect)
+    assert [name for name, _ in found] == ["node", "dataset-initializer", "model-initializer"]
+    for name, pod in found:
+        assert pod["volumes"] == [{"name": "data", **CLAIM}]
+        assert pod["containers"] == [{"name": name, "volumeMounts": [{"name": "data", "mountPath": "/cache"}]}]
+
+
+AGAIN = (
+    volume("a", EMPTY, "/a"),
+    volume("b", EMPTY, "/b"),
+    volume("a", EMPTY, "/c", sub_path="x"),
+    volume("a", EMPTY, "/d"),
+)
+
+
+@pytest.mark.parametrize("dialect", [Dialect.V2_1, Dialect.V2_2])
+def test_a_volume_mounted_again_is_one_volume(dialect):
+    """The API's list of mounts has each volume once; what comes later is a patch, or an entry, of its own."""
+    first, *more = [pod for _, pod in entries(job(*AGAIN, placement={"node_selector": {"a": "b"}}), dialect)]
+    assert first["volumes"] == [{"name": "a", **EMPTY}, {"name": "b", **EMPTY}]
+    assert [list(pod) for pod in more] == [["containers"], ["containers"]]
+    mounts = [[mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]] for pod in (first, *more)]
+    assert mounts == [["/a", "/b"], ["/c"], ["/d"]]
+
+
+def test_trainer_2_0_mounts_a_volume_once():
+    with pytest.raises(InvalidSpec) as raised:
+        entries(job(*AGAIN), Dialect.V2_0)
+    [problem] = raised.value.problems
+    assert (problem.field, problem.value) == ("volumes", "'a, several times'")
+    assert "needs Trainer 2.1 or later" in problem.allowed
+    assert "name of its own" in problem.allowed
+
+
+@given(st.permutations([*AGAIN, volume("e", CLAIM, "/e"), volume("e", CLAIM, "/f")]), st.sampled_from(Dialect))
+def test_no_mount_is_lost_or_comes_twice(volumes, dialect):
+    try:
+        pods = [pod for _, pod in entries(job(*volumes, workspace="w"), dialect)]
+    except InvalidSpec:
+        assert dialect is Dialect.V2_0
+        return
+    lists = [pod["containers"][0]["volumeMounts"] for pod in pods]
+    assert all(len({mount["name"] for mount in mounts}) == len(mounts) for mounts in lists)
+    paths = sorted((mount["name"], mount["mountPath"]) for mounts in lists for mount in mounts)
+    assert paths == sorted([("workspace", "/workspace"), *((one.name, one.mount_path) for one in volumes)])
+
+
+# -- the hash -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [
+        (dataset(), "cfe02529a3348f47"),
+        (InitializeModel(storage_uri="s3://b/m", workspace="w", secret="s"), "64e6655e10d2fc72"),
+        (FineTune(model="llama3.2-1b", **FETCHED), "41d6b6239845c32f"),
+        (
+            ExportModel(workspace="w", destination="s3://b/p", placement={"node_selector": {"a": "b"}}),
+            "34355c8bcdc1c49e",
+        ),
+        (job(workspace="w", queue="q"), "03bb9f8f8476d28d"),
+        (job(), "fa345d4cd136f86d"),
+    ],
+)
+def test_a_request_without_volumes_has_the_hash_it_had(step, expected):
+    """Recorded before there were volumes: another value makes running jobs of that release be replaced on a retry."""
+    assert spec_hash(step) == expected
+
+
+def test_the_hash_tells_volumes_and_workspaces_apart():
+    requests = [
+        job(),
+        job(volume()),
+        job(volume(sub_path="a")),
+        job(volume(read_only=True)),
+        job(volume(source=EMPTY)),
+        job(workspace="w"),
+        job(workspace=Workspace(claim="w", sub_path="a")),
+        job(workspace=Workspace(node_path="/w")),
+    ]
+    assert len({spec_hash(request) for request in requests}) == len(requests)
+    assert spec_hash(job(volume(mount_path="/data/"))) == spec_hash(job(json.loads(volume().model_dump_json())))

@@ -1,0 +1,81 @@
+"""A feed for tests: fast, on a scripted server; and waiters that note what they are told."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+
+from scripted_api import ScriptedApi
+from trainjob.cluster import Connection
+from trainjob.cluster.backoff import Backoff, Pace
+from trainjob.cluster.requests import Door
+from trainjob.cluster.resources import Resource
+from trainjob.cluster.watch import Feed
+
+SECONDS = 20
+TRAINJOBS = Resource("trainjobs", "/apis/trainer.kubeflow.org/v1alpha1", "app.kubernetes.io/managed-by=trainjob")
+FAST = Pace(
+    silence=1.0, steady=0.5, poll=0.05, linger=0.2, refused=0.5, backoff=lambda: Backoff(first=0.02, longest=0.1)
+)
+
+
+class Waiter:
+    """Notes what it is told.
+
+    Attributes:
+        told: (name, phase) of each change in order; phase `gone`, or the error's class as the name.
+        changes: the same, as told.
+        misses: how often there was nothing.
+    """
+
+    def __init__(self) -> None:
+        self.told, self.changes, self.misses = [], [], 0
+        self._changed = threading.Condition()
+
+    def __call__(self, change) -> None:
+        with self._changed:
+            self.changes.append(change)
+            if change.error is not None:
+                self.told.append((type(change.error).__name__, "error"))
+            else:
+                self.told.append((change.found["metadata"]["name"], "gone" if change.gone else phase_of(change.found)))
+            self._changed.notify_all()
+
+    def missing(self) -> None:
+        with self._changed:
+            self.misses += 1
+            self._changed.notify_all()
+
+    def until(self, wanted, seconds: float = SECONDS):
+        """Wait until it was told this, or until a function says so."""
+        look = wanted if callable(wanted) else lambda: wanted in self.told
+        with self._changed:
+            assert self._changed.wait_for(look, seconds), self.told
+        return self.told
+
+    @property
+    def error(self):
+        return next((change.error for change in self.changes if change.error), None)
+
+
+def phase_of(found) -> str:
+    conditions = found["status"]["conditions"]
+    return conditions[0]["type"] if conditions else "Running"
+
+
+@contextlib.contextmanager
+def feed_of(api: ScriptedApi, pace: Pace = FAST, **connection) -> Iterator[Feed]:
+    """A feed of its own; all its threads are over in the end."""
+    before = set(threading.enumerate())
+    door = Door(Connection(**(connection or {"server": api.url})))
+    feed = Feed(door, TRAINJOBS, "default", lambda found: found["metadata"]["name"], pace)
+    try:
+        yield feed
+    finally:
+        feed.close()
+        for thread in set(threading.enumerate()) - before:
+            if thread.name.startswith("watch-"):
+                thread.join(SECONDS)
+                assert not thread.is_alive()
+        door.close()
