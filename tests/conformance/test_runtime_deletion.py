@@ -64,6 +64,8 @@ def test_the_runtime_comes_back(client, namespace):
 @pytest.mark.before("2.3")
 def test_the_runtime_waits_for_its_jobs(client, namespace, running):
     """A finalizer keeps a runtime that is deleted until no job uses it; the jobs can be changed meanwhile."""
+    # The Trainer sets it a second after it saw the job (trainingruntime_controller.go: AddAfter); pods can be faster.
+    client.until("TrainingRuntime", namespace, OWN["runtime"], lambda runtime: runtime["metadata"].get("finalizers"))
     client.delete("TrainingRuntime", namespace, OWN["runtime"])
     kept = client.get("TrainingRuntime", namespace, OWN["runtime"])
     assert "deletionTimestamp" in kept["metadata"]
