@@ -8,7 +8,7 @@ LAPTOP := .venv/core/.ready .venv/initializer/.ready .venv/torchtune/.ready
 BACKENDS := laptop controlplane-2.3 controlplane-2.2 controlplane-2.1 controlplane-2.0
 MEMBERS := core/pyproject.toml providers/airflow/pyproject.toml components/kfp/pyproject.toml
 
-.PHONY: help demo demo-kfp test controlplane conformance e2e reliability bench readmes sessions lint types lock clean
+.PHONY: help demo demo-kfp test controlplane conformance e2e system reliability bench readmes sessions lint types lock clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -30,13 +30,15 @@ test: $(LAPTOP) .venv/airflow/.ready .venv/kfp/.ready .venv/launcher/.ready lint
 controlplane: .venv/core/.ready ## build the real control planes (Trainer 2.0 to 2.3, Argo, Kueue) from their Go modules; once, then cached
 	@$(call IN,core)/python tests/controlplane/build.py
 
-e2e: $(LAPTOP) .venv/airflow/.ready .venv/kfp/.ready .venv/launcher/.ready .venv/frameworks/.ready controlplane ## the same suite on real control planes, the chain on them, whole Airflows under fire
+e2e: $(LAPTOP) .venv/airflow/.ready .venv/kfp/.ready .venv/launcher/.ready .venv/frameworks/.ready controlplane ## the same suite on real control planes, the chain and every trainer on them, launchers under fire
 	$(call IN,core)/pytest -n 3 tests/conformance $(BACKENDS:%=--backend %)
 	$(call IN,core)/pytest tests/controlplane tests/e2e tests/torchtune
 	$(call IN,core)/pytest --hypothesis-profile long tests/watch/test_watch_model.py
 	$(call IN,core)/pytest -n 2 -m slow tests/crashes/core tests/fetch tests/cli
 	$(call IN,kfp)/pytest -n 2 -m slow tests/crashes/kfp
 	$(call IN,kfp)/pytest tests/pods
+
+system: $(LAPTOP) .venv/airflow/.ready ## whole Airflows: every example, the page in a browser, 200 tasks on one watch, kills in every phase
 	$(call IN,airflow)/pytest tests/system tests/crashes/airflow
 
 conformance: $(LAPTOP) controlplane ## write docs/conformance.md: what holds where
@@ -45,7 +47,7 @@ conformance: $(LAPTOP) controlplane ## write docs/conformance.md: what holds whe
 EVIDENCE := $(CURDIR)/.cache/reliability
 reliability: $(LAPTOP) ## write docs/reliability.md: all tests, which leave what they counted, and a soak; docs/features.md as well; takes two hours
 	rm -rf $(EVIDENCE)
-	PYTEST_ADDOPTS="--evidence $(EVIDENCE)" $(MAKE) test e2e
+	PYTEST_ADDOPTS="--evidence $(EVIDENCE)" $(MAKE) test e2e system
 	$(call IN,core)/python tests/reliability/soak.py --minutes 30 --evidence $(EVIDENCE)
 	PYTHONPATH=tests $(call IN,core)/python tests/reliability/page.py $(EVIDENCE)
 	PYTHONPATH=tests $(call IN,core)/python tests/features/page.py $(EVIDENCE)
