@@ -14,7 +14,15 @@ import pytest
 from trainjob import CustomTrainerContainer, TrainJob
 from trainjob.cluster import Cluster
 from trainjob.cluster.installed import TRAINER_API
-from trainjob.errors import AdmissionRefused, InvalidSpec, JobDeleted, JobFailed, OwnershipConflict, WaitTimeout
+from trainjob.errors import (
+    AdmissionRefused,
+    InvalidSpec,
+    JobDeleted,
+    JobFailed,
+    NotFound,
+    OwnershipConflict,
+    WaitTimeout,
+)
 from trainjob.manifest import labels
 from trainjob.run import Limits, Listener, OnTimeout, RunKey, cancel, submit, wait, wait_async
 from trainjob.status import Category, Phase
@@ -119,6 +127,31 @@ def test_several_nodes_name_the_rank_that_failed(cluster, unique):
     outcome = wait(cluster, reference, listener=listener)
     assert (outcome.rank, outcome.exit_code) == (1, 7)
     assert {"[node-0] rank 0", "[node-1] rank 1"} <= {str(line) for line in lines}
+
+
+def test_where_the_log_of_the_first_to_fail_is_gone_the_lines_of_another_are_told(
+    cluster, unique, tmp_path, monkeypatch
+):
+    """The Job controller deletes pods that it has not seen fail, with their logs: the first to fail may be one."""
+    script = f"""
+        case $JOB_COMPLETION_INDEX in
+        0) trap 'echo peer lost; exit 5' TERM; touch {tmp_path}/begun; while :; do sleep 0.05; done;;
+        1) until [ -e {tmp_path}/begun ]; do sleep 0.05; done; echo unread; exit 3;;
+        esac"""
+    read = cluster.open_log
+
+    def open_log(pod, *arguments, **options):
+        if "-node-0-1-" in pod:
+            raise NotFound(f"pod {pod} is gone")
+        return read(pod, *arguments, **options)
+
+    monkeypatch.setattr(cluster, "open_log", open_log)
+    never_restarting_runtime(cluster, unique)
+    trainer = CustomTrainerContainer(command=["sh", "-c", script], num_nodes=2)
+    job = TrainJob(trainer=trainer, runtime={"name": unique, "kind": "TrainingRuntime"})
+    outcome = wait(cluster, submit(cluster, job, key(unique)))
+    assert (outcome.rank, outcome.exit_code) == (1, 3)
+    assert outcome.log_tail[-1] == "[node-0] peer lost"
 
 
 def test_a_retry_adopts_what_runs_or_has_succeeded(cluster, unique):

@@ -51,6 +51,15 @@ def test_the_first_failure_comes_first():
     assert [(f.rank, f.exit_code) for f in failures(pods)] == [(1, 3), (0, 1)]
 
 
+def test_of_one_second_who_was_told_to_end_did_not_fail_first():
+    """When a rank has failed the Job controller deletes the others; a training may answer SIGTERM with exit code 1."""
+    told, failed = pod(0, state=ended(1)), pod(1, state=ended(3))
+    told["metadata"]["deletionTimestamp"] = "2026-01-01T00:01:00Z"
+    assert [f.rank for f in failures([told, failed])] == [1, 0]
+    told["status"]["conditions"] = [{"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}]
+    assert [f.rank for f in failures([told, failed])] == [0, 1]
+
+
 def test_a_restarted_container_counts_with_its_last_failure():
     [failure] = failures([pod(0, state={"running": {}}, last=ended(3), restarts=2)])
     assert (failure.exit_code, failure.count, failure.restarted) == (3, 2, True)

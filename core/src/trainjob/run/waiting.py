@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import queue
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -143,7 +143,7 @@ class Attendance:
         outcome = conclude(self.vigil.job, verdict, progress=self._last_progress, **evidence)
         if outcome.log_tail or outcome.exit_code is None:
             return outcome
-        return replace(outcome, log_tail=self._logs.tail(f"{outcome.step}-{outcome.rank}"))
+        return replace(outcome, log_tail=self._lines_heard(outcome, evidence["failures"]))
 
     def abandon(self) -> None:
         """Stop looking; the job goes on."""
@@ -213,6 +213,19 @@ class Attendance:
             return tuple(failure.message.splitlines())
         lines = last_lines(self._cluster, self._reference.namespace, failure)
         return tuple(lines or failure.message.splitlines())  # a command that could not start has no log
+
+    def _lines_heard(self, outcome: Outcome, failed: Iterable[ContainerFailure]) -> tuple[str, ...]:
+        """What the log of the first to fail had said when it went with its pod; else what another that failed said.
+
+        The Job controller deletes all pods that it has not seen fail yet, and the first one may be among them.
+        """
+        if lines := self._logs.tail(f"{outcome.step}-{outcome.rank}"):
+            return lines
+        for failure in failed:
+            source = f"{failure.step}-{failure.rank}"
+            if lines := self._logs.tail(source):
+                return tuple(f"[{source}] {line}" for line in lines)
+        return ()
 
     def _is_ours(self, change: Change) -> bool:
         """Pods carry their JobSet's uid and not the TrainJob's; one older than the TrainJob belongs to a former one."""

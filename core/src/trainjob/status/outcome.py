@@ -34,7 +34,8 @@ class Outcome:
         rank: the rank of the container that failed first.
         exit_code: the exit code of that container, 1-255.
         events: recent warnings about the job and its pods, one line each.
-        log_tail: the last lines of the container that failed first.
+        log_tail: the last lines of the container that failed first; where its log went with its pod before it could be
+            read, those of another one that failed, each with its source: `[node-1] Connection reset by peer`.
         created: RFC 3339 time of the TrainJob's creation.
         finished: RFC 3339 time of the end, as the cluster saw it; empty when it does not say.
         progress: the last progress the training's log told.

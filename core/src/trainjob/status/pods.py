@@ -46,6 +46,9 @@ class ContainerFailure:
 def failures(pods: Iterable[Mapping[str, Any]]) -> list[ContainerFailure]:
     """The failed containers of these pods, the earliest to end first.
 
+    Ends are known to the second. Of one second, pods that were deleted come last: the Job controller deletes the others
+    when one has failed, and they may end with an error of their own on SIGTERM. Not so what was disrupted.
+
     A container that was restarted in place counts with its last failure: with stock runtimes a failing script shows up
     nowhere else until the Job gives up and deletes the pod. Of several pods of one rank, which replaced one another,
     only the last one that failed counts: what became of the others was mended.
@@ -55,8 +58,17 @@ def failures(pods: Iterable[Mapping[str, Any]]) -> list[ContainerFailure]:
     for pod, _, failure in found:
         rank = failure.step, failure.rank
         last[rank] = max(last.get(rank, ""), _created(pod))
-    counting = [(ended, failure) for pod, ended, failure in found if _created(pod) == last[failure.step, failure.rank]]
-    return [failure for _, failure in sorted(counting, key=lambda item: (item[0], item[1].step, item[1].rank))]
+    counting = [
+        (ended, _was_told_to_end(pod), failure.step, failure.rank, failure)
+        for pod, ended, failure in found
+        if _created(pod) == last[failure.step, failure.rank]
+    ]
+    return [failure for *_, failure in sorted(counting, key=lambda item: item[:-1])]
+
+
+def _was_told_to_end(pod: Mapping[str, Any]) -> bool:
+    """Deleted, and not for a reason of its own."""
+    return bool(text(pod, "metadata", "deletionTimestamp")) and _why_ended(pod) == ("", "")
 
 
 def _created(pod: Mapping[str, Any]) -> str:
