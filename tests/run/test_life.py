@@ -135,8 +135,8 @@ def test_where_the_log_of_the_first_to_fail_is_gone_the_lines_of_another_are_tol
     """The Job controller deletes pods that it has not seen fail, with their logs: the first to fail may be one."""
     script = f"""
         case $JOB_COMPLETION_INDEX in
-        0) trap 'echo peer lost; exit 5' TERM; touch {tmp_path}/begun; while :; do sleep 0.05; done;;
-        1) until [ -e {tmp_path}/begun ]; do sleep 0.05; done; echo unread; exit 3;;
+        1) [ -e {tmp_path}/failed ] && sleep 60; touch {tmp_path}/failed; echo unread; exit 3;;
+        0) until [ -e {tmp_path}/failed ]; do sleep 0.05; done; sleep 1.1; echo peer lost; exit 5;;
         esac"""
     read = cluster.open_log
 
@@ -146,10 +146,7 @@ def test_where_the_log_of_the_first_to_fail_is_gone_the_lines_of_another_are_tol
         return read(pod, *arguments, **options)
 
     monkeypatch.setattr(cluster, "open_log", open_log)
-    never_restarting_runtime(cluster, unique)
-    trainer = CustomTrainerContainer(command=["sh", "-c", script], num_nodes=2)
-    job = TrainJob(trainer=trainer, runtime={"name": unique, "kind": "TrainingRuntime"})
-    outcome = wait(cluster, submit(cluster, job, key(unique)))
+    outcome = wait(cluster, submit(cluster, shell(script, num_nodes=2), key(unique)), limits=Limits(max_restarts=1))
     assert (outcome.rank, outcome.exit_code) == (1, 3)
     assert outcome.log_tail[-1] == "[node-0] peer lost"
 
