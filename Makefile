@@ -20,23 +20,27 @@ demo: $(LAPTOP) .venv/airflow/.ready ## initialize, fine-tune and export a tiny 
 demo-kfp: $(LAPTOP) .venv/kfp/.ready ## the same from a compiled Kubeflow pipeline
 	@$(call IN,core)/python examples/demo.py kfp
 
-test: $(LAPTOP) .venv/airflow/.ready .venv/kfp/.ready .venv/launcher/.ready lint types ## every check and test
-	$(call IN,core)/pytest -n 4 tests/unit tests/local tests/export tests/run tests/conformance tests/watch tests/logs tests/migrate
-	$(call IN,core)/pytest -n 4 -m "not slow" tests/crashes/core tests/fetch tests/fuzz tests/security tests/cli tests/sessions
+CORE := $(addprefix tests/,unit fuzz migrate security local export fetch run conformance watch logs cli sessions crashes/core)
+QUICK := -n 4 -m "not slow" --hypothesis-profile quick
+test: $(LAPTOP) .venv/airflow/.ready .venv/kfp/.ready .venv/launcher/.ready lint types ## every check, and the tests that are quick
+	$(call IN,core)/pytest $(QUICK) $(CORE)
 	$(call IN,core)/pytest tests/examples
-	$(call IN,kfp)/pytest -n 4 -m "not slow" tests/run tests/kfp tests/crashes/kfp
-	$(call IN,airflow)/pytest -n 4 tests/airflow
+	$(call IN,kfp)/pytest $(QUICK) tests/kfp tests/crashes/kfp
+	$(call IN,airflow)/pytest $(QUICK) tests/airflow
 
 controlplane: .venv/core/.ready ## build the real control planes (Trainer 2.0 to 2.3, Argo, Kueue) from their Go modules; once, then cached
 	@$(call IN,core)/python tests/controlplane/build.py
 
-e2e: $(LAPTOP) .venv/airflow/.ready .venv/kfp/.ready .venv/launcher/.ready .venv/frameworks/.ready controlplane ## the same suite on real control planes, the chain and every trainer on them, launchers under fire
+e2e: $(LAPTOP) .venv/airflow/.ready .venv/kfp/.ready .venv/launcher/.ready .venv/frameworks/.ready controlplane ## the same suite on real control planes, the chain and every trainer on them, launchers under fire, all that is slow
 	$(call IN,core)/pytest -n 3 tests/conformance $(BACKENDS:%=--backend %)
 	$(call IN,core)/pytest tests/controlplane tests/e2e tests/torchtune
+	$(call IN,core)/pytest -n 3 tests/unit tests/fuzz tests/migrate
 	$(call IN,core)/pytest --hypothesis-profile long tests/watch/test_watch_model.py
-	$(call IN,core)/pytest -n 2 -m slow tests/crashes/core tests/fetch tests/cli
-	$(call IN,kfp)/pytest -n 2 -m slow tests/crashes/kfp
+	$(call IN,core)/pytest -n 2 -m slow tests/export tests/run tests/logs tests/crashes/core tests/fetch tests/cli
+	$(call IN,kfp)/pytest -n 3 tests/run
+	$(call IN,kfp)/pytest -n 2 -m slow tests/kfp tests/crashes/kfp
 	$(call IN,kfp)/pytest tests/pods
+	$(call IN,airflow)/pytest -n 2 -m slow tests/airflow
 
 system: $(LAPTOP) .venv/airflow/.ready ## whole Airflows: every example, the page in a browser, 200 tasks on one watch, kills in every phase
 	$(call IN,airflow)/pytest tests/system tests/crashes/airflow

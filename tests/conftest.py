@@ -14,9 +14,10 @@ from hypothesis import settings
 
 pytest_plugins = ["evidence"]  # tests/evidence.py
 
-# How long an example takes says nothing on a busy machine.
-settings.register_profile("trainjob", deadline=None)
-# `--hypothesis-profile`: more input; `soak`, by hand, other input each time.
+# How long an example takes says nothing on a busy machine; the same input every time, so that nothing fails by chance.
+settings.register_profile("trainjob", deadline=None, derandomize=True)
+# `--hypothesis-profile`: less input (`make test`) or more; `soak`, by hand, other input each time.
+settings.register_profile("quick", deadline=None, max_examples=20, derandomize=True)
 settings.register_profile("long", deadline=None, max_examples=400, derandomize=True)
 settings.register_profile("soak", deadline=None, max_examples=5000)
 settings.load_profile("trainjob")

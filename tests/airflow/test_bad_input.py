@@ -62,6 +62,7 @@ SENTENCES = {
 }
 
 
+@pytest.mark.slow
 def test_what_no_retry_mends_fails_at_once_and_says_why(airflow, laptop, stranger):
     printed, tasks, state = run_to_end(
         airflow,
@@ -77,6 +78,7 @@ def test_what_no_retry_mends_fails_at_once_and_says_why(airflow, laptop, strange
     assert stranger not in printed
 
 
+@pytest.mark.slow
 def test_a_retry_policy_knows_the_errors_by_their_classes(airflow):
     printed, tasks, _ = run_to_end(airflow, "by_policy")
     assert tasks == {"gives_up": ("failed", 1), "goes_on": ("failed", 2), "on_worker": ("failed", 1)}

@@ -19,6 +19,7 @@ def datasets(found):
     return [(dataset.namespace, dataset.name) for dataset in found]
 
 
+@pytest.mark.slow
 def test_a_run_tells_of_its_datasets_and_its_pods_know_their_parent(airflow, cluster, tmp_path):
     log = tmp_path / "events.jsonl"
     transport = json.dumps({"type": "file", "log_file_path": str(log), "append": True})

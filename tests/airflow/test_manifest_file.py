@@ -15,6 +15,7 @@ WRITTEN = {
 }
 
 
+@pytest.mark.slow
 def test_a_file_is_rendered_and_run_on_two_nodes(airflow, cluster):
     done = airflow("dags", "test", "written")
     assert done.returncode == 0, done.stdout[-4000:]

@@ -49,6 +49,7 @@ def test_a_failing_step_tells_why_and_ends_the_chain(airflow, cluster):
     assert [name for name in claims(cluster) if name.startswith("failing-")]
 
 
+@pytest.mark.slow
 @pytest.mark.torchtune
 def test_a_decorated_function_runs_on_two_nodes_with_an_earlier_tasks_result(airflow, cluster):
     done = airflow("dags", "test", "decorated")
@@ -59,7 +60,13 @@ def test_a_decorated_function_runs_on_two_nodes_with_an_earlier_tasks_result(air
     assert [job["spec"]["trainer"]["numNodes"] for job in jobs_of(cluster, "decorated")] == [2]
 
 
-@pytest.mark.parametrize("when", ["Pending", "started"], ids=["about-when-it-defers", "while-deferred"])
+@pytest.mark.parametrize(
+    "when",
+    [
+        pytest.param("Pending", id="about-when-it-defers", marks=pytest.mark.slow),
+        pytest.param("started", id="while-deferred"),
+    ],
+)
 def test_airflow_killed_while_the_job_runs_adopts_it_when_the_task_runs_again(airflow, cluster, tmp_path, when):
     go, log = tmp_path / "go", tmp_path / "log"
     known = {job["metadata"]["uid"] for job in jobs_of(cluster, "slow")}
@@ -83,6 +90,7 @@ def test_airflow_killed_while_the_job_runs_adopts_it_when_the_task_runs_again(ai
     assert [j["metadata"]["uid"] for j in new_jobs()] == [job["metadata"]["uid"]]
 
 
+@pytest.mark.slow
 def test_reaching_the_execution_timeout_on_the_worker_deletes_the_job(airflow, cluster):
     known = {job["metadata"]["uid"] for job in jobs_of(cluster, "too_long")}
     done = airflow("dags", "test", "too_long")

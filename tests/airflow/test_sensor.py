@@ -63,6 +63,7 @@ async def event_of(waiting, seconds=60):
 # -- with Airflow's own command ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_all_ways_to_wait_in_one_run(airflow, cluster, unique, tmp_path):
     """Deferred, poking and rescheduled; before the TrainJob exists; by name, and by who asked for it."""
     apply(cluster, f"{unique}-f", "sleep 60", activeDeadlineSeconds=1)

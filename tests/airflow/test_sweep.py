@@ -18,6 +18,7 @@ def namespace(cluster, unique):
     cluster._door.ask("DELETE", f"/api/v1/namespaces/{unique}", doing="delete a namespace")
 
 
+@pytest.mark.slow
 def test_what_ended_tasks_and_deleted_runs_left_at_work_is_deleted(airflow, cluster, namespace):
     log, tasks, state = run_to_end(airflow, "left_behind", LEFT_BEHIND_IN=namespace)
     assert (state, tasks["sweep"][0]) == ("success", "success"), log[-4000:]

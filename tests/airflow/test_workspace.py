@@ -13,6 +13,7 @@ def claims(cluster):
     return [claim["metadata"]["name"] for claim in answer["items"]]
 
 
+@pytest.mark.slow
 def test_a_failed_chain_deletes_its_workspace_by_its_rule(airflow, cluster):
     printed, tasks, state = run_to_end(airflow, "workspaces")
     assert state == "failed", printed[-4000:]

@@ -32,6 +32,7 @@ def test_it_ends_the_job(client, namespace):
     assert client.list("Job", namespace) == []
 
 
+@pytest.mark.slow
 @pytest.mark.since("2.2")
 def test_it_is_counted_from_the_resume(client, namespace):
     """The deadline of a suspended job is counted from its resume; one that ended in time stays Complete."""

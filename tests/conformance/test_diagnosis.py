@@ -74,6 +74,7 @@ def test_hopeless_at_once(client, namespace, target, ward, evidence):
     evidence("diagnosis", **row("image name", target.backend, error.outcome.message, error))
 
 
+@pytest.mark.slow
 @pytest.mark.since("2.3")  # before, the Trainer's event does not say why
 def test_name_too_long(client, namespace, target, ward, evidence):
     """A job whose pods' names would be too long is ended with the first look at its events."""

@@ -148,6 +148,7 @@ def test_a_volume_that_cannot_be_written_is_one_sentence(run_export: RunExport) 
     assert "Traceback" not in failed.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("earlier", "how"), [(False, []), (True, []), (True, ["no-swap"])])
 def test_killed_anywhere_and_run_again_gives_the_same(
     workspace: Path, run_export: RunExport, earlier: bool, how: list[str]

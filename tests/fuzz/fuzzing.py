@@ -38,17 +38,17 @@ NASTY = st.sampled_from([*NOTHINGS, *TEXTS])
 def fuzz(target: str, times: int, **drawn: Any) -> Callable[[Callable[..., str]], Callable[[], None]]:
     """Make a test of a check: it takes what is drawn and says in a word what came out; it raises when that is wrong.
 
-    The same input every time, so that a run of the whole suite never fails by chance; with the profile `long` more of
-    it, and with `soak`, by hand, other input each time.
+    The same input every time, so that a run of the whole suite never fails by chance; with the profile `quick` less of
+    it, with `long` more, and with `soak`, by hand, other input each time.
     """
-    more = settings.default.max_examples // 100  # which hypothesis has unless a profile says otherwise
+    share = settings.default.max_examples / 100  # which hypothesis has unless a profile says otherwise
 
     def decorate(check: Callable[..., str]) -> Callable[[], None]:
         came_out: Counter[str] = Counter()
 
         @settings(
-            max_examples=times * more,
-            derandomize=more == 1 or settings.default.derandomize,
+            max_examples=max(1, round(times * share)),
+            derandomize=settings.default.derandomize,
             deadline=None,
             database=None,
             suppress_health_check=list(HealthCheck),

@@ -185,6 +185,7 @@ def test_a_pipelines_own_workspace_is_shared_by_its_steps(run, cluster):
     assert [judge(job).phase for job in run.jobs(cluster)] == [Phase.COMPLETE] * 3
 
 
+@pytest.mark.slow
 @pytest.mark.torchtune
 @pytest.mark.usefixtures("torchrun_alone")
 def test_a_function_runs_and_hands_its_result_on(run):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 
+import pytest
 from following import SECONDS, Followed, compared
 
 from trainjob.cluster import Backoff, Change, LogFollower
@@ -15,6 +16,7 @@ NUMBERS = [str(n) for n in range(1, 1001)]
 SLOWLY = "for i in $(seq 1 1000); do echo $i; [ $((i % 100)) != 0 ] || sleep 0.1; done"
 
 
+@pytest.mark.slow
 def test_a_stream_that_is_cut_at_each_of_its_bytes(followed, wire, there, evidence):
     name = followed.pod("echo one; printf '\\033[1mtwo\\r'; echo 2; echo; printf 'caf\u00e9 \u2588'")
     followed.until_ended(name)
@@ -142,6 +144,7 @@ def test_binary_garbage_and_lines_of_ten_megabytes(followed, wire, tmp_path, evi
     assert followed.texts() == written
 
 
+@pytest.mark.slow
 def test_a_container_that_is_restarted_at_once_and_then_with_longer_and_longer_pauses(followed, tmp_path, evidence):
     """The last pause is longer than a stream's end is taken for the container's."""
     script = f"echo x >> {tmp_path}/runs; n=$(wc -l < {tmp_path}/runs); seq -f run-$n-%g 50; sleep 0.3; exit $((n < 5))"
@@ -227,6 +230,7 @@ def test_a_stream_that_is_opened_again_is_the_next_runs(there, cluster, unique, 
     assert sorted(late.texts()) == sorted(written)
 
 
+@pytest.mark.slow
 def test_a_container_that_waits_for_its_next_start_is_seen_late(there, cluster, unique, tmp_path, evidence):
     """Of the runs before its last one nobody has the log: what is there as the previous one's is the last's."""
     script = f"printf x >> {tmp_path}/runs; n=$(wc -c < {tmp_path}/runs); seq -f run-$n-%g 50; exit 1"

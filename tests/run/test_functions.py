@@ -22,6 +22,7 @@ def add_up_ranks(greeting):
     torch.distributed.destroy_process_group()
 
 
+@pytest.mark.slow
 @pytest.mark.torchtune
 @pytest.mark.usefixtures("torchrun_alone")
 def test_on_two_nodes(cluster, unique, evidence):

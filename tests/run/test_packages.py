@@ -78,6 +78,7 @@ def versions():
     return [first_package.VERSION, second_package.VERSION]
 
 
+@pytest.mark.slow
 def test_packages_come_from_the_indexes_that_are_named(image, tmp_path):
     wheel(tmp_path / "one", "first_package", "1.0")
     wheel(tmp_path / "one", "first_package", "2.0")

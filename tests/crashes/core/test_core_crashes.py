@@ -6,7 +6,19 @@ import signal
 
 import pytest
 from core_steps import SECONDS, Step
-from crash_points import ADOPTION, CORE, CREATION, DECIDED, ONLY_FOR_ONE, SUBMITTED, WAITING, arm, let_go, reached
+from crash_points import (
+    ADOPTION,
+    CORE,
+    CREATION,
+    DECIDED,
+    ONLY_FOR_ONE,
+    QUICK,
+    SUBMITTED,
+    WAITING,
+    arm,
+    let_go,
+    reached,
+)
 from late_wire import LateWire
 
 from trainjob.manifest import labels
@@ -24,7 +36,10 @@ def step(laptop, unique, tmp_path, request):
     made.let_job_end()
 
 
-@pytest.mark.parametrize("point", CORE, ids=lambda point: point.slug)
+@pytest.mark.parametrize(
+    "point",
+    [pytest.param(one, marks=[] if one in QUICK else [pytest.mark.slow], id=one.slug) for one in CORE],
+)
 def test_dies_alone(step, audit, evidence, point):
     kills = 1 + another_has_died(step, point)
     arm(step.folder / "first", point)

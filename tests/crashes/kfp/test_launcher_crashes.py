@@ -13,9 +13,9 @@ from crash_points import (
     ABOUT_TO_DELETE,
     ADOPTION,
     CREATION,
-    KNOWN,
     LAUNCHER,
     ONLY_FOR_ONE,
+    QUICK,
     SUBMITTED,
     TERMINATION,
     WAITING,
@@ -34,7 +34,6 @@ SECONDS, MOST_TRIES = 90.0, 5
 HERE = Path(crash_points.__file__).parent
 PATH = os.pathsep.join([str(HERE / "startup"), str(HERE), os.environ.get("PYTHONPATH", "")])
 BEFORE_THE_END = (*CREATION, *ADOPTION, SUBMITTED, WAITING)
-QUICK = (crash_points.SENT, crash_points.ANSWERED, KNOWN)  # for `make test`; the others with them in `make e2e`
 
 
 class Step:
