@@ -8,7 +8,7 @@ LAPTOP := .venv/core/.ready .venv/initializer/.ready .venv/torchtune/.ready
 BACKENDS := laptop controlplane-2.3 controlplane-2.2 controlplane-2.1 controlplane-2.0
 MEMBERS := core/pyproject.toml providers/airflow/pyproject.toml components/kfp/pyproject.toml
 
-.PHONY: help demo demo-kfp test controlplane conformance e2e system reliability bench readmes sessions lint types lock clean
+.PHONY: help demo demo-kfp test controlplane conformance e2e slow system reliability bench readmes sessions lint types lock clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -31,9 +31,12 @@ test: $(LAPTOP) .venv/airflow/.ready .venv/kfp/.ready .venv/launcher/.ready lint
 controlplane: .venv/core/.ready ## build the real control planes (Trainer 2.0 to 2.3, Argo, Kueue) from their Go modules; once, then cached
 	@$(call IN,core)/python tests/controlplane/build.py
 
-e2e: $(LAPTOP) .venv/airflow/.ready .venv/kfp/.ready .venv/launcher/.ready .venv/frameworks/.ready controlplane ## the same suite on real control planes, the chain and every trainer on them, launchers under fire, all that is slow
+e2e: $(LAPTOP) .venv/airflow/.ready .venv/kfp/.ready .venv/frameworks/.ready controlplane ## the same suite on real control planes, the chain and every trainer on them, Argo, Kueue
 	$(call IN,core)/pytest -n 3 tests/conformance $(BACKENDS:%=--backend %)
-	$(call IN,core)/pytest tests/controlplane tests/e2e tests/torchtune
+	$(call IN,core)/pytest tests/controlplane tests/e2e
+
+slow: $(LAPTOP) .venv/airflow/.ready .venv/kfp/.ready .venv/launcher/.ready ## what is too slow for `make test`: real TorchTune by every recipe, launchers under fire, all damaged input, every crash point
+	$(call IN,core)/pytest tests/torchtune
 	$(call IN,core)/pytest -n 3 tests/unit tests/fuzz tests/migrate
 	$(call IN,core)/pytest --hypothesis-profile long tests/watch/test_watch_model.py
 	$(call IN,core)/pytest -n 2 -m slow tests/export tests/run tests/logs tests/crashes/core tests/fetch tests/cli
@@ -51,7 +54,7 @@ conformance: $(LAPTOP) controlplane ## write docs/conformance.md: what holds whe
 EVIDENCE := $(CURDIR)/.cache/reliability
 reliability: $(LAPTOP) ## write docs/reliability.md: all tests, which leave what they counted, and a soak; docs/features.md as well; takes two hours
 	rm -rf $(EVIDENCE)
-	PYTEST_ADDOPTS="--evidence $(EVIDENCE)" $(MAKE) test e2e system
+	PYTEST_ADDOPTS="--evidence $(EVIDENCE)" $(MAKE) test e2e slow system
 	$(call IN,core)/python tests/reliability/soak.py --minutes 30 --evidence $(EVIDENCE)
 	PYTHONPATH=tests $(call IN,core)/python tests/reliability/page.py $(EVIDENCE)
 	PYTHONPATH=tests $(call IN,core)/python tests/features/page.py $(EVIDENCE)

@@ -74,7 +74,7 @@ ADOPTION = (ABOUT_TO_ADOPT, ADOPTED)
 ATTENDANCE = (WAITING, TERMINAL, FAILED, ENDED, KNOWN)
 """From there to the outcome, for who waits in its own process."""
 QUICK = (SENT, ANSWERED, KNOWN)
-"""Those at which one dies alone in `make test`; at the others in `make e2e`."""
+"""Those at which one dies alone in `make test`; at the others in `make slow`."""
 # "Persisted" is a point of Airflow's workers only: to the core and to KFP's launcher the cluster is the only memory.
 CORE = (
     *CREATION,
