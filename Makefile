@@ -20,26 +20,28 @@ demo: $(LAPTOP) .venv/airflow/.ready ## initialize, fine-tune and export a tiny 
 demo-kfp: $(LAPTOP) .venv/kfp/.ready ## the same from a compiled Kubeflow pipeline
 	@$(call IN,core)/python examples/demo.py kfp
 
-CORE := $(addprefix tests/,unit fuzz migrate security local export fetch run conformance watch logs cli sessions crashes/core)
+CORE := $(addprefix tests/,unit fuzz migrate security local export fetch run conformance watch logs crashes/core) \
+  $(addprefix tests/cli/test_,command.py run.py submit.py)
 QUICK := -n 4 -m "not slow" --hypothesis-profile quick
 test: $(LAPTOP) .venv/airflow/.ready .venv/kfp/.ready .venv/launcher/.ready lint types ## every check, and the tests that are quick
 	$(call IN,core)/pytest $(QUICK) $(CORE)
-	$(call IN,core)/pytest tests/examples
 	$(call IN,kfp)/pytest $(QUICK) tests/kfp tests/crashes/kfp
 	$(call IN,airflow)/pytest $(QUICK) tests/airflow
 
 controlplane: .venv/core/.ready ## build the real control planes (Trainer 2.0 to 2.3, Argo, Kueue) from their Go modules; once, then cached
 	@$(call IN,core)/python tests/controlplane/build.py
 
-e2e: $(LAPTOP) .venv/airflow/.ready .venv/kfp/.ready .venv/frameworks/.ready controlplane ## the same suite on real control planes, the chain and every trainer on them, Argo, Kueue
+e2e: $(LAPTOP) .venv/airflow/.ready .venv/kfp/.ready .venv/frameworks/.ready controlplane ## the demos; the same suite on real control planes, the chain and every trainer on them, Argo, Kueue
+	$(call IN,core)/pytest tests/examples
 	$(call IN,core)/pytest -n 3 tests/conformance $(BACKENDS:%=--backend %)
 	$(call IN,core)/pytest tests/controlplane tests/e2e
 
-slow: $(LAPTOP) .venv/airflow/.ready .venv/kfp/.ready .venv/launcher/.ready ## what is too slow for `make test`: real TorchTune by every recipe, launchers under fire, all damaged input, every crash point
+slow: $(LAPTOP) .venv/airflow/.ready .venv/kfp/.ready .venv/launcher/.ready ## what is too slow for `make test`: real TorchTune by every recipe, launchers under fire, the command, all damaged input, every crash point
 	$(call IN,core)/pytest tests/torchtune
 	$(call IN,core)/pytest -n 3 tests/unit tests/fuzz tests/migrate
 	$(call IN,core)/pytest --hypothesis-profile long tests/watch/test_watch_model.py
-	$(call IN,core)/pytest -n 2 -m slow tests/export tests/run tests/logs tests/crashes/core tests/fetch tests/cli
+	$(call IN,core)/pytest -n 3 tests/cli tests/sessions
+	$(call IN,core)/pytest -n 2 -m slow tests/export tests/run tests/logs tests/crashes/core tests/fetch
 	$(call IN,kfp)/pytest -n 3 tests/run
 	$(call IN,kfp)/pytest -n 2 -m slow tests/kfp tests/crashes/kfp
 	$(call IN,kfp)/pytest tests/pods
