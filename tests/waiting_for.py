@@ -9,7 +9,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def until(look: Callable[[], T | None], seconds: float = 20.0) -> T:
+def until(look: Callable[[], T | None], seconds: float = 60.0) -> T:
     """The first true answer of `look`; fails after the deadline."""
     deadline = time.monotonic() + seconds
     while True:

@@ -7,7 +7,7 @@ from work import Work, one
 
 from waiting_for import until
 
-SECONDS = 30.0
+SECONDS = 60.0
 
 
 @pytest.fixture

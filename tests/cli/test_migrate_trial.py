@@ -13,7 +13,7 @@ from trainjob.manifest import labels
 from trainjob.status import judge
 from waiting_for import until
 
-SECONDS = 30.0
+SECONDS = 60.0
 TELLS = "import os; print('world', os.environ['WORLD_SIZE'], 'rank', os.environ['RANK'])"
 
 

@@ -14,7 +14,7 @@ from work import Work, one
 
 from trainjob.status import judge
 
-SECONDS = 30.0
+SECONDS = 60.0
 
 
 def test_it_tells_phases_and_the_logs_of_all_ranks(trainjob, namespace, tmp_path):

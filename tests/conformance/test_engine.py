@@ -37,7 +37,7 @@ class Heard(Listener):
             self.phases.append(verdict.phase)
             self.seen.notify_all()
 
-    def until(self, *phases, seconds=20):
+    def until(self, *phases, seconds=60):
         """Waits until one of these phases was told."""
         with self.seen:
             assert self.seen.wait_for(lambda: set(phases) & set(self.phases), seconds), self.phases
