@@ -18,6 +18,9 @@ SCRIPT = (
 )
 
 
+pytestmark = pytest.mark.slow
+
+
 @pytest.fixture(scope="module")
 def environment(laptop):
     """What Airflow's processes are told; the connections are in its database, as in most installations."""

@@ -60,13 +60,8 @@ def test_a_decorated_function_runs_on_two_nodes_with_an_earlier_tasks_result(air
     assert [job["spec"]["trainer"]["numNodes"] for job in jobs_of(cluster, "decorated")] == [2]
 
 
-@pytest.mark.parametrize(
-    "when",
-    [
-        pytest.param("Pending", id="about-when-it-defers", marks=pytest.mark.slow),
-        pytest.param("started", id="while-deferred"),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("when", ["Pending", "started"], ids=["about-when-it-defers", "while-deferred"])
 def test_airflow_killed_while_the_job_runs_adopts_it_when_the_task_runs_again(airflow, cluster, tmp_path, when):
     go, log = tmp_path / "go", tmp_path / "log"
     known = {job["metadata"]["uid"] for job in jobs_of(cluster, "slow")}

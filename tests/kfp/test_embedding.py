@@ -106,6 +106,7 @@ def test_an_import_that_leads_nowhere_is_refused():
         embedding.unpacking_program(component)
 
 
+@pytest.mark.slow
 def test_the_same_sources_are_the_same_bytes(embedded, tmp_path):
     """A component's command is part of the cache key."""
     assert compile_all(tmp_path, **EMBEDDED, PYTHONHASHSEED="2") == embedded

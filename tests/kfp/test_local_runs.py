@@ -132,6 +132,7 @@ def test_a_launcher_that_was_killed_adopts_its_job_when_the_run_is_started_again
     assert [found["metadata"]["uid"] for found in run.jobs(cluster)] == [job["metadata"]["uid"]]
 
 
+@pytest.mark.slow
 def test_a_try_of_kfp_itself_adopts_too(run, cluster):
     process = run.start("retried")
     job = until(lambda: running(cluster, run))
@@ -141,6 +142,7 @@ def test_a_try_of_kfp_itself_adopts_too(run, cluster):
     assert [found["metadata"]["uid"] for found in run.jobs(cluster)] == [job["metadata"]["uid"]]
 
 
+@pytest.mark.slow
 def test_a_finished_run_that_is_started_again_repeats_nothing(run, cluster):
     assert run("handing_on")[0] == 0
     code, log = run("handing_on")
@@ -160,6 +162,7 @@ def test_a_launcher_that_is_told_to_end_takes_its_job_along(run, cluster, number
     until(lambda: not run.jobs(cluster))
 
 
+@pytest.mark.slow
 def test_iterations_have_a_job_each(run, cluster):
     code, log = run("side_by_side")
     assert code == 0, log
@@ -194,6 +197,7 @@ def test_a_function_runs_and_hands_its_result_on(run):
     assert 'handed on: {"share": 0.5, "words": 4}' in log
 
 
+@pytest.mark.slow
 @pytest.mark.torchtune
 @pytest.mark.usefixtures("torchrun_alone")
 def test_an_evaluation_decides_what_happens_next(run, cluster):
