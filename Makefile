@@ -20,8 +20,7 @@ demo: $(LAPTOP) .venv/airflow/.ready ## initialize, fine-tune and export a tiny 
 demo-kfp: $(LAPTOP) .venv/kfp/.ready ## the same from a compiled Kubeflow pipeline
 	@$(call IN,core)/python examples/demo.py kfp
 
-CORE := $(addprefix tests/,unit fuzz migrate security local export fetch run conformance watch logs crashes/core) \
-  $(addprefix tests/cli/test_,command.py run.py submit.py)
+CORE := $(addprefix tests/,unit migrate security local export fetch run conformance watch logs crashes/core cli/test_command.py)
 QUICK := -n 4 -m "not slow" --hypothesis-profile quick
 test: $(LAPTOP) .venv/airflow/.ready .venv/kfp/.ready .venv/launcher/.ready lint types ## every check, and the tests that are quick
 	$(call IN,core)/pytest $(QUICK) $(CORE)
