@@ -93,6 +93,15 @@ LAUNCHER = (
     Point("outcome reported", "after", "kfp.dsl.executor:Executor.write_executor_output"),
 )
 # A launcher that is told to end cleans up at once.
+
+
+def dying_alone(points: Iterable[Point]) -> list[Any]:
+    """A test's parameters: those of [QUICK][] for `make test`, all others marked as slow."""
+    import pytest
+
+    return [pytest.param(one, marks=[] if one in QUICK else [pytest.mark.slow], id=one.slug) for one in points]
+
+
 _ORDER = "trainjob_kfp.deletion:Order.carry_out"
 ABOUT_TO_DELETE = Point("about to clean up", "before", _ORDER)
 TERMINATION = (

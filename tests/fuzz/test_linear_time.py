@@ -23,7 +23,6 @@ from trainjob.status import TorchTuneProgress, handed_back, judge
 
 MANIFEST = "apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob\nspec: {runtimeRef: {name: r}}\n"
 _TRIES = 6
-pytestmark = pytest.mark.slow
 
 
 def progress(text):

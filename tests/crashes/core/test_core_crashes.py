@@ -12,10 +12,10 @@ from crash_points import (
     CREATION,
     DECIDED,
     ONLY_FOR_ONE,
-    QUICK,
     SUBMITTED,
     WAITING,
     arm,
+    dying_alone,
     let_go,
     reached,
 )
@@ -36,10 +36,7 @@ def step(laptop, unique, tmp_path, request):
     made.let_job_end()
 
 
-@pytest.mark.parametrize(
-    "point",
-    [pytest.param(one, marks=[] if one in QUICK else [pytest.mark.slow], id=one.slug) for one in CORE],
-)
+@pytest.mark.parametrize("point", dying_alone(CORE))
 def test_dies_alone(step, audit, evidence, point):
     kills = 1 + another_has_died(step, point)
     arm(step.folder / "first", point)

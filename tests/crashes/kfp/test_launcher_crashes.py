@@ -15,11 +15,11 @@ from crash_points import (
     CREATION,
     LAUNCHER,
     ONLY_FOR_ONE,
-    QUICK,
     SUBMITTED,
     TERMINATION,
     WAITING,
     arm,
+    dying_alone,
     let_go,
     reached,
 )
@@ -104,10 +104,7 @@ def check(step, audit, evidence, point, beside, pod, kills=1):
     assert told["uid"] == audit.made(step.key)[-1]
 
 
-@pytest.mark.parametrize(
-    "point",
-    [pytest.param(one, marks=[] if one in QUICK else [pytest.mark.slow], id=one.slug) for one in LAUNCHER],
-)
+@pytest.mark.parametrize("point", dying_alone(LAUNCHER))
 def test_dies_alone(step, audit, evidence, point):
     kills = 1 + another_has_died(step, point)
     arm(step.folder / "first", point)
