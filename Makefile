@@ -8,7 +8,7 @@ LAPTOP := .venv/core/.ready .venv/initializer/.ready .venv/torchtune/.ready
 BACKENDS := laptop controlplane-2.3 controlplane-2.2 controlplane-2.1 controlplane-2.0
 MEMBERS := core/pyproject.toml providers/airflow/pyproject.toml components/kfp/pyproject.toml
 
-.PHONY: help demo demo-kfp test controlplane conformance e2e slow system reliability bench readmes sessions lint types lock clean
+.PHONY: help demo demo-kfp check test smoke flaky controlplane conformance e2e slow system reliability bench readmes sessions lint types lock clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -21,11 +21,22 @@ demo-kfp: $(LAPTOP) .venv/kfp/.ready ## the same from a compiled Kubeflow pipeli
 	@$(call IN,core)/python examples/demo.py kfp
 
 CORE := $(addprefix tests/,unit migrate security local export fetch run conformance watch logs crashes/core cli/test_command.py)
-QUICK := -n 4 -m "not slow" --hypothesis-profile quick
+QUICK := -n 4 -m "not slow and not flaky" --hypothesis-profile quick
+check: .venv/core/.ready lint types ## quick feedback while you work: style, types, unit tests
+	$(call IN,core)/pytest $(QUICK) tests/unit
+
 test: $(LAPTOP) .venv/airflow/.ready .venv/kfp/.ready .venv/launcher/.ready lint types ## every check, and the tests that are quick
 	$(call IN,core)/pytest $(QUICK) $(CORE)
 	$(call IN,kfp)/pytest $(QUICK) tests/kfp tests/crashes/kfp
 	$(call IN,airflow)/pytest $(QUICK) tests/airflow
+
+smoke: $(LAPTOP) .venv/airflow/.ready .venv/kfp/.ready ## the chain, a termination and the conformance suite on one real control plane (Trainer 2.3); needs Go
+	$(call IN,core)/python tests/controlplane/build.py --trainer 2.3 --argo --require-go
+	$(call IN,core)/pytest -m "smoke and not flaky" tests/e2e
+	$(call IN,core)/pytest -n 3 -m "not flaky" tests/conformance --backend controlplane-2.3
+
+flaky: .venv/core/.ready .venv/airflow/.ready .venv/kfp/.ready ## run each case that is marked flaky 20 times, and print its failure rate
+	@$(call IN,core)/python tests/flaky.py
 
 controlplane: .venv/core/.ready ## build the real control planes (Trainer 2.0 to 2.3, Argo, Kueue) from their Go modules; once, then cached
 	@$(call IN,core)/python tests/controlplane/build.py

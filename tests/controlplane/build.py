@@ -1,4 +1,4 @@
-"""Builds the control plane's programs: `python tests/controlplane/build.py [--trainer 2.3 ...] [--argo] [--kueue]`.
+"""Build the control plane's programs: `python tests/controlplane/build.py --help` lists the options.
 
 What is built already is left alone, without Go and without a network. Standard library only.
 """
@@ -29,13 +29,19 @@ class BuildFailed(Exception):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Builds what is missing; the exit code is 1 when that fails, and 0 where Go is missing (it says so)."""
+    """Build the programs that are missing.
+
+    Returns:
+        The exit code: 1 if a build fails, or if Go is missing and `--require-go` was given. Without that option a
+        missing Go is reported, and the code is 0: the tests that need the programs are skipped.
+    """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--trainer", action="append", choices=sorted(TRAINERS), help="version; all by default, Argo and Kueue"
     )
     parser.add_argument("--argo", action="store_true", help="with --trainer: Argo too")
     parser.add_argument("--kueue", action="store_true", help="with --trainer: Kueue too")
+    parser.add_argument("--require-go", action="store_true", help="fail if Go is missing and something must be built")
     options = parser.parse_args(arguments)
     versions = options.trainer or list(TRAINERS)
     wanted = [SUPERVISOR, KUBERNETES, *(TRAINERS[version] for version in versions)]
@@ -45,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if reason := go_missing():
         print(f"skipped: {reason}")
-        return 0
+        return 1 if options.require_go else 0
     BUILT.mkdir(parents=True, exist_ok=True)
     try:
         with _alone():

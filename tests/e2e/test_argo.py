@@ -103,23 +103,36 @@ class Run:
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory) -> Iterator[dict[str, Run]]:
-    """All runs, side by side on one control plane."""
+def runs(request, tmp_path_factory) -> Iterator[dict[str, Run]]:
+    """The runs that the selected cases need, side by side on one control plane."""
     if reason := ControlPlane.unavailable(argo=True):
         pytest.skip(reason)
     folder = tmp_path_factory.mktemp("argo")
-    asked = [("train", {**TRAINING, "command": waiting(name), "on_kill": kept}) for name, kept in RUNS.items()]
+    cases = [item.callspec.params for item in request.session.items if item.module is request.module]
+    names = [name for name in RUNS if {"run": name} in cases]
+    asked = [("train", {**TRAINING, "command": waiting(name), "on_kill": RUNS[name]}) for name in names]
     *trainings, cleanup = kfp_workflow.commands([*asked, ("cleanup", {"status": ENDED})], folder)
     with contextlib.ExitStack() as stack:
         plane = stack.enter_context(ControlPlane(folder / "state", argo=True))
         client = stack.enter_context(contextlib.closing(Client.of(str(plane.kubeconfig))))
         prepare(client, plane)
-        for name, command in zip(RUNS, trainings, strict=True):
+        for name, command in zip(names, trainings, strict=True):
             last = Task("cleanup", cleanup) if name == "handled" else None
             client.create(
                 kfp_workflow.workflow(name, Task("train", command), run=run_id(name), on_exit=last), NAMESPACE
             )
-        yield {name: Run(name, client, plane) for name in RUNS}
+        yield {name: Run(name, client, plane) for name in names}
+
+
+@pytest.fixture
+def run(request, runs) -> Run:
+    """The run that a case names with `of_run`."""
+    return runs[request.param]
+
+
+def of_run(name: str) -> pytest.MarkDecorator:
+    """Give a case the run of this name."""
+    return pytest.mark.parametrize("run", [name], indirect=True)
 
 
 RUNS = {"complete": "delete", "terminated": "delete", "retried": "delete", "lost": "delete", "handled": "keep"}
@@ -176,8 +189,8 @@ def first(run: Run) -> str:
     return f"{run.name}(0).root(0).train(0).executor(0)"
 
 
-def test_a_step_runs_to_its_end(runs):
-    run = runs["complete"]
+@of_run("complete")
+def test_a_step_runs_to_its_end(run):
     run.until_training()
     run.release()
     run.until_phase("Succeeded")
@@ -198,8 +211,9 @@ def test_a_step_runs_to_its_end(runs):
     assert (values["job"], values["uid"]) == (job["metadata"]["name"], job["metadata"]["uid"])
 
 
-def test_terminating_a_run_deletes_its_job(runs):
-    run = runs["terminated"]
+@pytest.mark.smoke
+@of_run("terminated")
+def test_terminating_a_run_deletes_its_job(run):
     job = run.until_training()
     run.until_running(first(run))
     terminate(run)
@@ -214,9 +228,9 @@ def terminate(run: Run) -> None:
     run.client.patch("Workflow", NAMESPACE, run.name, {"spec": {"activeDeadlineSeconds": 0}})
 
 
-def test_a_retry_adopts(runs):
+@of_run("retried")
+def test_a_retry_adopts(run):
     """A pod that runs is gone, and Argo knows what became of its outputs: an error, so that KFP 2.17 tries again."""
-    run = runs["retried"]
     job = run.until_training()
     run.until_running(first(run))
     with lost_node(run):
@@ -232,9 +246,9 @@ def test_a_retry_adopts(runs):
     assert [one["metadata"]["uid"] for one in run.jobs()] == [job["metadata"]["uid"]]
 
 
-def test_a_pod_that_is_lost_with_its_node(runs):
+@of_run("lost")
+def test_a_pod_that_is_lost_with_its_node(run):
     """Argo makes the pod anew under the same name, and counts no try."""
-    run = runs["lost"]
     job = run.until_training()
     uid = run.pods()[first(run)]["metadata"]["uid"]
     with lost_node(run):
@@ -279,9 +293,9 @@ def reported(run: Run) -> list[str]:
     return [one["metadata"]["labels"]["workflows.argoproj.io/report-outputs-completed"] for one in answer.body["items"]]
 
 
-def test_an_exit_handler_cleans_up_after_terminate(runs):
+@of_run("handled")
+def test_an_exit_handler_cleans_up_after_terminate(run):
     """The launcher was told to keep its TrainJob, so that it is the exit handler that deletes it."""
-    run = runs["handled"]
     job = run.until_training()
     terminate(run)
     run.client.until_gone("TrainJob", NAMESPACE, job["metadata"]["name"], seconds=SECONDS)

@@ -36,7 +36,14 @@ def scorer(hub):
 
 
 @pytest.mark.parametrize(
-    ("trainer", "engine"), [("2.3", "airflow"), ("2.3", "kfp"), ("2.2", "kfp"), ("2.1", "airflow"), ("2.0", "kfp")]
+    ("trainer", "engine"),
+    [
+        pytest.param("2.3", "airflow", marks=pytest.mark.smoke),
+        pytest.param("2.3", "kfp", marks=pytest.mark.smoke),
+        ("2.2", "kfp"),
+        ("2.1", "airflow"),
+        ("2.0", "kfp"),
+    ],
 )
 def test_the_model_learns(trainer, engine, hub, scorer, tmp_path, evidence):
     """Initialize, fine-tune, export: one TrainJob each, and the exported model answers the held-out tickets."""
