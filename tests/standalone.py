@@ -165,7 +165,7 @@ class Standalone:
 
     def _ask_once(self, method, path, body):
         headers = {"Content-Type": "application/json", "Authorization": f"Bearer {self._token}"}
-        with contextlib.closing(http.client.HTTPConnection(self._host, timeout=30)) as connection:
+        with contextlib.closing(http.client.HTTPConnection(self._host, timeout=60)) as connection:
             connection.request(method, path, None if body is None else json.dumps(body), headers)
             answer = connection.getresponse()
             return answer.status, answer.read().decode()

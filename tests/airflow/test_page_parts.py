@@ -33,7 +33,7 @@ def test_many_who_ask_cost_one_question():
 
     def answer():
         asked.append(1)
-        go.wait(10)
+        go.wait()
         return len(asked)
 
     now = [0.0]
@@ -44,7 +44,7 @@ def test_many_who_ask_cost_one_question():
     until(lambda: asked)
     go.set()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     assert (answers, len(asked)) == ([1] * 20, 1)
     now[0] = 1.9
     assert recent.get() == 1
@@ -57,18 +57,18 @@ def test_a_question_that_hangs_holds_nobody_for_long():
 
     def answer():
         asked.set()
-        go.wait(10)
+        go.wait()
         return 1
 
     recent = SharedAnswer(answer, clock=lambda: now[0])
     first = threading.Thread(target=lambda: answers.append(recent.get()))
     first.start()
-    asked.wait(10)
+    asked.wait(60)
     now[0] = 3.0  # the first who asked has waited long enough for all
     with pytest.raises(ClusterUnreachable):
         recent.get()
     go.set()
-    first.join(10)
+    first.join(60)
     assert answers == [1]
 
 

@@ -38,22 +38,22 @@ class Keyboard:
         """Press them."""
         os.write(self._side, keys)
 
-    def see(self, text, seconds=30.0):
+    def see(self, text, seconds=60.0):
         """Wait until a text is on the terminal."""
         with self._more:
             assert self._more.wait_for(lambda: text in self.shown, seconds), self.shown
 
-    def end(self, seconds=30.0):
+    def end(self, seconds=60.0):
         """Wait until the command has ended; its exit code."""
         code = self.process.wait(seconds)
-        self._reader.join(5.0)
+        self._reader.join(60)
         return code
 
     def close(self):
         """Kill what still runs."""
         self.process.kill()
         self.process.wait()
-        self._reader.join(5.0)
+        self._reader.join(60)
         os.close(self._side)
 
     def _read(self):

@@ -21,13 +21,13 @@ class Listener:
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
-    def until(self, words, seconds=30.0):
+    def until(self, words, seconds=60.0):
         """All that has come, once these words have."""
         until(lambda: words in self.text or not self._reader.is_alive(), seconds)
         assert words in self.text, self.text
         return self.text
 
-    def rest(self, seconds=30.0):
+    def rest(self, seconds=60.0):
         """All, once nothing more can come."""
         self._reader.join(seconds)
         assert not self._reader.is_alive(), self.text

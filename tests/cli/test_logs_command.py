@@ -16,7 +16,7 @@ def running(trainjob, cluster, namespace, tmp_path):
     work = Work(tmp_path, "tune", nodes=2)
     name = trainjob("submit", work.file, "-n", namespace).stdout.strip()
     one(cluster, namespace, phase="Running")
-    until(lambda: trainjob("logs", name, "-n", namespace).stdout.count("begun") == 2, 30.0)
+    until(lambda: trainjob("logs", name, "-n", namespace).stdout.count("begun") == 2)
     return name, work
 
 

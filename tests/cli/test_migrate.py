@@ -132,7 +132,7 @@ def test_a_reader_that_has_enough_ends_it_quietly(started, folder):
     assert telling.stdout.readline().startswith("PyTorchJob one simple")
     telling.stdout.close()
     assert "Traceback" not in telling.stderr.read()
-    telling.wait(30.0)
+    telling.wait(60)
     telling.stdout = None  # for communicate()
 
 

@@ -24,7 +24,7 @@ def test_it_waits_for_all_and_its_code_tells_the_worst(trainjob, started, namesp
     good.finish()
     trainjob("cancel", f"{namespace}/{names[1]}")
     told, on_the_way = waiting.stdout.read(), waiting.stderr.read()
-    assert waiting.wait(30) == 3
+    assert waiting.wait(60) == 3
     assert [(each["job"], each["phase"]) for each in json.loads(told)] == [
         (names[0], "Complete"),
         (names[1], "Deleted"),

@@ -47,7 +47,7 @@ def test_a_line_for_each_change_until_all_that_are_named_have_ended(alone, watch
     told.until("TrainJob default/a: Complete\n")
     alone.ends("b", "Failed", FAILURE)
     assert told.rest().splitlines()[-1] == f"TrainJob default/b: Failed [node] (FailedJobs: {FAILURE})"
-    assert (process.wait(30), process.stderr.read()) == (3, "")
+    assert (process.wait(60), process.stderr.read()) == (3, "")
     assert "another" not in told.text
     asked = alone.server.asked
     assert (alone.server.most_watches["trainjobs"], alone.server.most_watches["pods"]) == (1, 1)
@@ -66,7 +66,7 @@ def test_for_programs_an_object_in_a_line_of_all_that_are_at_work_until_ctrl_c(a
     alone.delete("works")
     told.until('"Deleted"')
     process.send_signal(signal.SIGINT)
-    assert process.wait(30) == 130
+    assert process.wait(60) == 130
     lines = [json.loads(line) for line in told.rest().splitlines()]
     assert [(one["name"], one["phase"]) for one in lines] == [
         ("works", "Running"),
@@ -96,7 +96,7 @@ def test_ctrl_c_counts_also_when_it_wakes_nobody(alone, environment):
         try:
             Listener(process.stdout.fileno()).until("TrainJob default/works: Running [node]")
             process.send_signal(signal.SIGINT)
-            assert process.wait(30) == 130
+            assert process.wait(60) == 130
         finally:
             process.kill()
 

@@ -34,5 +34,5 @@ def one(cluster, namespace, **wanted):
         phases = [judge(job).phase.value for job in jobs]
         return jobs if jobs and wanted.get("phase", phases[0]) == phases[0] else None
 
-    [job] = until(look, 30.0)
+    [job] = until(look)
     return job

@@ -61,7 +61,7 @@ def review(asked: Mapping[str, str]) -> Object:
 
 def until_allowed(client: Client, namespace: str, verb: str, group: str, resource: str) -> None:
     """Waits until new rights are in force; a real API server hears of them a moment later."""
-    until(lambda: may(client, namespace, verb, group, resource), 10)
+    until(lambda: may(client, namespace, verb, group, resource))
 
 
 def kubeconfig_of(kubeconfig: str, token: str, namespace: str) -> str:

@@ -199,7 +199,7 @@ class Client:
             response.close()
 
     def follow(
-        self, kind: str, namespace: str | None, name: str = "", *, seconds: float = 40, **query: Any
+        self, kind: str, namespace: str | None, name: str = "", *, seconds: float = 100, **query: Any
     ) -> Iterator[tuple[str, Object]]:
         """What is there (as ADDED), then every change; fails when the time is over."""
         if name:
@@ -222,7 +222,7 @@ class Client:
         name: str,
         accept: Callable[[Object], Any],
         *,
-        seconds: float = 40,
+        seconds: float = 100,
         **query: Any,
     ) -> Object:
         """The first state that is accepted; with an empty name, of any object that the query selects."""
@@ -236,7 +236,7 @@ class Client:
             raise AssertionError(f"{error}; last seen: {json.dumps(last.get('status', last))[:2000]}") from None
         raise AssertionError("unreachable: follow ends by failing")
 
-    def until_gone(self, kind: str, namespace: str | None, name: str, *, seconds: float = 40) -> None:
+    def until_gone(self, kind: str, namespace: str | None, name: str, *, seconds: float = 100) -> None:
         """Returns when the object that has this name now is gone."""
         found = self.find(kind, namespace, name)
         if found is None:

@@ -10,7 +10,7 @@ from trainjobs import counters, finished
 
 
 def history(
-    client: Client, since: Object, until: Callable[[Object], Any] = finished, *, seconds: float = 40
+    client: Client, since: Object, until: Callable[[Object], Any] = finished, *, seconds: float = 100
 ) -> list[Object]:
     """Every state of a TrainJob after `since`, an answer of the API server, up to the first that `until` accepts."""
     meta, states = since["metadata"], [since]

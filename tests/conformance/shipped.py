@@ -53,5 +53,5 @@ def token(client: Client, namespace: str, name: str) -> str:
     made = token_of(client, namespace)
     with closing(client.as_bearer(made)) as robot:
         for group, resource, verb in rights(name):
-            until(lambda asked=(verb, group, resource): may(robot, namespace, *asked), 10)
+            until(lambda asked=(verb, group, resource): may(robot, namespace, *asked))
     return made

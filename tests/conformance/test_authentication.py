@@ -135,7 +135,7 @@ def test_a_token_ends_with_its_account(client, namespace):
     client.delete("ServiceAccount", namespace, "robot")
     with closing(client.as_bearer(tokens[0])) as gone:
         # The API server learns of the deletion by a watch, and believes an accepted token for ten seconds.
-        until(lambda: said(gone.ask("GET", "/version")) == UNAUTHORIZED, 40)
+        until(lambda: said(gone.ask("GET", "/version")) == UNAUTHORIZED)
     account(client, namespace)
     with closing(client.as_bearer(tokens[1])) as former:
         assert said(former.ask("GET", "/version")) == UNAUTHORIZED

@@ -60,7 +60,7 @@ def test_pods_are_told_to_end(client, namespace):
     reader.start()
     client.until("Pod", namespace, name, lambda _: "up" in client.log(namespace, name))
     assert delete(client, namespace, propagationPolicy="Background").code == 200
-    reader.join(20)
+    reader.join(60)
     assert "told to end" in said[0].splitlines()
 
 
@@ -108,7 +108,7 @@ def test_background_does_not_start_it_again(client, namespace):
     client.until_gone("Pod", namespace, pod["metadata"]["name"])
     client.create(shell("true", name="last"), namespace)
     new = []
-    for event in client.stream(path_of("JobSet", namespace), seconds=20, resourceVersion=old["resourceVersion"]):
+    for event in client.stream(path_of("JobSet", namespace), resourceVersion=old["resourceVersion"]):
         new += [event["object"]["metadata"]["name"]] if event["type"] == "ADDED" else []
         if "last" in new:
             break

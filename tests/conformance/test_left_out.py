@@ -65,7 +65,7 @@ def test_a_field_that_is_there_twice(client, namespace):
 @pytest.mark.differs("laptop", "it has no TLS, and so no certificate authority")
 def test_certificate_authority(client, namespace):
     """Every namespace gets a ConfigMap with the API server's certificate authority."""
-    found = client.until("ConfigMap", namespace, "kube-root-ca.crt", bool, seconds=5)
+    found = client.until("ConfigMap", namespace, "kube-root-ca.crt", bool)
     assert found["data"]["ca.crt"].startswith("-----BEGIN CERTIFICATE-----")
 
 

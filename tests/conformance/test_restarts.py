@@ -93,7 +93,7 @@ def test_a_deleted_pod_is_replaced(client, namespace):
     client.until("Pod", namespace, "", lambda pod: pod["status"]["phase"] == "Running")
     (pod,) = pods_of(client, namespace)
     client.delete("Pod", namespace, pod["metadata"]["name"])
-    new = client.until("Pod", namespace, "", lambda one: one["metadata"]["uid"] != pod["metadata"]["uid"], seconds=30)
+    new = client.until("Pod", namespace, "", lambda one: one["metadata"]["uid"] != pod["metadata"]["uid"])
     assert new["spec"]["hostname"] == pod["spec"]["hostname"]
     assert not conditions(client.get("TrainJob", namespace, "job"))
 

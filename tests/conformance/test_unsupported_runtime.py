@@ -14,7 +14,7 @@ def etcd(target, call, **body):
     """One call of etcd's JSON gateway; keys and values are bytes."""
     coded = {name: base64.b64encode(value).decode() for name, value in body.items()}
     request = urllib.request.Request(f"{target.etcd}/v3/kv/{call}", json.dumps(coded).encode())  # noqa: S310
-    with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310
+    with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310
         return json.load(answer)
 
 

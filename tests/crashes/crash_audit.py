@@ -54,7 +54,7 @@ class AuditLog:
 
     def __exit__(self, *_: object) -> None:
         self._connection.sock.shutdown(socket.SHUT_RDWR)
-        self._reader.join(10)
+        self._reader.join(60)
         self._connection.close()
 
     def of(self, key: RunKey) -> list[Seen]:

@@ -96,7 +96,7 @@ def test_killed_at_an_upload_or_the_commit_and_run_again_gives_the_same(
             os.kill(process.pid, signal.SIGKILL)
 
     uploads.hook = kill
-    process.communicate(timeout=30)
+    process.communicate(timeout=60)
     assert process.returncode == -signal.SIGKILL
     sent: list[str] = []
     uploads.hook = lambda path, now: sent.append(path) if path.startswith("/lfs/") and now else None

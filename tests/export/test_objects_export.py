@@ -122,7 +122,7 @@ def test_killed_at_any_request_and_run_again_gives_the_same(
                 os.kill(pid, signal.SIGKILL)
 
         store.hook = kill
-        process.communicate(timeout=30)
+        process.communicate(timeout=60)
         store.hook = lambda *_: None
         if process.returncode == 0:
             break
@@ -145,7 +145,7 @@ def test_an_export_that_was_never_finished_leaves_nothing_behind(
             os.kill(process.pid, signal.SIGKILL)
 
     store.hook = kill
-    process.communicate(timeout=30)
+    process.communicate(timeout=60)
     store.hook = lambda *_: None
     assert f"{HERE}/manifest.json" not in store.objects
     shutil.rmtree(workspace / "output")

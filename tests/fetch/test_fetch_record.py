@@ -64,7 +64,7 @@ def test_bytes_that_arrive_are_told_meanwhile():
     progress = Progress([1_000_000, 3_000_000], tell, lambda: arriving[0], every=0.01)
     with progress.ticking():
         arriving[0] = 1_000_000
-        assert seen.wait(30)
+        assert seen.wait(60)
     assert "fetch: 1.0 MB of 4.0 MB (25 %)" in told
     progress.arrived("a", 1_000_000)
     assert told[-1] == "fetch: 1/2 a 1.0 MB (25 %)"

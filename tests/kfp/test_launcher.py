@@ -171,7 +171,7 @@ def run_jobs(cluster, own_pod):
 
 def end(process):
     process.send_signal(signal.SIGTERM)
-    _, complained = process.communicate(timeout=30)
+    _, complained = process.communicate(timeout=60)
     return complained
 
 

@@ -142,7 +142,7 @@ def end(process, number=signal.SIGTERM):
         process.send_signal(number)
     process.stdout.close()  # its reader dies by the same signal: KFP's launcher
     try:
-        code = process.wait(10)
+        code = process.wait(60)
         return code, process.stderr.read()
     finally:
         process.kill()

@@ -57,7 +57,7 @@ class Door:
         self, method: str, path: str, body: Any = None, *, kind: str = "application/json", token: str = ADMIN
     ) -> Iterator[http.client.HTTPResponse]:
         """Sends one request over a connection of its own."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=60)
         sent = body if body is None or isinstance(body, (str, bytes)) else json.dumps(body)
         headers = {"Content-Type": kind, **({"Authorization": f"Bearer {token}"} if token else {})}
         connection.request(method, path, sent, headers)

@@ -72,7 +72,7 @@ def test_background_takes_the_dependents_along(door: Door) -> None:
     door.registry.create("secrets", owned("grandchild", child), "default")
     door.registry.create("configmaps", {"metadata": {"name": "other"}}, "default")
     assert door.ask("DELETE", f"{TRAINJOBS}/a").json["status"] == "Success"
-    until(lambda: gone(door, "secrets", "grandchild"), 2)
+    until(lambda: gone(door, "secrets", "grandchild"))
     assert gone(door, "configmaps", "child")
     assert not gone(door, "configmaps", "other")
 
@@ -85,11 +85,11 @@ def test_foreground_waits_for_the_dependents(door: Door) -> None:
     door.registry.create("configmaps", owned("grandchild", child), "default")
     deleted = door.ask("DELETE", f"{TRAINJOBS}/a", {"propagationPolicy": "Foreground"}).json
     assert deleted["metadata"]["finalizers"] == ["foregroundDeletion"]
-    until(lambda: gone(door, "configmaps", "grandchild"), 2)
+    until(lambda: gone(door, "configmaps", "grandchild"))
     assert not gone(door, "trainjobs", "a")
     assert "deletionTimestamp" in door.registry.get("configmaps", "blocking", "default")["metadata"]
     door.registry.patch("configmaps", "blocking", {"metadata": {"finalizers": None}}, "default")
-    until(lambda: gone(door, "trainjobs", "a"), 2)
+    until(lambda: gone(door, "trainjobs", "a"))
 
 
 def test_foreground_does_not_wait_for_dependents_that_do_not_block(door: Door) -> None:
@@ -98,15 +98,15 @@ def test_foreground_does_not_wait_for_dependents_that_do_not_block(door: Door) -
     held["metadata"]["finalizers"] = ["x.io/held"]
     door.registry.create("configmaps", held, "default")
     door.ask("DELETE", f"{TRAINJOBS}/a", {"propagationPolicy": "Foreground"})
-    until(lambda: gone(door, "trainjobs", "a"), 2)
-    until(lambda: "deletionTimestamp" in door.registry.get("configmaps", "held", "default")["metadata"], 2)
+    until(lambda: gone(door, "trainjobs", "a"))
+    until(lambda: "deletionTimestamp" in door.registry.get("configmaps", "held", "default")["metadata"])
 
 
 def test_orphan_leaves_the_dependents(door: Door) -> None:
     job = make_job(door)
     door.registry.create("configmaps", owned("child", job), "default")
     door.ask("DELETE", f"{TRAINJOBS}/a", {"propagationPolicy": "Orphan"})
-    until(lambda: gone(door, "trainjobs", "a"), 2)
+    until(lambda: gone(door, "trainjobs", "a"))
     assert "ownerReferences" not in door.registry.get("configmaps", "child", "default")["metadata"]
 
 
@@ -118,7 +118,7 @@ def test_jobs_orphan_their_pods_unless_told_otherwise(door: Door) -> None:
     answer = door.ask("DELETE", f"{jobs}/j")
     assert "child pods are preserved by default when jobs are deleted" in answer.headers["warning"]
     assert answer.json["metadata"]["finalizers"] == ["orphan"]
-    until(lambda: gone(door, "jobs", "j"), 2)
+    until(lambda: gone(door, "jobs", "j"))
     assert not gone(door, "configmaps", "child")
 
 
@@ -129,7 +129,7 @@ def test_two_owners_and_owners_that_never_were(door: Door) -> None:
     shared["metadata"]["ownerReferences"].append({**other, "controller": False})
     door.registry.create("configmaps", shared, "default")
     door.registry.delete("trainjobs", "a", "default")
-    until(lambda: len(door.registry.get("configmaps", "shared", "default")["metadata"]["ownerReferences"]) == 1, 2)
+    until(lambda: len(door.registry.get("configmaps", "shared", "default")["metadata"]["ownerReferences"]) == 1)
 
     stranger = owned("stranger", second)
     stranger["metadata"]["ownerReferences"][0] |= {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow"}
@@ -137,7 +137,7 @@ def test_two_owners_and_owners_that_never_were(door: Door) -> None:
     ghost = owned("ghost", second)
     ghost["metadata"]["ownerReferences"][0]["uid"] = "another"
     door.registry.create("configmaps", ghost, "default")
-    until(lambda: gone(door, "configmaps", "ghost"), 2)
+    until(lambda: gone(door, "configmaps", "ghost"))
     assert not gone(door, "configmaps", "stranger")  # we can't know whether its owner is there
 
 
@@ -153,10 +153,10 @@ def test_a_namespace_takes_its_content_along(door: Door, core: client.CoreV1Api)
         core.create_namespaced_config_map("n", {"metadata": {"name": "late"}})
     assert raised.value.status == 403
     assert "unable to create new content in namespace n because it is being terminated" in raised.value.body
-    until(lambda: not core.list_namespaced_config_map("n").items, 2)
+    until(lambda: not core.list_namespaced_config_map("n").items)
     assert core.read_namespace("n").metadata.name == "n"  # the pod is still there
     core.delete_namespaced_pod("p", "n", grace_period_seconds=0)
-    until(lambda: "n" not in [found.metadata.name for found in core.list_namespace().items], 2)
+    until(lambda: "n" not in [found.metadata.name for found in core.list_namespace().items])
     with pytest.raises(ApiException) as kept:
         core.delete_namespace("default")
     assert "this namespace may not be deleted" in kept.value.body

@@ -37,7 +37,7 @@ def child(state: Path, port: int = 0) -> tuple[subprocess.Popen[str], int]:
 
 def kill(process: subprocess.Popen[str]) -> None:
     os.kill(process.pid, signal.SIGKILL)
-    process.wait(timeout=5)
+    process.wait(timeout=60)
     assert process.stdout is not None
     process.stdout.close()
 
@@ -47,7 +47,7 @@ def test_everything_survives_a_kill(tmp_path: Path) -> None:
     from json import dumps, loads
 
     def ask(port: int, method: str, path: str, body: object = None) -> tuple[int, Any]:
-        connection = HTTPConnection("127.0.0.1", port, timeout=5)
+        connection = HTTPConnection("127.0.0.1", port, timeout=60)
         headers = {"Authorization": f"Bearer {ADMIN}", "Content-Type": "application/json"}
         connection.request(method, path, dumps(body) if body else None, headers)
         answer = connection.getresponse()
@@ -86,7 +86,7 @@ def test_garbage_is_collected_after_a_restart(tmp_path: Path) -> None:
     from waiting_for import until
 
     reopened = Registry(tmp_path)
-    until(lambda: "deletionTimestamp" in reopened.get("configmaps", "c", "default")["metadata"], 2)
+    until(lambda: "deletionTimestamp" in reopened.get("configmaps", "c", "default")["metadata"])
     reopened.close()
 
 

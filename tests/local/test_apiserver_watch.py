@@ -78,7 +78,7 @@ def test_many_watches_see_the_same(door: Door) -> None:
         reading = [pool.submit(read, number) for number in range(30)]
         for number in range(20):
             door.ask("POST", CONFIGMAPS, {"metadata": {"name": f"c{number:02}"}})
-        seen = {tuple(result.result(timeout=20)) for result in reading}
+        seen = {tuple(result.result(timeout=60)) for result in reading}
     assert seen == {tuple(f"ADDED c{number:02}" for number in range(20))}
 
 

@@ -56,7 +56,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     monkeypatch.setenv("TMPDIR", str(folder))
     monkeypatch.setattr("tempfile.tempdir", None)
     yield folder
-    until(lambda: family(folder) - {os.getpid()} == set() and not any(folder.iterdir()), 10)
+    until(lambda: family(folder) - {os.getpid()} == set() and not any(folder.iterdir()))
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_sigkill_while_it_starts(temporary: Path, victim: str, after: float) -> 
             (cluster,) = until(lambda: children(parent.pid))
             time.sleep(after)  # not for anything to happen: the moment is what is tried
             os.kill(parent.pid if victim == "parent" else cluster, signal.SIGKILL)
-            until(lambda: not running(cluster), 10)
+            until(lambda: not running(cluster))
             parent.stdout.readline()  # it had started, or has ended: who is left of the two clears up
         finally:
             parent.kill()
@@ -114,7 +114,7 @@ def test_the_cluster_is_told_to_end(temporary: Path, how: signal.Signals) -> Non
     with LocalCluster() as cluster:
         pod = sleeping_pod(cluster)
         os.kill(cluster.pid, how)
-        until(lambda: not running(pod), 10)
+        until(lambda: not running(pod))
     assert not cluster.state.exists()
 
 
@@ -134,7 +134,7 @@ def test_the_command_with_a_taken_port(temporary: Path, taken: int, tmp_path: Pa
     """It ends by itself: no thread of what was started before keeps it alive."""
     state, options = tmp_path / "state", ["local", "up", "--port", str(taken)]
     command = [sys.executable, "-c", "from trainjob.cli import main; main()", *options, "--state", str(state)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert ended.returncode == 1
     assert f"can't listen on 127.0.0.1:{taken}" in ended.stderr
     with LocalCluster(state):  # which nobody holds
@@ -160,7 +160,7 @@ def test_side_by_side(temporary: Path) -> None:
     with LocalCluster() as first, LocalCluster() as second:
         pods = [sleeping_pod(cluster) for cluster in (first, second)]
         os.kill(first.pid, signal.SIGKILL)
-        until(lambda: not running(pods[0]), 10)
+        until(lambda: not running(pods[0]))
         door = Door(second.kubeconfig)
         door.submit(train_job("after", "echo", "hello"))
         assert door.ended("after")["type"] == "Complete"

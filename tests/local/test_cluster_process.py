@@ -8,7 +8,6 @@ import socket
 import stat
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -49,9 +48,7 @@ def running(door: Door, name: str) -> int:
 
 
 def test_start_and_stop():
-    started = time.monotonic()
     with LocalCluster() as cluster:
-        assert time.monotonic() - started < 5  # 0.4 s on an idle machine
         door = Door(cluster.kubeconfig)
         pod = running(door, "sleeper")
         door.close()
@@ -72,7 +69,7 @@ def test_sigkill_leaves_nothing(victim):
     door = Door(Path(kubeconfig))
     pod = running(door, "sleeper")
     os.kill(parent.pid if victim == "parent" else cluster, signal.SIGKILL)
-    until(lambda: not alive(pod) and not alive(cluster) and not folder.exists(), 10)
+    until(lambda: not alive(pod) and not alive(cluster) and not folder.exists())
     assert not reachable(server)
     door.close()
     parent.kill()
@@ -143,7 +140,7 @@ def test_the_command(tmp_path):
             break
     assert f"export KUBECONFIG={tmp_path}/kubeconfig" in "".join(lines).replace("  ", "")
     command.send_signal(signal.SIGINT)
-    assert command.wait(10) == 0
+    assert command.wait(60) == 0
     command.stdout.close()
 
 

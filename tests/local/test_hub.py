@@ -37,7 +37,7 @@ def hub(root: Path) -> Iterator[HubServer]:
 def get(url: str, *, method: str = "GET", **headers: str) -> tuple[int, bytes, dict[str, str]]:
     request = urllib.request.Request(url, method=method, headers=headers)  # noqa: S310 - loopback
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310
+        with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310
             return answer.status, answer.read(), dict(answer.headers)
     except urllib.error.HTTPError as refusal:
         with refusal:
@@ -116,4 +116,4 @@ def test_as_a_program_it_tells_its_address_and_ends_on_interrupt(root: Path) -> 
         assert get(f"{url}/api/models/demo/tiny")[0] == 200
         os.kill(process.pid, signal.SIGINT)
         assert process.stdout.readline() == "stopped\n"
-    assert process.wait(10) == 0
+    assert process.wait(60) == 0

@@ -41,7 +41,7 @@ def processes():
 def said(own, script, *mounts, cwd="", programs=()):
     """What a shell in a container prints; it must succeed."""
     command = isolated(["sh", "-ec", script], folder=own, mounts=mounts, cwd=cwd, programs=programs)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 

@@ -151,7 +151,7 @@ def test_a_server_in_trouble_is_asked_again(front, through):
     asking.start()
     until(lambda: front.asked[f"GET {DOCUMENT}"] >= before + 2)
     del front.answers[DOCUMENT]
-    asking.join(20.0)
+    asking.join(60)
     assert "runtimePatches" in found[0]
 
 

@@ -68,7 +68,7 @@ async def while_waiting(cluster, wanted, *steps, **limits):
         told.clear()
         await asyncio.to_thread(step)
         news = asyncio.create_task(told.wait())
-        await asyncio.wait({waiting, news}, return_when=asyncio.FIRST_COMPLETED, timeout=20)
+        await asyncio.wait({waiting, news}, return_when=asyncio.FIRST_COMPLETED, timeout=60)
         news.cancel()
     return await asyncio.wait_for(waiting, 30), lines
 

@@ -111,14 +111,14 @@ def test_one_that_is_gone_is_told_though_no_watch_tells_it(server, there):
     thread.start()
     try:
         assert wait(there, gone).phase is Phase.DELETED  # with its namespace being listed
-        assert begun.wait(10)
+        assert begun.wait(60)
         assert wait(there, gone).phase is Phase.DELETED  # and after
         assert wait(there, before).phase is Phase.DELETED
         set_status(server, "other", COMPLETE)
         assert wait(there, other).succeeded
     finally:
         set_status(server, "stays", COMPLETE)
-        thread.join(20)
+        thread.join(60)
 
 
 def test_one_that_the_watch_does_not_know_yet_is_read(server, there):
@@ -143,7 +143,7 @@ def test_threads_that_ask_at_once_get_one_cluster(connection):
     barrier = threading.Barrier(8)
 
     def ask():
-        barrier.wait(10)
+        barrier.wait(60)
         return shared_cluster(connection)
 
     with ThreadPoolExecutor(8) as threads:
@@ -163,7 +163,7 @@ def test_a_feed_keeps_only_what_is_asked_for(server, there):
         seen.set()
 
     with there.trainjob_feed("default").subscribe(made.name, deliver):
-        assert seen.wait(10)
+        assert seen.wait(60)
     kept = json.dumps(changes[0].found)
     assert "managedFields" not in kept
     assert changes[0].found["spec"]["trainer"]["image"] == "x"
@@ -191,9 +191,9 @@ def test_logs_beyond_the_bound_are_read_later_and_say_so(laptop, unique, tmp_pat
     until(lambda: lines[1])
     assert "1 logs are being followed already" in lines[1][0]
     gos[1].touch()  # its end is not kept waiting by the other
-    waiting[1].join(20)
+    waiting[1].join(60)
     assert lines[1][1:] == ["first-1", "last-1"]
     gos[0].touch()
-    waiting[0].join(20)
+    waiting[0].join(60)
     assert lines[0] == ["first-0", "last-0"]
     there.close()

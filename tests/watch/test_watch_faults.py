@@ -461,7 +461,7 @@ def test_threads_that_come_and_go(api, feed, evidence):
             waiter = Waiter()
             with feed.subscribe("a", waiter, waiter.missing):
                 try:
-                    waiter.until(lambda waiter=waiter: waiter.told, 10)
+                    waiter.until(lambda waiter=waiter: waiter.told, 60)
                 except AssertionError as error:
                     failures.append(error)
                 if n == 0:

@@ -250,19 +250,18 @@ def test_who_waits_when_it_is_closed_is_told(api, feed):
 @pytest.mark.parametrize("verb", ["list", "watch"])
 def test_closing_waits_for_no_answer(api, feed, verb):
     """The server takes its time."""
-    asked, may_answer = threading.Event(), threading.Event()
+    asked, may_answer, answered = threading.Event(), threading.Event(), threading.Event()
 
     def hold():
         asked.set()
-        may_answer.wait(SECONDS)
-        return
+        may_answer.wait()
+        answered.set()
 
     api.answers[verb] = hold
     waiter = subscribed(feed)
     assert asked.wait(SECONDS)
-    began = time.monotonic()
     feed.close()
-    assert time.monotonic() - began < 5
+    assert not answered.is_set()
     api.write("a")
     may_answer.set()
     until(lambda: feed._thread is None)
@@ -271,12 +270,12 @@ def test_closing_waits_for_no_answer(api, feed, verb):
 
 def test_the_last_one_leaves_before_the_stream_is_open(api):
     """Then nobody is there to interrupt it: it ends by itself, and not only when the stream was silent for long."""
-    asked, may_answer = threading.Event(), threading.Event()
+    asked, may_answer, answered = threading.Event(), threading.Event(), threading.Event()
 
     def hold():
         asked.set()
-        may_answer.wait(SECONDS)
-        return
+        may_answer.wait()
+        answered.set()
 
     api.answers["watch"] = hold
     with feed_of(api, replace(FAST, silence=10 * SECONDS)) as feed:
@@ -327,7 +326,7 @@ from trainjob.cluster import Connection, shared_cluster
 def look():
     told = queue.Queue()
     with shared_cluster(Connection(server=sys.argv[1])).trainjob_feed("default").subscribe("a", told.put):
-        return told.get(timeout=10).found["metadata"]["name"]
+        return told.get(timeout=60).found["metadata"]["name"]
 
 print(look(), flush=True)
 child = os.fork()
