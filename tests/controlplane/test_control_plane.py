@@ -10,7 +10,6 @@ import socket
 import stat
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -99,9 +98,7 @@ def test_sigkill_leaves_nothing(tmp_path, victim):
         processes, ports = trail_of(cluster)
         assert pod in processes
         os.kill(pids[victim], signal.SIGKILL)
-        begin = time.monotonic()
-        until(lambda: gone(processes, ports), 10)
-        print(f"{victim}: {time.monotonic() - begin:.2f} s")
+        until(lambda: gone(processes, ports))
 
 
 @pytest.mark.parametrize("after", [0.0, 0.05, 0.5, 2.0, 3.5, 4.5])
@@ -114,7 +111,7 @@ def test_sigkill_while_it_starts_leaves_nothing(tmp_path, after):
             supervisor.wait(after)
         processes = family(supervisor.pid)
         supervisor.kill()
-    until(lambda: gone(processes, []), 10)
+    until(lambda: gone(processes, []))
     assert about(tmp_path) == []
 
 
@@ -182,8 +179,7 @@ def test_every_trainer(tmp_path, trainer):
 
 
 def test_a_build_that_has_nothing_to_do(tmp_path):
-    """Neither Go nor a network is needed, and it is quick."""
-    begin = time.monotonic()
+    """Neither Go nor a network is needed."""
     built = subprocess.run(
         [sys.executable, str(HERE / "build.py"), "--trainer", "2.3"],
         env={"PATH": str(tmp_path)},
@@ -191,10 +187,10 @@ def test_a_build_that_has_nothing_to_do(tmp_path):
         text=True,
     )
     assert (built.returncode, built.stdout.split(":")[0]) == (0, "the control plane is built")
-    assert time.monotonic() - begin < 2
 
 
-def test_a_build_without_go(tmp_path):
+@pytest.mark.parametrize(("options", "code"), [([], 0), (["--require-go"], 1)])
+def test_a_build_without_go(tmp_path, options, code):
     """A copy of the sources, so that nothing is built yet."""
     copy = tmp_path / "tests" / "controlplane"
     copy.mkdir(parents=True)
@@ -202,8 +198,7 @@ def test_a_build_without_go(tmp_path):
         (copy / name).write_bytes((HERE / name).read_bytes())
     (copy / "versions").symlink_to(HERE / "versions")
     (copy / "cmd").symlink_to(HERE / "cmd")
-    skipped = subprocess.run(
-        [sys.executable, str(copy / "build.py")], env={"PATH": str(tmp_path)}, capture_output=True, text=True
-    )
-    assert (skipped.returncode, skipped.stderr) == (0, "")
+    command = [sys.executable, str(copy / "build.py"), *options]
+    skipped = subprocess.run(command, env={"PATH": str(tmp_path)}, capture_output=True, text=True)
+    assert (skipped.returncode, skipped.stderr) == (code, "")
     assert skipped.stdout.startswith("skipped: Go >= 1.26.0 is not installed")

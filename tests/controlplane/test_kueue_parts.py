@@ -50,7 +50,7 @@ def test_it_is_a_part_like_others(tmp_path):
     with ControlPlane(tmp_path, kueue=True) as cluster:
         trail = trail_of(cluster)
         os.kill(cluster.info["pids"]["kueue"], signal.SIGKILL)
-        until(lambda: gone(*trail), 20)
+        until(lambda: gone(*trail))
     assert "kueue ended (signal: killed)" in (tmp_path / "controlplane.log").read_text()
 
 
