@@ -24,18 +24,29 @@ RunFetch = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 class Watched(HubHandler):
-    """A hub whose requests are counted, and may be interrupted or damaged."""
+    """A hub whose requests are counted, and may be interrupted or damaged; `listed` are names that it lists besides."""
 
     hook: ClassVar[Callable[[str], None]]
     damage: ClassVar[set[str]]
     seen: ClassVar[list[str]]
+    ranges: ClassVar[list[tuple[str, int, int]]]
+    listed: ClassVar[list[str]]
+    without_ranges: ClassVar[bool] = False
 
     def do_GET(self) -> None:  # noqa: N802 - the library's name
         self.seen.append(f"{self.command} {self.path}")
+        if self.without_ranges:
+            del self.headers["Range"]
         type(self).hook(f"{self.command} {self.path}")
         super().do_GET()
 
+    def answer(self, value: Any) -> None:
+        if isinstance(value, list):  # the files of a repository
+            value += [{"type": "file", "path": name, "size": 4, "oid": "0" * 40} for name in self.listed]
+        super().answer(value)
+
     def _send_part(self, path: Path, first: int, end: int) -> None:
+        self.ranges.append((path.name, first, end))
         if path.name in self.damage:
             self.damage.discard(path.name)
             self.wfile.write(b"x" * (end - first))
@@ -66,6 +77,7 @@ def hub(tmp_path: Path) -> Iterator[Hub]:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(f"{repository} {file}")
     state: dict[str, Any] = {"hook": staticmethod(lambda line: None), "damage": set(), "seen": []}
+    state |= {"ranges": [], "listed": []}
     handler = type("Handler", (Watched,), state)
     with Hub(tmp_path / "hub", tokens={"demo/private": "hf_right"}, handler=handler) as server:
         server.watched = handler
@@ -78,7 +90,7 @@ def start_fetch(tmp_path: Path) -> StartFetch:
 
     def start(kind: str, uri: str, **env: str) -> subprocess.Popen[str]:
         clean = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
-        here = {"PYTHONPATH": str(ROOT / "core" / "src"), "HOME": str(tmp_path), "HF_HUB_DISABLE_XET": "1"}
+        here = {"PYTHONPATH": str(ROOT / "core" / "src"), "HOME": str(tmp_path)}
         return subprocess.Popen(
             [PYTHON, "-m", "trainjob.fetch", "--kind", kind, "--folder", tmp_path / "workspace" / kind],
             env={**clean, **here, "AWS_EC2_METADATA_DISABLED": "true", "STORAGE_URI": uri, **env},

@@ -22,6 +22,13 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {name.as_posix(): path.read_bytes() for name, path in paths.items() if not name.parts[0].startswith(".")}
 
 
+def everything(folder: Path) -> dict[str, bytes | None]:
+    """Whatever is below a folder, with the contents of files; to notice any change."""
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")
+    }
+
+
 def is_whole(folder: Path) -> bool:
     return read_record(folder).whole
 

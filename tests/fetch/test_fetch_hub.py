@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 from fetched import contents, is_whole, receipt, refusal
 
+from trainjob.local.hub import HubHandler
+from waiting_for import until
+
 DATASET = "hf://demo/tickets"
 MODEL = "hf://demo/tiny"
 
@@ -104,6 +107,38 @@ def test_what_stays_damaged_is_refused(run_fetch, hub, model):
     assert "model.safetensors of model demo/tiny arrives damaged" in said
     assert not (model / "model.safetensors").exists()
     assert not is_whole(model)
+
+
+@pytest.mark.parametrize("without_ranges", [False, True], ids=["ranges", "a-hub-that-ignores-ranges"])
+def test_a_large_file_goes_on_where_it_was_broken_off(
+    tmp_path, start_fetch, run_fetch, hub, model, monkeypatch, without_ranges
+):
+    content = os.urandom(1 << 20) * 24  # huggingface_hub 1.27 writes blocks of 10 MB
+    (tmp_path / "hub" / "models/demo/tiny/model.safetensors").write_bytes(content)
+    process = start_fetch("model", MODEL, HF_ENDPOINT=hub.url)
+    parts = model / ".trainjob-fetch/parts"
+
+    def send_half(handler, path, first, end):
+        """Sends half of the large file, and ends the fetch once some of it is in a file."""
+        hub.watched.ranges.append((path.name, first, end))
+        HubHandler._send_part(handler, path, first, end // 2 if path.name == "model.safetensors" else end)
+        if path.name == "model.safetensors":
+            until(lambda: any(part.stat().st_size > 1 << 20 for part in parts.glob("*")))
+            os.kill(process.pid, signal.SIGKILL)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(hub.watched, "_send_part", send_half)
+        process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGKILL
+    assert not (model / "model.safetensors").exists()
+    there = max(part.stat().st_size for part in parts.glob("*"))
+    hub.watched.ranges.clear()
+    hub.watched.without_ranges = without_ranges
+    receipt(run_fetch("model", MODEL, HF_ENDPOINT=hub.url))
+    assert (model / "model.safetensors").read_bytes() == content
+    asked = [(first, end) for name, first, end in hub.watched.ranges if name == "model.safetensors"]
+    assert asked == [(0 if without_ranges else there, len(content))]
+    assert not parts.exists()
 
 
 @pytest.mark.parametrize("token", ["hf_right", "hf_wrong", ""])

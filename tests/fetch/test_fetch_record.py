@@ -38,12 +38,6 @@ def test_a_line_that_is_cut_short_counts_for_nothing(tmp_path, cut):
     assert found.whole == (cut == 1)  # only the line's end is missing
 
 
-@pytest.mark.parametrize("name", ["../out", "/etc/passwd", ""])
-def test_a_file_elsewhere_is_nobodys(tmp_path, name):
-    Journal(tmp_path, "hf://o/n", "", [Kept(name, 1, "m", "ab")])
-    assert read_record(tmp_path).files == {}
-
-
 @given(st.one_of(st.text(), st.lists(st.one_of(st.text(), st.integers(), st.none(), st.just({"format": "x"})))))
 def test_no_record_is_too_strange(tmp_path_factory, content):
     folder = tmp_path_factory.mktemp("record")

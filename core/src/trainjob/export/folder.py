@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainjob.errors import ExportError
-from trainjob.export.layout import MANIFEST, ExportFile
+from trainjob.export.layout import MANIFEST
 from trainjob.export.manifest_file import Bundle, SealedFile, files_of_manifest
 from trainjob.export.receipt import Progress
-from trainjob.fetch.record import to_disk
+from trainjob.fetch.folder import Folder, sync, to_disk
+from trainjob.fetch.listing import digests
 
 __all__ = ["FolderTarget"]
 
@@ -46,7 +47,7 @@ class FolderTarget:
         target = self.path.resolve()
         staging, retired = (target.with_name(f".{target.name}.{kind}") for kind in ("export", "replaced"))
         target.parent.mkdir(parents=True, exist_ok=True)
-        if retired.exists() and not target.exists():
+        if retired.is_dir() and not retired.is_symlink() and not target.exists():
             retired.rename(target)
         sent = not _holds(target, bundle)
         if sent:
@@ -84,9 +85,7 @@ def _check_replaceable(target: Path) -> None:
 def _holds(folder: Path, bundle: Bundle) -> bool:
     wanted = {file.path for file in bundle.everything}
     return (
-        folder.is_dir()
-        and _names(folder) == wanted
-        and all(_same(folder / file.path, file) for file in bundle.everything)
+        folder.is_dir() and _names(folder) == wanted and all(_same(Folder(folder), file) for file in bundle.everything)
     )
 
 
@@ -94,27 +93,28 @@ def _names(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
 
 
-def _same(path: Path, file: SealedFile) -> bool:
-    if not path.is_file() or path.stat().st_size != file.size:
+def _same(folder: Folder, file: SealedFile) -> bool:
+    if folder.size(file.path) != file.size:
         return False
-    return ExportFile(file.path, path).sha256() == file.sha256
+    with folder.read(file.path) as found:
+        return digests(found, file.size)[0] == file.sha256
 
 
 def _fill(staging: Path, bundle: Bundle, progress: Progress) -> None:
-    """Makes `staging` hold exactly the bundle, on disk; a link in it that somebody made would lead us elsewhere."""
+    """Make `staging` hold exactly the bundle, on disk; remove links in it, which would lead elsewhere."""
     _make_folder(staging)
     for link in [path for path in staging.rglob("*") if path.is_symlink()]:
         link.unlink()
     wanted = {file.path for file in bundle.everything}
     for name in _names(staging) - wanted:
         (staging / name).unlink()
+    target = Folder(staging)
     for file in bundle.everything:
-        path = staging / file.path
-        sent = not _same(path, file)
+        sent = not _same(target, file)
         if sent:
-            _make_folder(path.parent)
-            _copy(file, path)
-        path.chmod(_FILE_MODE)
+            _copy(file, target)
+        with target.read(file.path) as copied:
+            os.fchmod(copied.fileno(), _FILE_MODE)
         progress.arrived(file.path, file.size, sent=sent)
     folders = [path for path in staging.rglob("*") if path.is_dir()]
     for folder in sorted(folders, reverse=True):
@@ -133,16 +133,16 @@ def _make_folder(path: Path) -> None:
     path.mkdir(parents=True, exist_ok=True)
 
 
-def _copy(file: SealedFile, path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
+def _copy(file: SealedFile, folder: Folder) -> None:
+    if (folder.path / file.path).is_dir():
+        shutil.rmtree(folder.path / file.path)
+    folder.remove(file.path)
     # Never a hard link: a later run would write into the exported file.
-    if file.file.source:
-        shutil.copyfile(file.file.source, path)
-    else:
-        path.write_bytes(file.file.content)
-    to_disk(path)
-    if path.stat().st_size != file.size:
+    with folder.append(file.path) as target:
+        for block in file.file.blocks():
+            target.write(block)
+        sync(target)
+    if folder.size(file.path) != file.size:
         raise ExportError(
             f"{file.file.source} changed while it was copied", hint="let the fine-tune step end before the export"
         )

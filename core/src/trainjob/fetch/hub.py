@@ -11,14 +11,15 @@ import functools
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from trainjob.errors import FetchError
 from trainjob.fetch.listing import Listing, StoreFile
 
 __all__ = ["HubSource"]
 
+# huggingface_hub 1.27 refuses more than 50 GB in one answer (constants.MAX_HTTP_DOWNLOAD_SIZE).
+_MOST_AT_ONCE = 8 << 30
 _MODEL_PATTERNS = ["*.json", "*.safetensors", "*.model", "*.txt"]
 
 
@@ -59,20 +60,29 @@ class HubSource:
             raise FetchError(f"no file of {self} is wanted; it has {', '.join(sorted(entries)[:10]) or 'none'}")
         return Listing(files, str(info.sha))
 
-    def download(self, file: StoreFile, folder: Path, revision: str) -> None:
-        """Makes a file lie in the folder; goes on where an earlier try was broken off."""
-        self._api.hf_hub_download(self.repository, file.key, repo_type=self.kind, revision=revision, local_dir=folder)
+    def download(self, file: StoreFile, target: BinaryIO, revision: str) -> None:
+        """Append the bytes of a file that `target` does not have yet.
 
-    def arriving(self, folder: Path) -> int:
-        """Bytes of files that are not complete; huggingface_hub has them beside its notes."""
-        return sum(path.stat().st_size for path in (folder / ".cache" / "huggingface").rglob("*.incomplete"))
+        `hf_hub_download` would write by paths of its own, and begins anew after a kill (huggingface_hub 1.27,
+        `_download_to_tmp_and_move`).
+        """
+        from huggingface_hub import hf_hub_url
+        from huggingface_hub.file_download import http_get
+        from huggingface_hub.utils import build_hf_headers
+
+        url = hf_hub_url(self.repository, file.key, repo_type=self.kind, revision=revision, endpoint=self._api.endpoint)
+        # A compressed answer would be of another length than the range.
+        headers = {**build_hf_headers(token=self.token or None), "Accept-Encoding": "identity"}
+        while (here := target.tell()) < file.size:
+            end = min(here + _MOST_AT_ONCE, file.size)
+            # It adds what `target` has to the range; where a server ignores ranges it empties `target` first.
+            http_get(url, target, resume_size=here, headers={**headers, "Range": f"bytes=0-{end - 1}"})
+            if target.tell() <= here:
+                raise FetchError(f"the hub sends nothing of {file.key} of {self}")
 
     def with_digest(self, file: StoreFile) -> StoreFile:
         """The file as it is: the listing told its digest."""
         return file
-
-    def clean(self, folder: Path) -> None:
-        """Nothing to do: huggingface_hub keeps its notes."""
 
     def explained(self, failure: Exception) -> FetchError:
         """A failure of the library in one sentence, with what to do."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from pathlib import Path
+from typing import BinaryIO
 
 __all__ = ["Listing", "StoreFile", "digests"]
 
@@ -50,11 +50,10 @@ class Listing:
     revision: str = ""
 
 
-def digests(path: Path) -> tuple[str, str]:
-    """A file's SHA-256, and its name as a git blob, in hex."""
-    sha256, blob = hashlib.sha256(), hashlib.sha1(b"blob %d\0" % path.stat().st_size)  # noqa: S324 - what git uses
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK):
-            sha256.update(block)
-            blob.update(block)
+def digests(file: BinaryIO, size: int) -> tuple[str, str]:
+    """Return the SHA-256 of an open file, and its name as a git blob of `size` bytes, in hex."""
+    sha256, blob = hashlib.sha256(), hashlib.sha1(b"blob %d\0" % size)  # noqa: S324 - what git uses
+    while block := file.read(_BLOCK):
+        sha256.update(block)
+        blob.update(block)
     return sha256.hexdigest(), blob.hexdigest()

@@ -10,22 +10,18 @@ from __future__ import annotations
 
 import fnmatch
 import functools
-import hashlib
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath
-from typing import Any
+from pathlib import PurePosixPath
+from typing import Any, BinaryIO
 
 from trainjob.errors import FetchError
 from trainjob.fetch.bucket import Bucket, told
 from trainjob.fetch.listing import Listing, StoreFile
-from trainjob.fetch.record import NOTES, to_disk
 
 __all__ = ["ObjectSource"]
 
 _BLOCK = 8 << 20
-_PARTS = "parts"
 _SHA256 = "sha256"  # the user metadata of trainjob.export.objects
 
 
@@ -50,40 +46,19 @@ class ObjectSource:
         wanted = [file for file in files if not any(fnmatch.fnmatch(file.path, pattern) for pattern in self.ignore)]
         if not wanted:
             raise FetchError(f"{self} has no object that is wanted; it has {', '.join(sorted(found)[:10]) or 'none'}")
-        if outside := [file.key for file in wanted if ".." in PurePosixPath(file.path).parts]:
-            raise FetchError(f"the key {outside[0]!r} leads out of the folder")
         return Listing(tuple(sorted(wanted, key=lambda file: file.path)))
 
-    def download(self, file: StoreFile, folder: Path, revision: str) -> None:  # noqa: ARG002 - objects have none
-        """Makes an object lie in the folder; goes on where an earlier try was broken off."""
-        part = folder / NOTES / _PARTS / hashlib.sha256(f"{file.key} {file.mark}".encode()).hexdigest()[:32]
-        part.parent.mkdir(parents=True, exist_ok=True)
-        if part.is_file() and part.stat().st_size > file.size:
-            part.unlink()
-        with part.open("ab") as target:
-            # Another content under the same key, in the middle of it, is an error of the store.
-            while (here := target.tell()) < file.size:
-                wanted = min(_BLOCK, file.size - here)
-                target.write(self._store.read(file.key, offset=here, size=wanted, **self._matching(file)))
-        to_disk(part)
-        path = folder / file.path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if folder.resolve() not in path.parent.resolve().parents and folder.resolve() != path.parent.resolve():
-            raise FetchError(f"{path.parent} is a link out of {folder}", hint="remove the link")
-        part.replace(path)
-
-    def arriving(self, folder: Path) -> int:
-        """Bytes of objects that are not complete."""
-        return sum(path.stat().st_size for path in (folder / NOTES / _PARTS).glob("*"))
+    def download(self, file: StoreFile, target: BinaryIO, revision: str) -> None:  # noqa: ARG002 - objects have none
+        """Append the bytes of an object that `target` does not have yet."""
+        # Another content under the same key, in the middle of it, is an error of the store.
+        while (here := target.tell()) < file.size:
+            wanted = min(_BLOCK, file.size - here)
+            target.write(self._store.read(file.key, offset=here, size=wanted, **self._matching(file)))
 
     def with_digest(self, file: StoreFile) -> StoreFile:
         """The file with the digest that its object tells, if it does."""
         told = self._store.stat(file.key).user_metadata or {}
         return replace(file, sha256=told.get(_SHA256, ""))
-
-    def clean(self, folder: Path) -> None:
-        """Removes what an earlier fetch of other contents left half done."""
-        shutil.rmtree(folder / NOTES / _PARTS, ignore_errors=True)
 
     def explained(self, failure: Exception) -> FetchError:
         """A failure of the library in one sentence, with what to do."""

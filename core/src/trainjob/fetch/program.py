@@ -8,6 +8,7 @@ Credentials come from the environment only, and are never printed.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import sys
@@ -20,15 +21,18 @@ from typing import Any
 from trainjob.errors import FetchError, InvalidSpec, Problem, TrainJobError
 from trainjob.fetch.bucket import SCHEMES, bucket_of
 from trainjob.fetch.credentials import censored
+from trainjob.fetch.folder import Folder, sync
 from trainjob.fetch.hub import HubSource
 from trainjob.fetch.listing import Listing, StoreFile, digests
+from trainjob.fetch.names import check_conflicts, check_names
 from trainjob.fetch.objects import ObjectSource
-from trainjob.fetch.record import Journal, Kept, Record, read_record
+from trainjob.fetch.record import NOTES, RECORD, Journal, Kept, Record, read_record
 from trainjob.fetch.telling import Progress, say, size_text
 
 __all__ = ["Fetch", "fetch", "main"]
 
 _WORKERS = 4
+_PARTS = f"{NOTES}/parts"  # files that are not complete, each named for its key and content
 
 Source = HubSource | ObjectSource
 
@@ -95,6 +99,9 @@ def fetch(request: Fetch, tell: Callable[[str], None] = say) -> dict[str, Any]:
     source = source_of(request)
     try:
         listing = source.listing()
+        paths, advice = [file.path for file in listing.files], "leave it out by ignore_patterns"
+        check_names(paths, str(source), FetchError, NOTES, hint=advice)
+        check_conflicts(paths, str(source), FetchError, hint=advice)
         fetched = _Filling(source, listing, request, tell).run()
     except TrainJobError:
         raise
@@ -114,31 +121,35 @@ class _Filling:
 
     def __init__(self, source: Source, listing: Listing, request: Fetch, tell: Callable[[str], None]) -> None:
         self._source, self._listing, self._request, self._tell = source, listing, request, tell
-        self._folder = request.folder
+        self._folder = Folder(request.folder)
         sizes = [file.size for file in listing.files]
-        self._progress = Progress(sizes, tell, lambda: source.arriving(self._folder))
+        self._progress = Progress(sizes, tell, lambda: sum(self._folder.sizes(_PARTS).values()))
 
     def run(self) -> int:
         """How many files had to be fetched."""
         total = size_text(sum(file.size for file in self._listing.files))
         at = f" at {self._listing.revision}" if self._listing.revision else ""
         self._tell(f"fetch: {len(self._listing.files)} files, {total}, from {self._request.uri}{at}")
-        self._folder.mkdir(parents=True, exist_ok=True)
-        earlier = read_record(self._folder)
-        kept = [found for file in self._listing.files if (found := self._there(file, earlier))]
+        self._folder.path.mkdir(parents=True, exist_ok=True)
+        earlier = read_record(self._folder.path)
+        advice = "remove this record; what is in the folder is then compared with the store"
+        check_names(earlier.files, f"{self._folder.path}/{RECORD}", FetchError, NOTES, hint=advice)
         stale = set(earlier.files) - {file.path for file in self._listing.files}
+        for name in (*stale, f"{_PARTS}/any"):  # raises if there is a linked folder, before anything changes
+            self._folder.size(name)
+        kept = [found for file in self._listing.files if (found := self._there(file, earlier))]
         if self._is_done(earlier, kept) and not stale:
             self._tell("fetch: all of it is there already")
             return 0
         for name in stale:
-            (self._folder / name).unlink(missing_ok=True)
-        journal = Journal(self._folder, self._request.uri, self._listing.revision, kept)
+            self._folder.remove(name)
+        journal = Journal(self._folder.path, self._request.uri, self._listing.revision, kept)
         missing = self._missing(kept)
         with self._progress.ticking(), ThreadPoolExecutor(_WORKERS) as workers:
             for _ in workers.map(lambda file: journal.add(self._bring(file)), missing):
                 pass
         journal.finish()
-        self._source.clean(self._folder)
+        self._folder.clear(_PARTS)  # an earlier fetch may have left parts of other contents
         return len(missing)
 
     def _is_done(self, earlier: Record, kept: Sequence[Kept]) -> bool:
@@ -147,14 +158,13 @@ class _Filling:
 
     def _there(self, file: StoreFile, earlier: Record) -> Kept | None:
         """What is known of a file that lies there; one that nobody noted is read, if the store tells its digest."""
-        path = self._folder / file.path
-        if not path.is_file() or path.stat().st_size != file.size:
+        if self._folder.size(file.path) != file.size:
             return None
         noted = earlier.files.get(file.path)
         if noted and (noted.size, noted.mark) == (file.size, file.mark):
             return noted
         file = self._source.with_digest(file)
-        return self._checked(file) if file.has_digest else None
+        return self._checked(file, file.path) if file.has_digest else None
 
     def _missing(self, kept: Sequence[Kept]) -> list[StoreFile]:
         there = {one.path for one in kept}
@@ -165,21 +175,27 @@ class _Filling:
 
     def _bring(self, file: StoreFile) -> Kept:
         file = self._source.with_digest(file)
+        part = f"{_PARTS}/{hashlib.sha256(f'{file.key} {file.mark}'.encode()).hexdigest()[:32]}"
+        self._folder.remove(file.path)  # first, as a volume may not have space for both
         for _ in range(2):  # what arrived damaged once is asked for once more
-            (self._folder / file.path).unlink(missing_ok=True)
-            self._source.download(file, self._folder, self._listing.revision)
-            if kept := self._checked(file):
+            with self._folder.append(part) as target:
+                self._source.download(file, target, self._listing.revision)
+                sync(target)
+            if kept := self._checked(file, part):
+                self._folder.move(part, file.path)
                 self._progress.arrived(file.path, file.size)
                 return kept
-        (self._folder / file.path).unlink()
+            self._folder.remove(part)
         raise FetchError(f"{file.key} of {self._source} arrives damaged", hint="its size or digest is not as told")
 
-    def _checked(self, file: StoreFile) -> Kept | None:
-        """None where the content is not what the store tells."""
-        path = self._folder / file.path
-        sha256, blob = digests(path)
+    def _checked(self, file: StoreFile, name: str) -> Kept | None:
+        """None where the content of the file `name` is not what the store tells."""
+        if self._folder.size(name) != file.size:
+            return None
+        with self._folder.read(name) as content:
+            sha256, blob = digests(content, file.size)
         told = [(file.sha256, sha256), (file.blob, blob)]
-        if path.stat().st_size != file.size or any(wanted not in ("", found) for wanted, found in told):
+        if any(wanted not in ("", found) for wanted, found in told):
             return None
         return Kept(file.path, file.size, file.mark, sha256)
 

@@ -8,17 +8,21 @@ folder is never taken for a whole one.
 from __future__ import annotations
 
 import json
-import os
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
-__all__ = ["NOTES", "Journal", "Kept", "Record", "read_record"]
+from trainjob.errors import FetchError
+from trainjob.fetch.folder import Folder, sync
+
+__all__ = ["NOTES", "RECORD", "Journal", "Kept", "Record", "read_record"]
 
 NOTES = ".trainjob-fetch"
-_RECORD = "record.jsonl"
+"""The folder of the fetch's own files; no fetched file may be in it."""
+RECORD = f"{NOTES}/record.jsonl"
+_NEW_RECORD = f"{NOTES}/record.new"
 _FORMAT = "trainjob-fetch"
 
 
@@ -38,7 +42,7 @@ class Record:
 
     Attributes:
         uri, revision: where it came from; empty when nothing is known.
-        files: what lies there, by path.
+        files: what lies there, by path; the paths are not checked yet.
         whole: everything that was wanted lies there.
     """
 
@@ -51,15 +55,18 @@ class Record:
 def read_record(folder: Path) -> Record:
     """Reads a folder's record; an empty one where there is none, or one that is not ours."""
     try:
-        lines = (folder / NOTES / _RECORD).read_text("utf-8").splitlines()
+        with Folder(folder).read(RECORD) as file:
+            lines = file.read().decode().splitlines()
         head = json.loads(lines[0])
         if head["format"] != _FORMAT:
             return Record()
         entries = [entry for line in lines[1:] if (entry := _entry(line))]
         kept = [Kept(**entry) for entry in entries if entry != {"whole": True}]
-        files = {one.path: one for one in kept if _stays_below(one.path)}
+        if not all(isinstance(one.path, str) for one in kept):
+            return Record()
+        files = {one.path: one for one in kept}
         return Record(str(head["uri"]), str(head["revision"]), files, entries[-1:] == [{"whole": True}])
-    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+    except (FetchError, OSError, ValueError, LookupError, TypeError, RecursionError):
         return Record()
 
 
@@ -70,11 +77,6 @@ def _entry(line: str) -> dict[str, Any] | None:
     except ValueError:
         return None
     return found if isinstance(found, dict) else None
-
-
-def _stays_below(name: str) -> bool:
-    path = PurePosixPath(name)
-    return bool(path.parts) and not path.is_absolute() and ".." not in path.parts
 
 
 class Journal:
@@ -88,33 +90,26 @@ class Journal:
     """
 
     def __init__(self, folder: Path, uri: str, revision: str, kept: Iterable[Kept]) -> None:
-        self._path, self._lock = folder / NOTES / _RECORD, threading.Lock()
-        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._folder, self._lock = Folder(folder), threading.Lock()
         head = {"format": _FORMAT, "version": 1, "uri": uri, "revision": revision}
         lines = [head, *(asdict(one) for one in kept)]
-        fresh = self._path.with_suffix(".new")
-        fresh.write_text("".join(f"{json.dumps(line)}\n" for line in lines), "utf-8")
-        to_disk(fresh)
-        fresh.replace(self._path)
+        self._folder.remove(_NEW_RECORD)
+        with self._folder.append(_NEW_RECORD) as file:
+            file.write(b"".join(map(_line, lines)))
+            sync(file)
+        self._folder.move(_NEW_RECORD, RECORD)
 
     def add(self, kept: Kept) -> None:
         """A file lies there, on disk and checked."""
-        self._append(asdict(kept))
+        with self._lock, self._folder.append(RECORD) as file:
+            file.write(_line(asdict(kept)))
 
     def finish(self) -> None:
         """The folder is whole."""
-        self._append({"whole": True})
-        to_disk(self._path)
-
-    def _append(self, entry: Mapping[str, Any]) -> None:
-        with self._lock, self._path.open("a", encoding="utf-8") as file:
-            file.write(f"{json.dumps(entry)}\n")
+        with self._lock, self._folder.append(RECORD) as file:
+            file.write(_line({"whole": True}))
+            sync(file)
 
 
-def to_disk(path: Path) -> None:
-    """Waits until a file is on disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+def _line(entry: Mapping[str, Any]) -> bytes:
+    return f"{json.dumps(entry)}\n".encode()

@@ -1,0 +1,171 @@
+"""Files in a folder that others write to: below it no symbolic link is followed.
+
+Every operation opens the folders on its way one by one, each relative to the one before (openat(2) with O_NOFOLLOW), so
+a link that is made while the operation runs is not followed either. The folder itself may be a link, or lie below one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from trainjob.errors import FetchError
+
+__all__ = ["Folder", "sync", "to_disk"]
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+# O_NONBLOCK: opening a named pipe would wait for the other end.
+_FILE = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A folder whose files are named by relative paths with `/` that break no rule of [trainjob.fetch.names][].
+
+    Attributes:
+        path: of the folder.
+    """
+
+    path: Path
+
+    def size(self, name: str) -> int | None:
+        """Return the size of a regular file in bytes; None if there is none, or something else.
+
+        Raises:
+            FetchError: a folder on the way is a symbolic link.
+        """
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError), self._parent(name) as (parent, last):
+            return _regular_size(parent, last)
+        return None
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """Return the sizes of the regular files in one folder below, by their names."""
+        try:
+            with self._parent(f"{folder}/.") as (parent, _), os.scandir(parent) as entries:
+                sizes = {entry.name: _regular_size(parent, entry.name) for entry in entries}
+        except (FileNotFoundError, NotADirectoryError):
+            return {}
+        return {name: size for name, size in sizes.items() if size is not None}
+
+    def read(self, name: str) -> BinaryIO:
+        """Open a file to read it."""
+        with self._parent(name) as (parent, last):
+            return os.fdopen(os.open(last, os.O_RDONLY | _FILE, dir_fd=parent), "rb")
+
+    def append(self, name: str) -> BinaryIO:
+        """Open a regular file to append to it; a new one if something else has its name.
+
+        Missing folders on the way are made.
+
+        Raises:
+            FetchError: a folder on the way is a symbolic link.
+        """
+        with self._parent(name, make=True) as (parent, last):
+            with contextlib.suppress(FileNotFoundError):
+                found = os.stat(last, dir_fd=parent, follow_symlinks=False)
+                if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:  # a file outside may be the same one
+                    os.unlink(last, dir_fd=parent)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | _FILE
+            return os.fdopen(os.open(last, flags, 0o666, dir_fd=parent), "ab")
+
+    def move(self, source: str, target: str) -> None:
+        """Rename a file; what has the new name already is replaced, a symbolic link as well.
+
+        Raises:
+            FetchError: a folder on the way is a symbolic link.
+        """
+        with self._parent(source) as (source_parent, source_last), self._parent(target, make=True) as (parent, last):
+            os.rename(source_last, last, src_dir_fd=source_parent, dst_dir_fd=parent)
+
+    def remove(self, name: str) -> None:
+        """Remove a file or a link if it is there, then the folders on its way that are empty now.
+
+        Raises:
+            FetchError: a folder on the way is a symbolic link, or a folder has this name.
+        """
+        try:
+            with self._parent(name) as (parent, last):
+                os.unlink(last, dir_fd=parent)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except IsADirectoryError:
+            message = f"{self.path / name} is a folder, and a file belongs there"
+            raise FetchError(message, hint="move or remove the folder") from None
+        self._remove_empty(name.rpartition("/")[0])
+
+    def clear(self, folder: str) -> None:
+        """Remove the regular files in one folder below, and the folder if it is empty then."""
+        for name in self.sizes(folder):
+            self.remove(f"{folder}/{name}")
+        self._remove_empty(folder)
+
+    def _remove_empty(self, folder: str) -> None:
+        with contextlib.suppress(OSError):  # it is not empty, or another worker has removed it
+            while folder:
+                with self._parent(folder) as (parent, last):
+                    os.rmdir(last, dir_fd=parent)
+                folder = folder.rpartition("/")[0]
+
+    @contextlib.contextmanager
+    def _parent(self, name: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
+        """Open the folder that a file is in; gives its descriptor and the last component of the name."""
+        *folders, last = name.split("/")
+        if make:
+            self.path.mkdir(parents=True, exist_ok=True)
+        here = os.open(self.path, _FOLDER)
+        try:
+            for number, folder in enumerate(folders):
+                if make:
+                    with contextlib.suppress(FileExistsError):
+                        os.mkdir(folder, dir_fd=here)
+                below = self._enter(here, folder, "/".join(folders[: number + 1]))
+                os.close(here)
+                here = below
+            yield here, last
+        finally:
+            os.close(here)
+
+    def _enter(self, parent: int, folder: str, name: str) -> int:
+        try:
+            return os.open(folder, _FOLDER | os.O_NOFOLLOW, dir_fd=parent)
+        except OSError as failure:
+            # Linux: ENOTDIR with O_DIRECTORY, ELOOP without (open(2)).
+            if failure.errno not in (errno.ELOOP, errno.ENOTDIR) or not _is_link(parent, folder):
+                raise
+        raise FetchError(
+            f"{self.path / name} is a symbolic link, which is not followed",
+            hint=f"remove the link; {self.path} itself may be one",
+        )
+
+
+def sync(file: BinaryIO) -> None:
+    """Wait until what was written to an open file is on disk."""
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def to_disk(path: Path) -> None:
+    """Wait until a file or a folder is on disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _regular_size(parent: int, name: str) -> int | None:
+    try:
+        found = os.stat(name, dir_fd=parent, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    return found.st_size if stat.S_ISREG(found.st_mode) else None
+
+
+def _is_link(parent: int, name: str) -> bool:
+    return stat.S_ISLNK(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode)

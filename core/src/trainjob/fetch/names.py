@@ -1,0 +1,80 @@
+"""Rules for file names that come from outside: a store's listing, a record, an index, an earlier manifest."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable
+from itertools import pairwise
+
+from trainjob.errors import TrainJobError
+
+__all__ = ["broken_rule", "check_conflicts", "check_names", "first_conflict"]
+
+# Control characters, line and paragraph separators, lone surrogates: they break the lines of a log, or are no UTF-8.
+_UNPRINTABLE = ("Cc", "Zl", "Zp", "Cs")
+_LONGEST_COMPONENT = 255  # bytes; NAME_MAX of Linux
+_LONGEST_SHOWN = 120  # characters of a name in a message
+
+
+def broken_rule(name: str, *reserved: str) -> str:
+    """Return the rule that a file name breaks, or an empty text if it is a plain path below a folder.
+
+    Args:
+        name: relative path with `/`.
+        *reserved: first components that are not allowed; upper and lower case are the same for some file systems.
+    """
+    parts = name.split("/")
+    if not name or name.startswith("/"):
+        return "a name must be a relative path"
+    if any(part in ("", ".", "..") for part in parts):
+        return "a name must have no component that is empty, '.' or '..'"
+    if "\\" in name or any(unicodedata.category(character) in _UNPRINTABLE for character in name):
+        return "a name must have no backslash and no control character"
+    if any(len(part.encode()) > _LONGEST_COMPONENT for part in parts):
+        return f"a component of a name must have at most {_LONGEST_COMPONENT} bytes"
+    if parts[0].casefold() in reserved:
+        return f"{parts[0].casefold()} is reserved"
+    return ""
+
+
+def first_conflict(names: Iterable[str]) -> tuple[str, str] | None:
+    """Find two names that cannot both be files: equal ones, or `a` and `a/b`."""
+    # By components, as `a-` sorts between `a` and `a/b`.
+    for first, second in pairwise(sorted(name.split("/") for name in names)):
+        if first == second[: len(first)]:
+            return "/".join(first), "/".join(second)
+    return None
+
+
+def check_names(names: Iterable[str], origin: str, error: type[TrainJobError], *reserved: str, hint: str) -> None:
+    """Refuse a list of file names of which one breaks a rule.
+
+    Args:
+        names: relative paths with `/`.
+        origin: what lists them, for the message.
+        error: the class of the error.
+        *reserved: see [broken_rule][].
+        hint: what to do.
+
+    Raises:
+        TrainJobError: of the class `error`; it names the file and the rule.
+    """
+    for name in names:
+        if rule := broken_rule(name, *reserved):
+            raise error(f"{origin} lists the file {_shown(name)}: {rule}; nothing was changed", hint=hint)
+
+
+def check_conflicts(names: Iterable[str], origin: str, error: type[TrainJobError], *, hint: str) -> None:
+    """Refuse a list of file names of which two cannot be in one folder.
+
+    Raises:
+        TrainJobError: of the class `error`; it names both.
+    """
+    if conflict := first_conflict(names):
+        folder, name = map(_shown, conflict)
+        rule = f"{folder} is a file in the same list"
+        raise error(f"{origin} lists the file {name}, but {rule}; nothing was changed", hint=hint)
+
+
+def _shown(name: str) -> str:
+    return repr(name if len(name) <= _LONGEST_SHOWN else f"{name[:_LONGEST_SHOWN]}…")
