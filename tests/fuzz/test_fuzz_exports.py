@@ -15,6 +15,7 @@ from trainjob.errors import ExportError, InvalidSpec
 from trainjob.export import Export, export_model
 from trainjob.export.manifest_file import files_of_manifest
 from trainjob.export.weights import bytes_by_dtype
+from trainjob.fetch.names import broken_rule
 
 HEADER = {
     "__metadata__": {"format": "pt"},
@@ -53,7 +54,7 @@ def test_earlier_manifest(content):
         names = files_of_manifest(json.dumps(content).encode())
     except ExportError:
         return "ExportError"
-    assert not any(name.startswith("/") or ".." in name.split("/") for name in names)
+    assert not any(broken_rule(name) or name == "manifest.json" for name in names)
     return "names"
 
 
@@ -93,11 +94,13 @@ def test_export(index, config, facts):
     return "exported"
 
 
-@pytest.mark.parametrize("name", ["../../secret.safetensors", "/etc/passwd", "..", "sub/x.safetensors"])
+@pytest.mark.parametrize(
+    "name", ["../../secret.safetensors", "/etc/passwd", "..", "sub/x.safetensors", "a\\b", "a\0b", "a\nexport: done {}"]
+)
 def test_an_index_that_names_files_elsewhere(tmp_path, name):
     given = run_folder(tmp_path, index={"weight_map": {"w": name}})
     (given.output / "epoch_0" / "secret.safetensors").write_bytes(weights(HEADER))
-    with pytest.raises(ExportError, match=r"names a file in another folder|missing"):
+    with pytest.raises(ExportError, match=r"names a file in another folder|index.json lists the file"):
         export_model(given, lambda _: None)
     assert not (tmp_path / "export").exists()
 
@@ -138,3 +141,49 @@ def test_links_that_wait_for_the_copy(tmp_path, planted):
     assert sorted(path.name for path in victim.iterdir()) == ["file"]
     assert not any(path.is_symlink() for path in (tmp_path / "export").rglob("*"))
     assert (tmp_path / "export" / "model.safetensors").stat().st_size == len(weights(HEADER))
+
+
+EARLIER = ["../victim", "../../victim", "{tmp_path}/victim", "sub/../../victim", "a\\b", "a\0b", "manifest.json"]
+
+
+@pytest.mark.parametrize("name", EARLIER)
+def test_an_earlier_manifest_that_names_files_elsewhere(tmp_path, name):
+    given = run_folder(tmp_path)
+    export_model(given, lambda _: None)
+    (tmp_path / "victim").write_text("mine")
+    files = {name.format(tmp_path=tmp_path): {"sha256": "0", "size": 1}}
+    (tmp_path / "export" / "manifest.json").write_text(json.dumps({**OURS, "files": files}))
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with pytest.raises(ExportError, match=r"the manifest.json of the destination lists the file"):
+        export_model(given, lambda _: None)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_a_linked_file_in_an_earlier_export_becomes_a_file(tmp_path):
+    given = run_folder(tmp_path)
+    export_model(given, lambda _: None)
+    exported, outside = tmp_path / "export" / "tokenizer.json", tmp_path / "outside.json"
+    exported.rename(outside)
+    exported.symlink_to(outside)
+    export_model(given, lambda _: None)
+    assert not exported.is_symlink()
+    assert exported.read_text() == outside.read_text() == "{}"
+
+
+def test_a_link_in_the_place_of_the_replaced_export(tmp_path):
+    """An export killed between two renames leaves `.export.replaced`; a link of that name is none."""
+    given = run_folder(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / ".export.replaced").symlink_to(tmp_path / "elsewhere")
+    export_model(given, lambda _: None)
+    assert not (tmp_path / "export").is_symlink()
+    assert not any((tmp_path / "elsewhere").iterdir())
+
+
+@pytest.mark.parametrize("name", ["a\\b.txt", "a\nexport: done {}.txt", "manifest\udcff.txt"])
+def test_a_file_beside_the_checkpoint_whose_name_no_manifest_can_hold(tmp_path, name):
+    given = run_folder(tmp_path)
+    (given.output / "epoch_0" / name).write_text("x")
+    with pytest.raises(ExportError, match="the model to export lists the file"):
+        export_model(given, lambda _: None)
+    assert not (tmp_path / "export").exists()

@@ -8,6 +8,7 @@ copies of the base model's small files.
 from __future__ import annotations
 
 import json
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from pathlib import Path
 from trainjob.errors import ExportError
 from trainjob.export.run_record import RunRecord, read_run_record
 from trainjob.export.weights import torch_dtype
+from trainjob.fetch.names import check_names
 
 __all__ = ["ADAPTER_CONFIG", "ADAPTER_WEIGHTS", "WEIGHTS_INDEX", "Checkpoint", "find_checkpoint"]
 
@@ -109,15 +111,16 @@ def _shards(folder: Path) -> tuple[Path, ...]:
 
 def _weight_map(index: Path) -> dict[str, str]:
     try:
-        found = {str(tensor): Path(file) for tensor, file in json.loads(index.read_bytes())["weight_map"].items()}
+        found = {str(tensor): os.fspath(file) for tensor, file in json.loads(index.read_bytes())["weight_map"].items()}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise ExportError(
             f"{index} is no index of weights", hint="the run was killed while it saved; train again"
         ) from None
     # Readers open what it names; TorchTune names files beside it.
-    if elsewhere := [file for file in found.values() if file.name != str(file) or file.name == ".."]:
-        raise ExportError(f"{index} names a file in another folder: {str(elsewhere[0])[:200]!r}")
-    return {tensor: file.name for tensor, file in found.items()}
+    check_names(set(found.values()), str(index), ExportError, hint="train again")
+    if elsewhere := [file for file in found.values() if "/" in file]:
+        raise ExportError(f"{index} names a file in another folder: {elsewhere[0][:200]!r}")
+    return found
 
 
 def _adapter(folder: Path) -> tuple[Path, ...]:

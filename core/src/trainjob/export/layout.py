@@ -18,6 +18,7 @@ from typing import Any
 
 from trainjob.errors import ExportError
 from trainjob.export.checkpoint import ADAPTER_CONFIG, ADAPTER_WEIGHTS, WEIGHTS_INDEX, Checkpoint
+from trainjob.fetch.names import check_conflicts, check_names
 
 __all__ = ["MANIFEST", "PENDING", "ExportFile", "check_sources", "plan"]
 
@@ -104,11 +105,15 @@ def plan(checkpoint: Checkpoint, model: Path, base_model: str = "") -> tuple[Exp
         base_model: where the base model came from; an adapter names it, as peft loads it from there.
 
     Raises:
-        ExportError: a configuration is missing or unreadable.
+        ExportError: a configuration is missing or unreadable, or the name of a file breaks a rule.
     """
     files = {**_companions(model), **_companions(checkpoint.folder)}
     planned = (_adapter if checkpoint.kind == "adapter" else _model)(checkpoint, files, base_model)
-    return tuple(sorted(planned, key=lambda file: file.path))
+    ordered = tuple(sorted(planned, key=lambda file: file.path))
+    names, origin, advice = [file.path for file in ordered], "the model to export", "rename or remove the file"
+    check_names(names, origin, ExportError, MANIFEST, PENDING, hint=advice)
+    check_conflicts(names, origin, ExportError, hint=advice)
+    return ordered
 
 
 def check_sources(files: Iterable[ExportFile], output: Path, model: Path) -> None:

@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from trainjob.errors import ExportError, InvalidSpec, Problem
 from trainjob.export.checkpoint import Checkpoint
-from trainjob.export.layout import MANIFEST, ExportFile
+from trainjob.export.layout import MANIFEST, PENDING, ExportFile
+from trainjob.fetch.names import check_names
 
 __all__ = ["FORMAT", "Bundle", "SealedFile", "bundle", "files_of_manifest"]
 
@@ -20,6 +21,7 @@ FORMAT = "trainjob-export"
 _VERSION = 1
 _OWN_KEYS = ("format", "version", "kind", "checkpoint", "metrics", "files", "totals")
 _HASHING_THREADS = 4
+_OTHER_PLACE = "name another destination, or remove what is there"
 
 
 @dataclass(frozen=True)
@@ -88,10 +90,10 @@ def bundle(
 
 
 def files_of_manifest(content: bytes) -> frozenset[str]:
-    """Names the files of an earlier export, from its manifest or its note of what is pending.
+    """Return the names of the files of an earlier export, from its manifest or its note of what is pending.
 
     Raises:
-        ExportError: it is not ours, so nothing there may be replaced.
+        ExportError: no export wrote it, or it names a file that no export writes, so nothing there may be replaced.
     """
     try:
         found = json.loads(content)
@@ -102,14 +104,10 @@ def files_of_manifest(content: bytes) -> frozenset[str]:
     if not ours:
         raise ExportError(
             f"the destination has a {MANIFEST} that no export wrote, so nothing there is replaced",
-            hint="name another destination, or remove what is there",
+            hint=_OTHER_PLACE,
         )
-    return frozenset(name for name in names if _stays_below(name))
-
-
-def _stays_below(name: str) -> bool:
-    path = PurePosixPath(name)
-    return bool(path.parts) and not path.is_absolute() and ".." not in path.parts
+    check_names(names, f"the {MANIFEST} of the destination", ExportError, MANIFEST, PENDING, hint=_OTHER_PLACE)
+    return names
 
 
 def _seal(file: ExportFile) -> SealedFile:
