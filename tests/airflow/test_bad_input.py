@@ -96,6 +96,7 @@ def test_a_retry_policy_knows_the_errors_by_their_classes(airflow):
         ("NeverStarted", True),
         ("ImageUnavailable", True),
         ("ClusterUnreachable", False),
+        ("InvalidResponse", False),
         ("ServerUnavailable", False),
         ("WaitTimeout", False),
     ],

@@ -10,12 +10,18 @@ from answering import answering, http
 from fuzzing import JSON, NASTY, damaged, fuzz
 from hypothesis import strategies as st
 from objects import EVENT, POD, TRAINJOB
+from objects import KEY as KEY_TEXT
 
+from trainjob import CustomTrainerContainer, TrainJob
 from trainjob.cluster import Cluster, Connection, warnings_about
 from trainjob.cluster.answers import from_status
 from trainjob.cluster.installed import InstalledTrainer
 from trainjob.cluster.watch_events import read_event
-from trainjob.errors import ClusterError
+from trainjob.errors import ClusterError, TrainJobError
+from trainjob.manifest import labels
+from trainjob.run import JobReference, RunKey, give_up, submit
+from trainjob.run.adoption import take_over
+from trainjob.run.cancellation import cancel_at_work
 from trainjob.run.plan import plan
 from trainjob.status import judge
 
@@ -72,9 +78,17 @@ LIST = {
 }
 PODS = {"kind": "PodList", "metadata": {"resourceVersion": "5"}, "items": [POD]}
 EVENTS = {"kind": "EventList", "metadata": {"resourceVersion": "5"}, "items": [EVENT]}
+# Bodies of a 200 that lack what every API object has, as a proxy or a server that is shutting down sends them.
+INCOMPLETE = [None, [], {}, {"metadata": None}, {"metadata": {}}]
+INCOMPLETE += [
+    {**TRAINJOB, "metadata": {name: value for name, value in TRAINJOB["metadata"].items() if name != missing}}
+    for missing in ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+]
+INCOMPLETE += [{"metadata": {"resourceVersion": "5"}, "items": [one]} for one in INCOMPLETE]
 ANSWERS = (damaged(LIST) | damaged(PODS) | damaged(EVENTS) | damaged(TRAINJOB) | damaged(STATUS)).map(
     lambda value: json.dumps(value).encode()
 ) | BODIES
+ANSWERS |= st.sampled_from([b"", *(json.dumps(value).encode() for value in INCOMPLETE)])
 QUESTIONS = {
     "list": lambda cluster: [judge(job).phase for job in cluster.list_trainjobs("team")],
     "plan": lambda cluster: plan(cluster.list_trainjobs("team"), "x").attempt,
@@ -86,7 +100,14 @@ QUESTIONS = {
     "fields": lambda cluster: cluster.trainjob_spec_fields(fresh=True),
     "claim": lambda cluster: cluster.get_claim("c", "team"),
     "version": lambda cluster: cluster.touch(),
+    "submit": lambda cluster: submit(cluster, JOB, KEY, namespace="team", patience=0.0),
+    "adopt": lambda cluster: take_over(cluster, TRAINJOB, KEPT, {}),
+    "suspend": lambda cluster: give_up(cluster, KNOWN, "suspend"),
+    "cancel": lambda cluster: cancel_at_work(cluster, KNOWN),
 }
+JOB = TrainJob(trainer=CustomTrainerContainer(image="busybox", command=["true"]))
+KEY, KEPT = RunKey(**json.loads(KEY_TEXT)), {"labels": {}, "annotations": {labels.RUN_KEY: KEY_TEXT}}
+KNOWN = JobReference(TRAINJOB["metadata"]["name"], "team", TRAINJOB["metadata"]["uid"])
 
 
 def asked(question, answer):
@@ -95,7 +116,7 @@ def asked(question, answer):
     server.answer = answer
     try:
         QUESTIONS[question](cluster)
-    except ClusterError as error:
+    except TrainJobError as error:
         assert str(error)
         return type(error).__name__
     return "an answer"

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import urllib3
 
@@ -13,6 +16,8 @@ class Front(ThreadingHTTPServer):
 
     Attributes:
         answers: (status code, body) by path, or by method and path.
+        spoiled: bodies by method and path (`WATCH` is a method of its own). Each replaces the answer to one request
+            that the cluster has carried out, with status 200; when they are used up, its own answers come again.
         asked: how often each method and path came.
         url: where it listens.
     """
@@ -23,6 +28,7 @@ class Front(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.behind = behind
         self.answers: dict[str, tuple[int, bytes]] = {}
+        self.spoiled: dict[str, list[bytes]] = {}
         self.asked: Counter[str] = Counter()
         self.url = f"http://127.0.0.1:{self.server_port}"
 
@@ -32,23 +38,52 @@ class _Handler(BaseHTTPRequestHandler):
     server: Front
 
     def _answer(self) -> None:
-        path = self.path.partition("?")[0]
+        path, _, query = self.path.partition("?")
         body = self.rfile.read(int(self.headers.get("Content-Length", 0))) or None
-        self.server.asked[f"{self.command} {path}"] += 1
-        answers = self.server.answers
-        code, content = answers.get(f"{self.command} {path}") or answers.get(path) or self._behind(body)
+        request = f"{'WATCH' if 'watch=true' in query else self.command} {path}"
+        self.server.asked[request] += 1
+        answers, spoiled = self.server.answers, self.server.spoiled.get(request)
+        if request.startswith("WATCH") and not spoiled:
+            self._stream()
+            return
+        code, content = answers.get(request) or answers.get(path) or self._behind(request, body)
+        if spoiled:
+            code, content = 200, spoiled.pop(0)
         self.send_response(code)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         self.wfile.write(content)
 
-    def _behind(self, body: bytes | None) -> tuple[int, bytes]:
+    def _behind(self, request: str, body: bytes | None) -> tuple[int, bytes]:
+        if request.startswith("WATCH"):
+            return 200, b""
+        with self._open(body) as answer:
+            return answer.status, answer.read()
+
+    def _stream(self) -> None:
+        """Hand a watch through, line by line, until either side ends it."""
+        with self._open(None) as answer:
+            self.send_response(answer.status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Connection", "close")
+            self.end_headers()
+            with contextlib.suppress(OSError):
+                while piece := answer.read1():
+                    self.wfile.write(piece)
+
+    @contextlib.contextmanager
+    def _open(self, body: bytes | None) -> Iterator[Any]:
         headers = {name: self.headers[name] for name in ("Authorization", "Content-Type") if self.headers[name]}
-        answer = urllib3.request(
-            self.command, self.server.behind + self.path, body=body, headers=headers, retries=False
-        )
-        return answer.status, answer.data
+        with urllib3.PoolManager() as pool:
+            yield pool.request(
+                self.command,
+                self.server.behind + self.path,
+                body=body,
+                headers=headers,
+                retries=False,
+                preload_content=False,
+            )
 
     do_GET = do_POST = do_DELETE = do_PATCH = _answer  # noqa: N815 - as http.server calls them
 

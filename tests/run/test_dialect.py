@@ -227,6 +227,14 @@ BUILTIN = TrainJob(
     trainer=BuiltinTrainer(config=TorchTuneConfig(resources_per_node={"gpu": 1})), runtime="torchtune-llama3.2-1b"
 )
 CLAIM = "/api/v1/namespaces/default/persistentvolumeclaims/torchtune-llama3.2-1b"
+CLAIM_METADATA = {
+    "name": "torchtune-llama3.2-1b",
+    "namespace": "default",
+    "uid": "u",
+    "resourceVersion": "1",
+    "creationTimestamp": "2026-01-01T00:00:00Z",
+}
+THERE = (200, json.dumps({"metadata": CLAIM_METADATA}).encode())
 REFUSED = (422, json.dumps({"kind": "Status", "message": "far enough"}).encode())
 
 
@@ -238,7 +246,7 @@ def test_a_claim_that_pods_would_wait_for_is_asked_for(front, through, key):
     assert front.asked[f"POST {JOBS}"] == 0
 
 
-@pytest.mark.parametrize("claim", [FORBIDDEN, (200, b"{}")], ids=["who may not look", "it is there"])
+@pytest.mark.parametrize("claim", [FORBIDDEN, THERE], ids=["who may not look", "it is there"])
 def test_with_the_claim_or_without_the_right_to_look_it_goes_on(front, through, key, claim):
     front.answers |= {DOCUMENT: V2_1, f"POST {JOBS}": REFUSED, CLAIM: claim}
     with pytest.raises(AdmissionRefused, match="far enough"):

@@ -11,6 +11,7 @@ import pytest
 from listening import FAST, SECONDS, Waiter, feed_of
 
 from scripted_api import job, line, page, status
+from trainjob.errors import InvalidResponse
 from waiting_for import until
 
 RUNNING, COMPLETE, GONE = ("a", "Running"), ("a", "Complete"), ("a", "gone")
@@ -346,6 +347,23 @@ def test_refused_from_now_on(api, feed, code, evidence):
     feed.subscribe("a", again)
     again.until(RUNNING)
     evidence("faults", fault=f"list: {code} from now on", runs=1, result=f"told {waiter.told[-1][0]}")
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b"[]", b'{"metadata": null}', b'{"metadata": {"resourceVersion": "1"}}'])
+def test_a_list_that_is_none(api, feed, body, evidence):
+    """It may be the first one, and is requested again for a while; then the waiters get a typed error."""
+    api.instead("list", page(body), 3)
+    api.write("a")
+    served, waiter = Waiter(), Waiter()
+    feed.subscribe("a", served)
+    served.until(RUNNING)
+    api.instead("list", page(body), 1_000_000)
+    with feed_of(api) as other:
+        other.subscribe("a", waiter)
+        waiter.until(lambda: waiter.error)
+    assert isinstance(waiter.error, InvalidResponse)
+    assert f"{api.url} answered 200 to the request to list trainjobs" in str(waiter.error)
+    evidence("faults", fault=f"list: 200 and {body.decode() or 'nothing'}", runs=2, result="told InvalidResponse")
 
 
 def test_refused_now_and_then(api, feed, evidence):

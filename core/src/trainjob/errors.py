@@ -31,6 +31,7 @@ __all__ = [
     "FetchError",
     "ImageUnavailable",
     "Interrupted",
+    "InvalidResponse",
     "InvalidSpec",
     "JobDeleted",
     "JobFailed",
@@ -125,6 +126,15 @@ class NoClusterConfigured(ClusterError):
 
 class ClusterUnreachable(ClusterError):
     """No answer: wrong address, connection refused or reset, DNS, TLS, time-out."""
+
+    retryable = True
+
+
+class InvalidResponse(ClusterError):
+    """The API server answered with success, and the body is empty or lacks fields that every such answer has.
+
+    After a request to create an object, the object may exist.
+    """
 
     retryable = True
 

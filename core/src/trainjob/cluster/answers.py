@@ -12,6 +12,7 @@ from trainjob.errors import (
     ClusterUnreachable,
     Conflict,
     Expired,
+    InvalidResponse,
     NotFound,
     PermissionDenied,
     QuotaExceeded,
@@ -72,6 +73,24 @@ def from_network(error: Exception, *, server: str, doing: str) -> ClusterUnreach
     return ClusterUnreachable(
         f"no answer from {server}: can't {doing}: {_short(cause)}",
         hint="check that the cluster is up and that the connection names the right server",
+    )
+
+
+def invalid_response(problem: str, *, status: int, server: str, doing: str) -> InvalidResponse:
+    """Return the error for a response of success whose body is not what was requested.
+
+    The body itself is not shown: it may be an object with values that are secret.
+
+    Args:
+        problem: what is wrong with the body, such as `it has no metadata.uid`.
+        status: the HTTP status code.
+        server: the API server's URL.
+        doing: what was requested, such as `create trainjobs in namespace default`.
+    """
+    return InvalidResponse(
+        f"{server} answered {status} to the request to {doing}, and the body is invalid: {problem}",
+        hint="try again; if it stays so, check that no proxy answers in the API server's place",
+        status=status,
     )
 
 

@@ -17,6 +17,7 @@ from trainjob.cluster.installed import TRAINER_API, InstalledTrainer
 from trainjob.cluster.operator_jobs import OperatorJobs
 from trainjob.cluster.requests import Door
 from trainjob.cluster.resources import EVENTS, Resource, everything
+from trainjob.cluster.response_checks import check_deletion
 from trainjob.cluster.runtimes import Runtimes
 from trainjob.cluster.survey import Survey
 from trainjob.cluster.watch import Feed
@@ -115,6 +116,7 @@ class Cluster:
             doing=f"create trainjobs in namespace {namespace}",
             query={"fieldValidation": "Strict"},
             body=job,
+            check=_TRAINJOBS.check,
         )
 
     def get_trainjob(self, name: str, namespace: str) -> dict[str, Any] | None:
@@ -208,7 +210,13 @@ class Cluster:
         metadata = {"uid": uid, **({"resourceVersion": version} if version else {}), **marks}
         spec = {} if suspend is None else {"spec": {"suspend": suspend}}
         doing = f"patch trainjob {name} in namespace {namespace}"
-        return self._ask("PATCH", _TRAINJOBS.path(namespace, name), doing=doing, body={"metadata": metadata, **spec})
+        return self._ask(
+            "PATCH",
+            _TRAINJOBS.path(namespace, name),
+            doing=doing,
+            body={"metadata": metadata, **spec},
+            check=_TRAINJOBS.check,
+        )
 
     # -- what belongs to them -------------------------------------------------------------------------------------
 
@@ -282,7 +290,7 @@ class Cluster:
         """
         namespace = claim["metadata"]["namespace"]
         doing = f"create persistentvolumeclaims in namespace {namespace}"
-        return self._door.ask("POST", _CLAIMS.path(namespace), doing=doing, body=claim)
+        return self._door.ask("POST", _CLAIMS.path(namespace), doing=doing, body=claim, check=_CLAIMS.check)
 
     def delete_claim(self, name: str, namespace: str, uid: str) -> bool:
         """Delete exactly this claim; False when it was gone already or its name belongs to another by now."""
@@ -296,7 +304,8 @@ class Cluster:
         Raises:
             ClusterError: the cluster can't be asked, or does not allow it, as to most people.
         """
-        return [_name(one) for one in self._all(_NAMESPACES.path(""), "list namespaces", {})]
+        found = everything(self._ask, _NAMESPACES.path(""), doing="list namespaces", query={}, check=_NAMESPACES.check)
+        return [_name(one) for one in found]
 
     # -- watching -------------------------------------------------------------------------------------------------
 
@@ -332,7 +341,7 @@ class Cluster:
     def _get(self, resource: Resource, name: str, namespace: str) -> dict[str, Any] | None:
         doing = f"get {resource.plural} in namespace {namespace}"
         try:
-            return self._ask("GET", resource.path(namespace, name), doing=doing)
+            return self._ask("GET", resource.path(namespace, name), doing=doing, check=resource.check)
         except NotFound:
             return None
 
@@ -346,7 +355,7 @@ class Cluster:
     def _delete(self, resource: Resource, name: str, namespace: str, options: Mapping[str, Any]) -> bool:
         doing = f"delete {resource.plural} in namespace {namespace}"
         try:
-            self._ask("DELETE", resource.path(namespace, name), doing=doing, body=options)
+            self._ask("DELETE", resource.path(namespace, name), doing=doing, body=options, check=check_deletion)
         except (NotFound, Conflict):
             return False
         return True

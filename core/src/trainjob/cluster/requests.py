@@ -7,8 +7,9 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from trainjob.cluster.answers import from_network, from_status, not_understood
+from trainjob.cluster.answers import from_network, from_status, invalid_response, not_understood
 from trainjob.cluster.connection import Connection, open_client
+from trainjob.cluster.response_checks import ResponseCheck, check_json_object
 from trainjob.errors import Unauthorized, without_credentials
 
 if TYPE_CHECKING:
@@ -33,7 +34,14 @@ class Door:
         self.server = without_credentials(self._client.configuration.host)  # for people
 
     def ask(
-        self, method: str, path: str, *, doing: str, query: Mapping[str, Any] | None = None, body: Any = None
+        self,
+        method: str,
+        path: str,
+        *,
+        doing: str,
+        query: Mapping[str, Any] | None = None,
+        body: Any = None,
+        check: ResponseCheck = check_json_object,
     ) -> dict[str, Any]:
         """Send one request and return the answer's JSON.
 
@@ -43,8 +51,10 @@ class Door:
             doing: what this is for, for error messages: `list pods in namespace default`.
             query: query parameters; those that are None are left out.
             body: a JSON value.
+            check: returns what is wrong with the answer's JSON, or an empty string.
 
         Raises:
+            InvalidResponse: the answer is a success, and its body is empty or does not pass the check.
             ClusterError: the answer is no success, or there is none.
         """
         response = self.open(method, path, doing=doing, query=query, body=body, read_seconds=_ANSWER_SECONDS)
@@ -52,7 +62,7 @@ class Door:
             content = self._read(response, doing)
         finally:
             response.release_conn()
-        return self._understood(content, doing)
+        return self._checked(content, response.status, doing, check)
 
     def open(
         self,
@@ -122,15 +132,17 @@ class Door:
             raise from_network(error, server=self.server, doing=doing) from error
         return content
 
-    def _understood(self, content: bytes, doing: str) -> dict[str, Any]:
+    def _checked(self, content: bytes, status: int, doing: str, check: ResponseCheck) -> dict[str, Any]:
+        if not content.strip():
+            raise invalid_response("it is empty", status=status, server=self.server, doing=doing)
         try:
-            answer = json.loads(content or b"{}")
+            answer: dict[str, Any] = json.loads(content)
         except (ValueError, RecursionError) as error:
             if content.lstrip()[:1] == b"{":  # cut off: as good as no answer
                 raise from_network(error, server=self.server, doing=doing) from error
             raise not_understood(content, doing=doing) from error
-        if not isinstance(answer, dict):
-            raise not_understood(content, doing=doing)
+        if problem := check(answer):
+            raise invalid_response(problem, status=status, server=self.server, doing=doing)
         return answer
 
     def _renew(self, refused: ApiClient) -> None:

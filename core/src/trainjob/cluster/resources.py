@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from trainjob.cluster.answers import not_understood
+from trainjob.cluster.response_checks import ResponseCheck, check_list_of, check_namespaced_object, check_object
 from trainjob.errors import Expired, InvalidSpec, Problem
 
 # Reading a page's JSON keeps all other threads, so an event loop, from running: 100 pods are about 1 MB, or 10 ms.
@@ -37,6 +37,11 @@ class Resource:
     spec_kept: tuple[str, ...] = ()
     namespaced: bool = True
 
+    @property
+    def check(self) -> ResponseCheck:
+        """The check of one object of this kind."""
+        return check_namespaced_object if self.namespaced else check_object
+
     def path(self, namespace: str, name: str = "") -> str:
         """The URL's path of the collection, or of one object.
 
@@ -60,7 +65,12 @@ EVENTS = Resource("events", "/api/v1", "")
 
 
 def pages(
-    ask: Callable[..., dict[str, Any]], path: str, *, doing: str, query: Mapping[str, Any]
+    ask: Callable[..., dict[str, Any]],
+    path: str,
+    *,
+    doing: str,
+    query: Mapping[str, Any],
+    check: ResponseCheck = check_namespaced_object,
 ) -> Iterator[tuple[list[dict[str, Any]], str]]:
     """All objects of a collection, page by page, each with the resourceVersion of the whole.
 
@@ -69,24 +79,32 @@ def pages(
         path: the collection's path.
         doing: what this is for, for error messages.
         query: selectors.
+        check: the check of each object.
 
     Raises:
         Expired: reading took so long that the server does not know the rest any more.
-        ClusterError: a page could not be read, or is none.
+        InvalidResponse: a page is not one, or one of its objects does not pass the check.
+        ClusterError: a page could not be read.
     """
     more, before = "", set[str]()
     while more not in before:
         before.add(more)
-        answer = ask("GET", path, doing=doing, query={**query, "limit": _PAGE, "continue": more or None})
-        items, version, more = _page(answer, doing)
-        yield items, version
+        asked = {**query, "limit": _PAGE, "continue": more or None}
+        answer = ask("GET", path, doing=doing, query=asked, check=check_list_of(check))
+        more = answer["metadata"].get("continue") or ""
+        yield answer["items"] or [], answer["metadata"]["resourceVersion"]
         if not more:
             return
     raise not_understood(f"its list begins anew at {more}".encode(), doing=doing)  # it would never end
 
 
 def everything(
-    ask: Callable[..., dict[str, Any]], path: str, *, doing: str, query: Mapping[str, Any]
+    ask: Callable[..., dict[str, Any]],
+    path: str,
+    *,
+    doing: str,
+    query: Mapping[str, Any],
+    check: ResponseCheck = check_namespaced_object,
 ) -> list[dict[str, Any]]:
     """All objects of a collection, as of one moment; see [pages][].
 
@@ -95,7 +113,7 @@ def everything(
     """
 
     def read() -> list[dict[str, Any]]:
-        return [item for items, _ in pages(ask, path, doing=doing, query=query) for item in items]
+        return [item for items, _ in pages(ask, path, doing=doing, query=query, check=check) for item in items]
 
     for _ in range(_TRIES - 1):
         with contextlib.suppress(Expired):
@@ -109,20 +127,5 @@ def newest_version(ask: Callable[..., dict[str, Any]], path: str, *, doing: str)
     Raises:
         ClusterError: it could not be read.
     """
-    return _page(ask("GET", path, doing=doing, query={"limit": 1}), doing)[1]
-
-
-def is_object(item: Any) -> bool:
-    """What every object of the API has, whatever kind it is."""
-    metadata = item.get("metadata") if isinstance(item, dict) else None
-    return isinstance(metadata, dict) and all(isinstance(metadata.get(name), str) for name in ("name", "uid"))
-
-
-def _page(answer: Mapping[str, Any], doing: str) -> tuple[list[dict[str, Any]], str, str]:
-    """Its objects, the resourceVersion and where the next page begins."""
-    metadata, items = answer.get("metadata"), answer.get("items") or []
-    if isinstance(metadata, dict) and isinstance(items, list) and all(map(is_object, items)):
-        version, more = metadata.get("resourceVersion"), metadata.get("continue") or ""
-        if isinstance(version, str) and version and isinstance(more, str):
-            return items, version, more
-    raise not_understood(json.dumps(answer).encode(), doing=doing)
+    answer = ask("GET", path, doing=doing, query={"limit": 1}, check=check_list_of(check_object))
+    return str(answer["metadata"]["resourceVersion"])

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from trainjob.cluster.installed import TRAINER_API
-from trainjob.cluster.resources import Resource, everything, is_object
+from trainjob.cluster.resources import Resource, everything
+from trainjob.cluster.response_checks import check_deletion
 from trainjob.errors import NotFound, PermissionDenied
 from trainjob.status.runtimes import RuntimeDescription, describe
 
@@ -64,10 +65,10 @@ class Runtimes:
         resource = _RESOURCES[kind]
         doing = f"get {resource.plural} {name}"
         try:
-            answer = self._ask("GET", resource.path(namespace, name), doing=doing)
+            answer = self._ask("GET", resource.path(namespace, name), doing=doing, check=resource.check)
         except PermissionDenied:
             return None
-        return describe(answer, kind) if is_object(answer) else None  # a gateway's answer tells nothing
+        return describe(answer, kind)
 
     def all(self, kind: str, namespace: str) -> list[RuntimeDescription]:
         """All of a kind, by name.
@@ -80,7 +81,8 @@ class Runtimes:
             ClusterError: they can't be listed, or may not be.
         """
         resource = _RESOURCES[kind]
-        found = everything(self._ask, resource.path(namespace), doing=f"list {resource.plural}", query={})
+        doing = f"list {resource.plural}"
+        found = everything(self._ask, resource.path(namespace), doing=doing, query={}, check=resource.check)
         return sorted((describe(one, kind) for one in found), key=lambda one: one.name)
 
     def create(self, runtime: Mapping[str, Any]) -> dict[str, Any]:
@@ -93,7 +95,7 @@ class Runtimes:
         """
         path = _OWN.path(runtime["metadata"]["namespace"])
         query = {"fieldValidation": "Strict"}
-        return self._ask("POST", path, doing=f"create {_OWN.plural}", query=query, body=runtime)
+        return self._ask("POST", path, doing=f"create {_OWN.plural}", query=query, body=runtime, check=_OWN.check)
 
     def give(self, runtime: Mapping[str, Any], owner: Mapping[str, Any]) -> None:
         """Have a namespace's own runtime go with its owner.
@@ -113,6 +115,7 @@ class Runtimes:
             _OWN.path(metadata["namespace"], runtime["metadata"]["name"]),
             doing=f"patch {_OWN.plural}",
             body=body,
+            check=_OWN.check,
         )
 
     def delete(self, name: str, namespace: str) -> None:
@@ -122,4 +125,4 @@ class Runtimes:
             ClusterError: it could not be deleted.
         """
         with contextlib.suppress(NotFound):
-            self._ask("DELETE", _OWN.path(namespace, name), doing=f"delete {_OWN.plural}")
+            self._ask("DELETE", _OWN.path(namespace, name), doing=f"delete {_OWN.plural}", check=check_deletion)

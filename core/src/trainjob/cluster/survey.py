@@ -145,7 +145,9 @@ class Survey:
 
     def _all(self, resource: Resource, namespace: str) -> Objects | ClusterError:
         doing = f"list {resource.plural}"
-        return _or_error(lambda: everything(self._ask, resource.path(namespace), doing=doing, query={}))
+        return _or_error(
+            lambda: everything(self._ask, resource.path(namespace), doing=doing, query={}, check=resource.check)
+        )
 
 
 def _or_error(ask: Callable[[], T]) -> T | ClusterError:

@@ -11,6 +11,7 @@ nothing is polled. It survives what a long wait meets:
 | the server's versions went back: its etcd was restored | lists again |
 | it may not watch | lists again and again, once for all |
 | it may not list any more: 401, 403, 404, a gateway's page | tries on for a while, as rules and tokens are replaced |
+| a list without fields that every list has | tries on for a while, also with the first list |
 
 What does not mend in that while, what is refused from the start, and a mistake of this program go to every subscriber
 as an error, since waiting on would be for ever.
@@ -28,8 +29,9 @@ from trainjob.cluster.answers import not_understood
 from trainjob.cluster.audience import Audience, Change, Deliver, Missing, Subscription
 from trainjob.cluster.backoff import Pace
 from trainjob.cluster.resources import Resource, newest_version, pages
+from trainjob.cluster.response_checks import ResponseCheck, check_json_object
 from trainjob.cluster.watch_events import event_lines, read_event
-from trainjob.errors import ClusterError, ClusterUnreachable, Expired, PermissionDenied
+from trainjob.errors import ClusterError, ClusterUnreachable, Expired, InvalidResponse, PermissionDenied
 
 
 class Source(Protocol):
@@ -37,7 +39,15 @@ class Source(Protocol):
 
     server: str
 
-    def ask(self, method: str, path: str, *, doing: str, query: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        doing: str,
+        query: Mapping[str, Any] | None = None,
+        check: ResponseCheck = check_json_object,
+    ) -> dict[str, Any]:
         """Send a request and return its JSON."""
         ...
 
@@ -199,11 +209,12 @@ class Feed:
 
     def _check_hope(self, error: ClusterError) -> None:
         """A list has failed: raise the error if it is final."""
-        if error.retryable or isinstance(error, Expired):
+        invalid = isinstance(error, InvalidResponse)  # something else than the API server may answer, for ever
+        if (error.retryable and not invalid) or isinstance(error, Expired):
             return
         now = time.monotonic()
         self._refused_since = self._refused_since or now
-        if not self._audience.listed or now - self._refused_since >= self._pace.refused:
+        if not (self._audience.listed or invalid) or now - self._refused_since >= self._pace.refused:
             raise error
 
     def _doubt(self, error: ClusterError) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainjob.cluster.answers import from_network, from_status, not_understood
-from trainjob.cluster.resources import is_object
+from trainjob.cluster.response_checks import check_object
 from trainjob.errors import ClusterError
 
 _KINDS = ("ADDED", "MODIFIED", "DELETED", "BOOKMARK")
@@ -76,7 +76,7 @@ def read_event(line: bytes, *, server: str, doing: str) -> WatchEvent:
         version = found["metadata"]["resourceVersion"]
     except (ValueError, TypeError, LookupError, RecursionError) as error:
         raise not_understood(line, doing=doing) from error
-    known = kind == "BOOKMARK" or (kind in _KINDS and is_object(found))
+    known = kind == "BOOKMARK" or (kind in _KINDS and not check_object(found))
     if not known or not isinstance(version, str) or not version:
         raise not_understood(line, doing=doing)
     return WatchEvent(None if kind == "BOOKMARK" else found, version, gone=kind == "DELETED")

@@ -85,6 +85,7 @@ def submit(
     job, namespace, metadata = drafted.job, drafted.namespace, drafted.metadata
     waiting, own = _Waiting(patience), f"{labels.RUN_KEY}={key.digest}"
     send = _sender(cluster, before_create, owner)
+    error: ClusterError | None = None
     while True:
         jobs = _with_known(cluster, cluster.list_trainjobs(namespace, own), known)
         plans = plan(jobs, drafted.spec_hash, _as_the_api_writes(since), renewal)
@@ -96,9 +97,9 @@ def submit(
             continue
         manifest = manifest_of(cluster, job, metadata(plans.attempt), certain=bool(plans.cancel))
         _delete(cluster, plans.cancel)
-        error: ClusterError | None = None
         ends = plans.cancel or plans.going or _still_ends(cluster, manifest["metadata"])
         if not ends:
+            waiting.check(error)
             try:
                 return reference_to(_create(cluster, job, manifest, send), adopted=False)
             except Conflict as conflict:  # somebody was faster: ours, as the next list will show, or not
@@ -108,7 +109,7 @@ def submit(
                 error = failure
                 if not failure.retryable:
                     raise
-        waiting.pause([*plans.going, *plans.cancel] or [manifest], error)
+        waiting.pause([*plans.going, *plans.cancel] or [manifest], None if ends else error)
 
 
 class _Waiting:
@@ -120,17 +121,27 @@ class _Waiting:
     def pause(self, ending: Sequence[Mapping[str, Any]], error: ClusterError | None = None) -> None:
         """Until it is worth looking again.
 
+        After a creation that failed this does not end the waiting: the TrainJob may exist, and the next list shows it.
+
         Raises:
             WaitTimeout: the patience is over.
-            ClusterError: the same, and this is why.
         """
-        if time.monotonic() > self._deadline:
-            raise error or WaitTimeout(
+        if error is None and time.monotonic() > self._deadline:
+            raise WaitTimeout(
                 f"the earlier TrainJob {_names(ending)} of this step, or what belongs to it, is still being deleted "
                 f"after {self._patience:.0f} s",
                 hint="look at its pods; a node that does not answer keeps a pod terminating",
             )
         time.sleep(self._backoff.next(error))
+
+    def check(self, error: ClusterError | None) -> None:
+        """Raise the error of the creation before this one if the patience is over.
+
+        Raises:
+            ClusterError: that error.
+        """
+        if error is not None and time.monotonic() > self._deadline:
+            raise error
 
 
 def _with_known(cluster: Cluster, listed: list[dict[str, Any]], known: JobReference | None) -> list[dict[str, Any]]:

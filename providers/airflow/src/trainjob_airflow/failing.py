@@ -5,7 +5,7 @@
 | `InvalidSpec`, `AdmissionRefused`, `NotFound`, `OwnershipConflict`: the request can't be met | fails for good |
 | `NoClusterConfigured`, `Unauthorized`, `PermissionDenied`: the connection or its rights | fails for good |
 | a template that can't be rendered | fails for good |
-| `ClusterUnreachable`, `ServerUnavailable`, `QuotaExceeded`: no answer, or not now | is retried |
+| `ClusterUnreachable`, `InvalidResponse`, `ServerUnavailable`, `QuotaExceeded`: no valid answer yet | is retried |
 | `NeverStarted`, `ImageUnavailable`: what the TrainJob's pods need is missing, wrong or refused | fails for good |
 | `WaitTimeout`, `JobFailed` and the other classes below it: it was tried | is retried |
 

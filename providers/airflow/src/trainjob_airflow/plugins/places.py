@@ -13,6 +13,7 @@ from airflow.sdk import conf
 from trainjob.cluster import Cluster
 from trainjob.errors import (
     ClusterUnreachable,
+    InvalidResponse,
     NoClusterConfigured,
     NotFound,
     PermissionDenied,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 _WHY: Mapping[type[Exception], str] = {
     ClusterUnreachable: "it does not answer",
+    InvalidResponse: "it gives answers without content; a proxy may answer in its place",
     ServerUnavailable: "it can't answer now",
     Unauthorized: "it does not accept the connection's credentials",
     PermissionDenied: "the connection's credentials lack the rights of the Role that the documentation names",
