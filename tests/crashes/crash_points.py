@@ -140,6 +140,15 @@ KILLED_TRIGGER = (
     Point("cleaned up", "after", f"{_API}.delete_trainjob", within=f"{_TRIGGER}.on_kill"),
 )
 
+# Between a TrainJob's creation and its waiting, for errors in place of deaths.
+REMEMBERED = Point("persisted", "after", "trainjob_airflow.operators.submission:_remember")
+LINKED = Point("before its links", "before", f"{_OPERATOR}._link_to")
+LIMITED = Point("before its limits", "before", f"{_OPERATOR}._limits")
+DEFERRING = Point("about to be deferred", "before", f"{_OPERATOR}._defer")
+TRIGGERED = Point("trigger started", "before", f"{_TRIGGER}._wait")
+TRIGGER_CONNECTED = Point("trigger connects", "before", f"{_TRIGGER}._cluster")
+ACCOUNTED = Point("before its account", "before", "trainjob_airflow.telling:Account.__init__")
+
 _here: contextvars.ContextVar[Path | None] = contextvars.ContextVar("crash_folder", default=None)
 _within: contextvars.ContextVar[frozenset[str]] = contextvars.ContextVar("crash_within", default=frozenset())
 
@@ -185,6 +194,45 @@ def install(points: Iterable[Point], folder: Path | None = None) -> None:
         if point.within:
             _wrap(point.within, lambda work, inside=point.within: _marking(work, inside))
         _wrap(point.where, lambda work, point=point: _trapping(work, point, folder))
+
+
+@contextlib.contextmanager
+def failing(point: Point, error: Exception) -> Iterator[None]:
+    """Raise an error at a point in this process, once; the function is itself again in the end.
+
+    Args:
+        point: one without `within`.
+        error: what to raise there.
+    """
+    module, _, path = point.where.partition(":")
+    *parents, name = path.split(".")
+    owner = functools.reduce(getattr, parents, importlib.import_module(module))
+    original, left = getattr(owner, name), [error]
+
+    def fail(side: str) -> None:
+        if side == point.side and left:
+            raise left.pop()
+
+    @functools.wraps(original)
+    def failed(*arguments: Any, **more: Any) -> Any:
+        fail("before")
+        answer = original(*arguments, **more)
+        fail("after")
+        return answer
+
+    @functools.wraps(original)
+    async def failed_async(*arguments: Any, **more: Any) -> Any:
+        fail("before")
+        answer = await original(*arguments, **more)
+        fail("after")
+        return answer
+
+    setattr(owner, name, failed_async if inspect.iscoroutinefunction(original) else failed)
+    try:
+        yield
+        assert not left, f"{point.name} was not reached"
+    finally:
+        setattr(owner, name, original)
 
 
 def _wrap(where: str, wrapper: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:

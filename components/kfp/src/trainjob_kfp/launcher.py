@@ -24,6 +24,7 @@ from trainjob.errors import (
 )
 from trainjob.manifest import labels, train_job
 from trainjob.run import JobReference, Limits, Listener, Narrator, OnTimeout, RunKey, run_key_of, submit, wait
+from trainjob.run.unattended import JobGuard, ended_after_errors
 from trainjob.spec import Step, TrainJob, TrainJobManifest
 from trainjob.status import Outcome, Phase, Progress, Verdict, judge
 from trainjob_kfp.drain import OwnPod
@@ -56,8 +57,8 @@ def launch(
     Args:
         request: a step such as `FineTune`, any `TrainJob`, or a `TrainJobManifest`.
         namespace: the TrainJob's namespace; empty means the launcher's own.
-        on_kill: what SIGTERM and SIGINT do to the TrainJob. `delete`: it goes first, whatever the reason. `keep`: it
-            goes on. `keep_on_drain`: it goes on when the launcher's pod is being deleted or disrupted, as by a node's
+        on_kill: what SIGTERM and SIGINT do to the TrainJob, and an unexpected error of the launcher, for which
+            `keep_on_drain` is `delete`. `delete`: it goes first, whatever the reason. `keep`: it goes on. `keep_on_drain`: it goes on when the launcher's pod is being deleted or disrupted, as by a node's
             drain, and is deleted otherwise, as when the run is terminated. Argo 4.0 mostly takes such a pod for
             lost, and tries again with the defaults of KFP 2.17, but may see it fail first: then nobody comes for a
             TrainJob that is kept, so give it a deadline.
@@ -92,29 +93,32 @@ def launch(
         asked = namespace or (job.namespace if isinstance(job, TrainJobManifest) else "")
         owner = workflow_owner(here.pod, asked or cluster.namespace) if delete_with_run else None
         with _keeping(on_kill, here) as keep:
+            guard, action = JobGuard(), "keep" if on_kill == "keep" else "delete"
+
+            def about_to_create(name: str, namespace: str) -> None:
+                terminator.about_to_create(name, namespace)
+                guard.note_creation(name, namespace)
 
             def attempt() -> tuple[JobReference, Outcome]:
                 terminator.keep_when(keep)
-                reference = submit(
-                    cluster,
-                    request,
-                    here.key,
-                    namespace=namespace,
-                    before_create=terminator.about_to_create,
-                    owner=owner,
-                )
+                with guard.submitting():
+                    reference = guard.reference = submit(
+                        cluster, request, here.key, namespace=namespace, before_create=about_to_create, owner=owner
+                    )
                 terminator.guard(reference)
                 how = "adopted" if reference.adopted else "created"
                 print_line(f"TrainJob {reference}: {how}, uid {reference.uid}")
                 narrator = Narrator(reference, print_line)
                 listener = _telling(narrator.listener, terminator, on_progress, on_line)
-                return reference, wait(cluster, reference, limits=limits, listener=listener)
+                with guard.waiting():
+                    return reference, wait(cluster, reference, limits=limits, listener=listener)
 
-            reference, outcome = attempt()
-            # A launcher that was taken for lost deletes what it made when its node is back, whoever has adopted it.
-            while outcome.phase is Phase.DELETED and reference.adopted:
-                print_line(f"TrainJob {reference} was deleted after it was adopted; starting another attempt")
+            with ended_after_errors(guard, cluster, here.key, asked, action, print_line):
                 reference, outcome = attempt()
+                # A launcher that was taken for lost deletes what it made when its node is back, whoever adopted it.
+                while outcome.phase is Phase.DELETED and reference.adopted:
+                    print_line(f"TrainJob {reference} was deleted after it was adopted; starting another attempt")
+                    reference, outcome = attempt()
     outcome.raise_for_failure()
     return outcome
 

@@ -13,15 +13,18 @@ from trainjob.cli.halting import Halt, Stopped
 from trainjob.cli.story import Story
 from trainjob.cluster import Cluster
 from trainjob.manifest import train_job
-from trainjob.run import JobReference, Limits, OnTimeout, cancel_at_work, give_up, submit, wait_async
-from trainjob.status import Outcome, Phase
+from trainjob.run import JobReference, Limits, OnTimeout, submit, wait_async
+from trainjob.run.cancellation import give_up_unless_ended
+from trainjob.run.unattended import JobGuard, ended_after_errors
+from trainjob.status import Outcome
 
 
 def follow(cluster: Cluster, asked: Asked, namespace: str, console: Console) -> Outcome:
     """Submit, or take over what is at work, and tell all that happens until it has ended.
 
-    Ctrl-C and SIGTERM end the TrainJob as its `on_kill` says: by default it is deleted, unless it has ended. A reader
-    of the console that is gone, and SIGKILL, leave it alone; the same again takes it over.
+    Ctrl-C and SIGTERM end the TrainJob as its `on_kill` says: by default it is deleted, unless it has ended. So does an
+    unexpected error before the wait has ended. A reader of the console that is gone, and SIGKILL, leave it alone; the
+    same again takes it over.
 
     Args:
         cluster: where.
@@ -44,7 +47,7 @@ def follow(cluster: Cluster, asked: Asked, namespace: str, console: Console) -> 
 class _Following:
     def __init__(self, cluster: Cluster, asked: Asked, namespace: str, console: Console) -> None:
         self._cluster, self._asked, self._namespace, self._console = cluster, asked, namespace, console
-        self._reference: JobReference | None = None
+        self._guard = JobGuard()
 
     async def to_the_end(self) -> Outcome:
         """See [follow][]."""
@@ -52,25 +55,38 @@ class _Following:
         halt.on_signals(self._tell_of_signal)
         job = train_job(self._asked.request)
         limits = Limits(max_restarts=job.max_restarts, on_failure=OnTimeout(job.on_failure))
+        ended = ended_after_errors(
+            self._guard,
+            self._cluster,
+            self._asked.key,
+            self._namespace,
+            job.on_kill,
+            lambda line: terminal.errors().print(escape(line)),
+            unless=(Stopped, BrokenPipeError),
+        )
         try:
-            with Story(self._console, halt) as story:
-                reference = self._reference = await asyncio.to_thread(self._submit, halt)
+            with ended, Story(self._console, halt) as story:
+                with self._guard.submitting():
+                    reference = await asyncio.to_thread(self._submit, halt)
+                    self._guard.reference = reference
                 story.tell(told(reference))
-                waiting = wait_async(self._cluster, reference, limits=limits, listener=story.of(reference))
-                outcome = await halt.unless(waiting)
+                with self._guard.waiting():
+                    waiting = wait_async(self._cluster, reference, limits=limits, listener=story.of(reference))
+                    outcome = await halt.unless(waiting)
                 if outcome.succeeded:  # behind the last log lines; a failure is the caller's to tell
                     story.tell(outcome.explain() + (f" after {outcome.seconds:.0f} s" if outcome.seconds else ""))
                 return outcome
         except Stopped:
-            if self._reference is not None:
-                became = await asyncio.to_thread(_end, self._cluster, self._reference, job.on_kill)
-                terminal.errors().print(f"TrainJob {escape(str(self._reference))}: {escape(became)}")
+            if reference := self._guard.reference:
+                became = await asyncio.to_thread(give_up_unless_ended, self._cluster, reference, job.on_kill)
+                terminal.errors().print(f"TrainJob {escape(str(reference))}: {escape(became)}")
             raise
 
     def _submit(self, halt: Halt) -> JobReference:
-        def still_wanted(*_: str) -> None:
+        def still_wanted(name: str, namespace: str) -> None:
             if halt.reason:
                 raise halt.reason
+            self._guard.note_creation(name, namespace)
 
         asked = self._asked
         return submit(
@@ -83,7 +99,7 @@ class _Following:
         )
 
     def _tell_of_signal(self) -> None:
-        about = f"TrainJob {self._reference}" if self._reference else "the TrainJob that is being made"
+        about = f"TrainJob {self._guard.reference}" if self._guard.reference else "the TrainJob that is being made"
         again = "once more leaves it as it is and ends at once"
         terminal.errors().print(f"[yellow]interrupted: ending {escape(about)}; {again}[/]")
 
@@ -91,13 +107,3 @@ class _Following:
 def told(reference: JobReference) -> str:
     """How a TrainJob was come by, as words."""
     return f"TrainJob {reference}: {'was there already: taken over' if reference.adopted else 'created'}"
-
-
-def _end(cluster: Cluster, reference: JobReference, on_kill: str) -> str:
-    """What became of a TrainJob whose follower was told to end; one that has ended is a record, and stays."""
-    if on_kill != "delete":
-        return give_up(cluster, reference, on_kill)
-    phase = cancel_at_work(cluster, reference).phase
-    if phase is Phase.DELETED:
-        return "it was gone already"
-    return f"it is {phase.value} and stays" if phase.finished else "it was deleted"

@@ -9,7 +9,7 @@ from trainjob.cluster import Cluster
 from trainjob.errors import Conflict, NotFound
 from trainjob.run.identity import JobReference
 from trainjob.run.suspension import suspend_until_adopted
-from trainjob.status import Verdict, judge
+from trainjob.status import Phase, Verdict, judge
 from trainjob.status.left import FAILED_MARK, failed_mark
 
 _LOOKS = 20  # at one that changes each time that it is about to go, as one that starts does
@@ -74,6 +74,28 @@ def give_up(cluster: Cluster, reference: JobReference, on_kill: str = "delete") 
     except Conflict as error:
         return f"it could not be suspended and goes on: {error.message}"
     return "it was suspended" if changed else "it was left as it is: it has ended, is suspended, or is somebody else's"
+
+
+def give_up_unless_ended(cluster: Cluster, reference: JobReference, on_kill: str) -> str:
+    """Apply a kill action to exactly this TrainJob; one that has ended is a record and stays.
+
+    Args:
+        cluster: where.
+        reference: which.
+        on_kill: `delete`, `suspend` or `keep`.
+
+    Returns:
+        What happened to it, in words.
+
+    Raises:
+        ClusterError: the cluster cannot be reached or refuses; the TrainJob runs on.
+    """
+    if on_kill != "delete":
+        return give_up(cluster, reference, on_kill)
+    phase = cancel_at_work(cluster, reference).phase
+    if phase is Phase.DELETED:
+        return "it was gone already"
+    return f"it is {phase.value} and stays" if phase.finished else "it was deleted"
 
 
 def end_as_failed(cluster: Cluster, reference: JobReference, verdict: Verdict, on_failure: str = "delete") -> None:

@@ -8,6 +8,7 @@
 | `ClusterUnreachable`, `InvalidResponse`, `ServerUnavailable`, `QuotaExceeded`: no valid answer yet | is retried |
 | `NeverStarted`, `ImageUnavailable`: what the TrainJob's pods need is missing, wrong or refused | fails for good |
 | `WaitTimeout`, `JobFailed` and the other classes below it: it was tried | is retried |
+| any other error of the trigger, such as an ImportError, as Airflow's own `TaskDeferralError` | is retried |
 
 What is retried keeps its class, so that a `retry_policy` can tell one from another; it is not asked about the others.
 """
@@ -18,7 +19,7 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, TaskDeferralError
 
 from trainjob import errors
 from trainjob.errors import InvalidSpec, JobFailed, NeverStarted, TrainJobError, WaitTimeout
@@ -40,9 +41,11 @@ def failing_for_good() -> Iterator[None]:
         raise AirflowFailException(str(error)) from error
 
 
-def error_told(event: Mapping[str, Any]) -> TrainJobError:
-    """The error of a trigger's event: `kind` has its class, `error` its words."""
-    kind = getattr(errors, event["kind"], TrainJobError)
+def error_told(event: Mapping[str, Any]) -> TrainJobError | TaskDeferralError:
+    """Return the error of a trigger's event: `kind` has its class, `error` its words."""
+    if event["kind"] not in errors.__all__:
+        return TaskDeferralError(event["error"])
+    kind = getattr(errors, event["kind"])
     # An InvalidSpec is made of problems, of which only the words are left; it ends the task as any unknown error does.
     error: TrainJobError = TrainJobError(event["error"]) if kind is InvalidSpec else kind(event["error"])
     return error

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from airflow.sdk import BaseOperator
@@ -17,6 +18,7 @@ from airflow.sdk.exceptions import (
     AirflowTaskTimeout,
 )
 
+from trainjob import errors
 from trainjob.errors import InvalidSpec, JobDeleted, Problem
 from trainjob_airflow.deferral import FIRST_SECONDS, deferrable_by_default
 from trainjob_airflow.failing import error_told, failing_for_good
@@ -27,12 +29,13 @@ from trainjob_airflow.operators.stopping import StopAsked, StopRequest, decision
 from trainjob_airflow.operators.workspace import Workspace
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Context
 
     from trainjob.run import JobReference, Limits
+    from trainjob.run.unattended import JobGuard
     from trainjob.status import Outcome
 
 # A step's field -> the operator's attribute, where Airflow has one of that name for itself.
@@ -113,7 +116,6 @@ class StepOperator(BaseOperator):
         self.namespace, self.kubernetes_conn_id = namespace, kubernetes_conn_id
         self.deferrable = deferrable_by_default() if deferrable is None else deferrable
         self.link_addresses: dict[str, str] = {}
-        self._reference: JobReference | None = None
         self._stop = StopRequest()
         self.told: dict[str, Any] = {}
         if not any(is_open(value) or is_file(value, self.template_ext) for value in step_arguments.values()):
@@ -121,7 +123,6 @@ class StepOperator(BaseOperator):
 
     # -- what Airflow calls -----------------------------------------------------------------------------------------
 
-    @failing_for_good()
     def execute(self, context: Context) -> dict[str, Any]:
         """Submit or adopt the TrainJob, then wait: in the triggerer, or here.
 
@@ -132,6 +133,16 @@ class StepOperator(BaseOperator):
             JobFailed: the TrainJob failed.
             TrainJobError: the cluster can't be asked, or a limit was reached.
         """
+        with self._decided_after_errors(context), failing_for_good():
+            return self._execute(context)
+
+    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
+        """Resume after the deferral, also after a trigger that Airflow could not load, which only gives an error."""
+        self._guard.is_needed = True
+        with self._decided_after_errors(context):
+            return super().resume_execution(next_method, next_kwargs, context)
+
+    def _execute(self, context: Context) -> dict[str, Any]:
         from trainjob.status import judge
 
         step = self.rendered_step(context)
@@ -152,7 +163,8 @@ class StepOperator(BaseOperator):
 
         if event is None:
             return self.execute(context)
-        reference = JobReference(**event["reference"])
+        self._guard.is_needed = "outcome" not in event and event["kind"] not in errors.__all__
+        reference = self._guard.reference = JobReference(**event["reference"])
         self._link_to(reference)
         if "outcome" in event:
             return self._finish(context, Outcome.from_dict(event["outcome"]), reference, event.get("receipt") or {})
@@ -165,8 +177,8 @@ class StepOperator(BaseOperator):
         the TrainJob is decided there, as a signal handler can't ask Airflow why.
         """
         if isinstance(sys.exc_info()[1], AirflowTaskTimeout):
-            if self._reference is not None:
-                self._give_up(self._reference, "its execution_timeout was reached")
+            if self._guard.reference is not None:
+                self._give_up(self._guard.reference, "its execution_timeout was reached")
             return
         self._stop.ask()
 
@@ -192,6 +204,12 @@ class StepOperator(BaseOperator):
 
     # -- steps of it ------------------------------------------------------------------------------------------------
 
+    @cached_property
+    def _guard(self) -> JobGuard:
+        from trainjob.run.unattended import JobGuard
+
+        return JobGuard()
+
     @property
     def hook(self) -> TrainJobHook:
         """The hook for this task's connection."""
@@ -216,7 +234,15 @@ class StepOperator(BaseOperator):
         from trainjob_airflow.operators.submission import submit_for
 
         cluster = self.hook.get_conn()
-        self._reference = reference = submit_for(context, cluster, step, namespace=self.namespace, prefix=self.task_id)
+        with self._guard.submitting():
+            reference = self._guard.reference = submit_for(
+                context,
+                cluster,
+                step,
+                namespace=self.namespace,
+                prefix=self.task_id,
+                before_create=self._guard.note_creation,
+            )
         self.log.info(
             "TrainJob %s, attempt %d, %s", reference, reference.attempt, "adopted" if reference.adopted else "created"
         )
@@ -262,7 +288,7 @@ class StepOperator(BaseOperator):
         from trainjob_airflow.telling import Account
 
         account, outcome = Account(reference, self.log.info), None
-        with contextlib.suppress(StopAsked), self._stop.breaks_off():
+        with contextlib.suppress(StopAsked), self._stop.breaks_off(), self._guard.waiting():
             outcome = wait(self.hook.get_conn(), reference, limits=limits, listener=account.listener)
         if outcome is None:
             self._end_if_decided(context, reference)
@@ -274,8 +300,44 @@ class StepOperator(BaseOperator):
     def _end_if_decided(self, context: Context, reference: JobReference) -> None:
         """Airflow tells a process of a person's decision late, and a trigger that it has not loaded yet never."""
         if state := decision_about(context):
+            self._guard.is_needed = False
             self._give_up(reference, f"its task is {state}")
             raise AirflowException(f"the task was stopped, as it is {state}")
+
+    @contextlib.contextmanager
+    def _decided_after_errors(self, context: Context) -> Iterator[None]:
+        """After an unexpected error, leave the TrainJob to the task's next try; without one, apply the kill action."""
+        try:
+            yield
+        except AirflowRescheduleException:
+            raise
+        except Exception as error:
+            if self._guard.is_needed:
+                try:
+                    self._decide_after(context, error)
+                except Exception:
+                    self.log.exception("A TrainJob of this task may still run: it could not be ended")
+            raise
+
+    def _decide_after(self, context: Context, error: Exception) -> None:
+        from trainjob_airflow.operators.retrying import is_tried_again
+        from trainjob_airflow.run_key import run_key
+
+        if is_tried_again(context, error):
+            self._guard.is_needed = False
+            about = f"TrainJob {self._guard.reference}" if self._guard.reference else "Its TrainJob"
+            self.log.info("%s goes on after this error: the next try of the task adopts it", about)
+            return
+        cluster = self.hook.get_conn()
+        for line in self._guard.end(cluster, run_key(context), self._namespace(context), self.on_kill_action):
+            self.log.info("%s: its task failed, and no other try follows", line)
+
+    def _namespace(self, context: Context) -> str:
+        """Return where this task's TrainJob is; empty means the connection's namespace."""
+        from trainjob_airflow.operators.submission import remembered
+
+        known = remembered(context)
+        return known.namespace if known else self.namespace
 
     def _give_up(self, reference: JobReference, reason: str) -> None:
         from trainjob.run import give_up

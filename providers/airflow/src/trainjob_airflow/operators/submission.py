@@ -6,6 +6,8 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from airflow.sdk import Context
 
     from trainjob.cluster import Cluster
@@ -16,7 +18,15 @@ TRAINJOB = "trainjob"
 _REMEMBERED = ("name", "namespace", "uid", "attempt")
 
 
-def submit_for(context: Context, cluster: Cluster, step: Any, *, namespace: str, prefix: str) -> JobReference:
+def submit_for(
+    context: Context,
+    cluster: Cluster,
+    step: Any,
+    *,
+    namespace: str,
+    prefix: str,
+    before_create: Callable[[str, str], None] | None = None,
+) -> JobReference:
     """The TrainJob that works for this task instance: an earlier one that still counts, or a new attempt.
 
     It is found by its run key, in the cluster. What Airflow remembers of it in the task's state store, which survives
@@ -29,6 +39,7 @@ def submit_for(context: Context, cluster: Cluster, step: Any, *, namespace: str,
         step: what to do.
         namespace: where; empty means the connection's.
         prefix: begins the TrainJob's name.
+        before_create: see `trainjob.run.submit`.
 
     Raises:
         TrainJobError: see `trainjob.run.submit`.
@@ -37,7 +48,7 @@ def submit_for(context: Context, cluster: Cluster, step: Any, *, namespace: str,
     from trainjob_airflow.lineage import parent_variables
     from trainjob_airflow.run_key import renewal, run_key
 
-    known = _remembered(context)
+    known = remembered(context)
     reference = submit(
         cluster,
         step,
@@ -48,13 +59,15 @@ def submit_for(context: Context, cluster: Cluster, step: Any, *, namespace: str,
         variables=parent_variables(context),
         renewal=renewal(context),
         known=known,
+        before_create=before_create,
     )
     if known is None or known.uid != reference.uid:
         _remember(context, reference)
     return reference
 
 
-def _remembered(context: Context) -> JobReference | None:
+def remembered(context: Context) -> JobReference | None:
+    """Return the newest TrainJob of the task that Airflow's task state store has, if it has one and can be read."""
     from trainjob.run import JobReference
 
     try:

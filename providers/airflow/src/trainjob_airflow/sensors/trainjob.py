@@ -119,7 +119,10 @@ class TrainJobSensor(BaseSensorOperator):
         if event is None:
             return self.execute(context)
         if "error" in event:
-            self._fail(error_told(event))
+            error = error_told(event)
+            if not isinstance(error, TrainJobError):
+                raise error
+            self._fail(error)
         return self._result(Ended(JobReference(**event["reference"]), Outcome.from_dict(event["outcome"])))
 
     def _defer(self) -> NoReturn:

@@ -28,6 +28,8 @@ class TrainJobTrigger(BaseTrigger):
     * `{"reference": {...}, "outcome": {...}, "receipt": {...}}`: it has ended, well or not; see
       `trainjob.status.Outcome.to_dict`; the receipt is that of an export, else empty.
     * `{"reference": {...}, "error": "...", "kind": "WaitTimeout"}`: we stopped waiting; the kind is the error's class.
+      After an error that is not from `trainjob.errors`, such as an ImportError, the TrainJob runs on until the operator
+      decides about it.
     """
 
     def __init__(
@@ -61,7 +63,12 @@ class TrainJobTrigger(BaseTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait, telling the task's log what happens and its XCom `progress` how far it is."""
         began = time.monotonic()
-        event = TriggerEvent({"reference": self.reference, **await self._wait()})
+        try:
+            told = await self._wait()
+        except Exception as error:
+            self.log.exception("The trigger failed; its task decides about TrainJob %s", self.reference.get("name"))
+            told = {"error": f"the trigger failed: {type(error).__name__}: {error}", "kind": type(error).__name__}
+        event = TriggerEvent({"reference": self.reference, **told})
         await first_seconds_over(began, self.task_instance)
         yield event
 
