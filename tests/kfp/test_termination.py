@@ -40,6 +40,14 @@ with Terminator(Connection(server=sys.argv[1]), **options) as terminator:
         time.sleep(0.01)
 """
 CREATE = "terminator.about_to_create('tune-1', 'ml'); print_line('ready'); cluster.create_trainjob(job)"
+DELETED = b'{"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}'
+METADATA = {
+    "name": "tune-1",
+    "namespace": "ml",
+    "uid": "uid-1",
+    "resourceVersion": "1",
+    "creationTimestamp": "2026-01-01T00:00:00Z",
+}
 SIGNAL = "os.kill(os.getpid(), signal.SIGTERM)"
 
 
@@ -77,6 +85,7 @@ class ApiServer:
                 found = self.command != "DELETE" or told.creation is None or told.exists.is_set()
                 time.sleep(told.latency)
                 content = {JOB: told.answer, "/version": told.version}.get(self.path, b"{}")
+                content = DELETED if self.command == "DELETE" else content
                 self.send_response(200 if found else 404)
                 self.send_header("Content-Length", str(len(content)))
                 self.end_headers()
@@ -237,7 +246,7 @@ def test_the_job_is_kept_when_told_so(api):
 
 def condition(kind):
     conditions = [{"type": kind, "status": "True", "reason": "x", "message": "x"}] if kind else []
-    return json.dumps({"metadata": {"name": "tune-1", "uid": "uid-1"}, "status": {"conditions": conditions}}).encode()
+    return json.dumps({"metadata": METADATA, "status": {"conditions": conditions}}).encode()
 
 
 def working():

@@ -58,10 +58,11 @@ def launch(
         request: a step such as `FineTune`, any `TrainJob`, or a `TrainJobManifest`.
         namespace: the TrainJob's namespace; empty means the launcher's own.
         on_kill: what SIGTERM and SIGINT do to the TrainJob, and an unexpected error of the launcher, for which
-            `keep_on_drain` is `delete`. `delete`: it goes first, whatever the reason. `keep`: it goes on. `keep_on_drain`: it goes on when the launcher's pod is being deleted or disrupted, as by a node's
-            drain, and is deleted otherwise, as when the run is terminated. Argo 4.0 mostly takes such a pod for
-            lost, and tries again with the defaults of KFP 2.17, but may see it fail first: then nobody comes for a
-            TrainJob that is kept, so give it a deadline.
+            `keep_on_drain` is `delete`. `delete`: it goes first, whatever the reason. `keep`: it goes on.
+            `keep_on_drain`: it goes on when the launcher's pod is being deleted or disrupted, as by a node's drain, and
+            is deleted otherwise, as when the run is terminated. Argo 4.0 mostly takes such a pod for lost, and tries
+            again with the defaults of KFP 2.17, but may see it fail first: then nobody comes for a TrainJob that is
+            kept, so give it a deadline.
         delete_with_run: make the run's Workflow its owner: it is deleted when that is, which KFP 2.17 does an hour
             after the run's end unless told otherwise. Its result must be elsewhere by then.
         connection: how to reach the cluster; by default `KUBECONFIG`, then the pod's service account.

@@ -77,9 +77,9 @@ class _Following:
                     story.tell(outcome.explain() + (f" after {outcome.seconds:.0f} s" if outcome.seconds else ""))
                 return outcome
         except Stopped:
-            if reference := self._guard.reference:
-                became = await asyncio.to_thread(give_up_unless_ended, self._cluster, reference, job.on_kill)
-                terminal.errors().print(f"TrainJob {escape(str(reference))}: {escape(became)}")
+            if known := self._guard.reference:
+                became = await asyncio.to_thread(give_up_unless_ended, self._cluster, known, job.on_kill)
+                terminal.errors().print(f"TrainJob {escape(str(known))}: {escape(became)}")
             raise
 
     def _submit(self, halt: Halt) -> JobReference:
