@@ -98,6 +98,11 @@ def active(cluster, context):
     return [job["metadata"]["uid"] for job in found if not judge(job).phase.finished and not job["spec"].get("suspend")]
 
 
+def end(cluster, context):
+    for job in jobs_of(cluster, context):
+        cluster.delete_trainjob(job["metadata"]["name"], "default", job["metadata"]["uid"])
+
+
 def adopted_by_the_next_try(task, run):
     """The uid of the TrainJob that the next try waits for."""
     with pytest.raises(TaskDeferred) as deferred:
@@ -129,6 +134,7 @@ def test_the_next_try_adopts_it(cluster, unique, caplog, deferred, point):
     assert "the next try of the task adopts it" in caplog.text
     assert adopted_by_the_next_try(task, unique) == uid
     assert [job["metadata"]["uid"] for job in jobs_of(cluster, context)] == [uid]
+    end(cluster, context)
 
 
 @pytest.mark.parametrize(("action", "runs"), [("suspend", False), ("keep", True)])
@@ -140,6 +146,7 @@ def test_the_kill_action_counts(cluster, unique, action, runs):
     [job] = jobs_of(cluster, context)
     assert bool(active(cluster, context)) is runs
     assert job["spec"].get("suspend", False) is not runs
+    end(cluster, context)
 
 
 @pytest.mark.parametrize("point", crash_points.ADOPTION)
@@ -189,6 +196,7 @@ def test_a_failing_kill_action_does_not_hide_the_error(cluster, unique, caplog):
         run_try(task, context)
     assert "could not be ended" in caplog.text
     assert active(cluster, context)
+    end(cluster, context)
 
 
 # What commit 975860f has stored: its successors must go on with it.

@@ -64,11 +64,11 @@ class TrainJobTrigger(BaseTrigger):
         """Wait, telling the task's log what happens and its XCom `progress` how far it is."""
         began = time.monotonic()
         try:
-            told = await self._wait()
+            result = await self._wait()
         except Exception as error:
             self.log.exception("The trigger failed; its task decides about TrainJob %s", self.reference.get("name"))
-            told = {"error": f"the trigger failed: {type(error).__name__}: {error}", "kind": type(error).__name__}
-        event = TriggerEvent({"reference": self.reference, **told})
+            result = {"error": f"the trigger failed: {type(error).__name__}: {error}", "kind": type(error).__name__}
+        event = TriggerEvent({"reference": self.reference, **result})
         await first_seconds_over(began, self.task_instance)
         yield event
 
