@@ -32,8 +32,7 @@ def active(cluster, asked):
 
 
 def broken_follow(cluster, asked, point, error):
-    output = Path(os.devnull).open("w")
-    with output, failing(point, error), pytest.raises(type(error)) as raised:
+    with Path(os.devnull).open("w") as output, failing(point, error), pytest.raises(type(error)) as raised:
         follow(cluster, asked, "", Console(file=output))
     assert raised.value is error
 
