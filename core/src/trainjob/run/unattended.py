@@ -26,10 +26,10 @@ class JobGuard:
         is_needed: whether a TrainJob may run unattended.
     """
 
-    def __init__(self, reference: JobReference | None = None) -> None:
-        """Start without a TrainJob, or with one that exists already and has no waiting process."""
-        self.reference, self.is_needed = reference, reference is not None
-        self._creation_sent = False
+    def __init__(self) -> None:
+        """Start without a TrainJob."""
+        self.reference: JobReference | None = None
+        self.is_needed = self._creation_sent = False
 
     def note_creation(self, name: str, namespace: str) -> None:  # noqa: ARG002 - as `before_create` is called
         """Record that a request to create a TrainJob is about to be sent."""
