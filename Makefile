@@ -8,7 +8,7 @@ LAPTOP := .venv/core/.ready .venv/initializer/.ready .venv/torchtune/.ready
 BACKENDS := laptop controlplane-2.3 controlplane-2.2 controlplane-2.1 controlplane-2.0
 MEMBERS := core/pyproject.toml providers/airflow/pyproject.toml components/kfp/pyproject.toml
 
-.PHONY: help demo demo-kfp check test smoke flaky controlplane conformance e2e slow system reliability bench readmes sessions lint types lock clean
+.PHONY: help demo demo-kfp check test smoke flaky controlplane conformance e2e slow system reliability bench readmes sessions lint types dist lock clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -20,7 +20,7 @@ demo: $(LAPTOP) .venv/airflow/.ready ## initialize, fine-tune and export a tiny 
 demo-kfp: $(LAPTOP) .venv/kfp/.ready ## the same from a compiled Kubeflow pipeline
 	@$(call IN,core)/python examples/demo.py kfp
 
-CORE := $(addprefix tests/,unit migrate security local export fetch run conformance watch logs crashes/core cli/test_command.py)
+CORE := $(addprefix tests/,unit migrate security local export fetch run conformance watch logs crashes/core cli/test_command.py packaging)
 QUICK := -n 4 -m "not slow and not flaky" --hypothesis-profile quick
 check: .venv/core/.ready lint types ## quick feedback while you work: style, types, unit tests
 	$(call IN,core)/pytest $(QUICK) tests/unit
@@ -89,6 +89,13 @@ types: .venv/core/.ready .venv/airflow/.ready .venv/kfp/.ready ## strict types, 
 	$(call IN,core)/mypy core/src examples/demo.py
 	$(call IN,airflow)/mypy providers/airflow/src
 	$(call IN,kfp)/mypy components/kfp/src
+
+dist: .venv/core/.ready .venv/dist/.ready ## build sdists, and from each its wheel, into dist/; check them as an index and pip do, and install them
+	rm -rf dist
+	for member in $(dir $(MEMBERS)); do $(UV) build -q --python $(PYTHON) --sdist --out-dir dist $$member || exit 1; done
+	for archive in dist/*.tar.gz; do $(UV) build -q --python $(PYTHON) --wheel --out-dir dist $$archive || exit 1; done
+	$(call IN,dist)/twine check --strict dist/*
+	$(call IN,core)/pytest -m slow tests/packaging
 
 lock: $(UV) ## write requirements/*.txt anew from requirements/*.in
 	for file in requirements/*.in; do \
