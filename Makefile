@@ -1,5 +1,6 @@
-# Everything sets itself up: needs Python >=3.10 with venv, make and a package registry. The environments lie in .venv/, one
-# for each engine, as kfp and Airflow's Kubernetes provider want different kubernetes clients; versions are locked in requirements/.
+# Everything sets itself up: needs Python >=3.11 (3.10 without Airflow) with venv, make and a package registry. The
+# environments lie in .venv/, one for each engine, as kfp and Airflow's Kubernetes provider want different kubernetes
+# clients; versions are locked in requirements/.
 
 PYTHON ?= python3
 UV := $(or $(shell command -v uv),.venv/uv/bin/uv)
@@ -8,7 +9,7 @@ LAPTOP := .venv/core/.ready .venv/initializer/.ready .venv/torchtune/.ready
 BACKENDS := laptop controlplane-2.3 controlplane-2.2 controlplane-2.1 controlplane-2.0
 MEMBERS := core/pyproject.toml providers/airflow/pyproject.toml components/kfp/pyproject.toml
 
-.PHONY: help demo demo-kfp check test smoke flaky controlplane conformance e2e slow system reliability bench readmes sessions lint types dist lock clean
+.PHONY: help demo demo-kfp check test smoke flaky controlplane conformance e2e slow system reliability bench readmes sessions lint types dist versions lock clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -97,9 +98,13 @@ dist: .venv/core/.ready .venv/dist/.ready ## build sdists, and from each its whe
 	$(call IN,dist)/twine check --strict dist/*
 	$(call IN,core)/pytest -m slow tests/packaging
 
+versions: .venv/core/.ready .venv/torchtune/.ready .venv/initializer/.ready .venv/launcher/.ready ## quick tests on each Python of 3.10 to 3.13 that `uv python find` finds, and with the lowest allowed dependencies
+	$(call IN,core)/python tests/packaging/versions.py --uv $(UV)
+
 lock: $(UV) ## write requirements/*.txt anew from requirements/*.in
 	for file in requirements/*.in; do \
-	  $(UV) pip compile -q --upgrade --universal --python-version 3.10 --custom-compile-command "make lock" $$file -o $${file%.in}.txt || exit 1; \
+	  case $$file in */airflow.in) lowest=3.11;; *) lowest=3.10;; esac; \
+	  $(UV) pip compile -q --upgrade --universal --python-version $$lowest --custom-compile-command "make lock" $$file -o $${file%.in}.txt || exit 1; \
 	done
 
 clean: ## remove environments and what demo runs left
