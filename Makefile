@@ -21,7 +21,7 @@ demo: $(LAPTOP) .venv/airflow/.ready ## initialize, fine-tune and export a tiny 
 demo-kfp: $(LAPTOP) .venv/kfp/.ready ## the same from a compiled Kubeflow pipeline
 	@$(call IN,core)/python examples/demo.py kfp
 
-CORE := $(addprefix tests/,unit migrate security local export fetch run conformance watch logs crashes/core cli/test_command.py packaging)
+CORE := $(addprefix tests/,unit migrate security local export fetch run conformance watch logs crashes/core cli/test_command.py packaging docs)
 QUICK := -n 4 -m "not slow and not flaky" --hypothesis-profile quick
 check: .venv/core/.ready lint types ## quick feedback while you work: style, types, unit tests
 	$(call IN,core)/pytest $(QUICK) tests/unit
