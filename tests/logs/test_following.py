@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 
 import pytest
 from following import SECONDS, Followed, compared
 
 from trainjob.cluster import Backoff, Change, LogFollower
 from trainjob.cluster.crew import Crew
+from trainjob.cluster.log_lines import Transcript
 from waiting_for import until
 
 NUMBERS = [str(n) for n in range(1, 1001)]
@@ -338,3 +340,31 @@ def test_stopping_when_a_stream_is_just_being_opened(followed, wire, there, monk
     followed.pod("sleep 60")
     until(lambda: wire.streams, SECONDS)
     until(lambda: "stopped" not in [thread.name for thread in threading.enumerate()], SECONDS)
+
+
+@pytest.mark.slow
+def test_three_hundred_thousand_lines_at_once_come_whole_and_nothing_untrue_is_said(followed):
+    name = followed.pod("seq 300000")
+    followed.until_ended(name)
+    began = time.monotonic()
+    followed.follower.finish(10.0)
+    assert time.monotonic() - began < SECONDS
+    assert followed.texts() == [str(n) for n in range(1, 300_001)]
+
+
+def test_parts_of_a_log_that_repeat_what_was_read_are_no_silence(followed, monkeypatch):
+    """A stream that resumes repeats a second or two of the log first, which may be hundreds of thousands of lines."""
+    name = followed.pod("seq 1000; sleep 1")
+    followed.until_told(1000)
+    read = Transcript.read
+
+    def repeating(self, stream):
+        for _ in range(5):
+            time.sleep(1.0)
+            yield []
+        yield from read(self, stream)
+
+    monkeypatch.setattr(Transcript, "read", repeating)
+    followed.until_ended(name)
+    followed.follower.finish(3.0)
+    assert followed.texts() == [str(n) for n in range(1, 1001)]

@@ -6,6 +6,8 @@ from trainjob.cluster.backoff import Backoff
 from trainjob.cluster.connection import Connection
 from trainjob.cluster.diagnosis import last_lines, warning_events, warnings_about
 from trainjob.cluster.log_lines import LogLine
+from trainjob.cluster.log_rate import RateLimit
+from trainjob.cluster.log_writer import LogChannel, LogWriter
 from trainjob.cluster.logs import LogFollower
 from trainjob.cluster.shared import connect, shared_cluster
 from trainjob.cluster.watch import Feed
@@ -17,8 +19,11 @@ __all__ = [
     "Cluster",
     "Connection",
     "Feed",
+    "LogChannel",
     "LogFollower",
     "LogLine",
+    "LogWriter",
+    "RateLimit",
     "Subscription",
     "connect",
     "event_time",

@@ -20,7 +20,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -45,12 +45,14 @@ class LogLine:
         frame: a state of a line that was overwritten with a carriage return, as progress bars do; worth reading for
             progress, not worth keeping.
         goes_on: the next of this source goes on with the same line.
+        command: prints the log that the line is in; empty if it is unknown.
     """
 
     source: str
     text: str
     frame: bool = False
     goes_on: bool = False
+    command: str = field(default="", compare=False, repr=False)
 
     def __str__(self) -> str:
         return f"[{self.source}] {self.text}{'…' if self.goes_on else ''}"
@@ -89,13 +91,14 @@ class Transcript:
     of one when the log itself has ended is told by [rest][].
     """
 
-    def __init__(self, source: str = "") -> None:
+    def __init__(self, source: str = "", command: str = "") -> None:
         """Nothing was read yet.
 
         Args:
             source: what to call the container in each [LogLine][].
+            command: prints the container's log; for each [LogLine][].
         """
-        self._source, self._position = source, Position()
+        self._source, self._command, self._position = source, command, Position()
         self._unfinished, self._stamped = False, True  # the line that was begun, and whether it has a time
         self._rest, self._told = bytearray(), 0  # of that line: what is there and not told yet; how many bytes were
         self._returns = 0  # carriage returns behind it: with what follows, it is a frame
@@ -121,7 +124,9 @@ class Transcript:
         return self._position.first
 
     def read(self, stream: Any) -> Iterator[list[LogLine]]:
-        """What is new in a stream (an open urllib3 response), as it comes, many lines at once.
+        """Yield what is new in a stream (an open urllib3 response), as it comes, many lines at once.
+
+        An empty list means that a part came that holds no new line.
 
         Raises:
             ClusterUnreachable: the stream broke; open the next one.
@@ -134,8 +139,7 @@ class Transcript:
         try:
             for chunk in stream.stream(amt=_READ, decode_content=False):
                 came = True
-                if told := self._take(chunk):
-                    yield told
+                yield self._take(chunk)
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise _broken(error) from error
         # Of an answer that tells neither its length nor its end, such as one that was cut in its headers, only the
@@ -192,7 +196,7 @@ class Transcript:
         if content is None:
             return
         if self._stamped and not self._again and len(content) <= _LONGEST and b"\r" not in content:  # nearly all
-            told.append(LogLine(self._source, content.decode(errors="replace")))
+            told.append(LogLine(self._source, content.decode(errors="replace"), False, False, self._command))
             self._position.end()
             self._unfinished = False
         else:
@@ -231,7 +235,7 @@ class Transcript:
         self._rest += content
         while len(self._rest) > _LONGEST:
             cut = _character_before(self._rest, _LONGEST)
-            told.append(LogLine(self._source, self._rest[:cut].decode(errors="replace"), goes_on=True))
+            told.append(self._line(self._rest[:cut], goes_on=True))
             self._drop(cut)
 
     def _draw(self, content: bytes, told: list[LogLine]) -> bytes:
@@ -241,7 +245,7 @@ class Transcript:
             *frames, last = (b"\r" * bool(self._returns) + body).split(b"\r")
             if frames:
                 frames[0] = bytes(self._rest) + frames[0]
-                told += [LogLine(self._source, one.decode(errors="replace"), frame=True) for one in frames if one]
+                told += [self._line(one, frame=True) for one in frames if one]
                 self._told += len(self._rest) + self._returns + len(body) - len(last)
                 self._rest.clear()
                 self._returns = 0
@@ -268,7 +272,10 @@ class Transcript:
             if text == self._trouble:  # each stream ends with it
                 return
             self._trouble = text
-        told.append(LogLine(self._source, text.decode(errors="replace")))
+        told.append(self._line(text))
+
+    def _line(self, text: bytes | bytearray, *, frame: bool = False, goes_on: bool = False) -> LogLine:
+        return LogLine(self._source, text.decode(errors="replace"), frame, goes_on, self._command)
 
     def _stamp(self, line: bytes) -> tuple[Moment, bytes] | None:
         found = _STAMP.match(line)

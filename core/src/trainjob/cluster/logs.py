@@ -56,7 +56,7 @@ class LogFollower:
         self._logs: dict[tuple[str, str, Moment], _Reading] = {}  # who reads which, told by its first line's time
         self._tails: dict[str, Tail] = {}
         self._streams: set[Any] = set()
-        self._told = 0
+        self._read_parts = 0  # of all logs: what shows that reading goes on
         self._queue_told = False
         self._stopped = threading.Event()
 
@@ -144,12 +144,12 @@ class LogFollower:
         """Waits for the readings' ends; those that have not come to theirs."""
         deadline, left = time.monotonic() + seconds, []
         for reading in readings:
-            told = self._told
+            known = self._read_parts
             while not reading.done.wait(max(0.0, deadline - time.monotonic())):
-                if reading.key not in self._ended or told == self._told:
+                if reading.key not in self._ended or known == self._read_parts:
                     left.append(reading)
                     break
-                told, deadline = self._told, time.monotonic() + seconds
+                known, deadline = self._read_parts, time.monotonic() + seconds
         return left
 
     def _apologize(self, unread: Iterable[_Reading], seconds: float) -> None:
@@ -182,13 +182,13 @@ class LogFollower:
     # -- one thread for each container instance ---------------------------------------------------------------------
 
     def _follow(self, job: _Reading) -> None:
-        backoff, transcript, refusal = Backoff(longest=10.0), Transcript(job.source), ""
+        backoff, transcript, refusal = Backoff(longest=10.0), self._transcript(job), ""
         while not (self._stopped.is_set() or self._is_lost(job.key)):
             key = job.key
             ended = key in self._ended  # read before the stream: what is written until now will be in it
             try:
                 if not self._read(job, transcript, backoff):
-                    transcript = Transcript(job.source)
+                    transcript = self._transcript(job)
                     continue
             except NotFound:
                 break  # the pod is gone, and its log with it
@@ -205,6 +205,9 @@ class LogFollower:
             if key == job.key and (ended or (self._ends_now(key) and key not in self._over)):
                 break
         self._hand_out(job.source, transcript.rest())
+
+    def _transcript(self, job: _Reading) -> Transcript:
+        return Transcript(job.source, f"kubectl logs {job.pod} -c {job.container} -n {self._namespace}")
 
     def _pause(self, key: _Instance, seconds: float) -> None:
         """Before the next try; a short one once the container has ended, as who waits for the end gives up soon."""
@@ -242,6 +245,7 @@ class LogFollower:
             if self._stopped.is_set():  # which may not have seen it
                 return True
             for lines in transcript.read(stream):
+                self._read_parts += 1
                 if not self._claim(transcript.first, job):
                     return False
                 if transcript.jumped and self._ends_now(job.key):  # that is the next run's log, and this one was read
@@ -292,7 +296,7 @@ class LogFollower:
                 if self._stopped.is_set():
                     return
                 self._emit(line)
-                self._told += 1
+                self._read_parts += 1
 
 
 @dataclass(eq=False)

@@ -1,0 +1,78 @@
+"""How fast lines may be written to a log: a token bucket, which slows down when the log is seen to block."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class RateLimit:
+    """What a log takes.
+
+    Attributes:
+        bytes_per_second: how much may be written in the long run.
+        burst: bytes that may be written at once after a pause.
+        line_overhead: bytes that each line costs besides its text: what the log adds to it.
+        slow_write: seconds; when a single write takes longer, the log is congested and the rate is halved.
+    """
+
+    bytes_per_second: float
+    burst: float
+    line_overhead: int = 0
+    slow_write: float = 0.05
+
+    def cost(self, text: str) -> int:
+        """Return the bytes that writing a line costs."""
+        return self.line_overhead + len(text)
+
+
+_LEAST_RATE = 1 / 16  # of the limit, after slow writes
+_RECOVERY_SECONDS = 60.0  # from nothing to the full rate, while writes are quick
+
+
+class TokenBucket:
+    """Says when the next line may be written.
+
+    A line may be written while the bucket is not empty, also one that is longer than the whole burst; the bucket is in
+    debt afterwards, so that the rate holds for lines of every length.
+    """
+
+    def __init__(self, limit: RateLimit, now: float) -> None:
+        """Start with a full bucket.
+
+        Args:
+            limit: the rate to keep.
+            now: seconds of a monotonic clock, as for all methods.
+        """
+        self._limit, self._at = limit, now
+        self._tokens, self._rate = limit.burst, limit.bytes_per_second
+
+    @property
+    def rate(self) -> float:
+        """Bytes per second at present."""
+        return self._rate
+
+    def seconds_to_wait(self, now: float) -> float:
+        """Return the seconds until the next line may be written; 0 if it may be written now."""
+        self._refill(now)
+        return max(0.0, -self._tokens / self._rate)
+
+    def spend(self, text: str, began: float, ended: float) -> None:
+        """Count a line that was written.
+
+        Args:
+            text: the line.
+            began: when its write began.
+            ended: when its write returned.
+        """
+        self._refill(ended)
+        self._tokens -= self._limit.cost(text)
+        if ended - began > self._limit.slow_write:
+            self._rate = max(self._rate / 2, self._limit.bytes_per_second * _LEAST_RATE)
+            self._tokens = min(self._tokens, 0.0)
+
+    def _refill(self, now: float) -> None:
+        passed, full = max(0.0, now - self._at), self._limit.bytes_per_second
+        self._at = max(self._at, now)
+        self._tokens = min(self._limit.burst, self._tokens + passed * self._rate)
+        self._rate = min(full, self._rate + full * passed / _RECOVERY_SECONDS)
