@@ -27,6 +27,7 @@ from trainjob.status.reading import text
 
 MANAGED = "app.kubernetes.io/managed-by=trainjob"
 _LIVE_LOGS, _ENDED_LOGS = 200, 16  # threads; each has a connection of its own, too
+_CONCLUSIONS = 32  # threads
 _TRAINJOBS = Resource("trainjobs", TRAINER_API, MANAGED)
 _JOBSETS = Resource("jobsets", "/apis/jobset.x-k8s.io/v1alpha2", "")
 _PODS = Resource("pods", "/api/v1", JOBSET_LABEL, spec_kept=("restartPolicy", "volumes"))
@@ -56,6 +57,7 @@ class Cluster:
         operator_jobs: what the Training Operator v1 still runs.
         live_logs: the threads that follow logs of running containers.
         ended_logs: those that read logs of ended ones, which takes them a moment.
+        conclusions: the threads on which the outcomes of ended jobs are gathered.
     """
 
     def __init__(self, connection: Connection | None = None, *, patience: float = 60.0) -> None:
@@ -78,6 +80,7 @@ class Cluster:
         self.survey = Survey(self._door.ask, self.server, self._trainer, self.runtimes)
         self.evidence = Evidence(self._door.ask)
         self.live_logs, self.ended_logs = Crew("log", _LIVE_LOGS), Crew("ended-log", _ENDED_LOGS)
+        self.conclusions = Crew("conclusion", _CONCLUSIONS)
 
     # -- TrainJobs ------------------------------------------------------------------------------------------------
 

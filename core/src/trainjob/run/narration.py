@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from trainjob.cluster import LogLine
+from trainjob.cluster import LogChannel, LogLine
 from trainjob.run.identity import JobReference
 from trainjob.run.waiting import Listener
 from trainjob.status import Progress, Verdict
@@ -24,6 +24,8 @@ class Narrator:
         reference: JobReference,
         write: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
+        *,
+        log: LogChannel | None = None,
     ) -> None:
         """Start with progress due.
 
@@ -31,8 +33,9 @@ class Narrator:
             reference: whose story it is.
             write: takes each line; called from several threads.
             clock: seconds, for tests.
+            log: takes the lines of containers in place of `write`, and bounds how many of them wait to be written.
         """
-        self._reference, self._write, self._clock = reference, write, clock
+        self._reference, self._write, self._clock, self._log_channel = reference, write, clock, log
         self._told_at, self._told_percent = -_MOST_SECONDS, -_PERCENT
 
     @property
@@ -43,10 +46,16 @@ class Narrator:
     def tell_phase(self, verdict: Verdict) -> None:
         """The phase has changed."""
         self._write(f"TrainJob {self._reference}: {verdict}")
+        if self._log_channel and verdict.phase.finished:
+            self._log_channel.skip_at_once()
 
     def tell_log(self, line: LogLine) -> None:
         """A log line; not the frames of a progress bar, as they are told as progress."""
-        if not line.frame:
+        if line.frame:
+            return
+        if self._log_channel:
+            self._log_channel.put(line)
+        else:
             self._write(str(line))
 
     def tell_progress(self, progress: Progress) -> None:

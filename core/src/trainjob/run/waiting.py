@@ -12,6 +12,7 @@ import contextlib
 import queue
 import time
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -53,7 +54,8 @@ class Listener:
 
     Attributes:
         on_phase: the phase has changed, or why it does not.
-        on_log: a log line of any container.
+        on_log: a log line of any container. Each line comes, and reading waits for the callback. To write lines where
+            that may be slow, use a [trainjob.cluster.LogWriter][].
         on_progress: the training has got on.
     """
 
@@ -319,6 +321,25 @@ async def wait_async(
                 if kind == "missing":
                     kind, change = "job", await asyncio.to_thread(attendance.read)
                 decision = attendance.observe(kind, change, clock())
-        return await asyncio.to_thread(attendance.conclude, decision)
+        return await _concluded(cluster, attendance, decision)
     finally:
         attendance.abandon()
+
+
+async def _concluded(cluster: Cluster, attendance: Attendance, decision: Decision) -> Outcome:
+    """Conclude on a thread of the cluster's own.
+
+    It may take long while a long log is read to its end. The event loop's default threads must stay free, because
+    Airflow's triggerer writes log lines and XComs on them.
+    """
+    concluded: Future[Outcome] = Future()
+
+    def conclude_now() -> None:
+        if concluded.set_running_or_notify_cancel():
+            try:
+                concluded.set_result(attendance.conclude(decision))
+            except BaseException as error:  # noqa: BLE001 - raised where it is awaited
+                concluded.set_exception(error)
+
+    cluster.conclusions.do(conclude_now)
+    return await asyncio.wrap_future(concluded)

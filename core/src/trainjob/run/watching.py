@@ -99,6 +99,7 @@ class _Job:
     looks: Looks = field(default_factory=Looks)
     reading: TorchTuneProgress = field(default_factory=TorchTuneProgress)
     progress: Progress | None = None
+    has_new_progress: bool = False  # and the inbox says so
     told: Standing | None = None
 
     @property
@@ -158,8 +159,8 @@ class _Board:
                     learn(self._cluster, job.vigil, self._clock())
                     yield from self._told(job)
             return
-        if kind == "log":
-            self._on_log(name, news)
+        if kind == "progress":
+            self._on_progress(name)
         elif kind == "pod":
             self._on_pod(name, news)
         elif kind == "job":
@@ -191,6 +192,14 @@ class _Board:
         path = ("metadata", "labels", JOBSET_LABEL) if kind == "pod" else ("metadata", "name")
         self._inbox.put((kind, text(change.found, *path), change))
 
+    def _read(self, name: str, job: _Job, line: LogLine) -> None:
+        """Read progress here, so that no number of lines fills the inbox."""
+        if progress := job.reading.feed(line.text):
+            job.progress = progress
+            if not job.has_new_progress:
+                job.has_new_progress = True
+                self._inbox.put(("progress", name, None))
+
     # -- on this thread -------------------------------------------------------------------------------------------
 
     def _on_missing(self, name: str) -> None:
@@ -213,7 +222,7 @@ class _Board:
     def _begin(self, name: str, change: Change) -> None:
         job = _Job(
             Vigil(change.found or {}, _HANDS_OFF, lambda verdict: setattr(job, "verdict", verdict), self._clock()),
-            LogFollower(self._cluster, self._namespace, lambda line: self._inbox.put(("log", name, line))),
+            LogFollower(self._cluster, self._namespace, lambda line: self._read(name, job, line)),
         )
         job.vigil.observe_job(change, self._clock())
         if job.verdict.phase.finished and not self._names:
@@ -248,9 +257,9 @@ class _Board:
         if change.found is not None and rank_of(change.found) == 0 and not job.verdict.phase.finished:
             job.logs.observe(change)
 
-    def _on_log(self, name: str, line: LogLine) -> None:
-        if (job := self._jobs.get(name)) and (progress := job.reading.feed(line.text)):
-            job.progress = progress
+    def _on_progress(self, name: str) -> None:
+        if job := self._jobs.get(name):
+            job.has_new_progress = False
 
 
 def _is_ready(pod: Mapping[str, Any]) -> bool:
