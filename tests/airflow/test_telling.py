@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from trainjob import CustomTrainerContainer
-from trainjob.cluster import LogLine
+from trainjob.cluster import LogLine, LogWriter
 from trainjob.export import Receipt
 from trainjob.run import JobReference
 from trainjob.status import Outcome, Phase, Verdict
@@ -17,6 +17,13 @@ from trainjob.status.outcome import Category
 from trainjob_airflow import ExportModelOperator, TrainJobOperator
 from trainjob_airflow.links.trainjob import addresses
 from trainjob_airflow.telling import Account, shown_while_deferred
+
+
+@pytest.fixture
+def log():
+    """A task's log that keeps nothing."""
+    with LogWriter().open(lambda _: None) as opened:
+        yield opened
 
 
 def reference(name="job"):
@@ -53,9 +60,9 @@ def test_tasks_defer_unless_the_environment_says_otherwise(monkeypatch, said, ex
     assert TrainJobOperator(task_id="t", trainer=trainer, deferrable=not expected).deferrable is not expected
 
 
-def test_an_exports_last_line_becomes_its_digest_and_metrics():
+def test_an_exports_last_line_becomes_its_digest_and_metrics(log):
     receipt = Receipt("s3://b/m", "model", 2, 7, 99, 8, "ab" * 32, metrics={"loss": 0.5})
-    account = Account(reference(), lambda _: None)
+    account = Account(reference(), log)
     for text in ("export: done not json", f"export: done {json.dumps(receipt.to_dict())}"):
         account.listener.on_log(LogLine("node-0", text))
     operator = ExportModelOperator(task_id="t", workspace="w", destination="s3://b/m")
@@ -72,9 +79,9 @@ def test_an_exports_last_line_becomes_its_digest_and_metrics():
     assert operator.result(outcome, {}) == {"location": "s3://b/m"}
 
 
-def test_progress_that_can_not_be_written_ends_no_waiting():
+def test_progress_that_can_not_be_written_ends_no_waiting(log):
     """There is no supervisor here, so every write fails."""
-    account = Account(reference(), lambda _: None)
+    account = Account(reference(), log)
 
     async def wait():
         async with shown_while_deferred(SimpleNamespace(dag_id="d", task_id="t", run_id="r", map_index=-1), account):

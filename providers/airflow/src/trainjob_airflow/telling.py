@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from trainjob.cluster import LogLine
+    from trainjob.cluster import LogChannel, LogLine
     from trainjob.run import JobReference, Listener
     from trainjob.status import Outcome, Progress, Verdict
 
@@ -27,17 +27,21 @@ class Account:
         receipt: what an export told of itself at its end, or what a training's code handed back, as `result`.
     """
 
-    def __init__(self, reference: JobReference, write: Callable[[str], None]) -> None:
+    def __init__(self, reference: JobReference, log: LogChannel, *, get_logs: bool = True) -> None:
         """Nothing is known yet.
 
         Args:
             reference: whose account it is.
-            write: takes each line for the log; called from several threads.
+            log: the task's log.
+            get_logs: whether the containers' lines are written there. They are read in any case, because progress
+                and a step's result are in them.
         """
         from trainjob.run import Narrator
 
         self.on_news: Callable[[], None] = lambda: None
-        self._log, self._news = Narrator(reference, write), Narrator(reference, lambda _: self.on_news())
+        self._log = Narrator(reference, log.report, log=log)
+        self._news = Narrator(reference, lambda _: self.on_news())
+        self._get_logs = get_logs
         self._verdict: Verdict | None = None
         self._progress: Progress | None = None
         self.receipt: dict[str, Any] = {}
@@ -68,8 +72,9 @@ class Account:
     def _on_log(self, line: LogLine) -> None:
         from trainjob.status import handed_back
 
-        self._log.tell_log(line)
         self.receipt = handed_back(line.text) or self.receipt
+        if self._get_logs:
+            self._log.tell_log(line)
 
 
 def final_value(outcome: Outcome) -> dict[str, Any]:

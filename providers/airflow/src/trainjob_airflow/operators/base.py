@@ -75,6 +75,7 @@ class StepOperator(BaseOperator):
         deferrable: bool | None = None,
         on_kill_action: str = "delete",
         on_failure_action: str = "delete",
+        get_logs: bool = True,
         ttl_after_success: timedelta | None = None,
         ttl_after_failure: timedelta | None = None,
         **task_arguments: Any,
@@ -94,6 +95,8 @@ class StepOperator(BaseOperator):
                 leaves it alone.
             on_failure_action: what becomes of a TrainJob that is ended for its restarts, or because it can't start:
                 `delete`, `suspend` (its pods go, its claims stay) or `keep` (its pods stay, until the next try).
+            get_logs: whether the containers' log lines are written to the task's log. Without them, phases and progress
+                still are, and the last lines of a failed container are in the task's error.
             ttl_after_success: how long the TrainJob stays when it is complete, until a `TrainJobSweepOperator` or
                 `trainjob sweep` deletes it; None leaves that to the sweep.
             ttl_after_failure: the same when it has failed.
@@ -114,6 +117,7 @@ class StepOperator(BaseOperator):
         self.step_names = tuple(step_arguments)
         self.queue_timeout, self.start_timeout = queue_timeout, start_timeout
         self.namespace, self.kubernetes_conn_id = namespace, kubernetes_conn_id
+        self.get_logs = get_logs
         self.deferrable = deferrable_by_default() if deferrable is None else deferrable
         self.link_addresses: dict[str, str] = {}
         self._stop = StopRequest()
@@ -280,16 +284,20 @@ class StepOperator(BaseOperator):
             deadline=deadline,
             kubernetes_conn_id=self.kubernetes_conn_id,
             on_kill_action=self.on_kill_action,
+            get_logs=self.get_logs,
         )
         self.defer(trigger=trigger, method_name="execute_complete")
 
     def _wait_here(self, context: Context, reference: JobReference, limits: Limits) -> dict[str, Any]:
+        from trainjob.cluster import LogWriter
         from trainjob.run import wait
         from trainjob_airflow.telling import Account
 
-        account, outcome = Account(reference, self.log.info), None
-        with contextlib.suppress(StopAsked), self._stop.breaks_off(), self._guard.waiting():
-            outcome = wait(self.hook.get_conn(), reference, limits=limits, listener=account.listener)
+        outcome = None
+        with contextlib.suppress(StopAsked), self._stop.breaks_off(), LogWriter().open(self.log.info) as log:
+            account = Account(reference, log, get_logs=self.get_logs)
+            with self._guard.waiting():
+                outcome = wait(self.hook.get_conn(), reference, limits=limits, listener=account.listener)
         if outcome is None:
             self._end_if_decided(context, reference)
             self.log.info("The worker was told to stop; TrainJob %s goes on, and its task on another worker", reference)

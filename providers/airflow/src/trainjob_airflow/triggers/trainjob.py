@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -40,6 +39,7 @@ class TrainJobTrigger(BaseTrigger):
         deadline: float | None,
         kubernetes_conn_id: str | None,
         on_kill_action: str = "delete",
+        get_logs: bool = True,
     ) -> None:
         """Holds JSON values only.
 
@@ -49,15 +49,17 @@ class TrainJobTrigger(BaseTrigger):
             deadline: when to stop waiting, in seconds of the epoch, so that it survives a restart of the triggerer.
             kubernetes_conn_id: the Airflow connection's id; its content is read in the triggerer.
             on_kill_action: what killing the task does to the job: `delete`, `suspend` or `keep`.
+            get_logs: whether the containers' lines are written to the task's log.
         """
         super().__init__()  # type: ignore[no-untyped-call]
         self.reference, self.limits, self.deadline = reference, limits, deadline
         self.kubernetes_conn_id, self.on_kill_action = kubernetes_conn_id, on_kill_action
+        self.get_logs = get_logs
         self._opened: Cluster | None = None
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """The class's path and every argument."""
-        names = ("reference", "limits", "deadline", "kubernetes_conn_id", "on_kill_action")
+        names = ("reference", "limits", "deadline", "kubernetes_conn_id", "on_kill_action", "get_logs")
         return f"{type(self).__module__}.{type(self).__qualname__}", {name: getattr(self, name) for name in names}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
@@ -75,13 +77,15 @@ class TrainJobTrigger(BaseTrigger):
     async def _wait(self) -> dict[str, Any]:
         from trainjob.errors import TrainJobError
         from trainjob.run import wait_async
+        from trainjob_airflow.task_log import triggerer_log
         from trainjob_airflow.telling import Account, shown_while_deferred
 
         try:
             cluster, reference = await self._cluster(), self._reference()
-            account = Account(reference, _on_this_loop(self.log.info))
-            async with shown_while_deferred(self.task_instance, account):
-                outcome = await wait_async(cluster, reference, limits=self._limits(), listener=account.listener)
+            async with triggerer_log(self.log.info) as log:
+                account = Account(reference, log, get_logs=self.get_logs)
+                async with shown_while_deferred(self.task_instance, account):
+                    outcome = await wait_async(cluster, reference, limits=self._limits(), listener=account.listener)
         except TrainJobError as error:
             return {"error": str(error), "kind": type(error).__name__}
         return {"outcome": outcome.to_dict(), "receipt": account.receipt}
@@ -128,14 +132,3 @@ class TrainJobTrigger(BaseTrigger):
         from trainjob.run import JobReference
 
         return JobReference(**self.reference)
-
-
-def _on_this_loop(write: Callable[[str], None]) -> Callable[[str], None]:
-    """Writes lines that come from other threads on this event loop, in this task's logging context."""
-    loop, context = asyncio.get_running_loop(), contextvars.copy_context()
-
-    def write_there(line: str) -> None:
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(write, line, context=context)
-
-    return write_there
