@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,9 +14,11 @@ from trainjob import errors
 from trainjob.cluster import Connection
 from trainjob.manifest import labels
 from trainjob.run import RunKey, cancel, submit
+from trainjob.status import judge
 from trainjob_kfp import steps
 from trainjob_kfp.launcher import Explained, clean_up, exit_code
 from trainjob_kfp.launcher import launch as launch_here
+from waiting_for import until
 
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 PODS = "/api/v1/namespaces/default/pods"
@@ -232,3 +235,17 @@ def test_clean_up_deletes_what_is_active_in_this_run_and_nothing_else(laptop, cl
 
 def request(script):
     return steps.train({"image": "busybox", "command": ["sh", "-c", script]}, None)
+
+
+def test_a_job_that_prints_more_than_standard_output_takes_ends_with_a_notice_and_its_last_lines(at_laptop, cluster):
+    process = start(at_laptop, command=["sh", "-c", "seq -f %099.0f 50000"])
+    name = re.search(r"TrainJob default/(\S+):", process.stdout.readline())[1]
+    until(lambda: judge(cluster.get_trainjob(name, "default")).phase.finished, 60)
+    said, complained = process.communicate(timeout=60)
+    assert process.returncode == 0, complained
+    notices = re.findall(r"^\[node-0\] ([0-9,]+) lines .* were skipped", said, re.MULTILINE)
+    written = [int(number) for number in re.findall(r"^\[node-0\] (\d+)$", said, re.MULTILINE)]
+    assert len(written) + sum(int(count.replace(",", "")) for count in notices) == 50_000
+    assert notices
+    assert written[-100:] == [*range(49_901, 50_001)]
+    assert f"kubectl logs {name}-node-0-0" in said

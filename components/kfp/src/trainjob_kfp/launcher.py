@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal, get_args
 
-from trainjob.cluster import Cluster, Connection, LogLine
+from trainjob.cluster import Cluster, Connection, LogLine, LogWriter
 from trainjob.errors import (
     AdmissionRefused,
     ClusterError,
@@ -52,7 +52,8 @@ def launch(
     """Submit or adopt the TrainJob of this pipeline task and follow it to its end.
 
     A launcher that starts again - another try, a rescheduled pod, RetryRun - adopts the TrainJob of the earlier one,
-    running or succeeded. Phases, log lines and progress go to standard output.
+    running or succeeded. Phases, log lines and progress go to standard output. If it does not take the lines as fast as
+    they come, some are skipped with a notice; `on_line` gets each of them.
 
     Args:
         request: a step such as `FineTune`, any `TrainJob`, or a `TrainJobManifest`.
@@ -109,9 +110,9 @@ def launch(
                 terminator.guard(reference)
                 how = "adopted" if reference.adopted else "created"
                 print_line(f"TrainJob {reference}: {how}, uid {reference.uid}")
-                narrator = Narrator(reference, print_line)
-                listener = _telling(narrator.listener, terminator, on_progress, on_line)
-                with guard.waiting():
+                with guard.waiting(), LogWriter().open(print_line) as log:
+                    narrator = Narrator(reference, log.report, log=log)
+                    listener = _telling(narrator.listener, terminator, on_progress, on_line)
                     return reference, wait(cluster, reference, limits=limits, listener=listener)
 
             with ended_after_errors(guard, cluster, here.key, asked, action, print_line):
@@ -217,9 +218,9 @@ def _telling(
         listener.on_phase(verdict)
 
     def tell_line(line: LogLine) -> None:
-        listener.on_log(line)
         if not line.frame:
             on_line(line)
+        listener.on_log(line)
 
     def tell_progress(progress: Progress) -> None:
         listener.on_progress(progress)
