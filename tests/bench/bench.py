@@ -16,6 +16,7 @@ from pathlib import Path
 
 import bench_calls
 import bench_creation
+import bench_flood
 import bench_imports
 import bench_laptop
 import bench_logs
@@ -29,6 +30,7 @@ _PARTS = {
     "calls": bench_calls,
     "laptop": bench_laptop,
     "logs": bench_logs,
+    "flood": bench_flood,
     "resumption": bench_resumption,
     "imports": bench_imports,
     "creation": bench_creation,

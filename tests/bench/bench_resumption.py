@@ -24,6 +24,7 @@ class Ends:
 
     Attributes:
         seen: seconds of the epoch by the job's uid.
+        names: by uid.
     """
 
     def __init__(self, kubeconfig, kind):
@@ -32,10 +33,12 @@ class Ends:
         api = config.new_client_from_config(str(kubeconfig))
         if kind == "jobs":
             self._list, self._arguments = client.BatchV1Api(api).list_namespaced_job, ("default",)
+        elif kind == "pods":
+            self._list, self._arguments = client.CoreV1Api(api).list_namespaced_pod, ("default",)
         else:
             self._list = client.CustomObjectsApi(api).list_namespaced_custom_object
             self._arguments = ("trainer.kubeflow.org", "v1alpha1", "default", kind)
-        self.seen = {}
+        self.seen, self.names = {}, {}
         threading.Thread(target=self._follow, daemon=True).start()
 
     def _follow(self):
@@ -44,7 +47,9 @@ class Ends:
         for event in watch.Watch().stream(self._list, *self._arguments, timeout_seconds=900):
             found = event["raw_object"]
             conditions = (found.get("status") or {}).get("conditions") or ()
-            if any((one["type"], one["status"]) == ("Complete", "True") for one in conditions):
+            succeeded = (found.get("status") or {}).get("phase") == "Succeeded"
+            if succeeded or any((one["type"], one["status"]) == ("Complete", "True") for one in conditions):
+                self.names[found["metadata"]["uid"]] = found["metadata"]["name"]
                 self.seen.setdefault(found["metadata"]["uid"], time.time())
 
 

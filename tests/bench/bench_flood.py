@@ -1,0 +1,163 @@
+"""A job that prints a lot at once, in a whole Airflow: what its triggerer and the other tasks notice of it."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import threading
+import time
+from datetime import datetime
+from pathlib import Path
+
+from bench_resumption import Ends
+
+from markdown import table
+from standalone import Standalone, wait_for
+from trainjob.local import LocalCluster
+
+QUIET = 20
+LINES = 50_000
+_DAGS = Path(__file__).resolve().parent / "dags"
+_SETTLED_SECONDS = 20.0  # past the first seconds of a deferral, in which our trigger never fires
+_APART_SECONDS = 1.0
+_LOOK_SECONDS = 0.5
+_STALL_MS, _DELAY_MS, _MEGABYTES = 50.0, 250.0, 50.0
+_WHO = {"jobs": "`TrainJobOperator`", "pods": "`KubernetesPodOperator(deferrable=True)`"}
+_ROWS = (("jobs", 100), ("jobs", 1000), ("pods", 100))
+_SETTINGS = {
+    "AIRFLOW__CORE__PARALLELISM": "8",
+    "AIRFLOW__CORE__MAX_ACTIVE_TASKS_PER_DAG": str(QUIET + 2),
+    "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "600",
+    "PYTHONPATH": str(_DAGS),  # where the triggerer finds the triggers that measure
+}
+
+
+def measure(rows=_ROWS, **environment):
+    """The rows."""
+    found = []
+    with tempfile.TemporaryDirectory(prefix="bench-") as name:
+        folder = Path(name)
+        with LocalCluster(folder / "cluster") as laptop:
+            extra = {"kube_config_path": str(laptop.kubeconfig), "namespace": "default"}
+            connection = json.dumps({"conn_type": "kubernetes", "extra": extra})
+            (folder / "airflow").mkdir()
+            settings = {"AIRFLOW_CONN_KUBERNETES_DEFAULT": connection, **_SETTINGS, **environment}
+            with Standalone(folder / "airflow", _DAGS, **settings) as airflow:
+                for kind, width in rows:
+                    gates = folder / f"{kind}-{width}"
+                    gates.mkdir()
+                    found.append(_Run(airflow, laptop, kind, width, gates).measure())
+                    print(found[-1], file=sys.stderr, flush=True)
+    return found
+
+
+class _Run:
+    """One flood: what is asked of Airflow while it is under way."""
+
+    def __init__(self, airflow, laptop, kind, width, gates):
+        self._airflow, self._kind, self._width, self._gates = airflow, kind, width, gates
+        self._ends = Ends(laptop.kubeconfig, {"jobs": "trainjobs"}.get(kind, kind))
+        self._run = airflow.start(f"flooding_{kind}", folder=str(gates), lines=LINES, width=width - 1)
+        self._gap, self._is_over = 0.0, threading.Event()
+
+    def measure(self):
+        """The row."""
+        tasks = ["flood", *(f"quiet/{n}" for n in range(QUIET)), "watch"]
+        wait_for(lambda: all(self._state(task) == "deferred" for task in tasks), 600)
+        time.sleep(_SETTLED_SECONDS)
+        known = set(self._ends.seen)
+        looking = threading.Thread(target=self._look_at_heartbeats, daemon=True)
+        looking.start()
+        began = time.time()
+        (self._gates / "flood").touch()
+        for n in range(QUIET):
+            time.sleep(_APART_SECONDS)
+            (self._gates / str(n)).touch()
+        tasks.remove("watch")
+        wait_for(lambda: all(self._state(task) in ("success", "failed") for task in tasks), 900)
+        returned = datetime.fromisoformat(self._airflow.ask("GET", f"{self._run}/taskInstances/flood")["end_date"])
+        (self._gates / "measured").touch()
+        self._is_over.set()
+        wait_for(lambda: self._airflow.state(self._run) in ("success", "failed"), 300)
+        fired = sorted(self._xcom(f"quiet/{n}", "fired") for n in range(QUIET))
+        ended = {uid: at for uid, at in self._ends.seen.items() if uid not in known}
+        ends = sorted(at for uid, at in ended.items() if not self._ends.names[uid].startswith("flood"))
+        delays = sorted(1000 * (fire - end) for end, fire in zip(ends, fired, strict=True))
+        loop = self._xcom("watch", "return_value")
+        return {
+            "who": self._kind,
+            "megabytes": LINES * self._width / 1e6,
+            "state": self._state("flood"),
+            "seconds": returned.timestamp() - began,
+            "heartbeat_gap": self._gap,
+            "p99_ms": delays[-1],
+            "p50_ms": delays[len(delays) // 2],
+            **loop,
+        }
+
+    def _state(self, task):
+        found = self._airflow.ask("GET", f"{self._run}/taskInstances/{task}")
+        return found and found["state"]
+
+    def _xcom(self, task, key):
+        task, _, index = task.partition("/")
+        path = f"{self._run}/taskInstances/{task}/xcomEntries/{key}?deserialize=true&map_index={index or -1}"
+        return self._airflow.ask("GET", path)["value"]
+
+    def _look_at_heartbeats(self):
+        while not self._is_over.wait(_LOOK_SECONDS):
+            health = self._airflow.ask("GET", "/api/v2/monitor/health")["triggerer"]
+            beat = datetime.fromisoformat(health["latest_triggerer_heartbeat"].replace("Z", "+00:00"))
+            self._gap = max(self._gap, time.time() - beat.timestamp())
+
+
+_TEXT = """## A job that prints a lot
+
+One task's job prints {lines:,} lines at once, in a whole Airflow with SQLite and its default settings; {quiet} other
+tasks are deferred on the same triggerer, whose jobs end one each second meanwhile. The delay is from such a job's end,
+as a watch saw it, to its trigger's event. A stall is how late the triggerer's event loop came back to a trigger that
+does nothing but measure; *own* counts those of more than 50 ms in which the process itself computed for as long.
+Heartbeat is the oldest that the triggerer's newest heartbeat became; Airflow takes a triggerer for dead after 30 s.
+Memory is how much the process grew. Returned is the time from the first line to the task's end. Our trigger writes
+lines to the task's log as they come, and skips some of them with a notice; the pod operator's trigger reads no log
+(without `logging_interval`): a worker reads all of it after the pod's end.
+
+{rows}"""
+
+
+def section(rows):
+    """As Markdown."""
+    cells = [
+        (
+            _WHO[row["who"]],
+            f"{row['megabytes']:.0f} MB",
+            f"{row['worst'] * 1000:,.0f} ms",
+            f"{row['own']} of {row['stalls']}",
+            f"{row['heartbeat_gap']:.1f} s",
+            f"{row['p50_ms']:,.0f} ms",
+            f"{row['p99_ms']:,.0f} ms",
+            f"{row['grown_mb']:.0f} MB",
+            f"{row['seconds']:.0f} s",
+        )
+        for row in rows
+    ]
+    head = ("Who", "Log", "Longest stall", "Own stalls", "Heartbeat", "Delay p50", "p99", "Memory", "Returned")
+    return _TEXT.format(lines=LINES, quiet=QUIET, rows=table(head, cells))
+
+
+def goals(rows):
+    """(goal, met, value) of each."""
+    for row in rows:
+        if row["who"] != "jobs":
+            continue
+        flood = f"while a job prints {row['megabytes']:.0f} MB at once"
+        stalls, grown, delay = row["own"], row["grown_mb"], row["p99_ms"]
+        yield f"no stall of the triggerer's own over {_STALL_MS:.0f} ms {flood}", stalls == 0, f"{stalls}"
+        yield f"other events after at most {_DELAY_MS:.0f} ms (p99) {flood}", delay <= _DELAY_MS, f"{delay:,.0f} ms"
+        yield f"memory grows by at most {_MEGABYTES:.0f} MB {flood}", grown <= _MEGABYTES, f"{grown:.0f} MB"
+
+
+if __name__ == "__main__":
+    found = measure()
+    print(section(found), *goals(found), sep="\n")

@@ -1,0 +1,66 @@
+"""Triggers that note when they fire, and one that measures the event loop; the triggerer imports them from here."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+from airflow.providers.cncf.kubernetes.triggers.pod import KubernetesPodTrigger
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+
+from trainjob_airflow.triggers.trainjob import TrainJobTrigger
+
+_TICK, _STALL = 0.01, 0.05
+
+
+class TimedTrainJobTrigger(TrainJobTrigger):
+    """Notes when it fires."""
+
+    async def run(self):
+        async for event in super().run():
+            event.payload["fired"] = time.time()
+            yield event
+
+
+class TimedPodTrigger(KubernetesPodTrigger):
+    """Notes when it fires."""
+
+    def serialize(self):
+        return f"{__name__}.TimedPodTrigger", super().serialize()[1]
+
+    async def run(self):
+        async for event in super().run():
+            event.payload["fired"] = time.time()
+            yield event
+
+
+class Ticker(BaseTrigger):
+    """Measures how late the triggerer's event loop comes back to it, and how much memory the process takes."""
+
+    def __init__(self, folder):
+        super().__init__()
+        self.folder = folder
+
+    def serialize(self):
+        return f"{__name__}.Ticker", {"folder": self.folder}
+
+    async def run(self):
+        folder = Path(self.folder)
+        (folder / "ticking").touch()
+        while not (folder / "flood").exists():  # noqa: ASYNC110 - other processes make it
+            await asyncio.sleep(_TICK)
+        start, worst, stalls, own, most = _resident(), 0.0, 0, 0, 0
+        while not (folder / "measured").exists():
+            began, used = time.monotonic(), time.process_time()
+            await asyncio.sleep(_TICK)
+            late = time.monotonic() - began - _TICK
+            worst, most = max(worst, late), max(most, _resident())
+            if late > _STALL:
+                stalls += 1
+                own += time.process_time() - used > _STALL
+        yield TriggerEvent({"worst": worst, "stalls": stalls, "own": own, "grown_mb": (most - start) / 1e6})
+
+
+def _resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096

@@ -1,0 +1,73 @@
+"""One task whose job prints a lot at once, many whose jobs print nothing, and one that watches their triggerer."""
+
+from __future__ import annotations
+
+from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
+from airflow.sdk import BaseOperator, dag
+from flood_triggers import Ticker, TimedPodTrigger, TimedTrainJobTrigger
+
+from trainjob_airflow import TrainJobOperator
+
+QUIET = 20
+GATE = "until [ -e {{ dag_run.conf['folder'] }}/%s ]; do sleep 0.05; done"
+FLOOD = GATE % "flood" + "; seq -f '%0{{ dag_run.conf['width'] }}.0f' {{ dag_run.conf['lines'] }}"
+
+
+class Watcher(BaseOperator):
+    """Returns what the triggerer's event loop went through."""
+
+    def execute(self, context):
+        self.defer(trigger=Ticker(context["dag_run"].conf["folder"]), method_name="back")
+
+    def back(self, context, event):
+        return event
+
+
+class _Job(TrainJobOperator):
+    def defer(self, *, trigger, **more):
+        super().defer(trigger=TimedTrainJobTrigger(**trigger.serialize()[1]), **more)
+
+    def execute_complete(self, context, event=None):
+        context["ti"].xcom_push("fired", event["fired"])
+        return super().execute_complete(context, event)
+
+
+class _Pod(KubernetesPodOperator):
+    def defer(self, *, trigger, **more):
+        super().defer(trigger=TimedPodTrigger(**trigger.serialize()[1]), **more)
+
+    def trigger_reentry(self, context, event):
+        context["ti"].xcom_push("fired", event["fired"])
+        return super().trigger_reentry(context, event)
+
+
+def _job(script, **more):
+    return {"trainer": {"image": "busybox", "command": ["sh", "-c", script]}, **more}
+
+
+@dag(schedule=None, catchup=False)
+def flooding_jobs():
+    Watcher(task_id="watch")
+    _Job(task_id="flood", **_job(FLOOD))
+    _Job.partial(task_id="quiet", **_job(GATE % "{{ ti.map_index }}")).expand(runtime=["torch-distributed"] * QUIET)
+
+
+def _pod(script):
+    return {
+        "image": "busybox",
+        "cmds": ["sh", "-c", script],
+        "namespace": "default",
+        "deferrable": True,
+        "on_finish_action": "keep_pod",
+    }
+
+
+@dag(schedule=None, catchup=False)
+def flooding_pods():
+    Watcher(task_id="watch")
+    _Pod(task_id="flood", name="flood", **_pod(FLOOD))
+    _Pod.partial(task_id="quiet", **_pod(GATE % "{{ ti.map_index }}")).expand(name=[f"quiet-{n}" for n in range(QUIET)])
+
+
+flooding_jobs()
+flooding_pods()
