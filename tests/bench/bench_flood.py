@@ -114,10 +114,11 @@ class _Run:
 
 _TEXT = """## A job that prints a lot
 
-One task's job prints {lines:,} lines at once, in a whole Airflow with SQLite and its default settings; {quiet} other
+One task's job prints {lines:,} lines at once, in a whole Airflow with SQLite; {quiet} other
 tasks are deferred on the same triggerer, whose jobs end one each second meanwhile. The delay is from such a job's end,
-as a watch saw it, to its trigger's event. A stall is how late the triggerer's event loop came back to a trigger that
-does nothing but measure; *own* counts those of more than 50 ms in which the process itself computed for as long.
+as a watch saw it, to its trigger's event; p99 is the longest of them. A stall is how late the triggerer's
+event loop came back to a trigger that does nothing but measure; *own* counts those of more than 50 ms in
+which the process itself computed for as long.
 Heartbeat is the oldest that the triggerer's newest heartbeat became; Airflow takes a triggerer for dead after 30 s.
 Memory is how much the process grew. Returned is the time from the first line to the task's end. Our trigger writes
 lines to the task's log as they come, and skips some of them with a notice; the pod operator's trigger reads no log
