@@ -3,10 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import queue
+import threading
 
 import pytest
 
-from trainjob.run.inbox import taken
+from trainjob.run.inbox import get_with_timeout, taken
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1e-6, 5e-6, 2e-5])
+def test_a_short_timeout_ends(seconds):
+    """`SimpleQueue.get(timeout=...)` hangs in one of some thousand calls: this case hung with it on each CPython."""
+
+    def take():
+        for _ in range(20_000):
+            with pytest.raises(queue.Empty):
+                get_with_timeout(queue.SimpleQueue(), seconds)
+
+    taking = threading.Thread(target=take, daemon=True)
+    taking.start()
+    taking.join(60)
+    assert not taking.is_alive()
+
+
+def test_an_item_is_taken_also_without_time():
+    inbox = queue.SimpleQueue()
+    inbox.put("changed")
+    assert get_with_timeout(inbox, 0.0) == "changed"
 
 
 @pytest.mark.parametrize("turns", range(6))

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from trainjob.cluster import Cluster, Connection
 from trainjob.errors import ClusterError, TrainJobError
+from trainjob.run.inbox import get_with_timeout
 from trainjob.status import judge
 
 _THREADS = 3
@@ -112,7 +113,7 @@ class Deleters:
         pause = 0.0
         while True:
             try:
-                order = orders.get(timeout=pause)
+                order = get_with_timeout(orders, pause)
                 if order is None:
                     cluster.close()
                     return

@@ -1,11 +1,32 @@
-"""Taking what other threads have left for a coroutine."""
+"""Taking what other threads have left, for a thread and for a coroutine."""
 
 from __future__ import annotations
 
 import asyncio
+import queue
 from typing import TypeVar
 
 T = TypeVar("T")
+
+
+def get_with_timeout(inbox: queue.SimpleQueue[T], seconds: float | None) -> T:
+    """Return the next item of a queue, waiting for it if there is none.
+
+    Args:
+        inbox: the queue; one thread only takes from it.
+        seconds: how long to wait; None means for ever.
+
+    Raises:
+        queue.Empty: the time is over.
+    """
+    try:
+        # `get` with a timeout waits for ever if the queue's lock is free and the time is over when it has taken it
+        # (seen on CPython 3.10.13, 3.11.7, 3.12.1 and 3.13.0). After this call the lock is taken.
+        return inbox.get_nowait()
+    except queue.Empty:
+        if seconds is not None and seconds <= 0:
+            raise
+        return inbox.get(timeout=seconds)
 
 
 async def taken(inbox: asyncio.Queue[T], seconds: float | None) -> T:

@@ -29,7 +29,7 @@ from trainjob.errors import ClusterError, WaitTimeout
 from trainjob.run.cancellation import end_as_failed, give_up
 from trainjob.run.exported import note_export
 from trainjob.run.identity import JobReference
-from trainjob.run.inbox import taken
+from trainjob.run.inbox import get_with_timeout, taken
 from trainjob.run.learning import learn
 from trainjob.run.looks import Looks
 from trainjob.run.vigil import Decision, Limits, Vigil
@@ -273,7 +273,7 @@ def wait(
         decision = None
         while decision is None:
             try:
-                kind, change = inbox.get(timeout=attendance.next_look(clock()))
+                kind, change = get_with_timeout(inbox, attendance.next_look(clock()))
             except queue.Empty:
                 if attendance.should_look(clock()):
                     attendance.look(clock())

@@ -15,6 +15,7 @@ from typing import Any
 
 from trainjob.cluster import Change, Cluster, LogFollower, LogLine, Subscription
 from trainjob.errors import NotFound
+from trainjob.run.inbox import get_with_timeout
 from trainjob.run.learning import learn
 from trainjob.run.looks import Looks
 from trainjob.run.summary import Summary, summarize
@@ -151,7 +152,7 @@ class _Board:
     def next(self) -> Iterator[Standing]:
         """Wait for the next change; tell how it stands whom that is about, if that is new."""
         try:
-            kind, name, news = self._inbox.get(timeout=self._next_look())
+            kind, name, news = get_with_timeout(self._inbox, self._next_look())
         except queue.Empty:
             for job in list(self._jobs.values()):
                 if job.looks.left(job.vigil.waits_for, self._clock()) == 0:

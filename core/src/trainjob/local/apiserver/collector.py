@@ -43,7 +43,7 @@ class Collector:
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._queue: queue.SimpleQueue[_Key | None] = queue.SimpleQueue()
+        self._queue: queue.Queue[_Key | None] = queue.Queue()
         self._dependents: defaultdict[str, set[_Key]] = defaultdict(set)
         self._objects: dict[str, _Key] = {}
         self._refused: set[_Key] = set()
