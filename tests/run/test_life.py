@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import json
 import subprocess
 import sys
@@ -300,6 +301,20 @@ def test_a_thousand_waiters_share_two_watches(cluster, unique):
     assert [outcome.succeeded for outcome in outcomes] == [i % 2 == 0 for i in range(20)]
     watches = [thread for thread in threading.enumerate() if thread.name.startswith("watch-")]
     assert len(watches) <= 2
+
+
+def test_the_listener_is_called_in_the_callers_context(cluster, unique):
+    """Airflow's triggerer finds a task's log by it; the last phase of a job that fails in place comes from a thread."""
+    task, seen = contextvars.ContextVar("task", default="none"), []
+    reference = submit(cluster, shell("exit 3"), key(unique))
+    listener = Listener(on_phase=lambda verdict: seen.append((verdict.phase, task.get())))
+
+    async def wait_as_task():
+        task.set("mine")
+        return await wait_async(cluster, reference, listener=listener)
+
+    assert asyncio.run(wait_as_task()).reason == "RestartLimitExceeded"
+    assert seen[-1] == (Phase.FAILED, "mine")
 
 
 SUBMIT_AND_DIE = """

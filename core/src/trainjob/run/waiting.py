@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import queue
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -327,7 +328,7 @@ async def wait_async(
 
 
 async def _concluded(cluster: Cluster, attendance: Attendance, decision: Decision) -> Outcome:
-    """Conclude on a thread of the cluster's own.
+    """Conclude on a thread of the cluster's own, in the caller's context (`contextvars`).
 
     It may take long while a long log is read to its end. The event loop's default threads must stay free, because
     Airflow's triggerer writes log lines and XComs on them.
@@ -341,5 +342,6 @@ async def _concluded(cluster: Cluster, attendance: Attendance, decision: Decisio
             except BaseException as error:  # noqa: BLE001 - raised where it is awaited
                 concluded.set_exception(error)
 
-    cluster.conclusions.do(conclude_now)
+    context = contextvars.copy_context()
+    cluster.conclusions.do(lambda: context.run(conclude_now))
     return await asyncio.wrap_future(concluded)
