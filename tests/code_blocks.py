@@ -30,12 +30,12 @@ _NOT_RUN = re.compile(r"<!-- not run: (.+) -->")
 
 @dataclass(frozen=True)
 class CodeBlock:
-    """One fenced block.
+    """A fenced code block of a page.
 
     Attributes:
         page: the page's path, relative to the repository's root.
         line: number of the block's first line in it.
-        language: what stands behind the fence; empty if nothing does.
+        language: the word after the fence; empty without one.
         text: the code.
         reason: why no test runs it, from the comment `<!-- not run: reason -->` before it; empty if tests run it.
     """

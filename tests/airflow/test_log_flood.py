@@ -92,7 +92,7 @@ async def run(triggers, queues=()):
 
 
 def written_and_skipped(lines):
-    """Of one flood: the numbers of the lines that were written, in order, and the sum of what the notices tell."""
+    """Return the numbers of the lines that were written, in order, and the sum of the lines that the notices count."""
     notices = [match for line in lines if (match := re.match(r"\[node-0\] ([0-9,]+) lines \(.*\) were skipped", line))]
     numbers = [int(match[1]) for line in lines if (match := re.fullmatch(r"\[node-0\] (\d+)", line))]
     others = [line for line in lines if re.match(r"\[node-0\] (after|trainjob result)", line)]

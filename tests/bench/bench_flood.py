@@ -53,7 +53,7 @@ def measure(rows=_ROWS, **environment):
 
 
 class _Run:
-    """One flood: what is asked of Airflow while it is under way."""
+    """A flood, and the requests to Airflow while it is under way."""
 
     def __init__(self, airflow, laptop, kind, width, gates):
         self._airflow, self._kind, self._width, self._gates = airflow, kind, width, gates

@@ -36,7 +36,7 @@ def drain(queue):
 
 
 def run(actions):
-    """Offer and take as told; what was accepted and what was taken, in order, and the queue."""
+    """Offer and take lines by script; return what was accepted and what was taken, in order, and the queue."""
     queue, now, accepted, taken = LogQueue(SMALL), 0.0, [], []
     for kind, *values in actions:
         if kind == OFFER:

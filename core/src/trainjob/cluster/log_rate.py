@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class RateLimit:
-    """What a log takes.
+    """The rate that a log sustains.
 
     Attributes:
         bytes_per_second: how much may be written in the long run.

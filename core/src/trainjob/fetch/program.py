@@ -189,7 +189,7 @@ class _Filling:
         raise FetchError(f"{file.key} of {self._source} arrives damaged", hint="its size or digest is not as told")
 
     def _checked(self, file: StoreFile, name: str) -> Kept | None:
-        """None where the content of the file `name` is not what the store tells."""
+        """Return the record of the file `name`; None if its content is not what the store lists."""
         if self._folder.size(name) != file.size:
             return None
         with self._folder.read(name) as content:

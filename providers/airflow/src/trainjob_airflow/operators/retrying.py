@@ -1,4 +1,4 @@
-"""Whether Airflow tries a task again after an error."""
+"""The rules by which Airflow tries a task again after an error."""
 
 from __future__ import annotations
 
