@@ -135,7 +135,7 @@ class Client:
             auth_settings=["BearerToken"],
             _preload_content=False,
             _return_http_data_only=True,
-            _request_timeout=(10, 60),
+            _request_timeout=(10, 120),  # longer than any stream
         )
 
     # -- what must succeed ------------------------------------------------------------------------------------------

@@ -48,9 +48,10 @@ def test_in_place(client, namespace):
 def test_the_limit(client, namespace):
     """With more restarts than backoffLimit the job is Failed and its pod is deleted, its log with it."""
     runtime = own_runtime(client, namespace, step("node", "echo why; exit 4", backoffLimit=1))
-    client.create(train_job(**runtime), namespace)
-    pod = client.until("Pod", namespace, "", restarted)
-    name = pod["metadata"]["name"]
+    created = client.create(train_job(**runtime), namespace)
+    since = {"resourceVersion": created["metadata"]["resourceVersion"]}  # the pod may be gone already
+    pods = (event["object"] for event in client.stream(path_of("Pod", namespace), **since))
+    name = next(pod["metadata"]["name"] for pod in pods if restarted(pod))
     job = client.until("TrainJob", namespace, "job", finished)
     assert conditions(job)[0][2] == "FailedJobs"
     client.until_gone("Pod", namespace, name)
