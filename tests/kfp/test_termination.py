@@ -171,11 +171,11 @@ def test_the_first_thing_is_to_delete_this_very_job_on_an_open_connection(latenc
         process = start(api)
         ports = until(lambda: opened(api))
         code, said = end(process)
-        [(_, path, body, port, _)] = api.deletions
         assert code == 143
-        assert path == JOB
-        assert body == {"propagationPolicy": "Background", "preconditions": {"uid": "uid-1"}}
-        assert port in ports
+        for _, path, body, _, _ in api.deletions:  # several if the first answer takes half a second
+            assert path == JOB
+            assert body == {"propagationPolicy": "Background", "preconditions": {"uid": "uid-1"}}
+        assert api.deletions[0][3] in ports
         assert "SIGTERM: TrainJob ml/tune-1 was deleted" in said
 
 
@@ -191,7 +191,7 @@ def test_a_page_in_place_of_an_answer_is_no_end_of_readiness(api):
 def test_an_interrupt_does_the_same(api):
     code, _ = end(start(api), signal.SIGINT)
     assert code == 130
-    assert len(api.deletions) == 1
+    assert {path for _, path, *_ in api.deletions} == {JOB}
 
 
 def test_a_signal_before_anything_is_sent_creates_nothing(api):
@@ -205,7 +205,7 @@ def test_a_signal_before_an_adoption_deletes_what_is_adopted(api):
     api.answer = working()
     code, _ = end(start(api, before=SIGNAL, ready=False, adopted="True"), None)
     assert code == 143
-    assert len(api.deletions) == 1
+    assert {path for _, path, *_ in api.deletions} == {JOB}
 
 
 @pytest.mark.parametrize("creation", [0.0, 0.2, 1.5])
