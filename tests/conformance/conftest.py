@@ -139,9 +139,10 @@ def client(target):
 
 @pytest.fixture
 def namespace(client, unique):
-    """A namespace of the test's own."""
+    """A namespace of the test's own, with the service account that pods have if they name none."""
     client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": unique}})
     client.until("Namespace", None, unique, lambda found: found["status"].get("phase") == "Active")
+    client.until("ServiceAccount", unique, "default", bool)  # a controller makes it; no pod can be created before
     yield unique
     client.ask("DELETE", f"/api/v1/namespaces/{unique}")
 
