@@ -128,7 +128,7 @@ def test_a_job_that_somebody_else_is_deleting(client, namespace, engine):
     with ThreadPoolExecutor(2) as pool:
         waiting = pool.submit(wait, engine, first)
         client.delete("TrainJob", namespace, first.name, propagationPolicy="Background")
-        assert waiting.result(30).phase is Phase.DELETED
+        assert waiting.result(60).phase is Phase.DELETED
         assert cancel(engine, first)  # it is there, and still goes
         assert give_up(engine, first, "suspend").startswith("it was left as it is")
         asked = pool.submit(ask, engine, namespace, "sleep 600")

@@ -104,7 +104,7 @@ def test_cancellation(client, engine, namespace, key):
         heard.until(Phase.RUNNING)
         (pod,) = pods_of(client, namespace, reference.name)
         assert cancel(engine, reference)
-        outcome = waiting.result(20)
+        outcome = waiting.result(60)
     assert outcome.phase is Phase.DELETED
     with pytest.raises(JobDeleted):
         outcome.raise_for_failure()
@@ -124,7 +124,7 @@ def test_pause(client, engine, namespace, key, gate):
         heard.until(Phase.SUSPENDED)
         file.touch()
         assert set_suspended(engine, reference.name, namespace, suspended=False)
-        assert waiting.result(30).succeeded
+        assert waiting.result(60).succeeded
     assert heard.lines[-1] == "[node-0] done"
     assert not set_suspended(engine, reference.name, namespace, suspended=True)
 

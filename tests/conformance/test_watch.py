@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
+from itertools import count, islice
 
 import pytest
 from client import path_of
@@ -207,11 +207,9 @@ def test_no_initial_events(client, namespace):
     make(client, namespace, "TrainingRuntime", "a")
     events = client.stream(path_of("TrainingRuntime", namespace), **{**INITIAL, "sendInitialEvents": False})
     with ThreadPoolExecutor(1) as pool:
-        first = pool.submit(next, events)
-        for name in map("next-{}".format, range(50)):  # the watch begins at some moment in between
-            if first.done():
-                break
-            make(client, namespace, "TrainingRuntime", [name])
+        first, names = pool.submit(next, events), map("next-{}".format, count())
+        while not first.done():  # the watch begins at some moment in between, and ends after a minute
+            make(client, namespace, "TrainingRuntime", [next(names)])
         kind, name = brief([first.result()])[0]
     events.close()
     assert kind == "ADDED" and name.startswith("next-")
@@ -229,7 +227,7 @@ def test_from_the_future(client, namespace):
     """From a version of the future a watch waits and says nothing; with sendInitialEvents it ends with 504."""
     path, future = path_of("TrainingRuntime", namespace), {"resourceVersion": str(FAR)}
     with ThreadPoolExecutor(1) as pool:
-        asking = pool.submit(lambda: list(client.stream(path, seconds=5, **future, **INITIAL)))
+        asking = pool.submit(lambda: list(client.stream(path, **future, **INITIAL)))
         events = client.stream(path, seconds=1, **future)
         make(client, namespace, "TrainingRuntime", "a")
         assert list(events) == []
