@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import subprocess
 import sys
 import tempfile
 import threading
@@ -10,6 +12,7 @@ import time
 from datetime import datetime
 from pathlib import Path
 
+from bare_loop import LATE
 from bench_resumption import Ends
 
 from markdown import table
@@ -19,6 +22,7 @@ from trainjob.local import LocalCluster
 QUIET = 20
 LINES = 50_000
 _DAGS = Path(__file__).resolve().parent / "dags"
+_BARE_LOOP = Path(__file__).with_name("bare_loop.py")
 _SETTLED_SECONDS = 20.0  # past the first seconds of a deferral, in which our trigger never fires
 _APART_SECONDS = 1.0
 _LOOK_SECONDS = 0.5
@@ -70,12 +74,13 @@ class _Run:
         looking = threading.Thread(target=self._look_at_heartbeats, daemon=True)
         looking.start()
         began = time.time()
-        (self._gates / "flood").touch()
-        for n in range(QUIET):
-            time.sleep(_APART_SECONDS)
-            (self._gates / str(n)).touch()
         tasks.remove("watch")
-        wait_for(lambda: all(self._state(task) in ("success", "failed") for task in tasks), 900)
+        with _bare_loop() as busy:
+            (self._gates / "flood").touch()
+            for n in range(QUIET):
+                time.sleep(_APART_SECONDS)
+                (self._gates / str(n)).touch()
+            wait_for(lambda: all(self._state(task) in ("success", "failed") for task in tasks), 900)
         returned = datetime.fromisoformat(self._airflow.ask("GET", f"{self._run}/taskInstances/flood")["end_date"])
         (self._gates / "measured").touch()
         self._is_over.set()
@@ -94,6 +99,8 @@ class _Run:
             "p99_ms": delays[-1],
             "p50_ms": delays[len(delays) // 2],
             **loop,
+            "stalls": len(loop["stalls"]),
+            "own": len(_own(loop["stalls"], busy)),
         }
 
     def _state(self, task):
@@ -112,13 +119,35 @@ class _Run:
             self._gap = max(self._gap, time.time() - beat.timestamp())
 
 
+@contextlib.contextmanager
+def _bare_loop():
+    """A list that has, in the end, the times in which an event loop of another process came back late."""
+    late = []
+    with subprocess.Popen([sys.executable, str(_BARE_LOOP)], stdout=subprocess.PIPE, text=True) as loop:
+        try:
+            yield late
+        finally:
+            loop.terminate()
+            late += [json.loads(line) for line in loop.stdout]
+
+
+def _own(stalls, busy):
+    """Those that the process computed through, while the machine was not busy."""
+    return [
+        (began, ended)
+        for began, ended, computed in stalls
+        if computed * 1000 > _STALL_MS and not any(first < ended and last > began for first, last in busy)
+    ]
+
+
 _TEXT = """## A job that prints a lot
 
 One task's job prints {lines:,} lines at once, in a whole Airflow with SQLite; {quiet} other
 tasks are deferred on the same triggerer, whose jobs end one each second meanwhile. The delay is from such a job's end,
 as a watch saw it, to its trigger's event; p99 is the longest of them. A stall is how late the triggerer's
 event loop came back to a trigger that does nothing but measure; *own* counts those of more than 50 ms in
-which the process itself computed for as long.
+which the process itself computed for as long, and during which an event loop in a process of its own was never late by
+more than {late:.0f} ms: when it is, the machine was busy.
 Heartbeat is the oldest that the triggerer's newest heartbeat became; Airflow takes a triggerer for dead after 30 s.
 Memory is how much the process grew. Returned is the time from the first line to the task's end. Our trigger writes
 lines to the task's log as they come, and skips some of them with a notice; the pod operator's trigger reads no log
@@ -144,7 +173,7 @@ def section(rows):
         for row in rows
     ]
     head = ("Who", "Log", "Longest stall", "Own stalls", "Heartbeat", "Delay p50", "p99", "Memory", "Returned")
-    return _TEXT.format(lines=LINES, quiet=QUIET, rows=table(head, cells))
+    return _TEXT.format(lines=LINES, quiet=QUIET, late=LATE * 1000, rows=table(head, cells))
 
 
 def goals(rows):

@@ -50,16 +50,15 @@ class Ticker(BaseTrigger):
         (folder / "ticking").touch()
         while not (folder / "flood").exists():  # noqa: ASYNC110 - other processes make it
             await asyncio.sleep(_TICK)
-        start, worst, stalls, own, most = _resident(), 0.0, 0, 0, 0
+        start, worst, stalls, most = _resident(), 0.0, [], 0
         while not (folder / "measured").exists():
             began, used = time.monotonic(), time.process_time()
             await asyncio.sleep(_TICK)
             late = time.monotonic() - began - _TICK
             worst, most = max(worst, late), max(most, _resident())
             if late > _STALL:
-                stalls += 1
-                own += time.process_time() - used > _STALL
-        yield TriggerEvent({"worst": worst, "stalls": stalls, "own": own, "grown_mb": (most - start) / 1e6})
+                stalls.append([began, time.monotonic(), time.process_time() - used])
+        yield TriggerEvent({"worst": worst, "stalls": stalls, "grown_mb": (most - start) / 1e6})
 
 
 def _resident():
