@@ -1,0 +1,121 @@
+"""Values that outlive a release: in clusters, databases, files, pods' logs and other people's scripts.
+
+They are compared with `recorded/values.json`. A new value is added to that file; one that is there stays, or old ones
+are still understood, and a test shows it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from dataclasses import fields
+from datetime import timedelta
+from pathlib import Path
+
+import click
+import pytest
+from pydantic import BaseModel
+from typer.main import get_command
+
+from trainjob import (
+    BuiltinTrainer,
+    CustomTrainerContainer,
+    ExportModel,
+    FineTune,
+    InitializeDataset,
+    InitializeModel,
+    Limits,
+    RunKey,
+    TrainJob,
+    TrainJobManifest,
+    errors,
+    spec,
+    status,
+)
+from trainjob.cli.application import application
+from trainjob.fetch.record import RECORD
+from trainjob.manifest import labels, spec_hash
+from trainjob.run import JobReference
+from trainjob.status import Outcome, Phase, TorchTuneProgress
+from trainjob.status.handed_back import handed_back
+
+RECORDED = json.loads(Path(__file__).with_name("recorded").joinpath("values.json").read_text())
+
+MANIFEST = {
+    "apiVersion": "trainer.kubeflow.org/v1alpha1",
+    "kind": "TrainJob",
+    "metadata": {"name": "own"},
+    "spec": {"runtimeRef": {"name": "torch-distributed"}},
+}
+STEPS = {
+    "fetch a dataset": InitializeDataset(storage_uri="hf://a/b", workspace="w"),
+    "fetch a model": InitializeModel(storage_uri="s3://a/b", workspace="w", secret="s", env={"A": "b"}),
+    "fine-tune": FineTune(model="llama3.2-1b", workspace="w", config={"epochs": 2, "peft_config": {"lora_rank": 4}}),
+    "export": ExportModel(destination="hf://a/b", workspace="w", output_path="first"),
+    "container": TrainJob(trainer=CustomTrainerContainer(image="i", command=("a", "b"), env={"A": "b"}, num_nodes=2)),
+    "builtin": TrainJob(trainer=BuiltinTrainer(config={"epochs": 1}), runtime="torchtune-llama3.2-1b"),
+    "manifest": TrainJobManifest(manifest=MANIFEST),
+}
+
+
+def commands():
+    """Options and arguments of `trainjob` and of each of its commands."""
+    tree = get_command(application())
+    context = click.Context(tree)
+    loaded = {name: tree.resolve_command(context, [name])[1] for name in sorted(tree.commands)}
+    root = sorted(name for parameter in tree.params for name in parameter.opts)
+    return {"trainjob": root, **{name: options(command) for name, command in loaded.items()}}
+
+
+def options(command):
+    own = sorted(name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts))
+    below = getattr(command, "commands", {})
+    return {"": own, **{name: options(found) for name, found in sorted(below.items())}} if below else own
+
+
+def error_names():
+    found = [one for one in vars(errors).values() if inspect.isclass(one) and issubclass(one, errors.TrainJobError)]
+    return {one.__name__: [parent.__name__ for parent in one.__mro__[1:-2]] for one in found}
+
+
+def current():
+    key = RunKey("airflow", "dag", "task", "run-1", "3", "here")
+    models = [one for one in vars(spec).values() if inspect.isclass(one) and issubclass(one, BaseModel)]
+    annotations = {name: value for name, value in vars(labels).items() if str(value).startswith(labels.PREFIX + "/")}
+    lines = (
+        'export: done {"manifest_sha256": "0"}',
+        'fetch: done {"files": 1}',
+        'trainjob result: {"loss": 1.5}',
+    )
+    fetched = TorchTuneProgress().feed("fetch: 1/2 a.json (10 bytes) (50 %)")
+    return {
+        "JobReference": [field.name for field in fields(JobReference)],
+        "Limits": Limits(queued=timedelta(1), starting=timedelta(1), total=timedelta(1)).to_dict(),
+        "Outcome": [field.name for field in fields(Outcome)],
+        "phases": [phase.value for phase in Phase],
+        "categories": [category.value for category in status.Category],
+        "errors": error_names(),
+        "specs": {one.__name__: sorted(one.model_fields) for one in models},
+        "fingerprints": {name: spec_hash(step) for name, step in STEPS.items()},
+        "run key": {"canonical": key.canonical, "digest": key.digest},
+        "labels and annotations": sorted({*annotations.values(), *labels.run_labels(key.to_dict(), "digest", 1)}),
+        "command": commands(),
+        "record of a fetch": RECORD,
+        "handed back": {line: handed_back(line) for line in lines},
+        "progress of a fetch": fetched.to_dict() if fetched else None,
+    }
+
+
+def is_kept(recorded, now):
+    """Whether all that was recorded is still there: lists and tables may have become longer."""
+    if isinstance(recorded, dict):
+        return isinstance(now, dict) and all(name in now and is_kept(recorded[name], now[name]) for name in recorded)
+    if isinstance(recorded, list):
+        return isinstance(now, list) and not [value for value in recorded if value not in now]
+    return recorded == now
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_what_was_recorded_is_kept(name):
+    now = json.loads(json.dumps(current()[name]))
+    assert is_kept(RECORDED[name], now), f"{name} was {RECORDED[name]}, and is {now}"
