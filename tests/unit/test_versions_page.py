@@ -1,0 +1,66 @@
+"""docs/versions.md names the versions that the lock files and the control planes' Go modules have."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "versions.md").read_text()
+MODULES = ROOT / "tests" / "controlplane"
+PLANES = {"2.3": ".", "2.2": "versions/2.2", "2.1": "versions/2.1", "2.0": "versions/2.0"}
+
+
+def go(folder, module):
+    """The version of a Go module, without its v."""
+    text = (MODULES / folder / "go.mod").read_text()
+    return re.search(rf"^\s*{re.escape(module)} v(\S+)", text, re.MULTILINE)[1]
+
+
+def locked(environment, project):
+    """The version of a project in a lock file."""
+    text = (ROOT / "requirements" / f"{environment}.txt").read_text()
+    return re.search(rf"^{re.escape(project)}==(\S+)", text, re.MULTILINE)[1]
+
+
+@pytest.mark.parametrize("trainer", PLANES)
+def test_a_row_for_each_control_plane(trainer):
+    folder = PLANES[trainer]
+    jobset = f"{folder}/jobset" if trainer == "2.2" else folder
+    row = f"| {go(folder, 'github.com/kubeflow/trainer/v2')} | {go(jobset, 'sigs.k8s.io/jobset')} |"
+    assert row in PAGE
+
+
+def test_the_versions_of_kubernetes_and_what_is_beside_it():
+    assert f"kube-scheduler {go('.', 'k8s.io/kubernetes')} with etcd {go('.', 'go.etcd.io/etcd/server/v3')}" in PAGE
+    assert f"| Kueue | {go('versions/kueue', 'sigs.k8s.io/kueue')} |" in PAGE
+    assert f"Kubeflow Pipelines | {go('versions/argo', 'github.com/argoproj/argo-workflows/v4')} |" in PAGE
+    assert f"| TorchTune | {locked('torchtune', 'torchtune')} |" in PAGE
+
+
+@pytest.mark.parametrize(
+    ("environment", "project", "name"),
+    [
+        ("core", "kubernetes", "kubernetes"),
+        ("core", "pydantic", "pydantic"),
+        ("airflow", "apache-airflow", "Airflow"),
+        ("airflow", "apache-airflow-providers-cncf-kubernetes", "cncf.kubernetes"),
+        ("airflow", "apache-airflow-providers-common-compat", "common.compat"),
+        ("kfp", "kfp", "kfp"),
+        ("kfp", "kubernetes", "kubernetes"),
+    ],
+)
+def test_the_locked_libraries(environment, project, name):
+    assert f"{name} {locked(environment, project)}" in PAGE
+
+
+@pytest.mark.parametrize("folder", ["core", "providers/airflow", "components/kfp"])
+def test_the_pythons(folder):
+    text = (ROOT / folder / "pyproject.toml").read_text()
+    name, lowest = (
+        re.search(rf'^{key} = "(?:>=)?(\S+)"', text, re.MULTILINE)[1] for key in ("name", "requires-python")
+    )
+    highest = max(re.findall(r"Python :: (3\.\d+)", text), key=lambda version: int(version[2:]))
+    assert f"| `{name}` | {lowest} to {highest} |" in PAGE
