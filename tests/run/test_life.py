@@ -121,13 +121,22 @@ def test_restarts_are_allowed_when_asked_for(cluster, unique, tmp_path):
     assert (tmp_path / "tries").read_text() == "try\n" * 3
 
 
-def test_several_nodes_name_the_rank_that_failed(cluster, unique):
-    script = 'echo "rank $JOB_COMPLETION_INDEX"; test "$JOB_COMPLETION_INDEX" != 1 || exit 7; sleep 60'
+def test_several_nodes_name_the_rank_that_failed(cluster, unique, tmp_path):
+    """Rank 1 fails when the other rank's line has been heard: a failure ends the other pod, read or not."""
+    heard = tmp_path / "heard"
+    rank_1 = f"until [ -e {heard} ]; do sleep 0.05; done; exit 7"
+    script = f'echo "rank $JOB_COMPLETION_INDEX"; [ "$JOB_COMPLETION_INDEX" != 1 ] || {{ {rank_1}; }}; sleep 60'
+    lines = []
+
+    def hear(line):
+        lines.append(str(line))
+        if lines[-1] == "[node-0] rank 0":
+            heard.touch()
+
     reference = submit(cluster, shell(script, num_nodes=2), key(unique))
-    listener, _, lines = told()
-    outcome = wait(cluster, reference, listener=listener)
+    outcome = wait(cluster, reference, listener=Listener(on_log=hear))
     assert (outcome.rank, outcome.exit_code) == (1, 7)
-    assert {"[node-0] rank 0", "[node-1] rank 1"} <= {str(line) for line in lines}
+    assert set(lines) == {"[node-0] rank 0", "[node-1] rank 1"}
 
 
 def test_where_the_log_of_the_first_to_fail_is_gone_the_lines_of_another_are_told(
