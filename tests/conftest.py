@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import signal
+import socket
 import sys
 import tempfile
 import uuid
@@ -50,6 +51,14 @@ def cluster(laptop):
     opened = Cluster(Connection(kubeconfig=str(laptop.kubeconfig)), patience=5.0)
     yield opened
     opened.close()
+
+
+@pytest.fixture
+def refusing_url():
+    """The URL of a port that refuses connections, and that nobody else can take meanwhile."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))  # and never listens
+        yield f"http://127.0.0.1:{bound.getsockname()[1]}"
 
 
 @pytest.fixture

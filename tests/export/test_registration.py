@@ -185,15 +185,10 @@ def test_a_token_goes_nowhere_else(register: Register, registry: RegistryServer)
 
 
 def test_a_registry_that_is_not_there_is_one_sentence(
-    workspace: Path, run_export: RunExport, registry: RegistryServer
+    workspace: Path, run_export: RunExport, refusing_url: str
 ) -> None:
-    url = registry.url
-    registry.__exit__()
-    told = {"server": url, "model": "tickets", "uri": "s3://models/tickets"}
-    try:
-        failed = run_export(workspace / "export", "--registry", json.dumps(told))
-    finally:
-        registry.__enter__()
+    told = {"server": refusing_url, "model": "tickets", "uri": "s3://models/tickets"}
+    failed = run_export(workspace / "export", "--registry", json.dumps(told))
     assert (failed.returncode, len(failed.stderr.splitlines())) == (1, 2)
     assert "no answer" in failed.stderr
     assert not (workspace / "export").exists()

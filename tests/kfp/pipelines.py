@@ -48,8 +48,10 @@ def failing():
 
 
 @dsl.pipeline
-def slow():
-    train(image="busybox", command=["sh", "-c", "echo started; sleep 4; echo finished"])
+def slow(go: str):
+    """Ends when there is a file `go`."""
+    script = 'echo started; until [ -e "$GO" ]; do sleep 0.1; done; echo finished'
+    train(image="busybox", command=["sh", "-c", script], env={"GO": go})
 
 
 @dsl.pipeline

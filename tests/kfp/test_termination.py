@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -126,7 +127,7 @@ def api():
         yield server
 
 
-def start(api, *, before="", after="", ready=True, **options):
+def start(url, *, before="", after="", ready=True, **options):
     """A launcher that guards the TrainJob `tune-1` and prints all the time."""
     code = LAUNCHER.format(before=before or "pass", after=after or "pass")
     process = subprocess.Popen(
@@ -134,7 +135,7 @@ def start(api, *, before="", after="", ready=True, **options):
             sys.executable,
             "-c",
             code,
-            api.url,
+            url,
             f"dict({', '.join(f'{name}={value}' for name, value in options.items())})",
         ],
         stdout=subprocess.PIPE,
@@ -168,7 +169,7 @@ def opened(api, connections=3):
 @pytest.mark.parametrize("latency", [0.0, 0.4])
 def test_the_first_thing_is_to_delete_this_very_job_on_an_open_connection(latency):
     with ApiServer(latency) as api:
-        process = start(api)
+        process = start(api.url)
         ports = until(lambda: opened(api))
         code, said = end(process)
         assert code == 143
@@ -181,7 +182,7 @@ def test_the_first_thing_is_to_delete_this_very_job_on_an_open_connection(latenc
 
 def test_a_page_in_place_of_an_answer_is_no_end_of_readiness(api):
     api.version = b"<html>a proxy's own</html>"
-    process = start(api)
+    process = start(api.url)
     until(lambda: opened(api))
     code, said = end(process)
     assert code == 143
@@ -189,13 +190,13 @@ def test_a_page_in_place_of_an_answer_is_no_end_of_readiness(api):
 
 
 def test_an_interrupt_does_the_same(api):
-    code, _ = end(start(api), signal.SIGINT)
+    code, _ = end(start(api.url), signal.SIGINT)
     assert code == 130
     assert {path for _, path, *_ in api.deletions} == {JOB}
 
 
 def test_a_signal_before_anything_is_sent_creates_nothing(api):
-    code, said = end(start(api, before=f"{SIGNAL}; {CREATE}", ready=False), None)
+    code, said = end(start(api.url, before=f"{SIGNAL}; {CREATE}", ready=False), None)
     assert code == 143
     assert not [request for request in api.requests if request[0] in ("POST", "DELETE")]
     assert "SIGTERM: nothing was created" in said
@@ -203,7 +204,7 @@ def test_a_signal_before_anything_is_sent_creates_nothing(api):
 
 def test_a_signal_before_an_adoption_deletes_what_is_adopted(api):
     api.answer = working()
-    code, _ = end(start(api, before=SIGNAL, ready=False, adopted="True"), None)
+    code, _ = end(start(api.url, before=SIGNAL, ready=False, adopted="True"), None)
     assert code == 143
     assert {path for _, path, *_ in api.deletions} == {JOB}
 
@@ -211,7 +212,7 @@ def test_a_signal_before_an_adoption_deletes_what_is_adopted(api):
 @pytest.mark.parametrize("creation", [0.0, 0.2, 1.5])
 def test_what_is_being_created_is_deleted_by_its_name_as_soon_as_it_is_there(creation):
     with ApiServer(creation=creation) as api:
-        process = start(api, before=CREATE)
+        process = start(api.url, before=CREATE)
         until(
             lambda: [request for request in api.requests if request[:2] == ("POST", f"{JOBS}?fieldValidation=Strict")]
         )
@@ -222,23 +223,26 @@ def test_what_is_being_created_is_deleted_by_its_name_as_soon_as_it_is_there(cre
         assert {request[2].get("preconditions", "none") for request in api.deletions} == {"none"}
 
 
-def test_a_signal_between_the_announcement_and_the_request_does_not_let_it_go(api):
+def test_a_signal_between_the_announcement_and_the_request_does_not_let_it_go(api, tmp_path):
     """Whoever is interrupted there goes on a second later: no emissary waits so long."""
     api.creation = 0.0
-    process = start(
-        api, before=f"terminator.about_to_create('tune-1', 'ml'); {SIGNAL}; print_line('on'); {CREATE}", ready=False
-    )
+    go = tmp_path / "go"
+    os.mkfifo(go)
+    interrupted = f"terminator.about_to_create('tune-1', 'ml'); open({str(go)!r}).close(); {SIGNAL}"
+    process = start(api.url, before=f"{interrupted}; print_line('on'); {CREATE}", ready=False)
+    until(lambda: opened(api))
     began = time.monotonic()
+    go.open("w").close()
     code, said = end(process, None)
     assert code == 143
-    assert len(api.deletions) >= 3
+    until(lambda: api.deletions)
     assert not [request for request in api.requests if request[0] == "POST"]
     assert "nothing was created" in said
     assert time.monotonic() - began >= 1.0
 
 
 def test_the_job_is_kept_when_told_so(api):
-    code, said = end(start(api, after="terminator.keep_when(lambda: True)"))
+    code, said = end(start(api.url, after="terminator.keep_when(lambda: True)"))
     assert code == 143
     assert not api.deletions
     assert "was left alone" in said
@@ -255,36 +259,34 @@ def working():
 
 def test_an_adopted_job_that_may_have_ended_is_looked_at_first(api):
     api.answer = condition("Complete")
-    code, said = end(start(api, adopted="True"))
+    code, said = end(start(api.url, adopted="True"))
     assert code == 143
     assert not api.deletions
     assert "was left alone, as it has ended" in said
 
 
 def test_an_adopted_job_that_works_is_deleted_at_once(api):
-    process = start(api, adopted="True", after="terminator.still_works()")
+    process = start(api.url, adopted="True", after="terminator.still_works()")
     code, _ = end(process)
     assert code == 143
     assert [request[0] for request in api.requests if request[1] == JOB] == ["DELETE"]
 
 
 def test_a_job_that_has_ended_is_left_as_it_is(api):
-    code, _ = end(start(api, after="terminator.stand_down()"))
+    code, _ = end(start(api.url, after="terminator.stand_down()"))
     assert code == 143
     assert not api.deletions
 
 
-def test_a_cluster_that_is_gone_does_not_hold_the_process():
-    with ApiServer() as api:
-        pass
-    code, said = end(start(api))
+def test_a_cluster_that_is_gone_does_not_hold_the_process(refusing_url):
+    code, said = end(start(refusing_url))
     assert code == 143
     assert "could not be deleted" in said
 
 
 def test_the_connection_is_used_now_and_then_so_that_nobody_closes_it(api):
-    process = start(api, keep_warm_seconds="0.02")
-    until(lambda: len(api.requests) > 10)
+    process = start(api.url, keep_warm_seconds="0.02")
+    until(lambda: opened(api) and len(api.requests) > 10)
     end(process)
     assert len({request[3] for request in api.requests}) == 3
 

@@ -65,7 +65,7 @@ class Door:
     def delete(self, name: str, **options: Any) -> Any:
         return self.custom.delete_namespaced_custom_object(*GROUP, NAMESPACE, "trainjobs", name, **options)
 
-    def until(self, name: str, accept: Callable[[dict[str, Any]], Any], seconds: int = 20) -> dict[str, Any]:
+    def until(self, name: str, accept: Callable[[dict[str, Any]], Any], seconds: int = 120) -> dict[str, Any]:
         """Watches a TrainJob until it is accepted; fails when that does not happen in time."""
         seen: dict[str, Any] = {}
         watch = kubernetes.watch.Watch()
@@ -82,7 +82,7 @@ class Door:
                 return seen
         raise AssertionError(f"{name} stayed {json.dumps(seen.get('status'))}")
 
-    def ended(self, name: str, seconds: int = 20) -> dict[str, Any]:
+    def ended(self, name: str, seconds: int = 120) -> dict[str, Any]:
         """Waits for the end; the condition that ended it."""
         done = self.until(name, self.end_of, seconds)
         return self.end_of(done)[0]

@@ -79,11 +79,12 @@ def test_everything_asked_for_reaches_the_source(door: Door, kubelet: Kubelet) -
     )
     assert asked.since == datetime(2026, 1, 31, 11, 0, 0, 123456, tzinfo=timezone.utc)
     kubelet.says.put(None)
+    before = datetime.now(timezone.utc)
     door.ask("GET", f"{LOG}?sinceSeconds=60")
     asked = kubelet.asked.get_nowait()
     assert (asked.container, asked.follow, asked.tail_lines) == ("c", False, None)
     assert asked.since is not None
-    assert abs(datetime.now(timezone.utc) - asked.since - timedelta(seconds=60)) < timedelta(seconds=5)
+    assert before <= asked.since + timedelta(seconds=60) <= datetime.now(timezone.utc)
 
 
 def test_pieces_come_while_they_are_written(door: Door, kubelet: Kubelet) -> None:

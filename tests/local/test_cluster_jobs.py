@@ -49,7 +49,7 @@ def test_success(door, unique):
 
 @pytest.mark.parametrize("policy", ["Background", "Foreground"])
 def test_deleting_removes_everything(door, unique, policy):
-    door.submit(train_job(unique, "sleep", "60", runtime="torchtune-llama3.2-1b"))
+    door.submit(train_job(unique, "sleep", "600", runtime="torchtune-llama3.2-1b"))
     door.until(unique, lambda job: any(one["ready"] for one in job.get("status", {}).get("jobsStatus", [])))
     answer = door.delete(unique, propagation_policy=policy)
     assert answer["kind"] == ("Status" if policy == "Background" else "TrainJob")
@@ -58,8 +58,8 @@ def test_deleting_removes_everything(door, unique, policy):
     assert until(lambda: f"initializer-{unique}" not in [claim.metadata.name for claim in claims(NAMESPACE).items])
     volumes = door.state / "volumes"
     assert until(lambda: not list(volumes.glob(f"*{unique}*")))
-    services = door.core.list_namespaced_service(NAMESPACE).items
-    assert unique not in [service.metadata.name for service in services]
+    services = door.core.list_namespaced_service
+    assert until(lambda: unique not in [service.metadata.name for service in services(NAMESPACE).items])
 
 
 def test_initializers_run_before_the_node_on_one_claim(door, unique):
@@ -108,9 +108,14 @@ def waiting_reason(door, name):
     return statuses[0].state.waiting.reason if statuses and statuses[0].state.waiting else ""
 
 
-def counters_of(door, name):
-    (counters,) = door.job(name)["status"]["jobsStatus"]
-    return counters["active"], counters["ready"]
+def counted(door, name, active, ready):
+    """Wait until the TrainJob has counted its pods so: it does after they have changed."""
+    wanted = (active, ready)
+    door.until(name, lambda job: [(one["active"], one["ready"]) for one in jobs_status(job)] == [wanted])
+
+
+def jobs_status(job):
+    return job.get("status", {}).get("jobsStatus", [])
 
 
 def test_an_unschedulable_pod_and_one_that_waits_for_room(door, unique):
@@ -127,10 +132,10 @@ def test_an_unschedulable_pod_and_one_that_waits_for_room(door, unique):
     lacking = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu. no new claims to deallocate, preemption: "
     never = "0/1 nodes are available: 1 Preemption is not helpful for scheduling."
     assert until(lambda: verdict(impossible)) == lacking + never
-    assert counters_of(door, impossible) == (1, 0)
+    counted(door, impossible, active=1, ready=0)
     assert ("Pod", "FailedScheduling", lacking + never) in door.events(about=impossible)
     assert door.log(door.pod(impossible).metadata.name) == ""
-    door.submit(train_job(big, "sleep", "30", trainer=gpus(6)))
+    door.submit(train_job(big, "sleep", "600", trainer=gpus(6)))
     door.until(big, lambda job: job.get("status", {}).get("jobsStatus", [{}])[0].get("ready"))
     door.submit(train_job(second, "true", trainer=gpus(6)))
     assert until(lambda: verdict(second)).endswith("1 No preemption victims found for incoming pod.")
@@ -145,7 +150,7 @@ def test_a_missing_secret_that_comes_later(door, unique):
     assert until(lambda: waiting_reason(door, unique) == "CreateContainerConfigError")
     message = door.pod(unique).status.container_statuses[0].state.waiting.message
     assert message == f'secret "{unique}" not found'
-    assert counters_of(door, unique) == (1, 0)
+    counted(door, unique, active=1, ready=0)
     door.core.create_namespaced_secret(NAMESPACE, {"metadata": {"name": unique}, "stringData": {"token": "abc"}})
     assert door.ended(unique)["type"] == "Complete"
     assert door.log(door.pod(unique).metadata.name) == "abc\n"

@@ -133,10 +133,10 @@ def test_termination_message_from_the_log(door, unique):
     assert finish(door, unique).status.container_statuses[0].state.terminated.message == "why\n"
 
 
-@pytest.mark.parametrize(("trap", "code"), [("trap 'exit 5' TERM", 5), ("trap '' TERM", 137)])
-def test_a_deleted_pod_may_end_by_itself_first(door, unique, trap, code):
+@pytest.mark.parametrize(("trap", "code", "grace"), [("trap 'exit 5' TERM", 5, 60), ("trap '' TERM", 137, 1)])
+def test_a_deleted_pod_may_end_by_itself_first(door, unique, trap, code, grace):
     script = f"{trap}; echo up; while true; do sleep 0.05; done"
-    start(door, unique, "sh", "-c", script, terminationGracePeriodSeconds=1)
+    start(door, unique, "sh", "-c", script, terminationGracePeriodSeconds=grace)
     until(lambda: phase(door, unique) == "Running" and door.log(unique))
     before = door.core.list_namespaced_pod(NAMESPACE).metadata.resource_version
     ends: list[object] = []
@@ -149,7 +149,7 @@ def test_a_deleted_pod_may_end_by_itself_first(door, unique, trap, code):
             NAMESPACE,
             field_selector=f"metadata.name={unique}",
             resource_version=before,
-            timeout_seconds=10,
+            timeout_seconds=60,
         )
         for event in stream:
             statuses = event["object"].status.container_statuses

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from cluster_door import Door, train_job
+from kubernetes.client.rest import ApiException
 
 from trainjob.errors import ClusterError
 from trainjob.local import LocalCluster
@@ -47,6 +48,15 @@ def running(door: Door, name: str) -> int:
     return int(door.pod(name).status.container_statuses[0].container_id.removeprefix("process://"))
 
 
+def log_of_the_past(door: Door, name: str) -> str:
+    """Return the log of a pod from before the cluster's restart, once its kubelet has read of that pod."""
+    try:
+        return door.log(door.pod(name).metadata.name)
+    except ApiException as error:
+        assert error.status == 404
+        return ""
+
+
 def test_start_and_stop():
     with LocalCluster() as cluster:
         door = Door(cluster.kubeconfig)
@@ -56,7 +66,8 @@ def test_start_and_stop():
         assert stat.S_IMODE(cluster.kubeconfig.stat().st_mode) == 0o600
         assert cluster.namespace == "default"
         assert cluster.start() is cluster
-    assert not (alive(pid) or alive(pod) or folder.exists() or reachable(server))
+    assert not (alive(pid) or folder.exists() or reachable(server))
+    until(lambda: not alive(pod))
     cluster.stop()  # once more does no harm
 
 
@@ -116,7 +127,7 @@ def test_state_survives_a_restart(tmp_path):
     with LocalCluster(tmp_path) as cluster:
         assert (cluster.server, cluster.token) == (server, token)
         door = Door(cluster.kubeconfig)
-        assert door.log(door.pod("done").metadata.name) == "kept\n"
+        assert until(lambda: log_of_the_past(door, "done")) == "kept\n"
         assert door.ended("lost")["reason"] == "FailedJobs"
         end = door.pod("lost").status.container_statuses[0].state.terminated
         assert (end.exit_code, end.reason) == (137, "ContainerStatusUnknown")

@@ -246,7 +246,7 @@ def test_a_killed_kubelet_leaves_nothing(tmp_path):
         for entry in Path(f"/proc/{groups[0]}/environ").read_text().split("\0")
         if entry.startswith(undertaker.MARK)
     )
-    assert len(undertaker.marked(mark)) >= 3
+    until(lambda: len(undertaker.marked(mark)) >= 3)
     kubelet.kill()
     kubelet.wait()
     kubelet.stdout.close()

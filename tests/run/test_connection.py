@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 from pathlib import Path
 
 import pytest
@@ -61,14 +60,11 @@ def test_a_context_that_is_not_there(laptop):
         Cluster(Connection(kubeconfig=str(laptop.kubeconfig), context="nonesuch"))
 
 
-def test_nobody_answers(unique):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        server = f"http://127.0.0.1:{free.getsockname()[1]}"
-    cluster = Cluster(Connection(kubeconfig_json=kubeconfig(server, "t")), patience=0.0)
+def test_nobody_answers(unique, refusing_url):
+    cluster = Cluster(Connection(kubeconfig_json=kubeconfig(refusing_url, "t")), patience=0.0)
     with pytest.raises(ClusterUnreachable) as raised:
         submit(cluster, JOB, RunKey("test", "w", unique, "r"))
-    assert server in sentence(raised.value)
+    assert refusing_url in sentence(raised.value)
     assert raised.value.retryable
 
 

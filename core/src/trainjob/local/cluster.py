@@ -21,7 +21,7 @@ from trainjob.local.settings import ClusterSettings
 
 __all__ = ["LocalCluster"]
 
-_START_SECONDS, _STOP_SECONDS = 30.0, 15.0
+_STOP_SECONDS = 15.0
 _TAIL_LINES = 20
 
 
