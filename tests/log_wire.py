@@ -25,6 +25,7 @@ class LogWire:
         passed: bytes of logs that went through, or are about to.
         streams: how many requests for logs there were.
         open: how many of them are open, and `most_open` how many were.
+        refused: how many requests had another token.
     """
 
     def __init__(self, laptop, folder):
@@ -32,7 +33,7 @@ class LogWire:
         self._target, self._true_token = (address.hostname, address.port), laptop.token
         self.token, self._token_file = "first", folder / "token"
         self._lock, self._clients = threading.Lock(), set()
-        self.cuts, self.passed, self.streams, self.open, self.most_open = [], 0, 0, 0, 0
+        self.cuts, self.passed, self.streams, self.open, self.most_open, self.refused = [], 0, 0, 0, 0, 0
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=512)
         self._token_file.write_text(self.token)
         url = "http://{}:{}".format(*self._listener.getsockname())
@@ -79,6 +80,8 @@ class LogWire:
                 return
             if f"bearer {self.token}\r\n".encode() not in head.lower():
                 client.sendall(_REFUSED)
+                with self._lock:
+                    self.refused += 1
                 return
             with socket.create_connection(self._target) as server:
                 server.sendall(_instead(head, self._true_token) + body)

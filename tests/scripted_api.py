@@ -44,7 +44,11 @@ class ScriptedApi:
         self._floor, self._history, self._streams = 100, [], set()
         self._pages: dict[str, list[dict]] = {}
         self.changed = threading.Condition(threading.RLock())
-        self._address = ("127.0.0.1", 0)
+        # Bound beside the server, and never listening: the port stays ours while the server is away, and refuses.
+        self._held = socket.socket()
+        self._held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._held.bind(("127.0.0.1", 0))
+        self._address = self._held.getsockname()
         self.come_back()
         self.url = "http://{}:{}".format(*self._address)
 
@@ -53,6 +57,7 @@ class ScriptedApi:
 
     def __exit__(self, *_: object) -> None:
         self.go_away()
+        self._held.close()
 
     @property
     def watching(self) -> int:
@@ -131,7 +136,6 @@ class ScriptedApi:
         """Listen again, at the same address."""
         self._server = _Server(self._address, _Handler)
         self._server.api, self._server.open = self, set()
-        self._address = self._server.server_address
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 
     # -- for the handler ----------------------------------------------------------------------------------------------

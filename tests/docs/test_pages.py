@@ -38,14 +38,12 @@ def test_no_block_is_left_out():
 
 
 @pytest.mark.parametrize("block", [block for block in python_blocks("core") if block not in RUN_ON_CLUSTER], ids=str)
-@pytest.mark.timeout(120)
 def test_python_runs(block, tmp_path):
     run_python(block, tmp_path)
 
 
 @pytest.mark.parametrize("block", RUN_ON_CLUSTER, ids=str)
 @pytest.mark.torchtune
-@pytest.mark.timeout(120)
 @pytest.mark.usefixtures("torchrun_alone")
 def test_python_runs_on_a_cluster(block, laptop, tmp_path):
     run_python(block, tmp_path, KUBECONFIG=str(laptop.kubeconfig))

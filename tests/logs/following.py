@@ -63,7 +63,7 @@ class Followed:
     def until_ended(self, *names):
         """All have come to their ends, and the watch has told so."""
         keys = [self.until_phase(name, ("Succeeded", "Failed"))["metadata"]["uid"] for name in names]
-        until(lambda: all(any(key[0] == uid for key in self.follower._ended) for uid in keys), SECONDS)
+        until(lambda: all(any(key[0] == uid for key in list(self.follower._ended)) for uid in keys), SECONDS)
 
     def until_phase(self, name, phases=("Running",)):
         def look():

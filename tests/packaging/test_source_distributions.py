@@ -58,7 +58,8 @@ def test_readme_has_no_relative_links(extracted):
 def test_holds_sources_and_nothing_else(extracted, member):
     assert [path for path in extracted.rglob("*") if path.is_symlink()] == []
     found = {path.relative_to(extracted).as_posix() for path in extracted.rglob("*") if path.is_file()}
-    sources = (path for path in (ROOT / member / "src").rglob("*") if path.is_file() and path.suffix != ".pyc")
+    files = (path for path in (ROOT / member / "src").rglob("*") if path.is_file())
+    sources = (path for path in files if "__pycache__" not in path.parts)
     beside = {path for path in found if not path.startswith("src/")}
     assert found - beside == {path.relative_to(ROOT / member).as_posix() for path in sources}
     assert beside - {"Containerfile"} == BESIDE_SOURCES

@@ -10,7 +10,7 @@ from trainjob.cluster.crew import Crew
 from trainjob.cluster.recent import Recent
 from trainjob.errors import ClusterUnreachable
 
-SECONDS = 10
+SECONDS = 60
 
 
 class Work:

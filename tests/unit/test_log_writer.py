@@ -20,8 +20,10 @@ class Log:
 
     def __init__(self):
         self.lines, self.threads, self.may_write = [], set(), threading.Semaphore(0)
+        self.called = threading.Event()
 
     def __call__(self, text):
+        self.called.set()
         assert self.may_write.acquire(timeout=SECONDS)
         self.threads.add(threading.current_thread().name)
         self.lines.append(text)
@@ -30,9 +32,9 @@ class Log:
         self.may_write.release(1_000_000)
 
 
-def put(channel, count, source="node-0"):
+def put(channel, count, source="node-0", first=0):
     def work():
-        for n in range(count):
+        for n in range(first, count):
             channel.put(LogLine(source, str(n), command=f"logs of {source}"))
 
     thread = threading.Thread(target=work, daemon=True)
@@ -55,7 +57,9 @@ def test_a_reader_waits_for_a_slow_log_and_nothing_is_lost():
 def test_a_flood_is_skipped_after_a_while_and_the_log_says_so():
     log = Log()
     with LogWriter(queue_limits=QueueLimits(lines=10, patience=0.1, kept_lines=5)).open(log) as channel:
-        put(channel, 50_000).join(SECONDS)
+        put(channel, 1).join(SECONDS)
+        assert log.called.wait(SECONDS)  # the log is stuck
+        put(channel, 50_000, first=1).join(SECONDS)
         channel.report("TrainJob ns/job: Complete")  # does not block either
         assert len(channel._queue) < 30
         log.let_go()
@@ -116,6 +120,7 @@ def test_the_jobs_of_a_writer_take_turns_at_a_common_rate(monkeypatch):
     """Nineteen jobs print a lot; the twentieth prints little, and does not wait for them."""
     slept = []
     monkeypatch.setattr(log_writer, "time", FakeTime(slept))
+    monkeypatch.setattr(log_writer, "_DRAIN_SECONDS", SECONDS)
     log, writer = Log(), LogWriter(RateLimit(bytes_per_second=1000, burst=100, line_overhead=90))
     channels = [writer.open(log) for _ in range(20)]
     for n, channel in enumerate(channels):

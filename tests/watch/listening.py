@@ -16,7 +16,7 @@ from trainjob.cluster.watch import Feed
 SECONDS = 60
 TRAINJOBS = Resource("trainjobs", "/apis/trainer.kubeflow.org/v1alpha1", "app.kubernetes.io/managed-by=trainjob")
 FAST = Pace(
-    silence=1.0, steady=0.5, poll=0.05, linger=0.2, refused=0.5, backoff=lambda: Backoff(first=0.02, longest=0.1)
+    silence=1.0, steady=0.5, poll=0.05, linger=0.2, refused=SECONDS, backoff=lambda: Backoff(first=0.02, longest=0.1)
 )
 
 
