@@ -79,6 +79,7 @@ def airflow_command(kubeconfig: Path) -> tuple[list[str], dict[str, str]]:
     environment = {
         "AIRFLOW_HOME": str(home),
         "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "examples" / "airflow"),
+        "AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT": "0",  # none: the first file's takes all imports
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW_CONN_KUBERNETES_DEFAULT": json.dumps({"conn_type": "kubernetes", "extra": extra}),
     }

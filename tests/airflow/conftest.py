@@ -17,6 +17,7 @@ os.environ.update(
     {
         "AIRFLOW_HOME": _HOME,
         "AIRFLOW__CORE__DAGS_FOLDER": str(DAGS),
+        "AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT": "0",  # none: the first file's takes all imports
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__CORE__UNIT_TEST_MODE": "False",
     }

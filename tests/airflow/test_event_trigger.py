@@ -19,7 +19,8 @@ from trainjob_airflow.triggers import event as room
 from trainjob_airflow.triggers.event import Memory
 from waiting_for import until
 
-pytestmark = [pytest.mark.usefixtures("airflow_environment"), pytest.mark.timeout(120)]
+pytestmark = pytest.mark.usefixtures("airflow_environment")
+SECONDS = 120
 START = datetime(2026, 11, 21, tzinfo=timezone.utc)
 
 # -- the memory -------------------------------------------------------------------------------------------------------
@@ -124,7 +125,7 @@ def finish(cluster, name):
     """Wait until it has ended."""
     from trainjob.run import Wanted, wait_for_async
 
-    return asyncio.wait_for(wait_for_async(cluster, Wanted("default", name)), 30)
+    return asyncio.wait_for(wait_for_async(cluster, Wanted("default", name)), SECONDS)
 
 
 def watching(trigger, store=None):
@@ -146,13 +147,13 @@ async def stop(running):
 
 async def names(running, count):
     """The names of the next ones that are told, in any order."""
-    events = [await asyncio.wait_for(running.fired.get(), 30) for _ in range(count)]
+    events = [await asyncio.wait_for(running.fired.get(), SECONDS) for _ in range(count)]
     return sorted(event["reference"]["name"] for event in events)
 
 
 async def in_time(look):
     """Wait until it is true; the event loop goes on."""
-    await asyncio.to_thread(until, look, 30)
+    await asyncio.to_thread(until, look, SECONDS)
 
 
 def saved(store):
@@ -175,7 +176,7 @@ def test_what_becomes_complete_is_told_once_also_over_a_restart(cluster, unique,
         apply(cluster, f"{unique}-failed", "sleep 60", {"activeDeadlineSeconds": 1}, **ours)
         apply(cluster, f"other-{unique}", **ours)
         apply(cluster, f"{unique}-elsewhere")
-        event = await asyncio.wait_for(first.fired.get(), 30)
+        event = await asyncio.wait_for(first.fired.get(), SECONDS)
         assert event["reference"]["name"] == f"{unique}-a"
         assert (event["phase"], event["model"]) == ("Complete", "s3://models/a")
         assert datetime.fromisoformat(event["finished"]).tzinfo
@@ -201,7 +202,8 @@ def test_what_becomes_complete_is_told_once_also_over_a_restart(cluster, unique,
     asyncio.run(run())
 
 
-def test_what_was_not_sent_when_the_triggerer_died_is_told_again(cluster, unique):
+def test_what_was_not_sent_when_the_triggerer_died_is_told_again(cluster, unique, monkeypatch):
+    monkeypatch.setattr(room, "_SENT_SECONDS", 3600.0)
     store, trigger = Store(), TrainJobEventTrigger(label_selector=f"suite={unique}")
 
     async def run():

@@ -9,7 +9,7 @@ from trainjob import CustomTrainerContainer, RunKey, TrainJob, submit, wait
 from trainjob_airflow import DeleteTrainJobOperator, ResumeTrainJobOperator, SuspendTrainJobOperator
 from waiting_for import until
 
-pytestmark = [pytest.mark.usefixtures("airflow_environment"), pytest.mark.timeout(60)]
+pytestmark = pytest.mark.usefixtures("airflow_environment")
 
 
 def run(operator, name):

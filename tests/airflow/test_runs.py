@@ -14,7 +14,7 @@ import pytest
 from trainjob.manifest import labels
 from waiting_for import until
 
-pytestmark = [pytest.mark.usefixtures("airflow"), pytest.mark.timeout(180)]
+pytestmark = pytest.mark.usefixtures("airflow")
 
 
 def jobs_of(cluster, dag, task=None):

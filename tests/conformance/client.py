@@ -238,12 +238,25 @@ class Client:
 
     def until_gone(self, kind: str, namespace: str | None, name: str, *, seconds: float = 100) -> None:
         """Returns when the object that has this name now is gone."""
-        found = self.find(kind, namespace, name)
-        if found is None:
+        path, query = path_of(kind, namespace), {"fieldSelector": f"metadata.name={name}"}
+        found = self._must("GET", path, None, **query)
+        if not found["items"]:
             return
-        query = {"fieldSelector": f"metadata.name={name}", "resourceVersion": found["metadata"]["resourceVersion"]}
-        events = self.stream(path_of(kind, namespace), seconds=seconds, **query)
+        events = self.stream(path, seconds=seconds, resourceVersion=found["metadata"]["resourceVersion"], **query)
         assert any(event["type"] == "DELETED" for event in events), f"{kind} {name} is still there after {seconds} s"
+
+    def follow_log(self, namespace: str, pod: str) -> Iterator[str]:
+        """Yield the lines of a container's log while they are written, to its end."""
+        path = path_of("Pod", namespace, pod, "log")
+        response = self._call("GET", path, None, {}, {"follow": True})
+        line = b""
+        for byte in response.stream(1, decode_content=False):
+            line += byte
+            if byte == b"\n":
+                yield line.decode()
+                line = b""
+        if line:
+            yield line.decode()
 
     def log(self, namespace: str, pod: str, **query: Any) -> str:
         """A container's log as text."""

@@ -9,6 +9,7 @@ from datetime import timedelta
 
 import pytest
 from client import path_of
+from runtimes import OWN, create_runtime
 from trainjobs import IMAGE, pods_of, shell
 
 from trainjob import CustomTrainerContainer, RunKey, TrainJob
@@ -79,15 +80,14 @@ def test_the_same_step_can_be_asked_for_again_at_once(client, namespace, engine)
 def test_a_job_without_its_runtime_can_be_cancelled(client, namespace, engine):
     """A job whose runtime somebody deleted can be cancelled all the same."""
     spec = client.get("ClusterTrainingRuntime", None, "torch-distributed")
-    runtime = {**spec, "kind": "TrainingRuntime", "metadata": {"name": "own", "labels": spec["metadata"]["labels"]}}
-    client.create(runtime, namespace)
+    create_runtime(client, namespace, spec["spec"])
     request = TrainJob(
         trainer=CustomTrainerContainer(image=IMAGE, command=("sleep", "600")),
-        runtime={"name": "own", "kind": "TrainingRuntime"},
+        runtime={"name": OWN["runtime"], "kind": OWN["kind"]},
     )
     job = submit(engine, request, RunKey("test", "cancel", "orphan", namespace), namespace=namespace)
     pod = running_pod(client, namespace, job.name)
-    client.delete("TrainingRuntime", namespace, "own")
+    client.delete("TrainingRuntime", namespace, OWN["runtime"])
     assert cancel(engine, job)
     client.until_gone("TrainJob", namespace, job.name)
     client.until_gone("Pod", namespace, pod["metadata"]["name"])
@@ -113,7 +113,7 @@ def test_the_next_attempt_waits_for_what_is_left_of_the_old_one(client, namespac
             ask(engine, namespace, "sleep 600", patience=0.5)
         assert client.find("TrainJob", namespace, first.name) is None
         client.let_go(kind, namespace, name)
-        second = asked.result(60)
+        second = asked.result(300)
     assert (second.name, second.uid == first.uid, there_at_creation) == (first.name, False, [None])
     assert running_pod(client, namespace, second.name)
     at_creation = "gone" if there_at_creation == [None] else "still there"
@@ -128,14 +128,14 @@ def test_a_job_that_somebody_else_is_deleting(client, namespace, engine):
     with ThreadPoolExecutor(2) as pool:
         waiting = pool.submit(wait, engine, first)
         client.delete("TrainJob", namespace, first.name, propagationPolicy="Background")
-        assert waiting.result(60).phase is Phase.DELETED
+        assert waiting.result(300).phase is Phase.DELETED
         assert cancel(engine, first)  # it is there, and still goes
         assert give_up(engine, first, "suspend").startswith("it was left as it is")
         asked = pool.submit(ask, engine, namespace, "sleep 600")
         with pytest.raises(WaitTimeout, match="still being deleted"):
             ask(engine, namespace, "sleep 600", patience=0.5)
         client.let_go("TrainJob", namespace, first.name)
-        second = asked.result(60)
+        second = asked.result(300)
     assert second.uid != first.uid
     assert cancel(engine, first) is False
     assert client.find("TrainJob", namespace, second.name)
@@ -162,9 +162,10 @@ def test_one_that_is_gone_is_no_error_and_its_names_next_owner_is_left_alone(cli
 def test_one_that_is_suspended_when_it_is_given_up_goes_on_with_the_next_try(client, namespace, engine, tmp_path):
     """Suspended instead of deleted, a job loses its pods and stays; asked for again, it goes on when they are over."""
     end = tmp_path / "end"
-    script = f"trap 'while [ ! -e {end} ]; do sleep 0.1; done; exit 0' TERM; while :; do sleep 0.1; done"
+    script = f"trap 'while [ ! -e {end} ]; do sleep 0.1; done; exit 0' TERM; echo up; while :; do sleep 0.1; done"
     first = ask(engine, namespace, script)
     pod = running_pod(client, namespace, first.name)["metadata"]
+    assert next(client.follow_log(namespace, pod["name"])) == "up\n"
     assert give_up(engine, first, "suspend") == "it was suspended"
     assert give_up(engine, first, "suspend").startswith("it was left as it is")
     with ThreadPoolExecutor(1) as pool:
@@ -173,7 +174,7 @@ def test_one_that_is_suspended_when_it_is_given_up_goes_on_with_the_next_try(cli
             ask(engine, namespace, script, patience=0.5)
         assert engine.get_trainjob(first.name, namespace)["spec"]["suspend"] is True
         end.touch()
-        second = asked.result(60)
+        second = asked.result(300)
     assert (second.uid, second.adopted) == (first.uid, True)
     assert running_pod(client, namespace, first.name)["metadata"]["uid"] != pod["uid"]
     # The kill of the first try is late: the job is the second one's by now.

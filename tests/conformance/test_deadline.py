@@ -9,7 +9,7 @@ from trainjobs import conditions, counters, finished, has, pods_of, shell
 
 EXCEEDED = ("Failed", "True", "DeadlineExceeded", "TrainJob exceeded its active deadline")
 # Seconds in which a busy machine has a job's pods running; a shorter deadline may come before them.
-ENOUGH = 10
+ENOUGH = 20
 COMPLETE = ("Complete", "True", "AllJobsCompleted", "jobset completed successfully")
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 from client import HOLD, path_of
 from histories import history
@@ -55,13 +53,10 @@ def test_pods_are_told_to_end(client, namespace):
     client.create(shell(UNTIL_TOLD), namespace)
     client.until("TrainJob", namespace, "job", running)
     (pod,) = pods_of(client, namespace)
-    name, said = pod["metadata"]["name"], []
-    reader = threading.Thread(target=lambda: said.append(client.log(namespace, name, follow=True)))
-    reader.start()
-    client.until("Pod", namespace, name, lambda _: "up" in client.log(namespace, name))
+    lines = client.follow_log(namespace, pod["metadata"]["name"])
+    assert next(lines) == "up\n"
     assert delete(client, namespace, propagationPolicy="Background").code == 200
-    reader.join(60)
-    assert "told to end" in said[0].splitlines()
+    assert "told to end\n" in list(lines)  # beside what the shell says of its sleep
 
 
 def test_the_name_is_taken_until_all_is_gone(client, namespace):

@@ -67,7 +67,7 @@ def test_hopeless(client, engine, namespace, target, ward, evidence):
 def test_hopeless_at_once(client, namespace, target, ward, evidence):
     """An image name that is none ends them at once."""
     waiter = ward.admit("image name", shell(image="Not/A_Name"))
-    error = waiter.error(60)
+    error = waiter.error(300)
     assert (type(error), error.retryable) == (ImageUnavailable, False)
     assert "invalid reference format" in str(error)
     client.until_gone("TrainJob", namespace, waiter.reference.name)
@@ -81,7 +81,7 @@ def test_name_too_long(client, namespace, target, ward, evidence):
     long = step("a-replicated-job-whose-name-has-so-many-letters-that-none-fit")
     own_runtime(client, namespace, step(), long)
     waiter = ward.admit("name too long", own())
-    error = waiter.error(60)
+    error = waiter.error(300)
     assert (type(error), error.retryable) == (NeverStarted, False)
     assert "is too long" in str(error)
     client.until_gone("TrainJob", namespace, waiter.reference.name)
@@ -103,7 +103,7 @@ def test_what_appears_in_time(client, namespace, ward):
     waiter.until_told('secret "late" not found')
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "late"}, "stringData": {"k": "b"}}
     client.create(secret, namespace)
-    assert waiter.end.result(60).succeeded
+    assert waiter.end.result(300).succeeded
 
 
 def test_an_earlier_job_of_the_same_name(client, engine, namespace, ward):
@@ -116,7 +116,7 @@ def test_an_earlier_job_of_the_same_name(client, engine, namespace, ward):
     until(lambda: datetime.now(timezone.utc).strftime(seconds) > event["metadata"]["creationTimestamp"])
     later = ward.admit("again", shell("exit 3"))
     assert (later.reference.name, later.reference.uid != earlier.reference.uid) == (earlier.reference.name, True)
-    assert "nope" not in str(later.error(60))
+    assert "nope" not in str(later.error(300))
 
 
 # -- waiting may help: it is told --------------------------------------------------------------------------------------
@@ -147,7 +147,7 @@ def test_shown(client, engine, namespace, target, ward, evidence):
     assert "ask for less" in raised.value.hint
     for waiter in waiters.values():
         cancel(engine, waiter.reference)
-        assert not waiter.end.result(60).succeeded
+        assert not waiter.end.result(300).succeeded
 
 
 @real
@@ -232,4 +232,4 @@ def test_queued(client, namespace, workloads, target, ward, evidence, tmp_path):
     evidence("diagnosis", **row("no quota in Kueue", target.backend, told))
     (tmp_path / "admitted").touch()
     client.patch("TrainJob", namespace, waiter.reference.name, {"spec": {"suspend": False}})
-    assert waiter.end.result(60).succeeded
+    assert waiter.end.result(300).succeeded

@@ -31,7 +31,7 @@ def test_ended_by_its_node(client, namespace, target, ward, evidence, fault, exp
     """A container that is out of memory is not retried, a pod that its node evicts is."""
     waiter = ward.admit(fault, shell("exec sleep 60"))
     strike(client, namespace, waiter, fault)
-    error = waiter.error(60)
+    error = waiter.error(300)
     assert (type(error), error.retryable) == (expected, retryable)
     assert error.outcome.exit_code in (137, 143)
     assert fault in str(error)
@@ -40,7 +40,7 @@ def test_ended_by_its_node(client, namespace, target, ward, evidence, fault, exp
 
 def test_command_that_is_not_there(target, ward, evidence):
     """A command that is not in the image is told as that, and no retry is made of it."""
-    error = ward.admit("command", shell(command=["no-such-program"])).error(60)
+    error = ward.admit("command", shell(command=["no-such-program"])).error(300)
     assert (type(error), error.retryable) == (NeverStarted, False)
     evidence("diagnosis", **row("command not found", target.backend, error.outcome.message, error))
 
@@ -49,7 +49,7 @@ def test_initializer(client, namespace, target, ward, evidence):
     """An initializer that fails is told with its name and its last lines."""
     script = "echo 'no such dataset' >&2; exit 3"
     own_runtime(client, namespace, step("dataset-initializer", script), step(needs=["dataset-initializer"]))
-    error = ward.admit("initializer", own()).error(60)
+    error = ward.admit("initializer", own()).error(300)
     assert (type(error), error.outcome.step, error.outcome.exit_code) == (CommandFailed, "dataset-initializer", 3)
     assert error.outcome.log_tail == ("no such dataset",)
     assert "a wrong address" in error.hint
@@ -60,7 +60,7 @@ def test_crash_loop(target, ward, evidence):
     """A container that may be restarted and fails again and again is told while it lasts, and fails in the end."""
     waiter = ward.admit("crash", shell("exit 3", job={"max_restarts": 2}))
     told = waiter.until_told("CrashLoopBackOff")
-    error = waiter.error(60)
+    error = waiter.error(300)
     assert (type(error), error.outcome.exit_code) == (CommandFailed, 3)
     evidence("diagnosis", **row("crash loop", target.backend, told, error, early=False))
 
@@ -76,7 +76,7 @@ def test_drained(client, namespace, target, ward, evidence):
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod["metadata"]["name"]}}
     path = path_of("Pod", namespace, pod["metadata"]["name"], "eviction")
     assert client.ask("POST", path, eviction).code == 201
-    error = waiter.error(60)
+    error = waiter.error(300)
     assert (type(error), error.retryable, error.outcome.exit_code) == (Interrupted, True, 143)
     assert "EvictionByEvictionAPI" in error.outcome.message
     evidence("diagnosis", **row("evicted through the API", target.backend, error.outcome.message, error, early=False))
@@ -113,7 +113,7 @@ def test_preempted(client, namespace, unique, scarce, target, ward, evidence):
         container = {"name": "c", "image": "i", "command": ["sleep", "60"], "resources": {"limits": {scarce: "1"}}}
         spec = {"priorityClassName": unique, "restartPolicy": "Never", "containers": [container]}
         client.create({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "first"}, "spec": spec}, namespace)
-        error = waiter.error(60)
+        error = waiter.error(300)
     finally:
         assert client.ask("DELETE", f"{path}/{unique}").ok
     assert (type(error), error.retryable) == (Interrupted, True)

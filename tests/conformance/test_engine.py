@@ -37,7 +37,7 @@ class Heard(Listener):
             self.phases.append(verdict.phase)
             self.seen.notify_all()
 
-    def until(self, *phases, seconds=60):
+    def until(self, *phases, seconds=300):
         """Waits until one of these phases was told."""
         with self.seen:
             assert self.seen.wait_for(lambda: set(phases) & set(self.phases), seconds), self.phases
@@ -104,7 +104,7 @@ def test_cancellation(client, engine, namespace, key):
         heard.until(Phase.RUNNING)
         (pod,) = pods_of(client, namespace, reference.name)
         assert cancel(engine, reference)
-        outcome = waiting.result(60)
+        outcome = waiting.result(300)
     assert outcome.phase is Phase.DELETED
     with pytest.raises(JobDeleted):
         outcome.raise_for_failure()
@@ -122,9 +122,9 @@ def test_pause(client, engine, namespace, key, gate):
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(wait, engine, reference, listener=heard)
         heard.until(Phase.SUSPENDED)
-        file.touch()
         assert set_suspended(engine, reference.name, namespace, suspended=False)
-        assert waiting.result(60).succeeded
+        file.touch()
+        assert waiting.result(300).succeeded
     assert heard.lines[-1] == "[node-0] done"
     assert not set_suspended(engine, reference.name, namespace, suspended=True)
 

@@ -34,7 +34,7 @@ def gang(client, namespace, name, reference):
     """The PodGroup of a new job on two nodes, and the marks of one of its pods."""
     client.create(train_job("true", trainer={"numNodes": 2}, name=name, **reference), namespace)
     path = group_path(name, namespace, name)
-    made = until(lambda: (answer := client.ask("GET", path)).ok and answer.body, 60)
+    made = until(lambda: (answer := client.ask("GET", path)).ok and answer.body, 300)
     pod = client.until("Pod", namespace, "", bool, labelSelector=f"jobset.sigs.k8s.io/jobset-name={name}")
     return made["spec"], {**pod["metadata"]["labels"], **pod["metadata"].get("annotations", {})}
 

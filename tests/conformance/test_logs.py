@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+import time
 from datetime import datetime, timezone
 
 import pytest
 from client import path_of
-from trainjobs import IMAGE, finished, pods_of, shell
+from trainjobs import IMAGE, counters, finished, pods_of, shell
 
 STAMPED = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z) (.*)")
 
@@ -17,12 +18,18 @@ def ask(client, namespace, pod, **query):
 
 
 @pytest.fixture
-def ended(client, namespace):
-    """The name of a pod that has said something, and ended."""
-    client.create(shell("echo one; sleep 1.1; echo two; printf three"), namespace)
-    client.until("TrainJob", namespace, "job", finished)
+def ended(client, namespace, gate):
+    """The name of a pod that has said something, more than a second later something else, and ended."""
+    file, wait = gate
+    client.create(shell(f"echo one; {wait}; echo two; printf three"), namespace)
+    client.until("TrainJob", namespace, "job", lambda job: counters(job).get("node", {}).get("ready"))
     (pod,) = pods_of(client, namespace)
-    return pod["metadata"]["name"]
+    name = pod["metadata"]["name"]
+    assert next(client.follow_log(namespace, name)) == "one\n"  # so it has its time
+    time.sleep(1.1)  # kube-apiserver cuts sinceTime to whole seconds
+    file.touch()
+    client.until("TrainJob", namespace, "job", finished)
+    return name
 
 
 def waiting_pod(name, **spec):
@@ -59,13 +66,11 @@ def test_follow(client, namespace, gate):
     file, wait = gate
     client.create(shell(f"echo first; {wait}; echo second"), namespace)
     pod = client.until("Pod", namespace, "", lambda pod: pod["status"]["phase"] == "Running")["metadata"]["name"]
-    response = client._call("GET", path_of("Pod", namespace, pod, "log"), None, {}, {"follow": True})
-    pieces = response.stream(1, decode_content=False)
-    first = b"".join(next(pieces) for _ in b"first\n")
-    assert first == b"first\n"
+    lines = client.follow_log(namespace, pod)
+    assert next(lines) == "first\n"
     assert client.get("Pod", namespace, pod)["status"]["phase"] == "Running"
     file.touch()
-    assert b"".join(pieces) == b"second\n"
+    assert list(lines) == ["second\n"]
 
 
 @pytest.mark.parametrize(

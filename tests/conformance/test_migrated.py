@@ -90,7 +90,7 @@ def test_what_is_converted_is_accepted(client, namespace, target):
         return ours - {jobset["metadata"]["name"] for jobset in client.list("JobSet", namespace)}
 
     try:
-        until(lambda: not missing(), 60)
+        until(lambda: not missing(), 300)
     except AssertionError:
         pytest.fail(str({name: complaints(client, namespace, name) for name in missing()}))
 

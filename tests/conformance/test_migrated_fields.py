@@ -50,6 +50,6 @@ def test_every_field_is_accepted_where_it_is_put(client, namespace, target):
         return {name: field for name, field in names.items() if name not in there}
 
     try:
-        until(lambda: not missing(), 60)
+        until(lambda: not missing(), 300)
     except AssertionError:
         pytest.fail(str({field: complaints(client, namespace, name) for name, field in missing().items()}))

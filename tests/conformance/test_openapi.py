@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
+from waiting_for import until
+
 GROUP = "trainer.kubeflow.org"
 DOCUMENT = f"/openapi/v3/apis/{GROUP}/v1alpha1"
 COMMON = {"runtimeRef", "initializer", "trainer", "suspend", "managedBy"}
@@ -90,4 +92,5 @@ def test_version(client):
     """The server tells which Kubernetes it is."""
     found = client.ask("GET", "/version").body
     assert found["gitVersion"].startswith(f"v{found['major']}.{found['minor'].rstrip('+')}.")
-    assert [client.ask("GET", path).body for path in ("/healthz", "/livez", "/readyz")] == ["ok"] * 3
+    for path in ("/healthz", "/livez", "/readyz"):  # not while etcd is slow to answer
+        until(lambda path=path: client.ask("GET", path).body == "ok")

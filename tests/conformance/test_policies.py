@@ -122,11 +122,11 @@ def test_a_lost_node_does_not_count(client, namespace, run, ours, tmp_path):
     script = "test -e /workspace/begun && exit 0; touch /workspace/begun; exec sleep 60"
     with ThreadPoolExecutor(1) as pool:
         end = pool.submit(run, ours("torch-restarting"), script, workspace=Workspace(node_path=str(tmp_path)))
-        until((tmp_path / "begun").exists, 60)
+        until((tmp_path / "begun").exists, 300)
         [pod] = client.list("Pod", namespace, labelSelector=JOBSET)
         fault = {"metadata": {"annotations": {"local.trainjob.dev/fault": "Evicted"}}}
         client.patch("Pod", namespace, pod["metadata"]["name"], fault)
-        outcome, _ = end.result(60)
+        outcome, _ = end.result(300)
     assert outcome.phase is Phase.COMPLETE
     status = client.get("JobSet", namespace, outcome.job)["status"]
     assert (status["restarts"], status.get("restartsCountTowardsMax", 0)) == (1, 0)

@@ -7,6 +7,8 @@ from client import path_of
 from runtimes import OWN, own_runtime, step
 from trainjobs import conditions, counters, finished, train_job
 
+from waiting_for import until
+
 GONE = (
     'admission webhook "validator.trainjob.trainer.kubeflow.org" denied the request: spec.runtimeRef: Invalid value: '
     '{"name":"own","apiGroup":"trainer.kubeflow.org","kind":"TrainingRuntime"}: TrainingRuntime.trainer.kubeflow.org '
@@ -23,10 +25,17 @@ def running(client, namespace, gate):
     return file
 
 
+def delete_runtime(client, namespace):
+    """Delete the runtime, and wait until the Trainer's webhook knows: it looks runtimes up in a cache."""
+    client.delete("TrainingRuntime", namespace, OWN["runtime"])
+    job, change = path_of("TrainJob", namespace, "job"), {"metadata": {"labels": {"a": "b"}}}
+    until(lambda: client.ask("PATCH", job, change, dryRun="All").code == 403)
+
+
 @pytest.mark.since("2.3")
 def test_the_job_goes_on(client, namespace, running):
     """A runtime that is deleted under a running job is gone at once; the job ends well, yet cannot be changed: 403."""
-    client.delete("TrainingRuntime", namespace, OWN["runtime"])
+    delete_runtime(client, namespace)
     assert client.find("TrainingRuntime", namespace, OWN["runtime"]) is None
     for change in ({"spec": {"suspend": True}}, {"metadata": {"labels": {"a": "b"}}}):
         answer = client.ask("PATCH", path_of("TrainJob", namespace, "job"), change)
@@ -39,7 +48,7 @@ def test_the_job_goes_on(client, namespace, running):
 @pytest.mark.usefixtures("running")
 def test_foreground_deletion_hangs(client, namespace):
     """Without its runtime a job's foreground deletion never ends; deleting it again with Background ends it."""
-    client.delete("TrainingRuntime", namespace, OWN["runtime"])
+    delete_runtime(client, namespace)
     client.delete("TrainJob", namespace, "job", propagationPolicy="Foreground")
     client.until_gone("JobSet", namespace, "job")
     stuck = client.get("TrainJob", namespace, "job")
@@ -54,7 +63,7 @@ def test_foreground_deletion_hangs(client, namespace):
 @pytest.mark.usefixtures("running")
 def test_the_runtime_comes_back(client, namespace):
     """A foreground deletion that hangs for want of the runtime ends when the runtime is created again."""
-    client.delete("TrainingRuntime", namespace, OWN["runtime"])
+    delete_runtime(client, namespace)
     client.delete("TrainJob", namespace, "job", propagationPolicy="Foreground")
     client.until_gone("JobSet", namespace, "job")
     own_runtime(client, namespace, step())

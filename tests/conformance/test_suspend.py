@@ -18,6 +18,10 @@ def suspend(client, namespace, value=True):
     return client.patch("TrainJob", namespace, "job", {"spec": {"suspend": value}})
 
 
+def step_of(pod):
+    return pod["metadata"]["labels"]["jobset.sigs.k8s.io/replicatedjob-name"]
+
+
 def node_is(counts):
     return lambda job: counters(job).get("node") == counts
 
@@ -58,13 +62,14 @@ def test_finished_steps_stay_finished(client, namespace):
     steps = [step("dataset-initializer"), step("node", "sleep 60", needs=["dataset-initializer"])]
     client.create(train_job(**own_runtime(client, namespace, *steps)), namespace)
     client.until("TrainJob", namespace, "job", node_is(RUNNING))
+    (node,) = [pod for pod in pods_of(client, namespace) if step_of(pod) == "node"]
     suspend(client, namespace)
     held = client.until("TrainJob", namespace, "job", node_is({"suspended": 1}))
+    client.until_gone("Pod", namespace, node["metadata"]["name"])
     assert counters(held)["dataset-initializer"] == {"succeeded": 1}
     states = history(client, suspend(client, namespace, False), node_is(RUNNING))
     assert steps_of(states, "dataset-initializer") == [{"succeeded": 1}]
-    steps = [pod["metadata"]["labels"]["jobset.sigs.k8s.io/replicatedjob-name"] for pod in pods_of(client, namespace)]
-    assert sorted(steps) == ["dataset-initializer", "node"]
+    assert sorted(step_of(pod) for pod in pods_of(client, namespace)) == ["dataset-initializer", "node"]
 
 
 def test_when_it_has_ended(client, namespace):

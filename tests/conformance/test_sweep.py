@@ -185,7 +185,7 @@ def test_many_sweep_and_one_is_killed(engine, target, namespace, evidence):
     for number in range(12):
         submit(engine, shell("true", ttl_after_success=NOW), key(f"t{number}"))
     for name in names(engine):
-        until(lambda name=name: _is_complete(engine, namespace, name), 60)
+        until(lambda name=name: _is_complete(engine, namespace, name), 300)
     environment = {**os.environ, "KUBECONFIG": target.kubeconfig}
 
     def start(*command):
@@ -197,7 +197,7 @@ def test_many_sweep_and_one_is_killed(engine, target, namespace, evidence):
         told = victim.stdout.readline()  # it has listed all of them, and deleted one
         one, other = (stack.enter_context(start(*COMMAND)) for _ in range(2))
         victim.send_signal(signal.SIGKILL)
-        told += "".join(process.communicate(timeout=60)[0] for process in (one, other))
+        told += "".join(process.communicate(timeout=300)[0] for process in (one, other))
         assert (victim.wait(), one.returncode, other.returncode) == (-signal.SIGKILL, 0, 0)
     deleted = Counter(re.findall(rf"{namespace}/(\S+?):? deleted", told))
     assert names(engine) == set()
@@ -245,11 +245,11 @@ def test_sweeps_beside_submits(engine, evidence):
         try:
             for one in askers:
                 one.result(120)
-            until(lambda: not names(engine), 60)
+            until(lambda: not names(engine), 300)
         finally:
             stop.set()
         for one in sweepers:
-            one.result(60)
+            one.result(300)
     assert lost == []
     assert sum(uses.values()) == 32
     assert swept["deleted"] >= 4

@@ -199,7 +199,7 @@ func (c *controlPlane) startControllers(ctx context.Context) error {
 	}
 	for _, name := range c.webhookServers() {
 		url := c.url(name+"Health") + "/readyz"
-		if err := eventually(ctx, 40*time.Second, func() error { return answers(ctx, url) }); err != nil {
+		if err := eventually(ctx, 2*time.Minute, func() error { return answers(ctx, url) }); err != nil {
 			return fmt.Errorf("%s: %w; its log ends with:\n%s", name, err, tail(filepath.Join(c.logs, name+".log")))
 		}
 	}

@@ -35,7 +35,7 @@ _ADMIN = User("kubernetes-admin", ("system:masters", "system:authenticated"))
 _ANONYMOUS = User("system:anonymous", ("system:unauthenticated",))
 _HEALTH = ("/healthz", "/livez", "/readyz")
 _REVIEW = ("authorization.k8s.io", "v1", "selfsubjectaccessreviews")
-_START_SECONDS, _KEEP_ALIVE_SECONDS = 10.0, 120
+_START_SECONDS, _KEEP_ALIVE_SECONDS = 60.0, 120
 
 
 class ApiServer:
