@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 
@@ -18,23 +19,29 @@ LOG = "/api/v1/namespaces/default/pods/p/log"
 
 
 class Kubelet:
-    """A log source that is told what to say."""
+    """A log source that is told what to say, or how it fails."""
 
     def __init__(self) -> None:
         self.asked: queue.Queue[LogRequest] = queue.Queue()
-        self.says: queue.Queue[bytes | Exception | None] = queue.Queue()
+        self.says: queue.Queue[bytes | None] = queue.Queue()
+        self.fails: Exception | None = None
+        self.takes = 0.0  # seconds
         self.ended = threading.Event()
 
     def __call__(self, request: LogRequest) -> Iterator[bytes]:
         self.asked.put(request)
+        time.sleep(self.takes)
+        if self.fails:
+            raise self.fails
+        return self.pieces(request)
+
+    def pieces(self, request: LogRequest) -> Iterator[bytes]:
         try:
             while not request.cancelled.is_set():
                 try:
                     said = self.says.get(timeout=0.05)
                 except queue.Empty:
                     continue
-                if isinstance(said, Exception):
-                    raise said
                 if said is None:
                     return
                 yield said
@@ -124,16 +131,18 @@ def test_a_slow_client_does_not_make_the_server_hoard(door: Door, kubelet: Kubel
         assert len(response.read()) == left
 
 
-def test_the_source_may_refuse(door: Door, kubelet: Kubelet) -> None:
+@pytest.mark.parametrize("takes", [0.0, 1.0])
+def test_the_source_may_refuse(door: Door, kubelet: Kubelet, takes: float) -> None:
+    """However long that takes, as on a busy machine."""
     text = 'container "c" in pod "p" is waiting to start: ContainerCreating'
-    kubelet.says.put(Refusal(400, "BadRequest", text))
+    kubelet.fails, kubelet.takes = Refusal(400, "BadRequest", text), takes
     answer = door.ask("GET", LOG)
     assert (answer.code, answer.message) == (400, text)
 
 
 @pytest.mark.filterwarnings("default::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_source_that_fails(door: Door, kubelet: Kubelet) -> None:
-    kubelet.says.put(ValueError("broken"))
+    kubelet.fails = ValueError("broken")
     answer = door.ask("GET", LOG)
     assert (answer.code, answer.message) == (500, "Internal error occurred: broken")
 
@@ -185,7 +194,7 @@ def test_the_client_follows(door: Door, kubelet: Kubelet) -> None:
     for said in (b"one\n", b"two\n", None):
         kubelet.says.put(said)
     assert list(watch.Watch().stream(api.read_namespaced_pod_log, "p", "default")) == ["one", "two"]
-    kubelet.says.put(Refusal(400, "BadRequest", 'previous terminated container "c" in pod "p" not found'))
+    kubelet.fails = Refusal(400, "BadRequest", 'previous terminated container "c" in pod "p" not found')
     with pytest.raises(ApiException) as raised:
         api.read_namespaced_pod_log("p", "default", previous=True)
     assert raised.value.status == 400

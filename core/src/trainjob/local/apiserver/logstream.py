@@ -23,7 +23,6 @@ __all__ = ["LogStream", "log_request"]
 _LOG = logging.getLogger(__name__)
 _OPTIONS = Resource("", "v1", "podlogoptions", "PodLogOptions")
 _MOST_AHEAD = 64
-_REFUSAL_SECONDS = 0.5
 _TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d+)?(Z|[+-]\d\d:\d\d)")
 
 
@@ -104,31 +103,18 @@ class LogStream:
         self._thread = threading.Thread(target=self._run, name=f"log of {request.pod}", daemon=True)
 
     async def start(self) -> AsyncGenerator[bytes, None]:
-        """Starts the source; gives the body of the answer.
+        """Call the source, and return the body of the answer.
 
         Raises:
-            Refusal: what the source refuses at once, that is within half a second.
+            Refusal: the source refuses the request.
         """
         self._thread.start()
-        first: list[bytes] = []
-        try:
-            piece = await asyncio.wait_for(self._pieces.get(), _REFUSAL_SECONDS)
-        except asyncio.TimeoutError:
-            return self._body(first)
-        if isinstance(piece, BaseException):
-            raise piece
-        if piece is None:
-            await self._pieces.put(None)
-        else:
-            self._room.release()
-            first.append(piece)
-        return self._body(first)
+        if isinstance(refusal := await self._pieces.get(), BaseException):
+            raise refusal
+        return self._body()
 
-    async def _body(self, first: list[bytes]) -> AsyncGenerator[bytes, None]:
+    async def _body(self) -> AsyncGenerator[bytes, None]:
         try:
-            for piece in first:
-                if piece:
-                    yield piece
             while isinstance(following := await self._pieces.get(), bytes):
                 self._room.release()
                 if following:
@@ -142,6 +128,7 @@ class LogStream:
     def _run(self) -> None:
         try:
             pieces = self._source(self._request)
+            self._hand_over(b"")  # it has not refused: the answer may begin, also of a log that is silent
             try:
                 self._pump(pieces)
             finally:

@@ -44,6 +44,5 @@ class LogRequest:
 LogSource = Callable[[LogRequest], Iterator[bytes]]
 """Gives the log in pieces of any size; it is called and iterated on a thread of its own and may block there.
 
-It raises `Refusal` (400 `container "c" in pod "p" is waiting to start: ContainerCreating`, ...) at once, in the call
-or before the first piece: after half a second the answer has begun. An empty piece says that there will be some. A
-generator is closed when the client has gone."""
+The call raises `Refusal` (400 `container "c" in pod "p" is waiting to start: ContainerCreating`, ...); once it has
+returned, the answer begins. A generator that it returns is closed when the client has gone."""
