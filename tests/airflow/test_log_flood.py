@@ -16,7 +16,7 @@ from trainjob.cluster.log_queue import QueueLimits
 from trainjob.run import Limits
 from trainjob_airflow import FineTuneOperator, TrainJobOperator, TrainJobTrigger, task_log
 
-pytestmark = [pytest.mark.usefixtures("airflow_environment"), pytest.mark.timeout(120)]
+pytestmark = pytest.mark.usefixtures("airflow_environment")
 
 LINES = 50_000
 HELD = 50  # lines in the queue

@@ -14,7 +14,6 @@ from trainjob import errors
 from trainjob.cluster import Connection
 from trainjob.manifest import labels
 from trainjob.run import RunKey, cancel, submit
-from trainjob.status import judge
 from trainjob_kfp import steps
 from trainjob_kfp.launcher import Explained, clean_up, exit_code
 from trainjob_kfp.launcher import launch as launch_here
@@ -24,16 +23,17 @@ CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 PODS = "/api/v1/namespaces/default/pods"
 STEP = """
 from trainjob_kfp import launcher, steps
+{before}
 with launcher.Explained():
     step = steps.train({arguments!r}, None)
     launcher.launch(step, **{options!r})
 """
 
 
-def start(environment, options=None, **arguments):
+def start(environment, options=None, before="", **arguments):
     """A launcher process."""
     arguments = {"image": "busybox", "command": ["true"], **arguments}
-    code = STEP.format(arguments=arguments, options=options or {})
+    code = STEP.format(arguments=arguments, options=options or {}, before=before)
     environment = {**os.environ, "TRAINJOB_RUN_ID": "", **environment}
     return subprocess.Popen(
         [sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -43,7 +43,7 @@ def start(environment, options=None, **arguments):
 def launch(environment, options=None, **arguments):
     """The same to its end: what it ended with and what it said."""
     process = start(environment, options, **arguments)
-    said, complained = process.communicate(timeout=60)
+    said, complained = process.communicate()
     return subprocess.CompletedProcess(process.args, process.returncode, said, complained)
 
 
@@ -174,7 +174,7 @@ def run_jobs(cluster, own_pod):
 
 def end(process):
     process.send_signal(signal.SIGTERM)
-    _, complained = process.communicate(timeout=60)
+    _, complained = process.communicate()
     return complained
 
 
@@ -237,11 +237,27 @@ def request(script):
     return steps.train({"image": "busybox", "command": ["sh", "-c", script]}, None)
 
 
-def test_a_job_that_prints_more_than_standard_output_takes_ends_with_a_notice_and_its_last_lines(at_laptop, cluster):
-    process = start(at_laptop, command=["sh", "-c", "seq -f %099.0f 50000"])
+NOTES_THE_LAST_SKIPPED_LINE = """
+from pathlib import Path
+from trainjob.cluster import log_queue
+
+class Noting(log_queue._Skipping):
+    def add(self, line):
+        super().add(line)
+        if line.text.endswith("050000"):
+            Path({path!r}).touch()
+
+log_queue._Skipping = Noting
+"""
+
+
+def test_a_job_that_prints_more_than_standard_output_takes_ends_with_a_notice_and_its_last_lines(at_laptop, tmp_path):
+    skipped = tmp_path / "skipped"
+    before = NOTES_THE_LAST_SKIPPED_LINE.format(path=str(skipped))
+    process = start(at_laptop, command=["sh", "-c", "seq -f %099.0f 50000"], before=before)
     name = re.search(r"TrainJob default/(\S+):", process.stdout.readline())[1]
-    until(lambda: judge(cluster.get_trainjob(name, "default")).phase.finished, 60)
-    said, complained = process.communicate(timeout=60)
+    until(skipped.exists, 300)  # nobody reads its standard output until then
+    said, complained = process.communicate()
     assert process.returncode == 0, complained
     notices = re.findall(r"^\[node-0\] ([0-9,]+) lines .* were skipped", said, re.MULTILINE)
     written = [int(number) for number in re.findall(r"^\[node-0\] (\d+)$", said, re.MULTILINE)]

@@ -55,6 +55,18 @@ def test_events_are_watched_in_both_shapes(door: Door) -> None:
     assert (new["object"]["note"], new["object"]["apiVersion"]) == ("hello", "events.k8s.io/v1")
 
 
+def test_a_bookmark_tells_of_what_was_not_selected_before_the_watch_began(door: Door) -> None:
+    start = door.registry.store.version
+    make(door, "shown")
+    make(door, "hidden")
+    last = door.registry.store.version
+    query = f"watch=1&resourceVersion={start}&timeoutSeconds=3&allowWatchBookmarks=true"
+    shown, bookmark = door.watch(f"{CONFIGMAPS}?{query}&fieldSelector=metadata.name%3Dshown")
+    assert brief([shown]) == ["ADDED shown"]
+    assert (bookmark["type"], bookmark["object"]["metadata"]["resourceVersion"]) == ("BOOKMARK", str(last))
+    assert brief(door.watch(f"{CONFIGMAPS}?{query}&fieldSelector=metadata.name%3Dhidden")) == ["ADDED hidden"]
+
+
 def test_dropped_streams_break_off(door: Door) -> None:
     with door.open("GET", f"{CONFIGMAPS}?watch=1") as response:
         door.server.faults.drop_watches()
