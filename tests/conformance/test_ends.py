@@ -11,6 +11,7 @@ from troubles import own, row, shell
 from trainjob import Placement
 from trainjob.errors import CommandFailed, Interrupted, NeverStarted, OutOfMemory
 from trainjob.local.kubelet.kubelet import FAULT
+from waiting_for import until
 
 # What only a whole control plane does.
 real = pytest.mark.only("controlplane-2.3")
@@ -112,7 +113,10 @@ def test_preempted(client, namespace, unique, scarce, target, ward, evidence):
     try:
         container = {"name": "c", "image": "i", "command": ["sleep", "60"], "resources": {"limits": {scarce: "1"}}}
         spec = {"priorityClassName": unique, "restartPolicy": "Never", "containers": [container]}
-        client.create({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "first"}, "spec": spec}, namespace)
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "first"}, "spec": spec}
+        pods = path_of("Pod", namespace)  # admission looks the class up in a cache
+        until(lambda: client.ask("POST", pods, pod, dryRun="All").ok)
+        client.create(pod, namespace)
         error = waiter.error(300)
     finally:
         assert client.ask("DELETE", f"{path}/{unique}").ok

@@ -146,7 +146,7 @@ def test_where_the_log_of_the_first_to_fail_is_gone_the_lines_of_another_are_tol
     script = f"""
         case $JOB_COMPLETION_INDEX in
         1) [ -e {tmp_path}/failed ] && sleep 60; touch {tmp_path}/failed; echo unread; exit 3;;
-        0) until [ -e {tmp_path}/failed ]; do sleep 0.05; done; sleep 1.1; echo peer lost; exit 5;;
+        0) until [ -e {tmp_path}/failed ]; do sleep 0.05; done; sleep 3.1; echo peer lost; exit 5;;
         esac"""
     read = cluster.open_log
 

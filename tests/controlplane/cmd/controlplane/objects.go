@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
@@ -135,7 +136,7 @@ func (a *applier) apply(ctx context.Context, objs objects, dryRun ...string) err
 	return nil
 }
 
-// applyCRDs applies CustomResourceDefinitions and waits until the server serves them.
+// applyCRDs applies CustomResourceDefinitions and waits until the server serves and lists them.
 func (a *applier) applyCRDs(ctx context.Context, crds objects) error {
 	if err := a.apply(ctx, crds); err != nil {
 		return err
@@ -156,6 +157,32 @@ func (a *applier) applyCRDs(ctx context.Context, crds objects) error {
 			return err
 		}
 	}
-	a.mapper.Reset()
+	// A kind is listed some time after its CRD is established. The mapper asks once, and keeps the answer: a kind that
+	// was missing in it would be unknown for ever.
+	for _, crd := range crds {
+		kind, err := kindOf(crd)
+		if err != nil {
+			return err
+		}
+		err = eventually(ctx, 2*time.Minute, func() error {
+			_, err := a.mapper.RESTMapping(kind)
+			if err != nil {
+				a.mapper.Reset()
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
 	return nil
+}
+
+func kindOf(crd *unstructured.Unstructured) (schema.GroupKind, error) {
+	group, _, err := unstructured.NestedString(crd.Object, "spec", "group")
+	if err != nil {
+		return schema.GroupKind{}, err
+	}
+	kind, _, err := unstructured.NestedString(crd.Object, "spec", "names", "kind")
+	return schema.GroupKind{Group: group, Kind: kind}, err
 }

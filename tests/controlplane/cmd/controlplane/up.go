@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-const startLimit = 120 * time.Second // the steps have limits of their own; this one is for what has none
+const startLimit = 8 * time.Minute // the steps have limits of their own; this one is for what has none
 
 type options struct {
 	state, kubernetes, trainer string

@@ -25,7 +25,7 @@ func eventually(ctx context.Context, limit time.Duration, f func() error) error 
 		}
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
+			return fmt.Errorf("%w, after: %w", ctx.Err(), err)
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
