@@ -263,5 +263,6 @@ def test_a_job_that_prints_more_than_standard_output_takes_ends_with_a_notice_an
     written = [int(number) for number in re.findall(r"^\[node-0\] (\d+)$", said, re.MULTILINE)]
     assert len(written) + sum(int(count.replace(",", "")) for count in notices) == 50_000
     assert notices
-    assert written[-100:] == [*range(49_901, 50_001)]
+    # 100 lines are kept, or 50 if a phase of the TrainJob is skipped meanwhile: sources share them.
+    assert written[-50:] == [*range(49_951, 50_001)]
     assert f"kubectl logs {name}-node-0-0" in said
