@@ -257,7 +257,8 @@ def test_a_job_that_prints_more_than_standard_output_takes_ends_with_a_notice_an
     process = start(at_laptop, command=["sh", "-c", "seq -f %099.0f 50000"], before=before)
     name = re.search(r"TrainJob default/(\S+):", process.stdout.readline())[1]
     until(skipped.exists, 300)  # nobody reads its standard output until then
-    said, complained = process.communicate()
+    with process:  # communicate() would lose what the first readline() has buffered
+        said, complained = process.stdout.read(), process.stderr.read()
     assert process.returncode == 0, complained
     notices = re.findall(r"^\[node-0\] ([0-9,]+) lines .* were skipped", said, re.MULTILINE)
     written = [int(number) for number in re.findall(r"^\[node-0\] (\d+)$", said, re.MULTILINE)]
