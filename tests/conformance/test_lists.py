@@ -13,7 +13,7 @@ LIMIT, TOKEN = "limit", "continue"
 
 def page(client, kind, namespace, **query):
     """Names, and the list's metadata."""
-    # 504: within 3 s the server's cache has not heard of a version that was given out
+    # 504: the server's cache has not received a version within 3 s that etcd has
     answer = until(lambda: (found := client.ask("GET", path_of(kind, namespace), **query)).code != 504 and found)
     assert answer.ok, answer.message
     return names(answer.body["items"]), answer.body["metadata"]

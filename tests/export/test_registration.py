@@ -187,8 +187,8 @@ def test_a_token_goes_nowhere_else(register: Register, registry: RegistryServer)
 def test_a_registry_that_is_not_there_is_one_sentence(
     workspace: Path, run_export: RunExport, refusing_url: str
 ) -> None:
-    told = {"server": refusing_url, "model": "tickets", "uri": "s3://models/tickets"}
-    failed = run_export(workspace / "export", "--registry", json.dumps(told))
+    registration = {"server": refusing_url, "model": "tickets", "uri": "s3://models/tickets"}
+    failed = run_export(workspace / "export", "--registry", json.dumps(registration))
     assert (failed.returncode, len(failed.stderr.splitlines())) == (1, 2)
     assert "no answer" in failed.stderr
     assert not (workspace / "export").exists()

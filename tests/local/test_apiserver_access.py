@@ -63,7 +63,7 @@ def test_a_wrong_token(door: Door) -> None:
 
 def test_a_token_by_token_request(door: Door) -> None:
     api = client.CoreV1Api(door.client())
-    before = datetime.now(timezone.utc).replace(microsecond=0)  # Kubernetes tells times to the second
+    before = datetime.now(timezone.utc).replace(microsecond=0)  # Kubernetes writes times to the second
     made = api.create_namespaced_service_account_token(
         "robot", "default", {"spec": {"audiences": [], "expirationSeconds": 600}}
     )

@@ -43,7 +43,7 @@ class Watch:
         namespace: empty for all.
         chosen: the selectors' test.
         position: version up to which everything was put into `pending` when the watch began.
-        told: version that the client knows: that of the last line, or where it began.
+        known_version: newest version that the client has seen: of the last event, or where the watch began.
         pending: lines to send.
         wake: set when there is something to do.
         ended: whether the stream is to end properly.
@@ -54,7 +54,7 @@ class Watch:
     namespace: str
     chosen: Callable[[Stored], bool]
     position: int = 0
-    told: int = 0
+    known_version: int = 0
     pending: list[bytes] = field(default_factory=list)
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     ended: bool = False
@@ -73,7 +73,7 @@ class Watch:
         elif change.previous is not None:
             shown = change.current if change.type == "DELETED" else _renumbered(change.previous, change.version)
             self.pending.append(encode(self.view, "DELETED", shown))
-        self.told = change.version
+        self.known_version = change.version
         self.dropped = self.dropped or len(self.pending) > _MOST_PENDING  # its reader is too slow
         self.wake.set()
 
@@ -163,7 +163,7 @@ class WatchHub:
             store = self._registry.store
             if options.initial and wanted > store.version:
                 raise too_large_version(wanted, store.version)
-            watch.told = store.version if from_state else wanted
+            watch.known_version = store.version if from_state else wanted
             if from_state:
                 found = [stored for stored in store.all(watch.view, watch.namespace) if watch.chosen(stored)]
                 watch.pending = [encode(watch.view, "ADDED", stored) for stored in found]
@@ -191,9 +191,9 @@ class WatchHub:
                     break
                 if self._loop.time() >= bookmark_at:
                     bookmark_at = _next_bookmark(self._loop.time(), end, options)
-                    if self._position > watch.told:  # else it would tell nothing new
-                        watch.told = self._position
-                        watch.pending.append(_bookmark(watch.view, watch.told))
+                    if self._position > watch.known_version:
+                        watch.known_version = self._position
+                        watch.pending.append(_bookmark(watch.view, watch.known_version))
                     continue
                 await _wait(watch.wake, min(end, bookmark_at) - self._loop.time())
         finally:
