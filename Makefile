@@ -7,7 +7,7 @@ UV := $(or $(shell command -v uv),.venv/uv/bin/uv)
 IN = .venv/$(1)/bin
 LAPTOP := .venv/core/.ready .venv/initializer/.ready .venv/torchtune/.ready
 BACKENDS := laptop controlplane-2.3 controlplane-2.2 controlplane-2.1 controlplane-2.0
-MEMBERS := core/pyproject.toml providers/airflow/pyproject.toml components/kfp/pyproject.toml
+MEMBERS := core/pyproject.toml laptop/pyproject.toml migrate/pyproject.toml providers/airflow/pyproject.toml components/kfp/pyproject.toml
 
 .PHONY: help demo demo-kfp check test smoke flaky controlplane conformance e2e slow system reliability bench readmes sessions lint types dist versions lock clean
 .DEFAULT_GOAL := help
@@ -87,7 +87,7 @@ lint: .venv/core/.ready ## style and import contracts
 	$(call IN,core)/lint-imports
 
 types: .venv/core/.ready .venv/airflow/.ready .venv/kfp/.ready ## strict types, in each engine's environment
-	$(call IN,core)/mypy core/src examples/demo.py
+	$(call IN,core)/mypy core/src laptop/src migrate/src examples/demo.py
 	$(call IN,airflow)/mypy providers/airflow/src
 	$(call IN,kfp)/mypy components/kfp/src
 

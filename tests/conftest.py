@@ -34,13 +34,15 @@ def pytest_configure():
 
 
 @pytest.fixture(scope="session")
-def laptop(tmp_path_factory):
-    """One laptop cluster for the session; tests keep apart by names."""
-    from trainjob.local import LocalCluster
+def trainjob_cluster_options():
+    """Arguments of the plugin's laptop cluster: environments with what upstream's images hold."""
+    return {"environments": {name: ROOT / ".venv" / name for name in ("torchtune", "initializer")}}
 
-    environments = {name: ROOT / ".venv" / name for name in ("torchtune", "initializer")}
-    with LocalCluster(tmp_path_factory.mktemp("laptop"), environments=environments) as cluster:
-        yield cluster
+
+@pytest.fixture(scope="session")
+def laptop(trainjob_cluster):
+    """One laptop cluster for the session; tests keep apart by names."""
+    return trainjob_cluster
 
 
 @pytest.fixture(scope="session")

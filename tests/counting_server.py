@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from trainjob.local.apiserver import ApiServer
+from trainjob_local.apiserver import ApiServer
 
 TOKEN = "the-admin-token"
 _PLURALS = ("trainjobs", "jobsets", "jobs", "pods", "events")

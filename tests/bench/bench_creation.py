@@ -102,8 +102,8 @@ def _measure_here(folder):
     from kfp_pods import CompiledComponent
 
     from trainjob.cluster import Cluster, Connection
-    from trainjob.local import LocalCluster
     from trainjob_kfp import train
+    from trainjob_local import LocalCluster
 
     found = {who: [] for who in WHO}
     with ExitStack() as stack:

@@ -17,7 +17,7 @@ from bench_resumption import Ends
 
 from markdown import table
 from standalone import Standalone, wait_for
-from trainjob.local import LocalCluster
+from trainjob_local import LocalCluster
 
 QUIET = 20
 LINES = 50_000

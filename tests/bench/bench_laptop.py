@@ -12,9 +12,9 @@ from counting_server import TOKEN, CountingServer
 from markdown import table
 from trainjob import CustomTrainerContainer, RunKey, TrainJob
 from trainjob.cluster import Cluster, Connection
-from trainjob.local import LocalCluster
-from trainjob.local.apiserver import Registry
 from trainjob.run import submit, wait
+from trainjob_local import LocalCluster
+from trainjob_local.apiserver import Registry
 
 JOBS = 30
 _MOST_REQUESTS, _NO_OP_MS = 2, 150.0

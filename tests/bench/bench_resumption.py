@@ -11,7 +11,7 @@ from pathlib import Path
 
 from markdown import table
 from standalone import Standalone, wait_for
-from trainjob.local import LocalCluster
+from trainjob_local import LocalCluster
 
 TASKS = 8
 APART_SECONDS = 4.0  # so that a task comes back to an idle Airflow

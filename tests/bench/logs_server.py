@@ -9,9 +9,9 @@ from waiting_server import COMPLETE, NAMESPACE, NOW, RUNNING
 
 from counting_server import TOKEN
 from trainjob import CustomTrainerContainer, TrainJob
-from trainjob.local.apiserver import ApiServer, Registry
 from trainjob.manifest import build
 from trainjob.status.pods import JOBSET_LABEL, RANK_LABEL, STEP_LABEL
+from trainjob_local.apiserver import ApiServer, Registry
 
 JOB = "bench"
 _PIECE = 32 << 10  # bytes; what an API server passes on at once

@@ -10,9 +10,9 @@ import uvicorn
 
 from counting_server import CountingServer
 from trainjob import CustomTrainerContainer, TrainJob
-from trainjob.local.apiserver import Registry
-from trainjob.local.runtimes import stock_runtimes
 from trainjob.manifest import build
+from trainjob_local.apiserver import Registry
+from trainjob_local.runtimes import stock_runtimes
 
 NAMESPACE = "default"
 RUNNING = {

@@ -9,9 +9,9 @@ import urllib3
 
 from counting_server import TOKEN, CountingServer
 from trainjob import CustomTrainerContainer, RunKey, TrainJob
-from trainjob.local.apiserver import Registry
-from trainjob.local.runtimes import stock_runtimes
 from trainjob.manifest import build, labels
+from trainjob_local.apiserver import Registry
+from trainjob_local.runtimes import stock_runtimes
 
 
 class ApiAlone:

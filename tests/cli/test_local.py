@@ -15,7 +15,7 @@ import pytest
 from listener import Listener
 
 from trainjob.errors import ClusterError
-from trainjob.local import LocalCluster, register
+from trainjob_local import LocalCluster, register
 from waiting_for import until
 
 pytestmark = pytest.mark.slow

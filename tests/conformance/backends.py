@@ -62,7 +62,7 @@ class Backend:
 
 @contextmanager
 def _laptop(name: str, folder: Path) -> Iterator[Target]:
-    from trainjob.local import LocalCluster
+    from trainjob_local import LocalCluster
 
     with LocalCluster(folder, environments=ENVIRONMENTS) as cluster:
         yield Target(name, str(cluster.kubeconfig), (2, 3))

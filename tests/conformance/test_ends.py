@@ -10,7 +10,7 @@ from troubles import own, row, shell
 
 from trainjob import Placement
 from trainjob.errors import CommandFailed, Interrupted, NeverStarted, OutOfMemory
-from trainjob.local.kubelet.kubelet import FAULT
+from trainjob_local.kubelet.kubelet import FAULT
 from waiting_for import until
 
 # What only a whole control plane does.

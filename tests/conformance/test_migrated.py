@@ -10,7 +10,7 @@ from client import path_of
 from trainjobs import IMAGE, conditions, finished, pods_of, train_job
 
 from trainjob.manifest import Dialect
-from trainjob.migrate import Launch, convert
+from trainjob_migrate import Launch, convert
 from waiting_for import until
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "migrate"))

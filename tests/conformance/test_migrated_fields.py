@@ -9,7 +9,7 @@ import pytest
 from test_migrated import complaints, create_runtimes
 
 from trainjob.manifest import Dialect
-from trainjob.migrate import convert
+from trainjob_migrate import convert
 from waiting_for import until
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "migrate"))

@@ -16,8 +16,8 @@ from typing import IO, Any, cast
 from programs import ARGO, KUBERNETES, KUEUE, SUPERVISOR, TRAINERS
 
 from trainjob.errors import ClusterError
-from trainjob.local.images import default_images, images_to_json
-from trainjob.local.kubelet import isolation
+from trainjob_local.images import default_images, images_to_json
+from trainjob_local.kubelet import isolation
 
 __all__ = ["ControlPlane"]
 
@@ -144,7 +144,7 @@ class ControlPlane:
 
     def _command(self) -> list[str]:
         folders = {"state": self.state, "kubernetes": KUBERNETES.folder, "trainer": TRAINERS[self.trainer].folder}
-        kubelet = [sys.executable, "-m", "trainjob.local.kubelet", f"--images={self._images}"]
+        kubelet = [sys.executable, "-m", "trainjob_local.kubelet", f"--images={self._images}"]
         if self.argo:
             folders["argo"] = ARGO.folder
             kubelet += ["--isolate", f"--path={ARGO.folder}"]

@@ -23,7 +23,7 @@ from client import Client, path_of
 from control_plane import ControlPlane
 from kfp_workflow import Task
 
-from trainjob.local.kubelet.isolation import first_process
+from trainjob_local.kubelet.isolation import first_process
 from waiting_for import until
 
 pytestmark = pytest.mark.timeout(400)

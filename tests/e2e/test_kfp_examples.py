@@ -14,9 +14,9 @@ import pytest
 
 from registry_server import RegistryServer
 from trainjob.cluster import Cluster, Connection
-from trainjob.local import LocalCluster
-from trainjob.local.hub import HubServer
 from trainjob.status import Phase, judge
+from trainjob_local import LocalCluster
+from trainjob_local.hub import HubServer
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples" / "kfp"

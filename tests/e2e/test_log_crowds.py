@@ -12,10 +12,10 @@ from counting_server import TOKEN
 from log_wire import LogWire
 from trainjob import CustomTrainerContainer, RunKey, TrainJob
 from trainjob.cluster import Cluster, Connection
-from trainjob.local.apiserver import ApiServer, Registry
 from trainjob.manifest import build
 from trainjob.run import JobReference, Limits, Listener, submit, wait, wait_async
 from trainjob.status.pods import JOBSET_LABEL, RANK_LABEL, STEP_LABEL
+from trainjob_local.apiserver import ApiServer, Registry
 from waiting_for import until
 
 RANKS, LINES = 64, 600

@@ -11,7 +11,7 @@ import pytest
 from client import Client
 from trainjobs import conditions, finished, pods_of, train_job
 
-from trainjob.migrate import Launch, convert
+from trainjob_migrate import Launch, convert
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.torchtune, pytest.mark.usefixtures("torchrun_alone")]
 IMAGE = "docker.io/pytorch/pytorch:2.1.2-cuda11.8-cudnn8-runtime"

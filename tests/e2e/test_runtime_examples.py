@@ -16,8 +16,8 @@ import pytest
 import yaml
 
 from trainjob import CustomTrainer
-from trainjob.local import LocalCluster
 from trainjob.manifest.function import function_command
+from trainjob_local import LocalCluster
 from waiting_for import until
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,7 +11,7 @@ from fuzzing import JSON, NASTY, damaged, fuzz
 from hypothesis import strategies as st
 from objects import POD, TRAINJOB
 
-from trainjob.local.apiserver import ApiServer, Registry
+from trainjob_local.apiserver import ApiServer, Registry
 
 TOKEN = "the-admin-token"
 JOBS = "/apis/trainer.kubeflow.org/v1alpha1/namespaces/default/trainjobs"

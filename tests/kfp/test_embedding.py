@@ -88,7 +88,7 @@ def test_what_looks_like_a_comment_stays_in_a_text():
 def test_only_what_a_launcher_needs_is_carried():
     carried = embedding.carried_sources(trainjob_kfp.train.python_func)
     assert {"trainjob_kfp/launcher.py", "trainjob/run/submission.py", "trainjob/errors.py"} <= set(carried)
-    left_out = ("trainjob/local/", "trainjob/cli/", "trainjob/export/", "trainjob/run/lookout", "trainjob_kfp/comp")
+    left_out = ("trainjob_local/", "trainjob/cli/", "trainjob/export/", "trainjob/run/lookout", "trainjob_kfp/comp")
     assert not [path for path in carried if path.startswith(left_out)]
     assert "lookout" not in carried["trainjob/run/__init__.py"]
 

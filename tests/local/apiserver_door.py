@@ -12,7 +12,7 @@ from typing import Any
 
 from kubernetes import client
 
-from trainjob.local.apiserver import ApiServer, LogSource, Registry
+from trainjob_local.apiserver import ApiServer, LogSource, Registry
 
 ADMIN = "the-admin-token"
 TRAINJOBS = "/apis/trainer.kubeflow.org/v1alpha1/namespaces/default/trainjobs"

@@ -6,9 +6,9 @@ from datetime import datetime, timezone
 
 import pytest
 
-from trainjob.local import admission, defaults
-from trainjob.local.apiserver import Refusal, Registry
-from trainjob.local.runtimes import stock_runtimes
+from trainjob_local import admission, defaults
+from trainjob_local.apiserver import Refusal, Registry
+from trainjob_local.runtimes import stock_runtimes
 
 LLAMA, QWEN, TORCH = "torchtune-llama3.2-1b", "torchtune-qwen2.5-1.5b", "torch-distributed"
 NOW = datetime(2026, 1, 31, 12, 0, 0, tzinfo=timezone.utc)

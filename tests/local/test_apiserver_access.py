@@ -13,7 +13,7 @@ from apiserver_door import TRAINJOBS, Door, pod, serving, trainjob
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
-from trainjob.local.apiserver import Registry
+from trainjob_local.apiserver import Registry
 
 PODS = "/api/v1/namespaces/default/pods"
 USER = 'User "system:serviceaccount:default:robot"'

@@ -10,7 +10,7 @@ from apiserver_door import TRAINJOBS, Door, owned, pod, serving, trainjob
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
-from trainjob.local.apiserver import Refusal
+from trainjob_local.apiserver import Refusal
 from waiting_for import until
 
 

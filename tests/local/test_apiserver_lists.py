@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from apiserver_door import Door, pod, serving
 
-from trainjob.local.apiserver import Registry
+from trainjob_local.apiserver import Registry
 
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 

@@ -13,7 +13,7 @@ from apiserver_door import Door, pod, serving
 from kubernetes import client, watch
 from kubernetes.client.exceptions import ApiException
 
-from trainjob.local.apiserver import LogRequest, Refusal
+from trainjob_local.apiserver import LogRequest, Refusal
 
 LOG = "/api/v1/namespaces/default/pods/p/log"
 

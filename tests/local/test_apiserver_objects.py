@@ -24,7 +24,7 @@ def core(door: Door) -> client.CoreV1Api:
 
 
 def test_every_resource_can_be_created_and_listed(door: Door) -> None:
-    from trainjob.local.apiserver import RESOURCES
+    from trainjob_local.apiserver import RESOURCES
 
     extra = {
         "pods": {"spec": pod("x")["spec"]},

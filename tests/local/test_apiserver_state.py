@@ -14,11 +14,11 @@ import pytest
 from apiserver_door import ADMIN, TRAINJOBS, serving, trainjob
 
 from trainjob.errors import ClusterError
-from trainjob.local.apiserver import ApiServer, Registry
+from trainjob_local.apiserver import ApiServer, Registry
 
 CHILD = """
 import pathlib, sys, threading
-from trainjob.local.apiserver import ApiServer, Registry
+from trainjob_local.apiserver import ApiServer, Registry
 registry = Registry(pathlib.Path(sys.argv[1]))
 server = ApiServer(registry, admin_token=sys.argv[2], port=int(sys.argv[3]))
 server.start()
@@ -150,7 +150,7 @@ def test_events_go_an_hour_after_they_were_written_last(tmp_path: Path) -> None:
 
 def test_an_import_loads_no_web_server() -> None:
     heavy = "{'starlette', 'uvicorn', 'anyio', 'kubernetes', 'pydantic'}"
-    for module in ("trainjob.local", "trainjob.local.apiserver"):
+    for module in ("trainjob_local", "trainjob_local.apiserver"):
         code = f"import sys; import {module}; print({heavy} & set(sys.modules))"
         found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         assert found.stdout == "set()\n", module

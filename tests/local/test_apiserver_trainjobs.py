@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from apiserver_door import MERGE, TRAINJOBS, Door, serving, trainjob
 
-from trainjob.local.apiserver import Operation, Reader, Refusal, Stage
+from trainjob_local.apiserver import Operation, Reader, Refusal, Stage
 
 
 def patches(pod_spec: dict[str, Any]) -> list[dict[str, Any]]:

@@ -15,8 +15,8 @@ from apiserver_door import Door, serving
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from trainjob.local.apiserver import Registry
-from trainjob.local.apiserver.resources import BY_PLURAL
+from trainjob_local.apiserver import Registry
+from trainjob_local.apiserver.resources import BY_PLURAL
 
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from cluster_door import NAMESPACE, Door, pod_patch, train_job
 
-from trainjob.local import Image, LocalCluster
+from trainjob_local import Image, LocalCluster
 from waiting_for import until
 
 INITIALIZER = Image(

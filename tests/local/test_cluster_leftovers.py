@@ -16,13 +16,13 @@ import pytest
 from cluster_door import Door, train_job
 
 from trainjob.errors import ClusterError
-from trainjob.local import LocalCluster
+from trainjob_local import LocalCluster
 from waiting_for import until
 
 PARENT = """
 import sys, time
 from trainjob.errors import ClusterError
-from trainjob.local import LocalCluster
+from trainjob_local import LocalCluster
 try:
     cluster = LocalCluster().start()
 except ClusterError:

@@ -15,12 +15,12 @@ from cluster_door import Door, train_job
 from kubernetes.client.rest import ApiException
 
 from trainjob.errors import ClusterError
-from trainjob.local import LocalCluster
+from trainjob_local import LocalCluster
 from waiting_for import until
 
 PARENT = """
 import sys, time
-from trainjob.local import LocalCluster
+from trainjob_local import LocalCluster
 cluster = LocalCluster().start()
 print(cluster.pid, cluster.kubeconfig, cluster.server, flush=True)
 time.sleep(300)

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainjob.local.controllers import jobset_rules, torchtune
-from trainjob.local.controllers.composition import compose_jobset
-from trainjob.local.controllers.patching import merged, with_runtime_patches
-from trainjob.local.controllers.replicas import build_claims, build_job, build_service
-from trainjob.local.controllers.resources import cpu_count, gpu_count
-from trainjob.local.runtimes import stock_runtimes
+from trainjob_local.controllers import jobset_rules, torchtune
+from trainjob_local.controllers.composition import compose_jobset
+from trainjob_local.controllers.patching import merged, with_runtime_patches
+from trainjob_local.controllers.replicas import build_claims, build_job, build_service
+from trainjob_local.controllers.resources import cpu_count, gpu_count
+from trainjob_local.runtimes import stock_runtimes
 
 RUNTIMES = {runtime["metadata"]["name"]: runtime for runtime in stock_runtimes()}
 LLAMA, QWEN, TORCH = "torchtune-llama3.2-1b", "torchtune-qwen2.5-1.5b", "torch-distributed"

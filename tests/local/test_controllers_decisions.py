@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainjob.local.controllers import job_pods, jobs, jobset_rules, jobsets, scheduling, trainjobs, volumes
-from trainjob.local.controllers.composition import compose_jobset
-from trainjob.local.controllers.replicas import build_job
-from trainjob.local.controllers.writes import Create, Delete, Note, Patch
-from trainjob.local.objects import timestamp
-from trainjob.local.runtimes import stock_runtimes
+from trainjob_local.controllers import job_pods, jobs, jobset_rules, jobsets, scheduling, trainjobs, volumes
+from trainjob_local.controllers.composition import compose_jobset
+from trainjob_local.controllers.replicas import build_job
+from trainjob_local.controllers.writes import Create, Delete, Note, Patch
+from trainjob_local.objects import timestamp
+from trainjob_local.runtimes import stock_runtimes
 
 RUNTIMES = {runtime["metadata"]["name"]: runtime for runtime in stock_runtimes()}
 NOW = datetime(2026, 1, 31, 12, 0, 0, tzinfo=timezone.utc)

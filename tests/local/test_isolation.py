@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from trainjob.local.kubelet.isolation import Mount, enter, first_process, isolated, unavailable
-from trainjob.local.kubelet.processes import Processes
+from trainjob_local.kubelet.isolation import Mount, enter, first_process, isolated, unavailable
+from trainjob_local.kubelet.processes import Processes
 from waiting_for import until
 
 

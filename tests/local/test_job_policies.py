@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainjob.local.controllers.job_policies import failed_by_rule, is_ignored, succeeded_by_rule
+from trainjob_local.controllers.job_policies import failed_by_rule, is_ignored, succeeded_by_rule
 
 CODES = {"operator": "In", "values": [42, 43]}
 LOST = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}

@@ -14,15 +14,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainjob.local.images import Image, default_images, find_image, images_from_json, images_to_json
-from trainjob.local.kubelet import undertaker
-from trainjob.local.kubelet.command_line import expand, rewriter
-from trainjob.local.kubelet.container_logs import ContainerLog, LogOptions, records, since_text
-from trainjob.local.kubelet.pod_status import lost, pod_conditions, qos_class
-from trainjob.local.kubelet.processes import Processes
-from trainjob.local.kubelet.pulls import why_not
-from trainjob.local.quantity import parse_quantity, whole
-from trainjob.local.settings import ClusterSettings
+from trainjob_local.images import Image, default_images, find_image, images_from_json, images_to_json
+from trainjob_local.kubelet import undertaker
+from trainjob_local.kubelet.command_line import expand, rewriter
+from trainjob_local.kubelet.container_logs import ContainerLog, LogOptions, records, since_text
+from trainjob_local.kubelet.pod_status import lost, pod_conditions, qos_class
+from trainjob_local.kubelet.processes import Processes
+from trainjob_local.kubelet.pulls import why_not
+from trainjob_local.quantity import parse_quantity, whole
+from trainjob_local.settings import ClusterSettings
 from waiting_for import until
 
 NOW = datetime(2026, 1, 31, 12, 0, 0, tzinfo=timezone.utc)
@@ -220,7 +220,7 @@ def test_a_container_ends_with_its_first_process(tmp_path, command):
 KILLED = """
 import os, sys, time
 from pathlib import Path
-from trainjob.local.kubelet.processes import Processes
+from trainjob_local.kubelet.processes import Processes
 processes = Processes(remove=Path(sys.argv[1]))
 env = {"PATH": os.environ["PATH"]}
 import threading

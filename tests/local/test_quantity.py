@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainjob.local.quantity import canonical, parse_quantity, whole
+from trainjob_local.quantity import canonical, parse_quantity, whole
 
 TABLE = """
 0.5 500m    2000m 2         1500M 1500M   1000 1k       1073741824 1073741824   0.0001 100u   0.5m 500u

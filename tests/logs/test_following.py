@@ -290,15 +290,11 @@ def test_more_logs_than_may_be_open(followed, wire, there, tmp_path, evidence):
     assert told == [numbers] * 8
 
 
-def test_logs_that_may_not_be_read_are_told_and_not_waited_for(followed, cluster):
-    answer = {"answer": {"code": 403, "times": 1000, "verb": "get", "resource": "pods/log"}}
-    cluster._door.ask("POST", "/faults", doing="switch on faults", body=answer)
-    try:
-        name = followed.pod("echo one")
-        followed.until_ended(name)
-        followed.follower.finish(SECONDS)
-    finally:
-        cluster._door.ask("DELETE", "/faults", doing="switch off faults")
+def test_logs_that_may_not_be_read_are_told_and_not_waited_for(followed, trainjob_faults):
+    trainjob_faults.answer(403, times=1000, verb="get", resource="pods/log")
+    name = followed.pod("echo one")
+    followed.until_ended(name)
+    followed.follower.finish(SECONDS)
     [line] = followed.texts()
     assert "this log can't be read: no permission" in line
 

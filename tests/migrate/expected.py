@@ -11,7 +11,7 @@ from pathlib import Path
 
 import yaml
 
-from trainjob.migrate import Fate, convert
+from trainjob_migrate import Fate, convert
 
 FOLDER = Path(__file__).resolve().parent / "cases"
 SUFFIX = ".expected.yaml"

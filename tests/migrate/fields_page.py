@@ -13,7 +13,7 @@ sys.path.insert(0, str(ROOT / "tests" / "migrate"))
 from v1_jobs import CONTAINER, ELASTIC, POD, RUN_POLICY, Job, pytorch_job, with_spec  # noqa: E402 - they lie there
 
 from markdown import table  # noqa: E402
-from trainjob.migrate import Fate, convert  # noqa: E402
+from trainjob_migrate import Fate, convert  # noqa: E402
 
 PAGE = ROOT / "docs" / "migrating.md"
 BEGIN, END = "<!-- fields: written by tests/migrate/fields_page.py -->", "<!-- end of fields -->"

@@ -7,7 +7,7 @@ import yaml
 from expected import CASES, expected, source, told
 
 from trainjob.manifest import Dialect
-from trainjob.migrate import Launch, Readiness, convert
+from trainjob_migrate import Launch, Readiness, convert
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainjob.migrate.comparison import compare
+from trainjob_migrate.comparison import compare
 
 IMAGE, SECRET = "example.com/train:1", "hf_TheSecretThatNobodyMaySee"
 RANK = "metadata.annotations['batch.kubernetes.io/job-completion-index']"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from v1_jobs import pytorch_job, with_spec
 
-from trainjob.migrate import Fate, Launch, convert
-from trainjob.migrate.environment import Program
+from trainjob_migrate import Fate, Launch, convert
+from trainjob_migrate.environment import Program
 
 OLD = {
     "MASTER_ADDR": {"value": "mnist-node-0-0.mnist"},

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from trainjob.migrate import Fate
-from trainjob.migrate.ledger import Ledger, leaves, written
-from trainjob.migrate.redaction import shown
+from trainjob.spec.redaction import shown
+from trainjob_migrate import Fate
+from trainjob_migrate.ledger import Ledger, leaves, written
 
 SOURCE = {"a": {"b": [1, {"c": "x"}], "d": {}}, "e.f/g": None, "h": ["", []]}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainjob.migrate import Readiness, convert
+from trainjob_migrate import Readiness, convert
 
 V1, V2 = "kubeflow.org/v1", "kubeflow.org/v2beta1"
 

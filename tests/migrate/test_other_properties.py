@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from test_properties import ANYTHING, BUSY, DIALECTS, SECRET, jobs
 from v1_jobs import every_field
 
-from trainjob.migrate import Fate, convert
-from trainjob.migrate.ledger import leaves, value_at, written
+from trainjob_migrate import Fate, convert
+from trainjob_migrate.ledger import leaves, value_at, written
 
 SENSIBLE, WILD = jobs(wild=False), jobs(wild=True)
 KINDS = {

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from trainjob.manifest import Dialect
-from trainjob.migrate import Fate, Readiness, convert
+from trainjob_migrate import Fate, Readiness, convert
 
 RANK = {"fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}}
 CONTAINERS = {"XGBoostJob": "xgboost", "JAXJob": "jax"}

@@ -9,8 +9,8 @@ import pytest
 from v1_jobs import CONTAINER, POD, every_field, pytorch_job
 
 from trainjob.manifest import Dialect
-from trainjob.migrate import Fate, Readiness, convert
-from trainjob.migrate.ledger import leaves, value_at, written
+from trainjob_migrate import Fate, Readiness, convert
+from trainjob_migrate.ledger import leaves, value_at, written
 
 PATCHED = {
     "nodeSelector",

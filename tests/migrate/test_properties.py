@@ -11,8 +11,8 @@ from v1_jobs import CONTAINER, ELASTIC, POD, RUN_POLICY
 
 from trainjob import InvalidSpec
 from trainjob.manifest import Dialect
-from trainjob.migrate import Fate, Launch, convert
-from trainjob.migrate.ledger import leaves, written
+from trainjob_migrate import Fate, Launch, convert
+from trainjob_migrate.ledger import leaves, written
 
 SECRET = "s3cretV4lue"  # no name of a field, and nothing that is drawn
 NAMES = st.sampled_from(["a", "b.c/d", "unheard", "name", "value", "", "x y", 'q"q', "spec", "training.kubeflow.org/a"])

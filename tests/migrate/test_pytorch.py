@@ -10,7 +10,7 @@ from v1_jobs import ELASTIC, every_field, pytorch_job, with_spec
 
 from trainjob import InvalidSpec
 from trainjob.manifest import Dialect
-from trainjob.migrate import Fate, Launch, Readiness, convert
+from trainjob_migrate import Fate, Launch, Readiness, convert
 
 TORCHRUN = ["torchrun", "train.py"]
 

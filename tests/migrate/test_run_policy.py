@@ -7,7 +7,7 @@ from test_pod_template import pods
 from v1_jobs import pytorch_job, with_spec
 
 from trainjob.manifest import Dialect
-from trainjob.migrate import Fate, convert
+from trainjob_migrate import Fate, convert
 
 JOB = pytorch_job(command=["torchrun", "t.py"])
 

@@ -9,7 +9,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainjob.migrate.sources import read
+from trainjob_migrate.sources import read
 
 
 def job(name, kind="PyTorchJob", version="kubeflow.org/v1"):

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainjob.manifest import Dialect
-from trainjob.migrate import Launch, Readiness
-from trainjob.migrate.pairs import pairs
-from trainjob.migrate.report import markdown, survey
-from trainjob.migrate.sources import read
+from trainjob_migrate import Launch, Readiness
+from trainjob_migrate.pairs import pairs
+from trainjob_migrate.report import markdown, survey
+from trainjob_migrate.sources import read
 
 SECRET = "hf_TheSecretThatNobodyMaySee"
 

@@ -14,10 +14,18 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 DIST = ROOT / "dist"
 UV = shutil.which("uv") or str(ROOT / ".venv" / "uv" / "bin" / "uv")
-PACKAGES = {"trainjob": "trainjob", "airflow_provider_trainjob": "trainjob_airflow", "kfp_trainjob": "trainjob_kfp"}
+PACKAGES = {
+    "trainjob": "trainjob",
+    "trainjob_local": "trainjob_local",
+    "trainjob_migrate": "trainjob_migrate",
+    "airflow_provider_trainjob": "trainjob_airflow",
+    "kfp_trainjob": "trainjob_kfp",
+}
 # What each distribution is installed with, and a program that shows that it works.
 USES = {
-    "trainjob": ("[cli,local]", "import trainjob.cli, trainjob.local"),
+    "trainjob": ("[cli]", "import trainjob.cli.application as a; a.application()"),
+    "trainjob_local": ("", "from trainjob.local import LocalCluster; LocalCluster().start().stop()"),
+    "trainjob_migrate": ("", "import trainjob_migrate.cli as c; c.commands()"),
     "airflow_provider_trainjob": (
         "",
         "import trainjob_airflow as p, trainjob_airflow.plugins.page; [getattr(p, name) for name in p.__all__]",
@@ -54,14 +62,41 @@ def test_wheel_has_its_licence_and_only_its_package(distribution):
     assert not [name for name in names if "__pycache__" in name or name.endswith(".pyc")]
 
 
+def install(folder, wheels):
+    """Return the Python of a new environment in the folder with these wheels in it."""
+    environment = folder / "venv"
+    subprocess.run([UV, "venv", "-q", "--python", sys.executable, environment], check=True)
+    subprocess.run([UV, "pip", "install", "-q", "--python", environment, *wheels], check=True)
+    subprocess.run([UV, "pip", "check", "-q", "--python", environment], check=True)
+    return environment / "bin" / "python"
+
+
 @pytest.mark.parametrize("distribution", PACKAGES)
 def test_wheel_installs_alone_and_works(distribution, tmp_path):
     extras, program = USES[distribution]
     # The core is given as a file as well, so that no other distribution of its name is taken from an index.
     wheels = {wheel_of("trainjob"): "", wheel_of(distribution): extras}
-    environment = tmp_path / "venv"
-    subprocess.run([UV, "venv", "-q", "--python", sys.executable, environment], check=True)
-    given = [f"{path}{extra}" for path, extra in wheels.items()]
-    subprocess.run([UV, "pip", "install", "-q", "--python", environment, *given], check=True)
-    subprocess.run([UV, "pip", "check", "-q", "--python", environment], check=True)
-    subprocess.run([environment / "bin" / "python", "-I", "-c", program], cwd=tmp_path, check=True)
+    python = install(tmp_path, [f"{path}{extra}" for path, extra in wheels.items()])
+    subprocess.run([python, "-I", "-c", program], cwd=tmp_path, check=True)
+
+
+def test_all_wheels_install_together_and_add_their_commands(tmp_path):
+    extras = {"trainjob": "[cli,local]"}
+    python = install(tmp_path, [f"{wheel_of(name)}{extras.get(name, '')}" for name in PACKAGES])
+    command = [python, "-I", "-m", "trainjob"]
+    shown = subprocess.run([*command, "--help"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert {"local", "migrate"} <= {line.split()[1] for line in shown.splitlines() if line.startswith("│ ")}
+    for name in ("local", "migrate"):
+        subprocess.run([*command, name, "--help"], cwd=tmp_path, stdout=subprocess.DEVNULL, check=True)
+
+
+def test_core_alone_names_the_package_that_is_missing(tmp_path):
+    python = install(tmp_path, [f"{wheel_of('trainjob')}[cli]"])
+    for arguments, package in (
+        (["-c", "import trainjob.local"], "trainjob-local"),
+        (["-m", "trainjob", "local", "up"], "trainjob-local"),
+        (["-m", "trainjob", "migrate", "report"], "trainjob-migrate"),
+    ):
+        done = subprocess.run([python, "-I", *arguments], cwd=tmp_path, capture_output=True, text=True)
+        assert (done.returncode != 0, done.stdout) == (True, "")
+        assert f"needs the package {package}" in " ".join(done.stderr.replace("│", " ").split())

@@ -7,9 +7,9 @@ import tomllib
 from versions import DISTRIBUTIONS, PYTHONS, ROOT, promised_pythons
 
 
-@pytest.mark.parametrize("distribution", DISTRIBUTIONS, ids=lambda distribution: distribution.name)
-def test_requires_python_is_the_lowest_classifier(distribution):
-    promised = promised_pythons(distribution)
+@pytest.mark.parametrize("folder", [folder for one in DISTRIBUTIONS for folder in one.folders])
+def test_requires_python_is_the_lowest_classifier(folder):
+    promised = promised_pythons(folder)
     assert promised == list(PYTHONS[PYTHONS.index(promised[0]) :])
-    text = (ROOT / distribution.folder / "pyproject.toml").read_text("utf-8")
+    text = (ROOT / folder / "pyproject.toml").read_text("utf-8")
     assert tomllib.loads(text)["project"]["requires-python"] == f">={promised[0]}"

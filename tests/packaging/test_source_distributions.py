@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-MEMBERS = ("core", "providers/airflow", "components/kfp")
+MEMBERS = ("core", "laptop", "migrate", "providers/airflow", "components/kfp")
 BESIDE_SOURCES = {".gitignore", "LICENSE", "PKG-INFO", "README.md", "pyproject.toml"}
 
 

@@ -21,10 +21,10 @@ PYTEST_TOOLS = ("hypothesis", "pytest", "pytest-rerunfailures", "pytest-timeout"
 
 @dataclass(frozen=True)
 class Distribution:
-    """One distribution: how it is installed, and which tests show that it works."""
+    """Distributions that are tested in one environment: how they are installed, and which tests show that they work."""
 
     name: str
-    folder: str
+    folders: tuple[str, ...]
     editable: tuple[str, ...]
     test_requirements: tuple[str, ...]
     tests: tuple[str, ...]
@@ -35,24 +35,24 @@ class Distribution:
 DISTRIBUTIONS = (
     Distribution(
         "core",
-        "core",
-        ("./core[local,cli]",),
+        ("core", "laptop", "migrate"),
+        ("./core[local,cli]", "./laptop", "./migrate"),
         ("hatchling", "jsonschema", "kubeflow-trainer-api==2.3.0"),
-        ("unit", "run/test_life.py", "local/test_cluster_jobs.py", "cli/test_command.py"),
+        ("unit", "migrate", "run/test_life.py", "local/test_cluster_jobs.py", "cli/test_command.py"),
         ("cli/test_logs_command.py", "cli/test_run.py"),  # the oldest rich fails these
     ),
     Distribution(
         "airflow",
-        "providers/airflow",
-        ("./core[local,cli]", "./providers/airflow"),
+        ("providers/airflow",),
+        ("./core[local,cli]", "./laptop", "./providers/airflow"),
         ("apache-airflow-providers-openlineage", "apache-airflow-providers-standard"),
         ("airflow",),
         lowest_besides=("pydantic>=2.12",),  # Airflow 3.3.0 allows older ones, but its own commands need this one
     ),
     Distribution(
         "kfp",
-        "components/kfp",
-        ("./core[local,cli]", "./components/kfp[author]"),
+        ("components/kfp",),
+        ("./core[local,cli]", "./laptop", "./components/kfp[author]"),
         ("kubeflow==0.5.0", "kubeflow-trainer-api==2.3.0"),
         # Not test_image.py: it compares the launcher's environment, which is of one Python.
         tuple(path.relative_to(ROOT / "tests").as_posix() for path in KFP_TESTS if path.name != "test_image.py"),
@@ -60,9 +60,9 @@ DISTRIBUTIONS = (
 )
 
 
-def promised_pythons(distribution: Distribution) -> list[str]:
-    """Return the Python versions of the distribution's classifiers, lowest first."""
-    text = (ROOT / distribution.folder / "pyproject.toml").read_text("utf-8")
+def promised_pythons(folder: str) -> list[str]:
+    """Return the Python versions of a distribution's classifiers, lowest first."""
+    text = (ROOT / folder / "pyproject.toml").read_text("utf-8")
     classifiers = tomllib.loads(text)["project"]["classifiers"]
     return [version for version in PYTHONS if f"Programming Language :: Python :: {version}" in classifiers]
 
@@ -124,7 +124,7 @@ def run(environments: Environments, distributions: list[Distribution], selected:
     """Run the tests of all combinations and return the result of each by its name."""
     results: dict[str, str] = {}
     for distribution in distributions:
-        versions = promised_pythons(distribution)
+        versions = promised_pythons(distribution.folders[0])
         for label in [*versions, "lowest"]:
             if label not in selected:
                 continue

@@ -22,9 +22,9 @@ import urllib3
 from trainjob import CustomTrainerContainer, RunKey, TrainJob
 from trainjob.cluster import Cluster, Connection
 from trainjob.errors import TrainJobError
-from trainjob.local import LocalCluster
 from trainjob.run import Listener, cancel, submit, wait
 from trainjob.status import Phase
+from trainjob_local import LocalCluster
 
 WORKERS = 6
 _LINES = 200

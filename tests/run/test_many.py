@@ -13,10 +13,10 @@ from counting_server import TOKEN, CountingServer
 from trainjob import CustomTrainerContainer, RunKey, TrainJob
 from trainjob.cluster import Cluster, Connection, shared_cluster
 from trainjob.cluster.crew import Crew
-from trainjob.local.apiserver import Registry
 from trainjob.manifest import build
 from trainjob.run import JobReference, Listener, submit, wait, wait_async
 from trainjob.status import Phase
+from trainjob_local.apiserver import Registry
 from waiting_for import until
 
 MANY = 200

@@ -10,22 +10,28 @@ from trainjob import CustomTrainerContainer, RunKey, TrainJob
 from trainjob.cluster import Cluster, Connection
 from trainjob.local import LocalCluster
 from trainjob.run import Listener, submit, wait
+from trainjob_local import FaultClient
 
 
 @pytest.fixture(scope="module")
-def own(tmp_path_factory):
-    """A laptop cluster of one's own, as faults are for all of its clients."""
+def separate_laptop(tmp_path_factory):
+    """A laptop cluster for this module alone, because faults apply to all clients of a cluster."""
     with LocalCluster(tmp_path_factory.mktemp("faults")) as laptop:
-        cluster = Cluster(Connection(kubeconfig=str(laptop.kubeconfig)), patience=10.0)
-        yield cluster
-        cluster.close()
+        yield laptop
 
 
-LIST = {"verb": "list", "resource": "trainjobs"}
+@pytest.fixture(scope="module")
+def own(separate_laptop):
+    cluster = Cluster(Connection(kubeconfig=str(separate_laptop.kubeconfig)), patience=10.0)
+    yield cluster
+    cluster.close()
 
 
-def fault(cluster, **wanted):
-    cluster._door.ask("POST", "/faults", doing="switch a fault on", body=wanted)
+@pytest.fixture
+def faults(separate_laptop):
+    client = FaultClient(separate_laptop.server, separate_laptop.token)
+    yield client
+    client.clear()
 
 
 def shell(script):
@@ -33,29 +39,37 @@ def shell(script):
 
 
 @pytest.mark.parametrize(
-    "wanted",
+    ("answer", "expired"),
     [
-        {"drop_watches": True},
-        {"expire_watches": 2, "drop_watches": True},
-        {"answer": {"code": 429, "times": 3, "verb": "watch", "retry_after": 0}, "drop_watches": True},
-        {"answer": {"code": 503, "times": 3, "verb": "list"}, "expire_watches": 2, "drop_watches": True},
-        {"answer": {"code": 401, "times": 4, **LIST}, "expire_watches": 2, "drop_watches": True},
-        {"answer": {"code": 403, "times": 2, **LIST}, "expire_watches": 2, "drop_watches": True},
-        {"answer": {"code": 404, "times": 2, **LIST}, "expire_watches": 2, "drop_watches": True},
-        {"answer": {"code": 410, "times": 3, "verb": "watch"}, "drop_watches": True},
+        (None, 0),
+        (None, 2),
+        ({"code": 429, "times": 3, "verb": "watch", "retry_after": 0}, 0),
+        ({"code": 503, "times": 3, "verb": "list"}, 2),
+        ({"code": 401, "times": 4, "verb": "list", "resource": "trainjobs"}, 2),
+        ({"code": 403, "times": 2, "verb": "list", "resource": "trainjobs"}, 2),
+        ({"code": 404, "times": 2, "verb": "list", "resource": "trainjobs"}, 2),
+        ({"code": 410, "times": 3, "verb": "watch"}, 0),
     ],
     ids=["dropped", "expired", "too-many-requests", "unavailable", "401-a-while", "403-a-while", "404-a-while", "410"],
 )
-def test_the_end_is_seen_all_the_same(own, unique, tmp_path, evidence, request, wanted):
+def test_the_end_is_seen_all_the_same(own, faults, unique, tmp_path, evidence, request, answer, expired):
     go = tmp_path / "go"
     script = f"echo started; while [ ! -e {go} ]; do sleep 0.05; done; echo finished"
     reference = submit(own, shell(script), RunKey("test", "watch", unique, "run-1"))
     lines = []
 
+    def break_watches():
+        if answer:
+            faults.answer(**answer)
+        if expired:
+            faults.expire_watches(expired)
+        faults.drop_watches()
+        go.touch()
+
     def on_log(line):
         lines.append(line.text)
         if line.text == "started":
-            threading.Thread(target=lambda: (fault(own, **wanted), go.touch())).start()
+            threading.Thread(target=break_watches).start()
 
     outcome = wait(own, reference, listener=Listener(on_log=on_log))
     assert outcome.succeeded
@@ -65,18 +79,15 @@ def test_the_end_is_seen_all_the_same(own, unique, tmp_path, evidence, request, 
 
 
 @pytest.mark.parametrize("code", [500, 503])
-def test_a_creation_whose_answer_is_lost_makes_one_job(own, unique, code):
-    fault(own, answer={"code": code, "verb": "create", "resource": "trainjobs", "carried_out": True})
+def test_a_creation_whose_answer_is_lost_makes_one_job(own, faults, unique, code):
+    faults.answer(code, verb="create", resource="trainjobs", carried_out=True)
     reference = submit(own, shell("true"), RunKey("test", "watch", unique, "run-1"))
     assert reference.adopted
     assert len(own.list_trainjobs("default", f"trainjob.dev/task={unique}")) == 1
     assert wait(own, reference).succeeded
 
 
-def test_without_the_right_to_watch_one_list_serves_all(own, unique):
-    fault(own, answer={"code": 403, "times": 1000, "verb": "watch"})
-    try:
-        reference = submit(own, shell("true"), RunKey("test", "watch", unique, "run-1"))
-        assert wait(own, reference).succeeded
-    finally:
-        own._door.ask("DELETE", "/faults", doing="clear faults")
+def test_without_the_right_to_watch_one_list_serves_all(own, faults, unique):
+    faults.answer(403, times=1000, verb="watch")
+    reference = submit(own, shell("true"), RunKey("test", "watch", unique, "run-1"))
+    assert wait(own, reference).succeeded

@@ -15,8 +15,8 @@ from kubernetes import client, config
 
 from trainjob import CustomTrainerContainer, RunKey, SecretKeyReference, TrainJob, Volume
 from trainjob.cluster import Cluster, Connection
-from trainjob.local import LocalCluster
 from trainjob.run import submit, wait
+from trainjob_local import LocalCluster
 
 VALUE = "hunter2-0123456789"
 OPEN = """

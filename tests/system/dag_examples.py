@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from trainjob.local import LocalCluster
-from trainjob.local.hub import HubServer
+from trainjob_local import LocalCluster
+from trainjob_local.hub import HubServer
 
 ROOT = Path(__file__).resolve().parents[2]
 DAGS = ROOT / "examples" / "airflow"

@@ -62,7 +62,7 @@ def commands():
     """Options and arguments of `trainjob` and of each of its commands."""
     tree = get_command(application())
     context = click.Context(tree)
-    loaded = {name: tree.resolve_command(context, [name])[1] for name in sorted(tree.commands)}
+    loaded = {name: tree.resolve_command(context, [name])[1] for name in sorted(tree.list_commands(context))}
     root = sorted(name for parameter in tree.params for name in parameter.opts)
     return {"trainjob": root, **{name: options(command) for name, command in loaded.items()}}
 

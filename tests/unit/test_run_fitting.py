@@ -7,11 +7,11 @@ import dataclasses
 import pytest
 
 from trainjob import CustomTrainerContainer, LoraConfig, Placement, TorchTuneConfig, TrainJob
-from trainjob.local.runtimes import stock_runtimes
 from trainjob.manifest import Dialect, build, train_job
 from trainjob.run.fitting import doubts, misfits
 from trainjob.spec import FineTune, Runtime
 from trainjob.status.runtimes import describe
+from trainjob_local.runtimes import stock_runtimes
 
 STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
 STOCK = {one["metadata"]["name"]: describe(one) for one in stock_runtimes()}

@@ -7,8 +7,8 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainjob.local.runtimes import stock_runtimes
 from trainjob.status.runtimes import RuntimeStep, describe
+from trainjob_local.runtimes import stock_runtimes
 
 ROLE = "trainer.kubeflow.org/trainjob-ancestor-step"
 JSON = st.recursive(

@@ -45,6 +45,7 @@ def test_the_versions_of_kubernetes_and_what_is_beside_it():
     [
         ("core", "kubernetes", "kubernetes"),
         ("core", "pydantic", "pydantic"),
+        ("core", "uvicorn", "uvicorn"),
         ("airflow", "apache-airflow", "Airflow"),
         ("airflow", "apache-airflow-providers-cncf-kubernetes", "cncf.kubernetes"),
         ("airflow", "apache-airflow-providers-common-compat", "common.compat"),
@@ -56,7 +57,7 @@ def test_the_locked_libraries(environment, project, name):
     assert f"{name} {locked(environment, project)}" in PAGE
 
 
-@pytest.mark.parametrize("folder", ["core", "providers/airflow", "components/kfp"])
+@pytest.mark.parametrize("folder", ["core", "laptop", "migrate", "providers/airflow", "components/kfp"])
 def test_the_pythons(folder):
     text = (ROOT / folder / "pyproject.toml").read_text()
     name, lowest = (

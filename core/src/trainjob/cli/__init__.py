@@ -15,6 +15,6 @@ def main() -> None:
 
         terminal.run(application(), sys.argv[1:])
     except ModuleNotFoundError as error:
-        sys.exit(f"{error}\n  -> install what the command needs: pip install 'trainjob[cli]', or 'trainjob[cli,local]'")
+        sys.exit(f"{error}\n  -> install what the command needs: pip install 'trainjob[cli]'")
     except KeyboardInterrupt:  # while it is being imported
         sys.exit(130)

@@ -1,9 +1,16 @@
-"""The tree of commands. Each is imported when it is called, as all of them together take half a second."""
+"""The tree of commands.
+
+A command's module is imported when the command is called, because all of them together take half a second. Other
+distributions add commands with entry points of the group `trainjob.commands`: the name is the command's, the object a
+function that returns a `typer.Typer`, and the distribution's summary is the line in `trainjob --help`.
+"""
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,7 +26,7 @@ _KUBECONFIG = typer.Option(help="Kubeconfig file; KUBECONFIG, then ~/.kube/confi
 _CONTEXT = typer.Option(help="The kubeconfig's context; its current one by default.", show_default=False)
 _EPILOG = "Exit codes: " + "; ".join(f"{code} {meaning}" for code, meaning in terminal.EXIT_CODES.items()) + "."
 
-# Module of this package and function in it, or the function `commands` that builds a group; and what the help says.
+# Module of this package, function in it, and line in the help.
 _COMMANDS = {
     "run": ("run", "run", "Make the TrainJobs of a file, one after the other, and follow them."),
     "submit": ("submit", "submit", "Make the TrainJobs of a file, and print their names."),
@@ -35,15 +42,28 @@ _COMMANDS = {
     "runtimes": ("runtimes", "runtimes", "List the training runtimes, or describe one."),
     "check": ("check", "check", "Say what works for TrainJobs in a namespace, and what to fix."),
     "sweep": ("sweep", "sweep", "Delete the TrainJobs whose time to live is over."),
-    "migrate": ("migrate", "commands", "From jobs of the Training Operator v1 to TrainJobs."),
-    "local": ("local", "commands", "A Kubernetes cluster with Kubeflow Trainer on this machine, without containers."),
 }
+_ENTRY_POINTS = "trainjob.commands"
+# Our own commands of other distributions, which an error names when they are not installed.
+_DISTRIBUTIONS = {"local": "trainjob-local", "migrate": "trainjob-migrate"}
 
 
 class _Tree(TyperGroup):
-    """Knows the commands' names and help, and loads the one that is called, or completed."""
+    """Command group that knows names and help of its commands, and imports the command that is called or completed."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [*super().list_commands(ctx), *sorted(_added_commands())]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        known = super().get_command(ctx, cmd_name)
+        if known or not (added := _added_commands().get(cmd_name)):
+            return known
+        return _built(cmd_name, _placeholder, str(added.dist.metadata["Summary"]) if added.dist else "")
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        distribution = _DISTRIBUTIONS.get(args[0])
+        if distribution and args[0] not in _added_commands() and not ctx.resilient_parsing:
+            ctx.fail(f"'{args[0]}' needs the package {distribution}: pip install {distribution}")
         name, _, rest = super().resolve_command(ctx, args)
         return name, _loaded(name) if name else None, rest
 
@@ -64,15 +84,27 @@ def application() -> typer.Typer:
     return command
 
 
+@functools.cache
+def _added_commands() -> dict[str, EntryPoint]:
+    """Return the commands that other installed distributions add, by their names."""
+    return {found.name: found for found in entry_points(group=_ENTRY_POINTS) if found.name not in _COMMANDS}
+
+
 def _loaded(name: str) -> Any:
+    if name not in _COMMANDS:
+        parent = typer.Typer(add_completion=False)
+        parent.callback()(_placeholder)
+        parent.add_typer(_added_commands()[name].load()(), name=name)
+        group: Any = get_command(parent)
+        return group.commands[name]
     module, function, help_text = _COMMANDS[name]
-    found: Callable[..., Any] = getattr(importlib.import_module(f"trainjob.cli.{module}"), function)
+    return _built(name, getattr(importlib.import_module(f"trainjob.cli.{module}"), function), help_text)
+
+
+def _built(name: str, function: Callable[..., Any], help_text: str) -> Any:
     parent = typer.Typer(add_completion=False)
     parent.callback()(_placeholder)
-    if function == "commands":
-        parent.add_typer(found(), name=name)
-    else:
-        parent.command(name, help=help_text)(found)
+    parent.command(name, help=help_text)(function)
     group: Any = get_command(parent)
     return group.commands[name]
 

@@ -50,7 +50,7 @@ def describe(
         NotFound: there is none of that name.
         ClusterError: the cluster can't be asked.
     """
-    from trainjob.migrate.redaction import shown
+    from trainjob.spec.redaction import shown
 
     with terminal.cluster() as cluster:
         [job] = named(cluster, [name], namespace)

@@ -14,7 +14,6 @@ from trainjob.cluster.connection import Connection
 from trainjob.cluster.crew import Crew
 from trainjob.cluster.evidence import Evidence
 from trainjob.cluster.installed import TRAINER_API, InstalledTrainer
-from trainjob.cluster.operator_jobs import OperatorJobs
 from trainjob.cluster.requests import Door
 from trainjob.cluster.resources import EVENTS, Resource, everything
 from trainjob.cluster.response_checks import check_deletion
@@ -54,7 +53,6 @@ class Cluster:
         server: the API server's URL.
         evidence: warnings and Workloads, which all who look for a reason share.
         runtimes: the training runtimes.
-        operator_jobs: what the Training Operator v1 still runs.
         live_logs: the threads that follow logs of running containers.
         ended_logs: those that read logs of ended ones, which takes them a moment.
         conclusions: the threads on which the outcomes of ended jobs are gathered.
@@ -76,7 +74,7 @@ class Cluster:
         self._lock = threading.Lock()
         self.namespace, self.server = self._door.namespace, self._door.server
         self._trainer = InstalledTrainer(self._ask, self.server)
-        self.runtimes, self.operator_jobs = Runtimes(self._ask), OperatorJobs(self._ask)
+        self.runtimes = Runtimes(self._ask)
         self.survey = Survey(self._door.ask, self.server, self._trainer, self.runtimes)
         self.evidence = Evidence(self._door.ask)
         self.live_logs, self.ended_logs = Crew("log", _LIVE_LOGS), Crew("ended-log", _ENDED_LOGS)
@@ -138,10 +136,7 @@ class Cluster:
             ClusterError: the cluster can't be asked.
         """
         try:
-            if namespace is None:
-                path = replace(_TRAINJOBS, namespaced=False).path("")
-                return self._all(path, "list trainjobs in all namespaces", {"labelSelector": selector})
-            return self._list(_TRAINJOBS, namespace, selector)
+            return self.list_objects(_TRAINJOBS, namespace, selector)
         except NotFound as error:  # a namespace that does not exist has an empty list
             raise self._trainer.missing() from error
 
@@ -225,7 +220,7 @@ class Cluster:
 
     def list_pods(self, trainjob: str, namespace: str) -> list[dict[str, Any]]:
         """The pods of a TrainJob, those of its initializers included."""
-        return self._list(_PODS, namespace, f"{JOBSET_LABEL}={trainjob}")
+        return self.list_objects(_PODS, namespace, f"{JOBSET_LABEL}={trainjob}")
 
     def get_pod(self, name: str, namespace: str) -> dict[str, Any] | None:
         """The pod, or None when there is none of that name."""
@@ -299,6 +294,24 @@ class Cluster:
         """Delete exactly this claim; False when it was gone already or its name belongs to another by now."""
         return self._delete(_CLAIMS, name, namespace, {"preconditions": {"uid": uid}})
 
+    # -- any kind -------------------------------------------------------------------------------------------------
+
+    def list_objects(self, resource: Resource, namespace: str | None, selector: str = "") -> list[dict[str, Any]]:
+        """Return the objects of a namespaced kind, as of one moment.
+
+        Args:
+            resource: the kind, for example of a custom resource that only the caller knows.
+            namespace: the namespace to list; None lists all namespaces.
+            selector: label selector; empty selects every object.
+
+        Raises:
+            NotFound: the API server does not serve the kind.
+            ClusterError: the list request failed.
+        """
+        where = "all namespaces" if namespace is None else f"namespace {namespace}"
+        path = replace(resource, namespaced=namespace is not None).path(namespace or "")
+        return self._all(path, f"list {resource.plural} in {where}", {"labelSelector": selector})
+
     # -- namespaces -----------------------------------------------------------------------------------------------
 
     def list_namespaces(self) -> list[str]:
@@ -347,10 +360,6 @@ class Cluster:
             return self._ask("GET", resource.path(namespace, name), doing=doing, check=resource.check)
         except NotFound:
             return None
-
-    def _list(self, resource: Resource, namespace: str, selector: str) -> list[dict[str, Any]]:
-        doing = f"list {resource.plural} in namespace {namespace}"
-        return self._all(resource.path(namespace), doing, {"labelSelector": selector})
 
     def _all(self, path: str, doing: str, query: Mapping[str, Any]) -> list[dict[str, Any]]:
         return everything(self._ask, path, doing=doing, query=query)

@@ -1,9 +1,0 @@
-"""A kubelet that runs pods as local processes, for the laptop cluster and for a real kube-apiserver."""
-
-from __future__ import annotations
-
-from trainjob.local.kubelet.container_logs import LogOptions, since_text
-from trainjob.local.kubelet.kubelet import Kubelet, LogUnavailable
-from trainjob.local.kubelet.settings import KubeletSettings
-
-__all__ = ["Kubelet", "KubeletSettings", "LogOptions", "LogUnavailable", "since_text"]

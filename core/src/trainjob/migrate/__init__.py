@@ -1,5 +1,0 @@
-"""From jobs of the Training Operator to TrainJobs: pure functions."""
-
-from trainjob.migrate.conversion import Conversion, Fate, Finding, Launch, Line, Readiness, convert
-
-__all__ = ["Conversion", "Fate", "Finding", "Launch", "Line", "Readiness", "convert"]

@@ -1,0 +1,24 @@
+"""The laptop cluster: a small Kubernetes API server, controllers and a kubelet that runs containers as processes.
+
+Names are imported on first use, because pytest imports this package at its start (see `pytest_plugin`).
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trainjob_local.cluster import LocalCluster
+    from trainjob_local.fault_client import FaultClient
+    from trainjob_local.images import Image
+
+__all__ = ["FaultClient", "Image", "LocalCluster"]
+
+_MODULES = {"FaultClient": "fault_client", "Image": "images", "LocalCluster": "cluster"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

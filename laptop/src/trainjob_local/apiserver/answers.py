@@ -1,0 +1,191 @@
+"""How the server answers: JSON, Status objects, and streams that end properly or break off."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any, cast
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from trainjob_local.apiserver.body_text import parsed, shown, unrecognized
+from trainjob_local.apiserver.checks import without_nulls
+from trainjob_local.apiserver.decoding import decoding_problem
+from trainjob_local.apiserver.refusals import Refusal, bad_request
+from trainjob_local.apiserver.resources import Resource
+from trainjob_local.apiserver.schemas.calls import CALLS
+from trainjob_local.apiserver.store import encoded
+from trainjob_local.apiserver.watching import Dropped
+
+__all__ = [
+    "StreamAnswer",
+    "json_answer",
+    "read_call",
+    "read_delete_options",
+    "read_json",
+    "read_patch",
+    "refused",
+    "success",
+]
+
+_HEADERS = {"Cache-Control": "no-cache, private"}
+_MOST_BYTES = 3 * 1024 * 1024
+_DELETE_OPTIONS = "DeleteOptions"
+_ACCEPTED = (
+    "the body of the request was in an unknown format - accepted media types include: application/json, "
+    "application/yaml, application/vnd.kubernetes.protobuf"
+)
+
+
+def json_answer(value: Any, code: int = 200, *, warnings: Sequence[str] = ()) -> Response:
+    """Answers JSON; bytes are taken as JSON already. Each warning becomes a `Warning: 299` header.
+
+    One with control characters is left out (k8s.io/apimachinery 0.36 `pkg/util/net/http.go`, NewWarningHeader).
+    """
+    content = value if isinstance(value, bytes) else encoded(value)
+    answer = Response(content, code, _HEADERS, "application/json")
+    for warning in filter(str.isprintable, warnings):
+        quoted = warning.replace("\\", "\\\\").replace('"', '\\"')
+        answer.raw_headers.append((b"warning", f'299 - "{quoted}"'.encode("latin-1", "replace")))
+    return answer
+
+
+def refused(refusal: Refusal, *, warnings: Sequence[str] = ()) -> Response:
+    """Answers a Status object with the refusal's code."""
+    answer = json_answer(refusal.to_status(), refusal.code, warnings=warnings)
+    if refusal.retry_after is not None:
+        answer.headers["Retry-After"] = str(refusal.retry_after)
+    return answer
+
+
+def success(resource: Resource, name: str, uid: str) -> dict[str, Any]:
+    """Makes the Status of an object that is deleted."""
+    details: dict[str, Any] = {"name": name, **({"group": resource.group} if resource.group else {})}
+    details |= {"kind": resource.plural, "uid": uid}
+    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
+
+
+async def read_json(request: Request, kind: str) -> Any:
+    """Reads an object of this kind as JSON.
+
+    Raises:
+        Refusal: 413, it is too big; 415, it is said to be something else; 400, it is no JSON object.
+    """
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip()
+    if media_type not in ("", "application/json"):
+        raise Refusal(415, "UnsupportedMediaType", _ACCEPTED)
+    body = await _body(request)
+    try:
+        value = parsed(body)
+        problem = unrecognized(value)
+    except ValueError as error:
+        value, problem = None, str(error)
+    if problem:
+        wanted = f"the object provided is unrecognized (must be of type {kind})"
+        raise bad_request(f"{wanted}: couldn't get version/kind; json parse error: {problem} ({shown(body)})")
+    return value
+
+
+async def read_patch(request: Request) -> Any:
+    """Reads a patch as JSON.
+
+    Raises:
+        Refusal: 413, it is too big; 400, it is no JSON.
+    """
+    try:
+        return parsed(await _body(request))
+    except ValueError as error:
+        raise bad_request(f"error decoding patch: {error}") from error
+
+
+async def read_delete_options(request: Request) -> dict[str, Any]:
+    """Reads the body of a DELETE; an empty dict when there is none.
+
+    Raises:
+        Refusal: 413, it is too big; 400, it is no JSON, of another kind, or of wrong types.
+    """
+    text = await _body(request)
+    try:
+        body = without_nulls(parsed(text)) if text else {}
+        problem = unrecognized(body)
+    except ValueError as error:
+        body, problem = {}, str(error)
+    if problem:
+        raise bad_request(f"couldn't get version/kind; json parse error: {problem}")
+    body = body or {}
+    kind, version = body.get("kind", _DELETE_OPTIONS), body.get("apiVersion", "v1")
+    if kind != _DELETE_OPTIONS:
+        raise bad_request(
+            f'no kind "{kind}" is registered for version "{version}" in scheme "pkg/runtime/scheme.go:111"'
+        )
+    if problem := decoding_problem(CALLS[_DELETE_OPTIONS], body):
+        raise bad_request(problem)
+    return cast("dict[str, Any]", body)
+
+
+async def read_call(request: Request, kind: str) -> dict[str, Any]:
+    """Reads the body of a call, one of `CALLS`; an empty dict when there is none.
+
+    Raises:
+        Refusal: 413, it is too big; 415, it is said to be something else; 400, it is no JSON, or of wrong types.
+    """
+    body = without_nulls(await read_json(request, kind))
+    if body is None:
+        return {}
+    problem = decoding_problem(CALLS[kind], body)
+    if problem:
+        raise bad_request(f'{kind} in version "v1" cannot be handled as a {kind}: {problem}')
+    return cast("dict[str, Any]", body)
+
+
+async def _body(request: Request) -> bytes:
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > _MOST_BYTES:
+            raise Refusal(413, "RequestEntityTooLarge", f"Request entity too large: limit is {_MOST_BYTES}")
+    return bytes(body)
+
+
+class StreamAnswer(Response):
+    """An answer whose body comes bit by bit, for as long as the client listens.
+
+    Args:
+        chunks: the body; `Dropped` breaks the connection off without an end.
+        media_type: of the body.
+    """
+
+    def __init__(self, chunks: AsyncGenerator[bytes, None], media_type: str) -> None:
+        super().__init__(b"", 200, _HEADERS, media_type)
+        del self.headers["content-length"]
+        self._chunks = chunks
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI
+        """Sends the stream; returns when it ends or the client is gone."""
+        sending = asyncio.ensure_future(self._send(send))
+        listening = asyncio.ensure_future(_until_gone(receive))
+        try:
+            await asyncio.wait({sending, listening}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (sending, listening):
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError, Dropped, OSError):
+                    await task
+            await self._chunks.aclose()
+
+    async def _send(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        await send(
+            {"type": "http.response.body", "body": b"", "more_body": True}
+        )  # the client sees that it is accepted
+        async for chunk in self._chunks:
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _until_gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

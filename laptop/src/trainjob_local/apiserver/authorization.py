@@ -1,0 +1,118 @@
+"""Who may do what: the stored Roles and Bindings, evaluated for each request.
+
+Source: k8s.io/kubernetes 1.36 `plugin/pkg/auth/authorizer/rbac` and `pkg/apis/rbac/v1/evaluation_helpers.go`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from trainjob_local.apiserver.refusals import Refusal
+from trainjob_local.apiserver.resources import BY_PLURAL
+from trainjob_local.apiserver.tokens import User
+
+if TYPE_CHECKING:
+    from trainjob_local.apiserver.registry import Registry
+
+__all__ = ["Action", "Authorizer"]
+
+
+@dataclass(frozen=True)
+class Action:
+    """What is asked for.
+
+    Attributes:
+        verb: such as `get`, `list`, `deletecollection`; for paths the HTTP method in lower case.
+        group: API group.
+        resource: plural, with its subresource as in `pods/log`; empty when a path is asked for.
+        namespace: empty for the cluster scope.
+        name: of the object; empty for many or new ones.
+        path: when it is no resource, such as `/version`.
+    """
+
+    verb: str
+    group: str = ""
+    resource: str = ""
+    namespace: str = ""
+    name: str = ""
+    path: str = ""
+
+    def refusal(self, user: User) -> Refusal:
+        """Makes the 403 for it."""
+        plural = self.resource.partition("/")[0]
+        if not self.resource:
+            text = f'forbidden: User "{user.name}" cannot {self.verb} path "{self.path}"'
+            return Refusal(403, "Forbidden", text, details={})
+        where = f'in the namespace "{self.namespace}"' if self.namespace else "at the cluster scope"
+        qualified = f"{plural}.{self.group}" if self.group else plural
+        named = f'{qualified} "{self.name}"' if self.name else qualified
+        what = f'cannot {self.verb} resource "{self.resource}" in API group "{self.group}" {where}'
+        details = {**({"name": self.name} if self.name else {}), **({"group": self.group} if self.group else {})}
+        text = f'{named} is forbidden: User "{user.name}" {what}'
+        return Refusal(403, "Forbidden", text, details={**details, "kind": plural})
+
+
+class Authorizer:
+    """Asks the stored Roles and Bindings.
+
+    Args:
+        registry: where they are.
+    """
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    def check(self, user: User, action: Action) -> None:
+        """Raises a 403 Refusal when it is not allowed."""
+        if not self.allows(user, action):
+            raise action.refusal(user)
+
+    def allows(self, user: User, action: Action) -> bool:
+        """Says whether a user may do something; `system:masters` may do everything."""
+        if "system:masters" in user.groups:
+            return True
+        return any(_permits(rule, action) for rule in self._rules(user, action.namespace))
+
+    def _rules(self, user: User, namespace: str) -> Iterator[Mapping[str, Any]]:
+        for plural, where in (("clusterrolebindings", ""), ("rolebindings", namespace)):
+            if plural == "rolebindings" and not namespace:
+                continue
+            for binding in self._registry.store.all(BY_PLURAL[plural], where):
+                subjects = binding.body.get("subjects") or ()
+                if any(_is_subject(subject, user, where) for subject in subjects):
+                    yield from self._role(binding.body["roleRef"], where)
+
+    def _role(self, reference: Mapping[str, Any], namespace: str) -> Iterator[Mapping[str, Any]]:
+        cluster_wide = reference.get("kind") == "ClusterRole"
+        resource = BY_PLURAL["clusterroles" if cluster_wide else "roles"]
+        found = self._registry.store.get(resource, "" if cluster_wide else namespace, str(reference.get("name")))
+        yield from (found.body.get("rules") or ()) if found else ()
+
+
+def _is_subject(subject: Mapping[str, Any], user: User, namespace: str) -> bool:
+    name = subject.get("name")
+    if subject.get("kind") == "ServiceAccount":
+        return user.name == f"system:serviceaccount:{subject.get('namespace') or namespace}:{name}"
+    return name in user.groups if subject.get("kind") == "Group" else name == user.name
+
+
+def _permits(rule: Mapping[str, Any], action: Action) -> bool:
+    if not _has(rule.get("verbs"), action.verb):
+        return False
+    if not action.resource:
+        return any(_path_matches(pattern, action.path) for pattern in rule.get("nonResourceURLs") or ())
+    resources = rule.get("resources") or ()
+    subresource = action.resource.partition("/")[2]
+    named = action.resource in resources or "*" in resources or (bool(subresource) and f"*/{subresource}" in resources)
+    names = rule.get("resourceNames") or ()
+    return named and _has(rule.get("apiGroups"), action.group) and (not names or action.name in names)
+
+
+def _has(allowed: Any, wanted: str) -> bool:
+    return "*" in (allowed or ()) or wanted in (allowed or ())
+
+
+def _path_matches(pattern: str, path: str) -> bool:
+    return pattern in ("*", path) or (pattern.endswith("*") and path.startswith(pattern.rstrip("*")))

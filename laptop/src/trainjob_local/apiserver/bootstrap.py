@@ -1,0 +1,63 @@
+"""What a cluster has from the start: namespaces, and the roles that let everybody ask the server about itself.
+
+Source: kube-apiserver 1.36.3 (`plugin/pkg/auth/authorizer/rbac/bootstrappolicy/policy.go`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from trainjob_local.apiserver.refusals import Refusal
+
+if TYPE_CHECKING:
+    from trainjob_local.apiserver.registry import Registry
+
+__all__ = ["add_default_account", "fill"]
+
+_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
+_RBAC = "rbac.authorization.k8s.io"
+_EVERYBODY, _AUTHENTICATED = "system:unauthenticated", "system:authenticated"
+_ALL = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
+_HEALTH = ("/healthz", "/livez", "/readyz", "/version", "/version/")
+_DISCOVERY = ("/api", "/api/*", "/apis", "/apis/*", *_HEALTH, "/openapi", "/openapi/*")
+_ASK_ACCESS = {
+    "apiGroups": ["authorization.k8s.io"],
+    "resources": ["selfsubjectaccessreviews", "selfsubjectrulesreviews"],
+    "verbs": ["create"],
+}
+_ROLES: Mapping[str, tuple[Sequence[Mapping[str, Any]], Sequence[str]]] = {
+    "cluster-admin": ([_ALL, {"nonResourceURLs": ["*"], "verbs": ["*"]}], ["system:masters"]),
+    "system:discovery": ([{"nonResourceURLs": list(_DISCOVERY), "verbs": ["get"]}], [_AUTHENTICATED]),
+    "system:basic-user": ([_ASK_ACCESS], [_AUTHENTICATED]),
+    "system:public-info-viewer": (
+        [{"nonResourceURLs": list(_HEALTH), "verbs": ["get"]}],
+        [_AUTHENTICATED, _EVERYBODY],
+    ),
+}
+
+
+def fill(registry: Registry) -> None:
+    """Creates what is missing; what is there, and may have been changed, stays."""
+    for namespace in _NAMESPACES:
+        _ensure(registry, "namespaces", {"metadata": {"name": namespace}})
+        add_default_account(registry, namespace)
+    for name, (rules, groups) in _ROLES.items():
+        metadata = {"name": name, "labels": {"kubernetes.io/bootstrapping": "rbac-defaults"}}
+        subjects = [{"kind": "Group", "apiGroup": _RBAC, "name": group} for group in groups]
+        role = {"apiGroup": _RBAC, "kind": "ClusterRole", "name": name}
+        _ensure(registry, "clusterroles", {"metadata": metadata, "rules": list(rules)})
+        _ensure(registry, "clusterrolebindings", {"metadata": metadata, "roleRef": role, "subjects": subjects})
+
+
+def add_default_account(registry: Registry, namespace: str) -> None:
+    """Creates the service account `default`, as the controller of service accounts does for each namespace."""
+    _ensure(registry, "serviceaccounts", {"metadata": {"name": "default"}}, namespace)
+
+
+def _ensure(registry: Registry, plural: str, body: Mapping[str, Any], namespace: str = "") -> None:
+    try:
+        registry.create(plural, body, namespace)
+    except Refusal as refusal:
+        if refusal.reason != "AlreadyExists":
+            raise

@@ -1,0 +1,208 @@
+"""All the rules of a write, in kube-apiserver's order: decoding, admission, schema, admission again."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from trainjob_local.apiserver.admission_door import Admission, Operation, Reader, Stage
+from trainjob_local.apiserver.decoding import decoding_problem
+from trainjob_local.apiserver.naming import metadata_problems, name_problems, prefix_problems
+from trainjob_local.apiserver.refusals import FieldProblem, Refusal, bad_request, invalid
+from trainjob_local.apiserver.resources import Resource, by_group_version
+from trainjob_local.apiserver.schema import Field, prune, schema_problems, with_defaults
+from trainjob_local.apiserver.schemas.essentials import TYPES, complete, essential_problems
+from trainjob_local.apiserver.schemas.trainjob import TRAINJOB
+from trainjob_local.apiserver.store import encoded
+
+__all__ = ["SCHEMAS", "Checks", "WriteOptions", "without_nulls"]
+
+Json = dict[str, Any]
+
+SCHEMAS: Mapping[str, Field] = {"trainjobs": TRAINJOB}
+"""Descriptions of resources by their plural; the others are kept as they are sent."""
+
+_MOST_SHOWN = 30
+_BLOCKING = ("Required value", "Too long")
+_DECODER = 'admission webhook "defaulter.trainjob.trainer.kubeflow.org" denied the request: '
+
+
+@dataclass
+class WriteOptions:
+    """How to write.
+
+    Attributes:
+        dry_run: ask all rules, store nothing; a new object then has no resourceVersion.
+        field_validation: what to do with unknown fields: `Strict` refuses them, `Warn` and `Ignore` drop them.
+        warnings: filled by the write, with `Warn`: the texts for the client.
+    """
+
+    dry_run: bool = False
+    field_validation: str = "Strict"
+    warnings: list[str] = field(default_factory=list)
+
+
+class Checks:
+    """The rules for writes.
+
+    Args:
+        reader: what admission rules may look up.
+    """
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._admissions: dict[tuple[Stage, str], list[Admission]] = defaultdict(list)
+
+    def add(self, kind: Resource, admission: Admission, stage: Stage) -> None:
+        """Registers an admission rule."""
+        self._admissions[stage, kind.plural].append(admission)
+
+    def typed(self, kind: Resource, body: Any) -> Json:
+        """Makes an own copy of what was sent, with kind and apiVersion set.
+
+        Raises:
+            Refusal: 400, it is another kind, or a value every object has is of a wrong type.
+        """
+        sent: Any = without_nulls(json.loads(encoded(body)))
+        if not isinstance(sent, dict) or (kind.custom and "kind" not in sent):
+            raise bad_request(_unrecognized(kind, body))
+        version = sent.setdefault("apiVersion", "" if kind.custom else kind.api_version)
+        named = sent.setdefault("kind", kind.kind)
+        if version != kind.api_version and kind.custom:
+            text = (
+                f"the API version in the data ({version}) does not match the expected API version ({kind.api_version})"
+            )
+            raise bad_request(text)
+        if (version, named) != (kind.api_version, kind.kind):
+            raise _wrong_kind(kind, sent)
+        sent.setdefault("metadata", {})
+        shape = TYPES.get(kind.plural, TYPES[""])
+        if kind.custom:  # whose metadata is read by itself
+            problem = decoding_problem(shape.properties["metadata"], sent["metadata"])
+        else:
+            problem = decoding_problem(shape, sent)
+        if problem:
+            raise bad_request(f'{named} in version "{kind.version}" cannot be handled as a {named}: {problem}')
+        return cast("Json", sent)
+
+    def known(self, kind: Resource, sent: Json, options: WriteOptions, *, patch: bool = False) -> Json:
+        """Drops unknown fields and fills in defaults.
+
+        Raises:
+            Refusal: 400 (422 for a patch), there are unknown fields and they are not allowed.
+        """
+        shape = SCHEMAS.get(kind.plural)
+        if shape is None:
+            return sent
+        pruned, unknown = prune(shape, sent)
+        if unknown and options.field_validation == "Strict":
+            raise _strict(kind, sent, unknown, patch=patch)
+        if options.field_validation == "Warn":
+            options.warnings += [f'unknown field "{path}"' for path in unknown]
+        return cast("Json", with_defaults(shape, pruned))
+
+    def before(self, kind: Resource, operation: Operation, sent: Json, old: Json | None) -> Json:
+        """Asks the mutating rules, after what a Go webhook would fail to decode."""
+        shape = SCHEMAS.get(kind.plural)
+        problem = decoding_problem(shape.properties["spec"], sent.get("spec"), "spec", kind.kind) if shape else ""
+        if problem:
+            raise Refusal(400, "", _DECODER + problem)
+        admitted = self._asked(Stage.MUTATING, kind, operation, sent, old)
+        return complete(kind.plural, admitted)
+
+    def after(self, kind: Resource, prepared: Json, old: Json | None, *, status: bool = False) -> Json:
+        """Checks names and schema, then asks the validating rules.
+
+        Raises:
+            Refusal: 422 with all that is wrong, or what a rule says.
+        """
+        metadata = prepared["metadata"]
+        problems = [*self._identity(kind, metadata, old), *metadata_problems(metadata)]
+        shape = SCHEMAS.get(kind.plural)
+        if shape:
+            problems += schema_problems(shape, prepared, old, broken=any(found.kind in _BLOCKING for found in problems))
+        elif not status:
+            problems += _essential_problems(kind, prepared, old)
+        if problems:
+            raise invalid(kind, metadata.get("name", ""), problems)
+        if status:
+            return prepared
+        operation = Operation.UPDATE if old else Operation.CREATE
+        return self._asked(Stage.VALIDATING, kind, operation, prepared, old)
+
+    def before_delete(self, kind: Resource, body: Json) -> None:
+        """Asks the rules of both stages about a deletion."""
+        for stage in Stage:
+            self._asked(stage, kind, Operation.DELETE, body, body)
+
+    def _asked(self, stage: Stage, kind: Resource, operation: Operation, new: Json, old: Json | None) -> Json:
+        for admission in self._admissions[stage, kind.plural]:
+            new = admission(operation, new, old, self._reader)
+        return new
+
+    @staticmethod
+    def _identity(kind: Resource, metadata: Mapping[str, Any], old: Json | None) -> list[FieldProblem]:
+        if old is None:
+            prefix = metadata.get("generateName", "")
+            return [*prefix_problems(kind.names, prefix), *name_problems(kind.names, metadata.get("name", ""))]
+        known = old["metadata"].get("finalizers") or []
+        added = [name for name in metadata.get("finalizers") or () if name not in known]
+        if "deletionTimestamp" not in old["metadata"] or not added:
+            return []
+        listed = ", ".join(json.dumps(name) for name in added)
+        detail = (
+            f"no new finalizers can be added if the object is being deleted, found new finalizers []string{{{listed}}}"
+        )
+        return [FieldProblem("metadata.finalizers", "Forbidden", detail=detail)]
+
+
+def without_nulls(value: Any) -> Any:
+    """Drops keys whose value is null, which mean nothing to a Go program."""
+    if isinstance(value, dict):
+        return {key: without_nulls(inner) for key, inner in value.items() if inner is not None}
+    return [without_nulls(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _unrecognized(kind: Resource, body: Any) -> str:
+    text = json.dumps(body)[:1024]
+    wanted = f"the object provided is unrecognized (must be of type {kind.kind})"
+    shown = text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]} ..."
+    return f"{wanted}: Object 'Kind' is missing in '{text}' ({shown})"
+
+
+def _wrong_kind(kind: Resource, sent: Mapping[str, Any]) -> Refusal:
+    given = sent["kind"]
+    if kind.custom:
+        problem = FieldProblem("kind", "Invalid value", json.dumps(given), f"must be {kind.kind}")
+        refusal = invalid(kind, (sent.get("metadata") or {}).get("name", ""), [problem])
+        text = refusal.message.replace(kind.kind, str(given), 1)
+        return Refusal(refusal.code, refusal.reason, text, details={**(refusal.details or {}), "kind": given})
+    group, _, version = str(sent["apiVersion"]).rpartition("/")
+    if any(known.kind == given for known in by_group_version(group, version)):
+        internal = f"{(kind.group or 'core').partition('.')[0]}.{kind.kind}"
+        why = f"converting ({version}.{given}) to ({internal}): unknown conversion"
+    else:
+        where = f'for version "{sent["apiVersion"]}" in scheme "pkg/runtime/scheme.go:111"'
+        why = f'no kind "{given}" is registered {where}'
+    return bad_request(f'{given} in version "{version}" cannot be handled as a {kind.kind}: {why}')
+
+
+def _strict(kind: Resource, sent: Json, unknown: Sequence[str], *, patch: bool) -> Refusal:
+    said = "strict decoding error: " + ", ".join(f'unknown field "{path}"' for path in unknown)
+    if patch:
+        problem = FieldProblem(
+            "patch", "Invalid value", json.dumps(json.dumps(sent, separators=(",", ":"), sort_keys=True)), said
+        )
+        return Refusal(422, "Invalid", f' "" is invalid: {problem}')
+    return bad_request(f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {said}')
+
+
+def _essential_problems(kind: Resource, prepared: Json, old: Json | None) -> list[FieldProblem]:
+    """The problems of a built-in kind; only some of its fields' types are known beforehand."""
+    try:
+        return essential_problems(kind.plural, prepared, old)
+    except (TypeError, AttributeError, LookupError, ValueError) as error:
+        raise bad_request(f"{kind.kind} can't be handled: a field has a value of another type ({error})") from error

@@ -1,0 +1,247 @@
+"""Garbage collection: dependents of owners that are gone or going, and the content of namespaces that are deleted.
+
+One thread follows all changes and works through a queue. Rules: k8s.io/kubernetes 1.36
+`pkg/controller/garbagecollector` (attemptToDeleteItem, processDeletingDependentsItem) and `pkg/controller/namespace`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import queue
+import threading
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from trainjob_local.apiserver.deletion import FOREGROUND, ORPHAN, DeleteOptions, is_gone
+from trainjob_local.apiserver.refusals import Refusal
+from trainjob_local.apiserver.resources import BY_PLURAL, RESOURCES, Resource
+from trainjob_local.apiserver.store import Change, Stored
+
+if TYPE_CHECKING:
+    from trainjob_local.apiserver.registry import Registry
+
+__all__ = ["Collector"]
+
+Json = dict[str, Any]
+_Key = tuple[str, str, str]
+
+_LOG = logging.getLogger(__name__)
+_PONDERS = 0.03  # seconds from the end of an owner's last dependent to the owner's own, as the original needs them
+_KINDS = {(resource.api_version, resource.kind): resource for resource in RESOURCES if not resource.served_from}
+
+
+class Collector:
+    """Deletes what has no owner any more, on a thread of its own, from the moment it is made until [stop][].
+
+    Args:
+        registry: whose objects.
+    """
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._queue: queue.Queue[_Key | None] = queue.Queue()
+        self._dependents: defaultdict[str, set[_Key]] = defaultdict(set)
+        self._objects: dict[str, _Key] = {}
+        self._refused: set[_Key] = set()
+        self._unblocked: deque[tuple[float, _Key, str]] = deque()
+        self._subscription = registry.subscribe(self._note)
+        self._thread = threading.Thread(target=self._run, name="collector", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the thread and waits for it."""
+        self._subscription.close()
+        self._queue.put(None)
+        self._thread.join(timeout=5)
+
+    # -- noting changes: under the registry's lock ------------------------------------------------------------------
+
+    def _note(self, change: Change) -> None:
+        body, key = change.current.body, (change.resource.plural, *change.key)
+        uid = body["metadata"]["uid"]
+        self._note_owners(change.previous, key, add=False)
+        if change.type == "DELETED":
+            self._objects.pop(uid, None)
+            self._look_at(self._dependents.pop(uid, ()))
+            self._look_at(self._objects[owner] for owner in _owner_uids(body) if owner in self._objects)
+            if body["metadata"].get("namespace"):
+                self._queue.put(("namespaces", "", body["metadata"]["namespace"]))
+            return
+        self._objects[uid] = key
+        self._note_owners(change.current, key, add=True)
+        if change.type == "ADDED":  # what a rule looked for in vain may be there now
+            self._look_at(self._refused)
+            self._refused.clear()
+        if _owner_uids(body) or "deletionTimestamp" in body["metadata"]:
+            self._queue.put(key)
+
+    def _note_owners(self, stored: Stored | None, key: _Key, *, add: bool) -> None:
+        for owner in _owner_uids(stored.body) if stored else ():
+            if add:
+                self._dependents[owner].add(key)
+            else:
+                self._dependents[owner].discard(key)
+
+    def _look_at(self, keys: Iterator[_Key] | Sequence[_Key] | set[_Key]) -> None:
+        for key in keys:
+            self._queue.put(key)
+
+    # -- working through the queue ----------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while (work := self._next()) is not None:
+            look, key = work
+            try:
+                with self._registry.lock:
+                    self._try(look, key)
+            except Exception:  # noqa: BLE001 - logged
+                _LOG.exception("collecting %s failed", "/".join(key))
+
+    def _next(self) -> tuple[Callable[[_Key], None], _Key] | None:
+        """Waits for an object to look at, or for the time of one that nobody blocks any more; None at the end."""
+        wait = self._unblocked[0][0] - time.monotonic() if self._unblocked else None
+        if wait is None or wait > 0:
+            with contextlib.suppress(queue.Empty):
+                key = self._queue.get(timeout=wait)
+                return (self._examine, key) if key is not None else None
+        _, unblocked, uid = self._unblocked.popleft()
+        return partial(self._let_go, uid), unblocked
+
+    def _try(self, look: Callable[[_Key], None], key: _Key) -> None:
+        try:
+            look(key)
+        except Refusal as refusal:  # a rule forbids it, for now
+            self._refused.add(key)
+            _LOG.warning("can't collect %s: %s", "/".join(key), refusal)
+
+    def _examine(self, key: _Key) -> None:
+        resource = BY_PLURAL[key[0]]
+        stored = self._registry.store.get(resource, key[1], key[2])
+        if stored is None:
+            return
+        metadata = stored.body["metadata"]
+        if "deletionTimestamp" not in metadata:
+            self._collect(resource, stored)
+        elif ORPHAN in (metadata.get("finalizers") or ()):
+            self._orphan(resource, stored)
+        elif FOREGROUND in (metadata.get("finalizers") or ()):
+            self._finish_foreground(resource, stored)
+        elif resource.plural == "namespaces":
+            self._empty(stored)
+
+    def _collect(self, resource: Resource, stored: Stored) -> None:
+        """Deletes an object whose owners are all gone, or are waiting for it to go."""
+        owners = stored.body["metadata"].get("ownerReferences") or []
+        if not owners:
+            return
+        states = [self._state(resource, stored, owner) for owner in owners]
+        if "solid" in states:
+            kept = [owner for owner, state in zip(owners, states, strict=True) if state == "solid"]
+            if len(kept) < len(owners):
+                self._change(resource, stored, {"ownerReferences": kept})
+            return
+        waited_for = "waiting" in states and self._dependents_of(stored)
+        self._delete(resource, stored, "Foreground" if waited_for else "Background")
+
+    def _state(self, resource: Resource, stored: Stored, owner: Mapping[str, Any]) -> str:
+        """Says whether an owner is `solid`, `absent`, or `waiting` for this dependent to go."""
+        kind = _KINDS.get((str(owner.get("apiVersion")), str(owner.get("kind"))))
+        if kind is None:
+            return "solid"  # it may well exist where we can't look
+        namespace = stored.key[0] if kind.namespaced else ""
+        if kind.namespaced and not resource.namespaced:
+            return "solid"
+        found = self._registry.store.get(kind, namespace, str(owner.get("name")))
+        if found is None or found.body["metadata"]["uid"] != owner.get("uid"):
+            return "absent"
+        waits = FOREGROUND in (found.body["metadata"].get("finalizers") or ()) and owner.get("blockOwnerDeletion")
+        return "waiting" if waits and "deletionTimestamp" in found.body["metadata"] else "solid"
+
+    def _finish_foreground(self, resource: Resource, stored: Stored) -> None:
+        """Lets an object go when nobody blocks it any more, else sees to its dependents."""
+        uid = stored.body["metadata"]["uid"]
+        dependents = self._dependents_of(stored)
+        if not any(_blocks(dependent.body, uid) for _, dependent in dependents):
+            key = (resource.plural, *stored.key)
+            if (key, uid) not in ((known, of) for _, known, of in self._unblocked):
+                self._unblocked.append((time.monotonic() + _PONDERS, key, uid))
+        else:
+            self._look_at([(kind.plural, *dependent.key) for kind, dependent in dependents])
+
+    def _let_go(self, uid: str, key: _Key) -> None:
+        """Carries out what was decided a moment ago, whatever has been created meanwhile.
+
+        So it is with the original, whose picture of the cluster lags behind: a controller that does not mind that its
+        object is going can create a dependent anew, which is then collected as one without an owner.
+        """
+        resource = BY_PLURAL[key[0]]
+        stored = self._registry.store.get(resource, key[1], key[2])
+        if stored is not None and stored.body["metadata"]["uid"] == uid:
+            self._without_finalizer(resource, stored, FOREGROUND)
+
+    def _orphan(self, resource: Resource, stored: Stored) -> None:
+        uid = stored.body["metadata"]["uid"]
+        for kind, dependent in self._dependents_of(stored):
+            owners = dependent.body["metadata"]["ownerReferences"]
+            self._change(kind, dependent, {"ownerReferences": [owner for owner in owners if owner.get("uid") != uid]})
+        self._without_finalizer(resource, stored, ORPHAN)
+
+    def _empty(self, namespace: Stored) -> None:
+        """Deletes the content of a namespace, and the namespace once there is none."""
+        name, left = namespace.key[1], False
+        for resource in BY_PLURAL.values():
+            for stored in self._registry.store.all(resource, name) if resource.namespaced else ():
+                if "deletionTimestamp" not in stored.body["metadata"]:
+                    self._delete(resource, stored, "Background")
+                left = left or self._registry.store.get(resource, *stored.key) is not None
+        if not left:
+            body = namespace.copy()
+            body["spec"] = {**(body.get("spec") or {}), "finalizers": []}
+            self._write(BY_PLURAL["namespaces"], body)
+
+    # -- shared -----------------------------------------------------------------------------------------------------
+
+    def _dependents_of(self, stored: Stored) -> list[tuple[Resource, Stored]]:
+        found = []
+        for plural, namespace, name in sorted(self._dependents.get(stored.body["metadata"]["uid"], ())):
+            dependent = self._registry.store.get(BY_PLURAL[plural], namespace, name)
+            if dependent is not None:
+                found.append((BY_PLURAL[plural], dependent))
+        return found
+
+    def _delete(self, resource: Resource, stored: Stored, propagation: str) -> None:
+        options = DeleteOptions(uid=stored.body["metadata"]["uid"], propagation=propagation)
+        self._registry.delete_with(resource, stored.key[1], stored.key[0], options)
+
+    def _without_finalizer(self, resource: Resource, stored: Stored, finalizer: str) -> None:
+        """Takes a finalizer away; admission rules are asked, as for any change, and may refuse it."""
+        finalizers = [name for name in stored.body["metadata"].get("finalizers") or () if name != finalizer]
+        change = {"metadata": {"finalizers": finalizers or None}}
+        self._registry.patch(resource.plural, stored.key[1], change, stored.key[0])
+
+    def _change(self, resource: Resource, stored: Stored, metadata: Mapping[str, Any]) -> None:
+        """Changes metadata past the admission rules."""
+        body = stored.copy()
+        body["metadata"] |= metadata
+        body["metadata"] = {key: value for key, value in body["metadata"].items() if value != [] or key not in metadata}
+        self._write(resource, body)
+
+    def _write(self, resource: Resource, body: Json) -> None:
+        store = self._registry.store
+        if is_gone(body):
+            store.remove(resource, body)
+        else:
+            store.put(resource, body)
+
+
+def _owner_uids(body: Mapping[str, Any]) -> list[str]:
+    return [str(owner.get("uid")) for owner in body["metadata"].get("ownerReferences") or ()]
+
+
+def _blocks(body: Mapping[str, Any], uid: str) -> bool:
+    owners = body["metadata"].get("ownerReferences") or ()
+    return any(owner.get("uid") == uid and owner.get("blockOwnerDeletion") for owner in owners)

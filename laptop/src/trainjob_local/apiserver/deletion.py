@@ -1,0 +1,122 @@
+"""What a DELETE does to an object: remove it now, or mark it and wait for finalizers or the kubelet. Pure.
+
+Source: k8s.io/apiserver 0.36 `pkg/registry/rest/delete.go`, `pkg/registry/generic/registry/store.go`, and
+k8s.io/kubernetes 1.36 `pkg/registry/core/pod/strategy.go` (CheckGracefulDelete).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from trainjob_local.apiserver.refusals import FieldProblem, Refusal, conflict, invalid
+from trainjob_local.apiserver.resources import Resource
+from trainjob_local.objects import rfc3339, timestamp
+
+__all__ = ["FOREGROUND", "ORPHAN", "DeleteOptions", "check_preconditions", "is_gone", "marked"]
+
+Json = dict[str, Any]
+
+FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
+_POLICIES = ("Foreground", "Background", "Orphan")
+_OPTIONS = Resource("meta.k8s.io", "v1", "deleteoptions", "DeleteOptions")
+
+
+@dataclass(frozen=True)
+class DeleteOptions:
+    """How to delete.
+
+    Attributes:
+        uid: delete only the object with this uid; empty for any.
+        resource_version: delete only this version; empty for any.
+        grace: seconds for a pod to end; None for the pod's own period, 0 to remove it now.
+        propagation: `Background`, `Foreground`, `Orphan`, or empty for the resource's default.
+        dry_run: check everything, change nothing.
+    """
+
+    uid: str = ""
+    resource_version: str = ""
+    grace: int | None = None
+    propagation: str = ""
+    dry_run: bool = False
+
+    def check(self) -> None:
+        """Raises a 422 Refusal when the propagation policy is unknown."""
+        if self.propagation and self.propagation not in _POLICIES:
+            supported = ", ".join(f'"{policy}"' for policy in (*_POLICIES, "nil"))
+            detail = f"supported values: {supported}"
+            problem = FieldProblem("propagationPolicy", "Unsupported value", f'"{self.propagation}"', detail)
+            raise invalid(_OPTIONS, "", [problem])
+
+
+def check_preconditions(resource: Resource, body: Mapping[str, Any], options: DeleteOptions) -> None:
+    """Raises a 409 Refusal when uid or resourceVersion are not the asked ones."""
+    metadata = body["metadata"]
+    checks = (
+        ("UID", options.uid, metadata["uid"], "deleted and then recreated"),
+        ("ResourceVersion", options.resource_version, metadata.get("resourceVersion", ""), "modified"),
+    )
+    for what, asked, found, happened in checks:
+        if asked and asked != found:
+            why = f"the {what} in the precondition ({asked}) does not match the {what} in record ({found})."
+            refusal = conflict(resource, metadata["name"], f"{why} The object might have been {happened}")
+            raise _by_kind(refusal, resource)
+
+
+def _by_kind(refusal: Refusal, resource: Resource) -> Refusal:
+    """Names the kind where the plural would stand, as this one error does."""
+    qualified = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
+    text = refusal.message.replace(f" on {resource.qualified} ", f" on {qualified} ")
+    return Refusal(refusal.code, refusal.reason, text, details={**(refusal.details or {}), "kind": resource.kind})
+
+
+def marked(resource: Resource, body: Mapping[str, Any], options: DeleteOptions, now: datetime) -> Json:
+    """Makes the object as it is after the DELETE: with deletion time and finalizers; see [is_gone][]."""
+    metadata = dict(body["metadata"])
+    _set_finalizers(metadata, options.propagation or ("Orphan" if resource.orphans else ""))
+    first = "deletionTimestamp" not in metadata
+    grace = _grace(resource, body, options)
+    if first:
+        metadata["deletionTimestamp"] = timestamp(now + timedelta(seconds=grace))
+        metadata["deletionGracePeriodSeconds"] = grace
+        if metadata.get("generation"):
+            metadata["generation"] += 1
+    elif grace < metadata["deletionGracePeriodSeconds"] and options.grace is not None:
+        asked_at = rfc3339(metadata["deletionTimestamp"]) - timedelta(seconds=metadata["deletionGracePeriodSeconds"])
+        metadata["deletionTimestamp"] = timestamp(asked_at + timedelta(seconds=grace))
+        metadata["deletionGracePeriodSeconds"] = grace
+    return {**body, "metadata": metadata}
+
+
+def is_gone(body: Mapping[str, Any]) -> bool:
+    """Says whether nothing holds a deleted object any more: no finalizer, no grace period, no content (namespaces)."""
+    metadata = body["metadata"]
+    return (
+        "deletionTimestamp" in metadata
+        and not metadata.get("finalizers")
+        and not metadata.get("deletionGracePeriodSeconds")
+        and not (body.get("kind") == "Namespace" and (body.get("spec") or {}).get("finalizers"))
+    )
+
+
+def _set_finalizers(metadata: Json, propagation: str) -> None:
+    if not propagation:
+        return
+    finalizers = [name for name in metadata.get("finalizers") or () if name not in (FOREGROUND, ORPHAN)]
+    finalizers += {"Foreground": [FOREGROUND], "Orphan": [ORPHAN]}.get(propagation, [])
+    metadata.pop("finalizers", None)
+    if finalizers:
+        metadata["finalizers"] = finalizers
+
+
+def _grace(resource: Resource, body: Mapping[str, Any], options: DeleteOptions) -> int:
+    """Gives the seconds a pod has; only a pod that is on a node and has not ended gets any."""
+    if resource.plural != "pods":
+        return 0
+    spec, phase = body.get("spec") or {}, (body.get("status") or {}).get("phase")
+    if not spec.get("nodeName") or phase in ("Succeeded", "Failed"):
+        return 0
+    asked = options.grace if options.grace is not None else spec.get("terminationGracePeriodSeconds", 30)
+    return 1 if asked < 0 else int(asked)

@@ -1,0 +1,98 @@
+"""What the server says about itself: versions, groups, resources, and where its OpenAPI documents are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from trainjob_local.apiserver.openapi import openapi, openapi_index
+from trainjob_local.apiserver.resources import RESOURCES, by_group_version
+
+__all__ = ["VERSION", "document"]
+
+Json = dict[str, Any]
+
+VERSION = "v1.36.3"
+"""The Kubernetes version whose behaviour this server has."""
+
+_VERBS = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"]
+_GROUPS = {resource.group: resource.version for resource in RESOURCES} | {"authorization.k8s.io": "v1"}
+_SUBRESOURCES: Mapping[str, tuple[str, Json, list[str]]] = {
+    "log": ("Pod", {}, ["get"]),
+    "binding": ("Binding", {}, ["create"]),
+    "token": ("TokenRequest", {"group": "authentication.k8s.io", "version": "v1"}, ["create"]),
+}
+
+
+def document(path: str, address: str) -> Json | None:
+    """Finds what is answered for a path that names no resource; None when there is nothing.
+
+    Args:
+        path: of the URL.
+        address: host and port of the server.
+    """
+    path = path.rstrip("/")
+    if path == "/version":
+        return _version()
+    if path == "/api":
+        clients = [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}]
+        return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": clients}
+    if path == "/apis":
+        return {
+            "kind": "APIGroupList",
+            "apiVersion": "v1",
+            "groups": [_group(name) for name in sorted(_GROUPS) if name],
+        }
+    if path == "/openapi/v3":
+        return openapi_index(sorted(_GROUPS.items()))
+    if path.startswith("/openapi/v3/"):
+        found = _parts(path.removeprefix("/openapi/v3"))
+        return openapi(*found) if found else None
+    found = _parts(path)
+    if found:
+        return _resource_list(*found)
+    group = re.fullmatch("/apis/([^/]+)", path)
+    if group and group[1] in _GROUPS:
+        return {"kind": "APIGroup", "apiVersion": "v1", **_group(group[1])}
+    return None
+
+
+def _parts(path: str) -> tuple[str, str] | None:
+    found = re.fullmatch("/api/(v1)|/apis/([^/]+)/([^/]+)", path)
+    if found is None:
+        return None
+    group, version = (found[2], found[3]) if found[2] else ("", found[1])
+    return (group, version) if _GROUPS.get(group) == version else None
+
+
+def _version() -> Json:
+    major, minor = VERSION[1:].split(".")[:2]
+    return {"major": major, "minor": minor, "gitVersion": VERSION, "gitCommit": "", "gitTreeState": "", "buildDate": "",
+            "goVersion": "", "compiler": "trainjob_local", "platform": ""}  # fmt: skip
+
+
+def _group(name: str) -> Json:
+    version = {"groupVersion": f"{name}/{_GROUPS[name]}", "version": _GROUPS[name]}
+    return {"name": name, "versions": [version], "preferredVersion": version}
+
+
+def _resource_list(group: str, version: str) -> Json:
+    listed: list[Json] = []
+    if group == "authorization.k8s.io":
+        review = {"name": "selfsubjectaccessreviews", "singularName": "selfsubjectaccessreview", "namespaced": False}
+        listed.append({**review, "kind": "SelfSubjectAccessReview", "verbs": ["create"]})
+    for resource in by_group_version(group, version):
+        entry: Json = {
+            "name": resource.plural,
+            "singularName": resource.kind.lower(),
+            "namespaced": resource.namespaced,
+        }
+        names = {"shortNames": list(resource.short_names)} if resource.short_names else {}
+        listed.append({**entry, "kind": resource.kind, "verbs": _VERBS, **names})
+        for name in resource.subresources:
+            kind, more, verbs = _SUBRESOURCES.get(name, (resource.kind, {}, ["get", "patch", "update"]))
+            below = {"name": f"{resource.plural}/{name}", "singularName": "", "namespaced": resource.namespaced}
+            listed.append({**below, **more, "kind": kind, "verbs": verbs})
+    group_version = f"{group}/{version}" if group else version
+    return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": listed}

@@ -1,0 +1,153 @@
+"""The log of a pod over HTTP: checks the request, then lets the log source run on a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import re
+import threading
+from collections.abc import AsyncGenerator, Generator, Iterator, Mapping
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from trainjob_local.apiserver.podlogs import LogRequest, LogSource
+from trainjob_local.apiserver.refusals import FieldProblem, Refusal, bad_request, invalid
+from trainjob_local.apiserver.requests import Query, flag, whole_number
+from trainjob_local.apiserver.resources import Resource
+from trainjob_local.apiserver.store import Stored
+
+__all__ = ["LogStream", "log_request"]
+
+_LOG = logging.getLogger(__name__)
+_OPTIONS = Resource("", "v1", "podlogoptions", "PodLogOptions")
+_MOST_AHEAD = 64
+_TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d+)?(Z|[+-]\d\d:\d\d)")
+
+
+def log_request(stored: Stored, query: Query, now: datetime) -> LogRequest:
+    """Makes the request for the log source.
+
+    Raises:
+        Refusal: 400, the container is not of this pod, or must be named; 422, a number makes no sense.
+    """
+    namespace, pod = stored.key
+    numbers = {name: whole_number(query, name) for name in ("tailLines", "sinceSeconds", "limitBytes")}
+    _check(numbers, query, pod)
+    return LogRequest(
+        namespace=namespace,
+        pod=pod,
+        uid=stored.body["metadata"]["uid"],
+        container=_container(stored.body, pod, query.get("container", "")),
+        follow=flag(query, "follow"),
+        previous=flag(query, "previous"),
+        tail_lines=numbers["tailLines"],
+        since=_since(query.get("sinceTime", ""), numbers["sinceSeconds"], now),
+        limit_bytes=numbers["limitBytes"],
+        timestamps=flag(query, "timestamps"),
+    )
+
+
+def _check(numbers: Mapping[str, int | None], query: Query, pod: str) -> None:
+    problems = []
+    for name, least, text in (("tailLines", 0, "greater than or equal to 0"), ("sinceSeconds", 1, "greater than 0"),
+                              ("limitBytes", 1, "greater than 0")):  # fmt: skip
+        value = numbers[name]
+        if value is not None and value < least:
+            problems.append(FieldProblem(name, "Invalid value", str(value), f"must be {text}"))
+    if numbers["sinceSeconds"] is not None and query.get("sinceTime"):
+        detail = "at most one of `sinceTime` or `sinceSeconds` may be specified"
+        problems.append(FieldProblem("[]", "Forbidden", detail=detail))
+    if problems:
+        raise invalid(_OPTIONS, pod, problems)
+
+
+def _container(body: Mapping[str, Any], pod: str, asked: str) -> str:
+    spec = body["spec"]
+    names = [container["name"] for key in ("initContainers", "containers") for container in spec.get(key) or ()]
+    if not asked and len(names) > 1:
+        raise bad_request(f"a container name must be specified for pod {pod}, choose one of: [{' '.join(names)}]")
+    if asked and asked not in names:
+        raise bad_request(f"container {asked} is not valid for pod {pod}")
+    return asked or str(names[0])
+
+
+def _since(text: str, seconds: int | None, now: datetime) -> datetime | None:
+    if seconds is not None:
+        return now - timedelta(seconds=seconds)
+    if not text:
+        return None
+    found = _TIME.fullmatch(text)
+    if found is None:
+        shown = json.dumps(text)
+        raise bad_request(f'parsing time {shown} as "2006-01-02T15:04:05Z07:00": cannot parse {shown} as "2006"')
+    whole, fraction, zone = found.groups()
+    moment = datetime.fromisoformat(whole + (fraction or ".0")[:7].ljust(7, "0") + zone.replace("Z", "+00:00"))
+    return moment.astimezone(timezone.utc)
+
+
+class LogStream:
+    """Runs a log source on a thread and hands its pieces to the event loop, never far ahead of the client.
+
+    Args:
+        source: gives the log.
+        request: what is asked for.
+        loop: the server's event loop.
+    """
+
+    def __init__(self, source: LogSource, request: LogRequest, loop: asyncio.AbstractEventLoop) -> None:
+        self._source, self._request, self._loop = source, request, loop
+        self._pieces: asyncio.Queue[bytes | BaseException | None] = asyncio.Queue()
+        self._room = threading.Semaphore(_MOST_AHEAD)
+        self._thread = threading.Thread(target=self._run, name=f"log of {request.pod}", daemon=True)
+
+    async def start(self) -> AsyncGenerator[bytes, None]:
+        """Call the source, and return the body of the answer.
+
+        Raises:
+            Refusal: the source refuses the request.
+        """
+        self._thread.start()
+        if isinstance(refusal := await self._pieces.get(), BaseException):
+            raise refusal
+        return self._body()
+
+    async def _body(self) -> AsyncGenerator[bytes, None]:
+        try:
+            while isinstance(following := await self._pieces.get(), bytes):
+                self._room.release()
+                if following:
+                    yield following
+        finally:
+            self._request.cancelled.set()
+            self._room.release()
+
+    # -- on the source's thread -----------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            pieces = self._source(self._request)
+            self._hand_over(b"")  # it has not refused: the answer may begin, also of a log that is silent
+            try:
+                self._pump(pieces)
+            finally:
+                if isinstance(pieces, Generator):
+                    pieces.close()
+            self._hand_over(None)
+        except Refusal as refusal:
+            self._hand_over(refusal)
+        except Exception as error:  # noqa: BLE001 - logged
+            _LOG.exception("the log of %s failed", self._request.pod)
+            self._hand_over(Refusal(500, "InternalError", f"Internal error occurred: {error}"))
+
+    def _pump(self, pieces: Iterator[bytes]) -> None:
+        for piece in pieces:
+            self._room.acquire()
+            if self._request.cancelled.is_set():
+                return
+            self._hand_over(piece)
+
+    def _hand_over(self, piece: bytes | BaseException | None) -> None:
+        with contextlib.suppress(RuntimeError):  # the server has stopped
+            self._loop.call_soon_threadsafe(self._pieces.put_nowait, piece)

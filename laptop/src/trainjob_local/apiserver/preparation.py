@@ -1,0 +1,78 @@
+"""What the server does to an object on its way in: identity, generation, the split of spec and status. Pure.
+
+Source: k8s.io/apiserver 0.36 `pkg/registry/rest/{create,update}.go` and the strategies of the kinds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from trainjob_local.apiserver.resources import Resource
+
+__all__ = ["new_object", "next_object"]
+
+Json = dict[str, Any]
+
+_SERVER_SET = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
+_NEVER_KEPT = ("resourceVersion", "selfLink", "managedFields")
+_STATUS_MAY_SET = ("labels", "annotations")
+
+
+def new_object(resource: Resource, body: Mapping[str, Any], *, uid: str, now: str) -> Json:
+    """Makes a new object of what was sent: own uid and times, generation 1, the initial status.
+
+    Args:
+        resource: what it is.
+        body: with `metadata.name` and, where it has one, `metadata.namespace`.
+        uid: for `metadata.uid`.
+        now: for `metadata.creationTimestamp`.
+    """
+    sent = body["metadata"]
+    metadata = {
+        key: value for key, value in sent.items() if key not in (*_SERVER_SET, *_NEVER_KEPT) and value is not None
+    }
+    metadata |= {"uid": uid, "creationTimestamp": now}
+    if resource.generation:
+        metadata["generation"] = 1
+    prepared = {**body, "metadata": metadata}
+    if resource.initial_status is not None:
+        prepared.pop("status", None)
+        if resource.initial_status or not resource.custom:
+            prepared["status"] = dict(resource.initial_status)
+    return prepared
+
+
+def next_object(resource: Resource, old: Mapping[str, Any], body: Mapping[str, Any], *, status: bool) -> Json:
+    """Makes the next version of an object of what was sent.
+
+    Args:
+        resource: what it is.
+        old: the object as it is.
+        body: the object as it shall be.
+        status: whether it came through the status subresource: then only the status counts, and for built-in kinds
+            labels and annotations too; otherwise the status is kept as it was.
+    """
+    sent, kept = body["metadata"], old["metadata"]
+    if status:
+        may_set = () if resource.custom else _STATUS_MAY_SET
+        metadata = {key: value for key, value in kept.items() if key not in may_set}
+        metadata |= {key: sent[key] for key in may_set if sent.get(key)}
+        prepared = {**old, "metadata": metadata}
+        prepared.pop("status", None)
+        return prepared | ({"status": body["status"]} if body.get("status") is not None else {})
+    metadata = {
+        key: value for key, value in sent.items() if key not in (*_SERVER_SET, *_NEVER_KEPT) and value is not None
+    }
+    metadata |= {key: kept[key] for key in (*_SERVER_SET, "namespace", "resourceVersion") if key in kept}
+    prepared = {**body, "metadata": metadata}
+    if resource.has_status:
+        prepared.pop("status", None)
+        prepared |= {"status": old["status"]} if "status" in old else {}
+    if resource.generation and _wanted(prepared) != _wanted(old):
+        metadata["generation"] = kept.get("generation", 0) + 1
+    return prepared
+
+
+def _wanted(body: Mapping[str, Any]) -> Json:
+    return {key: value for key, value in body.items() if key not in ("metadata", "status", "kind", "apiVersion")}

@@ -1,0 +1,291 @@
+"""What a request asks for: the path, the verb, the options of a list or a write. Pure but for reading the query.
+
+Source: k8s.io/apiserver 0.36 `pkg/endpoints/request/requestinfo.go` and `pkg/apis/meta/internalversion/validation`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from trainjob_local.apiserver.authorization import Action
+from trainjob_local.apiserver.checks import WriteOptions
+from trainjob_local.apiserver.deletion import DeleteOptions
+from trainjob_local.apiserver.refusals import FieldProblem, Refusal, bad_request, invalid
+from trainjob_local.apiserver.resources import Resource, by_group_version
+from trainjob_local.apiserver.selectors import SelectorError, parse_fields
+from trainjob_local.apiserver.store import version_number
+
+__all__ = ["Asked", "ListOptions", "asked_for", "delete_options", "list_options", "oldest_version", "write_options"]
+
+Query = Mapping[str, str]
+
+_VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "HEAD": "get"}
+_VALIDATIONS = ("", "Ignore", "Strict", "Warn")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a request asks for.
+
+    Attributes:
+        verb: as RBAC names it; for paths the HTTP method in lower case.
+        path: the whole path.
+        group: API group; meaningless for paths.
+        version: its version; empty when the path names no resource.
+        plural: of the resource; empty when the path names none.
+        namespace: empty for the cluster scope.
+        name: empty for many or new objects.
+        subresource: such as `status` or `log`.
+    """
+
+    verb: str
+    path: str
+    group: str = ""
+    version: str = ""
+    plural: str = ""
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+
+    @property
+    def resource(self) -> Resource | None:
+        """The resource as the table has it, or None."""
+        return next(
+            (found for found in by_group_version(self.group, self.version) if found.plural == self.plural), None
+        )
+
+    @property
+    def target(self) -> str:
+        """Plural and subresource as RBAC and faults name them; the path when it is no resource."""
+        if not self.plural:
+            return self.path
+        return f"{self.plural}/{self.subresource}" if self.subresource else self.plural
+
+    def action(self, query: Query) -> Action:
+        """Makes the question for RBAC; a list that selects one name counts as that name."""
+        if not self.plural:
+            return Action(self.verb, path=self.path)
+        name = self.name
+        if self.verb in ("list", "watch", "deletecollection") and query.get("fieldSelector"):
+            name = _selected_name(query["fieldSelector"])
+        return Action(self.verb, self.group, self.target, self.namespace, name)
+
+
+def _selected_name(selector: str) -> str:
+    try:
+        return parse_fields(selector, None).name
+    except SelectorError:
+        return ""
+
+
+def asked_for(method: str, path: str, query: Query) -> Asked:
+    """Reads path and method."""
+    parts = [part for part in path.split("/") if part]
+    group_version = _group_version(parts)
+    if group_version is None or not group_version[2]:
+        return Asked(method.lower(), path)
+    group, version, rest = group_version
+    namespace = ""
+    if rest[0] == "namespaces" and len(rest) > 1:
+        namespace = rest[1]
+        if len(rest) > 2 and rest[2] not in ("status", "finalize"):
+            rest = rest[2:]
+    plural, name, subresource = (*rest, "", "", "")[:3]
+    namespace = "" if plural == "namespaces" and len(rest) == 1 else namespace
+    if method in ("GET", "HEAD"):
+        watch = not name and query.get("watch", "0").lower() not in ("0", "false")
+        verb = "get" if name else ("watch" if watch else "list")
+    elif method == "DELETE":
+        verb = "delete" if name else "deletecollection"
+    else:
+        verb = _VERBS.get(method, method.lower())
+    return Asked(verb, path, group, version, plural, namespace, name, subresource)
+
+
+def _group_version(parts: list[str]) -> tuple[str, str, list[str]] | None:
+    if parts[:1] == ["api"] and len(parts) > 1:
+        return "", parts[1], parts[2:]
+    if parts[:1] == ["apis"] and len(parts) > 2:
+        return parts[1], parts[2], parts[3:]
+    return None
+
+
+@dataclass(frozen=True)
+class ListOptions:
+    """The options of a list or a watch.
+
+    Attributes:
+        labels: label selector.
+        fields: field selector.
+        limit: most items of one page; 0 for no limit.
+        token: `continue` of the page before.
+        version: resourceVersion as it was sent; empty for none.
+        match: resourceVersionMatch.
+        bookmarks: whether a watch may send bookmarks.
+        seconds: how long a watch lasts at most; None for the server's choice.
+        initial: sendInitialEvents, or None.
+    """
+
+    labels: str = ""
+    fields: str = ""
+    limit: int = 0
+    token: str = ""
+    version: str = ""
+    match: str = ""
+    bookmarks: bool = False
+    seconds: int | None = None
+    initial: bool | None = None
+
+    def number(self, *, watch: bool) -> int:
+        """Gives the resourceVersion as a number, 0 for none; a Refusal (400, for watches 500) when it is none."""
+        try:
+            return version_number(self.version)
+        except ValueError as error:
+            text = f"resourceVersion: Invalid value: {json.dumps(self.version)}: {error}"
+            raise (Refusal(500, "", text) if watch else bad_request(f"invalid resource version: {text}")) from error
+
+
+def oldest_version(query: Query) -> int:
+    """Reads which resourceVersion an answer must have at least; a Refusal (500) when it is no number."""
+    return ListOptions(version=query.get("resourceVersion", "")).number(watch=True)
+
+
+_LIST = Resource("meta.k8s.io", "v1", "listoptions", "ListOptions")
+_EXACT, _NOT_OLDER = "Exact", "NotOlderThan"
+
+
+def list_options(query: Query, *, watch: bool) -> ListOptions:
+    """Reads the options of a list or a watch.
+
+    Raises:
+        Refusal: 400 or 422, they make no sense.
+    """
+    initial = query.get("sendInitialEvents")
+    options = ListOptions(
+        labels=query.get("labelSelector", ""),
+        fields=query.get("fieldSelector", ""),
+        limit=max(0, whole_number(query, "limit") or 0),
+        token=query.get("continue", ""),
+        version=query.get("resourceVersion", ""),
+        match=query.get("resourceVersionMatch", ""),
+        bookmarks=flag(query, "allowWatchBookmarks"),
+        seconds=whole_number(query, "timeoutSeconds"),
+        initial=None if initial is None else initial.lower() not in ("0", "false"),
+    )
+    _check_list(options, watch=watch)
+    return options
+
+
+def _check_list(options: ListOptions, *, watch: bool) -> None:
+    problems = [*(_watch_problems(options) if watch else _list_problems(options))]
+    if problems:
+        raise invalid(_LIST, "", problems)
+
+
+def _watch_problems(options: ListOptions) -> Iterator[FieldProblem]:
+    initial, match = options.initial, options.match
+    if initial is None and not match and options.version in ("", "0"):
+        initial, match = True, _NOT_OLDER  # what the server sets for watches that begin with what there is
+    if initial is not None and match != _NOT_OLDER:
+        yield _forbidden("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
+    if match and initial is None:
+        yield _forbidden("resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided")
+    if match and match != _NOT_OLDER:
+        yield _unsupported(match, _NOT_OLDER)
+    if match and options.token:
+        yield _forbidden("resourceVersionMatch is forbidden when continue is provided")
+
+
+def _list_problems(options: ListOptions) -> Iterator[FieldProblem]:
+    match = options.match
+    if match and not options.version:
+        yield _forbidden("resourceVersionMatch is forbidden unless resourceVersion is provided")
+    if match and options.token:
+        yield _forbidden("resourceVersionMatch is forbidden when continue is provided")
+    if match not in ("", _EXACT, _NOT_OLDER):
+        yield _unsupported(match, _EXACT, _NOT_OLDER, "")
+    if match == _EXACT and options.version == "0":
+        yield _forbidden('resourceVersionMatch "exact" is forbidden for resourceVersion "0"')
+    if options.initial is not None:
+        yield _forbidden("sendInitialEvents is forbidden for list", "sendInitialEvents")
+
+
+def _forbidden(text: str, field: str = "resourceVersionMatch") -> FieldProblem:
+    return FieldProblem(field, "Forbidden", detail=text)
+
+
+def _unsupported(given: str, *supported: str) -> FieldProblem:
+    detail = f"supported values: {', '.join(json.dumps(value) for value in supported)}"
+    return FieldProblem("resourceVersionMatch", "Unsupported value", json.dumps(given), detail)
+
+
+def write_options(query: Query, kind: str) -> WriteOptions:
+    """Reads dryRun and fieldValidation; `kind` is `CreateOptions`, `UpdateOptions` or `PatchOptions`."""
+    validation = query.get("fieldValidation", "")
+    if validation not in _VALIDATIONS:
+        supported = ", ".join(json.dumps(value) for value in _VALIDATIONS)
+        detail = f"supported values: {supported}"
+        problem = FieldProblem("fieldValidation", "Unsupported value", json.dumps(validation), detail)
+        raise invalid(Resource("meta.k8s.io", "v1", "", kind), "", [problem])
+    return WriteOptions(
+        dry_run=_dry_run([query["dryRun"]] if "dryRun" in query else [], kind), field_validation=validation or "Warn"
+    )
+
+
+def delete_options(query: Query, body: Mapping[str, Any]) -> DeleteOptions:
+    """Reads how to delete: from the body if there is one, else from the query.
+
+    Raises:
+        Refusal: 400 or 422, it makes no sense.
+    """
+    kind = "DeleteOptions"
+    if not body:
+        return DeleteOptions(
+            grace=whole_number(query, "gracePeriodSeconds"),
+            propagation=_propagation(query.get("propagationPolicy"), query.get("orphanDependents")),
+            dry_run=_dry_run([query["dryRun"]] if "dryRun" in query else [], kind),
+        )
+    preconditions = body.get("preconditions") or {}
+    return DeleteOptions(
+        uid=preconditions.get("uid") or "",
+        resource_version=preconditions.get("resourceVersion") or "",
+        grace=body.get("gracePeriodSeconds"),
+        propagation=_propagation(body.get("propagationPolicy"), body.get("orphanDependents")),
+        dry_run=_dry_run(body.get("dryRun") or [], kind),
+    )
+
+
+def _propagation(policy: Any, orphan: Any) -> str:
+    if orphan is None:
+        return str(policy or "")
+    if policy:
+        detail = "orphanDependents and deletionPropagation cannot be both set"
+        problem = FieldProblem("propagationPolicy", "Invalid value", json.dumps(policy), detail)
+        raise invalid(Resource("meta.k8s.io", "v1", "", "DeleteOptions"), "", [problem])
+    return "Orphan" if str(orphan).lower() == "true" else "Background"
+
+
+def _dry_run(values: list[str], kind: str) -> bool:
+    if values and values != ["All"]:
+        problem = FieldProblem("dryRun", "Unsupported value", json.dumps(values), 'supported values: "All"')
+        raise invalid(Resource("meta.k8s.io", "v1", "", kind), "", [problem])
+    return bool(values)
+
+
+def whole_number(query: Query, name: str) -> int | None:
+    """Reads a number from the query; None when it is not there."""
+    text = query.get(name, "")
+    if not text:
+        return None
+    try:
+        return int(text)
+    except ValueError as error:
+        raise bad_request(f"strconv.ParseInt: parsing {json.dumps(text)}: invalid syntax") from error
+
+
+def flag(query: Query, name: str) -> bool:
+    """Reads a yes or no from the query, as Kubernetes does: anything but `false` and `0` is yes."""
+    return name in query and query[name].lower() not in ("0", "false")

@@ -1,0 +1,146 @@
+"""Tokens of service accounts: made by a TokenRequest, kept as SHA-256, good until they or what they are bound to end.
+
+Source: k8s.io/kubernetes 1.36 `pkg/registry/core/serviceaccount/storage/token.go`. Unlike a real cluster's they are
+no JSON Web Tokens.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from trainjob_local.apiserver.refusals import FieldProblem, bad_request, conflict, invalid, not_found
+from trainjob_local.apiserver.resources import BY_PLURAL, Resource
+from trainjob_local.apiserver.storage import Storage, StoredToken
+from trainjob_local.apiserver.store import Store, Stored
+from trainjob_local.objects import timestamp
+
+__all__ = ["AUDIENCE", "Tokens", "User"]
+
+Json = dict[str, Any]
+
+AUDIENCE = "https://kubernetes.default.svc.cluster.local"
+_SHORTEST, _USUAL, _LONGEST = 600, 3600, 2**32
+_REQUEST = Resource("authentication.k8s.io", "v1", "tokenrequests", "TokenRequest")
+
+
+@dataclass(frozen=True)
+class User:
+    """Who asks.
+
+    Attributes:
+        name: such as `system:serviceaccount:NAMESPACE:NAME`.
+        groups: such as `system:authenticated`.
+    """
+
+    name: str
+    groups: tuple[str, ...] = ()
+
+
+class Tokens:
+    """Makes and checks tokens of service accounts.
+
+    Args:
+        store: where service accounts and pods are.
+        storage: where hashes of tokens are kept.
+        clock: gives the time.
+    """
+
+    def __init__(self, store: Store, storage: Storage, clock: Callable[[], datetime]) -> None:
+        self._store, self._storage, self._clock = store, storage, clock
+
+    def create(self, namespace: str, account: str, spec: Mapping[str, Any] | None = None) -> Json:
+        """Answers a TokenRequest: gives it with `status.token` and `status.expirationTimestamp`.
+
+        Args:
+            namespace: of the service account.
+            account: its name.
+            spec: `expirationSeconds` (at least 600, else an hour), `audiences`, `boundObjectRef` (a Pod).
+
+        Raises:
+            Refusal: 404, no such account or pod; 422, the time is too short; 409, the pod is another one than asked.
+        """
+        spec = dict(spec or {})
+        seconds = spec.get("expirationSeconds", _USUAL)
+        self._check_seconds(seconds)
+        expires = self._clock() + timedelta(seconds=seconds)
+        token = secrets.token_urlsafe(32)
+        audiences = spec.get("audiences") or [AUDIENCE]
+        with self._store.lock:
+            found = self._store.get(BY_PLURAL["serviceaccounts"], namespace, account)
+            if found is None:
+                raise not_found(BY_PLURAL["serviceaccounts"], account)
+            pod = self._bound_pod(namespace, spec.get("boundObjectRef") or {})
+            self._storage.put_token(
+                StoredToken(
+                    digest=_digest(token),
+                    namespace=namespace,
+                    account=account,
+                    uid=_uid(found),
+                    pod=pod.key[1] if pod else "",
+                    pod_uid=_uid(pod) if pod else "",
+                    audiences=" ".join(audiences),
+                    expires=expires.timestamp(),
+                ),
+                self._clock().timestamp(),
+            )
+        asked = {"audiences": audiences, "expirationSeconds": seconds, "boundObjectRef": spec.get("boundObjectRef")}
+        return {
+            "kind": "TokenRequest",
+            "apiVersion": "authentication.k8s.io/v1",
+            "metadata": {"name": account, "namespace": namespace, "creationTimestamp": timestamp(self._clock())},
+            "spec": asked,
+            "status": {"token": token, "expirationTimestamp": timestamp(expires)},
+        }
+
+    def user(self, token: str) -> User | None:
+        """Finds whose token this is; None when it is unknown, expired, for others, or its account or pod is gone."""
+        with self._store.lock:
+            found = self._storage.token(_digest(token))
+            if found is None or found.expires <= self._clock().timestamp() or AUDIENCE not in found.audiences.split():
+                return None
+            account = self._store.get(BY_PLURAL["serviceaccounts"], found.namespace, found.account)
+            if account is None or _uid(account) != found.uid:
+                return None
+            pod = self._store.get(BY_PLURAL["pods"], found.namespace, found.pod) if found.pod else None
+            if found.pod and (pod is None or _uid(pod) != found.pod_uid):
+                return None
+        groups = ("system:serviceaccounts", f"system:serviceaccounts:{found.namespace}", "system:authenticated")
+        return User(f"system:serviceaccount:{found.namespace}:{found.account}", groups)
+
+    @staticmethod
+    def _check_seconds(seconds: Any) -> None:
+        if not isinstance(seconds, int):
+            raise bad_request("spec.expirationSeconds must be an integer")
+        detail = "may not specify a duration less than 10 minutes" if seconds < _SHORTEST else ""
+        detail = "may not specify a duration larger than 2^32 seconds" if seconds > _LONGEST else detail
+        if detail:
+            raise invalid(_REQUEST, "", [FieldProblem("spec.expirationSeconds", "Invalid value", str(seconds), detail)])
+
+    def _bound_pod(self, namespace: str, reference: Mapping[str, Any]) -> Stored | None:
+        if not reference:
+            return None
+        name, pods = str(reference.get("name", "")), BY_PLURAL["pods"]
+        if reference.get("kind") != "Pod":
+            given = f"{reference.get('apiVersion', '')}, Kind={reference.get('kind', '')}"
+            raise bad_request(f"cannot bind token to object of type {'' if '/' in given else '/'}{given}")
+        found = self._store.get(pods, namespace, name)
+        if found is None:
+            raise not_found(pods, name)
+        uid = reference.get("uid")
+        if uid and uid != _uid(found):
+            why = f"the UID in the bound object reference ({uid}) does not match the UID in record."
+            raise conflict(pods, name, f"{why} The object might have been deleted and then recreated")
+        return found
+
+
+def _digest(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def _uid(stored: Stored) -> str:
+    return str(stored.body["metadata"]["uid"])

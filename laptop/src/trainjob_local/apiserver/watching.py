@@ -1,0 +1,246 @@
+"""Watches: one hub hears of all changes and hands them to the open streams, on the event loop.
+
+Semantics: k8s.io/apiserver 0.36 `pkg/storage/cacher` (cache_watcher.go: what a change means to a selector; 410 as an
+ERROR event).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass, field
+
+from trainjob_local.apiserver.event_shapes import view_text
+from trainjob_local.apiserver.faults import Faults
+from trainjob_local.apiserver.listing import selects
+from trainjob_local.apiserver.refusals import Refusal, too_large_version
+from trainjob_local.apiserver.registry import Registry
+from trainjob_local.apiserver.requests import ListOptions
+from trainjob_local.apiserver.resources import Resource
+from trainjob_local.apiserver.store import Change, Stored, encoded
+
+__all__ = ["Dropped", "Watch", "WatchHub"]
+
+_BOOKMARK_SECONDS, _LAST_BOOKMARK_SECONDS = 60.0, 2.0
+_SHORTEST_SECONDS = 1800
+_MOST_PENDING = 10_000
+_Encode = Callable[[Resource, str, Stored], bytes]
+
+
+class Dropped(Exception):
+    """The stream is to break off, as if the connection had been lost."""
+
+
+@dataclass(eq=False)
+class Watch:
+    """One open stream.
+
+    Attributes:
+        view: the resource as it is served.
+        namespace: empty for all.
+        chosen: the selectors' test.
+        position: version up to which everything was put into `pending` when the watch began.
+        known_version: newest version that the client has seen: of the last event, or where the watch began.
+        pending: lines to send.
+        wake: set when there is something to do.
+        ended: whether the stream is to end properly.
+        dropped: whether it is to break off.
+    """
+
+    view: Resource
+    namespace: str
+    chosen: Callable[[Stored], bool]
+    position: int = 0
+    known_version: int = 0
+    pending: list[bytes] = field(default_factory=list)
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    ended: bool = False
+    dropped: bool = False
+
+    def offer(self, change: Change, encode: _Encode) -> None:
+        """Takes in a change of interest; by its labels and fields too an object comes and goes for a selector."""
+        if change.version <= self.position or (self.namespace and change.key[0] != self.namespace):
+            return
+        now = change.type != "DELETED" and self.chosen(change.current)
+        before = change.previous is not None and self.chosen(change.previous)
+        if not now and not before:
+            return
+        if now:
+            self.pending.append(encode(self.view, "MODIFIED" if before else "ADDED", change.current))
+        elif change.previous is not None:
+            shown = change.current if change.type == "DELETED" else _renumbered(change.previous, change.version)
+            self.pending.append(encode(self.view, "DELETED", shown))
+        self.known_version = change.version
+        self.dropped = self.dropped or len(self.pending) > _MOST_PENDING  # its reader is too slow
+        self.wake.set()
+
+
+class WatchHub:
+    """All open watches of a server.
+
+    Args:
+        registry: whose changes.
+        faults: may expire or drop watches.
+        loop: the server's event loop.
+    """
+
+    def __init__(self, registry: Registry, faults: Faults, loop: asyncio.AbstractEventLoop) -> None:
+        self._registry, self._faults, self._loop = registry, faults, loop
+        self._changes: deque[Change] = deque()
+        self._scheduled = False
+        self._watches: dict[str, set[Watch]] = {}
+        self._position = registry.store.version
+        self._subscription = registry.subscribe(self._note, replay=False)
+        faults.on_drop(lambda: self._call(self._drop))
+
+    def close(self) -> None:
+        """Ends all streams properly; safe from any thread."""
+        self._subscription.close()
+        self._call(self._end)
+
+    def _call(self, function: Callable[[], None]) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(function)
+
+    def _note(self, change: Change) -> None:
+        """Called under the registry's lock by whoever writes."""
+        self._changes.append(change)
+        if not self._scheduled:
+            self._scheduled = True
+            self._call(self._deliver)
+
+    def _deliver(self) -> None:
+        self._scheduled = False
+        while self._changes:
+            change = self._changes.popleft()
+            encode = _encoder()
+            for watch in self._watches.get(change.resource.plural, ()):
+                watch.offer(change, encode)
+            self._position = max(self._position, change.version)
+
+    def _all(self) -> list[Watch]:
+        return [watch for watches in self._watches.values() for watch in watches]
+
+    def _drop(self) -> None:
+        for watch in self._all():
+            watch.dropped = True
+            watch.wake.set()
+
+    def _end(self) -> None:
+        for watch in self._all():
+            watch.ended = True
+            watch.wake.set()
+
+    def open(self, view: Resource, namespace: str, options: ListOptions) -> AsyncGenerator[bytes, None]:
+        """Opens a stream; its lines come when it is iterated.
+
+        Raises:
+            Refusal: 400, 422 or 500, the options make no sense; a version that is too old or too new is told in the
+                stream.
+        """
+        chosen = selects(view, options)
+        wanted = options.number(watch=True)
+        watch = Watch(view, namespace, chosen)
+        try:
+            self._start(watch, wanted, options)
+        except Refusal as refusal:
+            if refusal.code not in (410, 504):
+                raise
+            watch.pending = [_line("ERROR", encoded(refusal.to_status()))]
+            watch.ended = True
+        return self._lines(watch, options)
+
+    def _start(self, watch: Watch, wanted: int, options: ListOptions) -> None:
+        """Puts in what is known already and joins the open watches, so that no change falls in between."""
+        if wanted:
+            self._faults.check_watch()
+        from_state = options.initial if options.initial is not None else wanted == 0
+        encode = _encoder()
+        with self._registry.lock:
+            store = self._registry.store
+            if options.initial and wanted > store.version:
+                raise too_large_version(wanted, store.version)
+            watch.known_version = store.version if from_state else wanted
+            if from_state:
+                found = [stored for stored in store.all(watch.view, watch.namespace) if watch.chosen(stored)]
+                watch.pending = [encode(watch.view, "ADDED", stored) for stored in found]
+                if options.bookmarks:
+                    watch.pending.append(_bookmark(watch.view, store.version, initial=True))
+            elif wanted:
+                for change in store.since(watch.view, wanted):
+                    watch.offer(change, encode)
+            watch.position = max(store.version, wanted)
+            self._watches.setdefault(watch.view.plural, set()).add(watch)
+
+    async def _lines(self, watch: Watch, options: ListOptions) -> AsyncGenerator[bytes, None]:
+        seconds = options.seconds or random.randint(_SHORTEST_SECONDS, 2 * _SHORTEST_SECONDS)  # noqa: S311 - to spread load
+        end = self._loop.time() + seconds
+        bookmark_at = _next_bookmark(self._loop.time(), end, options)
+        try:
+            while True:
+                if watch.dropped:
+                    raise Dropped
+                if watch.pending:
+                    lines, watch.pending = watch.pending, []
+                    yield b"".join(lines)
+                    continue
+                if watch.ended or self._loop.time() >= end:
+                    break
+                if self._loop.time() >= bookmark_at:
+                    bookmark_at = _next_bookmark(self._loop.time(), end, options)
+                    if self._position > watch.known_version:
+                        watch.known_version = self._position
+                        watch.pending.append(_bookmark(watch.view, watch.known_version))
+                    continue
+                await _wait(watch.wake, min(end, bookmark_at) - self._loop.time())
+        finally:
+            self._watches.get(watch.view.plural, set()).discard(watch)
+
+
+def _next_bookmark(now: float, end: float, options: ListOptions) -> float:
+    """Gives the time of the next bookmark: after a minute, and two seconds before the end; infinity for none."""
+    candidate = min(now + _BOOKMARK_SECONDS, end - _LAST_BOOKMARK_SECONDS)
+    return candidate if options.bookmarks and candidate > now else float("inf")
+
+
+async def _wait(wake: asyncio.Event, seconds: float) -> None:
+    try:
+        await asyncio.wait_for(wake.wait(), max(0.0, seconds))
+    except asyncio.TimeoutError:
+        return
+    wake.clear()
+
+
+def _encoder() -> _Encode:
+    """Encodes each line once, however many streams send it."""
+    known: dict[tuple[str, str, int], bytes] = {}
+
+    def encode(view: Resource, kind: str, stored: Stored) -> bytes:
+        key = (view.api_version, kind, stored.version)
+        if key not in known:
+            known[key] = _line(kind, view_text(view, stored))
+        return known[key]
+
+    return encode
+
+
+def _line(kind: str, text: bytes) -> bytes:
+    return b'{"type":"' + kind.encode() + b'","object":' + text + b"}\n"
+
+
+def _bookmark(view: Resource, version: int, *, initial: bool = False) -> bytes:
+    metadata = {"resourceVersion": str(version)}
+    more = {"annotations": {"k8s.io/initial-events-end": "true"}} if initial else {}
+    return _line(
+        "BOOKMARK", encoded({"kind": view.kind, "apiVersion": view.api_version, "metadata": {**metadata, **more}})
+    )
+
+
+def _renumbered(stored: Stored, version: int) -> Stored:
+    """Gives an object with the version of the change that took it out of a selection."""
+    body = json.loads(stored.text)
+    body["metadata"]["resourceVersion"] = str(version)
+    return Stored(body, version, encoded(body))

@@ -1,0 +1,158 @@
+"""Composes the JobSet of a TrainJob from its runtime; pure.
+
+Source: Trainer 2.3 `pkg/runtime/core/trainingruntime.go`, `pkg/runtime/framework/plugins/{plainml,jobset}`. Runtimes
+with another policy than `torch`, `jax` and `xgboost` are treated as plain ones.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+
+from trainjob_local.controllers import torchtune
+from trainjob_local.controllers.frameworks import set_variables
+from trainjob_local.controllers.patching import with_runtime_patches
+from trainjob_local.controllers.resources import canonical_requirements, cpu_count, gpu_count, merged_requirements
+from trainjob_local.controllers.upserting import upsert_variables
+from trainjob_local.objects import Json, owner_reference
+
+__all__ = ["ANCESTOR_LABEL", "compose_jobset", "containers_of", "job_template", "node_resources", "scale_of"]
+
+ANCESTOR_LABEL = "trainer.kubeflow.org/trainjob-ancestor-step"
+_NODE = "node"
+
+
+def compose_jobset(job: Json, runtime: Json) -> Json:
+    """Builds the JobSet of a TrainJob, as the Trainer applies it (before the JobSet webhook's defaults)."""
+    template = job_template(job, runtime)
+    spec = template["spec"]
+    for replicated in spec["replicatedJobs"]:
+        _set_count(replicated, job, runtime)
+        _set_initializer(replicated, job)
+        if _ancestor(replicated) == "trainer":
+            _set_trainer(replicated, job, runtime)
+        for container in containers_of(replicated):
+            if container.get("resources"):
+                container["resources"] = canonical_requirements(container["resources"])
+    spec["suspend"] = job["spec"].get("suspend", False)
+    metadata = {key: template["metadata"][key] for key in ("labels", "annotations") if template["metadata"].get(key)}
+    names = {"name": job["metadata"]["name"], "namespace": job["metadata"]["namespace"]}
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {**names, **metadata, "ownerReferences": [owner_reference(job, "trainjobs")]},
+        "spec": spec,
+    }
+
+
+def job_template(job: Json, runtime: Json) -> Json:
+    """The runtime's JobSet template with the TrainJob's patches and resources."""
+    template = with_runtime_patches(runtime["spec"].get("template") or {}, job["spec"].get("runtimePatches") or [])
+    wanted = _trainer_spec(job).get("resourcesPerNode")
+    if wanted is None or not runtime["spec"].get("mlPolicy"):
+        return template
+    for replicated in template["spec"]["replicatedJobs"]:
+        node = _container(replicated, _NODE) if _ancestor(replicated) == "trainer" else None
+        if node is not None:
+            node["resources"] = merged_requirements(node.get("resources") or {}, wanted)
+    return template
+
+
+def containers_of(replicated: Json) -> list[Json]:
+    """The containers of a replicated job; empty where a patch has added a job without any."""
+    pod = ((replicated.get("template") or {}).get("spec") or {}).get("template") or {}
+    return list((pod.get("spec") or {}).get("containers") or [])
+
+
+def node_resources(job: Json, runtime: Json) -> Json:
+    """The resources that count for recipes and processes: the TrainJob's own if it has any, else the runtime's."""
+    wanted = _trainer_spec(job).get("resourcesPerNode")
+    if wanted is not None:
+        return dict(wanted)
+    template = job_template(job, runtime)
+    for replicated in template["spec"]["replicatedJobs"]:
+        if replicated["name"] == _NODE or _ancestor(replicated) == "trainer":
+            node = _container(replicated, _NODE)
+            if node is not None and node.get("resources"):
+                return dict(node["resources"])
+    return {}
+
+
+def scale_of(job: Json, runtime: Json) -> torchtune.Scale:
+    """Works out nodes, processes per node and GPUs per node of a TrainJob."""
+    trainer, resources = _trainer_spec(job), node_resources(job, runtime)
+    gpus = gpu_count(resources)
+    processes = trainer.get("numProcPerNode")
+    if processes is None and gpus == 0:
+        processes = max(1, cpu_count(resources))
+    return torchtune.Scale(nodes=_nodes(job, runtime), processes=processes, gpus=gpus)
+
+
+# -- parts of the template --------------------------------------------------------------------------------------------
+
+
+def _trainer_spec(job: Json) -> Json:
+    return dict(job["spec"].get("trainer") or {})
+
+
+def _nodes(job: Json, runtime: Json) -> int:
+    """The TrainJob's number of nodes as it is, 0 too; a runtime's own counts as at least one."""
+    wanted = _trainer_spec(job).get("numNodes")
+    policy = runtime["spec"].get("mlPolicy")
+    return int(wanted) if wanted is not None else max(1, int((policy or {}).get("numNodes", 1)))
+
+
+def _ancestor(replicated: Json) -> str:
+    metadata = (replicated.get("template") or {}).get("metadata") or {}
+    return str((metadata.get("labels") or {}).get(ANCESTOR_LABEL, ""))
+
+
+def _container(replicated: Json, name: str) -> Json | None:
+    return next((one for one in containers_of(replicated) if one["name"] == name), None)
+
+
+def _set_count(replicated: Json, job: Json, runtime: Json) -> None:
+    spec = replicated.setdefault("template", {}).setdefault("spec", {})
+    trainer = _ancestor(replicated) == "trainer"
+    own = max(1, int(spec.get("parallelism", 1)))
+    counted = trainer and (runtime["spec"].get("mlPolicy") is not None or "numNodes" in _trainer_spec(job))
+    count = _nodes(job, runtime) if counted else own
+    spec["parallelism"] = spec["completions"] = count
+
+
+def _set_initializer(replicated: Json, job: Json) -> None:
+    step = _ancestor(replicated)
+    kind = {"dataset-initializer": "dataset", "model-initializer": "model"}.get(step)
+    if kind is None:
+        return
+    replicated["replicas"] = 1
+    wanted = (job["spec"].get("initializer") or {}).get(kind)
+    container = _container(replicated, step)
+    if wanted is None or container is None:
+        return
+    uri = [{"name": "STORAGE_URI", "value": wanted["storageUri"]}] if wanted.get("storageUri") is not None else []
+    upsert_variables(container, [*uri, *_variables(wanted)])
+    if wanted.get("secretRef"):
+        sources = container.setdefault("envFrom", [])
+        sources.append({"secretRef": {"name": wanted["secretRef"]["name"]}})
+
+
+def _set_trainer(replicated: Json, job: Json, runtime: Json) -> None:
+    replicated["replicas"] = 1
+    container = _container(replicated, _NODE)
+    if container is None or job["spec"].get("trainer") is None:
+        return
+    trainer, own_command = _trainer_spec(job), list(container.get("command") or [])
+    for key in ("image", "command", "args"):
+        if trainer.get(key):
+            container[key] = deepcopy(trainer[key])
+    policy = runtime["spec"].get("mlPolicy") or {}
+    set_variables(container, job, _variables(trainer), policy, scale_of(job, runtime), own_command)
+
+
+def _variables(wanted: Json) -> list[Json]:
+    """The variables as they are applied: one with a source has no value, one without any has an empty value."""
+    given: list[Json] = wanted.get("env") or []
+    return [
+        {key: one[key] for key in one if key != "value"} if "valueFrom" in one else {"value": "", **one}
+        for one in given
+    ]

@@ -1,0 +1,78 @@
+"""What the Trainer tells the processes of a framework, by the policy of their runtime: variables and a port; pure.
+
+Source: Trainer 2.3 `pkg/runtime/framework/plugins/{torch,jax,xgboost}`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trainjob_local.controllers import torchtune
+from trainjob_local.controllers.upserting import upsert_ports, upsert_variables
+from trainjob_local.objects import Json
+
+__all__ = ["set_variables"]
+
+_PORT = 29500
+_RANK = {"fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}}
+
+
+def set_variables(
+    container: Json,
+    job: Json,
+    own: Sequence[Json],
+    policy: Mapping[str, Any],
+    scale: torchtune.Scale,
+    command: Sequence[str],
+) -> None:
+    """Gives the training's container its variables, the framework's port, and TorchTune its command.
+
+    Args:
+        container: is changed.
+        job: the TrainJob, which has a trainer.
+        own: the variables that it sets itself; those of JAX come before them, the others' behind.
+        policy: the runtime's mlPolicy.
+        scale: how much runs at once.
+        command: the runtime's own.
+    """
+    address = f"{job['metadata']['name']}-node-0-0.{job['metadata']['name']}"
+    if "jax" in policy:
+        told = _variables(
+            JAX_NUM_PROCESSES=str(scale.nodes), JAX_PROCESS_ID=_RANK, JAX_COORDINATOR_ADDRESS=f"{address}:{_PORT}"
+        )
+        variables = [*told, *own]
+    elif "xgboost" in policy:
+        told = _variables(
+            DMLC_TRACKER_URI=address,
+            DMLC_TRACKER_PORT=str(_PORT),
+            DMLC_TASK_ID=_RANK,
+            DMLC_NUM_WORKER=str(scale.nodes * max(1, scale.gpus)),
+        )
+        variables = [*own, *told]
+    elif "torch" in policy:
+        variables = [*own, *_of_torch(container, job, scale, address, command)]
+    else:
+        upsert_variables(container, own)
+        return
+    upsert_variables(container, variables)
+    upsert_ports(container, [{"containerPort": _PORT, "protocol": "TCP"}])
+
+
+def _of_torch(container: Json, job: Json, scale: torchtune.Scale, address: str, command: Sequence[str]) -> list[Json]:
+    processes = "auto" if scale.processes is None else str(scale.processes)
+    told = _variables(PET_NNODES=str(scale.nodes), PET_NPROC_PER_NODE=processes, PET_NODE_RANK=_RANK)
+    if job["spec"]["trainer"].get("command") != torchtune.ENTRYPOINT:
+        return [*told, *_variables(PET_MASTER_ADDR=address, PET_MASTER_PORT=str(_PORT))]
+    rendezvous = [f"--rdzv_endpoint={address}:{_PORT}"] if scale.needs_rendezvous else []
+    args = job["spec"]["trainer"].get("args") or []
+    recipe, config = torchtune.recipe_and_config(job["spec"]["runtimeRef"]["name"], scale, args)
+    container["command"] += [*rendezvous, recipe, "--config", config, *torchtune.kept_overrides(command)]
+    return told
+
+
+def _variables(**values: str | Mapping[str, Any]) -> list[Json]:
+    return [
+        {"name": name, **({"value": value} if isinstance(value, str) else {"valueFrom": dict(value)})}
+        for name, value in values.items()
+    ]

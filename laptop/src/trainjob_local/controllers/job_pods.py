@@ -1,0 +1,122 @@
+"""The pods of a Job: how they are built, and what became of them; pure.
+
+Source: Kubernetes 1.36 `pkg/controller/job/{job_controller,indexed_job_utils}.go`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from copy import deepcopy
+from datetime import datetime, timedelta
+
+from trainjob_local.controllers.conditions import is_true
+from trainjob_local.objects import Json, owner_reference, rfc3339
+
+__all__ = [
+    "INDEX",
+    "TRACKED",
+    "build_pod",
+    "failed_at",
+    "has_ended",
+    "index_of",
+    "indexes_text",
+    "is_failed",
+    "is_ready",
+]
+
+TRACKED = "batch.kubernetes.io/job-tracking"
+"""Finalizer that keeps a pod until its end has been counted."""
+
+INDEX = "batch.kubernetes.io/job-completion-index"
+_ENDED = ("Succeeded", "Failed")
+
+
+def build_pod(job: Json, index: int | None) -> Json:
+    """Builds a pod of a Job; with an index for Indexed Jobs."""
+    meta, template = job["metadata"], deepcopy(job["spec"]["template"])
+    own, spec, name = template.get("metadata") or {}, template["spec"], meta["name"]
+    uid = meta["uid"]
+    labels = {**(own.get("labels") or {}), "controller-uid": uid, "job-name": name}
+    labels |= {"batch.kubernetes.io/controller-uid": uid, "batch.kubernetes.io/job-name": name}
+    annotations = dict(own.get("annotations") or {})
+    if index is not None:
+        labels[INDEX] = annotations[INDEX] = str(index)
+        name = f"{name}-{index}"
+        spec["hostname"] = name[:63]
+        _tell_index(spec)
+    return {
+        "metadata": {
+            "generateName": f"{name}-",
+            "namespace": meta["namespace"],
+            "labels": labels,
+            "annotations": annotations,
+            "ownerReferences": [owner_reference(job, "jobs")],
+            "finalizers": [TRACKED],
+        },
+        "spec": spec,
+    }
+
+
+def _tell_index(spec: Json) -> None:
+    source = {"fieldRef": {"apiVersion": "v1", "fieldPath": f"metadata.labels['{INDEX}']"}}
+    for container in [*(spec.get("initContainers") or []), *spec["containers"]]:
+        env = container.setdefault("env", [])
+        if not any(one["name"] == "JOB_COMPLETION_INDEX" for one in env):
+            env.append({"name": "JOB_COMPLETION_INDEX", "valueFrom": deepcopy(source)})
+
+
+def index_of(pod: Json) -> int | None:
+    """The completion index of a pod."""
+    index = (pod["metadata"].get("annotations") or {}).get(INDEX)
+    return int(index) if index is not None else None
+
+
+def has_ended(pod: Json) -> bool:
+    """Tells whether all containers of a pod have ended for good."""
+    return (pod.get("status") or {}).get("phase") in _ENDED
+
+
+def is_failed(pod: Json) -> bool:
+    """Tells whether a pod counts as failed: it is, or it is being deleted before it succeeded."""
+    phase = (pod.get("status") or {}).get("phase")
+    return phase == "Failed" or (phase != "Succeeded" and "deletionTimestamp" in pod["metadata"])
+
+
+def is_ready(pod: Json) -> bool:
+    """Tells whether a pod that runs is ready."""
+    status = pod.get("status") or {}
+    return status.get("phase") == "Running" and is_true(status.get("conditions") or [], "Ready")
+
+
+def failed_at(pods: Sequence[Json]) -> datetime | None:
+    """When the last of these pods failed, or was deleted."""
+    times: list[datetime] = []
+    for pod in pods:
+        meta, status = pod["metadata"], pod.get("status") or {}
+        if "deletionTimestamp" in meta:  # that is when it has to be gone
+            grace = timedelta(seconds=int(meta.get("deletionGracePeriodSeconds", 0)))
+            times.append(rfc3339(meta["deletionTimestamp"]) - grace)
+        ends = [one["state"].get("terminated") or {} for one in status.get("containerStatuses") or []]
+        times += [rfc3339(end["finishedAt"]) for end in ends if "finishedAt" in end]
+    return max(times) if times else None
+
+
+def indexes_text(indexes: Iterable[int]) -> str:
+    """Writes completed indexes as a Job's status does: `0,2-5`; two in a row as `0,1`."""
+    parts: list[str] = []
+    run: list[int] = []
+    for index in [*sorted(indexes), -1]:
+        if run and index != run[-1] + 1:
+            parts.append(str(run[0]) if len(run) == 1 else f"{run[0]}{',' if len(run) == 2 else '-'}{run[-1]}")
+            run = []
+        run.append(index)
+    return ",".join(parts)
+
+
+def indexes_of(text: str) -> set[int]:
+    """Reads completed indexes from a Job's status."""
+    found: set[int] = set()
+    for part in text.split(",") if text else ():
+        first, _, last = part.partition("-")
+        found |= set(range(int(first), int(last or first) + 1))
+    return found

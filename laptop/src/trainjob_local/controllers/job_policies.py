@@ -1,0 +1,68 @@
+"""What a Job's own policies say of its pods: podFailurePolicy and successPolicy; pure.
+
+Source: Kubernetes 1.36 `pkg/controller/job/{pod_failure_policy,success_policy}.go`. Not here: the action FailIndex,
+which needs a backoffLimitPerIndex.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from trainjob_local.controllers.job_pods import indexes_of
+from trainjob_local.objects import Json
+
+__all__ = ["failed_by_rule", "is_ignored", "succeeded_by_rule"]
+
+
+def failed_by_rule(job: Json, failed: Iterable[Json]) -> str:
+    """The message of the rule FailJob that a failed pod matches; empty when none does."""
+    for pod in failed:
+        for index, rule, what in _matching(job, pod):
+            if rule["action"] == "FailJob":
+                return f"{what} matching FailJob rule at index {index}"
+            break
+    return ""
+
+
+def is_ignored(job: Json, pod: Json) -> bool:
+    """Whether the first rule that a failed pod matches says that it does not count towards the backoffLimit."""
+    return next((rule["action"] == "Ignore" for _, rule, _ in _matching(job, pod)), False)
+
+
+def succeeded_by_rule(job: Json, done: Collection[int]) -> str:
+    """The message of the first rule of the successPolicy that the completed indexes meet; empty when none is met."""
+    for index, rule in enumerate((job["spec"].get("successPolicy") or {}).get("rules") or []):
+        wanted = rule.get("succeededIndexes")
+        counting = set(done) & indexes_of(wanted) if wanted else set(done)
+        needed = rule.get("succeededCount", len(indexes_of(wanted)) if wanted else None)
+        if needed is not None and done and len(counting) >= int(needed):
+            return f"Matched rules at index {index}"
+    return ""
+
+
+def _matching(job: Json, pod: Json) -> Iterable[tuple[int, Json, str]]:
+    """The rules that a failed pod matches, and what of it matches."""
+    status = pod.get("status") or {}
+    place = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+    statuses = [*(status.get("containerStatuses") or []), *(status.get("initContainerStatuses") or [])]
+    for index, rule in enumerate((job["spec"].get("podFailurePolicy") or {}).get("rules") or []):
+        if codes := rule.get("onExitCodes"):
+            if found := _ended_with(codes, statuses):
+                name, code = found
+                yield index, rule, f"Container {name} for pod {place} failed with exit code {code}"
+        elif kind := _condition(rule.get("onPodConditions") or [], status.get("conditions") or []):
+            yield index, rule, f"Pod {place} has condition {kind}"
+
+
+def _ended_with(codes: Json, statuses: Iterable[Json]) -> tuple[str, int] | None:
+    for one in statuses:
+        code = ((one.get("state") or {}).get("terminated") or {}).get("exitCode", 0)
+        here = code and codes.get("containerName") in (None, one["name"])
+        if here and (code in codes["values"]) is (codes["operator"] == "In"):
+            return one["name"], code
+    return None
+
+
+def _condition(patterns: Sequence[Json], conditions: Iterable[Json]) -> str:
+    wanted = [(one["type"], one.get("status", "True")) for one in patterns]
+    return next((str(one["type"]) for one in conditions if (one["type"], one["status"]) in wanted), "")

@@ -1,0 +1,237 @@
+"""The JobSet controller; the deciding functions are pure.
+
+Source: JobSet 0.12 `pkg/controllers/{jobset_controller,depends_on,success_policy}.go`. Not here: startup order InOrder,
+exclusive placement, coordinators, in-place restart, TTL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from trainjob_local.controllers.conditions import condition, find_condition, is_true, with_condition
+from trainjob_local.controllers.failure_policy import verdict_on
+from trainjob_local.controllers.replicas import PREFIX, build_claims, build_job, build_service, job_name
+from trainjob_local.controllers.writes import Create, Decision, Delete, Note, Patch, Write, set_status
+from trainjob_local.objects import Json
+
+__all__ = ["Children", "decide", "replicated_statuses"]
+
+_COMPLETED = "jobset completed successfully"
+_RESTARTING = "RestartingJobSet"
+
+
+@dataclass(frozen=True)
+class Children:
+    """The Jobs of a JobSet by what became of them; `previous` are those of an earlier restart."""
+
+    active: list[Json] = field(default_factory=list)
+    successful: list[Json] = field(default_factory=list)
+    failed: list[Json] = field(default_factory=list)
+    previous: list[Json] = field(default_factory=list)
+
+    @property
+    def names(self) -> set[str]:
+        """Names that are taken."""
+        every = [*self.active, *self.successful, *self.failed, *self.previous]
+        return {job["metadata"]["name"] for job in every}
+
+
+def children_of(jobset: Json, jobs: Sequence[Json]) -> Children:
+    """Sorts the Jobs of a JobSet."""
+    children, restarts = Children(), int((jobset.get("status") or {}).get("restarts", 0))
+    for job in jobs:
+        conditions = (job.get("status") or {}).get("conditions") or []
+        if int(job["metadata"]["labels"].get(f"{PREFIX}restart-attempt", 0)) < restarts:
+            children.previous.append(job)
+        elif is_true(conditions, "Complete"):
+            children.successful.append(job)
+        elif is_true(conditions, "Failed"):
+            children.failed.append(job)
+        else:
+            children.active.append(job)
+    return children
+
+
+def decide(jobset: Json, jobs: Sequence[Json], now: datetime) -> Decision:
+    """Decides what a JobSet needs.
+
+    Args:
+        jobset: the JobSet.
+        jobs: the Jobs it owns.
+        now: the present.
+    """
+    if "deletionTimestamp" in jobset["metadata"]:
+        return Decision()
+    children = children_of(jobset, jobs)
+    counted = replicated_statuses(jobset, children)
+    change = _Change(jobset, counted, now)
+    conditions = (jobset.get("status") or {}).get("conditions") or []
+    if is_true(conditions, "Completed") or is_true(conditions, "Failed"):
+        return Decision([*_deletions(children.active), *change.writes()])
+    writes: list[Write] = _deletions(children.previous)
+    if _all_ready(jobset, counted):
+        change.set(condition(_RESTARTING, False, "JobsReady", "all jobs are ready"))
+    if children.failed:
+        _fail(change, children.failed)
+    elif children.successful and _succeeded(jobset, children):
+        change.set(condition("Completed", True, "AllJobsCompleted", _COMPLETED), terminal="Completed")
+        change.set(condition(_RESTARTING, False, "JobSetCompleted", _COMPLETED))
+    else:
+        writes += [*_shared(jobset), *_jobs(jobset, children, counted)]
+        writes += _suspend(change, children) if jobset["spec"].get("suspend") else _resume(change, children, counted)
+    return Decision([*writes, *change.writes()])
+
+
+def replicated_statuses(jobset: Json, children: Children) -> list[Json]:
+    """Counts Jobs per replicated job, sorted by name from the end, as the original writes them."""
+    counts = {
+        replicated["name"]: dict.fromkeys(("ready", "succeeded", "failed", "active", "suspended"), 0)
+        for replicated in jobset["spec"]["replicatedJobs"]
+    }
+    for job in children.active:
+        count, status = counts[_replicated(job)], job.get("status") or {}
+        count["ready"] += status.get("succeeded", 0) + status.get("ready", 0) >= _pods_wanted(job)
+        count["active"] += status.get("active", 0) > 0
+        count["suspended"] += bool(job["spec"].get("suspend"))
+    for key, jobs in (("succeeded", children.successful), ("failed", children.failed)):
+        for job in jobs:
+            counts[_replicated(job)][key] += 1
+    return [{"name": name, **counts[name]} for name in sorted(counts, reverse=True)]
+
+
+class _Change:
+    """Collects the new status of a JobSet and the events that go with it."""
+
+    def __init__(self, jobset: Json, counted: list[Json], now: datetime) -> None:
+        self.jobset, self._now = jobset, now
+        status = jobset.get("status") or {}
+        self.status: Json = {"restarts": 0, **status, "replicatedJobsStatus": counted}
+        self._notes: list[Write] = []
+
+    def set(self, new: Json, *, terminal: str = "", kind: str = "Normal") -> None:
+        """Sets a condition, with an event if it is new; a false one is not added to a JobSet that never had it."""
+        known = find_condition(self.status.get("conditions") or [], new["type"])
+        if (known is None and new["status"] == "False") or (known and known["status"] == new["status"]):
+            return
+        self.status["conditions"] = with_condition(self.status.get("conditions") or [], new, self._now)
+        if terminal:
+            self.status["terminalState"] = terminal
+        self.note(kind, new["reason"], new["message"])
+
+    def note(self, kind: str, reason: str, message: str) -> None:
+        """Adds an event."""
+        self._notes.append(Note("jobsets", self.jobset, kind, reason, message, "jobset", "Reconciling"))
+
+    def writes(self) -> list[Write]:
+        """The status if it changed, then the events."""
+        if self.status == (self.jobset.get("status") or {}):
+            return []
+        return [set_status("jobsets", self.jobset, self.status), *self._notes]
+
+
+def _replicated(job: Json) -> str:
+    return str(job["metadata"]["labels"][f"{PREFIX}replicatedjob-name"])
+
+
+def _pods_wanted(job: Json) -> int:
+    parallelism = int(job["spec"].get("parallelism", 1))
+    return min(parallelism, int(job["spec"].get("completions", parallelism)))
+
+
+def _deletions(jobs: Sequence[Json]) -> list[Write]:
+    return [Delete("jobs", job, "Foreground") for job in jobs if "deletionTimestamp" not in job["metadata"]]
+
+
+def _fail(change: _Change, failed: Sequence[Json]) -> None:
+    verdict = verdict_on(change.jobset, failed, f"{PREFIX}replicatedjob-name")
+    if not verdict.restart:
+        failure = condition("Failed", True, verdict.reason, verdict.message)
+        change.set(failure, terminal="Failed", kind="Warning")
+        return change.set(condition(_RESTARTING, False, "JobSetFailed", "jobset failed"))
+    change.status["restarts"] += 1
+    if verdict.counts:
+        change.status["restartsCountTowardsMax"] = int(change.status.get("restartsCountTowardsMax", 0)) + 1
+    change.set(condition(_RESTARTING, True, verdict.restart, verdict.message), kind="Warning")
+    return change.note("Warning", verdict.reason, verdict.message)
+
+
+def _all_ready(jobset: Json, counted: Sequence[Json]) -> bool:
+    wanted = sum(int(one["replicas"]) for one in jobset["spec"]["replicatedJobs"])
+    return not jobset["spec"].get("suspend") and wanted == sum(one["ready"] + one["succeeded"] for one in counted)
+
+
+def _succeeded(jobset: Json, children: Children) -> bool:
+    policy = jobset["spec"].get("successPolicy") or {}
+    targets = policy.get("targetReplicatedJobs") or []
+    done = [job for job in children.successful if not targets or _replicated(job) in targets]
+    wanted = [one for one in jobset["spec"]["replicatedJobs"] if not targets or one["name"] in targets]
+    needed = 1 if policy.get("operator") == "Any" else sum(int(one["replicas"]) for one in wanted)
+    return len(done) >= needed
+
+
+def _shared(jobset: Json) -> list[Write]:
+    """The Service and the claims; they may be there already."""
+    failed = Note("jobsets", jobset, "Warning", "PVCCreationFailed", "{error}", "jobset", "Reconciling")
+    claims: list[Write] = [
+        Create("persistentvolumeclaims", claim, complain=failed, may_exist=True) for claim in build_claims(jobset)
+    ]
+    service = build_service(jobset)
+    return [Create("services", service, may_exist=True), *claims] if service else claims
+
+
+def _jobs(jobset: Json, children: Children, counted: Sequence[Json]) -> list[Write]:
+    text = 'job "{name}" creation failed with error: {error}'
+    failed = Note("jobsets", jobset, "Warning", "JobCreationFailed", text, "jobset", "Reconciling")
+    statuses = {one["name"]: one for one in counted}
+    wanted = [
+        (replicated, index)
+        for replicated in jobset["spec"]["replicatedJobs"]
+        if _dependencies_met(jobset, replicated, statuses)
+        for index in range(int(replicated["replicas"]))
+        if job_name(jobset, replicated, index) not in children.names
+    ]
+    return [Create("jobs", build_job(jobset, *one), complain=failed) for one in wanted]
+
+
+def _dependencies_met(jobset: Json, replicated: Json, statuses: Mapping[str, Json]) -> bool:
+    replicas = {one["name"]: int(one["replicas"]) for one in jobset["spec"]["replicatedJobs"]}
+    for needed in replicated.get("dependsOn") or []:
+        name, status = needed["name"], statuses[needed["name"]]
+        reached = status["succeeded"]
+        if needed["status"] == "Ready":
+            reached += status["failed"] + status["ready"]
+        if reached != replicas[name]:
+            return False
+    return True
+
+
+def _suspend(change: _Change, children: Children) -> list[Write]:
+    change.set(condition("Suspended", True, "SuspendedJobs", "jobset is suspended"))
+    change.set(condition(_RESTARTING, False, "JobSetSuspended", "jobset is suspended"))
+    running = [job for job in children.active if not job["spec"].get("suspend")]
+    return [Patch("jobs", job, {"spec": {"suspend": True}}) for job in running]
+
+
+def _resume(change: _Change, children: Children, counted: Sequence[Json]) -> list[Write]:
+    change.set(condition("Suspended", False, "ResumeJobs", "jobset is resumed"))
+    jobset, statuses = change.jobset, {one["name"]: one for one in counted}
+    templates = {one["name"]: one for one in jobset["spec"]["replicatedJobs"]}
+    ready = {name for name, one in templates.items() if _dependencies_met(jobset, one, statuses)}
+    suspended = [job for job in children.active if job["spec"].get("suspend") and _replicated(job) in ready]
+    return [Patch("jobs", job, _resumed(job, templates[_replicated(job)])) for job in suspended]
+
+
+def _resumed(job: Json, replicated: Json) -> Json:
+    """What changes in a Job on resume: what a queue controller may have added to the JobSet meanwhile."""
+    wanted = replicated["template"]["spec"]["template"]
+    meta, spec = wanted.get("metadata") or {}, wanted["spec"]
+    template: Json = {"metadata": {key: meta[key] for key in ("labels", "annotations") if meta.get(key)}}
+    present = job["spec"]["template"]["spec"]
+    change: Json = {key: spec[key] for key in ("nodeSelector",) if spec.get(key)}
+    for key in ("tolerations", "schedulingGates"):
+        added = [one for one in spec.get(key) or [] if one not in (present.get(key) or [])]
+        if added:
+            change[key] = [*(present.get(key) or []), *added]
+    return {"spec": {"suspend": False, "template": {**template, "spec": change}}}

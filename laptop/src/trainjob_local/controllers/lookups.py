@@ -1,0 +1,41 @@
+"""What the controllers look up in the registry: current objects, not copied, so never to be changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import cast
+
+from trainjob.errors import ClusterError
+from trainjob_local.apiserver import Registry
+from trainjob_local.apiserver.registry import resource_named
+from trainjob_local.objects import Json, controller_of
+
+__all__ = ["Lookups"]
+
+
+class Lookups:
+    """Reads for controllers; `Registry.get` copies, this does not."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    def find(self, resource: str, name: str, namespace: str = "") -> Json | None:
+        """Finds an object, or None."""
+        try:
+            return cast("Json", self._registry.read(resource_named(resource), name, namespace).body)
+        except ClusterError:
+            return None
+
+    def all(self, resource: str, namespace: str = "", labels: str = "") -> list[Json]:
+        """Lists objects."""
+        found = self._registry.select(resource_named(resource), namespace, labels)
+        return [cast("Json", stored.body) for stored in found]
+
+    def owned(self, resource: str, owner: Json, labels: str = "") -> list[Json]:
+        """Lists what an object controls in its namespace."""
+        meta = owner["metadata"]
+        return list(_owned(self.all(resource, meta["namespace"], labels), meta["uid"]))
+
+
+def _owned(objects: Iterable[Json], uid: str) -> Iterable[Json]:
+    return (one for one in objects if controller_of(one).get("uid") == uid)

@@ -1,0 +1,219 @@
+"""One event-driven loop drives all controllers over the registry.
+
+Every change puts the keys of what it concerns into a queue; one thread takes them out, asks the controller what to
+do, and does it.
+One thread is enough: a look costs about a millisecond, and nothing can run against itself.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from trainjob.errors import ClusterError
+from trainjob_local.apiserver import Change, Registry, Subscription
+from trainjob_local.controllers.writes import Bind, Create, Decision, Delete, Note, Patch, Write
+from trainjob_local.events import EventRecorder
+from trainjob_local.objects import Json, ObjectApi, utc_now
+
+__all__ = ["Controller", "Key", "Loop"]
+
+_LOG = logging.getLogger(__name__)
+_FIRST_RETRY, _LONGEST_RETRY = 0.05, 5.0  # seconds
+_LONGEST_ERROR = 950  # characters in an event; the Trainer's own limit
+
+Key = tuple[str, str]
+"""Namespace and name of what a controller looks after."""
+
+
+@dataclass(frozen=True)
+class Controller:
+    """One controller.
+
+    Attributes:
+        name: for logs.
+        watches: per resource, which keys a changed object concerns.
+        reconcile: looks at what the key stands for and decides.
+    """
+
+    name: str
+    watches: Mapping[str, Callable[[Json], Iterable[Key]]]
+    reconcile: Callable[[Key, datetime], Decision]
+
+
+class _Refused(Exception):
+    """A write was refused; the rest of its row is left for later."""
+
+
+class Loop:
+    """Runs controllers until it is stopped.
+
+    Args:
+        registry: the objects.
+        api: the same objects, for events.
+        controllers: what to run.
+        clock: gives the time.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        api: ObjectApi,
+        controllers: Sequence[Controller],
+        *,
+        clock: Callable[[], datetime] = utc_now,
+    ) -> None:
+        self._registry, self._api, self._controllers, self._clock = registry, api, controllers, clock
+        self._condition = threading.Condition()
+        self._queue: list[tuple[float, int, int, Key]] = []  # due, order of arrival, controller, key
+        self._due: dict[tuple[int, Key], float] = {}
+        self._order = itertools.count()
+        self._failures: dict[tuple[int, Key], int] = {}
+        self._recorders: dict[tuple[str, str], EventRecorder] = {}
+        self._stopped = False
+        self._thread = threading.Thread(target=self._run, name="controllers", daemon=True)
+        self._subscription: Subscription | None = None
+
+    def start(self) -> None:
+        """Looks at everything there is, then at every change."""
+        resources = {resource for controller in self._controllers for resource in controller.watches}
+        self._subscription = self._registry.subscribe(self._changed, resources=resources)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stops after the look under way."""
+        if self._subscription is not None:
+            self._subscription.close()
+        with self._condition:
+            self._stopped = True
+            self._condition.notify_all()
+        self._thread.join()
+
+    # -- the queue ------------------------------------------------------------------------------------------------
+
+    def _changed(self, change: Change) -> None:
+        obj = change.object
+        for number, controller in enumerate(self._controllers):
+            keys = controller.watches.get(change.resource.plural)
+            for key in keys(obj) if keys else ():
+                self._put(number, key, 0.0)
+
+    def _put(self, number: int, key: Key, delay: float) -> None:
+        due = time.monotonic() + delay
+        with self._condition:
+            if due >= self._due.get((number, key), float("inf")):
+                return  # it will be looked at before that anyway
+            self._due[number, key] = due
+            heapq.heappush(self._queue, (due, next(self._order), number, key))
+            self._condition.notify_all()
+
+    def _take(self) -> tuple[int, Key] | None:
+        with self._condition:
+            while not self._stopped:
+                wait = self._queue[0][0] - time.monotonic() if self._queue else None
+                if wait is not None and wait <= 0:
+                    due, _, number, key = heapq.heappop(self._queue)
+                    if self._due.get((number, key)) == due:  # else it was looked at earlier
+                        del self._due[number, key]
+                        return number, key
+                    continue
+                self._condition.wait(wait)
+            return None
+
+    # -- looking --------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while (taken := self._take()) is not None:
+            try:
+                self._look(*taken)
+            except Exception:  # noqa: BLE001 - one object must not stop the cluster
+                if not self._stopped:
+                    _LOG.exception("controller %s, %s", self._controllers[taken[0]].name, taken[1])
+                    self._retry(*taken)
+
+    def _look(self, number: int, key: Key) -> None:
+        decision = self._controllers[number].reconcile(key, self._clock())
+        try:
+            for write in decision.writes:
+                self._carry_out(write)
+        except _Refused as refusal:
+            _LOG.info("controller %s, %s: %s", self._controllers[number].name, key, refusal)
+            self._retry(number, key)
+            return
+        self._failures.pop((number, key), None)
+        if decision.again is not None:
+            self._put(number, key, max(0.0, decision.again))
+
+    def _retry(self, number: int, key: Key) -> None:
+        failures = self._failures.get((number, key), 0)
+        self._failures[number, key] = failures + 1
+        self._put(number, key, min(_FIRST_RETRY * 2.0**failures, _LONGEST_RETRY))
+
+    # -- writing --------------------------------------------------------------------------------------------------
+
+    def _carry_out(self, write: Write) -> None:
+        if isinstance(write, Note):
+            return self._announce(write)
+        try:
+            name = self._write(write)
+        except ClusterError as error:
+            if isinstance(write, (Delete, Patch)) and error.status == 404:
+                return None  # gone is as good
+            complain = write.complain if isinstance(write, (Create, Patch)) else None
+            if complain is not None and error.status != 409:
+                named = write.body["metadata"].get("name", "") if isinstance(write, Create) else ""
+                long = len(error.message) > _LONGEST_ERROR
+                text = f"{error.message[:_LONGEST_ERROR]} ..." if long else error.message
+                self._announce(complain, name=named, error=text)
+            raise _Refused(error.message) from error
+        if isinstance(write, (Create, Delete)) and write.announce is not None and name:
+            self._announce(write.announce, name=name)
+        return None
+
+    def _write(self, write: Create | Patch | Delete | Bind) -> str:
+        """Does it; the name of what was written, or an empty text where nothing was to be done."""
+        if isinstance(write, Create):
+            return self._create(write)
+        meta = write.pod["metadata"] if isinstance(write, Bind) else write.about["metadata"]
+        name, namespace = meta["name"], meta.get("namespace", "")
+        if isinstance(write, Bind):
+            self._registry.bind(name, write.node, namespace)
+        elif isinstance(write, Patch):
+            self._registry.patch(write.resource, name, write.change, namespace, subresource=write.subresource)
+        else:
+            propagation, uid = write.propagation, meta.get("uid", "")
+            self._registry.delete(write.resource, name, namespace, uid=uid, grace=write.grace, propagation=propagation)
+        return str(name)
+
+    def _create(self, write: Create) -> str:
+        meta = write.body["metadata"]
+        namespace = meta.get("namespace", "")
+        if write.may_exist and self._exists(write.resource, meta["name"], namespace):
+            return ""
+        created = self._registry.create(write.resource, write.body, namespace)
+        return str(created["metadata"]["name"])
+
+    def _exists(self, resource: str, name: str, namespace: str) -> bool:
+        try:
+            self._registry.get(resource, name, namespace)
+        except ClusterError:
+            return False
+        return True
+
+    def _announce(self, note: Note, **values: str) -> None:
+        key = (note.component, note.action)
+        recorder = self._recorders.get(key)
+        if recorder is None:
+            recorder = self._recorders[key] = EventRecorder(
+                self._api, note.component, action=note.action, clock=self._clock
+            )
+        message = note.message
+        for name, value in values.items():
+            message = message.replace("{" + name + "}", value)
+        recorder.record(note.about, note.resource, note.kind, note.reason, message)

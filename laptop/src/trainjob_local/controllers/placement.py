@@ -1,0 +1,162 @@
+"""Looks up what pods and claims need, and puts them in their places."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from pathlib import Path
+
+from trainjob_local.controllers import scheduling, volumes
+from trainjob_local.controllers.conditions import find_condition
+from trainjob_local.controllers.job_pods import has_ended
+from trainjob_local.controllers.lookups import Lookups
+from trainjob_local.controllers.loop import Key
+from trainjob_local.controllers.writes import Bind, Decision, Delete, Note, Patch, Write, set_status
+from trainjob_local.objects import Json
+
+__all__ = ["ClaimReconciler", "Scheduler"]
+
+_SCHEDULER = "default-scheduler"
+_GATED = "Scheduling is blocked due to non-empty scheduling gates"
+
+
+class Scheduler:
+    """Puts pods on the one Node, and binds their claims.
+
+    Args:
+        lookups: where to look.
+        node: name of the Node.
+        folder: gives the folder of a claim's volume.
+    """
+
+    def __init__(self, lookups: Lookups, node: str, folder: Callable[[Json], Path]) -> None:
+        self._lookups, self._node, self._folder = lookups, node, folder
+
+    def reconcile(self, _key: Key, now: datetime) -> Decision:
+        """Decides for all pods that wait."""
+        pods = self._lookups.all("pods")
+        waiting = [pod for pod in pods if _waits(pod)]
+        if not waiting:
+            return Decision()
+        placed = [pod for pod in pods if pod["spec"].get("nodeName") and not has_ended(pod)]
+        node = self._lookups.find("nodes", self._node)
+        ready = node if node and (node.get("status") or {}).get("allocatable") else None
+        writes: list[Write] = []
+        bound: set[str] = set()
+        for pod in sorted(waiting, key=_age):
+            problem = self._problem(pod, ready, placed)
+            if problem is None:
+                writes += [*self._claims(pod, bound), Bind(pod, self._node), _scheduled(pod, self._node)]
+                placed.append(pod)
+            else:
+                writes += _delayed(pod, *problem, now)
+        return Decision(writes)
+
+    def _problem(self, pod: Json, node: Json | None, placed: Sequence[Json]) -> tuple[str, str] | None:
+        if pod["spec"].get("schedulingGates"):
+            return "SchedulingGated", _GATED
+        namespace = pod["metadata"]["namespace"]
+
+        def claim(name: str) -> Json | None:
+            return self._lookups.find("persistentvolumeclaims", name, namespace)
+
+        claims = filter(None, map(claim, scheduling.claims_of(pod)))
+        why = scheduling.why_not(pod, node, placed, claim)
+        if not all(map(volumes.provided, claims)):
+            why = "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims. not found"
+        return ("Unschedulable", why) if why else None
+
+    def _claims(self, pod: Json, bound: set[str]) -> list[Write]:
+        writes: list[Write] = []
+        for name in scheduling.claims_of(pod):
+            claim = self._lookups.find("persistentvolumeclaims", name, pod["metadata"]["namespace"])
+            if claim is None or claim["spec"].get("volumeName") or claim["metadata"]["uid"] in bound:
+                continue
+            bound.add(claim["metadata"]["uid"])
+            folder = self._folder(claim)
+            folder.mkdir(parents=True, exist_ok=True)
+            writes += volumes.binding(claim, self._node, str(folder))
+        return writes
+
+
+class ClaimReconciler:
+    """Protects claims in use, and removes the volumes of those that are gone."""
+
+    def __init__(self, lookups: Lookups) -> None:
+        self._lookups = lookups
+        self._told: set[str] = set()
+
+    def reconcile(self, key: Key, _now: datetime) -> Decision:
+        """Decides for one claim."""
+        namespace, name = key
+        claim = self._lookups.find("persistentvolumeclaims", name, namespace)
+        if claim is None:
+            return Decision(self._gone(key, ""))
+        writes = self._gone(key, claim["metadata"]["uid"])
+        meta = claim["metadata"]
+        used = volumes.in_use(claim, self._lookups.all("pods", namespace))
+        if "deletionTimestamp" in meta:
+            protected = volumes.PROTECTED in (meta.get("finalizers") or [])
+            return Decision([*writes, volumes.unprotected(claim)] if protected and not used else writes)
+        if (claim.get("status") or {}).get("phase") != "Bound":
+            writes += self._pending(claim, used=used)
+        return Decision(writes)
+
+    def _pending(self, claim: Json, *, used: bool) -> list[Write]:
+        wanted, uid = claim["spec"].get("volumeName"), claim["metadata"]["uid"]
+        volume = self._lookups.find("persistentvolumes", wanted) if wanted else None
+        if volume is not None:  # it was asked for by name, or binding was interrupted
+            return _bound(claim, volume)
+        if used or uid in self._told:
+            return []
+        self._told.add(uid)
+        return [volumes.waiting(claim) if volumes.provided(claim) else volumes.never(claim)]
+
+    def _gone(self, key: Key, uid: str) -> list[Write]:
+        """Removes volumes of ours that belonged to another claim of this name."""
+        writes: list[Write] = []
+        for volume in self._lookups.all("persistentvolumes"):
+            ref = volume["spec"].get("claimRef") or {}
+            notes = volume["metadata"].get("annotations") or {}
+            ours = notes.get("pv.kubernetes.io/provisioned-by") == volumes.PROVISIONER
+            if ours and (ref.get("namespace"), ref.get("name")) == key and ref.get("uid") != uid:
+                shutil.rmtree(volume["spec"]["hostPath"]["path"], ignore_errors=True)
+                writes.append(Delete("persistentvolumes", volume))
+        return writes
+
+
+def _waits(pod: Json) -> bool:
+    ours = not pod["spec"].get("nodeName") and pod["spec"].get("schedulerName", _SCHEDULER) == _SCHEDULER
+    return ours and not has_ended(pod) and "deletionTimestamp" not in pod["metadata"]
+
+
+def _age(pod: Json) -> tuple[str, str]:
+    return pod["metadata"]["creationTimestamp"], pod["metadata"]["name"]
+
+
+def _scheduled(pod: Json, node: str) -> Note:
+    meta = pod["metadata"]
+    text = f"Successfully assigned {meta['namespace']}/{meta['name']} to {node}"
+    return Note("pods", pod, "Normal", "Scheduled", text, _SCHEDULER, "Binding")
+
+
+def _delayed(pod: Json, reason: str, message: str, now: datetime) -> list[Write]:
+    """Tells why a pod waits, once for each reason."""
+    told = find_condition((pod.get("status") or {}).get("conditions") or [], "PodScheduled") or {}
+    if told.get("message") == message:
+        return []
+    change = {"status": scheduling.unschedulable(pod, reason, message, now)}
+    writes: list[Write] = [Patch("pods", pod, change, subresource="status")]
+    if reason == "Unschedulable":
+        writes.append(Note("pods", pod, "Warning", "FailedScheduling", message, _SCHEDULER, "Scheduling"))
+    return writes
+
+
+def _bound(claim: Json, volume: Json) -> list[Write]:
+    size = volume["spec"].get("capacity") or {}
+    status = {"phase": "Bound", "accessModes": claim["spec"]["accessModes"], "capacity": dict(size)}
+    return [
+        set_status("persistentvolumes", volume, {"phase": "Bound"}),
+        set_status("persistentvolumeclaims", claim, status),
+    ]

@@ -1,0 +1,126 @@
+"""The Jobs, the Service and the claims of a JobSet; pure.
+
+Source: JobSet 0.12 `pkg/controllers/jobset_controller.go` (constructJob, labelAndAnnotateObject,
+createHeadlessSvcIfNecessary), `pkg/controllers/volume_claim_policy.go`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from copy import deepcopy
+
+from trainjob_local.controllers.jobset_rules import claim_name
+from trainjob_local.objects import Json, owner_reference
+
+__all__ = ["PREFIX", "build_claims", "build_job", "build_service", "job_name"]
+
+PREFIX = "jobset.sigs.k8s.io/"
+
+
+def job_name(jobset: Json, replicated: Json, index: int) -> str:
+    """Names a Job of a JobSet."""
+    return f"{jobset['metadata']['name']}-{replicated['name']}-{index}"
+
+
+def build_job(jobset: Json, replicated: Json, index: int) -> Json:
+    """Builds one Job of a JobSet."""
+    marks = _marks(jobset, replicated, index)
+    template = deepcopy(replicated["template"])
+    own = template.get("metadata") or {}
+    spec = template["spec"]
+    pod = spec["template"]
+    pod["metadata"] = _marked(pod.get("metadata") or {}, marks)
+    network = jobset["spec"].get("network") or {}
+    if network.get("enableDNSHostnames"):
+        pod["spec"]["subdomain"] = _subdomain(jobset)
+    spec["suspend"] = bool(jobset["spec"].get("suspend"))
+    _add_volumes(pod["spec"], jobset)
+    names = {"name": job_name(jobset, replicated, index), "namespace": jobset["metadata"]["namespace"]}
+    owners = [owner_reference(jobset, "jobsets")]
+    return {"metadata": {**names, **_marked(own, marks), "ownerReferences": owners}, "spec": spec}
+
+
+def build_service(jobset: Json) -> Json | None:
+    """Builds the headless Service that names the pods; None where host names are off."""
+    network = jobset["spec"].get("network") or {}
+    if not network.get("enableDNSHostnames"):
+        return None
+    meta = jobset["metadata"]
+    owners = [owner_reference(jobset, "jobsets")]
+    spec = {
+        "clusterIP": "None",
+        "clusterIPs": ["None"],
+        "type": "ClusterIP",
+        "selector": {f"{PREFIX}jobset-name": meta["name"]},
+        "publishNotReadyAddresses": network.get("publishNotReadyAddresses", True),
+    }
+    names = {"name": _subdomain(jobset), "namespace": meta["namespace"]}
+    return {"metadata": {**names, "ownerReferences": owners}, "spec": spec}
+
+
+def build_claims(jobset: Json) -> list[Json]:
+    """Builds the claims of the volumeClaimPolicies; those with retention Delete belong to the JobSet."""
+    meta, claims = jobset["metadata"], []
+    for policy in jobset["spec"].get("volumeClaimPolicies") or []:
+        deleted = (policy.get("retentionPolicy") or {}).get("whenDeleted") == "Delete"
+        for template in policy.get("templates") or []:
+            own = template.get("metadata") or {}
+            metadata: Json = {
+                "name": claim_name(meta["name"], own["name"]),
+                "namespace": meta["namespace"],
+                "labels": {**(own.get("labels") or {}), f"{PREFIX}jobset-name": meta["name"]},
+            }
+            if own.get("annotations"):
+                metadata["annotations"] = own["annotations"]
+            if deleted:
+                metadata["ownerReferences"] = [owner_reference(jobset, "jobsets")]
+            claims.append({"metadata": metadata, "spec": deepcopy(template["spec"])})
+    return claims
+
+
+def _subdomain(jobset: Json) -> str:
+    network = jobset["spec"].get("network") or {}
+    return str(network.get("subdomain") or jobset["metadata"]["name"])
+
+
+def _marked(metadata: Json, marks: dict[str, str]) -> Json:
+    labels = {**(metadata.get("labels") or {}), **marks}
+    return {"labels": labels, "annotations": {**(metadata.get("annotations") or {}), **marks}}
+
+
+def _marks(jobset: Json, replicated: Json, index: int) -> dict[str, str]:
+    """The labels, and the same as annotations, of a Job and its pods."""
+    meta, jobs = jobset["metadata"], jobset["spec"]["replicatedJobs"]
+    group = [one for one in jobs if one["groupName"] == replicated["groupName"]]
+    key = f"{meta['namespace']}/{job_name(jobset, replicated, index)}"
+    marks = {
+        "jobset-name": meta["name"],
+        "jobset-uid": meta["uid"],
+        "replicatedjob-name": replicated["name"],
+        "restart-attempt": (jobset.get("status") or {}).get("restarts", 0),
+        "replicatedjob-replicas": replicated["replicas"],
+        "global-replicas": sum(one["replicas"] for one in jobs),
+        "job-index": index,
+        "job-key": hashlib.sha1(key.encode(), usedforsecurity=False).hexdigest(),
+        "job-global-index": _before(jobs, replicated) + index,
+        "group-name": replicated["groupName"],
+        "group-replicas": sum(one["replicas"] for one in group),
+        "job-group-index": _before(group, replicated) + index,
+    }
+    return {PREFIX + name: str(value) for name, value in marks.items()}
+
+
+def _before(jobs: list[Json], replicated: Json) -> int:
+    names = [one["name"] for one in jobs]
+    return sum(int(one["replicas"]) for one in jobs[: names.index(replicated["name"])])
+
+
+def _add_volumes(pod: Json, jobset: Json) -> None:
+    containers = [*(pod.get("containers") or []), *(pod.get("initContainers") or [])]
+    mounted = {mount["name"] for container in containers for mount in container.get("volumeMounts") or []}
+    for policy in jobset["spec"].get("volumeClaimPolicies") or []:
+        for template in policy.get("templates") or []:
+            name = template["metadata"]["name"]
+            if name in mounted:
+                claim = {"claimName": claim_name(jobset["metadata"]["name"], name)}
+                pod.setdefault("volumes", []).append({"name": name, "persistentVolumeClaim": claim})

@@ -1,0 +1,47 @@
+"""Resource requirements of the trainer's container; pure functions.
+
+Source: Trainer 2.3 `pkg/runtime/runtime.go` (GetNumGPUPerNode), `pkg/runtime/framework/plugins/torch/torch.go`
+(getNumCPUPerNode), `pkg/util/trainingruntime` (MergeResourceRequirements).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from trainjob_local.objects import Json
+from trainjob_local.quantity import canonical, whole
+
+__all__ = ["canonical_requirements", "cpu_count", "gpu_count", "merged_requirements"]
+
+
+def gpu_count(resources: Mapping[str, Any]) -> int:
+    """Counts GPUs: the first resource with "gpu" in its name, requests before limits; 0 for none."""
+    requested = _gpus(resources.get("requests") or {})
+    return requested or _gpus(resources.get("limits") or {})
+
+
+def cpu_count(resources: Mapping[str, Any]) -> int:
+    """Counts CPUs, rounded up: the request, or the limit if there is no request; 0 for none."""
+    requested = whole((resources.get("requests") or {}).get("cpu", 0))
+    return requested or whole((resources.get("limits") or {}).get("cpu", 0))
+
+
+def merged_requirements(base: Mapping[str, Any], override: Mapping[str, Any]) -> Json:
+    """Merges a TrainJob's `resourcesPerNode` into a runtime's resources, entry by entry."""
+    kinds = ("limits", "requests")
+    merged = {kind: {**(base.get(kind) or {}), **(override.get(kind) or {})} for kind in kinds}
+    return canonical_requirements({kind: entries for kind, entries in merged.items() if entries})
+
+
+def canonical_requirements(resources: Mapping[str, Any]) -> Json:
+    """Writes the quantities of limits and requests as Kubernetes stores them."""
+    kinds = ("limits", "requests")
+    return {
+        key: {name: canonical(amount) for name, amount in value.items()} if key in kinds and value else value
+        for key, value in resources.items()
+    }
+
+
+def _gpus(entries: Mapping[str, Any]) -> int:
+    return next((whole(value) for name, value in entries.items() if "gpu" in name.lower()), 0)

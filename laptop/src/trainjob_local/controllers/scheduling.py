@@ -1,0 +1,135 @@
+"""The scheduler's decision about one pod on the one Node; pure, with the original's texts.
+
+Source: Kubernetes 1.36 `pkg/scheduler` (plugins noderesources, nodeaffinity, volumebinding, schedulinggates).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal
+
+from trainjob_local.controllers.conditions import condition, with_condition
+from trainjob_local.kubelet.pod_status import qos_class
+from trainjob_local.objects import Json
+from trainjob_local.quantity import parse_quantity
+
+__all__ = ["claims_of", "requests_of", "unschedulable", "why_not"]
+
+_HELPLESS = "no new claims to deallocate, preemption: 0/1 nodes are available: 1 {}"
+_NEVER_FITS = "Preemption is not helpful for scheduling."
+_NO_VICTIMS = "No preemption victims found for incoming pod."
+_SELECTOR = "1 node(s) didn't match Pod's node affinity/selector"
+
+
+def requests_of(pod: Json) -> dict[str, Decimal]:
+    """What a pod asks for: the sum of its containers, or one init container if that asks for more.
+
+    Limits count where requests lack.
+    """
+    spec = pod["spec"]
+    total: dict[str, Decimal] = {}
+    for container in spec.get("containers") or []:
+        for name, amount in _asked(container).items():
+            total[name] = total.get(name, Decimal(0)) + amount
+    for container in spec.get("initContainers") or []:
+        for name, amount in _asked(container).items():
+            total[name] = max(total.get(name, Decimal(0)), amount)
+    return {**total, "pods": Decimal(1)}
+
+
+def _asked(container: Json) -> dict[str, Decimal]:
+    resources = container.get("resources") or {}
+    entries = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+    return {name: parse_quantity(value) for name, value in entries.items()}
+
+
+def claims_of(pod: Json) -> list[str]:
+    """Names of the claims a pod mounts."""
+    volumes = pod["spec"].get("volumes") or []
+    return [volume["persistentVolumeClaim"]["claimName"] for volume in volumes if "persistentVolumeClaim" in volume]
+
+
+def why_not(pod: Json, node: Json | None, others: Sequence[Json], find_claim: Callable[[str], Json | None]) -> str:
+    """Says why a pod can't go to the node; empty when it can.
+
+    Args:
+        pod: the pod.
+        node: the node, or None when there is none yet.
+        others: pods on the node that have not ended.
+        find_claim: finds a claim of the pod's namespace.
+    """
+    if node is None:
+        return "no nodes available to schedule pods"
+    for name in claims_of(pod):
+        claim = find_claim(name)
+        if claim is None:
+            return f'0/1 nodes are available: persistentvolumeclaim "{name}" not found. not found'
+        if "deletionTimestamp" in claim["metadata"]:
+            return f'0/1 nodes are available: persistentvolumeclaim "{name}" is being deleted. not found'
+    if not _selected(pod, node):
+        return _text([_SELECTOR], _NEVER_FITS)
+    size = {name: parse_quantity(value) for name, value in node["status"]["allocatable"].items()}
+    asked, used = requests_of(pod), _sum(map(requests_of, others))
+    lacking = [
+        name for name, amount in asked.items() if amount > size.get(name, Decimal(0)) - used.get(name, Decimal(0))
+    ]
+    if not lacking:
+        return ""
+    never = any(asked[name] > size.get(name, Decimal(0)) for name in lacking)
+    reasons = sorted(_insufficient(name) for name in lacking)
+    return _text(reasons, _NEVER_FITS if never else _NO_VICTIMS)
+
+
+def unschedulable(pod: Json, reason: str, message: str, now: datetime) -> Json:
+    """The pod's status when it stays unscheduled."""
+    conditions = (pod.get("status") or {}).get("conditions") or []
+    told = {**condition("PodScheduled", False, reason, message), "lastProbeTime": None}
+    return {"conditions": with_condition(conditions, told, now), "qosClass": qos_class(pod["spec"])}
+
+
+def _insufficient(name: str) -> str:
+    return "1 Too many pods" if name == "pods" else f"1 Insufficient {name}"
+
+
+def _text(reasons: Sequence[str], hope: str) -> str:
+    return f"0/1 nodes are available: {', '.join(reasons)}. {_HELPLESS.format(hope)}"
+
+
+def _sum(all_requests: Iterable[Mapping[str, Decimal]]) -> dict[str, Decimal]:
+    total: dict[str, Decimal] = {}
+    for requests in all_requests:
+        for name, amount in requests.items():
+            total[name] = total.get(name, Decimal(0)) + amount
+    return total
+
+
+def _selected(pod: Json, node: Json) -> bool:
+    labels: Mapping[str, str] = node["metadata"].get("labels") or {}
+    selector = pod["spec"].get("nodeSelector") or {}
+    if any(labels.get(key) != value for key, value in selector.items()):
+        return False
+    affinity = (pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+    terms = required.get("nodeSelectorTerms") or [] if required else None
+    return terms is None or any(_term(term, node) for term in terms)
+
+
+def _term(term: Json, node: Json) -> bool:
+    labels = node["metadata"].get("labels") or {}
+    fields = {"metadata.name": node["metadata"]["name"]}
+    expressions = [(one, labels) for one in term.get("matchExpressions") or []]
+    expressions += [(one, fields) for one in term.get("matchFields") or []]
+    return bool(expressions) and all(_matches(one, values) for one, values in expressions)
+
+
+def _matches(expression: Json, values: Mapping[str, str]) -> bool:
+    found, operator = values.get(expression["key"]), str(expression["operator"])
+    wanted: list[str] = expression.get("values") or []
+    if operator in ("Exists", "DoesNotExist"):
+        return (found is not None) == (operator == "Exists")
+    if operator in ("In", "NotIn"):
+        return (found in wanted) == (operator == "In")
+    if found is None:
+        return False
+    return int(found) > int(wanted[0]) if operator == "Gt" else int(found) < int(wanted[0])

@@ -1,0 +1,179 @@
+"""The TrainJob controller: JobSet, status, deadline; the deciding functions are pure.
+
+Source: Trainer 2.3 `pkg/controller/trainjob_controller.go`, `pkg/runtime/framework/plugins/jobset/jobset.go` (Status),
+`pkg/runtime/core/snapshot.go`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from trainjob_local.controllers.conditions import (
+    condition,
+    find_condition,
+    is_true,
+    with_condition,
+    without_condition,
+)
+from trainjob_local.controllers.jobset_rules import with_defaults
+from trainjob_local.controllers.writes import Create, Decision, Delete, Note, Patch, Write, set_status
+from trainjob_local.objects import Json, owner_reference, rfc3339
+
+__all__ = [
+    "SNAPSHOT_KEY",
+    "creation_failed",
+    "deadline_of",
+    "decide",
+    "finished",
+    "next_status",
+    "snapshot",
+    "snapshot_name",
+]
+
+SNAPSHOT_KEY = "runtime"
+_DEADLINE = "DeadlineExceeded"
+_CHANGEABLE = ("metadata", "nodeSelector", "tolerations", "schedulingGates")
+
+
+def snapshot_name(job: str) -> str:
+    """Names the ConfigMap that keeps the runtime as it was when the TrainJob began."""
+    return f"{job}-runtime-snapshot"
+
+
+def snapshot(job: Json, runtime: Json) -> Json:
+    """Builds that ConfigMap; its content is JSON, which is YAML too."""
+    meta = job["metadata"]
+    names = {"name": snapshot_name(meta["name"]), "namespace": meta["namespace"]}
+    return {
+        "metadata": {**names, "ownerReferences": [owner_reference(job, "trainjobs")]},
+        "data": {SNAPSHOT_KEY: json.dumps(runtime)},
+    }
+
+
+def finished(job: Json) -> bool:
+    """Tells whether a TrainJob is Complete or beyond its deadline; any other Failed is looked at anew."""
+    conditions = (job.get("status") or {}).get("conditions") or []
+    return is_true(conditions, "Complete") or _deadline_condition(conditions) is not None
+
+
+def decide(job: Json, wanted: Json | None, jobset: Json | None, now: datetime) -> Decision:
+    """Decides what a TrainJob needs.
+
+    Args:
+        job: the TrainJob.
+        wanted: the JobSet it should have (before the webhook's defaults), or None when it is finished.
+        jobset: the JobSet it has.
+        now: the present.
+    """
+    status = next_status(job, jobset, now)
+    deadline = deadline_of(job, status)
+    left = (deadline - now).total_seconds() if deadline is not None else None
+    expired = left is not None and left <= 0
+    if expired:
+        failed = condition("Failed", True, _DEADLINE, "TrainJob exceeded its active deadline")
+        status = {**status, "conditions": with_condition(status.get("conditions") or [], failed, now)}
+    # The status first: a JobSet that is refused must not hide that the TrainJob is suspended.
+    writes: list[Write] = [set_status("trainjobs", job, status)] if status != (job.get("status") or {}) else []
+    if expired:
+        return Decision([*writes, Delete("jobsets", jobset)] if jobset is not None else writes)
+    if wanted is not None:
+        writes += _jobset_writes(job, wanted, jobset)
+    return Decision(writes, left)
+
+
+def next_status(job: Json, jobset: Json | None, now: datetime) -> Json:
+    """The status after looking at the JobSet; without a JobSet only suspension is told."""
+    status = dict(job.get("status") or {})
+    conditions: list[Json] = list(status.get("conditions") or [])
+    by_deadline = _deadline_condition(conditions)
+    if by_deadline is None:
+        conditions = without_condition(conditions, "Failed")
+    conditions = _suspended(job, conditions, now)
+    if jobset is not None:
+        told = jobset.get("status") or {}
+        conditions = _ended(conditions, told.get("conditions") or [], now)
+        counters = [_job_status(one) for one in told.get("replicatedJobsStatus") or []]
+        if counters or "jobsStatus" in status:
+            status["jobsStatus"] = counters
+    if by_deadline is not None:
+        conditions = with_condition(conditions, by_deadline, now)
+    if conditions or "conditions" in status:
+        status["conditions"] = conditions
+    return status
+
+
+def deadline_of(job: Json, status: Json) -> datetime | None:
+    """When the TrainJob's active deadline ends: counted from its creation or its last resume; None when it has none."""
+    spec, conditions = job["spec"], status.get("conditions") or []
+    limit = spec.get("activeDeadlineSeconds")
+    over = is_true(conditions, "Complete") or is_true(conditions, "Failed")
+    if not limit or over or spec.get("suspend"):
+        return None
+    resumed = find_condition(conditions, "Suspended")
+    start = job["metadata"]["creationTimestamp"]
+    if resumed is not None and resumed["status"] == "False":
+        start = resumed["lastTransitionTime"]
+    return rfc3339(start) + timedelta(seconds=int(limit))
+
+
+def _deadline_condition(conditions: Sequence[Json]) -> Json | None:
+    found = find_condition(conditions, "Failed")
+    return found if found is not None and found["reason"] == _DEADLINE else None
+
+
+def _suspended(job: Json, conditions: Sequence[Json], now: datetime) -> list[Json]:
+    if job["spec"].get("suspend"):
+        return with_condition(conditions, condition("Suspended", True, "Suspended", "TrainJob is suspended"), now)
+    if is_true(conditions, "Suspended"):
+        return with_condition(conditions, condition("Suspended", False, "Resumed", "TrainJob is resumed"), now)
+    return list(conditions)
+
+
+def _ended(conditions: list[Json], told: Sequence[Json], now: datetime) -> list[Json]:
+    """Takes over the JobSet's end, with its time."""
+    for theirs, ours in (("Completed", "Complete"), ("Failed", "Failed")):
+        found = find_condition(told, theirs)
+        if found is not None and found["status"] == "True":
+            conditions = with_condition(conditions, {**found, "type": ours}, now)
+    return conditions
+
+
+def _job_status(one: Json) -> Json:
+    return {key: one[key] for key in ("name", "ready", "succeeded", "failed", "active", "suspended")}
+
+
+def _jobset_writes(job: Json, wanted: Json, jobset: Json | None) -> list[Write]:
+    complain = creation_failed(job, "{error}")
+    if jobset is None:
+        return [Create("jobsets", wanted, complain=complain)]
+    spec, present = with_defaults(wanted)["spec"], jobset["spec"]
+    if not spec.get("suspend") and not present.get("suspend"):
+        return []  # a running JobSet is left alone
+    change: Json = {}
+    if spec.get("suspend", False) != present.get("suspend", False):
+        change["suspend"] = spec.get("suspend", False)
+    if _changeable(spec) != _changeable(present):
+        change["replicatedJobs"] = spec["replicatedJobs"]
+    # Applied as the runtime has them, so without the default of the JobSet webhook, which is asked on create only.
+    # The CRD
+    # then refuses the whole change: on the stock torchtune runtimes suspend and resume have no effect (seen with
+    # 2.3.0 + 0.12.0).
+    policies = wanted["spec"].get("volumeClaimPolicies")
+    if policies and policies != present.get("volumeClaimPolicies"):
+        change["volumeClaimPolicies"] = policies
+    return [Patch("jobsets", jobset, {"spec": change}, complain=complain)] if change else []
+
+
+def _changeable(spec: Json) -> list[Json]:
+    """The parts of the pod templates that may change while a JobSet is suspended."""
+    templates = (replicated["template"]["spec"]["template"] for replicated in spec.get("replicatedJobs") or [])
+    return [{key: template.get(key) or template["spec"].get(key) for key in _CHANGEABLE} for template in templates]
+
+
+def creation_failed(job: Json, error: str) -> Note:
+    """The event of a TrainJob whose objects cannot be made; nothing of it reaches the status."""
+    text = f"TrainJob resources reconciliation failed: {error}"
+    component = "trainer-trainjob-controller"
+    return Note("trainjobs", job, "Warning", "TrainJobResourcesCreationFailed", text, component, "Reconciling")

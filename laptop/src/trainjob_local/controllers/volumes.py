@@ -1,0 +1,97 @@
+"""Binds claims to folders and lets them go; the deciding functions are pure.
+
+A claim waits for its first pod (StorageClass `local-directory`, binding mode WaitForFirstConsumer), then gets a
+volume that is a
+folder. It may not go while a pod uses it; when it goes, volume and folder go too.
+Source: Kubernetes 1.36 `pkg/controller/volume/{persistentvolume,pvcprotection}`,
+`pkg/scheduler/framework/plugins/volumebinding`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from trainjob_local.controllers.job_pods import has_ended
+from trainjob_local.controllers.scheduling import claims_of
+from trainjob_local.controllers.writes import Create, Note, Patch, Write, set_status
+from trainjob_local.kubelet.provisioner import volume_for
+from trainjob_local.objects import Json
+
+__all__ = [
+    "PROTECTED",
+    "PROVISIONER",
+    "STORAGE_CLASS",
+    "binding",
+    "in_use",
+    "never",
+    "provided",
+    "unprotected",
+    "waiting",
+]
+
+PROTECTED = "kubernetes.io/pvc-protection"
+PROVISIONER = "trainjob.dev/local-directory"
+STORAGE_CLASS = "local-directory"
+_COMPONENT = "persistentvolume-controller"
+
+
+def waiting(claim: Json) -> Note:
+    """The event of a claim nobody uses yet."""
+    text = "waiting for first consumer to be created before binding"
+    return Note("persistentvolumeclaims", claim, "Normal", "WaitForFirstConsumer", text, _COMPONENT)
+
+
+def provided(claim: Json) -> bool:
+    """Tells whether a claim has a volume or will get one: there is one StorageClass."""
+    return bool(claim["spec"].get("volumeName")) or claim["spec"].get("storageClassName") == STORAGE_CLASS
+
+
+def never(claim: Json) -> Note:
+    """The event of a claim of another StorageClass, or of none."""
+    name = claim["spec"].get("storageClassName")
+    if not name:
+        text = "no persistent volumes available for this claim and no storage class is set"
+        return Note("persistentvolumeclaims", claim, "Normal", "FailedBinding", text, _COMPONENT)
+    text = f'storageclass.storage.k8s.io "{name}" not found'
+    return Note("persistentvolumeclaims", claim, "Warning", "ProvisioningFailed", text, _COMPONENT)
+
+
+def binding(claim: Json, node: str, folder: str) -> list[Write]:
+    """Binds a claim to a new volume that is this folder."""
+    volume = volume_for(claim, folder, PROVISIONER)
+    name, notes = (
+        volume["metadata"]["name"],
+        {
+            "pv.kubernetes.io/bind-completed": "yes",
+            "pv.kubernetes.io/bound-by-controller": "yes",
+            "volume.beta.kubernetes.io/storage-provisioner": PROVISIONER,
+            "volume.kubernetes.io/selected-node": node,
+            "volume.kubernetes.io/storage-provisioner": PROVISIONER,
+        },
+    )
+    bound = {
+        "phase": "Bound",
+        "accessModes": claim["spec"]["accessModes"],
+        "capacity": {"storage": claim["spec"]["resources"]["requests"]["storage"]},
+    }
+    return [
+        Create("persistentvolumes", volume, may_exist=True),
+        set_status("persistentvolumes", volume, {"phase": "Bound"}),
+        Patch("persistentvolumeclaims", claim, {"metadata": {"annotations": notes}, "spec": {"volumeName": name}}),
+        set_status("persistentvolumeclaims", claim, bound),
+    ]
+
+
+def in_use(claim: Json, pods: Sequence[Json]) -> bool:
+    """Tells whether a pod that has not ended mounts the claim."""
+    meta = claim["metadata"]
+    return any(
+        pod["metadata"]["namespace"] == meta["namespace"] and not has_ended(pod) and meta["name"] in claims_of(pod)
+        for pod in pods
+    )
+
+
+def unprotected(claim: Json) -> Patch:
+    """Takes the finalizer that protects a claim in use."""
+    kept = [one for one in claim["metadata"].get("finalizers") or [] if one != PROTECTED]
+    return Patch("persistentvolumeclaims", claim, {"metadata": {"finalizers": kept or None}})

@@ -1,0 +1,97 @@
+"""Looks up what TrainJobs, JobSets and Jobs have, and lets the pure functions decide."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+
+from trainjob_local.controllers import jobs, jobsets, trainjobs
+from trainjob_local.controllers.composition import compose_jobset
+from trainjob_local.controllers.job_pods import TRACKED
+from trainjob_local.controllers.lookups import Lookups
+from trainjob_local.controllers.loop import Key
+from trainjob_local.controllers.writes import Create, Decision, Write
+from trainjob_local.objects import Json, controller_of
+
+__all__ = ["JobReconciler", "JobSetReconciler", "TrainJobReconciler"]
+
+_OURS = "trainer.kubeflow.org/trainjob-controller"
+_LOOK_AGAIN = 1.0  # seconds until a runtime that is missing is looked for again
+_RESOURCES = {"TrainingRuntime": "trainingruntimes", "ClusterTrainingRuntime": "clustertrainingruntimes"}
+
+
+class TrainJobReconciler:
+    """Looks after TrainJobs."""
+
+    def __init__(self, lookups: Lookups) -> None:
+        self._lookups = lookups
+
+    def reconcile(self, key: Key, now: datetime) -> Decision:
+        """Decides for one TrainJob."""
+        namespace, name = key
+        job = self._lookups.find("trainjobs", name, namespace)
+        if job is None or job["spec"].get("managedBy", _OURS) != _OURS:
+            return Decision()
+        jobset = self._lookups.find("jobsets", name, namespace)
+        if trainjobs.finished(job):
+            return trainjobs.decide(job, None, jobset, now)
+        runtime, writes = self._runtime(job)
+        if isinstance(runtime, str):
+            status = trainjobs.decide(job, None, jobset, now)
+            return Decision([*status.writes, trainjobs.creation_failed(job, runtime)], _LOOK_AGAIN)
+        decision = trainjobs.decide(job, compose_jobset(job, runtime), jobset, now)
+        return Decision([*writes, *decision.writes], decision.again)
+
+    def _runtime(self, job: Json) -> tuple[Json | str, Sequence[Write]]:
+        """The runtime as it was when the job began, and what to write to keep it so; or what is wrong."""
+        meta, ref = job["metadata"], job["spec"]["runtimeRef"]
+        kept = self._lookups.find("configmaps", trainjobs.snapshot_name(meta["name"]), meta["namespace"])
+        if kept is not None:
+            if controller_of(kept).get("uid") != meta["uid"]:
+                problem = "a snapshot configmap exists but is owned by another object"
+                return f"unable to get runtime snapshot: invalid runtime snapshot: {problem}", ()
+            runtime: Json = json.loads(kept["data"][trainjobs.SNAPSHOT_KEY])
+            return runtime, ()
+        kind = ref.get("kind", "ClusterTrainingRuntime")
+        namespace = meta["namespace"] if kind == "TrainingRuntime" else ""
+        found = self._lookups.find(_RESOURCES[kind], ref["name"], namespace) if kind in _RESOURCES else None
+        if found is None:
+            missing = f'{kind}.trainer.kubeflow.org "{ref["name"]}" not found'
+            return f"not found {kind} specified in TrainJob: {missing}", ()
+        return found, [Create("configmaps", trainjobs.snapshot(job, found), may_exist=True)]
+
+
+class JobSetReconciler:
+    """Looks after JobSets."""
+
+    def __init__(self, lookups: Lookups) -> None:
+        self._lookups = lookups
+
+    def reconcile(self, key: Key, now: datetime) -> Decision:
+        """Decides for one JobSet."""
+        namespace, name = key
+        jobset = self._lookups.find("jobsets", name, namespace)
+        return jobsets.decide(jobset, self._lookups.owned("jobs", jobset), now) if jobset else Decision()
+
+
+class JobReconciler:
+    """Looks after Jobs."""
+
+    def __init__(self, lookups: Lookups, backoff: jobs.Backoff) -> None:
+        self._lookups, self._backoff = lookups, backoff
+
+    def reconcile(self, key: Key, now: datetime) -> Decision:
+        """Decides for one Job; pods of an earlier one of its name, or of one that is gone, are let go."""
+        namespace, name = key
+        job = self._lookups.find("jobs", name, namespace)
+        uid = job["metadata"]["uid"] if job else ""
+        pods = self._lookups.all("pods", namespace, f"batch.kubernetes.io/job-name={name}")
+        orphans = [pod for pod in pods if controller_of(pod).get("uid") != uid]
+        tracked = [pod for pod in orphans if TRACKED in (pod["metadata"].get("finalizers") or [])]
+        freed: list[Write] = [jobs.released(pod) for pod in tracked]
+        if job is None:
+            return Decision(freed)
+        own = [pod for pod in pods if controller_of(pod).get("uid") == uid]
+        decision = jobs.decide(job, own, now, self._backoff)
+        return Decision([*freed, *decision.writes], decision.again)

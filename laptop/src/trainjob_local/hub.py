@@ -1,0 +1,294 @@
+"""A Hugging Face hub on the loopback interface, for demo data and tests: the reading half of its API.
+
+    ROOT/models/<org>/<name>/…      ROOT/datasets/<org>/<name>/…
+
+`HF_ENDPOINT=<url>` leads the library here. There is one revision, `main`; its commit is made of the files' contents,
+so a repository may change while it is served. Source: the requests and error headers of huggingface_hub 1.27 and 2.4
+(`hf_api.py`, `utils/_http.py`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import hashlib
+import json
+import re
+import signal
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import TracebackType
+from typing import Any, ClassVar
+from urllib.parse import unquote, urlsplit
+
+__all__ = ["HubHandler", "HubServer", "Repository"]
+
+_REPOSITORY = re.compile(r"/api/(?P<kind>models|datasets)/(?P<name>[^/]+/[^/]+)(?:/revision/(?P<revision>[^/]+))?")
+_TREE = re.compile(r"/api/(?P<kind>models|datasets)/(?P<name>[^/]+/[^/]+)/tree/(?P<revision>[^/]+)(?:/(?P<folder>.*))?")
+_FILE = re.compile(r"/(?:(?P<kind>datasets)/)?(?P<name>[^/]+/[^/]+)/resolve/(?P<revision>[^/]+)/(?P<file>.+)")
+_RANGE = re.compile(r"bytes=(\d+)-(\d*)")
+_BLOCK = 1 << 20
+_LARGE = (".safetensors", ".bin", ".parquet")
+
+
+@dataclass(frozen=True)
+class Repository:
+    """One repository's folder."""
+
+    name: str
+    folder: Path
+
+    def files(self) -> list[str]:
+        """Its files, relative, in the order of their names."""
+        paths = (path for path in self.folder.rglob("*") if path.is_file())
+        return sorted(path.relative_to(self.folder).as_posix() for path in paths)
+
+    def sha256(self, file: str) -> str:
+        """The digest of a file's content."""
+        path = self.folder / file
+        status = path.stat()
+        return _sha256(path, status.st_mtime_ns, status.st_size)
+
+    def entry(self, file: str) -> dict[str, Any]:
+        """A file in a list of files: the hub tells the SHA-256 of a large one, and git's own name of the others."""
+        path = self.folder / file
+        size, told = path.stat().st_size, {"type": "file", "path": file}
+        if file.endswith(_LARGE):
+            large = {"oid": self.sha256(file), "size": size, "pointerSize": 134}
+            return {**told, "size": size, "oid": self.sha256(file)[:40], "lfs": large}
+        return {**told, "size": size, "oid": hashlib.sha1(b"blob %d\0%b" % (size, path.read_bytes())).hexdigest()}  # noqa: S324
+
+    def commit(self) -> str:
+        """40 hex digits that change with the content."""
+        return hashlib.sha1("".join(f"{file}\n{self.sha256(file)}\n" for file in self.files()).encode()).hexdigest()  # noqa: S324
+
+    def path(self, file: str) -> Path | None:
+        """The path of a file; None when there is none, or when it lies outside the repository."""
+        path = (self.folder / file).resolve()
+        return path if path.is_file() and self.folder in path.parents else None
+
+
+class HubHandler(BaseHTTPRequestHandler):
+    """Answers one connection."""
+
+    protocol_version = "HTTP/1.1"
+    # Headers and body leave in two writes; without this the second waits for the first one's acknowledgement.
+    disable_nagle_algorithm = True
+    root: ClassVar[Path]
+    tokens: ClassVar[Mapping[str, str]]
+
+    def do_GET(self) -> None:
+        """Answers with a repository, its list of files, or a file."""
+        path = unquote(urlsplit(self.path).path)
+        if match := _REPOSITORY.fullmatch(path):
+            self._answer_repository(match)
+        elif match := _TREE.fullmatch(path):
+            self._answer_tree(match)
+        elif match := _FILE.fullmatch(path):
+            self._answer_file(match)
+        else:
+            self.refuse(HTTPStatus.NOT_FOUND, "EntryNotFound", "Entry not found")
+
+    def do_HEAD(self) -> None:
+        """Answers as to GET, without the body."""
+        self.do_GET()
+
+    def repository(self, match: re.Match[str]) -> Repository | None:
+        """The repository that a request names; None when the request was refused."""
+        folder = (self.root / (match["kind"] or "models") / match["name"]).resolve()
+        token = self.headers.get("Authorization", "").removeprefix("Bearer ")
+        wanted = self.tokens.get(match["name"])
+        if wanted is not None and token != wanted:
+            self._refuse_access(token)
+        elif not folder.is_dir() or self.root not in folder.parents:
+            # The hub does not tell a stranger which repositories exist.
+            status = HTTPStatus.NOT_FOUND if token else HTTPStatus.UNAUTHORIZED
+            self.refuse(status, "RepoNotFound", "Repository not found" if token else "Invalid username or password.")
+        else:
+            return Repository(match["name"], folder)
+        return None
+
+    def _refuse_access(self, token: str) -> None:
+        if not token:
+            self.refuse(
+                HTTPStatus.UNAUTHORIZED, "GatedRepo", "Access to this repository is restricted; authenticate first."
+            )
+        elif token in self.tokens.values():
+            self.refuse(HTTPStatus.FORBIDDEN, "GatedRepo", "Access to this repository is restricted; ask for access.")
+        else:
+            self.refuse(HTTPStatus.UNAUTHORIZED, "", "Invalid credentials in Authorization header")
+
+    def _answer_repository(self, match: re.Match[str]) -> None:
+        if not (repository := self.repository(match)) or not self._has_revision(repository, match["revision"]):
+            return
+        files = [{"rfilename": file} for file in repository.files()]
+        switches = {"private": match["name"] in self.tokens, "gated": False, "disabled": False}
+        counts = {"tags": [], "downloads": 0, "likes": 0}
+        self.answer(
+            {"_id": "0", "id": match["name"], "sha": repository.commit(), **switches, **counts, "siblings": files}
+        )
+
+    def _answer_tree(self, match: re.Match[str]) -> None:
+        if not (repository := self.repository(match)) or not self._has_revision(repository, match["revision"]):
+            return
+        below = f"{match['folder']}/" if match["folder"] else ""
+        files = [file for file in repository.files() if file.startswith(below)]
+        self.answer([repository.entry(file) for file in files])
+
+    def _answer_file(self, match: re.Match[str]) -> None:
+        if not (repository := self.repository(match)) or not self._has_revision(repository, match["revision"]):
+            return
+        path = repository.path(match["file"])
+        if path is None:
+            self.refuse(HTTPStatus.NOT_FOUND, "EntryNotFound", "Entry not found")
+            return
+        size = path.stat().st_size
+        asked = _RANGE.fullmatch(self.headers.get("Range", ""))
+        first, last = (int(asked[1]), min(int(asked[2] or size - 1), size - 1)) if asked else (0, size - 1)
+        self.send_response(HTTPStatus.PARTIAL_CONTENT if asked else HTTPStatus.OK)
+        if asked:
+            self.send_header("Content-Range", f"bytes {first}-{last}/{size}")
+        self.send_header("ETag", f'"{repository.sha256(match["file"])}"')
+        self.send_header("X-Repo-Commit", repository.commit())
+        self.send_header("Accept-Ranges", "bytes")
+        self.send_header("Content-Type", "application/octet-stream")
+        self.send_header("Content-Length", str(last - first + 1))
+        self.end_headers()
+        if self.command != "HEAD":
+            self._send_part(path, first, last + 1)
+
+    def _send_part(self, path: Path, first: int, end: int) -> None:
+        with path.open("rb") as file:
+            file.seek(first)
+            while first < end and (block := file.read(min(_BLOCK, end - first))):
+                self.wfile.write(block)
+                first += len(block)
+
+    def _has_revision(self, repository: Repository, revision: str | None) -> bool:
+        if revision in (None, "main", repository.commit()):
+            return True
+        self.refuse(HTTPStatus.NOT_FOUND, "RevisionNotFound", f"Invalid rev id: {revision}")
+        return False
+
+    def answer(self, value: Any) -> None:
+        """Answers 200 with JSON."""
+        body = json.dumps(value).encode()
+        self.send_response(HTTPStatus.OK)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def refuse(self, status: HTTPStatus, code: str, message: str) -> None:
+        """Answers with an error in the hub's own form."""
+        body = json.dumps({"error": message}).encode()
+        self.send_response(status)
+        if code:
+            self.send_header("X-Error-Code", code)
+        self.send_header("X-Error-Message", message)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the library's name
+        """Prints nothing: what a step downloads is in the step's own log."""
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Says nothing about a client that was killed."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
+
+
+@dataclass
+class HubServer:
+    """The hub as a context manager.
+
+    Args:
+        root: the folder above.
+        port: 0 for any that is free.
+        tokens: repositories, by name, that only the holder of this token may read. Another repository's token is
+        refused with
+            403, an unknown one and none with 401, as by the real hub.
+        handler: what answers.
+    """
+
+    root: Path
+    port: int = 0
+    tokens: Mapping[str, str] = field(default_factory=dict, repr=False)
+    handler: type[HubHandler] = HubHandler
+    _server: ThreadingHTTPServer | None = field(default=None, init=False, repr=False)
+
+    @property
+    def url(self) -> str:
+        """The value for HF_ENDPOINT, once it is started."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Starts answering, in a thread.
+
+        Raises:
+            OSError: the port is taken.
+        """
+        served = {"root": Path(self.root).resolve(), "tokens": dict(self.tokens)}
+        self._server = _Server(("127.0.0.1", self.port), type("Handler", (self.handler,), served))
+        self.port = self._server.server_port
+        threading.Thread(
+            target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, name="hub", daemon=True
+        ).start()
+
+    def stop(self) -> None:
+        """Stops answering and frees the port."""
+        if self._server:
+            self._server.shutdown()
+            self._server.server_close()
+            self._server = None
+
+    def __enter__(self) -> HubServer:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+@functools.lru_cache(maxsize=4096)
+def _sha256(path: Path, changed: int, size: int) -> str:  # noqa: ARG001 - a changed file is another key
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def main() -> None:
+    """`python -m trainjob_local.hub ROOT [--port PORT]`: serves until it is interrupted."""
+    parser = argparse.ArgumentParser(
+        prog="python -m trainjob_local.hub", description="A read-only Hugging Face hub on loopback."
+    )
+    parser.add_argument("root", type=Path, help="folder with models/ORG/NAME and datasets/ORG/NAME")
+    parser.add_argument("--port", type=int, default=0)
+    given = parser.parse_args()
+    over = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):  # a shell's background process would ignore the first
+        signal.signal(number, lambda *_: over.set())
+    with HubServer(given.root, given.port) as hub:
+        print(f"export HF_ENDPOINT={hub.url}", flush=True)
+        over.wait()
+    print("stopped", flush=True)
+
+
+if __name__ == "__main__":
+    main()

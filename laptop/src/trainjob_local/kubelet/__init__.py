@@ -1,0 +1,9 @@
+"""A kubelet that runs pods as local processes, for the laptop cluster and for a real kube-apiserver."""
+
+from __future__ import annotations
+
+from trainjob_local.kubelet.container_logs import LogOptions, since_text
+from trainjob_local.kubelet.kubelet import Kubelet, LogUnavailable
+from trainjob_local.kubelet.settings import KubeletSettings
+
+__all__ = ["Kubelet", "KubeletSettings", "LogOptions", "LogUnavailable", "since_text"]

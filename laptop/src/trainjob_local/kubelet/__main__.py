@@ -1,0 +1,89 @@
+"""The kubelet of a real control plane: `python -m trainjob_local.kubelet --server URL --pki DIR …`."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from trainjob_local.images import images_from_json
+from trainjob_local.kubelet.http_api import HttpApi, client_tls
+from trainjob_local.kubelet.kubelet import Kubelet
+from trainjob_local.kubelet.log_server import LogServer
+from trainjob_local.kubelet.settings import KubeletSettings
+
+__all__ = ["main", "settings_from"]
+
+_PROVISIONER = "controlplane.local/directory"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m trainjob_local.kubelet", description=__doc__)
+    add = parser.add_argument
+    add("--server", required=True)
+    add(
+        "--pki",
+        required=True,
+        type=Path,
+        help="folder with ca.crt, kubelet.crt/key (serving), process-kubelet.crt/key (client)",
+    )
+    add("--state", required=True, type=Path, help="folder for pods, logs and volumes")
+    add("--port", type=int, required=True, help="port of the log endpoint")
+    add("--node", default="process-node")
+    add("--cpus", type=int, default=64)
+    add("--memory", default="256Gi")
+    add("--gpus", type=int, default=8, help="how many nvidia.com/gpu the Node claims to have")
+    add("--backoff", type=float, default=1, help="first restart back-off in seconds (a real kubelet: 10)")
+    add("--backoff-max", type=float, default=4, help="longest back-off in seconds (a real kubelet: 300)")
+    add("--images", type=Path, help="JSON file that says how to run images")
+    add("--missing-image", default="does-not-exist", help="images that match cannot be pulled")
+    add("--path", action="append", default=[], help="folder put first in every pod's PATH")
+    add("--pass-env", action="append", default=[], help="environment variable handed on to every pod")
+    add("--provisioner", default=_PROVISIONER, help="name under which volumes are made for claims")
+    add("--isolate", action="store_true", help="give containers mounts and process ids of their own (Linux, as root)")
+    add("--exec-socket", type=Path, help="socket of a program that runs commands in isolated containers")
+    return parser
+
+
+def settings_from(options: argparse.Namespace) -> KubeletSettings:
+    """Turns command line options into settings."""
+    return KubeletSettings(
+        state=options.state,
+        node=options.node,
+        port=options.port,
+        cpus=options.cpus,
+        memory=options.memory,
+        gpus=options.gpus,
+        backoff=options.backoff,
+        backoff_max=options.backoff_max,
+        images=images_from_json(options.images.read_text()) if options.images else (),
+        missing_image=options.missing_image,
+        path=tuple(options.path),
+        pod_env={name: os.environ[name] for name in options.pass_env if name in os.environ},
+        provisioner=options.provisioner,
+        isolate=options.isolate,
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs until SIGTERM or SIGINT."""
+    options = _parser().parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    settings = settings_from(options)
+    kubelet = Kubelet(HttpApi(options.server, tls=client_tls(options.pki, "process-kubelet")), settings)
+    over = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: over.set())
+    LogServer(kubelet, options.port, options.pki, exec_socket=options.exec_socket).start()
+    kubelet.start()
+    over.wait()
+    kubelet.stop()
+    os._exit(0)  # watches of a server that ends too need not be waited for
+
+
+if __name__ == "__main__":
+    main()

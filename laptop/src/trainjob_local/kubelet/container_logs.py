@@ -1,0 +1,180 @@
+"""Container logs: kept in the format of container runtimes, read as the kubelet serves them.
+
+One record a line, `TIMESTAMP stdout TAG TEXT`, tag `F` for the end of a line and `P` for a part of one (the CRI log
+format of containerd and CRI-O). Whatever a process has written goes into the file at once, as a part where no newline
+ended it: so the frames of a progress bar, which end in a carriage return or in nothing at all, reach a reader while
+they are shown. containerd would hold them back until a newline or 16 KiB; a reader gets the same bytes from both.
+Source of the reading rules: Kubernetes 1.36, k8s.io/cri-client `pkg/logs/logs.go`. "Since" chooses records: the rest of
+a line whose beginning is older comes first, and without a time.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO
+
+from trainjob_local.objects import utc_now
+
+__all__ = ["ContainerLog", "LogOptions", "records", "since_text"]
+
+_BLOCK = 1 << 20  # bytes read at once
+_TIME = re.compile(r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(\.\d+)?(Z|z|[+-]\d\d:\d\d)")
+
+
+def records(output: bytes, moment: datetime) -> bytes:
+    """Writes output as log records of this moment (UTC)."""
+    stamp = moment.strftime("%Y-%m-%dT%H:%M:%S.%f000Z").encode()
+    *lines, rest = output.split(b"\n")
+    full = b"".join(b"%s stdout F %s\n" % (stamp, line) for line in lines)
+    return full + b"%s stdout P %s\n" % (stamp, rest) if rest else full
+
+
+def since_text(since_time: str, since_seconds: int | None, now: datetime) -> str:
+    """Makes the two ways to say "since" comparable with the time stamps of records; empty for "from the start".
+
+    Raises:
+        ValueError: `since_time` is no RFC 3339 time.
+    """
+    if since_seconds is not None:
+        return (now - timedelta(seconds=since_seconds)).strftime("%Y-%m-%dT%H:%M:%S")
+    if not since_time:
+        return ""
+    found = _TIME.fullmatch(since_time)
+    if found is None:
+        raise ValueError(f"{since_time!r} is no RFC 3339 time")
+    zone = found[4].upper().replace("Z", "+00:00")
+    moment = datetime.fromisoformat(f"{found[1]}T{found[2]}{zone}").astimezone(timezone.utc)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S") + (found[3] or "")
+
+
+@dataclass(frozen=True)
+class LogOptions:
+    """The query parameters of a log request (core/v1 PodLogOptions).
+
+    Attributes:
+        follow: stay until the container has ended.
+        tail: only so many lines from the end; None for all.
+        since: only records from this moment on, as `since_text` gives it.
+        limit: stop after so many bytes; None for no limit.
+        timestamps: put the time of its first part before each line.
+    """
+
+    follow: bool = False
+    tail: int | None = None
+    since: str = ""
+    limit: int | None = None
+    timestamps: bool = False
+
+
+class ContainerLog:
+    """The log of one run of a container: one writer, any number of readers.
+
+    Args:
+        path: the file.
+        ended: whether nobody will write any more (a log of an earlier kubelet).
+    """
+
+    def __init__(self, path: Path, *, ended: bool = False) -> None:
+        self.path = path
+        self._ended = ended
+        self._changed = threading.Condition()
+        self._writes = 0
+        self._file: BinaryIO | None = None
+        if not ended:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = path.open("ab", buffering=0)
+
+    def write(self, output: bytes) -> None:
+        """Appends output; every reader that follows sees it at once."""
+        if self._file is None:
+            raise ValueError(f"{self.path}: this container has ended")
+        self._file.write(records(output, utc_now()))
+        with self._changed:
+            self._writes += 1
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Says that the container has ended."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+    def text(self, *, lines: int, size: int) -> str:
+        """Reads the last lines, at most `size` bytes of them (for termination messages)."""
+        return b"".join(self.read(LogOptions(tail=lines)))[-size:].decode(errors="replace")
+
+    def read(self, options: LogOptions, cancelled: threading.Event | None = None) -> Iterator[bytes]:
+        """Yields what the process wrote, byte by byte as it wrote it, chosen and marked as the options say.
+
+        Args:
+            options: what is asked for.
+            cancelled: set when the reader has gone; a reader that follows ends within half a second of it.
+        """
+        left = options.limit
+        new_line = True
+        for record in self._records(options, cancelled or threading.Event()):
+            stamp, _, tag, text = record.split(b" ", 3)
+            part = (stamp + b" " if options.timestamps and new_line else b"") + text + (b"\n" if tag == b"F" else b"")
+            new_line = tag == b"F"
+            if stamp.decode() < options.since:
+                continue
+            part = part if left is None else part[:left]
+            left = None if left is None else left - len(part)
+            if part:
+                yield part
+            if left == 0:
+                return
+
+    def _records(self, options: LogOptions, cancelled: threading.Event) -> Iterator[bytes]:
+        if not self.path.exists():  # it never started
+            return
+        with self.path.open("rb") as written:
+            if options.tail is None:
+                yield from _records_there(written)
+            else:
+                yield from _tail(list(_records_there(written)), options.tail)
+            if options.follow:
+                yield from self._later(written, cancelled)
+
+    def _later(self, written: BinaryIO, cancelled: threading.Event) -> Iterator[bytes]:
+        while not cancelled.is_set():
+            with self._changed:  # seen first, read then: what is written meanwhile ends the wait at once
+                seen, ended = self._writes, self._ended
+            yield from _records_there(written)
+            if ended:
+                return
+            with self._changed:
+                self._changed.wait_for(partial(self._news, seen), timeout=0.5)
+
+    def _news(self, seen: int) -> bool:
+        return self._ended or self._writes != seen
+
+
+def _records_there(written: BinaryIO) -> Iterator[bytes]:
+    """The records from here on that are written whole, a block at a time."""
+    held = b""
+    while block := written.read(_BLOCK):
+        *whole, held = (held + block).split(b"\n")
+        yield from whole
+    written.seek(-len(held), os.SEEK_CUR)
+
+
+def _tail(kept: list[bytes], lines: int) -> list[bytes]:
+    """The records of the last lines; a line that has not ended counts as one."""
+    seen = 0
+    for index in range(len(kept) - 1, -1, -1):
+        starts = index == 0 or kept[index - 1].split(b" ", 3)[2] == b"F"
+        if seen == lines:
+            return kept[index + 1 :]
+        seen += starts
+    return kept if lines else []

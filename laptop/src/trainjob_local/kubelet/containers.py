@@ -1,0 +1,286 @@
+"""One container of a pod: its starts, its restarts with back-off, its state.
+
+Source: Kubernetes 1.36 `pkg/kubelet/kuberuntime` (exit codes, StartError), `pkg/kubelet/images` (pull errors),
+`pkg/kubelet/container` (restart policies, back-off).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from trainjob_local.kubelet.command_line import expand, rewriter
+from trainjob_local.kubelet.container_logs import ContainerLog
+from trainjob_local.kubelet.host import Host
+from trainjob_local.kubelet.inputs import MissingInput, PodInputs
+from trainjob_local.kubelet.isolation import Mount, isolated
+from trainjob_local.kubelet.pod_status import lost, terminated, waiting
+from trainjob_local.kubelet.processes import ContainerProcess
+from trainjob_local.kubelet.pulls import why_not
+from trainjob_local.kubelet.status_board import StatusBoard
+from trainjob_local.objects import Json, utc_now
+
+__all__ = ["Container", "Ended"]
+
+_KILLED, _NOT_STARTED = 137, 128
+_LOOK_AGAIN = 1.0  # seconds between looks for a missing Secret and the like
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How one run of a container ended."""
+
+    exit_code: int
+    reason: str
+    message: str
+    started: datetime
+
+    def state(self) -> Json:
+        """The container's state after it."""
+        return terminated(self.exit_code, self.reason, self.message, self.started, utc_now())
+
+
+class Container:
+    """Runs one container of a pod until its restart policy is satisfied.
+
+    Args:
+        host: the node.
+        pod: the pod.
+        spec: the container's spec.
+        board: where its status is told.
+        inputs: what it is given.
+        init: whether it is an init container.
+        stop: set when the pod has to end.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        pod: Json,
+        spec: Json,
+        board: StatusBoard,
+        inputs: PodInputs,
+        *,
+        init: bool,
+        stop: threading.Event,
+    ) -> None:
+        self._host, self._pod, self._spec, self._board, self._inputs = host, pod, spec, board, inputs
+        self._init, self._stop = init, stop
+        self.name: str = spec["name"]
+        self.mounts: dict[str, Path] = {}
+        self.logs: dict[int, ContainerLog] = {}
+        self.process: ContainerProcess | None = None
+        self._delay, self._out_of_memory = 0.0, False
+        self._folder = host.settings.pod_folder(pod["metadata"]["uid"])
+
+    # -- life -----------------------------------------------------------------------------------------------------
+
+    def run(self) -> int:
+        """Runs the container, with restarts; returns the exit code of its last run."""
+        image = self._spec["image"]
+        if why := why_not(image, there=self._host.settings.pullable(image)):
+            return self._wait_in_vain(why)
+        if self._was_running():
+            state = lost(self._status["state"], utc_now())
+            if not self._restarts(_KILLED):
+                return self._finish(_KILLED, state)
+            self._board.update(self.name, lastState=state, restartCount=self._status["restartCount"] + 1)
+        elif self._already_ended():
+            return int(self._status["state"]["terminated"]["exitCode"])
+        while True:
+            ended = self._run_once()
+            state = ended.state()
+            if not self._restarts(ended.exit_code):
+                return self._finish(ended.exit_code, state)
+            self._pause(state)
+            self._board.update(self.name, lastState=state, restartCount=self._status["restartCount"] + 1)
+
+    def run_out_of_memory(self) -> None:
+        """Ends it, if it runs, as the kernel ends one that uses more than its limit."""
+        self._out_of_memory = self.process is not None
+        self.signal(signal.SIGKILL)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Signals the container's processes, if it runs."""
+        if self.process is not None:
+            self.process.signal(number)
+
+    def inside(self) -> int | None:
+        """Id of its process 1 while it runs isolated, else None."""
+        return self.process.inside() if self.process is not None else None
+
+    def log(self, restart: int) -> ContainerLog | None:
+        """The log of the run after so many restarts, or None when there was no such run."""
+        if restart in self.logs:
+            return self.logs[restart]
+        path = self._log_path(restart)  # of an earlier kubelet process
+        return ContainerLog(path, ended=True) if path.exists() else None
+
+    # -- the parts of it ------------------------------------------------------------------------------------------
+
+    @property
+    def _status(self) -> Json:
+        return self._board.container(self.name)
+
+    def _was_running(self) -> bool:
+        """Whether it ran when an earlier kubelet of this node was killed."""
+        return "running" in self._status["state"]
+
+    def _already_ended(self) -> bool:
+        end = self._status["state"].get("terminated")
+        return bool(end) and not self._restarts(end["exitCode"])
+
+    def _restarts(self, code: int) -> bool:
+        policy = self._pod["spec"].get("restartPolicy", "Always")
+        wanted = (code != 0 and policy != "Never") or (policy == "Always" and not self._init)
+        return wanted and not self._stop.is_set()
+
+    def _finish(self, code: int, state: Json) -> int:
+        self._board.update(self.name, state=state, ready=False, started=False)
+        if self._init:
+            self._board.push()  # of the others the pod tells, with its phase
+        return code
+
+    def _wait_in_vain(self, why: dict[str, str]) -> int:
+        if cause := why.get("ErrImagePull"):
+            self._event("Warning", "Failed", f'Failed to pull image "{self._spec["image"]}": {cause}')
+        for reason, message in why.items():
+            self._event("Warning", "Failed", f"Error: {reason}")
+            self._tell(waiting(reason, message))
+            self._stop.wait(self._host.settings.backoff)
+        self._stop.wait()
+        return _KILLED
+
+    def _pause(self, state: Json) -> None:
+        """Waits before a restart; the first one comes at once, as a kubelet's does."""
+        meta = self._pod["metadata"]
+        where = f"{meta['name']}_{meta['namespace']}({meta['uid']})"
+        if self._delay:
+            self._event("Warning", "BackOff", f"Back-off restarting failed container {self.name} in pod {where}")
+            text = f"back-off {self._delay:g}s restarting failed container={self.name} pod={where}"
+            self._tell(waiting("CrashLoopBackOff", text), lastState=state)
+        else:
+            self._tell(state)
+        self._stop.wait(self._delay)
+        settings = self._host.settings
+        self._delay = min(self._delay * 2 or settings.backoff, settings.backoff_max)
+
+    def _run_once(self) -> Ended:
+        resolved = self._resolved()
+        started = utc_now()
+        if resolved is None:
+            return Ended(_KILLED, "Error", "", started)
+        restart = self._status["restartCount"]
+        log = self.logs[restart] = ContainerLog(self._log_path(restart))
+        try:
+            process = self._start(resolved)
+        except OSError as error:
+            self._event("Warning", "Failed", f"Error: {error}")
+            return Ended(_NOT_STARTED, "StartError", str(error), started)
+        else:
+            return self._attend(process, log, started)
+        finally:
+            log.close()
+
+    def _resolved(self) -> dict[str, str] | None:
+        """Waits for everything its environment needs; None when the pod has to end first."""
+        while not self._stop.is_set():
+            try:
+                return self._inputs.environment(self._spec)
+            except MissingInput as error:
+                self._tell(waiting("CreateContainerConfigError", str(error)))
+                self._stop.wait(_LOOK_AGAIN)
+        return None
+
+    def _attend(self, process: ContainerProcess, log: ContainerLog, started: datetime) -> Ended:
+        self.process = process
+        self._event("Normal", "Started", "Container started")
+        running = {"running": {"startedAt": started.strftime("%Y-%m-%dT%H:%M:%SZ")}}
+        if not self._init:
+            self._board.phase = "Running"
+        self._tell(running, containerID=f"process://{process.pid}", imageID=self._spec["image"])
+        if self._stop.is_set():  # it came just now and this container was not there yet
+            process.signal(signal.SIGTERM)
+        while output := process.read():
+            log.write(output)
+        code = process.wait()
+        self._host.processes.ended(process)
+        self.process = None
+        wants_log = self._spec.get("terminationMessagePolicy") == "FallbackToLogsOnError"
+        message = log.text(lines=80, size=2048) if code and wants_log else ""
+        reason = "OOMKilled" if self._out_of_memory else "Error" if code else "Completed"
+        self._out_of_memory = False
+        return Ended(code, reason, message, started)
+
+    # -- its process ----------------------------------------------------------------------------------------------
+
+    def _start(self, resolved: dict[str, str]) -> ContainerProcess:
+        image = self._host.settings.image(self._spec["image"])
+        if problem := image.problem():
+            raise OSError(problem)
+        isolate = self._host.settings.isolate
+        rewrite = rewriter([] if isolate else self._mount_paths(), *self._names())
+        command = self._spec.get("command") or list(image.entrypoint)
+        argv = [rewrite(expand(part, resolved)) for part in [*command, *self._spec.get("args", [])]]
+        if not argv:
+            raise OSError(f"no command specified and no entrypoint known for image {self._spec['image']}")
+        own = self._folder / "root" / self.name
+        own.mkdir(parents=True, exist_ok=True)
+        base = self._host.base_environment(image, home=self._folder, hostname=self._hostname())
+        env = {**base, **{name: rewrite(value) for name, value in {**image.env, **resolved}.items()}}
+        argv = [*image.prefix, *argv]
+        wanted = rewrite(self._spec.get("workingDir", ""))
+        if isolate:
+            programs = env.get("PATH", "").split(":")
+            argv = isolated(argv, folder=own, mounts=self._mounts(), cwd=wanted, programs=programs)
+            return self._host.processes.start(argv, env, own, isolated=True)
+        cwd = wanted if wanted and Path(wanted).is_dir() else own
+        return self._host.processes.start(_found(argv, env), env, cwd)
+
+    def _hostname(self) -> str:
+        return str(self._pod["spec"].get("hostname", self._pod["metadata"]["name"]))
+
+    def _names(self) -> tuple[str, str]:
+        return self._pod["spec"].get("subdomain", ""), self._pod["metadata"]["namespace"]
+
+    def _mount_paths(self) -> list[tuple[str, str]]:
+        return [(mount.path, str(mount.local)) for mount in self._mounts()]
+
+    def _mounts(self) -> list[Mount]:
+        return [
+            Mount(self._local(mount), mount["mountPath"], read_only=bool(mount.get("readOnly")))
+            for mount in self._spec.get("volumeMounts", [])
+        ]
+
+    def _local(self, mount: Json) -> Path:
+        local = self.mounts[mount["name"]] / str(mount.get("subPath", ""))
+        if not local.exists():
+            local.mkdir(parents=True, exist_ok=True)
+        return local
+
+    def _log_path(self, restart: int) -> Path:
+        return self._folder / "logs" / f"{self.name}.{restart}.log"
+
+    def _tell(self, state: Json, **more: object) -> None:
+        running = "running" in state
+        self._board.update(self.name, state=state, ready=running and not self._init, started=running, **more)
+        self._board.push()
+
+    def _event(self, kind: str, reason: str, message: str) -> None:
+        self._host.events.record(self._pod, "pods", kind, reason, message)
+
+
+def _found(argv: list[str], env: dict[str, str]) -> list[str]:
+    """Looks the program up in the container's PATH: this process has another one."""
+    program = argv[0]
+    if os.sep in program:
+        return argv
+    for folder in env["PATH"].split(os.pathsep):
+        candidate = Path(folder or ".") / program
+        if candidate.is_file() and os.access(candidate, os.X_OK):
+            return [str(candidate), *argv[1:]]
+    raise FileNotFoundError(2, f"exec: {program!r}: executable file not found in $PATH")

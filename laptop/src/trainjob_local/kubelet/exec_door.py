@@ -1,0 +1,68 @@
+"""Commands in running containers, as `kubectl exec` and Argo's controller ask for them; only in isolated ones.
+
+The streaming protocols (SPDY, WebSocket) are spoken by another program, beside the kubelet: it gets the connection, and
+is told how to enter the container.
+"""
+
+from __future__ import annotations
+
+import json
+import select
+import socket
+import ssl
+from collections.abc import Sequence
+from pathlib import Path
+
+from trainjob_local.kubelet.isolation import enter
+
+__all__ = ["CONTAINER_HEADER", "hand_over"]
+
+CONTAINER_HEADER = "X-Container"
+"""Header that says how to enter: JSON with the beginning of the command, and the file with its environment."""
+
+_SIZE = 1 << 16
+_PARTING = 5.0  # seconds
+
+
+def hand_over(
+    connection: ssl.SSLSocket, request: str, headers: Sequence[tuple[str, str]], *, process: int, to: Path
+) -> None:
+    """Hands a connection on, from its request's first line; returns when either end has closed.
+
+    Args:
+        connection: the kube-apiserver's.
+        request: the request's line.
+        headers: its headers; one that is there several times offers several protocols.
+        process: process 1 of the container.
+        to: socket of the program that runs the command.
+
+    Raises:
+        OSError: that program is not there, or an end has broken off.
+    """
+    entry = json.dumps({"prefix": enter(process), "env": f"/proc/{process}/environ"})
+    # First, as the first of two headers of one name counts.
+    lines = [request, f"{CONTAINER_HEADER}: {entry}", *(f"{name}: {value}" for name, value in headers)]
+    with socket.socket(socket.AF_UNIX) as other:
+        other.connect(str(to))
+        other.sendall("".join(f"{line}\r\n" for line in [*lines, ""]).encode())
+        _copy(connection, other)
+
+
+def _copy(connection: ssl.SSLSocket, other: socket.socket) -> None:
+    """Copies both ways until either end has closed."""
+    while True:
+        # What TLS has read already is seen by no select().
+        ready = [connection] if connection.pending() else select.select([connection, other], [], [])[0]
+        for one in ready:
+            if data := one.recv(_SIZE):
+                (other if one is connection else connection).sendall(data)
+            else:
+                return _part(connection) if one is other else None
+
+
+def _part(connection: ssl.SSLSocket) -> None:
+    """Says the end and hears the other side out: closing with something unread would take back what was just sent."""
+    connection.settimeout(_PARTING)
+    connection.shutdown(socket.SHUT_WR)
+    while connection.recv(_SIZE):
+        pass

@@ -1,0 +1,222 @@
+"""A kubelet without containers: it runs the pods of one Node as processes of this machine.
+
+It serves two clusters alike: a real kube-apiserver (`python -m trainjob_local.kubelet`) and the laptop cluster, in
+whose process it runs. What differs from a real kubelet: images are not pulled but stood for by local environments,
+volume paths are rewritten as text, pods have the address 127.0.0.1, and there are no probes, sidecars, limits and exec.
+With `isolate` volumes are at their paths, and commands can be run in containers.
+
+A kubelet that is started anew on its old state treats pods that ran as a kubelet does after its node was rebooted: the
+container is lost (exit code 137), then the restart policy counts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from trainjob.errors import ClusterError
+from trainjob_local.events import EventRecorder
+from trainjob_local.kubelet.container_logs import LogOptions
+from trainjob_local.kubelet.host import Host
+from trainjob_local.kubelet.pods import PodRun
+from trainjob_local.kubelet.processes import Processes
+from trainjob_local.kubelet.provisioner import Provisioner
+from trainjob_local.kubelet.settings import KubeletSettings
+from trainjob_local.objects import Json, ObjectApi, timestamp, utc_now
+
+__all__ = ["FAULT", "Kubelet", "LogUnavailable"]
+
+FAULT = "local.trainjob.dev/fault"
+"""Annotation of a running pod with what shall happen to it: `OOMKilled` or `Evicted`, as on a real node."""
+
+_LOG = logging.getLogger(__name__)
+_PARTING = 2.0  # seconds a container has to end when the kubelet stops
+
+
+class LogUnavailable(Exception):
+    """There is no such log (yet).
+
+    Attributes:
+        code: HTTP status.
+    """
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Kubelet:
+    """One Node and the pods on it.
+
+    Args:
+        api: the API server.
+        settings: how the node behaves.
+        remove: folder that goes when this process ends, also when it is killed; None keeps everything.
+    """
+
+    def __init__(self, api: ObjectApi, settings: KubeletSettings, *, remove: Path | None = None) -> None:
+        settings.pod_folder("").mkdir(mode=0o700, parents=True, exist_ok=True)  # their Secrets and logs will be in it
+        self._api, self._settings = api, settings
+        self._processes = Processes(remove=remove)
+        events = EventRecorder(api, "kubelet", host=settings.node)
+        self._host = Host(settings, api, events, self._processes)
+        self._pods: dict[str, PodRun] = {}
+        self._lock = threading.Lock()
+        self._stopping = False
+
+    def start(self) -> None:
+        """Registers the Node and takes up its pods.
+
+        Raises:
+            ClusterError: the API server refuses the Node.
+        """
+        self._register()
+        self._api.follow("pods", self._on_pod, field_selector=f"spec.nodeName={self._settings.node}")
+        if self._settings.provisioner:
+            provisioner = Provisioner(self._api, self._settings)
+            self._api.follow("persistentvolumeclaims", provisioner.on_claim)
+            self._api.follow("persistentvolumes", provisioner.on_volume)
+
+    def stop(self) -> None:
+        """Ends all pods' processes; the objects stay, as when a node goes down."""
+        with self._lock:
+            self._stopping = True
+            pods = list(self._pods.values())
+        for pod in pods:
+            pod.board.gone = True
+            pod.end(_PARTING)
+        for pod in pods:
+            pod.join(_PARTING * 2)
+        self._processes.close()
+
+    def log(
+        self,
+        pod: tuple[str, str],
+        container: str,
+        options: LogOptions,
+        *,
+        previous: bool = False,
+        cancelled: threading.Event | None = None,
+    ) -> Iterator[bytes]:
+        """Opens the log of a container; while it waits to be restarted, that of its last run either way.
+
+        Source: Kubernetes 1.36 `pkg/kubelet/kubelet_pods.go` (validateContainerLogStatus).
+
+        Args:
+            pod: namespace and name.
+            container: its name.
+            options: what to read.
+            previous: the run before the last restart.
+            cancelled: set when the reader has gone.
+
+        Raises:
+            LogUnavailable: no such pod, or the container has no log yet; the text is the kubelet's.
+        """
+        found = self.find(pod)
+        running = found.container(container) if found else None
+        if found is None or running is None:
+            raise LogUnavailable(404, f'pod "{pod[1]}" not found in namespace "{pod[0]}"')
+        status = found.board.container(container)
+        waits = "waiting" in status["state"] and "terminated" in status.get("lastState", {})
+        restart = status["restartCount"] - (previous and not waits)
+        log = running.log(restart)
+        if log is None and restart and (waits or not previous):  # it is about to start
+            log = running.log(restart - 1)
+        if log is not None:
+            return log.read(options, cancelled)
+        if previous:
+            raise LogUnavailable(400, f'previous terminated container "{container}" in pod "{pod[1]}" not found')
+        if reason := status["state"].get("waiting", {}).get("reason"):
+            raise LogUnavailable(400, f'container "{container}" in pod "{pod[1]}" is waiting to start: {reason}')
+        return iter(())
+
+    def find(self, pod: tuple[str, str]) -> PodRun | None:
+        """Finds a pod by namespace and name."""
+        with self._lock:
+            return next((run for run in self._pods.values() if run.identity == pod), None)
+
+    def _register(self) -> None:
+        name = self._settings.node
+        labels = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}}
+        try:
+            self._api.create("nodes", node)
+        except ClusterError as error:
+            if error.status != 409:
+                raise
+        # A node controller would lift the not-ready taint that admission puts on new Nodes.
+        self._api.patch("nodes", name, {"spec": {"taints": None}})
+        self._api.patch("nodes", name, {"status": self._node_status()}, subresource="status")
+
+    def _node_status(self) -> Json:
+        settings, now = self._settings, timestamp(utc_now())
+        size = {
+            "cpu": str(settings.cpus),
+            "memory": settings.memory,
+            "pods": "250",
+            "ephemeral-storage": "100Gi",
+            "nvidia.com/gpu": str(settings.gpus),
+        }
+        kinds = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
+        times = {"lastHeartbeatTime": now, "lastTransitionTime": now}
+        unknown = ("machineID", "systemUUID", "bootID", "kernelVersion", "osImage", "kubeProxyVersion")
+        return {
+            "capacity": size,
+            "allocatable": size,
+            "conditions": [
+                {"type": kind, "status": str(kind == "Ready"), "reason": "ProcessKubelet", **times} for kind in kinds
+            ],
+            "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": settings.port}},
+            "nodeInfo": {
+                "kubeletVersion": "v0.0.0-process",
+                "containerRuntimeVersion": "process://1",
+                "operatingSystem": "linux",
+                "architecture": "amd64",
+                **dict.fromkeys(unknown, ""),
+            },
+        }
+
+    # -- its pods -------------------------------------------------------------------------------------------------
+
+    def _on_pod(self, change: str, pod: Json) -> None:
+        uid = pod["metadata"]["uid"]
+        with self._lock:
+            if self._stopping:
+                return
+            known = self._pods.get(uid)
+            run = known
+            if run is None and change != "DELETED":
+                run = self._pods[uid] = PodRun(self._host, pod)
+        if run is None:
+            return
+        if change == "DELETED":
+            run.vanish()
+            threading.Thread(target=self._clear, args=(uid, run), daemon=True).start()
+        elif "deletionTimestamp" in pod["metadata"]:
+            self._delete(run, pod)
+        elif known is None:
+            run.start()
+        else:
+            run.board.notice(pod)
+            if fault := (pod["metadata"].get("annotations") or {}).get(FAULT):
+                run.suffer(fault)
+
+    def _delete(self, run: PodRun, pod: Json) -> None:
+        run.pod["metadata"].update(pod["metadata"])
+        run.board.notice(pod)
+        if run.alive():
+            run.end(pod["metadata"].get("deletionGracePeriodSeconds", 30))
+        else:
+            run.remove()
+
+    def _clear(self, uid: str, run: PodRun) -> None:
+        run.join()
+        with self._lock:
+            self._pods.pop(uid, None)
+        with contextlib.suppress(OSError):
+            shutil.rmtree(self._settings.pod_folder(uid), ignore_errors=True)

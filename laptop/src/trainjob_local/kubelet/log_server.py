@@ -1,0 +1,134 @@
+"""The endpoint that a real kube-apiserver asks for logs, and to run commands in isolated containers.
+
+`/containerLogs/NAMESPACE/POD/CONTAINER` and `/exec/NAMESPACE/POD/CONTAINER` as Kubernetes 1.36
+`pkg/kubelet/server/server.go` serves them; TLS, and only a client with a certificate of the cluster's authority is
+heard.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ssl
+import threading
+import urllib.parse
+from collections.abc import Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import cast
+
+from trainjob_local.kubelet.container_logs import LogOptions, since_text
+from trainjob_local.kubelet.exec_door import hand_over
+from trainjob_local.kubelet.kubelet import Kubelet, LogUnavailable
+from trainjob_local.objects import utc_now
+
+__all__ = ["LogServer", "log_options"]
+
+
+def log_options(query: Mapping[str, str]) -> LogOptions:
+    """Reads the query parameters of a log request.
+
+    Raises:
+        ValueError: a number or time is none.
+    """
+    seconds = query.get("sinceSeconds")
+    return LogOptions(
+        follow=query.get("follow") == "true",
+        tail=int(query["tailLines"]) if "tailLines" in query else None,
+        since=since_text(query.get("sinceTime", ""), int(seconds) if seconds else None, utc_now()),
+        limit=int(query["limitBytes"]) if "limitBytes" in query else None,
+        timestamps=query.get("timestamps") == "true",
+    )
+
+
+class LogServer:
+    """Serves a kubelet's endpoint over TLS.
+
+    Args:
+        kubelet: whose logs.
+        port: where to listen on 127.0.0.1.
+        pki: folder with `ca.crt`, `kubelet.crt` and `kubelet.key`.
+        exec_socket: socket of the program that runs commands in containers; None where none does.
+    """
+
+    def __init__(self, kubelet: Kubelet, port: int, pki: Path, *, exec_socket: Path | None = None) -> None:
+        class Handler(_Handler):
+            pass
+
+        Handler.kubelet, Handler.exec_socket = kubelet, exec_socket
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.load_cert_chain(pki / "kubelet.crt", pki / "kubelet.key")
+        tls.load_verify_locations(pki / "ca.crt")
+        tls.verify_mode = ssl.CERT_REQUIRED
+        self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+        self._server.socket = tls.wrap_socket(self._server.socket, server_side=True, do_handshake_on_connect=False)
+
+    def start(self) -> None:
+        """Serves on a thread of its own."""
+        threading.Thread(target=self._server.serve_forever, name="log-endpoint", daemon=True).start()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    kubelet: Kubelet
+    exec_socket: Path | None
+
+    def do_POST(self) -> None:
+        """Answers one request: SPDY asks for `exec` like this."""
+        self.do_GET()
+
+    def do_GET(self) -> None:
+        """Answers one request."""
+        url = urllib.parse.urlsplit(self.path)
+        query = {key: values[-1] for key, values in urllib.parse.parse_qs(url.query).items()}
+        part = url.path.strip("/").split("/")
+        if len(part) == 4 and part[0] == "containerLogs":
+            self._logs(part[1:], query)
+        elif len(part) == 4 and part[0] == "exec":
+            self._exec(part[1:])
+        else:
+            self._fail(404, "404 page not found")
+
+    def _logs(self, part: list[str], query: Mapping[str, str]) -> None:
+        namespace, pod, container = part
+        try:
+            options = log_options(query)
+            pieces = self.kubelet.log((namespace, pod), container, options, previous=query.get("previous") == "true")
+        except LogUnavailable as error:
+            return self._fail(error.code, str(error))
+        except ValueError as error:
+            return self._fail(400, str(error))
+        self.send_response(200)
+        self.send_header("Content-Type", "text/plain")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for piece in pieces:
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+        self.wfile.write(b"0\r\n\r\n")
+        return None
+
+    def _exec(self, part: list[str]) -> None:
+        namespace, pod, name = part
+        found = self.kubelet.find((namespace, pod))
+        container = found.container(name) if found else None
+        process = container.inside() if container else None
+        if process is None or self.exec_socket is None:
+            return self._fail(404, f'container not found ("{name}")')
+        self.close_connection = True
+        with contextlib.suppress(OSError):  # either end may break off
+            hand_over(
+                cast("ssl.SSLSocket", self.connection),
+                self.requestline,
+                self.headers.items(),
+                process=process,
+                to=self.exec_socket,
+            )
+        return None
+
+    def _fail(self, code: int, text: str) -> None:
+        self.send_response(code)
+        self.send_header("Content-Length", str(len(text.encode())))
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 - the name http.server calls
+        """Writes no access log."""

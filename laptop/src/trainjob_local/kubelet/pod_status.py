@@ -1,0 +1,130 @@
+"""The status of a pod as its kubelet reports it; pure functions over plain dicts.
+
+Source: Kubernetes 1.36 `pkg/kubelet/status/generate.go`, `pkg/kubelet/kubelet_pods.go`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from trainjob_local.objects import Json, timestamp
+
+__all__ = [
+    "container_status",
+    "lost",
+    "pod_conditions",
+    "pod_status",
+    "qos_class",
+    "succeeded",
+    "terminated",
+    "waiting",
+]
+
+_COUNTED = ("cpu", "memory")
+_LOST = "The container could not be located when the pod was terminated: the node was restarted"
+
+
+def qos_class(spec: Json) -> str:
+    """How well a pod is treated when its node is short of something (`pkg/apis/core/v1/helper/qos`)."""
+    guaranteed = True
+    asked = False
+    for container in [*(spec.get("initContainers") or []), *spec["containers"]]:
+        resources = container.get("resources") or {}
+        limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
+        asked = asked or any(name in {**limits, **requests} for name in _COUNTED)
+        guaranteed = guaranteed and all(name in limits and requests.get(name) == limits[name] for name in _COUNTED)
+    return "Guaranteed" if guaranteed else "Burstable" if asked else "BestEffort"
+
+
+def waiting(reason: str, message: str = "") -> Json:
+    """State of a container that does not run yet."""
+    return {"waiting": {"reason": reason, **({"message": message} if message else {})}}
+
+
+def terminated(exit_code: int, reason: str, message: str, started: datetime, finished: datetime) -> Json:
+    """State of a container that has ended."""
+    found: Json = {
+        "exitCode": exit_code,
+        "reason": reason,
+        "startedAt": timestamp(started),
+        "finishedAt": timestamp(finished),
+    }
+    return {"terminated": {**found, "message": message} if message else found}
+
+
+def lost(state: Mapping[str, Json], now: datetime) -> Json:
+    """State of a container that ran when its node went down: exit code 137, as the kubelet has it for such a one."""
+    end = {"exitCode": 137, "reason": "ContainerStatusUnknown", "message": _LOST, "finishedAt": timestamp(now)}
+    return {"terminated": {**end, "startedAt": state.get("running", {}).get("startedAt", timestamp(now))}}
+
+
+def container_status(container: Json, state: Json) -> Json:
+    """The first status of a container."""
+    return {
+        "name": container["name"],
+        "image": container["image"],
+        "imageID": "",
+        "ready": False,
+        "started": False,
+        "restartCount": 0,
+        "state": state,
+        "lastState": {},
+    }
+
+
+def succeeded(status: Json) -> bool:
+    """Tells whether a container has ended well."""
+    found = status["state"].get("terminated")
+    return bool(found) and found["exitCode"] == 0
+
+
+def pod_conditions(
+    phase: str, init: Sequence[Json], main: Sequence[Json], previous: Sequence[Json], now: datetime, *, prepared: bool
+) -> list[Json]:
+    """The conditions of a pod on a node; one that did not change keeps its time, and those of others stay.
+
+    Args:
+        phase: the pod's phase.
+        init: the status of each init container.
+        main: the status of each other container.
+        previous: the conditions so far.
+        now: the present.
+        prepared: all volumes are there.
+    """
+    done = {"Succeeded": "PodCompleted", "Failed": "PodFailed"}.get(phase, "ContainersNotReady")
+    initialized = all(succeeded(status) for status in init)
+    ready = phase == "Running" and all(status["ready"] for status in main)
+    wanted = (
+        ("PodReadyToStartContainers", prepared and phase in ("Pending", "Running"), ""),
+        ("PodScheduled", True, ""),
+        ("Initialized", initialized, "ContainersNotInitialized"),
+        ("Ready", ready, done),
+        ("ContainersReady", ready, done),
+    )
+    known = {condition["type"]: condition for condition in previous}
+    own = [_condition(kind, holds, reason, known.pop(kind, {}), now) for kind, holds, reason in wanted]
+    return [*own, *known.values()]
+
+
+def _condition(kind: str, holds: bool, reason: str, known: Json, now: datetime) -> Json:
+    status = str(holds)
+    since = known["lastTransitionTime"] if known.get("status") == status else timestamp(now)
+    found = {"type": kind, "status": status, "lastProbeTime": None, "lastTransitionTime": since}
+    return found if holds or not reason else {**found, "reason": reason}
+
+
+def pod_status(
+    phase: str, started: datetime, init: Sequence[Json], main: Sequence[Json], conditions: Sequence[Json]
+) -> Json:
+    """The whole status of a pod on a node."""
+    found: Json = {
+        "phase": phase,
+        "hostIP": "127.0.0.1",
+        "podIP": "127.0.0.1",
+        "podIPs": [{"ip": "127.0.0.1"}],
+        "startTime": timestamp(started),
+        "conditions": list(conditions),
+        "containerStatuses": list(main),
+    }
+    return {**found, "initContainerStatuses": list(init)} if init else found

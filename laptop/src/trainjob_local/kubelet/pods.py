@@ -1,0 +1,194 @@
+"""One pod on a node, from its first container to its end.
+
+Source: Kubernetes 1.36 `pkg/kubelet/pod_workers.go`, `pkg/kubelet/kubelet.go`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import signal
+import threading
+import time
+
+from trainjob.errors import ClusterError
+from trainjob_local.kubelet.containers import Container
+from trainjob_local.kubelet.host import Host
+from trainjob_local.kubelet.inputs import MissingInput, PodInputs
+from trainjob_local.kubelet.status_board import StatusBoard
+from trainjob_local.objects import Json, utc_now
+
+__all__ = ["PodRun"]
+
+_LOG = logging.getLogger(__name__)
+_DEADLINE = {
+    "reason": "DeadlineExceeded",
+    "message": "Pod was active on the node longer than the specified deadline",
+}
+_EVICTED = (
+    "The node was low on resource: memory. Threshold quantity: 100Mi, available: 64Mi. Container {} was using 1Gi, "
+    "request is 0, has larger consumption of memory. "
+)
+_FINISHED = ("Succeeded", "Failed")
+_LOOK_AGAIN = 1.0  # seconds between looks for a volume that is not there yet
+
+
+class PodRun:
+    """Runs one pod on a thread of its own and keeps its status up to date.
+
+    Attributes:
+        pod: the pod's object; its metadata is renewed when it is deleted.
+        board: its status.
+    """
+
+    def __init__(self, host: Host, pod: Json) -> None:
+        self.pod = pod
+        self.board = StatusBoard(host.api, pod)
+        self._host, self._spec = host, pod["spec"]
+        self._stop = threading.Event()
+        self._kill_at = 0.0
+        self._suffered = ""
+        inputs = PodInputs(host.api, pod, host.settings.pod_folder(pod["metadata"]["uid"]))
+        self._inputs = inputs
+
+        def containers(specs: list[Json], *, init: bool) -> list[Container]:
+            return [Container(host, pod, spec, self.board, inputs, init=init, stop=self._stop) for spec in specs]
+
+        self._init = containers(self._spec.get("initContainers") or [], init=True)
+        self._main = containers(self._spec["containers"], init=False)
+        self._thread = threading.Thread(target=self._guarded, name=f"pod-{pod['metadata']['name']}", daemon=True)
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        """Namespace and name of the pod."""
+        return self.pod["metadata"]["namespace"], self.pod["metadata"]["name"]
+
+    def start(self) -> None:
+        """Starts the pod, or goes on with it after the kubelet was started anew; a finished pod stays as it is."""
+        if self.board.phase not in _FINISHED:
+            self._thread.start()
+
+    def alive(self) -> bool:
+        """Tells whether anything of the pod still runs."""
+        return self._thread.is_alive()
+
+    def join(self, seconds: float | None = None) -> None:
+        """Waits for the pod's end, at most so many seconds."""
+        if self._thread.is_alive():
+            self._thread.join(seconds)
+
+    def container(self, name: str) -> Container | None:
+        """Finds a container."""
+        return next((one for one in (*self._init, *self._main) if one.name == name), None)
+
+    def end(self, grace: float) -> None:
+        """Ends the pod: SIGTERM now, SIGKILL after the grace period (seconds); a shorter one than before counts."""
+        kill_at = time.monotonic() + grace
+        if self._stop.is_set() and kill_at >= self._kill_at:
+            return
+        self._kill_at = kill_at
+        self._stop.set()
+        self._signal(signal.SIGTERM)
+        threading.Thread(target=self._kill_after, args=(grace,), daemon=True).start()
+
+    def suffer(self, fault: str) -> None:
+        """Has a fault that is switched on by the pod's annotation: `OOMKilled` or `Evicted`, each once."""
+        if fault == self._suffered or self._stop.is_set():
+            return
+        self._suffered = fault
+        if fault == "OOMKilled":
+            for container in self._main:
+                container.run_out_of_memory()
+        elif fault == "Evicted":
+            message = _EVICTED.format(self._spec["containers"][0]["name"])
+            self._host.events.record(self.pod, "pods", "Warning", "Evicted", message)
+            self.board.disrupt("Evicted", message, utc_now())
+            self.end(0)
+
+    def vanish(self) -> None:
+        """The pod's object is gone: end at once and tell nobody."""
+        self.board.gone = True
+        self.end(0)
+
+    def remove(self) -> None:
+        """The last step of a deletion: the object goes, as soon as its finalizers allow it."""
+        meta = self.pod["metadata"]
+        try:
+            self._host.api.delete("pods", meta["name"], meta["namespace"], uid=meta["uid"], grace=0)
+        except ClusterError as error:
+            if error.status not in (404, 409):
+                raise
+
+    # -- the parts of its life ------------------------------------------------------------------------------------
+
+    def _guarded(self) -> None:
+        timer = self._deadline()
+        try:
+            self._run()
+        except Exception:  # noqa: BLE001 - one pod must not take the kubelet with it
+            _LOG.exception("pod %s/%s", *self.identity)
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    def _run(self) -> None:
+        self.board.push()
+        ready = self._mount()
+        for container in self._init:
+            ready = ready and container.run() == 0
+        ran = ready and not self._stop.is_set()
+        succeeded = self._run_main() if ran else False
+        self.board.phase = "Succeeded" if succeeded and not self.board.verdict else "Failed"
+        self.board.push()
+        deleted = "deletionTimestamp" in self.pod["metadata"]
+        if self._stop.is_set() and (deleted or not self.board.verdict) and not self.board.gone:
+            self.remove()
+
+    def _run_main(self) -> bool:
+        codes: list[int] = []
+        threads = [threading.Thread(target=lambda one=one: codes.append(one.run()), daemon=True) for one in self._main]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return not any(codes)
+
+    def _mount(self) -> bool:
+        """Waits until all volumes are there; False when the pod has to end first."""
+        while not self._stop.is_set():
+            try:
+                mounts = {volume["name"]: self._inputs.volume(volume) for volume in self._spec.get("volumes") or []}
+            except (MissingInput, ClusterError) as error:
+                self._host.events.record(
+                    self.pod, "pods", "Warning", "FailedMount", f"MountVolume.SetUp failed: {error}"
+                )
+                self._stop.wait(_LOOK_AGAIN)
+                continue
+            for container in (*self._init, *self._main):
+                container.mounts = mounts
+            self.board.prepared = True
+            return True
+        return False
+
+    def _deadline(self) -> threading.Timer | None:
+        limit = self._spec.get("activeDeadlineSeconds")
+        if not limit:
+            return None
+        timer = threading.Timer(limit, self._expire)
+        timer.daemon = True
+        timer.start()
+        return timer
+
+    def _expire(self) -> None:
+        if not self._stop.is_set():
+            self.board.verdict = dict(_DEADLINE)
+            self.end(self._spec.get("terminationGracePeriodSeconds", 30))
+
+    def _kill_after(self, grace: float) -> None:
+        self.join(max(0.0, grace))
+        with contextlib.suppress(RuntimeError):
+            self._signal(signal.SIGKILL)
+
+    def _signal(self, number: signal.Signals) -> None:
+        for container in (*self._init, *self._main):
+            container.signal(number)

@@ -1,0 +1,88 @@
+"""The status of one pod, kept by its kubelet and pushed to the API server."""
+
+from __future__ import annotations
+
+import threading
+from datetime import datetime
+
+from trainjob.errors import ClusterError
+from trainjob_local.kubelet.pod_status import container_status, pod_conditions, pod_status, qos_class, waiting
+from trainjob_local.objects import Json, ObjectApi, rfc3339, timestamp, utc_now
+
+__all__ = ["StatusBoard"]
+
+
+class StatusBoard:
+    """Collects what the containers of a pod tell; safe to use from their threads.
+
+    A pod that has a status already (its kubelet was started anew) goes on from it.
+
+    Attributes:
+        phase: the pod's phase.
+        gone: set when the pod's object is gone: nothing is pushed any more.
+        verdict: reason and message of a pod that the kubelet itself failed.
+        prepared: set when all volumes are there.
+    """
+
+    def __init__(self, api: ObjectApi, pod: Json) -> None:
+        self._api, self._pod = api, pod
+        spec, status = pod["spec"], pod.get("status") or {}
+        self.phase: str = status.get("phase", "Pending")
+        self.gone = False
+        self.verdict: dict[str, str] = {}
+        self.prepared = False
+        self._started: datetime = rfc3339(status["startTime"]) if status.get("startTime") else utc_now()
+        self._conditions: list[Json] = list(status.get("conditions") or [])
+        self._lock = threading.Lock()
+        init, main = spec.get("initContainers") or [], spec["containers"]
+        self._init, self._main = [one["name"] for one in init], [one["name"] for one in main]
+        known = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
+        first = waiting("PodInitializing" if init else "ContainerCreating")
+        self._containers: dict[str, Json] = {one["name"]: container_status(one, first) for one in (*init, *main)}
+        self._containers.update({one["name"]: {"lastState": {}, **one} for one in known})
+
+    def container(self, name: str) -> Json:
+        """The status of a container, a copy."""
+        with self._lock:
+            return dict(self._containers[name])
+
+    def knows(self, name: str) -> bool:
+        """Tells whether the pod has a container of this name."""
+        return name in self._containers
+
+    def update(self, name: str, **change: object) -> None:
+        """Changes the status of a container; `push` tells it."""
+        with self._lock:
+            self._containers[name].update(change)
+
+    def notice(self, pod: Json) -> None:
+        """Keeps conditions that others have set meanwhile, such as a scheduler that preempts the pod."""
+        with self._lock:
+            known = {one["type"] for one in self._conditions}
+            theirs = (pod.get("status") or {}).get("conditions") or []
+            self._conditions += [one for one in theirs if one["type"] not in known]
+
+    def disrupt(self, reason: str, message: str, now: datetime) -> None:
+        """The node ends the pod (`pkg/kubelet/eviction/eviction_manager.go`)."""
+        told = {"reason": "TerminationByKubelet", "message": message, "lastTransitionTime": timestamp(now)}
+        self.verdict = {"reason": reason, "message": message}
+        self.notice({"status": {"conditions": [{"type": "DisruptionTarget", "status": "True", **told}]}})
+
+    def push(self) -> None:
+        """Writes the status; a pod that is gone or was replaced is not an error."""
+        with self._lock:
+            if self.gone:
+                return
+            init = [self._containers[name] for name in self._init]
+            main = [self._containers[name] for name in self._main]
+            now, prepared = utc_now(), self.prepared
+            self._conditions = pod_conditions(self.phase, init, main, self._conditions, now, prepared=prepared)
+            told = pod_status(self.phase, self._started, init, main, self._conditions)
+            status = {**told, "qosClass": qos_class(self._pod["spec"]), **self.verdict}
+            meta = self._pod["metadata"]
+            try:
+                body = {"metadata": {"uid": meta["uid"]}, "status": status}
+                self._api.patch("pods", meta["name"], body, meta["namespace"], subresource="status")
+            except ClusterError as error:
+                if error.status not in (404, 409):
+                    raise

@@ -1,0 +1,43 @@
+"""pytest fixtures for tests that need a cluster; nothing is imported before a test uses one of them.
+
+pytest finds this module by the entry point `pytest11`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from trainjob_local import FaultClient, LocalCluster
+
+__all__ = ["trainjob_cluster", "trainjob_cluster_options", "trainjob_faults"]
+
+
+@pytest.fixture(scope="session")
+def trainjob_cluster_options() -> dict[str, Any]:
+    """Return the arguments of `LocalCluster` for `trainjob_cluster`; override it in a conftest.py to change them."""
+    return {}
+
+
+@pytest.fixture(scope="session")
+def trainjob_cluster(
+    tmp_path_factory: pytest.TempPathFactory, trainjob_cluster_options: dict[str, Any]
+) -> Iterator[LocalCluster]:
+    """Run one laptop cluster for the session; its `kubeconfig` is the path of a kubeconfig file."""
+    from trainjob_local import LocalCluster
+
+    with LocalCluster(**{"state": tmp_path_factory.mktemp("trainjob-cluster"), **trainjob_cluster_options}) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def trainjob_faults(trainjob_cluster: LocalCluster) -> Iterator[FaultClient]:
+    """Return the client that switches faults of `trainjob_cluster` on; all are switched off after the test."""
+    from trainjob_local import FaultClient
+
+    faults = FaultClient(trainjob_cluster.server, trainjob_cluster.token)
+    yield faults
+    faults.clear()

@@ -1,0 +1,83 @@
+"""Short descriptions of the stock runtimes, created when the laptop cluster starts.
+
+Names, images, commands and volumes as Trainer 2.3 ships them (`manifests/base/runtimes`, images tagged v2.3.0).
+"""
+
+from __future__ import annotations
+
+from trainjob_local.objects import Json
+
+__all__ = ["stock_runtimes"]
+
+_VERSION = "v2.3.0"
+_TORCH_IMAGE = "pytorch/pytorch:2.13.0-cuda13.0-cudnn9-runtime"
+_IMAGES = "ghcr.io/kubeflow/trainer"
+_STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
+_LLAMA_TOKENIZER = ("tokenizer.path=/workspace/model/original/tokenizer.model",)
+_QWEN_TOKENIZER = (
+    "tokenizer.path=/workspace/model/vocab.json",
+    "tokenizer.merges_file=/workspace/model/merges.txt",
+)
+
+
+def stock_runtimes() -> list[Json]:
+    """Builds the ClusterTrainingRuntimes every cluster with Trainer has, but those for MPI."""
+    return [
+        _distributed("torch", _TORCH_IMAGE),
+        _distributed("jax", "nvcr.io/nvidia/jax:25.10-py3"),
+        _distributed("xgboost", f"{_IMAGES}/xgboost-runtime:{_VERSION}"),
+        _tune("torchtune-llama3.2-1b", "meta-llama/Llama-3.2-1B-Instruct", "llama3_2/1B_full", _LLAMA_TOKENIZER),
+        _tune("torchtune-llama3.2-3b", "meta-llama/Llama-3.2-3B-Instruct", "llama3_2/3B_full", _LLAMA_TOKENIZER),
+        _tune("torchtune-qwen2.5-1.5b", "Qwen/Qwen2.5-1.5B-Instruct", "qwen2_5/1.5B_full", _QWEN_TOKENIZER),
+    ]
+
+
+def _distributed(framework: str, image: str) -> Json:
+    template = {"replicatedJobs": [_job("node", "trainer", {"name": "node", "image": image})]}
+    return _runtime(f"{framework}-distributed", framework, template, policy=framework)
+
+
+def _runtime(name: str, framework: str, template: Json, *, policy: str = "torch") -> Json:
+    labels = {"trainer.kubeflow.org/framework": framework, "trainer.kubeflow.org/webhook-validation": "disabled"}
+    return {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "ClusterTrainingRuntime",
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"mlPolicy": {"numNodes": 1, policy: {}}, "template": {"spec": template}},
+    }
+
+
+def _job(name: str, step: str, container: Json, depends_on: tuple[str, ...] = ()) -> Json:
+    needed = {"dependsOn": [{"name": other, "status": "Complete"} for other in depends_on]} if depends_on else {}
+    pod = {"template": {"spec": {"containers": [container]}}}
+    return {"name": name, **needed, "template": {"metadata": {"labels": {_STEP: step}}, "spec": pod}}
+
+
+def _tune(name: str, model: str, config: str, tokenizer: tuple[str, ...]) -> Json:
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "20Gi"}}}
+    mount = {"volumeMounts": [{"name": "initializer", "mountPath": "/workspace"}]}
+    initializers = {
+        f"{kind}-initializer": {
+            "name": f"{kind}-initializer",
+            "image": f"{_IMAGES}/{kind}-initializer:{_VERSION}",
+            "env": [{"name": "STORAGE_URI", "value": f"hf://{repository}"}],
+            **mount,
+        }
+        for kind, repository in (("dataset", "tatsu-lab/alpaca"), ("model", model))
+    }
+    dataset = ("dataset=torchtune.datasets.instruct_dataset", "dataset.source=parquet")
+    node = {
+        "name": "node",
+        "image": f"{_IMAGES}/torchtune-trainer:{_VERSION}",
+        "command": [
+            *("tune", "run", "--rdzv_endpoint=localhost:29500", "full_finetune_distributed", "--config", config),
+            *(*dataset, "dataset.data_dir=/workspace/dataset/data", "output_dir=/workspace/output"),
+            *(*tokenizer, "checkpointer.checkpoint_dir=/workspace/model"),
+        ],
+        "resources": {"limits": {"nvidia.com/gpu": "2"}},
+        **mount,
+    }
+    jobs = [_job(step, step, container) for step, container in initializers.items()]
+    jobs.append(_job("node", "trainer", node, tuple(initializers)))
+    policies = [{"templates": [{"metadata": {"name": "initializer"}, "spec": claim}]}]
+    return _runtime(name, "torchtune", {"volumeClaimPolicies": policies, "replicatedJobs": jobs})

@@ -1,0 +1,138 @@
+"""`trainjob migrate convert`: the TrainJobs, to be applied."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from trainjob.cli import terminal
+from trainjob.errors import InvalidSpec, Problem, TrainJobError
+from trainjob.manifest import Dialect
+from trainjob_migrate import Launch
+from trainjob_migrate.cli import sources, telling
+from trainjob_migrate.report import Migrated, Survey
+
+__all__ = ["convert"]
+
+_TO = typer.Option(help="Write one file for each job into this folder, instead of standard output.", show_default=False)
+_OVERWRITE = typer.Option("--overwrite", help="With --to: files that are there already, too.", show_default=False)
+
+
+def convert(
+    paths: Annotated[list[str] | None, sources.PATHS] = None,
+    from_cluster: Annotated[bool, sources.FROM_CLUSTER] = False,
+    namespace: Annotated[str, sources.NAMESPACE] = "",
+    everywhere: Annotated[bool, sources.EVERYWHERE] = False,
+    to: Annotated[Path | None, _TO] = None,
+    overwrite: Annotated[bool, _OVERWRITE] = False,
+    launch: Annotated[Launch, sources.LAUNCH] = Launch.ENVIRONMENT,
+    dialect: Annotated[Dialect, sources.DIALECT] = Dialect.V2_2,
+) -> None:
+    """Write the TrainJobs for v1 jobs as YAML, each after the TrainingRuntime that is made for it.
+
+    Nothing is written for a job that is refused; the others are written all the same, and the exit code is 2. What is
+    told of them goes to standard error.
+
+    Args:
+        paths: files, folders, or `-`.
+        from_cluster: the jobs of a cluster instead.
+        namespace: where, for a cluster.
+        everywhere: in all of a cluster's namespaces.
+        to: a folder for files, instead of standard output.
+        overwrite: also those that are there.
+        launch: how a script that reads RANK and WORLD_SIZE gets them.
+        dialect: the shape of the TrainJob API.
+
+    Raises:
+        InvalidSpec: there is no such file, or a file is in the way; nothing was written.
+        ClusterError: the cluster can't be asked.
+    """
+    if overwrite and to is None:
+        raise InvalidSpec(Problem("--overwrite", "given", "it is for --to"))
+    told = sources.look_at(
+        paths or (),
+        from_cluster=from_cluster,
+        namespace=namespace,
+        everywhere=everywhere,
+        dialect=dialect,
+        launch=launch,
+    )
+    console = terminal.errors()
+    written, twice = _distinct(told)
+    _tell(told)
+    for job, first in twice:
+        console.print(f"[bold red]left out[/] {escape(f'{job} ({job.origin}): {first.origin} has one of that name')}")
+    if to is None:
+        terminal.print_yaml(*(document for job in written for document in _documents(job)))
+    else:
+        _write_all(to, written, overwrite=overwrite)
+    if not told.is_clean or twice:
+        raise typer.Exit(terminal.BAD_INPUT)
+
+
+def _tell(told: Survey) -> None:
+    console = terminal.errors()
+    for job in told.jobs:
+        telling.tell_job(console, job)
+        telling.tell_findings(console, job)
+    telling.tell_unread(console, told)
+    telling.tell_numbers(console, told)
+
+
+def _distinct(told: Survey) -> tuple[list[Migrated], list[tuple[Migrated, Migrated]]]:
+    """What can be written, and what another one has the name of: applied, it would take the other one's place."""
+    first: dict[tuple[str, str], Migrated] = {}
+    twice = []
+    for job in told.jobs:
+        if job.conversion.train_job is None:
+            continue
+        if first.setdefault(_place(job.conversion.train_job), job) is not job:
+            twice.append((job, first[_place(job.conversion.train_job)]))
+    return list(first.values()), twice
+
+
+def _place(train_job: Mapping[str, Any]) -> tuple[str, str]:
+    metadata = train_job["metadata"]
+    return metadata.get("namespace", ""), metadata["name"]
+
+
+def _documents(job: Migrated) -> Iterator[Mapping[str, Any]]:
+    yield from filter(None, (job.conversion.runtime, job.conversion.train_job))
+
+
+def _write_all(folder: Path, jobs: Sequence[Migrated], *, overwrite: bool) -> None:
+    """Each file is there whole or not at all, and none that is there already is touched unless told so."""
+    files = {folder / f"{'.'.join(filter(None, _place(job.conversion.train_job or {})))}.yaml": job for job in jobs}
+    in_the_way = [file for file in files if file.exists()]
+    if in_the_way and not overwrite:
+        names = ", ".join(file.name for file in in_the_way)
+        raise InvalidSpec(
+            Problem("--to", repr(str(folder)), f"it has {names} already: add --overwrite, or choose another")
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for file, job in files.items():
+            _write(file, terminal.as_yaml(*_documents(job)), overwrite=overwrite)
+    except OSError as error:
+        raise TrainJobError(f"{error.filename or folder} can't be written: {error.strerror}") from None
+
+
+def _write(file: Path, content: str, *, overwrite: bool) -> None:
+    descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+    try:
+        with os.fdopen(descriptor, "w") as opened:
+            opened.write(content)
+        if overwrite:
+            os.replace(name, file)  # noqa: PTH105 - a text is what there is
+        else:
+            os.link(name, file)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name)  # noqa: PTH108

@@ -1,0 +1,90 @@
+"""`trainjob migrate diff`: old and new fields side by side."""
+
+from __future__ import annotations
+
+import os
+from itertools import groupby
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from trainjob.cli import terminal
+from trainjob.manifest import Dialect
+from trainjob_migrate import Fate, Launch
+from trainjob_migrate.cli import sources, telling
+from trainjob_migrate.pairs import Pair, pairs
+from trainjob_migrate.report import Migrated
+
+__all__ = ["diff", "wide"]
+
+_PLAIN_WIDTH = 100  # where there is no terminal, unless COLUMNS says another
+
+
+def diff(
+    paths: Annotated[list[str], sources.PATHS],
+    launch: Annotated[Launch, sources.LAUNCH] = Launch.ENVIRONMENT,
+    dialect: Annotated[Dialect, sources.DIALECT] = Dialect.V2_2,
+    as_json: Annotated[bool, terminal.JSON] = False,
+) -> None:
+    """Show what each field of a v1 job is in the TrainJob, in two columns.
+
+    As JSON: a list with `origin`, `job` and `fields` for each, these with `part`, `before`, `after` and `fate` (null
+    for what only the new job has).
+
+    Args:
+        paths: files, folders, or `-`.
+        launch: how a script that reads RANK and WORLD_SIZE would get them.
+        dialect: the shape of the TrainJob API.
+        as_json: for programs.
+
+    Raises:
+        InvalidSpec: there is no such file.
+    """
+    told = sources.look_at(paths, dialect=dialect, launch=launch)
+    if as_json:
+        terminal.print_json([_as_json(job) for job in told.jobs])
+    else:
+        console = wide(terminal.console())
+        for job in told.jobs:
+            console.print(f"[dim]{escape(job.origin)}[/]")
+            console.print(_table(job))
+    telling.tell_unread(terminal.errors(), told)
+    if told.unread:
+        raise typer.Exit(terminal.BAD_INPUT)
+
+
+def wide(console: Console) -> Console:
+    """The console for tables whose cells are broken: without a terminal it has a width all the same."""
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = _PLAIN_WIDTH
+    return console
+
+
+def _as_json(job: Migrated) -> dict[str, object]:
+    fields = [
+        {"part": pair.part, "before": pair.before, "after": pair.after, "fate": pair.fate and pair.fate.value}
+        for pair in pairs(job.conversion)
+    ]
+    return {"origin": job.origin, "job": str(job), "fields": fields}
+
+
+def _table(job: Migrated) -> Table:
+    train_job = job.conversion.train_job
+    after = f"TrainJob {train_job['metadata']['name']}" if train_job else "no TrainJob: it is refused"
+    table = Table(box=None, pad_edge=False, expand=True)
+    for title in (str(job), after):
+        table.add_column(escape(title), ratio=1, overflow="fold")
+    for part, fields in groupby(pairs(job.conversion), key=lambda pair: pair.part):
+        if part:
+            table.add_row(f"[bold]{escape(part)}[/]", "")
+        for pair in fields:
+            table.add_row(escape(f"  {pair.before}" if part else pair.before), _colored(pair))
+    return table
+
+
+def _colored(pair: Pair) -> str:
+    color = telling.COLORS[pair.fate] if pair.fate in (Fate.DROPPED, Fate.REFUSED, Fate.MOVED) else ""
+    return f"[{color}]{escape(pair.after)}[/]" if color else escape(pair.after)

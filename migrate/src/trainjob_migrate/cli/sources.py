@@ -1,0 +1,118 @@
+"""Where the jobs come from: files, folders, standard input, a cluster."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import typer
+from rich.markup import escape
+
+from trainjob.cli import completion, terminal
+from trainjob.errors import InvalidSpec, Problem
+from trainjob.manifest import Dialect
+from trainjob.status.reading import text
+from trainjob_migrate import Launch
+from trainjob_migrate.operator_jobs import OperatorJobs
+from trainjob_migrate.report import Survey, survey
+from trainjob_migrate.sources import Found, Sources, Unread, read
+
+__all__ = ["DIALECT", "EVERYWHERE", "FROM_CLUSTER", "LAUNCH", "NAMESPACE", "PATHS", "look_at"]
+
+PATHS = typer.Argument(
+    metavar="PATH...", help="Files, folders (their *.yaml, *.yml, *.json), or - for standard input.", show_default=False
+)
+FROM_CLUSTER = typer.Option("--from-cluster", help="The jobs that a cluster has, instead of files.", show_default=False)
+NAMESPACE = typer.Option(
+    "--namespace",
+    "-n",
+    help="With --from-cluster: where; the kubeconfig's own by default.",
+    show_default=False,
+    autocompletion=completion.namespaces,
+)
+EVERYWHERE = typer.Option("--all-namespaces", "-A", help="With --from-cluster: in all namespaces.", show_default=False)
+LAUNCH = typer.Option(help="How a script that reads RANK and WORLD_SIZE gets them; see docs/migrating.md.")
+DIALECT = typer.Option(help="The Trainer that is to run them; 2.2 is 2.2 and later.")
+_SUFFIXES = (".yaml", ".yml", ".json")
+_STANDARD_INPUT = "-"
+
+
+def look_at(
+    paths: Sequence[str],
+    *,
+    from_cluster: bool = False,
+    namespace: str = "",
+    everywhere: bool = False,
+    dialect: Dialect,
+    launch: Launch,
+) -> Survey:
+    """Read all jobs and convert them.
+
+    Args:
+        paths: files, folders, or `-`.
+        from_cluster: read a cluster's instead.
+        namespace: where, for a cluster; empty for the connection's.
+        everywhere: in all of a cluster's namespaces.
+        dialect: the shape of the TrainJob API.
+        launch: see `trainjob_migrate.Launch`.
+
+    Raises:
+        InvalidSpec: there is no such file, or both or neither of files and cluster are given.
+        NotFound: the cluster has no jobs of the operator's kinds.
+        ClusterError: the cluster can't be asked.
+    """
+    if bool(paths) is from_cluster:
+        given = f"{len(paths)} paths{' and --from-cluster' if from_cluster else ''}"
+        raise InvalidSpec(Problem("PATH", given, "give files or folders, - for standard input, or --from-cluster"))
+    if (namespace or everywhere) and not from_cluster:
+        raise InvalidSpec(
+            Problem("--namespace", namespace or "-A", "it is for --from-cluster: files say it themselves")
+        )
+    sources = _of_cluster(namespace, everywhere=everywhere) if from_cluster else _of_paths(paths)
+    return survey(sources, dialect=dialect, launch=launch)
+
+
+def _of_paths(paths: Sequence[str]) -> Sources:
+    """Checked before any is read."""
+    missing = [path for path in paths if path != _STANDARD_INPUT and not Path(path).exists()]
+    if missing:
+        raise InvalidSpec([Problem("PATH", repr(path), "there is no such file or folder") for path in missing])
+    sources = Sources()
+    for path in dict.fromkeys(paths):
+        for name, file in [(path, None)] if path == _STANDARD_INPUT else _files(Path(path)):
+            sources.add(_of_file(name, file))
+    return sources
+
+
+def _files(path: Path) -> Iterator[tuple[str, Path]]:
+    """A file, whatever it is called, or what a folder has; hidden folders such as `.git` are left out."""
+    if not path.is_dir():
+        yield str(path), path
+        return
+    for file in sorted(path.rglob("*")):
+        inner = file.relative_to(path).parts
+        if file.suffix.lower() in _SUFFIXES and file.is_file() and not any(part.startswith(".") for part in inner):
+            yield str(file), file
+
+
+def _of_file(name: str, file: Path | None) -> Sources:
+    try:
+        content = file.read_bytes() if file else sys.stdin.buffer.read()
+        return read(content.decode("utf-8-sig"), name)
+    except OSError as error:
+        return Sources(unread=[Unread(name, f"it can't be read: {error.strerror}")])
+    except UnicodeDecodeError as error:
+        return Sources(unread=[Unread(name, f"it is no text in UTF-8: {error.reason} at byte {error.start}")])
+
+
+def _of_cluster(namespace: str, *, everywhere: bool) -> Sources:
+    with terminal.cluster() as cluster:
+        listed = OperatorJobs(cluster).all(None if everywhere else namespace or cluster.namespace)
+    for kinds, why in (
+        (listed.absent, "the cluster does not know them"),
+        (listed.forbidden, "no permission to list them"),
+    ):
+        if kinds:
+            terminal.errors().print(f"[yellow]left out: {escape(', '.join(kinds))}: {why}[/]")
+    return Sources([Found(f"cluster, namespace {text(job, 'metadata', 'namespace')}", job) for job in listed.jobs])

@@ -1,0 +1,210 @@
+"""`trainjob migrate test`: one job runs on a cluster as the TrainJob it would be, and nothing stays of it."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from trainjob.cli import completion, terminal
+from trainjob.cli.halting import Halt, Stopped
+from trainjob.cli.story import Story
+from trainjob.cluster import Cluster
+from trainjob.errors import ClusterError, InvalidSpec, Problem
+from trainjob.manifest import Dialect, dialect_of, job_name, labels
+from trainjob.manifest.durations import duration
+from trainjob.run import Limits, OnTimeout, RunKey, reference_to, wait_async
+from trainjob.spec.job import LONGEST_NAME
+from trainjob.status import Outcome, judge
+from trainjob_migrate import Launch, convert
+from trainjob_migrate.cli import sources, telling
+from trainjob_migrate.report import Migrated
+
+__all__ = ["trial"]
+
+_FILE = typer.Argument(metavar="FILE", help="A file with one v1 job; - for standard input.", show_default=False)
+_WHERE = typer.Option(
+    "--namespace",
+    "-n",
+    help="Where it runs; the file's, then the kubeconfig's, by default.",
+    show_default=False,
+    autocompletion=completion.namespaces,
+)
+_KEEP = typer.Option("--keep", help="Leave everything there at the end, to look at it.", show_default=False)
+_TIMEOUT = typer.Option(help="How long it may take: 30m, 12h.", show_default=False)
+_SUFFIX = "-test"
+# For what a killed test leaves: `trainjob sweep` deletes it when it has ended that long ago.
+_STAYS = "1h"
+
+
+def trial(
+    file: Annotated[str, _FILE],
+    namespace: Annotated[str, _WHERE] = "",
+    keep: Annotated[bool, _KEEP] = False,
+    timeout: Annotated[str, _TIMEOUT] = "",
+    launch: Annotated[Launch, sources.LAUNCH] = Launch.ENVIRONMENT,
+    as_json: Annotated[bool, terminal.JSON] = False,
+) -> None:
+    """Run one v1 job as the TrainJob it would be, under a name of its own (NAME-test-...), and delete it at its end.
+
+    It does the job's real work on the cluster, with its volumes and secrets: give it a copy whose work is short. Phases
+    and logs are told as they come. It ends at the first container that fails. Ctrl-C and SIGTERM delete it, too; what a
+    killed command leaves is deleted by `trainjob sweep`, an hour after its end, or by the next test of the same job.
+    A suspended job runs all the same. As JSON: the outcome, as `trainjob wait` prints it.
+
+    Args:
+        file: its path; `-` for standard input.
+        namespace: where; empty for the file's own, then the kubeconfig's.
+        keep: leave the TrainJob and its TrainingRuntime there.
+        timeout: how long to wait for its end; empty for as long as it takes.
+        launch: how a script that reads RANK and WORLD_SIZE gets them.
+        as_json: for programs.
+
+    Raises:
+        InvalidSpec: there is not exactly one job in the file, or it is refused.
+        JobFailed: it ran and failed.
+        WaitTimeout: the time is over.
+        ClusterError: the cluster can't be asked, or refuses it.
+    """
+    total = duration(timeout, "--timeout") if timeout else None
+    source = _only_job(file, launch)
+    console = terminal.errors() if as_json else terminal.console()
+    try:
+        with terminal.cluster() as cluster:
+            where = namespace or source.conversion.namespace or cluster.namespace
+            tested = _Trial.of(source, where, dialect_of(cluster.trainjob_spec_fields()), launch)
+            outcome = asyncio.run(_Running(cluster, tested, keep, total, console).to_the_end())
+    except Stopped as stopped:
+        raise typer.Exit(stopped.exit_code) from None
+    if as_json:
+        terminal.print_json(outcome.to_dict())
+    outcome.raise_for_failure()
+    console.print(f"[bold green]complete[/]: {escape(str(source))} runs as a TrainJob")
+
+
+def _only_job(file: str, launch: Launch) -> Migrated:
+    told = sources.look_at([file], dialect=Dialect.V2_2, launch=launch)
+    telling.tell_unread(terminal.errors(), told)
+    if len(told.jobs) != 1 or told.unread:
+        raise InvalidSpec(Problem("FILE", repr(file), f"one job is wanted, and it has {len(told.jobs)}"))
+    return told.jobs[0]
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """What is to be created.
+
+    Attributes:
+        train_job: the TrainJob.
+        runtime: the TrainingRuntime that it needs, if it does.
+        key: the same for each test of a job.
+    """
+
+    train_job: Mapping[str, Any]
+    runtime: Mapping[str, Any] | None
+    key: RunKey
+
+    @classmethod
+    def of(cls, source: Migrated, namespace: str, dialect: Dialect, launch: Launch) -> _Trial:
+        """Converted under the test's name, as there are host names in it that follow from that."""
+        old, key = source.conversion, RunKey("cli", "migrate-test", source.conversion.name, "test")
+        name = job_name(f"{old.name[: LONGEST_NAME - len(_SUFFIX)]}{_SUFFIX}", uuid.uuid4().hex, 1)
+        metadata = {**old.source["metadata"], "name": name, "namespace": namespace}
+        new = convert({**old.source, "metadata": metadata}, dialect=dialect, launch=launch)
+        if new.train_job is None:
+            problems = [Problem(line.path, line.given, line.reason) for line in new.blockers]
+            raise InvalidSpec(problems, hint="change the job; `trainjob migrate report` tells about all of its fields")
+        spec = {field: value for field, value in new.train_job["spec"].items() if field != "suspend"}
+        return cls(_ours(new.train_job, key) | {"spec": spec}, new.runtime and _ours(new.runtime, key), key)
+
+    @property
+    def name(self) -> str:
+        """Of the TrainJob, and of its runtime."""
+        return str(self.train_job["metadata"]["name"])
+
+    @property
+    def namespace(self) -> str:
+        """Of both."""
+        return str(self.train_job["metadata"]["namespace"])
+
+
+def _ours(thing: Mapping[str, Any], key: RunKey) -> dict[str, Any]:
+    """The object with what tells whose it is, and when it may go."""
+    metadata = thing["metadata"]
+    marks = {
+        "labels": labels.run_labels(key.to_dict(), key.digest, 1),
+        "annotations": {
+            labels.RUN_KEY: key.canonical,
+            labels.TTL_AFTER_SUCCESS: _STAYS,
+            labels.TTL_AFTER_FAILURE: _STAYS,
+        },
+    }
+    return {**thing, "metadata": {**metadata, **{part: {**metadata.get(part, {}), **marks[part]} for part in marks}}}
+
+
+@dataclass(frozen=True)
+class _Running:
+    """One test at work."""
+
+    cluster: Cluster
+    trial: _Trial
+    keep: bool
+    total: timedelta | None
+    console: Console
+
+    async def to_the_end(self) -> Outcome:
+        """Create all, follow it to its end, and delete all again, whatever happens."""
+        halt, trial = Halt(), self.trial
+        halt.on_signals(lambda: terminal.errors().print("[yellow]interrupted: deleting what was made[/]"))
+        at_its_end = OnTimeout.KEEP if self.keep else OnTimeout.DELETE
+        limits = Limits(total=self.total, on_failure=at_its_end, on_timeout=at_its_end)
+        try:
+            with Story(self.console, halt) as story:
+                await asyncio.to_thread(self._remove_earlier)
+                created = await asyncio.to_thread(self._create)
+                reference = reference_to(created, adopted=False)
+                story.tell(f"TrainJob {reference}: created" + (" with its TrainingRuntime" if trial.runtime else ""))
+                return await halt.unless(
+                    wait_async(self.cluster, reference, limits=limits, listener=story.of(reference))
+                )
+        finally:
+            if self.keep:
+                place = f"{trial.namespace}/{trial.name}"
+                terminal.errors().print(f"kept: TrainJob {place}; `trainjob sweep` deletes it an hour after its end")
+            else:
+                await asyncio.to_thread(self._remove)
+
+    def _create(self) -> dict[str, Any]:
+        """The runtime goes with the TrainJob from then on, whoever deletes that."""
+        runtime = self.cluster.runtimes.create(self.trial.runtime) if self.trial.runtime else None
+        created = self.cluster.create_trainjob(self.trial.train_job)
+        if runtime:
+            self.cluster.runtimes.give(runtime, created)
+        return created
+
+    def _remove_earlier(self) -> None:
+        """What killed tests of the same job have left; one at work may be somebody's at this moment."""
+        for job in self.cluster.list_trainjobs(self.trial.namespace, f"{labels.RUN_KEY}={self.trial.key.digest}"):
+            reference, phase = reference_to(job, adopted=True), judge(job).phase
+            if phase.finished:
+                self.cluster.delete_trainjob(reference.name, reference.namespace, reference.uid)
+            else:
+                at_work = f"TrainJob {reference} of another test is {phase.value}; `trainjob cancel` deletes it"
+                terminal.errors().print(f"[yellow]{escape(at_work)}[/]")
+
+    def _remove(self) -> None:
+        """By name, as an answer to the creation may have been lost; nobody else has that name."""
+        try:
+            self.cluster.delete_trainjob(self.trial.name, self.trial.namespace, None)
+            if self.trial.runtime:
+                self.cluster.runtimes.delete(self.trial.name, self.trial.namespace)
+        except ClusterError as error:
+            place = f"{self.trial.namespace}/{self.trial.name}"
+            terminal.errors().print(f"[bold red]TrainJob {escape(place)} could not be deleted:[/] {escape(str(error))}")

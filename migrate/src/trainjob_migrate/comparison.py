@@ -1,0 +1,276 @@
+"""A job of the training operator v1 and a TrainJob next to each other: what their pods got, and how they ended."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from trainjob.status import Phase, judge
+from trainjob.status.reading import number, rows, table, text, true_conditions
+from trainjob_migrate.nodes import Node, new_nodes, old_nodes
+
+__all__ = ["Comparison", "Row", "compare"]
+
+# Training operator 1.9, pkg/controller.v1/pytorch/envvar.go, sets these in every container. torchrun does so for each
+# of its processes; the Trainer (2.3, pkg/runtime/framework/plugins/torch/torch.go) does not.
+_OPERATORS_OWN = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE")
+_IN_ITS_OWN_WAY = ("MASTER_ADDR", "MASTER_PORT", "RANK", "JOB_COMPLETION_INDEX")
+_ARGV = ("command", "args")
+_LAUNCHERS = ("torchrun", "torch.distributed", "accelerate", "deepspeed")
+_MOST_SHOWN = 4  # ranks that have different values
+# The conditions of a v1 job (pkg/apis/kubeflow.org/v1/common_types.go), what ends it first; and a TrainJob's words.
+_STATES = ("Failed", "Succeeded", "Suspended", "Restarting", "Running", "Created")
+_IN_OUR_WORDS = {"Succeeded": Phase.COMPLETE.value}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One aspect of both.
+
+    Attributes:
+        aspect: such as `image`, or `env NCCL_DEBUG`.
+        before: of the v1 job.
+        after: of the TrainJob.
+        same: whether they agree; None where they need not.
+        note: what it means; empty where it speaks for itself.
+    """
+
+    aspect: str
+    before: str
+    after: str
+    same: bool | None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Both jobs, aspect by aspect.
+
+    Attributes:
+        before: kind, namespace and name of the v1 job.
+        after: the same of the TrainJob.
+        rows: what was compared.
+    """
+
+    before: str
+    after: str
+    rows: tuple[Row, ...]
+
+    @property
+    def differences(self) -> list[Row]:
+        """What they do not agree in."""
+        return [row for row in self.rows if row.same is False]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON values: `before`, `after`, and `rows` with `aspect`, `before`, `after`, `same` and `note`."""
+        return {**asdict(self), "rows": [asdict(row) for row in self.rows]}
+
+
+def compare(
+    job: Mapping[str, Any],
+    pods: Sequence[Mapping[str, Any]],
+    train_job: Mapping[str, Any],
+    train_pods: Sequence[Mapping[str, Any]],
+) -> Comparison:
+    """Set them next to each other.
+
+    Where pods are gone, what the jobs ask for stands in for them, as far as it goes.
+
+    Args:
+        job: the v1 job, of any kind.
+        pods: its pods.
+        train_job: the TrainJob.
+        train_pods: its pods.
+    """
+    old, new = old_nodes(job, pods), new_nodes(train_job, train_pods)
+    told = [
+        _state(job, train_job),
+        Row("from start to end", _lasted(*_life(job)), _lasted(*_life(train_job)), None),
+        Row("containers ran for", _lasted(*_work(old)), _lasted(*_work(new)), None),
+        _ends(old, new),
+        Row("restarts", _restarts(old), _restarts(new), None),
+        Row("pods", _roles(old), _roles(new), len(old) == len(new), _stand_ins(pods, train_pods)),
+        Row("world size", (before := _world(job, old)), (after := _world(train_job, new)), before == after),
+        *(_row(name, old, new, _field(name)) for name in ("image", "command", "args")),
+        *(_row(name, old, new, _amounts(name)) for name in ("requests", "limits")),
+        *_environment(old, new),
+    ]
+    return Comparison(_called(job), _called(train_job), tuple(told))
+
+
+def _called(job: Mapping[str, Any]) -> str:
+    return f"{text(job, 'kind')} {text(job, 'metadata', 'namespace')}/{text(job, 'metadata', 'name')}"
+
+
+# -- how they ended -----------------------------------------------------------------------------------------------
+
+
+def _state(job: Mapping[str, Any], train_job: Mapping[str, Any]) -> Row:
+    true, verdict = true_conditions(job), judge(train_job)
+    before = next((state for state in _STATES if state in true), "not begun")
+    note = "; ".join(filter(None, (text(true.get("Failed", {}), "message"), verdict.message)))
+    return Row("state", before, verdict.phase.value, _IN_OUR_WORDS.get(before, before) == verdict.phase.value, note)
+
+
+def _life(job: Mapping[str, Any]) -> tuple[str, str]:
+    """When it was started and when it ended, as it says itself."""
+    true = true_conditions(job)
+    ended = next((true[kind] for kind in ("Failed", "Succeeded", "Complete") if kind in true), {})
+    began = text(job, "status", "startTime") or text(job, "metadata", "creationTimestamp")
+    return began, text(job, "status", "completionTime") or text(ended, "lastTransitionTime")
+
+
+def _work(nodes: Sequence[Node]) -> tuple[str, str]:
+    """From the first container's start to the last one's end."""
+    ends = [table(node.status, "state", "terminated") for node in nodes]
+    if not ends or not all(ends):
+        return "", ""
+    return min(text(end, "startedAt") for end in ends), max(text(end, "finishedAt") for end in ends)
+
+
+def _lasted(began: str, ended: str) -> str:
+    try:
+        length = datetime.fromisoformat(ended.replace("Z", "+00:00")) - datetime.fromisoformat(
+            began.replace("Z", "+00:00")
+        )
+    except (ValueError, TypeError):
+        return "-"
+    return str(timedelta(seconds=int(length.total_seconds())))
+
+
+def _ends(old: Sequence[Node], new: Sequence[Node]) -> Row:
+    before, after = ([_exit_code(node) for node in side] for side in (old, new))
+    same = {*before} == {*after} if all(before) and all(after) else None
+    return Row("exit codes", _condensed(before, old), _condensed(after, new), same)
+
+
+def _restarts(nodes: Sequence[Node]) -> str:
+    return str(sum(number(node.status, "restartCount") for node in nodes))
+
+
+def _exit_code(node: Node) -> str:
+    """Empty for one that has not ended."""
+    ended = table(node.status, "state", "terminated") or table(node.status, "lastState", "terminated")
+    return str(number(ended, "exitCode")) if ended else ""
+
+
+# -- what their pods got ------------------------------------------------------------------------------------------
+
+
+def _roles(nodes: Sequence[Node]) -> str:
+    return ", ".join(f"{role} {count}" for role, count in Counter(node.role for node in nodes).items()) or "none"
+
+
+def _stand_ins(pods: Sequence[Any], train_pods: Sequence[Any]) -> str:
+    missing = [name for name, there in (("v1 job", pods), ("TrainJob", train_pods)) if not there]
+    return f"the {' and the '.join(missing)} has no pods (any more): told is what is asked for" if missing else ""
+
+
+def _world(job: Mapping[str, Any], nodes: Sequence[Node]) -> str:
+    """How many processes train together: as their environment tells them, else as the job asks for it."""
+    leader = rows(nodes[0].container, "env") if nodes else []
+    variables = {text(one, "name"): text(one, "value") for one in leader}
+    if size := variables.get("WORLD_SIZE"):
+        return size
+    count = variables.get("PET_NNODES") or str(_count(job, nodes))
+    processes = variables.get("PET_NPROC_PER_NODE") or _processes(table(job, "spec"))
+    if count.isdigit() and processes.isdigit():
+        return str(int(count) * int(processes))
+    return f"{count} x {processes}"
+
+
+def _count(job: Mapping[str, Any], nodes: Sequence[Node]) -> int:
+    """MPI's launcher is one of the nodes only where it is told to be."""
+    workers = [node for node in nodes if node.role.lower() != "launcher"]
+    return number(job, "spec", "trainer", "numNodes") or len(workers) + (
+        table(job, "spec").get("runLauncherAsWorker") is True
+    )
+
+
+def _processes(spec: Mapping[str, Any]) -> str:
+    given = (table(spec, "trainer").get("numProcPerNode"), spec.get("slotsPerWorker"), spec.get("nprocPerNode"))
+    return str(next((value for value in given if value is not None), 1))
+
+
+_Look = Callable[[Mapping[str, Any]], str]
+"""What there is to say of a container; empty for nothing."""
+
+
+def _row(aspect: str, old: Sequence[Node], new: Sequence[Node], look: _Look) -> Row:
+    """Agreement is looked for in what is there, and what is shown has no secrets."""
+    before, after = ([look(node.container) for node in side] for side in (old, new))
+    same = before == after or len({*before, *after}) == 1
+    shown_before, shown_after = (_condensed([look(node.told) for node in side], side) for side in (old, new))
+    return Row(aspect, shown_before, shown_after, same)
+
+
+def _condensed(values: Sequence[str], nodes: Sequence[Node]) -> str:
+    """One value where all have the same, else one for each."""
+    if len(set(values)) < 2:
+        return (values[0] if values else "") or "-"
+    shown = [f"{node}: {value or '-'}" for node, value in zip(nodes, values, strict=True)][:_MOST_SHOWN]
+    return ", ".join([*shown, f"... ({len(values)} pods)"] if len(values) > _MOST_SHOWN else shown)
+
+
+def _field(name: str) -> _Look:
+    def look(container: Mapping[str, Any]) -> str:
+        value = container.get(name)
+        return shlex.join(map(str, value)) if isinstance(value, list) else str(value or "")
+
+    return look
+
+
+def _amounts(kind: str) -> _Look:
+    def look(container: Mapping[str, Any]) -> str:
+        return ", ".join(f"{name}: {amount}" for name, amount in sorted(table(container, "resources", kind).items()))
+
+    return look
+
+
+# -- their environment --------------------------------------------------------------------------------------------
+
+
+def _environment(old: Sequence[Node], new: Sequence[Node]) -> Iterator[Row]:
+    """A row for each variable of either side, and one for what comes whole from elsewhere."""
+    names = {text(one, "name") for node in (*old, *new) for one in rows(node.container, "env")}
+    launched = any(name in _field(part)(node.container) for node in new for part in _ARGV for name in _LAUNCHERS)
+    for name in sorted(names):
+        yield _judged(_row(f"env {name}", old, new, _variable(name)), name, launched=launched)
+    sources = _row("env from", old, new, _env_from)
+    if sources.before != "-" or sources.after != "-":
+        yield sources
+
+
+def _judged(row: Row, name: str, *, launched: bool) -> Row:
+    """What each platform sets in its own way need not agree, but what a script may read must be there."""
+    if name in _OPERATORS_OWN and row.after == "-":
+        if launched:
+            return replace(row, same=None, note="the launcher sets it for each process")
+        return replace(row, note="nothing sets it: a script that reads it trains alone on each node")
+    return replace(row, same=None) if name in _IN_ITS_OWN_WAY or name.startswith("PET_") else row
+
+
+def _variable(name: str) -> _Look:
+    def look(container: Mapping[str, Any]) -> str:
+        variable = next((one for one in rows(container, "env") if text(one, "name") == name), {})
+        source = table(variable, "valueFrom")
+        return _reference(source) if source else text(variable, "value")
+
+    return look
+
+
+def _env_from(container: Mapping[str, Any]) -> str:
+    return ", ".join(_reference(source) for source in rows(container, "envFrom"))
+
+
+def _reference(source: Mapping[str, Any]) -> str:
+    """Such as `secretKeyRef hf/token`, or `fieldRef metadata.name`."""
+    kinds = (kind for kind in source if isinstance(source[kind], Mapping))
+    kind = next(kinds, "")
+    place = table(source, kind)
+    parts = (text(place, part) for part in ("name", "key", "fieldPath", "resource"))
+    return f"{kind} {'/'.join(filter(None, parts))}"

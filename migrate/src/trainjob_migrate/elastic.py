@@ -1,0 +1,75 @@
+"""A PyTorchJob's elasticPolicy: what torchrun can still be told, and that the number of nodes is fixed.
+
+Sources: training-operator 1.9 pkg/controller.v1/pytorch/elastic.go; the Trainer has no elastic jobs up to 2.3 (a TODO
+in pkg/runtime/framework/plugins/torch/torch.go).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from trainjob_migrate.draft import Draft
+from trainjob_migrate.environment import endpoint
+from trainjob_migrate.ledger import Path
+
+_ENV = "spec.trainer.env"
+
+
+def convert_elastic(draft: Draft, path: Path, policy: Any, nodes: int) -> None:
+    """Put an elastic policy into the draft: torchrun reads its rest from variables that a TrainJob may set."""
+    if not isinstance(policy, Mapping):
+        return
+    _size(draft, path, policy, nodes)
+    host, port = policy.get("rdzvHost"), policy.get("rdzvPort")
+    host = draft.rename(host) if isinstance(host, str) else None
+    variables = {
+        "PET_RDZV_BACKEND": _taken(draft, path, policy, "rdzvBackend", str) or "c10d",
+        "PET_RDZV_ENDPOINT": endpoint(draft.name, host, port if isinstance(port, int) else None),
+        "PET_RDZV_ID": _taken(draft, path, policy, "rdzvId", str),
+        "PET_RDZV_CONF": _conf(draft, (*path, "rdzvConf"), policy.get("rdzvConf")),
+        "PET_MAX_RESTARTS": _taken(draft, path, policy, "maxRestarts", int),
+        "PET_STANDALONE": "1" if _taken(draft, path, policy, "standalone", bool) else None,
+    }
+    for field, kind in (("rdzvHost", str), ("rdzvPort", int)):
+        _taken(draft, path, policy, field, kind)
+    draft.ledger.dropped((*path, "metrics"), "nothing scales a TrainJob while it runs")
+    given = {name: str(value) for name, value in variables.items() if value is not None}
+    draft.reserved.update(dict.fromkeys(given, "the elasticPolicy counts"))
+    draft.environment += [{"name": name, "value": value} for name, value in given.items()]
+
+
+def _taken(draft: Draft, path: Path, policy: Mapping[str, Any], field: str, kind: type) -> Any:
+    value = policy.get(field)
+    if not isinstance(value, kind) or isinstance(value, bool) != (kind is bool):
+        return None
+    draft.ledger.converted((*path, field), _ENV)
+    return value
+
+
+def _size(draft: Draft, path: Path, policy: Mapping[str, Any], nodes: int) -> None:
+    limits = {field: policy[field] for field in ("minReplicas", "maxReplicas") if policy.get(field) is not None}
+    for field, limit in limits.items():
+        if limit == nodes:
+            draft.ledger.converted((*path, field), "spec.trainer.numNodes")
+        elif isinstance(limit, int):
+            draft.ledger.dropped((*path, field), f"a TrainJob has a fixed number of nodes: {nodes}")
+    if any(limit != nodes for limit in limits.values()) or policy.get("metrics"):
+        draft.find(
+            "elastic",
+            f"The job is elastic: from {limits.get('minReplicas', nodes)} to {limits.get('maxReplicas', nodes)} nodes.",
+            "The Trainer has no elastic jobs (up to 2.3): the training waits for all nodes, and none are added.",
+            f"It runs on {nodes} nodes; torchrun still starts its processes anew when one fails, maxRestarts times.",
+        )
+
+
+def _conf(draft: Draft, path: Path, conf: Any) -> str | None:
+    if not isinstance(conf, list) or not conf:
+        return None
+    pairs = [(item.get("key"), item.get("value")) if isinstance(item, Mapping) else (None, None) for item in conf]
+    if not all(isinstance(key, str) and isinstance(value, str) for key, value in pairs):
+        return None
+    for number in range(len(conf)):
+        draft.ledger.converted((*path, number, "key"), _ENV)
+        draft.ledger.converted((*path, number, "value"), _ENV)
+    return ",".join(f"{key}={value}" for key, value in pairs)

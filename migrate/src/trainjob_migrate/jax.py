@@ -1,0 +1,41 @@
+"""JAXJob: training-operator 1.9 pkg/apis/kubeflow.org/v1/jax_types.go, on the runtime `jax-distributed`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from trainjob_migrate.draft import Draft, Shape
+from trainjob_migrate.environment import PORT, RANK, Launch
+from trainjob_migrate.hosts import host_of
+from trainjob_migrate.peers import Peers, convert_peers
+
+
+def convert_jax(draft: Draft, job: Mapping[str, Any], _: Launch) -> None:
+    """Put a JAXJob into the draft."""
+    convert_peers(draft, job, _JAX)
+
+
+def _variables(name: str, nodes: int) -> list[dict[str, Any]]:
+    """As training-operator 1.9 pkg/controller.v1/jax/envvar.go sets them."""
+    return [
+        {"name": "COORDINATOR_PORT", "value": PORT},
+        {"name": "COORDINATOR_ADDRESS", "value": host_of(name, 0)},
+        {"name": "NUM_PROCESSES", "value": str(nodes)},
+        {"name": "PROCESS_ID", "valueFrom": RANK},
+    ]
+
+
+_JAX = Peers(
+    specs="jaxReplicaSpecs",
+    counts={"Worker": None},
+    container="jax",
+    # Trainer 2.3 manifests/base/runtimes/jax_distributed.yaml.
+    shape=Shape("jax-distributed", "jax", {"numNodes": 1, "jax": {}}, {"node": "node"}),
+    variables=_variables,
+    reserved=(),
+    why=(
+        "The Trainer sets JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID instead (from 2.2 on). A "
+        "program that reads the old names would fail, or train alone where it has defaults for them."
+    ),
+)

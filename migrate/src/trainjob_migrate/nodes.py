@@ -1,0 +1,104 @@
+"""The pods of a job, be it of the training operator v1 or a TrainJob, as the same few facts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from trainjob.spec.redaction import shown
+from trainjob.status.pods import container_statuses, rank_of, step_of
+from trainjob.status.reading import number, rows, table, text
+from trainjob.status.verdict import INITIALIZERS
+
+__all__ = ["Node", "new_nodes", "old_nodes"]
+
+# Training operator 1.9, pkg/apis/kubeflow.org/v1/common_types.go.
+_INDEX = "training.kubeflow.org/replica-index"
+# The MPI Operator (0.8 pkg/controller/mpi_job_controller.go, defaultLabels) gives only the second one.
+_ROLES = ("training.kubeflow.org/replica-type", "training.kubeflow.org/job-role")
+# The names of the containers that train: *_types.go there, and Trainer 2.3 manifests/base/runtimes.
+_CONTAINERS = ("pytorch", "mpi", "xgboost", "jax", "tensorflow", "paddle", "node")
+_LEADERS = ("launcher", "master", "chief")
+_MOST_PODS = 150_000  # of a cluster (Kubernetes 1.36, considerations for large clusters)
+
+
+@dataclass(frozen=True)
+class Node:
+    """One pod's training container.
+
+    Attributes:
+        role: `Master`, `Worker`, `node` and so on.
+        index: which of its role.
+        container: as the pod has it, or as it is asked for.
+        status: what the kubelet says of it; empty for one that is only asked for.
+    """
+
+    role: str
+    index: int
+    container: Mapping[str, Any]
+    status: Mapping[str, Any]
+
+    @cached_property
+    def told(self) -> Mapping[str, Any]:
+        """The container for people, with `***` for what could be a secret."""
+        return table(shown(self.container))
+
+    def __str__(self) -> str:
+        return f"{self.role} {self.index}"
+
+
+def old_nodes(job: Mapping[str, Any], pods: Sequence[Mapping[str, Any]]) -> list[Node]:
+    """Those of a v1 job, who leads first; without pods, those that it asks for."""
+    found = [_node(pod, _role(pod), number(pod, "metadata", "labels", _INDEX)) for pod in pods]
+    return sorted(found or _asked_of_old(job), key=_leader_first)
+
+
+def new_nodes(train_job: Mapping[str, Any], pods: Sequence[Mapping[str, Any]]) -> list[Node]:
+    """Those of a TrainJob that train; without pods, as far as the TrainJob itself says it.
+
+    A pod that has been replaced counts no more.
+    """
+    newest = {}
+    for pod in sorted(pods, key=lambda pod: text(pod, "metadata", "creationTimestamp")):
+        if step_of(pod) not in INITIALIZERS:
+            newest[step_of(pod), rank_of(pod)] = pod
+    found = [_node(pod, *key) for key, pod in newest.items()]
+    return sorted(found or _asked_of_new(train_job), key=_leader_first)
+
+
+def _node(pod: Mapping[str, Any], role: str, index: int) -> Node:
+    container = _training(rows(pod, "spec", "containers"))
+    statuses = (one for one in container_statuses(pod) if text(one, "name") == text(container, "name"))
+    return Node(role, index, container, next(statuses, {}))
+
+
+def _role(pod: Mapping[str, Any]) -> str:
+    found = (text(pod, "metadata", "labels", label) for label in _ROLES)
+    return next(filter(None, found), "").capitalize()
+
+
+def _training(containers: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    named = (one for one in containers if text(one, "name") in _CONTAINERS)
+    return next(named, containers[0] if containers else {})
+
+
+def _asked_of_old(job: Mapping[str, Any]) -> Iterator[Node]:
+    spec = table(job, "spec")
+    for name in spec:
+        for role, replica in table(spec, name).items() if str(name).endswith("ReplicaSpecs") else ():
+            count = number(replica, "replicas") if "replicas" in table(replica) else 1
+            for index in range(min(count, _MOST_PODS)):
+                yield Node(str(role), index, _training(rows(replica, "template", "spec", "containers")), {})
+
+
+def _asked_of_new(train_job: Mapping[str, Any]) -> Iterator[Node]:
+    trainer = table(train_job, "spec", "trainer")
+    container = {name: trainer[name] for name in ("image", "command", "args", "env") if name in trainer}
+    for index in range(min(number(trainer, "numNodes") or 1, _MOST_PODS)):
+        yield Node("node", index, {**container, "resources": table(trainer, "resourcesPerNode")}, {})
+
+
+def _leader_first(node: Node) -> tuple[bool, str, int]:
+    return node.role.lower() not in _LEADERS, node.role, node.index

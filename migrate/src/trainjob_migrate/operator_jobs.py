@@ -1,0 +1,118 @@
+"""The jobs of the Training Operator v1, and of the MPI Operator, as far as a cluster still has them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainjob.cluster import Cluster
+from trainjob.cluster.resources import Resource
+from trainjob.errors import NotFound, PermissionDenied
+
+# Training Operator 1.9, manifests/base/crds; MPI Operator 0.6 and later serves mpijobs as v2beta1 only. The first of a
+# kind's versions that is served counts, as a CRD shows the same objects in all of its versions.
+_VERSIONS = {
+    "PyTorchJob": ("v1",),
+    "MPIJob": ("v2beta1", "v1"),
+    "XGBoostJob": ("v1",),
+    "JAXJob": ("v1",),
+    "TFJob": ("v1",),
+    "PaddleJob": ("v1",),
+}
+# Its pkg/apis/kubeflow.org/v1/common_types.go; the MPI Operator uses the same.
+_NAME_LABEL = "training.kubeflow.org/job-name"
+_PODS = Resource("pods", "/api/v1", "")
+
+
+@dataclass
+class Listed:
+    """What a cluster has of them.
+
+    Attributes:
+        jobs: of all kinds.
+        absent: the kinds that the cluster does not know.
+        forbidden: the kinds that may not be listed.
+    """
+
+    jobs: list[dict[str, Any]] = field(default_factory=list)
+    absent: list[str] = field(default_factory=list)
+    forbidden: list[str] = field(default_factory=list)
+
+
+class OperatorJobs:
+    """Read-only access to the v1 jobs of a cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        """Keep the cluster; no request is sent yet.
+
+        Args:
+            cluster: the cluster that has the jobs.
+        """
+        self._cluster = cluster
+
+    def all(self, namespace: str | None) -> Listed:
+        """All of them.
+
+        Args:
+            namespace: where; None for all namespaces.
+
+        Raises:
+            NotFound: the cluster knows none of the kinds.
+            PermissionDenied: none of the kinds may be listed.
+            ClusterError: the cluster can't be asked.
+        """
+        listed, denied = Listed(), None
+        for kind in _VERSIONS:
+            try:
+                listed.jobs += self._of_kind(kind, namespace)
+            except NotFound:
+                listed.absent.append(kind)
+            except PermissionDenied as error:
+                listed.forbidden.append(kind)
+                denied = error
+        if denied and len(listed.absent) + len(listed.forbidden) == len(_VERSIONS):
+            raise denied
+        if len(listed.absent) == len(_VERSIONS):
+            raise NotFound(
+                "the cluster knows no jobs of the Training Operator: no CustomResourceDefinition of kubeflow.org/v1",
+                hint="connect to the cluster that has them, or give files",
+                status=404,
+                reason="NotFound",
+            )
+        return listed
+
+    def named(self, name: str, namespace: str) -> list[dict[str, Any]]:
+        """Those of this name; several kinds may have one.
+
+        Raises:
+            NotFound: the cluster knows none of the kinds.
+            PermissionDenied: none of the kinds may be listed.
+            ClusterError: the cluster can't be asked.
+        """
+        return [job for job in self.all(namespace).jobs if job["metadata"]["name"] == name]
+
+    def pods(self, job: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """The pods of one of them.
+
+        Raises:
+            ClusterError: the cluster can't be asked.
+        """
+        metadata = job["metadata"]
+        pods = self._cluster.list_objects(_PODS, metadata["namespace"], f"{_NAME_LABEL}={metadata['name']}")
+        # One that is older belongs to an earlier job of that name.
+        return [pod for pod in pods if pod["metadata"]["creationTimestamp"] >= metadata["creationTimestamp"]]
+
+    def _of_kind(self, kind: str, namespace: str | None) -> list[dict[str, Any]]:
+        *others, last = _VERSIONS[kind]
+        for version in others:
+            try:
+                return self._of_version(kind, version, namespace)
+            except NotFound:
+                continue
+        return self._of_version(kind, last, namespace)
+
+    def _of_version(self, kind: str, version: str, namespace: str | None) -> list[dict[str, Any]]:
+        resource = Resource(f"{kind.lower()}s", f"/apis/kubeflow.org/{version}", "")
+        found = self._cluster.list_objects(resource, namespace)
+        return [{"apiVersion": f"kubeflow.org/{version}", "kind": kind, **job} for job in found]

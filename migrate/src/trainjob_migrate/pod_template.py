@@ -1,0 +1,138 @@
+"""The pods of a job: every field of a pod template, and where it stands in a TrainJob or its runtime.
+
+What a TrainJob may patch is Trainer 2.3 pkg/apis/trainer/v1alpha1/trainjob_types.go (PodSpecPatch, ContainerPatch);
+the fields are those of Kubernetes 1.36 core/v1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from trainjob_migrate.container import convert_containers
+from trainjob_migrate.draft import Draft
+from trainjob_migrate.identity import OLD_LABELS
+from trainjob_migrate.ledger import EMPTY, Path
+
+_PATCHED: Mapping[str, type] = {
+    "nodeSelector": dict,
+    "tolerations": list,
+    "affinity": dict,
+    "imagePullSecrets": list,
+    "securityContext": dict,
+    "serviceAccountName": str,
+    "schedulingGates": list,
+    "volumes": list,
+}
+_IN_A_RUNTIME: Mapping[str, type] = {
+    # A TrainJob may patch it from Trainer 2.3 on only.
+    "terminationGracePeriodSeconds": int,
+    "activeDeadlineSeconds": int,
+    "automountServiceAccountToken": bool,
+    "dnsConfig": dict,
+    "dnsPolicy": str,
+    "enableServiceLinks": bool,
+    "hostAliases": list,
+    "hostIPC": bool,
+    "hostNetwork": bool,
+    "hostPID": bool,
+    "hostUsers": bool,
+    "initContainers": list,
+    "nodeName": str,
+    "os": dict,
+    "overhead": dict,
+    "preemptionPolicy": str,
+    "priority": int,
+    "priorityClassName": str,
+    "readinessGates": list,
+    "resourceClaims": list,
+    "resources": dict,
+    "runtimeClassName": str,
+    "schedulerName": str,
+    "setHostnameAsFQDN": bool,
+    "shareProcessNamespace": bool,
+    "topologySpreadConstraints": list,
+}
+_DROPPED = {
+    "restartPolicy": "the Training Operator puts the replica's restartPolicy in its place",
+    "hostname": "JobSet names the pods, and the ranks find each other by these names",
+    "subdomain": "JobSet gives the pods the subdomain of its headless Service",
+}
+_SPREAD = (
+    f"selects pods by a label {OLD_LABELS}… that only the Training Operator sets; "
+    "write jobset.sigs.k8s.io/jobset-name: NAME, which JobSet sets, in its place"
+)
+
+
+def convert_template(draft: Draft, path: Path, template: Mapping[str, Any], *, main: str, role: str = "node") -> None:
+    """Put a pod template into the draft.
+
+    Args:
+        draft: what is being made; what is set in `draft.environment` takes the place of variables of those names.
+        path: where the template stands in the source.
+        template: it.
+        main: the container that trains.
+        role: the replicated job it is for; the container in it that takes `spec.trainer` is `node`'s.
+    """
+    _metadata(draft, path, template.get("metadata"), role)
+    spec = template.get("spec")
+    if not isinstance(spec, Mapping):
+        return
+    where = (*path, "spec")
+    for field, value in spec.items():
+        if field != "containers":
+            _pod_field(draft, (*where, field), field, value, role)
+    convert_containers(draft, (*where, "containers"), spec.get("containers"), main=main, role=role)
+
+
+def _metadata(draft: Draft, path: Path, metadata: Any, role: str) -> None:
+    if not isinstance(metadata, Mapping):
+        return
+    for field, values in metadata.items():
+        where = (*path, "metadata", field)
+        if field not in ("labels", "annotations"):
+            draft.ledger.dropped(where, "pods are named and owned by their Job")
+        elif isinstance(values, Mapping):
+            for key, value in values.items():
+                _label(draft, (*where, key), field, key, value, role)
+
+
+def _label(draft: Draft, path: Path, field: str, key: str, value: Any, role: str) -> None:
+    if key.startswith(OLD_LABELS):
+        draft.ledger.dropped(path, "the Training Operator's own; JobSet gives pods its labels")
+    elif isinstance(value, str):
+        draft.part(path, ("pod", "metadata", field), {key: value}, patchable=draft.can_patch, role=role)
+
+
+def _pod_field(draft: Draft, path: Path, field: str, value: Any, role: str) -> None:
+    wanted = _PATCHED.get(field) or _IN_A_RUNTIME.get(field)
+    if value in EMPTY:
+        return
+    if field in _DROPPED:
+        draft.ledger.dropped(path, _DROPPED[field])
+    elif field == "serviceAccount":
+        _service_account(draft, path, value, role)
+    elif field == "ephemeralContainers":
+        draft.ledger.refused(path, "a pod template can have none; Kubernetes takes them for running pods only")
+    elif wanted and isinstance(value, wanted) and isinstance(value, bool) == (wanted is bool):
+        if _names_old_labels(value):
+            draft.ledger.refused(path, _SPREAD)
+            return
+        patchable = field in _PATCHED and draft.can_patch
+        draft.part(path, ("pod", "spec", field), draft.rename(value), patchable=patchable, role=role)
+
+
+def _service_account(draft: Draft, path: Path, value: Any, role: str) -> None:
+    """The old name of `serviceAccountName`; that one counts where both are given."""
+    if isinstance(value, str):
+        place = ("pod", "spec", "serviceAccountName")
+        draft.part(path, place, value, patchable=draft.can_patch, role=role, default=True)
+
+
+def _names_old_labels(value: Any) -> bool:
+    """Whether pods are selected by a label, or read from a field, that a TrainJob's pods do not have."""
+    if isinstance(value, Mapping):
+        return any(OLD_LABELS in key or _names_old_labels(inner) for key, inner in value.items())
+    if isinstance(value, list):
+        return any(map(_names_old_labels, value))
+    return isinstance(value, str) and OLD_LABELS in value

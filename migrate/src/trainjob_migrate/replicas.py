@@ -1,0 +1,113 @@
+"""A v1 job's kinds of replicas, which a TrainJob has one template for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from trainjob_migrate.draft import Draft
+from trainjob_migrate.ledger import Path, written
+
+# What differs without a consequence: the Worker's counts.
+_IRRELEVANT = ("creationTimestamp", "restartPolicy", "ports", "imagePullPolicy", "terminationMessagePath")
+_ABSENT = object()
+
+_Pair = tuple[Path, Any, Any]
+
+
+@dataclass(frozen=True)
+class Replicas:
+    """One kind of replicas.
+
+    Attributes:
+        path: where it stands.
+        spec: what stands there.
+    """
+
+    path: Path
+    spec: Mapping[str, Any]
+
+    @property
+    def template(self) -> Mapping[str, Any]:
+        """Its pod template."""
+        template = self.spec.get("template")
+        return template if isinstance(template, Mapping) else {}
+
+    @property
+    def count(self) -> int:
+        """How many; 1 where nothing is said."""
+        count = self.spec.get("replicas")
+        return int(count) if count is not None and _is_count(count) else 1
+
+
+def replicas_of(specs: Any, path: Path, role: str) -> Replicas | None:
+    """The replicas of that kind, in whatever case its name is written, as the Training Operator takes it."""
+    for key, spec in specs.items() if isinstance(specs, Mapping) else ():
+        if key.lower() == role.lower() and isinstance(spec, Mapping):
+            return Replicas((*path, key), spec)
+    return None
+
+
+def convert_count(draft: Draft, replicas: Replicas, *, exactly: int | None = None) -> int:
+    """Claim how many there are, and say so; a kind may allow only one number."""
+    path, count = (*replicas.path, "replicas"), replicas.spec.get("replicas")
+    if exactly is not None and replicas.count != exactly:
+        draft.ledger.refused(path, f"it must be {exactly}")
+    elif _is_count(count):
+        draft.ledger.converted(path, "spec.trainer.numNodes", "all replicas together")
+    return replicas.count
+
+
+def claim_same_template(draft: Draft, other: Replicas, kept: Replicas) -> None:
+    """Claim the template that is not kept; what differs is refused, but for what makes no difference."""
+    old, new = (*other.path, "template"), (*kept.path, "template")
+    for inner, mine, theirs in _differences(other.template, kept.template, ()):
+        is_relevant = not any(part in _IRRELEVANT for part in inner)
+        role, kept_role = str(other.path[-1]), str(kept.path[-1])
+        if mine is not _ABSENT:
+            path = _in_source(other.template, old, inner)
+            what = f"the {kept_role} has another value" if theirs is not _ABSENT else f"the {kept_role} has none"
+        else:
+            path, what = _in_source(kept.template, new, inner), f"the {role} has none"
+        if is_relevant:
+            where = written(path)
+            reason = f"{what}, and a TrainJob has one template for all its nodes: make {where} the same in both"
+            draft.ledger.refused(path, reason)
+        else:
+            draft.ledger.dropped(path, f"{what}; the {kept_role}'s counts")
+    draft.ledger.converted(old, "spec.trainer", f"it is the same as {written(new)}")
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _differences(mine: Any, theirs: Any, path: Path) -> Iterator[_Pair]:
+    """Where two values differ; lists of things with names are compared name by name, whatever their order."""
+    mine, theirs = _by_name(mine), _by_name(theirs)
+    if isinstance(mine, Mapping) and isinstance(theirs, Mapping):
+        for key in {**mine, **theirs}:
+            yield from _differences(mine.get(key, _ABSENT), theirs.get(key, _ABSENT), (*path, key))
+    elif mine != theirs or isinstance(mine, bool) != isinstance(theirs, bool):
+        yield path, mine, theirs
+
+
+def _by_name(value: Any) -> Any:
+    if isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value):
+        names = [item.get("name") for item in value]
+        if all(isinstance(name, str) for name in names) and len(set(names)) == len(names):
+            return dict(zip(names, value, strict=True))
+    return value
+
+
+def _in_source(value: Any, start: Path, inner: Path) -> Path:
+    """The path of a difference as the source writes it: with the number of what is told by its name there."""
+    path = start
+    for step in inner:
+        if isinstance(value, list):
+            number = next(number for number, item in enumerate(value) if item.get("name") == step)
+            path, value = (*path, number), value[number]
+        else:
+            path, value = (*path, step), value[step]
+    return path

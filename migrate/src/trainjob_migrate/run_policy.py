@@ -1,0 +1,183 @@
+"""What a v1 job says of its run: restarts, deadline, suspension, clean-up and its place in a queue.
+
+Sources: training-operator 1.9 pkg/apis/kubeflow.org/v1/common_types.go (RunPolicy, SchedulingPolicy, RestartPolicy) and
+pkg/controller.v1/common; Trainer 2.3 pkg/apis/trainer/v1alpha1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from trainjob.manifest import Dialect
+from trainjob_migrate.draft import Draft
+from trainjob_migrate.ledger import EMPTY, Path
+
+_PERMANENT = list(range(1, 128))
+_QUEUE = "scheduling.volcano.sh/queue-name"
+_CONTROLLERS = {
+    "kubeflow.org/training-operator": "trainer.kubeflow.org/trainjob-controller",
+    "kubeflow.org/mpi-operator": "trainer.kubeflow.org/trainjob-controller",
+    "kueue.x-k8s.io/multikueue": "kueue.x-k8s.io/multikueue",
+}
+
+
+def convert_run_policy(draft: Draft, path: Path, policy: Any) -> None:
+    """Put a run policy into the draft, but for `backoffLimit`, which belongs to `convert_restarts`."""
+    if not isinstance(policy, Mapping):
+        return
+    for field, value in policy.items():
+        where = (*path, field)
+        if value not in EMPTY and field in _FIELDS:
+            _FIELDS[field](draft, where, value)
+
+
+def convert_restarts(draft: Draft, paths: Sequence[Path], policy: Any, limit_path: Path, limit: Any) -> None:
+    """Put a restart policy and its limit into the draft.
+
+    Args:
+        draft: what is being made.
+        paths: where the policy stands, for each kind of replicas that the TrainJob's nodes come from.
+        policy: it, or the kind's default.
+        limit_path: where `backoffLimit` stands.
+        limit: it; None when there is none.
+    """
+    limit = limit if isinstance(limit, int) and not isinstance(limit, bool) and limit >= 0 else None
+    if policy == "OnFailure":
+        for path in paths:
+            draft.ledger.converted(path, "spec.runtimeRef", "JobSet restarts containers so when a runtime says nothing")
+        _limit(draft, limit_path, limit)
+    elif policy == "ExitCode":
+        _exit_codes(draft, paths)
+        _limit(draft, limit_path, limit)
+    elif policy == "Never":
+        draft.ledger.dropped(limit_path, "with restartPolicy Never the first failure ends the job")
+        for path in paths:
+            draft.part(path, ("pod", "spec", "restartPolicy"), "Never", patchable=False)
+            draft.part(path, ("job", "backoffLimit"), 0, patchable=False)
+    elif policy == "Always":
+        for path in paths:
+            reason = (
+                "a TrainJob's pods are a Job's, which can't be restarted after success; write OnFailure or ExitCode"
+            )
+            draft.ledger.refused(path, reason)
+        draft.ledger.dropped(limit_path, "it goes with restartPolicy")
+
+
+def _limit(draft: Draft, path: Path, limit: int | None) -> None:
+    if limit is not None:
+        draft.part(path, ("job", "backoffLimit"), limit, patchable=False)
+        return
+    draft.find(
+        "restarts",
+        "The job has no backoffLimit.",
+        "The Training Operator restarts failing pods without an end then; a Job ends after six failures.",
+        "Nothing: six it is. Give runPolicy.backoffLimit for another number; it needs a runtime of its own.",
+    )
+
+
+def _exit_codes(draft: Draft, paths: Sequence[Path]) -> None:
+    """Exit codes from 1 to 127 end the job, higher ones count as a failure of which a Job has `backoffLimit`."""
+    rule = {"action": "FailJob", "onExitCodes": {"operator": "In", "values": _PERMANENT}}
+    for number, path in enumerate(paths):
+        draft.part(path, ("pod", "spec", "restartPolicy"), "Never", patchable=False)
+        if number == 0:
+            draft.part(path, ("job", "podFailurePolicy", "rules"), [rule], patchable=False)
+    draft.find(
+        "exit-codes",
+        "restartPolicy is ExitCode: 1 to 127 end the job, 128 to 255 restart the pod.",
+        "A Job has no such policy of its own; the containers of a pod are not told apart, and a pod that is started "
+        "again has another name.",
+        "The runtime's Job gets restartPolicy Never and a podFailurePolicy with these exit codes; the program must be "
+        "started without torchrun around it, which ends with 1 whatever its processes end with.",
+    )
+
+
+def _deadline(draft: Draft, path: Path, seconds: Any) -> None:
+    if not isinstance(seconds, int) or isinstance(seconds, bool) or seconds < 1:
+        draft.ledger.refused(path, "it must be a whole number of seconds, at least 1")
+    elif draft.dialect is Dialect.V2_2:
+        reason = "counted from creation, or from the end of a suspension; then pods, logs and claims of its own go"
+        draft.ledger.converted(path, "spec.activeDeadlineSeconds", reason)
+        draft.spec["activeDeadlineSeconds"] = seconds
+    else:
+        place = ("job", "activeDeadlineSeconds")
+        draft.part(path, place, seconds, patchable=False, role=draft.shape.trainer)
+
+
+def _suspend(draft: Draft, path: Path, suspend: Any) -> None:
+    if isinstance(suspend, bool):
+        draft.ledger.converted(path, "spec.suspend")
+        draft.spec["suspend"] = suspend
+
+
+def _managed_by(draft: Draft, path: Path, controller: Any) -> None:
+    if isinstance(controller, str) and controller in _CONTROLLERS:
+        draft.ledger.converted(path, "spec.managedBy")
+        draft.spec["managedBy"] = _CONTROLLERS[controller]
+
+
+def _ttl(draft: Draft, path: Path, seconds: Any) -> None:
+    draft.ledger.dropped(path, "a TrainJob has none, and a JobSet's would run the job again (Trainer 2.1 to 2.3)")
+    draft.find(
+        "clean-up",
+        f"The job is to be deleted {seconds} s after its end.",
+        "A TrainJob stays until somebody deletes it.",
+        "Nothing: let who creates the jobs delete them.",
+    )
+
+
+def _clean_pods(draft: Draft, path: Path, policy: Any) -> None:
+    reasons = {
+        "Running": "a TrainJob does so: when it has ended, running pods go and ended ones stay",
+        "None": "when a TrainJob has ended, its running pods go all the same; it is complete when all nodes are",
+        "All": "the pods that have ended stay, with their logs, until the TrainJob is deleted",
+    }
+    if isinstance(policy, str) and policy in reasons:
+        draft.ledger.dropped(path, reasons[policy])
+
+
+def _scheduling(draft: Draft, path: Path, policy: Any) -> None:
+    if not isinstance(policy, Mapping):
+        return
+    for field, value in policy.items():
+        where = (*path, field)
+        if value in EMPTY:
+            continue
+        if field in ("minAvailable", "minResources"):
+            draft.ledger.dropped(where, "the Trainer's gang is all pods of the job, with what they ask for")
+        elif field == "priorityClass" and isinstance(value, str):
+            place = ("pod", "spec", "priorityClassName")
+            for role in draft.shape.roles:
+                draft.part(where, place, value, patchable=False, default=True, role=role)
+        elif field == "queue" and isinstance(value, str):
+            draft.part(where, ("jobset", "metadata", "annotations"), {_QUEUE: value}, patchable=draft.can_patch)
+            draft.part(where, ("runtime", "podGroupPolicy", "volcano"), {}, patchable=False)
+        elif field == "scheduleTimeoutSeconds":
+            _timeout(draft, where, value, policy)
+    draft.find(
+        "gang",
+        "The job has a schedulingPolicy.",
+        "Whether pods start all or none was the Training Operator's setting for all jobs; it is a runtime's now, and "
+        "a queue of Volcano's.",
+        "Where it names a queue or a time-out, the runtime made for it has a podGroupPolicy: Volcano, or the "
+        "coscheduling plugin, must be there. Else nothing: use a runtime with a podGroupPolicy, or Kueue.",
+    )
+
+
+def _timeout(draft: Draft, path: Path, seconds: Any, policy: Mapping[str, Any]) -> None:
+    if policy.get("queue"):
+        draft.ledger.dropped(path, "Volcano, which has the queue, has no such limit")
+    elif isinstance(seconds, int) and not isinstance(seconds, bool) and seconds >= 0:
+        place = ("runtime", "podGroupPolicy", "coscheduling", "scheduleTimeoutSeconds")
+        draft.part(path, place, seconds, patchable=False)
+
+
+_FIELDS: Mapping[str, Callable[[Draft, Path, Any], None]] = {
+    "activeDeadlineSeconds": _deadline,
+    "cleanPodPolicy": _clean_pods,
+    "managedBy": _managed_by,
+    "schedulingPolicy": _scheduling,
+    "suspend": _suspend,
+    "ttlSecondsAfterFinished": _ttl,
+}
