@@ -25,7 +25,7 @@ from pathlib import Path
 
 from demo_view import ChainView
 
-from trainjob.cluster import Cluster, Connection
+from trainjob.client import Cluster, Connection
 from trainjob.local import LocalCluster
 from trainjob_local.hub import HubServer
 

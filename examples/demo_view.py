@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from trainjob.cluster import Change, Cluster, LogFollower, LogLine
+from trainjob.client import Cluster, LogFollower, LogLine, ObjectEvent
 from trainjob.manifest import labels
 from trainjob.status import Phase, TorchTuneProgress, judge
 
@@ -50,8 +50,8 @@ class ChainView:
         if self._console.is_terminal:
             self._bars.start()
         self._subscriptions = [
-            self._cluster.trainjob_feed(self._namespace).subscribe(None, self._on_job),
-            self._cluster.pod_feed(self._namespace).subscribe(None, self._on_pod),
+            self._cluster.trainjob_informer(self._namespace).add_event_handler(None, self._on_job),
+            self._cluster.pod_informer(self._namespace).add_event_handler(None, self._on_pod),
         ]
         return self
 
@@ -76,7 +76,7 @@ class ChainView:
         """(step, seconds from its creation to its end), in the order of creation."""
         return [(step.name, step.seconds) for step in self._steps.values() if step.seconds is not None]
 
-    def _on_job(self, change: Change) -> None:
+    def _on_job(self, change: ObjectEvent) -> None:
         if change.found is None or change.gone:
             return
         with self._lock:
@@ -97,7 +97,7 @@ class ChainView:
         self._steps[name] = _Step(title, bar, logs)
         return self._steps[name]
 
-    def _on_pod(self, change: Change) -> None:
+    def _on_pod(self, change: ObjectEvent) -> None:
         if change.found is None:
             return
         with self._lock:

@@ -48,7 +48,7 @@ def laptop(trainjob_cluster):
 @pytest.fixture(scope="session")
 def cluster(laptop):
     """The laptop cluster through the project's own door."""
-    from trainjob.cluster import Cluster, Connection
+    from trainjob.client import Cluster, Connection
 
     opened = Cluster(Connection(kubeconfig=str(laptop.kubeconfig)), patience=5.0)
     yield opened

@@ -9,7 +9,7 @@ import struct
 import threading
 from urllib.parse import urlsplit
 
-from trainjob.cluster import Connection
+from trainjob.client import Connection
 
 _REFUSAL = json.dumps({"kind": "Status", "code": 401, "reason": "Unauthorized", "message": "Unauthorized"}).encode()
 _REFUSED = b"HTTP/1.1 401 Unauthorized\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(_REFUSAL), _REFUSAL)

@@ -10,7 +10,7 @@ import yaml
 from airflow_runs import run_to_end
 
 from trainjob import errors
-from trainjob.run import JobReference
+from trainjob.lifecycle import JobReference
 from trainjob_airflow import TrainJobOperator
 
 pytestmark = pytest.mark.timeout(180)

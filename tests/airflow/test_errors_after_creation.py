@@ -15,8 +15,8 @@ from airflow.sdk.module_loading import import_string
 from crashes import crash_points
 from crashes.crash_points import Point, failing
 from trainjob import errors
+from trainjob.lifecycle import RunKey
 from trainjob.manifest import labels
-from trainjob.run import RunKey
 from trainjob.status import judge
 from trainjob_airflow import TrainJobOperator
 from trainjob_airflow.run_key import run_key
@@ -40,7 +40,7 @@ POINTS = [
     (True, crash_points.TRIGGER_CONNECTED),
 ]
 NAMES = [f"{'deferred' if deferred else 'worker'}: {point.name}" for deferred, point in POINTS]
-BROKEN = Point("before the kill action", "before", "trainjob.run.unattended:give_up_unless_ended")
+BROKEN = Point("before the kill action", "before", "trainjob.lifecycle.unattended:give_up_unless_ended")
 
 
 def operator(*, deferrable=True, **arguments):

@@ -15,7 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from trainjob_airflow import TrainJobEventTrigger
-from trainjob_airflow.triggers import event as room
+from trainjob_airflow.triggers import event as event_module
 from trainjob_airflow.triggers.event import Memory
 from waiting_for import until
 
@@ -123,9 +123,9 @@ def apply(cluster, name, script="true", spec=None, **metadata):
 
 def finish(cluster, name):
     """Wait until it has ended."""
-    from trainjob.run import Wanted, wait_for_async
+    from trainjob.lifecycle import JobSelector, wait_external
 
-    return asyncio.wait_for(wait_for_async(cluster, Wanted("default", name)), SECONDS)
+    return asyncio.wait_for(wait_external(cluster, JobSelector("default", name)), SECONDS)
 
 
 def watching(trigger, store=None):
@@ -162,7 +162,7 @@ def saved(store):
 
 
 def test_what_becomes_complete_is_told_once_also_over_a_restart(cluster, unique, monkeypatch):
-    monkeypatch.setattr(room, "_SENT_SECONDS", 0.2)
+    monkeypatch.setattr(event_module, "_SENT_SECONDS", 0.2)
     store, trigger = Store(), TrainJobEventTrigger(label_selector=f"suite={unique}", name_prefix=unique)
     ours = {"labels": {"suite": unique}}
 
@@ -196,14 +196,14 @@ def test_what_becomes_complete_is_told_once_also_over_a_restart(cluster, unique,
         assert second.fired.empty()
         await in_time(lambda: saved(store) == 4)
         await stop(second)
-        feed = room.TrainJobHook().get_conn().trainjob_feed("default", f"suite={unique}")
-        assert not feed._audience
+        informer = event_module.TrainJobHook().get_conn().trainjob_informer("default", f"suite={unique}")
+        assert not informer._cache
 
     asyncio.run(run())
 
 
 def test_what_was_not_sent_when_the_triggerer_died_is_told_again(cluster, unique, monkeypatch):
-    monkeypatch.setattr(room, "_SENT_SECONDS", 3600.0)
+    monkeypatch.setattr(event_module, "_SENT_SECONDS", 3600.0)
     store, trigger = Store(), TrainJobEventTrigger(label_selector=f"suite={unique}")
 
     async def run():
@@ -225,8 +225,8 @@ def test_a_watcher_of_several_assets_keeps_nothing_and_goes_on(cluster, unique):
 
     async def run():
         running = watching(trigger, accessors)
-        feed = room.TrainJobHook().get_conn().trainjob_feed("default", f"suite={unique}")
-        await in_time(lambda: feed._audience)
+        informer = event_module.TrainJobHook().get_conn().trainjob_informer("default", f"suite={unique}")
+        await in_time(lambda: informer._cache)
         apply(cluster, unique, labels={"suite": unique})
         assert await names(running, 1) == [unique]
         await stop(running)
@@ -236,7 +236,7 @@ def test_a_watcher_of_several_assets_keeps_nothing_and_goes_on(cluster, unique):
 
 @pytest.mark.parametrize("arguments", [{"kubernetes_conn_id": "not-there"}, {"label_selector": "a in"}])
 def test_what_waiting_does_not_mend_is_told_and_tried_again(arguments, monkeypatch):
-    monkeypatch.setattr(room, "_AGAIN_SECONDS", 0.1)
+    monkeypatch.setattr(event_module, "_AGAIN_SECONDS", 0.1)
     told = []
     trigger = TrainJobEventTrigger(**arguments)
     monkeypatch.setattr(trigger.log, "error", lambda *words: told.append(words))

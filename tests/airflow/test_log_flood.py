@@ -11,9 +11,9 @@ import uuid
 import pytest
 
 from trainjob import CustomTrainerContainer, RunKey, TrainJob, submit
-from trainjob.cluster import LogWriter
-from trainjob.cluster.log_queue import QueueLimits
-from trainjob.run import Limits
+from trainjob.client import LogWriter
+from trainjob.client.log_queue import QueueLimits
+from trainjob.lifecycle import Limits
 from trainjob_airflow import FineTuneOperator, TrainJobOperator, TrainJobTrigger, task_log
 
 pytestmark = pytest.mark.usefixtures("airflow_environment")

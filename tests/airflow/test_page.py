@@ -7,7 +7,7 @@ import json
 import pytest
 
 from trainjob import CustomTrainerContainer, TrainJob
-from trainjob.run import RunKey, submit
+from trainjob.lifecycle import RunKey, submit
 from waiting_for import until
 
 # Two connections to one cluster; the third has none behind it, the fourth does not exist.
@@ -164,7 +164,7 @@ def test_the_last_events_of_a_trainjob_and_the_warnings_about_its_pods_are_shown
         }
         event = {"metadata": {"name": f"{name}.{told}"}, "involvedObject": involved, "type": kind, "reason": "Told"}
         event |= {"message": told, "lastTimestamp": "2026-01-01T00:00:00Z", "count": 3}
-        cluster._door.ask("POST", "/api/v1/namespaces/default/events", doing="create an event", body=event)
+        cluster._http.request("POST", "/api/v1/namespaces/default/events", doing="create an event", body=event)
 
     def told_now():
         events = ask("red", f"api/trainjobs/laptop/default/{name}").json()["events"]

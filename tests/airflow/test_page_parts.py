@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from trainjob.errors import ClusterUnreachable
-from trainjob.run import run_key_of
+from trainjob.lifecycle import run_key_of
 from trainjob.status import Progress
 from trainjob_airflow.plugins import shared_answer
 from trainjob_airflow.plugins.following import Followings, LossCurve

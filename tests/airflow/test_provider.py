@@ -23,8 +23,8 @@ from trainjob import (
     TorchTuneInstructDataset,
     Volume,
 )
+from trainjob.lifecycle import OnTimeout
 from trainjob.manifest import build, labels
-from trainjob.run import OnTimeout
 from trainjob_airflow import (
     ExportModelOperator,
     FineTuneOperator,

@@ -26,7 +26,7 @@ def jobs_of(cluster, dag, task=None):
 
 
 def claims(cluster):
-    answer = cluster._door.ask("GET", "/api/v1/namespaces/default/persistentvolumeclaims", doing="list claims")
+    answer = cluster._http.request("GET", "/api/v1/namespaces/default/persistentvolumeclaims", doing="list claims")
     return [claim["metadata"]["name"] for claim in answer["items"]]
 
 
@@ -94,7 +94,7 @@ def test_reaching_the_execution_timeout_on_the_worker_deletes_the_job(airflow, c
 
 
 def test_the_trigger_tells_the_end_and_on_kill_deletes(airflow, cluster):
-    from trainjob.run import Limits
+    from trainjob.lifecycle import Limits
     from trainjob_airflow import TrainJobTrigger
 
     def trigger(reference, deadline=None, **more):
@@ -111,7 +111,7 @@ def test_the_trigger_tells_the_end_and_on_kill_deletes(airflow, cluster):
             return event.payload
         raise AssertionError("no event")
 
-    os.environ["KUBECONFIG"] = cluster._door.connection.kubeconfig
+    os.environ["KUBECONFIG"] = cluster._http.connection.kubeconfig
     try:
         good = asyncio.run(first_event(trigger(_submitted(cluster, "echo fine"))))
         assert good["outcome"]["phase"] == "Complete"

@@ -13,9 +13,9 @@ pytestmark = [pytest.mark.usefixtures("airflow"), pytest.mark.timeout(180)]
 @pytest.fixture
 def namespace(cluster, unique):
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": unique}}
-    cluster._door.ask("POST", "/api/v1/namespaces", doing="create a namespace", body=body)
+    cluster._http.request("POST", "/api/v1/namespaces", doing="create a namespace", body=body)
     yield unique
-    cluster._door.ask("DELETE", f"/api/v1/namespaces/{unique}", doing="delete a namespace")
+    cluster._http.request("DELETE", f"/api/v1/namespaces/{unique}", doing="delete a namespace")
 
 
 @pytest.mark.slow

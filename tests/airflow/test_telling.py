@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 from trainjob import CustomTrainerContainer
-from trainjob.cluster import LogLine, LogWriter
+from trainjob.client import LogLine, LogWriter
 from trainjob.export import Receipt
-from trainjob.run import JobReference
+from trainjob.lifecycle import JobReference
 from trainjob.status import Outcome, Phase, Verdict
 from trainjob.status.outcome import Category
 from trainjob_airflow import ExportModelOperator, TrainJobOperator

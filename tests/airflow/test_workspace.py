@@ -9,7 +9,7 @@ pytestmark = pytest.mark.timeout(120)
 
 
 def claims(cluster):
-    answer = cluster._door.ask("GET", "/api/v1/namespaces/default/persistentvolumeclaims", doing="list claims")
+    answer = cluster._http.request("GET", "/api/v1/namespaces/default/persistentvolumeclaims", doing="list claims")
     return [claim["metadata"]["name"] for claim in answer["items"]]
 
 

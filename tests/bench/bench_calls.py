@@ -38,9 +38,9 @@ def _measure_here():
 
 _TEXT = """## Waiting calls
 
-The same server and the same changes, for a program that waits without Airflow: `trainjob.run.wait_async` for each job
-in one event loop, against a thread for each job that calls the Kubeflow SDK 0.5's `wait_for_job_status` (every 2 s, its
-default) or follows a watch of its own (`kubernetes.watch` with the job's name as field selector); the peers up to
+The same server and the same changes, for a program that waits without Airflow: `trainjob.lifecycle.wait_async` for each
+job in one event loop, against a thread for each job that calls the Kubeflow SDK 0.5's `wait_for_job_status` (every 2 s,
+its default) or follows a watch of its own (`kubernetes.watch` with the job's name as field selector); the peers up to
 {most:,} jobs. Ours watches pods, too, so that it sees restarts and follows logs. Memory is the process's peak.
 
 {rows}"""

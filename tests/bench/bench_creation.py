@@ -82,7 +82,7 @@ def _own_pod(cluster):
     container = {"name": "main", "image": "busybox", "command": ["sleep", "600"]}
     spec = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 0, "containers": [container]}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
-    cluster._door.ask("POST", f"{_NAMESPACE}/pods", doing="create a pod", body=pod)
+    cluster._http.request("POST", f"{_NAMESPACE}/pods", doing="create a pod", body=pod)
     return name
 
 
@@ -101,7 +101,7 @@ def _start(words, environment, creations):
 def _measure_here(folder):
     from kfp_pods import CompiledComponent
 
-    from trainjob.cluster import Cluster, Connection
+    from trainjob.client import Cluster, Connection
     from trainjob_kfp import train
     from trainjob_local import LocalCluster
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from counting_server import TOKEN, CountingServer
 from markdown import table
 from trainjob import CustomTrainerContainer, RunKey, TrainJob
-from trainjob.cluster import Cluster, Connection
-from trainjob.run import submit, wait
+from trainjob.client import Cluster, Connection
+from trainjob.lifecycle import submit, wait
 from trainjob_local import LocalCluster
 from trainjob_local.apiserver import Registry
 

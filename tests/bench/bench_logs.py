@@ -22,7 +22,7 @@ RANKS, LINES = 64, 10_000  # of each rank
 _LINES_A_SECOND, _MEGABYTES = 50_000, 200
 _WHO = {
     "follower": "`LogFollower`",
-    "wait": "`trainjob.run.wait`, with progress and a listener",
+    "wait": "`trainjob.lifecycle.wait`, with progress and a listener",
     "client": "`kubernetes.watch` on `read_namespaced_pod_log`, a thread for each rank",
 }
 
@@ -76,19 +76,19 @@ class Count:
 
 
 def _follow(count, _):
-    from trainjob.cluster import Change, Cluster, Connection, LogFollower
+    from trainjob.client import Cluster, Connection, LogFollower, ObjectEvent
 
     cluster = Cluster(Connection(kubeconfig=os.environ["KUBECONFIG"]))
     follower = LogFollower(cluster, NAMESPACE, count)
     for pod in cluster.list_pods(JOB, NAMESPACE):
-        follower.observe(Change(pod))
+        follower.observe(ObjectEvent(pod))
     count.all.wait()
     follower.stop()
 
 
 def _wait(count, uid):
-    from trainjob.cluster import Cluster, Connection
-    from trainjob.run import JobReference, Listener, wait
+    from trainjob.client import Cluster, Connection
+    from trainjob.lifecycle import JobReference, Listener, wait
 
     cluster = Cluster(Connection(kubeconfig=os.environ["KUBECONFIG"]))
     wait(cluster, JobReference(JOB, NAMESPACE, uid), listener=Listener(on_log=count))

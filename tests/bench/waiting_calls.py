@@ -11,7 +11,7 @@ import time
 from waiting_server import NAMESPACE
 
 WHO = {
-    "trainjob": "`trainjob.run.wait_async`",
+    "trainjob": "`trainjob.lifecycle.wait_async`",
     "sdk": "`wait_for_job_status` of the Kubeflow SDK, every 2 s",
     "watch": "a watch for each job",
 }
@@ -51,8 +51,8 @@ def _spent(used, began):
 
 
 async def _wait_for_all(jobs, ended):
-    from trainjob.cluster import Cluster, Connection
-    from trainjob.run import JobReference, wait_async
+    from trainjob.client import Cluster, Connection
+    from trainjob.lifecycle import JobReference, wait_async
 
     cluster = Cluster(Connection(kubeconfig=os.environ["KUBECONFIG"]))
 

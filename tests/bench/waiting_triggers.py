@@ -18,7 +18,7 @@ _AT_ONCE = 50  # so many triggers a triggerer starts before it looks at anything
 def triggers(who, jobs):
     """One trigger for each job: ours, or the Kubernetes provider's with its poll interval in seconds."""
     if who == "trainjob":
-        from trainjob.run import JobReference, Limits
+        from trainjob.lifecycle import JobReference, Limits
         from trainjob_airflow.triggers.trainjob import TrainJobTrigger
 
         for name, uid in jobs.items():

@@ -67,7 +67,7 @@ def started(environment):
 def namespace(cluster, unique):
     """A namespace of the test's own."""
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": unique}}
-    cluster._door.ask("POST", "/api/v1/namespaces", doing="create a namespace", body=body)
+    cluster._http.request("POST", "/api/v1/namespaces", doing="create a namespace", body=body)
     return unique
 
 

@@ -12,8 +12,8 @@ from accounts import account, allow, kubeconfig_of, token_of, until_allowed
 from client import Client
 
 from trainjob import CustomTrainerContainer, RunKey, TrainJob
-from trainjob.cluster import Cluster, Connection
-from trainjob.run import cancel, submit, wait
+from trainjob.client import Cluster, Connection
+from trainjob.lifecycle import cancel, submit, wait
 from trainjob.status.rights import RIGHTS, in_words
 
 

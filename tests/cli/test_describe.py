@@ -11,7 +11,7 @@ from api_alone import api_alone, key
 
 from trainjob import CustomTrainerContainer, RunKey, SecretKeyReference, TrainJob
 from trainjob.errors import CommandFailed
-from trainjob.run import Limits, OnTimeout, submit, wait
+from trainjob.lifecycle import Limits, OnTimeout, submit, wait
 from trainjob.status import pending_reasons
 
 
@@ -78,7 +78,7 @@ def test_one_that_does_not_get_going_has_the_reason_and_what_to_do(cluster, made
         if list(pending_reasons([change.found or {}])):
             waiting.set()
 
-    with cluster.pod_feed("default").subscribe(reference.name, on_pod):
+    with cluster.pod_informer("default").add_event_handler(reference.name, on_pod):
         assert waiting.wait(60)
     told = trainjob("describe", reference.name).stdout
     assert "\nWhat to do\n  node-0: CreateContainerConfigError: " in told

@@ -12,8 +12,8 @@ from api_alone import api_alone
 
 from trainjob import CustomTrainerContainer, RunKey, TrainJob
 from trainjob.errors import InvalidSpec
-from trainjob.run import submit, wait
-from trainjob.run.left_model import left_model
+from trainjob.inspection.left_model import left_model
+from trainjob.lifecycle import submit, wait
 
 sys.path.append(str(Path(__file__).parents[1] / "export"))
 from export_runs import make_model, make_run

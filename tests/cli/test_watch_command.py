@@ -12,7 +12,7 @@ from api_alone import api_alone, key
 from listener import Listener
 
 from trainjob import CustomTrainerContainer, RunKey, TrainJob
-from trainjob.run import submit
+from trainjob.lifecycle import submit
 
 FAILURE = "jobset failed due to one or more job failures (first failed job: b-node-0)"
 

@@ -19,7 +19,7 @@ from client import Client
 from report import Report, title
 from troubles import Ward
 
-from trainjob.cluster import Cluster, Connection
+from trainjob.client import Cluster, Connection
 
 _TARGETS = pytest.StashKey[dict[str, "Target | str"]]()
 

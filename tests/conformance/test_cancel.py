@@ -13,9 +13,10 @@ from runtimes import OWN, create_runtime
 from trainjobs import IMAGE, pods_of, shell
 
 from trainjob import CustomTrainerContainer, RunKey, TrainJob
-from trainjob.cluster import Cluster, Connection
+from trainjob.client import Cluster, Connection
 from trainjob.errors import WaitTimeout
-from trainjob.run import Limits, Listener, OnTimeout, cancel, give_up, set_suspended, submit, sweep, wait
+from trainjob.lifecycle import Limits, Listener, OnTimeout, cancel, give_up, set_suspended, submit, wait
+from trainjob.retention import sweep
 from trainjob.status import Phase, judge
 from waiting_for import until
 

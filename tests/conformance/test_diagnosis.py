@@ -13,7 +13,7 @@ from troubles import own, row, shell
 
 from trainjob import RunKey, SecretKeyReference
 from trainjob.errors import ImageUnavailable, NeverStarted, WaitTimeout
-from trainjob.run import Limits, cancel, submit, wait, wait_async
+from trainjob.lifecycle import Limits, cancel, submit, wait, wait_async
 from waiting_for import until
 
 # What only a whole control plane does, and what takes a minute and more; on one of them.

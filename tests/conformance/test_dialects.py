@@ -11,7 +11,7 @@ from every_request import fetching, fine_tunes, general, mounting, over_a_worksp
 from test_every_manifest import large_runtime, manifest, outcome
 
 from trainjob import CustomTrainerContainer, Placement, TrainJob
-from trainjob.cluster import Cluster, Connection
+from trainjob.client import Cluster, Connection
 from trainjob.manifest import Dialect, dialect_of
 
 pytestmark = pytest.mark.since("2.0")

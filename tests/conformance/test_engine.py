@@ -1,4 +1,4 @@
-"""The project's own engine (`trainjob.run`) on every cluster, through its whole life."""
+"""The project's own engine (`trainjob.lifecycle`) on every cluster, through its whole life."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from trainjobs import IMAGE, counters, pods_of
 
 from trainjob import CustomTrainerContainer, RunKey, TrainJob
 from trainjob.errors import InvalidSpec, JobDeleted, JobFailed, WaitTimeout
+from trainjob.lifecycle import Limits, Listener, OnTimeout, cancel, set_suspended, submit, wait
 from trainjob.manifest import labels
-from trainjob.run import Limits, Listener, OnTimeout, cancel, set_suspended, submit, wait
 from trainjob.status import Category, Phase
 
 FRAME = r"printf '1|%s|Loss: 0.5: 100%%|##| '$i'/3 [00:01, 2it/s]\r' $i"

@@ -9,7 +9,7 @@ from trainjobs import IMAGE, train_job
 from verdicts import answers, denied, of_trainer
 
 from trainjob import CustomTrainer, RunKey, Runtime, TrainJob
-from trainjob.run import Listener, submit, wait
+from trainjob.lifecycle import Listener, submit, wait
 from trainjob.status import handed_back
 
 pytestmark = pytest.mark.since("2.2")

@@ -18,7 +18,7 @@ from trainjob import (
     TrainJob,
 )
 from trainjob.errors import InvalidSpec, NeverStarted
-from trainjob.run import submit, wait
+from trainjob.lifecycle import submit, wait
 from waiting_for import until
 
 pytestmark = [pytest.mark.since("2.3"), pytest.mark.only("controlplane"), pytest.mark.timeout(300)]

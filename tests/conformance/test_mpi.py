@@ -11,8 +11,8 @@ from trainjobs import IMAGE, pods_of, train_job
 from verdicts import answers, denied, of_trainer
 
 from trainjob import CustomTrainerContainer, Placement, RunKey, Runtime, TrainJob, Workspace
+from trainjob.lifecycle import Listener, submit, wait
 from trainjob.manifest import build
-from trainjob.run import Listener, submit, wait
 from trainjob.status import Phase
 
 pytestmark = [pytest.mark.since("2.3"), pytest.mark.only("controlplane")]

@@ -22,7 +22,7 @@ from trainjob import (
     submit,
 )
 from trainjob.errors import InvalidSpec
-from trainjob.run.fitting import misfits
+from trainjob.lifecycle.runtime_checks import misfits
 from trainjob.status.runtimes import describe
 
 FOLDER = Path(__file__).resolve().parents[2] / "manifests" / "runtimes"

@@ -16,7 +16,7 @@ from trainjobs import IMAGE, JOBSET, pods_of
 
 from trainjob import CustomTrainerContainer, RunKey, Runtime, TrainJob, Workspace
 from trainjob.errors import CommandFailed, NeverStarted
-from trainjob.run import Listener, submit, wait
+from trainjob.lifecycle import Listener, submit, wait
 from trainjob.status import Category, Phase
 from waiting_for import until
 

@@ -12,9 +12,10 @@ from client import path_of
 from trainjobs import IMAGE, counters, pods_of, shell
 
 from trainjob import CustomTrainerContainer, RunKey, TrainJob
-from trainjob.cluster import Cluster, Connection
+from trainjob.client import Cluster, Connection
 from trainjob.errors import PermissionDenied
-from trainjob.run import Limits, Listener, cancel, set_suspended, submit, sweep, wait
+from trainjob.lifecycle import Limits, Listener, cancel, set_suspended, submit, wait
+from trainjob.retention import sweep
 
 EACH = pytest.mark.parametrize("manifest", ["airflow", "kfp", "person"], indirect=True)
 VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")

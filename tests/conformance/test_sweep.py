@@ -20,9 +20,10 @@ from runtimes import never, own_runtime, step
 from trainjobs import IMAGE
 
 from trainjob import CustomTrainerContainer, RunKey, TrainJob
-from trainjob.cluster import Cluster, Connection
+from trainjob.client import Cluster, Connection
+from trainjob.lifecycle import cancel, submit, wait
 from trainjob.manifest import labels
-from trainjob.run import cancel, submit, sweep, wait
+from trainjob.retention import sweep
 from waiting_for import until
 
 pytestmark = pytest.mark.since("2.0")
@@ -174,8 +175,8 @@ def test_a_model_that_nobody_has_exported_stays(client, namespace, engine):
 
 DELETES_ONE_AND_WAITS = """
 import sys
-from trainjob.cluster import connect
-from trainjob.run import sweep
+from trainjob.client import connect
+from trainjob.lifecycle import sweep
 sweep(connect(), namespace=sys.argv[1], tell=lambda one: (print(one, flush=True), sys.stdin.readline()))
 """
 

@@ -13,9 +13,9 @@ from client import Object
 from trainjobs import IMAGE
 
 from trainjob import CustomTrainerContainer, RunKey, TrainJob
-from trainjob.cluster import Cluster
+from trainjob.client import Cluster
 from trainjob.errors import JobFailed
-from trainjob.run import JobReference, Limits, Listener, cancel, submit, wait
+from trainjob.lifecycle import JobReference, Limits, Listener, cancel, submit, wait
 from trainjob.status import Outcome
 
 CLUSTERS = {"laptop": "laptop", "controlplane-2.3": "control plane 2.3"}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from control_plane import ControlPlane
 
-from trainjob.cluster import Cluster, Connection
+from trainjob.client import Cluster, Connection
 from trainjob_local.hub import HubServer
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples"))

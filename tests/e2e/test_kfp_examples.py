@@ -13,7 +13,7 @@ import kubernetes
 import pytest
 
 from registry_server import RegistryServer
-from trainjob.cluster import Cluster, Connection
+from trainjob.client import Cluster, Connection
 from trainjob.status import Phase, judge
 from trainjob_local import LocalCluster
 from trainjob_local.hub import HubServer

@@ -26,9 +26,10 @@ from trainjob import (
     RunKey,
     TrainJob,
 )
-from trainjob.cluster import Cluster, Connection
+from trainjob.client import Cluster, Connection
 from trainjob.errors import Conflict, NeverStarted, WaitTimeout
-from trainjob.run import Limits, Listener, cancel, give_up, set_suspended, submit, sweep, wait
+from trainjob.lifecycle import Limits, Listener, cancel, give_up, set_suspended, submit, wait
+from trainjob.retention import sweep
 from trainjob.status import Phase, judge
 from waiting_for import until
 
@@ -170,14 +171,14 @@ def test_who_may_not_see_workloads(plane, client, namespace, engine, unique):
 
     grant([rule for rule in rules if rule["apiGroups"] != ["kueue.x-k8s.io"]], seen=False)
     with contextlib.closing(Cluster(connection, patience=5.0)) as robot:
-        assert robot.evidence.workload(reference.uid, namespace) is None
+        assert robot.diagnostics.workload(reference.uid, namespace) is None
         told = []
         with pytest.raises(WaitTimeout, match=r"waiting for quota in queue team\): the limit"):
             wait(robot, reference, limits=Limits(queued=timedelta(seconds=1)), listener=Listener(on_phase=told.append))
     grant(rules, seen=True)
     reference = submit(engine, queued("true", "team"), key("seen-again", unique))
     with contextlib.closing(Cluster(connection, patience=5.0)) as robot:
-        until(lambda: robot.evidence.workload(reference.uid, namespace))
+        until(lambda: robot.diagnostics.workload(reference.uid, namespace))
 
 
 # -- how it comes and goes ---------------------------------------------------------------------------------------------

@@ -17,8 +17,8 @@ from queues import make_queue, prepare
 from troubles import shell
 
 from trainjob import Queue, RunKey
-from trainjob.cluster import Cluster, Connection
-from trainjob.run import cancel, submit
+from trainjob.client import Cluster, Connection
+from trainjob.lifecycle import cancel, submit
 from trainjob.status import Phase, judge
 from waiting_for import until
 

@@ -13,9 +13,9 @@ from queues import kueue, make_queue, prepare
 from trainjobs import conditions, finished, pods_of
 from troubles import Ward, shell
 
-from trainjob.cluster import Cluster, Connection
+from trainjob.client import Cluster, Connection
 from trainjob.errors import DeadlineExceeded
-from trainjob.run import cancel
+from trainjob.lifecycle import cancel
 from waiting_for import until
 
 pytestmark = pytest.mark.timeout(300)

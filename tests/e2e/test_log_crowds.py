@@ -11,9 +11,9 @@ import pytest
 from counting_server import TOKEN
 from log_wire import LogWire
 from trainjob import CustomTrainerContainer, RunKey, TrainJob
-from trainjob.cluster import Cluster, Connection
+from trainjob.client import Cluster, Connection
+from trainjob.lifecycle import JobReference, Limits, Listener, submit, wait, wait_async
 from trainjob.manifest import build
-from trainjob.run import JobReference, Limits, Listener, submit, wait, wait_async
 from trainjob.status.pods import JOBSET_LABEL, RANK_LABEL, STEP_LABEL
 from trainjob_local.apiserver import ApiServer, Registry
 from waiting_for import until

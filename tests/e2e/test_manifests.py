@@ -19,9 +19,10 @@ from queues import make_queue, prepare
 from trainjobs import JOBSET, shell, train_job
 
 from trainjob import CustomTrainerContainer, Queue, RunKey, Runtime, TrainJob
-from trainjob.cluster import Cluster, Connection
+from trainjob.client import Cluster, Connection
 from trainjob.errors import InvalidSpec, WaitTimeout
-from trainjob.run import Limits, Listener, cancel, set_suspended, submit, sweep, wait
+from trainjob.lifecycle import Limits, Listener, cancel, set_suspended, submit, wait
+from trainjob.retention import sweep
 from trainjob.spec.job import STOCK_RUNTIME
 from waiting_for import until
 
@@ -195,7 +196,7 @@ def as_launcher(cluster, done):
 
 def as_person(cluster, done):
     """`trainjob check` and `trainjob sweep`."""
-    assert cluster.survey.look(done.namespace, STOCK_RUNTIME).denied == []
+    assert cluster.platform.inspect(done.namespace, STOCK_RUNTIME).denied == []
     assert sweep(cluster, namespace=done.namespace, finished_for=timedelta(0))
 
 

@@ -13,7 +13,7 @@ from object_server import Stored
 from s3_server import S3Server
 
 from registry_server import RegistryServer
-from trainjob.run import Listener, RunKey, submit, wait
+from trainjob.lifecycle import Listener, RunKey, submit, wait
 from trainjob.spec import ExportModel, InitializeDataset, ModelRegistry, Workspace
 from trainjob.status import handed_back
 

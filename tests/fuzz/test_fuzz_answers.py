@@ -13,16 +13,16 @@ from objects import EVENT, POD, TRAINJOB
 from objects import KEY as KEY_TEXT
 
 from trainjob import CustomTrainerContainer, TrainJob
-from trainjob.cluster import Cluster, Connection, warnings_about
-from trainjob.cluster.answers import from_status
-from trainjob.cluster.installed import InstalledTrainer
-from trainjob.cluster.watch_events import read_event
+from trainjob.client import Cluster, Connection, warnings_about
+from trainjob.client.api_errors import from_status
+from trainjob.client.installed_trainer import InstalledTrainer
+from trainjob.client.watch_stream import read_event
 from trainjob.errors import ClusterError, TrainJobError
+from trainjob.lifecycle import JobReference, RunKey, give_up, submit
+from trainjob.lifecycle.adoption import adopt
+from trainjob.lifecycle.cancellation import cancel_at_work
+from trainjob.lifecycle.plan import plan
 from trainjob.manifest import labels
-from trainjob.run import JobReference, RunKey, give_up, submit
-from trainjob.run.adoption import take_over
-from trainjob.run.cancellation import cancel_at_work
-from trainjob.run.plan import plan
 from trainjob.status import judge
 
 CODES = st.sampled_from([100, 200, 201, 204, 301, 302, 400, 401, 403, 404, 409, 410, 418, 422, 429, 500, 503, 504, 599])
@@ -101,7 +101,7 @@ QUESTIONS = {
     "claim": lambda cluster: cluster.get_claim("c", "team"),
     "version": lambda cluster: cluster.touch(),
     "submit": lambda cluster: submit(cluster, JOB, KEY, namespace="team", patience=0.0),
-    "adopt": lambda cluster: take_over(cluster, TRAINJOB, KEPT, {}),
+    "adopt": lambda cluster: adopt(cluster, TRAINJOB, KEPT, {}),
     "suspend": lambda cluster: give_up(cluster, KNOWN, "suspend"),
     "cancel": lambda cluster: cancel_at_work(cluster, KNOWN),
 }

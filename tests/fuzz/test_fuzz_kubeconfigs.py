@@ -12,8 +12,8 @@ import yaml
 from fuzzing import JSON, NASTY, damaged, fuzz
 from hypothesis import strategies as st
 
-from trainjob.cluster import Connection
-from trainjob.cluster.connection import open_client
+from trainjob.client import Connection
+from trainjob.client.connection import open_client
 from trainjob.errors import InvalidSpec, NoClusterConfigured
 
 TOKEN, PASSWORD = "token-0123456789abcdef", "pw-0123456789abcdef"

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from objects import POD, TRAINJOB, WORKING
 
 from trainjob.errors import InvalidSpec, JobFailed
-from trainjob.run import Limits, RunKey
-from trainjob.run.plan import Plan, plan
+from trainjob.lifecycle import Limits, RunKey
+from trainjob.lifecycle.plan import Plan, plan
 from trainjob.status import Category, Outcome, Phase, conclude, failures, judge, pending_reasons
 from trainjob.status.pods import rank_of, restarts_in_place, step_of
 

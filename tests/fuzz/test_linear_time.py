@@ -9,8 +9,8 @@ import time
 import pytest
 import urllib3
 
-from trainjob.cluster.answers import from_status
-from trainjob.cluster.log_lines import Transcript
+from trainjob.client.api_errors import from_status
+from trainjob.client.log_lines import Transcript
 from trainjob.errors import InvalidSpec, without_credentials
 from trainjob.export.destinations import Access, destination_of
 from trainjob.fetch.bucket import told

@@ -87,10 +87,16 @@ def test_what_looks_like_a_comment_stays_in_a_text():
 
 def test_only_what_a_launcher_needs_is_carried():
     carried = embedding.carried_sources(trainjob_kfp.train.python_func)
-    assert {"trainjob_kfp/launcher.py", "trainjob/run/submission.py", "trainjob/errors.py"} <= set(carried)
-    left_out = ("trainjob_local/", "trainjob/cli/", "trainjob/export/", "trainjob/run/lookout", "trainjob_kfp/comp")
+    assert {"trainjob_kfp/launcher.py", "trainjob/lifecycle/submission.py", "trainjob/errors.py"} <= set(carried)
+    left_out = (
+        "trainjob_local/",
+        "trainjob/cli/",
+        "trainjob/export/",
+        "trainjob/lifecycle/external",
+        "trainjob_kfp/comp",
+    )
     assert not [path for path in carried if path.startswith(left_out)]
-    assert "lookout" not in carried["trainjob/run/__init__.py"]
+    assert "external" not in carried["trainjob/lifecycle/__init__.py"]
 
 
 def test_the_export_carries_the_sources_that_it_sends():
@@ -100,7 +106,7 @@ def test_the_export_carries_the_sources_that_it_sends():
 
 def test_an_import_that_leads_nowhere_is_refused():
     def component():
-        from trainjob.run import nothing_of_this_name  # noqa: F401 - there is none
+        from trainjob.lifecycle import nothing_of_this_name  # noqa: F401 - there is none
 
     with pytest.raises(ImportError, match="nothing_of_this_name"):
         embedding.unpacking_program(component)

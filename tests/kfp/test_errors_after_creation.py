@@ -7,9 +7,9 @@ import pytest
 from crashes import crash_points
 from crashes.crash_points import Point, failing
 from trainjob import CustomTrainerContainer, TrainJob
-from trainjob.cluster import Connection
+from trainjob.client import Connection
+from trainjob.lifecycle import RunKey, submit
 from trainjob.manifest import labels
-from trainjob.run import RunKey, submit
 from trainjob.status import judge
 from trainjob_kfp.launcher import launch
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainjob.cluster import Connection
+from trainjob.client import Connection
+from trainjob.lifecycle import RunKey, cancel, submit
 from trainjob.manifest import labels
-from trainjob.run import RunKey, cancel, submit
 from trainjob.status import Progress
 from trainjob_kfp import steps
 from trainjob_kfp.launcher import clean_up

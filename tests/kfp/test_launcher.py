@@ -11,9 +11,9 @@ import sys
 import pytest
 
 from trainjob import errors
-from trainjob.cluster import Connection
+from trainjob.client import Connection
+from trainjob.lifecycle import RunKey, cancel, submit
 from trainjob.manifest import labels
-from trainjob.run import RunKey, cancel, submit
 from trainjob_kfp import steps
 from trainjob_kfp.launcher import Explained, clean_up, exit_code
 from trainjob_kfp.launcher import launch as launch_here
@@ -124,12 +124,12 @@ def own_pod(cluster, unique):
     spec = {"containers": [{"name": "main", "image": "busybox", "command": ["sleep", "60"]}], "restartPolicy": "Never"}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
     workflow = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"{unique}-workflow"}}
-    made = cluster._door.ask("POST", CONFIGMAPS, doing="create what stands for a Workflow", body=workflow)
+    made = cluster._http.request("POST", CONFIGMAPS, doing="create what stands for a Workflow", body=workflow)
     owner = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "uid": made["metadata"]["uid"]}
     metadata["ownerReferences"] = [{**owner, "name": f"{unique}-workflow", "controller": True}]
-    cluster._door.ask("POST", PODS, doing="create a pod", body=pod)
+    cluster._http.request("POST", PODS, doing="create a pod", body=pod)
     yield unique
-    cluster._door.ask("DELETE", f"{PODS}/{unique}", doing="delete a pod", body={"gracePeriodSeconds": 0})
+    cluster._http.request("DELETE", f"{PODS}/{unique}", doing="delete a pod", body={"gracePeriodSeconds": 0})
 
 
 def test_in_a_pod_the_job_belongs_to_the_pipelines_task(at_laptop, cluster, own_pod):
@@ -187,7 +187,7 @@ def test_a_drain_keeps_the_job_and_a_termination_does_not(at_laptop, cluster, ow
     if drained:
         condition = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
         body = {"status": {"conditions": [condition]}}
-        cluster._door.ask("PATCH", f"{PODS}/{own_pod}/status", doing="disrupt a pod", body=body)
+        cluster._http.request("PATCH", f"{PODS}/{own_pod}/status", doing="disrupt a pod", body=body)
         read_until(process, "is being taken away")
     said = end(process)
     assert process.returncode == 143
@@ -239,7 +239,7 @@ def request(script):
 
 NOTES_THE_LAST_SKIPPED_LINE = """
 from pathlib import Path
-from trainjob.cluster import log_queue
+from trainjob.client import log_queue
 
 class Noting(log_queue._Skipping):
     def add(self, line):

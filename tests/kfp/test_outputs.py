@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from kfp import dsl
 
-from trainjob.cluster import LogLine
+from trainjob.client import LogLine
 from trainjob.errors import InvalidSpec
 from trainjob.spec import Workspace
 from trainjob.status import Category, Outcome, Phase, Progress

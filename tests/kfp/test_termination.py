@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from trainjob.cluster import Connection
+from trainjob.client import Connection
 from trainjob_kfp.termination import Terminator
 from waiting_for import until
 
@@ -22,8 +22,8 @@ JOB = "/apis/trainer.kubeflow.org/v1alpha1/namespaces/ml/trainjobs/tune-1"
 JOBS = JOB.rpartition("/")[0]
 LAUNCHER = """
 import os, signal, sys, time
-from trainjob.cluster import Cluster, Connection
-from trainjob.run import JobReference
+from trainjob.client import Cluster, Connection
+from trainjob.lifecycle import JobReference
 from trainjob_kfp.narration import print_line
 from trainjob_kfp.termination import Terminator
 

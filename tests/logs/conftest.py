@@ -6,7 +6,7 @@ import pytest
 from following import Followed
 
 from log_wire import LogWire
-from trainjob.cluster import Cluster
+from trainjob.client import Cluster
 
 
 @pytest.fixture

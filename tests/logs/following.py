@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter, defaultdict
 
-from trainjob.cluster import LogFollower
+from trainjob.client import LogFollower
 from trainjob.status.pods import JOBSET_LABEL, RANK_LABEL, STEP_LABEL
 from waiting_for import until
 
@@ -29,8 +29,8 @@ class Followed:
         self._told = threading.Condition()
 
     def __enter__(self):
-        feed = self.there.pod_feed("default")
-        self._subscription = feed.subscribe(self.name, self.follower.observe)
+        informer = self.there.pod_informer("default")
+        self._subscription = informer.add_event_handler(self.name, self.follower.observe)
         return self
 
     def __exit__(self, *_):
@@ -52,12 +52,12 @@ class Followed:
             "metadata": {"name": name, "labels": labels},
             "spec": {"restartPolicy": restart, "containers": running},
         }
-        self.behind._door.ask("POST", "/api/v1/namespaces/default/pods", doing="create a pod", body=made)
+        self.behind._http.request("POST", "/api/v1/namespaces/default/pods", doing="create a pod", body=made)
         return name
 
     def delete(self, name):
         path = f"/api/v1/namespaces/default/pods/{name}"
-        self.behind._door.ask("DELETE", path, doing="delete a pod", body={"gracePeriodSeconds": 0})
+        self.behind._http.request("DELETE", path, doing="delete a pod", body={"gracePeriodSeconds": 0})
         until(lambda: self.behind.get_pod(name, "default") is None, SECONDS)
 
     def until_ended(self, *names):

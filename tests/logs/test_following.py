@@ -9,9 +9,9 @@ import time
 import pytest
 from following import SECONDS, Followed, compared
 
-from trainjob.cluster import Backoff, Change, LogFollower
-from trainjob.cluster.crew import Crew
-from trainjob.cluster.log_lines import Transcript
+from trainjob.client import Backoff, LogFollower, ObjectEvent
+from trainjob.client.bounded_executor import BoundedExecutor
+from trainjob.client.log_lines import Transcript
 from waiting_for import until
 
 NUMBERS = [str(n) for n in range(1, 1001)]
@@ -22,7 +22,7 @@ SLOWLY = "for i in $(seq 1 1000); do echo $i; [ $((i % 100)) != 0 ] || sleep 0.1
 def test_a_stream_that_is_cut_at_each_of_its_bytes(followed, wire, there, evidence):
     name = followed.pod("echo one; printf '\\033[1mtwo\\r'; echo 2; echo; printf 'caf\u00e9 \u2588'")
     followed.until_ended(name)
-    there.ended_logs = Crew("ended-log", 40)
+    there.ended_logs = BoundedExecutor("ended-log", 40)
     pod, written = followed.behind.get_pod(name, "default"), ["one", "2", "", "caf\u00e9 \u2588"]
     before = wire.passed
     told = follow_ended(there, pod)
@@ -43,7 +43,7 @@ class Ended:
     def __init__(self, there, pod):
         self.lines = []
         self.follower = LogFollower(there, "default", self.lines.append)
-        self.follower.observe(Change(pod))
+        self.follower.observe(ObjectEvent(pod))
 
     def finish(self):
         self.follower.finish(SECONDS)
@@ -195,7 +195,7 @@ class Unwatched(Followed):
         self.follower.stop()
 
     def observe(self, name):
-        self.follower.observe(Change(self.behind.get_pod(name, "default")))
+        self.follower.observe(ObjectEvent(self.behind.get_pod(name, "default")))
 
     def restarts(self, name, state):
         """How often a pod's container was restarted; None while it is not in this state."""
@@ -269,7 +269,7 @@ def test_pods_that_come_late_are_replaced_and_have_several_containers(followed, 
 
 
 def test_more_logs_than_may_be_open(followed, wire, there, tmp_path, evidence):
-    there.live_logs, there.ended_logs = Crew("log", 2), Crew("ended-log", 2)
+    there.live_logs, there.ended_logs = BoundedExecutor("log", 2), BoundedExecutor("ended-log", 2)
     go = tmp_path / "go"
     script = f"seq 100; while [ ! -e {go} ]; do sleep 0.05; done; seq 101 200"
     names = [followed.pod(script, rank=rank) for rank in range(8)]
@@ -336,7 +336,7 @@ def test_stopping_when_a_stream_is_just_being_opened(followed, wire, there, monk
         return stream
 
     monkeypatch.setattr(there, "open_log", open_and_stop)
-    there.live_logs = Crew("stopped", 1)
+    there.live_logs = BoundedExecutor("stopped", 1)
     followed.pod("sleep 60")
     until(lambda: wire.streams, SECONDS)
     until(lambda: "stopped" not in [thread.name for thread in threading.enumerate()], SECONDS)

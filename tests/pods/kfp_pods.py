@@ -126,7 +126,7 @@ class Pods:
 
     def __init__(self, cluster, component, folder):
         self._cluster, self._component, self._folder = cluster, component, folder
-        self._feed = cluster.labelled_pod_feed("default", _RUN)
+        self._informer = cluster.labelled_pod_informer("default", _RUN)
 
     def new_run(self):
         """A run; a ConfigMap stands for its Workflow, as the laptop cluster knows no Workflows."""
@@ -163,7 +163,7 @@ class Pods:
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
         made = self._ask("POST", _PODS, {**pod, "spec": {"restartPolicy": "Never", "containers": [container]}})
         uid = made["metadata"]["uid"]
-        subscription = self._feed.subscribe(name, lambda change: changes.put(change) if _is(change, uid) else None)
+        subscription = self._informer.subscribe(name, lambda change: changes.put(change) if _is(change, uid) else None)
         return Try(name, folder, changes, subscription)
 
     def lose(self, pod):
@@ -185,7 +185,7 @@ class Pods:
             return log.read().decode()
 
     def _ask(self, method, path, body):
-        return self._cluster._door.ask(method, path, doing=f"{method} {path}", body=body)
+        return self._cluster._http.request(method, path, doing=f"{method} {path}", body=body)
 
 
 _OWN_FIELDS = {"KFP_POD_NAME": "metadata.name", "KFP_POD_UID": "metadata.uid"}

@@ -28,11 +28,11 @@ class Audit:
     """Sees every change of every TrainJob; a context manager."""
 
     def __init__(self, cluster):
-        self._feed = cluster.trainjob_feed("default")
+        self._informer = cluster.trainjob_informer("default")
         self._lock, self._jobs, self.doubles = threading.Lock(), {}, []
 
     def __enter__(self):
-        self._subscription = self._feed.subscribe(None, self._note)
+        self._subscription = self._informer.subscribe(None, self._note)
         return self
 
     def __exit__(self, *_):

@@ -13,9 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from kfp_pods import LATENCIES, SHORT
 
-from trainjob.cluster import Connection
+from trainjob.client import Connection
+from trainjob.lifecycle import RunKey
 from trainjob.manifest import labels
-from trainjob.run import RunKey
 from trainjob.status import judge
 from trainjob_kfp.launcher import clean_up
 from waiting_for import until

@@ -20,9 +20,9 @@ from pathlib import Path
 import urllib3
 
 from trainjob import CustomTrainerContainer, RunKey, TrainJob
-from trainjob.cluster import Cluster, Connection
+from trainjob.client import Cluster, Connection
 from trainjob.errors import TrainJobError
-from trainjob.run import Listener, cancel, submit, wait
+from trainjob.lifecycle import Listener, cancel, submit, wait
 from trainjob.status import Phase
 from trainjob_local import LocalCluster
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from trainjob import CustomTrainerContainer, TrainJob
-from trainjob.cluster import Cluster, Connection
+from trainjob.client import Cluster, Connection
 from trainjob.errors import ClusterUnreachable, InvalidSpec, NoClusterConfigured, PermissionDenied, Unauthorized
-from trainjob.run import RunKey, submit
+from trainjob.lifecycle import RunKey, submit
 
 JOB = TrainJob(trainer=CustomTrainerContainer(image="busybox", command=["true"]))
 

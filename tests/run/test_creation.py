@@ -10,9 +10,9 @@ import pytest
 from front_door import Front
 
 from trainjob import CustomTrainerContainer, TrainJob
-from trainjob.cluster import Cluster, Connection
+from trainjob.client import Cluster, Connection
+from trainjob.lifecycle import RunKey, submit
 from trainjob.manifest import labels
-from trainjob.run import RunKey, submit
 from waiting_for import until
 
 JOB = TrainJob(trainer=CustomTrainerContainer(image="busybox", command=["true"]))
@@ -79,7 +79,7 @@ def test_a_creation_that_is_asked_for_again_is_told_again(laptop, cluster, uniqu
 @pytest.fixture
 def owner(cluster, unique):
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": unique}}
-    meta = cluster._door.ask("POST", CONFIGMAPS, doing="create a config map", body=body)["metadata"]
+    meta = cluster._http.request("POST", CONFIGMAPS, doing="create a config map", body=body)["metadata"]
     return {"apiVersion": "v1", "kind": "ConfigMap", "name": unique, "uid": meta["uid"]}
 
 
@@ -88,7 +88,7 @@ def test_an_owner_takes_its_job_along_and_is_no_part_of_the_request(cluster, uni
     [job] = jobs_of(cluster, unique)
     assert job["metadata"]["ownerReferences"] == [owner]
     assert submit(cluster, JOB, key(unique)).uid == reference.uid  # without an owner: the same request
-    cluster._door.ask("DELETE", f"{CONFIGMAPS}/{unique}", doing="delete a config map")
+    cluster._http.request("DELETE", f"{CONFIGMAPS}/{unique}", doing="delete a config map")
     until(lambda: not jobs_of(cluster, unique))
 
 

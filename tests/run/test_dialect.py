@@ -17,10 +17,10 @@ import yaml
 from front_door import Front
 
 from trainjob import BuiltinTrainer, CustomTrainerContainer, TorchTuneConfig, TrainJob
-from trainjob.cluster import Cluster, Connection
+from trainjob.client import Cluster, Connection
 from trainjob.errors import AdmissionRefused, InvalidSpec, NotFound, ServerUnavailable
+from trainjob.lifecycle import RunKey, cancel, submit
 from trainjob.manifest import Dialect, build, dialect_of, labels, spec_hash
-from trainjob.run import RunKey, cancel, submit
 from waiting_for import until
 
 TRAINER = "/apis/trainer.kubeflow.org/v1alpha1"
@@ -109,8 +109,8 @@ def test_who_may_guess_and_who_adopts_do_not_ask(front, through, key):
 
 def test_every_account_may_read_it_and_nobody_else(laptop, cluster, unique):
     account = "/api/v1/namespaces/default/serviceaccounts"
-    cluster._door.ask("POST", account, doing="make an account", body={"metadata": {"name": unique}})
-    asked = cluster._door.ask("POST", f"{account}/{unique}/token", doing="get a token", body={"spec": {}})
+    cluster._http.request("POST", account, doing="make an account", body={"metadata": {"name": unique}})
+    asked = cluster._http.request("POST", f"{account}/{unique}/token", doing="get a token", body={"spec": {}})
 
     def status(**headers):
         return urllib3.request("GET", laptop.server + DOCUMENT, headers=headers, retries=False).status

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trainjob import CustomTrainer, CustomTrainerContainer, RunKey, TrainJob, submit, wait
-from trainjob.run import Listener
+from trainjob.lifecycle import Listener
 from trainjob.status import handed_back
 
 pytestmark = pytest.mark.timeout(120)

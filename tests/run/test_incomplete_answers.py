@@ -13,11 +13,11 @@ import pytest
 from front_door import Front
 
 from trainjob import CustomTrainerContainer, TrainJob
-from trainjob.cluster import Cluster, Connection
+from trainjob.client import Cluster, Connection
 from trainjob.errors import InvalidResponse, WaitTimeout
+from trainjob.lifecycle import JobReference, Limits, RunKey, give_up, submit, wait
+from trainjob.lifecycle.prepared_job import prepare
 from trainjob.manifest import labels
-from trainjob.run import JobReference, Limits, RunKey, give_up, submit, wait
-from trainjob.run.drafting import draft
 from trainjob.status import Phase
 from waiting_for import until
 
@@ -143,7 +143,7 @@ def test_submitting_creates_one_job(cluster, fronted, front, key, request_, body
 
 def _name_of(key):
     """The name that the key's first TrainJob gets."""
-    return draft(JOB, key, "default", otherwise="", prefix="", variables=None, renewal="").metadata(1)["name"]
+    return prepare(JOB, key, "default", otherwise="", prefix="", variables=None, renewal="").metadata(1)["name"]
 
 
 def test_a_creation_at_the_end_of_the_patience_is_looked_up(cluster, fronted, front, key):

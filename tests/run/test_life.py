@@ -13,8 +13,8 @@ from datetime import timedelta
 import pytest
 
 from trainjob import CustomTrainerContainer, TrainJob
-from trainjob.cluster import Cluster
-from trainjob.cluster.installed import TRAINER_API
+from trainjob.client import Cluster
+from trainjob.client.installed_trainer import TRAINER_API
 from trainjob.errors import (
     AdmissionRefused,
     InvalidSpec,
@@ -24,8 +24,8 @@ from trainjob.errors import (
     OwnershipConflict,
     WaitTimeout,
 )
+from trainjob.lifecycle import Limits, Listener, OnTimeout, RunKey, cancel, submit, wait, wait_async
 from trainjob.manifest import labels
-from trainjob.run import Limits, Listener, OnTimeout, RunKey, cancel, submit, wait, wait_async
 from trainjob.status import Category, Phase
 from waiting_for import until
 
@@ -93,7 +93,7 @@ def never_restarting_runtime(cluster, name):
         "spec": {"mlPolicy": {"numNodes": 1, "torch": {}}, "template": {"spec": {"replicatedJobs": [node]}}},
     }
     path = "/apis/trainer.kubeflow.org/v1alpha1/namespaces/default/trainingruntimes"
-    cluster._door.ask("POST", path, doing="create a runtime", body=runtime)
+    cluster._http.request("POST", path, doing="create a runtime", body=runtime)
 
 
 def test_where_nothing_restarts_the_conditions_reason_is_told(cluster, unique):
@@ -188,12 +188,12 @@ def test_a_remembered_job_is_adopted_and_waited_for_when_it_carries_the_key_no_m
     first = submit(cluster, shell("sleep 2; echo worked"), key(unique, "before"))
     path = f"{TRAINER_API}/namespaces/default/trainjobs/{first.name}"
     gone = dict.fromkeys(cluster.get_trainjob(first.name, "default")["metadata"]["labels"])
-    cluster._door.ask("PATCH", path, doing="strip labels", body={"metadata": {"labels": gone}})
+    cluster._http.request("PATCH", path, doing="strip labels", body={"metadata": {"labels": gone}})
     again = submit(cluster, shell("sleep 2; echo worked"), key(unique, "after"), known=first)
     assert (again.uid, again.adopted) == (first.uid, True)
     assert [job["metadata"]["uid"] for job in jobs_of(cluster, key(unique, "after"))] == [first.uid]
     listener, _, lines = told()
-    fresh = Cluster(cluster._door.connection)  # whose watches have not seen it leave
+    fresh = Cluster(cluster._http.connection)  # whose watches have not seen it leave
     assert wait(fresh, again, listener=listener).succeeded
     fresh.close()
     assert "[node-0] worked" in [str(line) for line in lines]
@@ -330,8 +330,8 @@ def test_the_listener_is_called_in_the_callers_context(cluster, unique):
 SUBMIT_AND_DIE = """
 import os, sys
 from trainjob import CustomTrainerContainer, TrainJob
-from trainjob.cluster import Cluster, Connection
-from trainjob.run import RunKey, submit, wait
+from trainjob.client import Cluster, Connection
+from trainjob.lifecycle import RunKey, submit, wait
 job = TrainJob(trainer=CustomTrainerContainer(image="busybox", command=["sh", "-c", "sleep 3; echo done"]))
 cluster = Cluster(Connection(kubeconfig=sys.argv[1]))
 reference = submit(cluster, job, RunKey("test", "workflow", sys.argv[2], "run-1"))

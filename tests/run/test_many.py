@@ -11,10 +11,10 @@ import pytest
 
 from counting_server import TOKEN, CountingServer
 from trainjob import CustomTrainerContainer, RunKey, TrainJob
-from trainjob.cluster import Cluster, Connection, shared_cluster
-from trainjob.cluster.crew import Crew
+from trainjob.client import Cluster, Connection, shared_cluster
+from trainjob.client.bounded_executor import BoundedExecutor
+from trainjob.lifecycle import JobReference, Listener, submit, wait, wait_async
 from trainjob.manifest import build
-from trainjob.run import JobReference, Listener, submit, wait, wait_async
 from trainjob.status import Phase
 from trainjob_local.apiserver import Registry
 from waiting_for import until
@@ -163,7 +163,7 @@ def test_a_feed_keeps_only_what_is_asked_for(server, there):
         changes.append(change)
         seen.set()
 
-    with there.trainjob_feed("default").subscribe(made.name, deliver):
+    with there.trainjob_informer("default").add_event_handler(made.name, deliver):
         assert seen.wait(60)
     kept = json.dumps(changes[0].found)
     assert "managedFields" not in kept
@@ -172,7 +172,7 @@ def test_a_feed_keeps_only_what_is_asked_for(server, there):
 
 def test_logs_beyond_the_bound_are_read_later_and_say_so(laptop, unique, tmp_path):
     there = Cluster(Connection(kubeconfig=str(laptop.kubeconfig)))
-    there.live_logs = Crew("log", 1)
+    there.live_logs = BoundedExecutor("log", 1)
     gos = [tmp_path / "go-0", tmp_path / "go-1"]
     lines = [[], []]
     waiting = []

@@ -24,9 +24,9 @@ from trainjob import (
     TrainJob,
     TrainJobManifest,
 )
-from trainjob.cluster import Cluster, Connection
+from trainjob.client import Cluster, Connection
 from trainjob.errors import AdmissionRefused, InvalidSpec
-from trainjob.run import RunKey, submit
+from trainjob.lifecycle import RunKey, submit
 
 API = "/apis/trainer.kubeflow.org/v1alpha1"
 STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
@@ -38,9 +38,9 @@ CONTAINER = CustomTrainerContainer(image="busybox", command=("sleep", "60"))
 @pytest.fixture
 def namespace(cluster, unique):
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": unique}}
-    cluster._door.ask("POST", "/api/v1/namespaces", doing="create a namespace", body=body)
+    cluster._http.request("POST", "/api/v1/namespaces", doing="create a namespace", body=body)
     yield unique
-    cluster._door.ask("DELETE", f"/api/v1/namespaces/{unique}", doing="delete a namespace")
+    cluster._http.request("DELETE", f"/api/v1/namespaces/{unique}", doing="delete a namespace")
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def runtime(cluster, namespace):
             },
         }
         path = f"{API}/namespaces/{namespace}/trainingruntimes"
-        cluster._door.ask("POST", path, doing="make a runtime", body=body)
+        cluster._http.request("POST", path, doing="make a runtime", body=body)
         return Runtime(name=name, kind="TrainingRuntime")
 
     return make
@@ -146,7 +146,7 @@ def test_after_a_refusal_it_is_read_anew(front, through, send, runtime, cluster,
     """A runtime that has gone meanwhile, and one that was never read."""
     own, path = runtime(), f"{API}/namespaces/{namespace}/trainingruntimes/own"
     send(TrainJob(trainer=CONTAINER, runtime=own), through)
-    cluster._door.ask("DELETE", path, doing="delete a runtime")
+    cluster._http.request("DELETE", path, doing="delete a runtime")
     with pytest.raises(InvalidSpec, match=f"no such TrainingRuntime in namespace {namespace}"):
         send(TrainJob(trainer=CONTAINER, runtime=own), through)
     post = f"POST {API}/namespaces/{namespace}/trainjobs"
@@ -264,7 +264,7 @@ def test_a_fine_tuning_on_a_runtime_over_a_workspace(cluster, send, namespace, f
     """All in one TrainJob, over the claim `workspace`, which stays."""
     body = {**yaml.safe_load(file.read_text()), "kind": "TrainingRuntime"}
     path = f"{API}/namespaces/{namespace}/trainingruntimes"
-    cluster._door.ask("POST", path, doing="make a runtime", body=body)
+    cluster._http.request("POST", path, doing="make a runtime", body=body)
     sources = {"dataset": "hf://demo/tickets/data", "model_initializer": "hf://demo/tiny-llama"}
     runtime = Runtime(name=file.stem, kind="TrainingRuntime")
     config = TorchTuneConfig(resources_per_node={"gpu": 1})

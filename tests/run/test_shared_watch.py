@@ -7,9 +7,9 @@ import threading
 import pytest
 
 from trainjob import CustomTrainerContainer, RunKey, TrainJob
-from trainjob.cluster import Cluster, Connection
+from trainjob.client import Cluster, Connection
+from trainjob.lifecycle import Listener, submit, wait
 from trainjob.local import LocalCluster
-from trainjob.run import Listener, submit, wait
 from trainjob_local import FaultClient
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from trainjob import CustomTrainerContainer, RunKey, TrainJob
-from trainjob.run import submit, wait
+from trainjob.lifecycle import submit, wait
 
 PROGRAM = Path(sys.executable).with_name("trainjob")
 
@@ -19,7 +19,7 @@ PROGRAM = Path(sys.executable).with_name("trainjob")
 @pytest.fixture
 def namespace(cluster, unique):
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": unique}}
-    cluster._door.ask("POST", "/api/v1/namespaces", doing="create a namespace", body=body)
+    cluster._http.request("POST", "/api/v1/namespaces", doing="create a namespace", body=body)
     return unique
 
 

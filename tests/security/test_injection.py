@@ -23,9 +23,9 @@ from trainjob import (
     RunKey,
     TrainJob,
 )
+from trainjob.lifecycle import cancel, submit, wait
+from trainjob.lifecycle.waiting import Listener
 from trainjob.manifest import build, train_job
-from trainjob.run import cancel, submit, wait
-from trainjob.run.waiting import Listener
 
 HOSTILE = [
     "; touch x",
@@ -165,7 +165,7 @@ def test_names_lead_to_no_other_path(cluster, name):
         lambda: cluster.list_trainjobs(name),
         lambda: cluster.open_log("p", name, "c"),
         lambda: cluster.list_events(name, ""),
-        lambda: cluster.pod_feed(name).subscribe("x", lambda _: None).close(),
+        lambda: cluster.pod_informer(name).add_event_handler("x", lambda _: None).close(),
     ]
     if name:
         questions += [lambda: cluster.get_trainjob(name, "default"), lambda: cluster.open_log(name, "default", "c")]

@@ -14,16 +14,16 @@ import pytest
 from kubernetes import client, config
 
 from trainjob import CustomTrainerContainer, RunKey, SecretKeyReference, TrainJob, Volume
-from trainjob.cluster import Cluster, Connection
-from trainjob.run import submit, wait
+from trainjob.client import Cluster, Connection
+from trainjob.lifecycle import submit, wait
 from trainjob_local import LocalCluster
 
 VALUE = "hunter2-0123456789"
 OPEN = """
 import json, os, sys
 from pathlib import Path
-from trainjob.cluster import Connection
-from trainjob.cluster.connection import open_client
+from trainjob.client import Connection
+from trainjob.client.connection import open_client
 os.umask(0)
 opened, _ = open_client(Connection(kubeconfig_json=sys.stdin.read()))
 files = [path for path in Path(os.environ["TMPDIR"]).rglob("*") if path.is_file()]

@@ -23,7 +23,7 @@ from trainjob import (
     TrainJob,
     TrainJobManifest,
 )
-from trainjob.cluster import Cluster, Connection
+from trainjob.client import Cluster, Connection
 from trainjob.errors import ClusterError, ClusterUnreachable, Problem
 from trainjob.export.destinations import Access, destination_of
 from trainjob.manifest import build

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from urllib3.exceptions import InsecureRequestWarning
 
-from trainjob.cluster import Cluster, Connection
+from trainjob.client import Cluster, Connection
 from trainjob.errors import ClusterUnreachable
 
 CERTIFICATES = Path(__file__).resolve().parent / "certificates"

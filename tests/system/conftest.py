@@ -39,7 +39,7 @@ class Audit:
 
     def __init__(self, cluster):
         self._lock, self._jobs, self._gone = threading.Lock(), {}, {}
-        self._subscription = cluster.trainjob_feed("default").subscribe(None, self._note)
+        self._subscription = cluster.trainjob_informer("default").add_event_handler(None, self._note)
 
     def _note(self, change):
         uid = change.found["metadata"]["uid"]

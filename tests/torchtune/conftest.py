@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from trainjob import FineTune, RunKey, TorchTuneConfig, Workspace, submit, wait
-from trainjob.run import Listener
+from trainjob.lifecycle import Listener
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples"))
 import demo

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainjob.cluster import LogLine, RateLimit
-from trainjob.cluster.log_queue import LogQueue, QueueLimits, SkippedLines, size_of
-from trainjob.cluster.log_rate import TokenBucket
+from trainjob.client import LogLine, RateLimit
+from trainjob.client.log_queue import LogQueue, QueueLimits, SkippedLines, size_of
+from trainjob.client.log_rate import TokenBucket
 
 SMALL = QueueLimits(lines=8, bytes=200, patience=2.0, kept_lines=12, kept_bytes=60)
 OFFER, TAKE, PASS, CUT, END = "offer", "take", "pass", "cut", "end"

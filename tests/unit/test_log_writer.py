@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from trainjob.cluster import LogLine, LogWriter, RateLimit, log_writer
-from trainjob.cluster.log_queue import QueueLimits
+from trainjob.client import LogLine, LogWriter, RateLimit, log_writer
+from trainjob.client.log_queue import QueueLimits
 from waiting_for import until
 
 SECONDS = 60

@@ -34,8 +34,8 @@ from trainjob import (
 )
 from trainjob.cli.application import application
 from trainjob.fetch.record import RECORD
+from trainjob.lifecycle import JobReference
 from trainjob.manifest import labels, spec_hash
-from trainjob.run import JobReference
 from trainjob.status import Outcome, Phase, TorchTuneProgress
 from trainjob.status.handed_back import handed_back
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import inspect
 
 import trainjob
-from trainjob import errors, manifest, run, spec, status
+from trainjob import client, errors, lifecycle, manifest, retention, spec, status
 
-ROOMS = (errors, spec, manifest, status, run)
+PACKAGES = (errors, spec, manifest, status, client, lifecycle, retention)
 
 
 def test_the_public_names_are_sorted_and_there():
@@ -16,8 +16,8 @@ def test_the_public_names_are_sorted_and_there():
 
 
 def test_every_public_class_and_function_says_what_it_is():
-    for room in ROOMS:
-        for name in room.__all__:
-            found = getattr(room, name)
+    for package in PACKAGES:
+        for name in package.__all__:
+            found = getattr(package, name)
             if inspect.isclass(found) or inspect.isfunction(found):
-                assert inspect.getdoc(found), f"{room.__name__}.{name}"
+                assert inspect.getdoc(found), f"{package.__name__}.{name}"

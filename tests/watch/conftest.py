@@ -1,9 +1,9 @@
-"""A scripted API server for each test, and a feed on it."""
+"""A scripted API server for each test, and an informer on it."""
 
 from __future__ import annotations
 
 import pytest
-from listening import feed_of
+from listening import informer_of
 
 from scripted_api import ScriptedApi
 
@@ -15,6 +15,6 @@ def api():
 
 
 @pytest.fixture
-def feed(api):
-    with feed_of(api) as opened:
+def informer(api):
+    with informer_of(api) as opened:
         yield opened

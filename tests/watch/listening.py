@@ -1,4 +1,4 @@
-"""A feed for tests: fast, on a scripted server; and waiters that note what they are told."""
+"""An informer for tests: fast, on a scripted server; and waiters that note what they are told."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import threading
 from collections.abc import Iterator
 
 from scripted_api import ScriptedApi
-from trainjob.cluster import Connection
-from trainjob.cluster.backoff import Backoff, Pace
-from trainjob.cluster.requests import Door
-from trainjob.cluster.resources import Resource
-from trainjob.cluster.watch import Feed
+from trainjob.client import Connection
+from trainjob.client.backoff import Backoff, Pace
+from trainjob.client.http_client import HttpClient
+from trainjob.client.informer import SharedInformer
+from trainjob.client.resources import Resource
 
 SECONDS = 60
 TRAINJOBS = Resource("trainjobs", "/apis/trainer.kubeflow.org/v1alpha1", "app.kubernetes.io/managed-by=trainjob")
@@ -65,15 +65,15 @@ def phase_of(found) -> str:
 
 
 @contextlib.contextmanager
-def feed_of(api: ScriptedApi, pace: Pace = FAST, **connection) -> Iterator[Feed]:
-    """A feed of its own; all its threads are over in the end."""
+def informer_of(api: ScriptedApi, pace: Pace = FAST, **connection) -> Iterator[SharedInformer]:
+    """An informer of its own; all its threads are over in the end."""
     before = set(threading.enumerate())
-    door = Door(Connection(**(connection or {"server": api.url})))
-    feed = Feed(door, TRAINJOBS, "default", lambda found: found["metadata"]["name"], pace)
+    door = HttpClient(Connection(**(connection or {"server": api.url})))
+    informer = SharedInformer(door, TRAINJOBS, "default", lambda found: found["metadata"]["name"], pace)
     try:
-        yield feed
+        yield informer
     finally:
-        feed.close()
+        informer.close()
         for thread in set(threading.enumerate()) - before:
             if thread.name.startswith("watch-"):
                 thread.join(SECONDS)

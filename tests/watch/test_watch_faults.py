@@ -9,7 +9,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from listening import FAST, SECONDS, Waiter, feed_of
+from listening import FAST, SECONDS, Waiter, informer_of
 
 from scripted_api import job, line, page, status
 from trainjob.errors import InvalidResponse
@@ -20,11 +20,11 @@ RUNNING, COMPLETE, GONE = ("a", "Running"), ("a", "Complete"), ("a", "gone")
 OTHER = job("b", "uid-b", 1000, "Running")
 
 
-def begun(api, feed, key="a"):
+def begun(api, informer, key="a"):
     """Job `a` is running, and somebody waits for it on an open watch."""
     api.write("a")
     waiter = Waiter()
-    feed.subscribe(key, waiter, waiter.missing)
+    informer.add_event_handler(key, waiter, waiter.missing)
     waiter.until(RUNNING)
     until(lambda: api.watching)
     return waiter
@@ -86,8 +86,8 @@ FORGETFUL = ("ERROR event 410", "ERROR event 410, stream stays open", "ERROR eve
 
 
 @pytest.mark.parametrize("fault", STREAMS)
-def test_on_the_stream(api, feed, evidence, fault):
-    waiter = begun(api, feed)
+def test_on_the_stream(api, informer, evidence, fault):
+    waiter = begun(api, informer)
     until(lambda: api.cut(*STREAMS[fault]))
     if fault in FORGETFUL:
         api.write("a", "Complete")
@@ -98,9 +98,9 @@ def test_on_the_stream(api, feed, evidence, fault):
     evidence("faults", fault=fault, runs=1, result=f"told {' > '.join(phase for _, phase in waiter.told)}")
 
 
-def test_nonsense_again_and_again(api, feed, evidence):
+def test_nonsense_again_and_again(api, informer, evidence):
     """What the server says after a version is never understood: then its list is."""
-    waiter = begun(api, feed)
+    waiter = begun(api, informer)
     with api.changed:
         api.write("b")
         api._history[-1] = (api.version, b"nonsense\n")
@@ -110,9 +110,9 @@ def test_nonsense_again_and_again(api, feed, evidence):
 
 
 @pytest.mark.parametrize("at", range(1, len(MODIFIED), 40))
-def test_cut_at_any_byte(api, feed, at):
+def test_cut_at_any_byte(api, informer, at):
     """Half a change is none, and comes again whole."""
-    waiter = begun(api, feed)
+    waiter = begun(api, informer)
     api.cut("reset", MODIFIED[:at])
     assert end(api, waiter) == [RUNNING, COMPLETE, GONE]
 
@@ -157,9 +157,9 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize("fault", ANSWERS)
-def test_instead_of_an_answer(api, feed, evidence, fault):
+def test_instead_of_an_answer(api, informer, evidence, fault):
     verb, answer, times = ANSWERS[fault]
-    waiter = begun(api, feed)
+    waiter = begun(api, informer)
     before = api.asked[verb]
     api.instead(verb, answer, times)
     with api.changed:
@@ -173,8 +173,8 @@ def test_instead_of_an_answer(api, feed, evidence, fault):
     evidence("faults", fault=fault, runs=times, result=f"told {' > '.join(phase for _, phase in waiter.told)}")
 
 
-def test_refused_connections(api, feed, evidence):
-    waiter = begun(api, feed)
+def test_refused_connections(api, informer, evidence):
+    waiter = begun(api, informer)
     api.go_away()
     api.write("a", "Complete")
     api.come_back()
@@ -185,8 +185,8 @@ def test_refused_connections(api, feed, evidence):
 def test_a_stream_that_is_not_chunked(api, evidence):
     """As a proxy of HTTP/1.0 sends it: each line counts when it is there, not when all have come."""
     api.plain = True
-    with feed_of(api, replace(FAST, silence=SECONDS)) as feed:
-        waiter = begun(api, feed)
+    with informer_of(api, replace(FAST, silence=SECONDS)) as informer:
+        waiter = begun(api, informer)
         assert end(api, waiter) == [RUNNING, COMPLETE, GONE]
         assert api.asked["watch"] == 1
     evidence(
@@ -194,12 +194,12 @@ def test_a_stream_that_is_not_chunked(api, evidence):
     )
 
 
-def test_a_bookmark_is_where_it_goes_on(api, feed):
+def test_a_bookmark_is_where_it_goes_on(api, informer):
     """What was compacted meanwhile is not asked for."""
-    waiter = begun(api, feed)
+    waiter = begun(api, informer)
     api.version += 1000
     api.bookmark()
-    until(lambda: feed._version == str(api.version))
+    until(lambda: informer._version == str(api.version))
     api._floor = api.version
     api.cut("end")
     lists = api.asked["list"]
@@ -210,24 +210,24 @@ def test_a_bookmark_is_where_it_goes_on(api, feed):
 # -- another epoch of versions --------------------------------------------------------------------------------------
 
 
-def test_versions_that_go_back(api, feed, evidence):
+def test_versions_that_go_back(api, informer, evidence):
     """A watch from a version of the future would say nothing for ever."""
-    waiter = begun(api, feed)
+    waiter = begun(api, informer)
     api.version = 5000
     api.bookmark()
-    until(lambda: feed._version == "5000")
+    until(lambda: informer._version == "5000")
     api.restore(50)
     api.write("a", "Complete")
     assert waiter.until(COMPLETE) == [RUNNING, COMPLETE]
     evidence("faults", fault="etcd restored: versions go back", runs=1, result=f"told {waiter.told[-1][1]}")
 
 
-def test_versions_that_go_back_behind_a_silent_stream(api, feed, evidence):
+def test_versions_that_go_back_behind_a_silent_stream(api, informer, evidence):
     """A load balancer keeps the connection, and behind it there is another server."""
-    waiter = begun(api, feed)
+    waiter = begun(api, informer)
     api.version = 5000
     api.bookmark()
-    until(lambda: feed._version == "5000")
+    until(lambda: informer._version == "5000")
     with api.changed:
         api.cut("silence")
         api.version, api._floor, api._history = 50, 50, []
@@ -236,9 +236,9 @@ def test_versions_that_go_back_behind_a_silent_stream(api, feed, evidence):
     evidence("faults", fault="versions go back behind a half-open stream", runs=1, result=f"told {waiter.told[-1][1]}")
 
 
-def test_equal_versions_of_other_states(api, feed, evidence):
+def test_equal_versions_of_other_states(api, informer, evidence):
     """After a restore a version may be given out again, for another state of the same object."""
-    waiter = begun(api, feed)
+    waiter = begun(api, informer)
     before = api.jobs["a"]["metadata"]
     with api.changed:
         api.restore(int(before["resourceVersion"]) - 1)
@@ -251,9 +251,9 @@ def test_equal_versions_of_other_states(api, feed, evidence):
     evidence("faults", fault="a version given out twice", runs=1, result=f"told {waiter.told[-1][1]}")
 
 
-def test_equal_versions_of_other_objects(api, feed, evidence):
+def test_equal_versions_of_other_objects(api, informer, evidence):
     """The cluster was made anew: the same name and version, and not the same job."""
-    waiter = begun(api, feed)
+    waiter = begun(api, informer)
     version = api.jobs["a"]["metadata"]["resourceVersion"]
     with api.changed:
         api.jobs = {"a": job("a", "another", int(version), "Running")}
@@ -276,8 +276,8 @@ def test_a_token_that_is_replaced_in_its_file(api, tmp_path, evidence):
     token = tmp_path / "token"
     token.write_text("first")
     api.token = "first"
-    with feed_of(api, server=api.url, token_file=str(token)) as feed:
-        waiter = begun(api, feed)
+    with informer_of(api, server=api.url, token_file=str(token)) as informer:
+        waiter = begun(api, informer)
         with api.changed:
             api.token = "second"
             api.cut("reset")
@@ -310,8 +310,8 @@ def test_a_token_that_a_program_gives(api, tmp_path, evidence):
     path = tmp_path / "kubeconfig"
     path.write_text(json.dumps(config))
     api.token = "first"
-    with feed_of(api, kubeconfig=str(path)) as feed:
-        waiter = begun(api, feed)
+    with informer_of(api, kubeconfig=str(path)) as informer:
+        waiter = begun(api, informer)
         with api.changed:
             api.token = "second"
             token.write_text("second")
@@ -321,11 +321,11 @@ def test_a_token_that_a_program_gives(api, tmp_path, evidence):
 
 
 @pytest.mark.parametrize("code", [401, 403, 404])
-def test_refused_from_the_start(api, feed, code, evidence):
+def test_refused_from_the_start(api, informer, code, evidence):
     """Nothing mends that by itself: at once, and with the reason."""
     api.instead("list", status(code), 10)
     waiter = Waiter()
-    feed.subscribe("a", waiter)
+    informer.add_event_handler("a", waiter)
     waiter.until(lambda: waiter.error)
     assert waiter.error.status == code
     assert api.asked["list"] <= 2  # 401: once more with new credentials
@@ -335,8 +335,8 @@ def test_refused_from_the_start(api, feed, code, evidence):
 @pytest.mark.parametrize("code", [401, 403, 404])
 def test_refused_from_now_on(api, code, evidence):
     """What was permitted may come back in a moment; in the end it is an error."""
-    with feed_of(api, IMPATIENT) as feed:
-        waiter = begun(api, feed)
+    with informer_of(api, IMPATIENT) as informer:
+        waiter = begun(api, informer)
         with api.changed:
             api.write("b")
             api.compact()
@@ -348,34 +348,34 @@ def test_refused_from_now_on(api, code, evidence):
         assert api.asked["list"] + api.asked["version"] > 2  # the first list, and at least two that were refused
         again = Waiter()
         api.answers.clear()
-        feed.subscribe("a", again)
+        informer.add_event_handler("a", again)
         again.until(RUNNING)
     evidence("faults", fault=f"list: {code} from now on", runs=1, result=f"told {waiter.told[-1][0]}")
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"[]", b'{"metadata": null}', b'{"metadata": {"resourceVersion": "1"}}'])
-def test_a_list_that_is_none(api, feed, body, evidence):
+def test_a_list_that_is_none(api, informer, body, evidence):
     """It may be the first one, and is requested again for a while; then the waiters get a typed error."""
     api.instead("list", page(body), 3)
     api.write("a")
     served, waiter = Waiter(), Waiter()
-    feed.subscribe("a", served)
+    informer.add_event_handler("a", served)
     served.until(RUNNING)
     api.instead("list", page(body), 1_000_000)
-    with feed_of(api, IMPATIENT) as other:
-        other.subscribe("a", waiter)
+    with informer_of(api, IMPATIENT) as other:
+        other.add_event_handler("a", waiter)
         waiter.until(lambda: waiter.error)
     assert isinstance(waiter.error, InvalidResponse)
     assert f"{api.url} answered 200 to the request to list trainjobs" in str(waiter.error)
     evidence("faults", fault=f"list: 200 and {body.decode() or 'nothing'}", runs=2, result="told InvalidResponse")
 
 
-def test_refused_now_and_then(api, feed, monkeypatch, evidence):
+def test_refused_now_and_then(api, informer, monkeypatch, evidence):
     """Each time counts from its own beginning, however long ago the last was."""
     passed = [0.0]
     clock = SimpleNamespace(monotonic=lambda: time.monotonic() + passed[0])
-    monkeypatch.setattr("trainjob.cluster.watch.time", clock)
-    waiter = begun(api, feed)
+    monkeypatch.setattr("trainjob.client.informer.time", clock)
+    waiter = begun(api, informer)
     for n in range(3):
         before = api.asked["version"]
         api.instead("version", status(403), 2)
@@ -388,7 +388,7 @@ def test_refused_now_and_then(api, feed, monkeypatch, evidence):
     evidence("faults", fault="list: 403 now and then", runs=3, result=f"told {len(waiter.told) - 1} changes")
 
 
-def test_no_right_to_watch(api, feed, evidence):
+def test_no_right_to_watch(api, informer, evidence):
     """One list for all, again and again."""
     api.instead("watch", status(403), 1_000_000)
     api.write("a")
@@ -403,7 +403,7 @@ def test_no_right_to_watch(api, feed, evidence):
         return deliver
 
     for waiter in waiters:
-        feed.subscribe("a", noting(waiter))
+        informer.add_event_handler("a", noting(waiter))
         waiter.until(RUNNING)
     api.write("a", "Complete")
     for waiter in waiters:
@@ -426,33 +426,33 @@ def test_trouble_without_end_is_no_flood(api, verb, answer, evidence):
     for n in range(150):
         api.write(f"j{n}")
     api.instead(verb, answer, 1_000_000)
-    with feed_of(api, replace(FAST, steady=SECONDS)) as feed:
-        feed.subscribe("a", Waiter())
+    with informer_of(api, replace(FAST, steady=SECONDS)) as informer:
+        informer.add_event_handler("a", Waiter())
         until(lambda: api.asked[verb] >= 12)
         # 0.02 s, then twice as long each time up to 0.1 s, less half at most for the jitter
-        assert [feed._backoff.next() >= 0.05 for _ in range(3)] == [True] * 3
+        assert [informer._backoff.next() >= 0.05 for _ in range(3)] == [True] * 3
     evidence("faults", fault=f"{verb} answered {answer[0]} for ever", runs=12, result="asked ever less often")
 
 
-def test_more_pages_that_have_expired(api, feed, evidence):
+def test_more_pages_that_have_expired(api, informer, evidence):
     """Between two pages the server forgets: the list begins anew, and is whole."""
     for n in range(250):
         api.write(f"j{n:03}")
     api.instead("more", status(410), 2)
     waiter = Waiter()
-    feed.subscribe(None, waiter)
+    informer.add_event_handler(None, waiter)
     waiter.until(lambda: len({name for name, _ in waiter.told}) == 250)
     assert len(waiter.told) == 250  # nothing twice
     assert api.asked["list"] == 3
     evidence("faults", fault="410 between two pages", runs=2, result=f"{len(waiter.told)} of 250 told, once")
 
 
-def test_a_list_without_end(api, feed, evidence):
+def test_a_list_without_end(api, informer, evidence):
     """`continue` leads back to where it came from."""
     body = {"metadata": {"resourceVersion": "1", "continue": "again"}, "items": [OTHER]}
     api.answers = dict.fromkeys(("list", "more"), lambda: page(json.dumps(body).encode()))
     waiter = Waiter()
-    feed.subscribe("a", waiter)
+    informer.add_event_handler("a", waiter)
     waiter.until(lambda: waiter.error)
     assert "begins anew" in str(waiter.error)
     evidence("faults", fault="a list without end", runs=1, result=f"told {waiter.told[-1][0]}")
@@ -460,8 +460,8 @@ def test_a_list_without_end(api, feed, evidence):
 
 def test_a_line_without_end(api, evidence):
     """A proxy sends and sends: it is not kept for ever."""
-    with feed_of(api, replace(FAST, silence=10 * SECONDS)) as feed:
-        waiter = begun(api, feed)
+    with informer_of(api, replace(FAST, silence=10 * SECONDS)) as informer:
+        waiter = begun(api, informer)
         watches = api.asked["watch"]
         api.cut("say", b"x" * (20 * 2**20))
         until(lambda: api.asked["watch"] > watches)
@@ -469,10 +469,10 @@ def test_a_line_without_end(api, evidence):
     evidence("faults", fault="a line of 20 MB without an end", runs=1, result=f"told {waiter.told[-2][1]}")
 
 
-def test_the_clock_jumps(api, feed, monkeypatch, evidence):
+def test_the_clock_jumps(api, informer, monkeypatch, evidence):
     """Neither limits nor pauses look at the time of day."""
     real = time.time
-    waiter = begun(api, feed)
+    waiter = begun(api, informer)
     for jump in (86_400, -86_400):
         monkeypatch.setattr(time, "time", lambda jump=jump: real() + jump)
         api.cut("reset")
@@ -482,7 +482,7 @@ def test_the_clock_jumps(api, feed, monkeypatch, evidence):
     evidence("faults", fault="clock jumps a day, on and back", runs=2, result=f"told {len(waiter.told) - 1} changes")
 
 
-def test_threads_that_come_and_go(api, feed, evidence):
+def test_threads_that_come_and_go(api, informer, evidence):
     """Hundreds of short waits, from several threads, while streams break: each hears of it, and one thread watches."""
     api.write("a")
     failures, others = [], set(threading.enumerate())
@@ -490,7 +490,7 @@ def test_threads_that_come_and_go(api, feed, evidence):
     def wait_shortly(n):
         for _ in range(40):
             waiter = Waiter()
-            with feed.subscribe("a", waiter, waiter.missing):
+            with informer.add_event_handler("a", waiter, waiter.missing):
                 try:
                     waiter.until(lambda waiter=waiter: waiter.told, 60)
                 except AssertionError as error:
@@ -508,6 +508,8 @@ def test_threads_that_come_and_go(api, feed, evidence):
     for thread in threads:
         thread.join(60)
     assert not failures
-    with feed.subscribe("a", Waiter()):  # keeps each thread that still watches; one that has given up ends by itself
+    with informer.add_event_handler(
+        "a", Waiter()
+    ):  # keeps each thread that still watches; one that has given up ends by itself
         until(lambda: [one.name[:6] for one in set(threading.enumerate()) - others].count("watch-") == 1)
     evidence("faults", fault="short waits from 6 threads, streams reset", runs=240, result=f"{len(failures)} failed")

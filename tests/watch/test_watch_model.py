@@ -18,10 +18,10 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from listening import Waiter, feed_of, phase_of
+from listening import Waiter, informer_of, phase_of
 
 from scripted_api import ScriptedApi, line, page, status
-from trainjob.cluster.backoff import Backoff, Pace
+from trainjob.client.backoff import Backoff, Pace
 from waiting_for import until
 
 PACE = Pace(silence=0.5, steady=0.2, poll=0.02, linger=0.03, refused=30.0, backoff=lambda: Backoff(0.005, 0.02))
@@ -46,7 +46,7 @@ REFUSALS = [status(401), status(403), status(404), status(410), page(), page(b"{
 
 
 class Model(RuleBasedStateMachine):
-    """A feed, a server that holds the truth, and what each waiter must have been told."""
+    """An informer, a server that holds the truth, and what each waiter must have been told."""
 
     waiters = Bundle("waiters")
     done: ClassVar[Counter[str]] = Counter()
@@ -56,8 +56,8 @@ class Model(RuleBasedStateMachine):
         self.api = ScriptedApi()
         self.api.version = self.api._floor = 1_000_000
         self.others = set(threading.enumerate())
-        self.opened = feed_of(self.api, PACE)
-        self.feed = self.opened.__enter__()
+        self.opened = informer_of(self.api, PACE)
+        self.informer = self.opened.__enter__()
         self.history: dict[str, list[tuple[str, str]]] = {}  # by uid: (version, phase), `gone` at its end
         self.all: list[Waiter] = []
         self.refused = False  # whether it may have given up
@@ -122,7 +122,7 @@ class Model(RuleBasedStateMachine):
     def _subscribe(self, key):
         waiter = Waiter()
         waiter.key, waiter.heard = key, None
-        waiter.subscription = self.feed.subscribe(key, waiter, waiter.missing)
+        waiter.subscription = self.informer.add_event_handler(key, waiter, waiter.missing)
         self.all.append(waiter)
         self.done["subscribers"] += 1
         return waiter
@@ -199,7 +199,7 @@ class Model(RuleBasedStateMachine):
     def teardown(self):
         try:
             self.quiet()
-            self.feed.close()
+            self.informer.close()
             for waiter in self.all:
                 self._check(waiter)
             self.done["examples"] += 1

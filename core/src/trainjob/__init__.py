@@ -10,7 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from trainjob.cluster import Cluster, Connection, connect
+    from trainjob.client import Cluster, Connection, connect
     from trainjob.errors import (
         CommandFailed,
         DeadlineExceeded,
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         TrainJobError,
         WaitTimeout,
     )
-    from trainjob.run import JobReference, Limits, Listener, RunKey, cancel, submit, wait, wait_async
+    from trainjob.lifecycle import JobReference, Limits, Listener, RunKey, cancel, submit, wait, wait_async
     from trainjob.spec import (
         BuiltinTrainer,
         CustomTrainer,
@@ -128,13 +128,13 @@ __all__ = [
 ]
 
 # Where they come from, the cheapest first.
-_ROOMS = ("errors", "spec", "status", "run", "cluster")
+_PACKAGES = ("errors", "spec", "status", "lifecycle", "client")
 
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        for room in _ROOMS:
-            module = importlib.import_module(f"{__name__}.{room}")
+        for package in _PACKAGES:
+            module = importlib.import_module(f"{__name__}.{package}")
             if name in module.__all__:
                 return getattr(module, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -130,7 +130,7 @@ def down(state: Annotated[Path | None, _WHICH] = None) -> None:
 
 def _counts(one: Registered) -> tuple[int | None, int | None]:
     """How many TrainJobs it has, and how many of them have not ended."""
-    from trainjob.cluster import Cluster, Connection
+    from trainjob.client import Cluster, Connection
 
     with (
         contextlib.suppress(TrainJobError),

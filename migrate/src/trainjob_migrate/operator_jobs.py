@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainjob.cluster import Cluster
-from trainjob.cluster.resources import Resource
+from trainjob.client import Cluster
+from trainjob.client.resources import Resource
 from trainjob.errors import NotFound, PermissionDenied
 
 # Training Operator 1.9, manifests/base/crds; MPI Operator 0.6 and later serves mpijobs as v2beta1 only. The first of a

@@ -13,7 +13,7 @@ import pytest
 from crash_points import HANDED_OVER, KNOWN, TERMINAL, WAITING, arm, let_go, reached
 
 from standalone import wait_for
-from trainjob.run import RunKey
+from trainjob.lifecycle import RunKey
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 SECONDS = 240

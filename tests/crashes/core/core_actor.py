@@ -15,8 +15,8 @@ from pathlib import Path
 import crash_points
 
 from trainjob import CustomTrainerContainer, TrainJob
-from trainjob.cluster import Cluster, Connection
-from trainjob.run import JobReference, Listener, RunKey, cancel, submit, wait
+from trainjob.client import Cluster, Connection
+from trainjob.lifecycle import JobReference, Listener, RunKey, cancel, submit, wait
 from trainjob.status import Phase
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import crash_points
 import pytest
 
-from trainjob.run import RunKey
+from trainjob.lifecycle import RunKey
 
 SECONDS, MOST_TRIES = 60.0, 5
 _ACTOR = Path(__file__).with_name("core_actor.py")

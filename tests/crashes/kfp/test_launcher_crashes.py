@@ -24,8 +24,8 @@ from crash_points import (
     reached,
 )
 
-from trainjob.cluster import Connection
-from trainjob.run import RunKey
+from trainjob.client import Connection
+from trainjob.lifecycle import RunKey
 from trainjob_kfp.launcher import clean_up
 from waiting_for import until
 

@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from trainjob.cluster import Cluster, Connection
+from trainjob.client import Cluster, Connection
 from trainjob.errors import ClusterError, TrainJobError
-from trainjob.run.inbox import get_with_timeout
+from trainjob.lifecycle.queues import get_with_timeout
 from trainjob.status import judge
 
 _THREADS = 3

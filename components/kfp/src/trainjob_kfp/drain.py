@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
-from trainjob.cluster import Change, Cluster, Subscription
+from trainjob.client import Cluster, EventHandler, ObjectEvent
 from trainjob.errors import TrainJobError
 from trainjob_kfp.identity import WORKFLOW_LABEL
 from trainjob_kfp.narration import print_line
@@ -40,15 +40,15 @@ class OwnPod:
         self._home, self._name, self._namespace = home, pod["metadata"]["name"], pod["metadata"]["namespace"]
         self._selector = f"{WORKFLOW_LABEL}={pod['metadata']['labels'][WORKFLOW_LABEL]}"
         self._goes = _goes(pod)
-        self._subscription: Subscription | None = None
+        self._subscription: EventHandler | None = None
         self._questions: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._answered = threading.Event()
 
     def __enter__(self) -> OwnPod:
         """Watch it from now on."""
         threading.Thread(target=self._answer, name="own-pod", daemon=True).start()
-        feed = self._home.labelled_pod_feed(self._namespace, self._selector)
-        self._subscription = feed.subscribe(self._name, self._on_change)
+        informer = self._home.labelled_pod_informer(self._namespace, self._selector)
+        self._subscription = informer.add_event_handler(self._name, self._on_change)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -72,7 +72,7 @@ class OwnPod:
                 self._goes = self._goes or pod is None or _goes(pod)
             self._answered.set()
 
-    def _on_change(self, change: Change) -> None:
+    def _on_change(self, change: ObjectEvent) -> None:
         goes = change.gone or (change.found is not None and _goes(change.found))
         if goes and not self._goes:
             self._goes = True

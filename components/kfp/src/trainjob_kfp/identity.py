@@ -18,9 +18,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainjob.cluster import Cluster, Connection
+from trainjob.client import Cluster, Connection
 from trainjob.errors import InvalidSpec, NotFound, Problem, TrainJobError
-from trainjob.run import RunKey
+from trainjob.lifecycle import RunKey
 
 RUN_ID_VARIABLE = "TRAINJOB_RUN_ID"
 """Names the run where Kubeflow Pipelines does not: under `kfp.local`, to have a run that is started again adopt."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal, get_args
 
-from trainjob.cluster import Cluster, Connection, LogLine, LogWriter
+from trainjob.client import Cluster, Connection, LogLine, LogWriter
 from trainjob.errors import (
     AdmissionRefused,
     ClusterError,
@@ -22,9 +22,9 @@ from trainjob.errors import (
     Problem,
     TrainJobError,
 )
+from trainjob.lifecycle import JobReference, Limits, Listener, OnTimeout, ProgressLog, RunKey, run_key_of, submit, wait
+from trainjob.lifecycle.unattended import JobGuard, ended_after_errors
 from trainjob.manifest import labels, train_job
-from trainjob.run import JobReference, Limits, Listener, Narrator, OnTimeout, RunKey, run_key_of, submit, wait
-from trainjob.run.unattended import JobGuard, ended_after_errors
 from trainjob.spec import Step, TrainJob, TrainJobManifest
 from trainjob.status import Outcome, Phase, Progress, Verdict, judge
 from trainjob_kfp.drain import OwnPod
@@ -111,8 +111,8 @@ def launch(
                 how = "adopted" if reference.adopted else "created"
                 print_line(f"TrainJob {reference}: {how}, uid {reference.uid}")
                 with guard.waiting(), LogWriter().open(print_line) as log:
-                    narrator = Narrator(reference, log.report, log=log)
-                    listener = _telling(narrator.listener, terminator, on_progress, on_line)
+                    progress_log = ProgressLog(reference, log.report, log=log)
+                    listener = _telling(progress_log.listener, terminator, on_progress, on_line)
                     return reference, wait(cluster, reference, limits=limits, listener=listener)
 
             with ended_after_errors(guard, cluster, here.key, asked, action, print_line):
@@ -205,12 +205,12 @@ def _telling(
     on_progress: Callable[[Progress], None],
     on_line: Callable[[LogLine], None],
 ) -> Listener:
-    """The narrator, the terminator and the caller are told.
+    """The progress_log, the terminator and the caller are told.
 
     A TrainJob that has ended is a record of what happened, and what a later try adopts: no signal deletes it.
     """
 
-    def tell_phase(verdict: Verdict) -> None:
+    def log_phase(verdict: Verdict) -> None:
         if verdict.phase.finished:
             terminator.stand_down()
         else:
@@ -222,11 +222,11 @@ def _telling(
             on_line(line)
         listener.on_log(line)
 
-    def tell_progress(progress: Progress) -> None:
+    def log_progress(progress: Progress) -> None:
         listener.on_progress(progress)
         on_progress(progress)
 
-    return Listener(tell_phase, tell_line, tell_progress)
+    return Listener(log_phase, tell_line, log_progress)
 
 
 class Explained:

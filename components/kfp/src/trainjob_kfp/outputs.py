@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from trainjob.cluster import LogLine
+from trainjob.client import LogLine
 from trainjob.errors import InvalidSpec, Problem
 from trainjob.spec import Workspace
 from trainjob.status import Outcome, Progress, handed_back

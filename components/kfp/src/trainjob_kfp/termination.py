@@ -16,8 +16,8 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, NoReturn
 
-from trainjob.cluster import Connection
-from trainjob.run import JobReference
+from trainjob.client import Connection
+from trainjob.lifecycle import JobReference
 from trainjob_kfp.deletion import Deleters, Order
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)

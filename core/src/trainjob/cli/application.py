@@ -118,6 +118,6 @@ def _root(
     context: Annotated[str, _CONTEXT] = "",
 ) -> None:
     """Kubeflow Trainer jobs from the command line."""
-    from trainjob.cluster import Connection
+    from trainjob.client import Connection
 
     terminal.use(Connection(kubeconfig=str(kubeconfig or ""), context=context))

@@ -15,10 +15,10 @@ from pathlib import Path
 import typer
 
 from trainjob.errors import InvalidSpec, Problem
+from trainjob.lifecycle import RunKey
+from trainjob.lifecycle.prepared_job import PreparedJob, prepare
 from trainjob.manifest import spec_hash
 from trainjob.manifest.written import requests
-from trainjob.run import RunKey
-from trainjob.run.drafting import Draft, draft
 from trainjob.spec import Step
 
 FILE = typer.Argument(help="A YAML or JSON file with TrainJobs or steps; - for standard input.", show_default=False)
@@ -44,9 +44,9 @@ class Asked:
     key: RunKey
     renewal: str
 
-    def draft(self, namespace: str, otherwise: str = "default") -> Draft:
-        """It as it would be sent; see `trainjob.run.drafting.draft`."""
-        return draft(self.request, self.key, namespace, otherwise=otherwise, renewal=self.renewal)
+    def prepare(self, namespace: str, otherwise: str = "default") -> PreparedJob:
+        """It as it would be sent; see `trainjob.lifecycle.prepared_job.prepare`."""
+        return prepare(self.request, self.key, namespace, otherwise=otherwise, renewal=self.renewal)
 
 
 def asked(file: str, name: str, run_id: str) -> list[Asked]:

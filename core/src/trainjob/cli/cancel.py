@@ -10,9 +10,9 @@ from rich.markup import escape
 
 from trainjob.cli import completion, terminal
 from trainjob.cli.named import NAMES, references
-from trainjob.cluster import Cluster
+from trainjob.client import Cluster
 from trainjob.errors import TrainJobError
-from trainjob.run import JobReference, cancel_at_work, set_suspended
+from trainjob.lifecycle import JobReference, cancel_at_work, set_suspended
 from trainjob.status import Phase
 
 __all__ = ["cancel", "resume", "suspend"]

@@ -11,7 +11,7 @@ from rich.markup import escape
 
 from trainjob.cli import completion, terminal
 from trainjob.errors import ClusterError
-from trainjob.run.checkup import Grade, Row, can_run, check_up
+from trainjob.inspection.check import Grade, Row, can_run, check_up
 from trainjob.spec.job import STOCK_RUNTIME
 from trainjob.status.platform import Platform
 from trainjob.status.rights import granting
@@ -40,7 +40,7 @@ def check(
         ClusterError: the cluster can't be asked at all.
     """
     with terminal.cluster() as cluster:
-        platform = cluster.survey.look(namespace or cluster.namespace, STOCK_RUNTIME)
+        platform = cluster.platform.inspect(namespace or cluster.namespace, STOCK_RUNTIME)
     found = check_up(platform, datetime.now(timezone.utc))
     grants = _grants(platform)
     if as_json:

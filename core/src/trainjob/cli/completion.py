@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import typer
 
-from trainjob.cluster import Cluster, Connection
-from trainjob.cluster.runtimes import KINDS
+from trainjob.client import Cluster, Connection
+from trainjob.client.runtimes import KINDS
 from trainjob.errors import ClusterError, TrainJobError
 from trainjob.status.reading import text
 

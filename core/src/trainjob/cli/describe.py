@@ -13,8 +13,8 @@ from rich.markup import escape
 from trainjob.cli import cells, completion, terminal
 from trainjob.cli.named import named
 from trainjob.cli.submit import Output
-from trainjob.run.description import Description
-from trainjob.run.description import describe as look_at
+from trainjob.inspection.description import Description
+from trainjob.inspection.description import describe as look_at
 from trainjob.status import Phase
 from trainjob.status.reading import table
 

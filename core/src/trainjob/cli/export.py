@@ -13,7 +13,7 @@ from trainjob.cli.halting import Stopped
 from trainjob.cli.named import named
 from trainjob.cli.submit import OUTPUT, Output, written
 from trainjob.errors import InvalidSpec, Problem
-from trainjob.run.left_model import left_model
+from trainjob.inspection.left_model import left_model
 from trainjob.spec import ExportModel, Workspace
 from trainjob.status.reading import text
 

@@ -11,11 +11,11 @@ from trainjob.cli import terminal
 from trainjob.cli.asking import Asked
 from trainjob.cli.halting import Halt, Stopped
 from trainjob.cli.story import Story
-from trainjob.cluster import Cluster
+from trainjob.client import Cluster
+from trainjob.lifecycle import JobReference, Limits, OnTimeout, submit, wait_async
+from trainjob.lifecycle.cancellation import give_up_unless_ended
+from trainjob.lifecycle.unattended import JobGuard, ended_after_errors
 from trainjob.manifest import train_job
-from trainjob.run import JobReference, Limits, OnTimeout, submit, wait_async
-from trainjob.run.cancellation import give_up_unless_ended
-from trainjob.run.unattended import JobGuard, ended_after_errors
 from trainjob.status import Outcome
 
 

@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from trainjob.cli import cells, completion, terminal
-from trainjob.run.summary import Summary, summarize
+from trainjob.inspection.summary import Summary, summarize
 from trainjob.status import Phase
 
 __all__ = ["list_trainjobs"]

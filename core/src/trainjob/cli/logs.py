@@ -13,10 +13,10 @@ from trainjob.cli import completion, terminal
 from trainjob.cli.halting import Halt
 from trainjob.cli.named import references
 from trainjob.cli.story import Story
-from trainjob.cluster import Change, Cluster, LogFollower, LogLine
-from trainjob.cluster.whole_log import read_log
+from trainjob.client import Cluster, LogFollower, LogLine, ObjectEvent
+from trainjob.client.whole_log import read_log
 from trainjob.errors import AdmissionRefused, NotFound
-from trainjob.run import JobReference, Wanted, wait_for_async
+from trainjob.lifecycle import JobReference, JobSelector, wait_external
 from trainjob.status.pods import container_statuses, rank_of, step_of
 from trainjob.status.reading import number, text
 
@@ -103,15 +103,15 @@ async def _follow(cluster: Cluster, reference: JobReference, chosen: _Choice) ->
 
         follower = LogFollower(cluster, reference.namespace, emit)
 
-        def observe(change: Change) -> None:
+        def observe(change: ObjectEvent) -> None:
             if change.found is not None and chosen(change.found):
                 follower.observe(change)
 
         try:
-            with cluster.pod_feed(reference.namespace).subscribe(reference.name, observe):
-                await halt.unless(wait_for_async(cluster, Wanted(reference.namespace, reference.name)))
+            with cluster.pod_informer(reference.namespace).add_event_handler(reference.name, observe):
+                await halt.unless(wait_external(cluster, JobSelector(reference.namespace, reference.name)))
                 for pod in await asyncio.to_thread(cluster.list_pods, reference.name, reference.namespace):
-                    observe(Change(pod))  # the pods' watch may lag behind the TrainJob's
+                    observe(ObjectEvent(pod))  # the pods' watch may lag behind the TrainJob's
                 await halt.unless(asyncio.to_thread(follower.finish, _LAST_SECONDS))
         finally:
             follower.stop()

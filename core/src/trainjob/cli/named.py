@@ -9,9 +9,9 @@ from typing import Any
 import typer
 
 from trainjob.cli import completion
-from trainjob.cluster import Cluster
+from trainjob.client import Cluster
 from trainjob.errors import NotFound
-from trainjob.run import JobReference, reference_to
+from trainjob.lifecycle import JobReference, reference_to
 
 _EVERYBODYS = ""  # the label selector
 _MOST_TOLD = 10

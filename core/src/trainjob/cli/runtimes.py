@@ -11,8 +11,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from trainjob.cli import completion, terminal
-from trainjob.cluster import Cluster
-from trainjob.cluster.runtimes import KINDS
+from trainjob.client import Cluster
+from trainjob.client.runtimes import KINDS
 from trainjob.errors import NotFound, PermissionDenied
 from trainjob.status.runtimes import RuntimeDescription
 

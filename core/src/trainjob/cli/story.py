@@ -14,7 +14,7 @@ from rich.text import Text
 from trainjob import status
 from trainjob.cli.halting import Halt
 from trainjob.errors import TrainJobError
-from trainjob.run import JobReference, Listener, Narrator
+from trainjob.lifecycle import JobReference, Listener, ProgressLog
 
 
 class Story:
@@ -60,8 +60,8 @@ class Story:
                 self._halt.because_soon(_readable(error))
 
     def of(self, reference: JobReference) -> Listener:
-        """To hand to `trainjob.run.wait`: phases and log lines as lines, progress in the bar, where there is one."""
-        listener = Narrator(reference, self.tell).listener
+        """Return a listener for `wait`: phases and log lines become lines, progress moves the bar if there is one."""
+        listener = ProgressLog(reference, self.tell).listener
         if self._bar.disable:
             return listener
         task = self._bar.add_task(reference.name, total=100, stands="")

@@ -12,9 +12,9 @@ from rich.markup import escape
 from trainjob.cli import asking, completion, terminal
 from trainjob.cli.asking import Asked
 from trainjob.cli.following import told
+from trainjob.lifecycle import submit as submit_one
+from trainjob.lifecycle.prepared_job import preview
 from trainjob.manifest import Dialect, build
-from trainjob.run import submit as submit_one
-from trainjob.run.drafting import preview
 
 __all__ = ["DIALECT", "OUTPUT", "Output", "submit", "written"]
 
@@ -86,7 +86,7 @@ def written(asked: Sequence[Asked], namespace: str, dialect: Dialect | None) -> 
         ClusterError: the cluster can't be asked.
     """
     if dialect:
-        drafts = [one.draft(namespace) for one in asked]
-        return [build(each.job, **each.metadata(1), dialect=dialect) for each in drafts]
+        prepared = [one.prepare(namespace) for one in asked]
+        return [build(each.job, **each.metadata(1), dialect=dialect) for each in prepared]
     with terminal.cluster() as cluster:
-        return [preview(cluster, one.draft(namespace, cluster.namespace)) for one in asked]
+        return [preview(cluster, one.prepare(namespace, cluster.namespace)) for one in asked]

@@ -9,8 +9,8 @@ from rich.markup import escape
 
 from trainjob.cli import completion, terminal
 from trainjob.manifest.durations import duration
-from trainjob.run import Swept
-from trainjob.run import sweep as sweep_namespace
+from trainjob.retention import Swept
+from trainjob.retention import sweep as sweep_namespace
 
 __all__ = ["sweep"]
 

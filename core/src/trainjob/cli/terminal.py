@@ -20,7 +20,7 @@ from rich.markup import escape
 from trainjob.errors import AdmissionRefused, InvalidSpec, JobFailed, TrainJobError, WaitTimeout
 
 if TYPE_CHECKING:
-    from trainjob.cluster import Cluster, Connection
+    from trainjob.client import Cluster, Connection
 
 DONE = 0
 FAILED = 1
@@ -79,7 +79,7 @@ def cluster() -> Iterator[Cluster]:
     Raises:
         NoClusterConfigured: there is nothing to connect with.
     """
-    from trainjob.cluster import connect
+    from trainjob.client import connect
 
     with contextlib.closing(connect(*_connections)) as opened:
         yield opened

@@ -13,10 +13,10 @@ from trainjob.cli import completion, terminal
 from trainjob.cli.halting import Halt
 from trainjob.cli.named import NAMES, references
 from trainjob.cli.story import Story
-from trainjob.cluster import Cluster
+from trainjob.client import Cluster
 from trainjob.errors import TrainJobError, WaitTimeout
+from trainjob.lifecycle import JobReference, JobSelector, wait_external
 from trainjob.manifest.durations import duration
-from trainjob.run import JobReference, Wanted, wait_for_async
 from trainjob.status import Outcome
 
 __all__ = ["wait"]
@@ -72,9 +72,9 @@ async def _all(
     cluster: Cluster, wanted: Sequence[JobReference], total: timedelta | None, tell: Callable[[str], None]
 ) -> list[Outcome | WaitTimeout]:
     async def one(reference: JobReference) -> Outcome | WaitTimeout:
-        place = Wanted(reference.namespace, reference.name)
+        place = JobSelector(reference.namespace, reference.name)
         try:
-            ended = await wait_for_async(cluster, place, total=total, tell=tell)
+            ended = await wait_external(cluster, place, total=total, tell=tell)
         except WaitTimeout as timeout:
             return timeout
         tell(f"TrainJob {ended.reference}: {ended.outcome.phase.value}")

@@ -14,9 +14,9 @@ from rich.markup import escape
 from rich.progress_bar import ProgressBar
 
 from trainjob.cli import cells, completion, terminal
-from trainjob.run import JobReference, Narrator
-from trainjob.run.watching import Standing
-from trainjob.run.watching import watch as watch_all
+from trainjob.inspection.live_status import LiveStatus
+from trainjob.inspection.live_status import watch as watch_all
+from trainjob.lifecycle import JobReference, ProgressLog
 from trainjob.status import Phase, Progress, Verdict
 
 __all__ = ["watch"]
@@ -59,11 +59,11 @@ def watch(
         raise typer.Exit(terminal.JOB_FAILED)
 
 
-def _to_json(standing: Standing) -> None:
+def _to_json(standing: LiveStatus) -> None:
     print(json.dumps(standing.to_dict()), flush=True)
 
 
-def _teller(console: Console, stack: contextlib.ExitStack) -> Callable[[Standing], None]:
+def _teller(console: Console, stack: contextlib.ExitStack) -> Callable[[LiveStatus], None]:
     if not console.is_terminal:
         return _Lines()
     board = _Board(console)
@@ -76,18 +76,18 @@ class _Lines:
     """A line at each change, in the words that every waiter uses; progress now and then."""
 
     def __init__(self) -> None:
-        self._told: dict[str, tuple[Narrator, Verdict | None, Progress | None]] = {}
+        self._told: dict[str, tuple[ProgressLog, Verdict | None, Progress | None]] = {}
 
-    def __call__(self, standing: Standing) -> None:
+    def __call__(self, standing: LiveStatus) -> None:
         one = standing.summary
-        new = Narrator(JobReference(one.name, one.namespace, one.uid), lambda line: print(line, flush=True))
-        narrator, verdict, progress = self._told.get(one.uid, (new, None, None))
+        new = ProgressLog(JobReference(one.name, one.namespace, one.uid), lambda line: print(line, flush=True))
+        progress_log, verdict, progress = self._told.get(one.uid, (new, None, None))
         stands = Verdict(one.phase, one.reason, one.message, one.step)
         if stands != verdict:
-            narrator.tell_phase(stands)
+            progress_log.log_phase(stands)
         if standing.progress and standing.progress != progress:
-            narrator.tell_progress(standing.progress)
-        self._told[one.uid] = narrator, stands, standing.progress
+            progress_log.log_progress(standing.progress)
+        self._told[one.uid] = progress_log, stands, standing.progress
 
 
 class _Board:
@@ -95,9 +95,9 @@ class _Board:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._standings: dict[str, Standing] = {}
+        self._standings: dict[str, LiveStatus] = {}
 
-    def __call__(self, standing: Standing) -> None:
+    def __call__(self, standing: LiveStatus) -> None:
         self._standings[standing.summary.name] = standing
 
     def table(self) -> RenderableType:
@@ -113,7 +113,7 @@ class _Board:
         return table if found else "no TrainJobs at work yet"
 
 
-def _cells(standing: Standing) -> Iterator[RenderableType]:
+def _cells(standing: LiveStatus) -> Iterator[RenderableType]:
     one, percent = standing.summary, standing.percent
     yield escape(one.name)
     yield cells.colored(one.phase)

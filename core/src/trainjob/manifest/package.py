@@ -19,7 +19,7 @@ BOOTSTRAP = (
     "runpy.run_module('trainjob.'+sys.argv.pop(1),run_name='__main__',alter_sys=True)"
 )
 # What a program needs besides itself.
-_ROOMS = {"export": ("export", "fetch"), "fetch": ("fetch",), "resume": ("resume",)}
+_PACKAGES = {"export": ("export", "fetch"), "fetch": ("fetch",), "resume": ("resume",)}
 
 
 def program_command(program: str) -> list[str]:
@@ -32,10 +32,10 @@ def _packed(program: str) -> str:
     """Return the sources of a program and what they import: a zip file, compressed, in base64."""
     package = resources.files("trainjob")
     files = {"trainjob/__init__.py": "", "trainjob/errors.py": package.joinpath("errors.py").read_text("utf-8")}
-    for room in _ROOMS[program]:
-        for file in sorted(package.joinpath(room).iterdir(), key=lambda item: item.name):
+    for name in _PACKAGES[program]:
+        for file in sorted(package.joinpath(name).iterdir(), key=lambda item: item.name):
             if file.name.endswith(".py"):
-                files[f"trainjob/{room}/{file.name}"] = file.read_text("utf-8")
+                files[f"trainjob/{name}/{file.name}"] = file.read_text("utf-8")
     # As a whole: file by file it would be larger by 40 %, and an item of a command has a limit (65 536, Trainer 2.2).
     return base64.b64encode(zlib.compress(pack(files), 9)).decode()
 

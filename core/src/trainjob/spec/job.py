@@ -109,7 +109,7 @@ class TrainJob(Spec):
         max_restarts: how often a failing container may be restarted in place before the job is ended; None leaves it
             to the runtime.
         ttl_after_success: how long it stays when it is complete, until a sweep deletes it; None leaves that to the
-            sweep. Nothing in the cluster acts on it; see `trainjob.run.sweep`.
+            sweep. Nothing in the cluster acts on it; see `trainjob.retention.sweep`.
         ttl_after_failure: the same when it has failed.
         on_kill: what becomes of it when who asked for it is told to end: `delete`, `suspend` (its pods go; whoever
             asks for the same again lets it go on) or `keep`.

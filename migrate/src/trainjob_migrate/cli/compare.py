@@ -11,7 +11,7 @@ from rich.table import Table
 
 from trainjob.cli import completion, terminal
 from trainjob.cli.named import named
-from trainjob.cluster import Cluster
+from trainjob.client import Cluster
 from trainjob.errors import InvalidSpec, NotFound, Problem
 from trainjob_migrate.cli.diff import wide
 from trainjob_migrate.comparison import Comparison, Row

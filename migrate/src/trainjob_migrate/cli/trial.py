@@ -16,11 +16,11 @@ from rich.markup import escape
 from trainjob.cli import completion, terminal
 from trainjob.cli.halting import Halt, Stopped
 from trainjob.cli.story import Story
-from trainjob.cluster import Cluster
+from trainjob.client import Cluster
 from trainjob.errors import ClusterError, InvalidSpec, Problem
+from trainjob.lifecycle import Limits, OnTimeout, RunKey, reference_to, wait_async
 from trainjob.manifest import Dialect, dialect_of, job_name, labels
 from trainjob.manifest.durations import duration
-from trainjob.run import Limits, OnTimeout, RunKey, reference_to, wait_async
 from trainjob.spec.job import LONGEST_NAME
 from trainjob.status import Outcome, judge
 from trainjob_migrate import Launch, convert

@@ -10,7 +10,7 @@ from trainjob_airflow.run_key import this_airflow
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from trainjob.run import RunKey
+    from trainjob.lifecycle import RunKey
 
 
 def has_ended(context: Context, key: RunKey) -> bool | None:

@@ -12,15 +12,15 @@ from trainjob.errors import InvalidSpec, Problem
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from trainjob.cluster import Cluster
-    from trainjob.run import RunKey, Wanted
+    from trainjob.client import Cluster
+    from trainjob.lifecycle import JobSelector, RunKey
 
 _NEEDED, _OPTIONAL = ("workflow", "task", "run"), ("map_index", "engine", "origin")
 
 
 def run_key(context: Context) -> RunKey:
     """The run key of a task instance: stable over retries, different for mapped instances and installations."""
-    from trainjob.run import RunKey
+    from trainjob.lifecycle import RunKey
 
     ti = context["ti"]
     map_index = ti.map_index if ti.map_index is not None else -1
@@ -34,7 +34,7 @@ def run_key(context: Context) -> RunKey:
     )
 
 
-def wanted(cluster: Cluster, *, name: str, run_key: Mapping[str, Any] | None, namespace: str) -> Wanted:
+def wanted(cluster: Cluster, *, name: str, run_key: Mapping[str, Any] | None, namespace: str) -> JobSelector:
     """The TrainJob that a sensor's arguments name.
 
     Args:
@@ -46,9 +46,9 @@ def wanted(cluster: Cluster, *, name: str, run_key: Mapping[str, Any] | None, na
     Raises:
         InvalidSpec: the arguments name no TrainJob.
     """
-    from trainjob.run import Wanted
+    from trainjob.lifecycle import JobSelector
 
-    return Wanted(namespace or cluster.namespace, name, None if run_key is None else run_key_of(run_key))
+    return JobSelector(namespace or cluster.namespace, name, None if run_key is None else run_key_of(run_key))
 
 
 def run_key_of(values: Mapping[str, Any]) -> RunKey:
@@ -60,7 +60,7 @@ def run_key_of(values: Mapping[str, Any]) -> RunKey:
     Raises:
         InvalidSpec: a field is missing, empty or unknown.
     """
-    from trainjob.run import RunKey
+    from trainjob.lifecycle import RunKey
 
     check_run_key_fields(values)
     given = {name: "" if value in (None, -1, "-1") else str(value) for name, value in values.items()}

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from trainjob.cluster import LogChannel, LogWriter
+    from trainjob.client import LogChannel, LogWriter
 
 # Measured with Airflow 3.3.2 on two busy cores: the supervisor takes 300 to 430 kB/s with PostgreSQL on the same
 # machine, 600 to 900 kB/s with SQLite. Some 300 bytes of each line are Airflow's own (task, run, time). A quarter of
@@ -26,7 +26,7 @@ _BYTES_PER_SECOND, _BURST, _LINE_OVERHEAD = 100_000, 32_000, 300
 @functools.cache
 def _writer() -> LogWriter:
     """Return the writer that all triggers of this process share, because they share the supervisor."""
-    from trainjob.cluster import LogWriter, RateLimit
+    from trainjob.client import LogWriter, RateLimit
 
     return LogWriter(RateLimit(_BYTES_PER_SECOND, _BURST, _LINE_OVERHEAD))
 

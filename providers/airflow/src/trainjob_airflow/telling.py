@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from trainjob.cluster import LogChannel, LogLine
-    from trainjob.run import JobReference, Listener
+    from trainjob.client import LogChannel, LogLine
+    from trainjob.lifecycle import JobReference, Listener
     from trainjob.status import Outcome, Progress, Verdict
 
 PROGRESS = "progress"
@@ -36,11 +36,11 @@ class Account:
             get_logs: whether the containers' lines are written there. They are read in any case, because progress
                 and a step's result are in them.
         """
-        from trainjob.run import Narrator
+        from trainjob.lifecycle import ProgressLog
 
         self.on_news: Callable[[], None] = lambda: None
-        self._log = Narrator(reference, log.report, log=log)
-        self._news = Narrator(reference, lambda _: self.on_news())
+        self._log = ProgressLog(reference, log.report, log=log)
+        self._news = ProgressLog(reference, lambda _: self.on_news())
         self._get_logs = get_logs
         self._verdict: Verdict | None = None
         self._progress: Progress | None = None
@@ -48,8 +48,8 @@ class Account:
 
     @property
     def listener(self) -> Listener:
-        """To hand to `trainjob.run.wait`."""
-        from trainjob.run import Listener
+        """To hand to `trainjob.lifecycle.wait`."""
+        from trainjob.lifecycle import Listener
 
         return Listener(on_phase=self._on_phase, on_log=self._on_log, on_progress=self._on_progress)
 
@@ -61,20 +61,20 @@ class Account:
 
     def _on_phase(self, verdict: Verdict) -> None:
         self._verdict = verdict
-        self._log.tell_phase(verdict)
-        self._news.tell_phase(verdict)
+        self._log.log_phase(verdict)
+        self._news.log_phase(verdict)
 
     def _on_progress(self, progress: Progress) -> None:
         self._progress = progress
-        self._log.tell_progress(progress)
-        self._news.tell_progress(progress)
+        self._log.log_progress(progress)
+        self._news.log_progress(progress)
 
     def _on_log(self, line: LogLine) -> None:
         from trainjob.status import handed_back
 
         self.receipt = handed_back(line.text) or self.receipt
         if self._get_logs:
-            self._log.tell_log(line)
+            self._log.log_line(line)
 
 
 def final_value(outcome: Outcome) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 from trainjob.errors import NoClusterConfigured, TrainJobError
 
 if TYPE_CHECKING:
-    from trainjob.cluster import Cluster, Connection
+    from trainjob.client import Cluster, Connection
 
 DEFAULT_CONNECTION = "kubernetes_default"
 # The Kubernetes provider's form once stored its fields with this prefix; connections of that time still have it.
@@ -48,13 +48,13 @@ class TrainJobHook(BaseHook):
         Raises:
             NoClusterConfigured: the connection names no usable cluster.
         """
-        from trainjob.cluster import shared_cluster
+        from trainjob.client import shared_cluster
 
         return shared_cluster(self.connection())
 
     def test_connection(self) -> tuple[bool, str]:
         """Whether the Trainer answers and TrainJobs may be listed, and in one sentence what is wrong if not."""
-        from trainjob.cluster import Cluster
+        from trainjob.client import Cluster
 
         try:
             cluster = Cluster(self.connection(), patience=0.0)
@@ -68,7 +68,7 @@ class TrainJobHook(BaseHook):
 
     async def get_conn_async(self) -> Cluster:
         """[get_conn][] for triggers."""
-        from trainjob.cluster import shared_cluster
+        from trainjob.client import shared_cluster
 
         return await asyncio.to_thread(shared_cluster, await self.connection_async())
 
@@ -115,7 +115,7 @@ def connection_from_extra(extra: Mapping[str, Any]) -> Connection:
     Raises:
         InvalidSpec: the extra names several ways to reach a cluster.
     """
-    from trainjob.cluster import Connection
+    from trainjob.client import Connection
 
     def field(name: str) -> Any:
         return extra.get(name) or extra.get(_OLD_PREFIX + name) or ""

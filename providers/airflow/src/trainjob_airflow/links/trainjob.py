@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from airflow.sdk import BaseOperator
     from airflow.sdk.types import TaskInstanceKey
 
-    from trainjob.run import JobReference
+    from trainjob.lifecycle import JobReference
 
 
 class _TemplateLink(BaseOperatorLink):

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Context
 
-    from trainjob.run import JobReference, Limits
-    from trainjob.run.unattended import JobGuard
+    from trainjob.lifecycle import JobReference, Limits
+    from trainjob.lifecycle.unattended import JobGuard
     from trainjob.status import Outcome
 
 # A step's field -> the operator's attribute, where Airflow has one of that name for itself.
@@ -162,7 +162,7 @@ class StepOperator(BaseOperator):
     @failing_for_good()
     def execute_complete(self, context: Context, event: dict[str, Any] | None = None) -> dict[str, Any]:
         """Back from the triggerer with its event; without one, a deferred task is run again after a crash."""
-        from trainjob.run import JobReference
+        from trainjob.lifecycle import JobReference
         from trainjob.status import Outcome
 
         if event is None:
@@ -210,7 +210,7 @@ class StepOperator(BaseOperator):
 
     @cached_property
     def _guard(self) -> JobGuard:
-        from trainjob.run.unattended import JobGuard
+        from trainjob.lifecycle.unattended import JobGuard
 
         return JobGuard()
 
@@ -262,8 +262,8 @@ class StepOperator(BaseOperator):
         self.operator_extra_links = [link for link in LINKS if link.field in self.link_addresses]
 
     def _limits(self, step: Any) -> Limits:
+        from trainjob.lifecycle import Limits, OnTimeout
         from trainjob.manifest import train_job
-        from trainjob.run import Limits, OnTimeout
 
         job = train_job(step)
         return Limits(
@@ -289,8 +289,8 @@ class StepOperator(BaseOperator):
         self.defer(trigger=trigger, method_name="execute_complete")
 
     def _wait_here(self, context: Context, reference: JobReference, limits: Limits) -> dict[str, Any]:
-        from trainjob.cluster import LogWriter
-        from trainjob.run import wait
+        from trainjob.client import LogWriter
+        from trainjob.lifecycle import wait
         from trainjob_airflow.telling import Account
 
         outcome = None
@@ -348,7 +348,7 @@ class StepOperator(BaseOperator):
         return known.namespace if known else self.namespace
 
     def _give_up(self, reference: JobReference, reason: str) -> None:
-        from trainjob.run import give_up
+        from trainjob.lifecycle import give_up
 
         became = give_up(self.hook.get_conn(), reference, self.on_kill_action)
         self.log.info("TrainJob %s: %s: %s", reference, became, reason)

@@ -13,7 +13,7 @@ from trainjob_airflow.hooks.trainjob import DEFAULT_CONNECTION, TrainJobHook
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from trainjob.cluster import Cluster
+    from trainjob.client import Cluster
 
 
 class _NamedTrainJobOperator(BaseOperator):
@@ -47,7 +47,7 @@ class _NamedTrainJobOperator(BaseOperator):
         return cluster
 
     def _suspend(self, *, suspended: bool) -> bool:
-        from trainjob.run import set_suspended
+        from trainjob.lifecycle import set_suspended
 
         cluster, word = self._cluster(), "suspended" if suspended else "resumed"
         changed = set_suspended(cluster, self.name, self.namespace, suspended=suspended)

@@ -10,7 +10,7 @@ from airflow.sdk import Asset
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from trainjob.run import JobReference
+    from trainjob.lifecycle import JobReference
     from trainjob.status import Outcome
 
 

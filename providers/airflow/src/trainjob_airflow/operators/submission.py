@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-    from trainjob.cluster import Cluster
-    from trainjob.run import JobReference
+    from trainjob.client import Cluster
+    from trainjob.lifecycle import JobReference
 
 TRAINJOB = "trainjob"
 """The key in the task's state store: name, namespace, uid and attempt of its newest TrainJob."""
@@ -39,12 +39,12 @@ def submit_for(
         step: what to do.
         namespace: where; empty means the connection's.
         prefix: begins the TrainJob's name.
-        before_create: see `trainjob.run.submit`.
+        before_create: see `trainjob.lifecycle.submit`.
 
     Raises:
-        TrainJobError: see `trainjob.run.submit`.
+        TrainJobError: see `trainjob.lifecycle.submit`.
     """
-    from trainjob.run import submit
+    from trainjob.lifecycle import submit
     from trainjob_airflow.lineage import parent_variables
     from trainjob_airflow.run_key import renewal, run_key
 
@@ -68,7 +68,7 @@ def submit_for(
 
 def remembered(context: Context) -> JobReference | None:
     """Return the newest TrainJob of the task that Airflow's task state store has, if it has one and can be read."""
-    from trainjob.run import JobReference
+    from trainjob.lifecycle import JobReference
 
     try:
         row: Any = context["task_state_store"].get(TRAINJOB)

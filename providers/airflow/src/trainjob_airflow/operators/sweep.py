@@ -66,7 +66,7 @@ class TrainJobSweepOperator(BaseOperator):
             AirflowFailException: the connection or its rights.
             ClusterError: the cluster can't be asked; a retry goes on.
         """
-        from trainjob.run import sweep
+        from trainjob.retention import sweep
 
         done = sweep(
             TrainJobHook(self.kubernetes_conn_id).get_conn(),

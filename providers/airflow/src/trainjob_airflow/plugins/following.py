@@ -12,12 +12,12 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from trainjob.cluster import Change, LogFollower
+from trainjob.client import LogFollower, ObjectEvent
 from trainjob.status import Progress, TorchTuneProgress, failures
 from trainjob.status.pods import rank_of
 
 if TYPE_CHECKING:
-    from trainjob.cluster import Cluster, LogLine
+    from trainjob.client import Cluster, LogLine
 
 _LINES, _LONGEST_LINE = 300, 2000
 _POINTS = 1000
@@ -71,7 +71,7 @@ class Following:
         """
         chosen = sorted(pods, key=lambda pod: (rank_of(pod), not failures([pod])))
         for pod in [pod for pod in chosen if rank_of(pod) == 0 or failures([pod])][:_PODS]:
-            self._follower.observe(Change(pod))
+            self._follower.observe(ObjectEvent(pod))
         with self._lock:
             newest = self._newest
             progress = {**newest.to_dict(), "percent": newest.percent} if newest else None

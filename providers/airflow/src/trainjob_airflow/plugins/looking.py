@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from trainjob.cluster import Cluster, warning_events
-from trainjob.cluster.api import MANAGED
+from trainjob.client import Cluster, warning_events
+from trainjob.client.cluster import MANAGED
 from trainjob.errors import ClusterError
+from trainjob.lifecycle import run_key_of
 from trainjob.manifest import labels
-from trainjob.run import run_key_of
 from trainjob_airflow.plugins.places import Place
 from trainjob_airflow.plugins.rows import condition_rows, event_rows, instance_of, job_row, rank_rows
 from trainjob_airflow.plugins.shared_answer import SharedAnswer

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk import conf
 
-from trainjob.cluster import Cluster
+from trainjob.client import Cluster
 from trainjob.errors import (
     ClusterUnreachable,
     InvalidResponse,
@@ -23,7 +23,7 @@ from trainjob.errors import (
 from trainjob_airflow.hooks.trainjob import DEFAULT_CONNECTION, TrainJobHook
 
 if TYPE_CHECKING:
-    from trainjob.cluster import Connection
+    from trainjob.client import Connection
 
 _WHY: Mapping[type[Exception], str] = {
     ClusterUnreachable: "it does not answer",

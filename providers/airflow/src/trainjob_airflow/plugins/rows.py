@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from trainjob.cluster import event_time
+from trainjob.client import event_time
+from trainjob.lifecycle import RunKey
 from trainjob.manifest import labels
-from trainjob.run import RunKey
 from trainjob.status import Phase, Verdict, failures, judge, pending_reasons
 from trainjob.status.pods import rank_of, step_of
 from trainjob.status.verdict import QUEUE_LABEL

@@ -25,8 +25,8 @@ from trainjob_airflow.run_key import check_run_key_fields, wanted
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from trainjob.cluster import Cluster
-    from trainjob.run import Ended, Wanted
+    from trainjob.client import Cluster
+    from trainjob.lifecycle import FinishedJob, JobSelector
 
 _TRIGGER = "trainjob_airflow.triggers.end.TrainJobEndTrigger"
 
@@ -102,18 +102,18 @@ class TrainJobSensor(BaseSensorOperator):
 
     def poke(self, context: Context) -> PokeReturnValue:  # noqa: ARG002 - Airflow's signature
         """Look once."""
-        from trainjob.run import look_for
+        from trainjob.lifecycle import check_external
 
         try:
             cluster = self._cluster()
-            ended = look_for(cluster, self._wanted(cluster), self.log.info)
+            ended = check_external(cluster, self._wanted(cluster), self.log.info)
         except TrainJobError as error:
             self._fail(error)
         return PokeReturnValue(ended is not None, None if ended is None else self._result(ended))
 
     def execute_complete(self, context: Context, event: dict[str, Any] | None = None) -> Any:
         """Back from the triggerer with its event; without one, a deferred task is run again after a crash."""
-        from trainjob.run import Ended, JobReference
+        from trainjob.lifecycle import FinishedJob, JobReference
         from trainjob.status import Outcome
 
         if event is None:
@@ -123,7 +123,7 @@ class TrainJobSensor(BaseSensorOperator):
             if not isinstance(error, TrainJobError):
                 raise error
             self._fail(error)
-        return self._result(Ended(JobReference(**event["reference"]), Outcome.from_dict(event["outcome"])))
+        return self._result(FinishedJob(JobReference(**event["reference"]), Outcome.from_dict(event["outcome"])))
 
     def _defer(self) -> NoReturn:
         from trainjob_airflow.triggers.end import TrainJobEndTrigger
@@ -158,10 +158,10 @@ class TrainJobSensor(BaseSensorOperator):
     def _cluster(self) -> Cluster:
         return TrainJobHook(self.kubernetes_conn_id).get_conn()
 
-    def _wanted(self, cluster: Cluster) -> Wanted:
+    def _wanted(self, cluster: Cluster) -> JobSelector:
         return wanted(cluster, name=self.name, run_key=self.run_key, namespace=self.namespace)
 
-    def _result(self, ended: Ended) -> dict[str, Any]:
+    def _result(self, ended: FinishedJob) -> dict[str, Any]:
         try:
             ended.outcome.raise_for_failure()
         except JobFailed as error:

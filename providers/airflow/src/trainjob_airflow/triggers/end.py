@@ -58,14 +58,14 @@ class TrainJobEndTrigger(BaseTrigger):
 
     async def _wait(self) -> dict[str, Any]:
         from trainjob.errors import TrainJobError
-        from trainjob.run import wait_for_async
+        from trainjob.lifecycle import wait_external
         from trainjob_airflow.run_key import wanted
 
         try:
             cluster = await TrainJobHook(self.kubernetes_conn_id).get_conn_async()
             job = wanted(cluster, name=self.name, run_key=self.run_key, namespace=self.namespace)
             left = None if self.deadline is None else timedelta(seconds=max(0.0, self.deadline - time.time()))
-            ended = await wait_for_async(cluster, job, total=left, tell=self.log.info)
+            ended = await wait_external(cluster, job, total=left, tell=self.log.info)
         except TrainJobError as error:
             return {"error": str(error), "kind": type(error).__name__}
         return {"reference": ended.reference.to_dict(), "outcome": ended.outcome.to_dict()}

@@ -16,7 +16,7 @@ from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 from trainjob_airflow.hooks.trainjob import DEFAULT_CONNECTION, TrainJobHook
 
 if TYPE_CHECKING:
-    from trainjob.cluster import Change, Cluster
+    from trainjob.client import Cluster, ObjectEvent
 
 _AGAIN_SECONDS = 60.0  # after an error that waiting does not mend by itself: somebody may
 # An event counts as sent that long after it was fired: the triggerer sends events once a second.
@@ -130,21 +130,21 @@ class TrainJobEventTrigger(BaseEventTrigger):
                 await asyncio.sleep(_AGAIN_SECONDS)
 
     async def _events(self, cluster: Cluster, memory: Memory) -> AsyncGenerator[TriggerEvent, None]:
-        from trainjob.run.inbox import taken
+        from trainjob.lifecycle.queues import get_async
 
         loop, inbox = asyncio.get_running_loop(), asyncio.Queue["Change"]()
 
-        def deliver(change: Change) -> None:
+        def deliver(change: ObjectEvent) -> None:
             if (change.error or self._end_of(change.found)) and not loop.is_closed():
                 loop.call_soon_threadsafe(inbox.put_nowait, change)
 
-        feed = cluster.trainjob_feed(self.namespace or cluster.namespace, self.label_selector)
-        with feed.subscribe(None, deliver):
+        informer = cluster.trainjob_informer(self.namespace or cluster.namespace, self.label_selector)
+        with informer.add_event_handler(None, deliver):
             while True:
                 first = memory.first_on_its_way()
                 patience = None if first is None else max(0.0, first + _SENT_SECONDS - time.monotonic())
                 try:
-                    change = await taken(inbox, patience)
+                    change = await get_async(inbox, patience)
                 except asyncio.TimeoutError:
                     memory.have_arrived(time.monotonic() - _SENT_SECONDS)
                     await self._save(memory.to_dict())
@@ -157,8 +157,8 @@ class TrainJobEventTrigger(BaseEventTrigger):
                     memory.forget(change.found["metadata"]["uid"])
 
     def _news(self, memory: Memory, job: Mapping[str, Any] | None) -> TriggerEvent | None:
+        from trainjob.lifecycle import reference_to
         from trainjob.manifest import labels
-        from trainjob.run import reference_to
 
         end = self._end_of(job)
         if job is None or end is None or not memory.is_news(job["metadata"]["uid"], end):

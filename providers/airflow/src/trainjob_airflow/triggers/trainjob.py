@@ -14,8 +14,8 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from trainjob_airflow.deferral import first_seconds_over
 
 if TYPE_CHECKING:
-    from trainjob.cluster import Cluster
-    from trainjob.run import JobReference, Limits
+    from trainjob.client import Cluster
+    from trainjob.lifecycle import JobReference, Limits
 
 
 class TrainJobTrigger(BaseTrigger):
@@ -44,8 +44,8 @@ class TrainJobTrigger(BaseTrigger):
         """Holds JSON values only.
 
         Args:
-            reference: the job, as `trainjob.run.JobReference.to_dict` gives it.
-            limits: seconds to wait and what to do then, as `trainjob.run.Limits.to_dict` gives it.
+            reference: the job, as `trainjob.lifecycle.JobReference.to_dict` gives it.
+            limits: seconds to wait and what to do then, as `trainjob.lifecycle.Limits.to_dict` gives it.
             deadline: when to stop waiting, in seconds of the epoch, so that it survives a restart of the triggerer.
             kubernetes_conn_id: the Airflow connection's id; its content is read in the triggerer.
             on_kill_action: what killing the task does to the job: `delete`, `suspend` or `keep`.
@@ -76,7 +76,7 @@ class TrainJobTrigger(BaseTrigger):
 
     async def _wait(self) -> dict[str, Any]:
         from trainjob.errors import TrainJobError
-        from trainjob.run import wait_async
+        from trainjob.lifecycle import wait_async
         from trainjob_airflow.task_log import triggerer_log
         from trainjob_airflow.telling import Account, shown_while_deferred
 
@@ -96,8 +96,8 @@ class TrainJobTrigger(BaseTrigger):
         Airflow calls this also when the trigger was only handed to another triggerer: then the job goes on. A cleared
         task may be deferred again by now, too: then its new try has adopted the job since.
         """
+        from trainjob.lifecycle import give_up
         from trainjob.manifest import labels
-        from trainjob.run import give_up
         from trainjob.status import judge
         from trainjob_airflow.operators.stopping import is_anothers_now
 
@@ -121,7 +121,7 @@ class TrainJobTrigger(BaseTrigger):
         return self._opened
 
     def _limits(self) -> Limits:
-        from trainjob.run import Limits
+        from trainjob.lifecycle import Limits
 
         limits = Limits.from_dict(self.limits)
         if self.deadline is None:
@@ -129,6 +129,6 @@ class TrainJobTrigger(BaseTrigger):
         return replace(limits, total=timedelta(seconds=max(0.0, self.deadline - time.time())))
 
     def _reference(self) -> JobReference:
-        from trainjob.run import JobReference
+        from trainjob.lifecycle import JobReference
 
         return JobReference(**self.reference)

@@ -1,0 +1,34 @@
+"""The only package that talks to Kubernetes: connection, requests, shared informers, logs, diagnostics."""
+
+from trainjob.client.backoff import Backoff
+from trainjob.client.cluster import Cluster
+from trainjob.client.connection import Connection
+from trainjob.client.diagnostics import last_lines, warning_events, warnings_about
+from trainjob.client.informer import SharedInformer
+from trainjob.client.log_follower import LogFollower
+from trainjob.client.log_lines import LogLine
+from trainjob.client.log_rate import RateLimit
+from trainjob.client.log_writer import LogChannel, LogWriter
+from trainjob.client.object_cache import EventHandler, ObjectEvent
+from trainjob.client.shared import connect, shared_cluster
+from trainjob.status.findings import event_time
+
+__all__ = [
+    "Backoff",
+    "Cluster",
+    "Connection",
+    "EventHandler",
+    "LogChannel",
+    "LogFollower",
+    "LogLine",
+    "LogWriter",
+    "ObjectEvent",
+    "RateLimit",
+    "SharedInformer",
+    "connect",
+    "event_time",
+    "last_lines",
+    "shared_cluster",
+    "warning_events",
+    "warnings_about",
+]

@@ -1,0 +1,190 @@
+"""Where a cluster is and who we are there: the settings, and the kubernetes client made from them."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from trainjob.errors import InvalidSpec, NoClusterConfigured, Problem
+
+if TYPE_CHECKING:
+    from kubernetes.client import ApiClient
+
+_NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_POOL_SIZE = 64  # watches and log streams each hold a connection
+
+
+@dataclass(frozen=True)
+class Connection:
+    """How to reach a cluster. All fields empty: `KUBECONFIG`, then `~/.kube/config`, then the pod's service account.
+
+    Holds references only, so it can travel in a trigger's arguments: `token_file` names a file, never a token.
+
+    Attributes:
+        kubeconfig: path of a kubeconfig file.
+        kubeconfig_json: a kubeconfig's content as JSON text, where there is no file; may hold credentials, so it is
+            left out of the representation.
+        context: the kubeconfig's context; empty means its current one.
+        in_cluster: use the pod's own service account.
+        server: an API server's URL, for an explicit connection.
+        token_file: file with the bearer token for `server`; read anew when the server answers 401.
+        ca_file: file with the certificate authority of `server`.
+        namespace: the namespace to work in; empty means the context's or the pod's own, then `default`.
+        verify_tls: check the server's certificate.
+    """
+
+    kubeconfig: str = ""
+    kubeconfig_json: str = ""
+    context: str = ""
+    in_cluster: bool = False
+    server: str = ""
+    token_file: str = ""
+    ca_file: str = ""
+    namespace: str = ""
+    verify_tls: bool = True
+
+    def __post_init__(self) -> None:
+        ways = [name for name in ("kubeconfig", "kubeconfig_json", "in_cluster", "server") if getattr(self, name)]
+        if len(ways) > 1:
+            raise InvalidSpec(
+                Problem("connection", " and ".join(ways), "give one way to reach the cluster, not several")
+            )
+        if "@" in self.server.partition("://")[2].partition("/")[0]:
+            rule = "it must hold no user and password; name a file with the bearer token in token_file"
+            raise InvalidSpec(Problem("connection.server", "***", rule))
+        if (self.token_file or self.ca_file) and not self.server:
+            raise InvalidSpec(Problem("connection.server", "nothing", "token_file and ca_file need the server's URL"))
+
+    def __repr__(self) -> str:
+        shown = {name: value for name, value in asdict(self).items() if value and name != "verify_tls"}
+        if "kubeconfig_json" in shown:
+            shown["kubeconfig_json"] = "***"
+        return f"Connection({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
+
+    @property
+    def uses_service_account(self) -> bool:
+        """Whether it is the pod's own service account that it leads to, as nothing else is given or configured."""
+        return self.in_cluster or not (self.server or self.kubeconfig or self.kubeconfig_json or _default_kubeconfig())
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields that are set, as JSON values."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
+
+
+def open_client(connection: Connection) -> tuple[ApiClient, str]:
+    """A kubernetes client of its own (never the library's global one), and the namespace to work in.
+
+    Raises:
+        NoClusterConfigured: there is nothing to connect with, or the kubeconfig can't be used.
+    """
+    from kubernetes import client
+
+    configuration = client.Configuration()
+    try:
+        namespace = _configure(connection, configuration)
+        configuration.connection_pool_maxsize = _POOL_SIZE
+        configuration.retries = False  # one place retries: trainjob.client.backoff
+        if not connection.verify_tls:
+            configuration.verify_ssl = False
+        configuration.host = _checked_url(configuration.host)
+        return client.ApiClient(configuration), connection.namespace or namespace or "default"
+    except NoClusterConfigured:
+        raise
+    except Exception as error:  # noqa: BLE001 - the library fails in many ways on a kubeconfig of wrong types
+        raise _unusable(connection, error) from None  # its text may show the kubeconfig's content
+
+
+def _checked_url(server: Any) -> str:
+    """The API server's URL.
+
+    Raises:
+        ValueError: it is none.
+    """
+    parts = urlsplit(server) if isinstance(server, str) else None
+    if parts is None or parts.scheme not in ("https", "http") or not parts.hostname or not server.isprintable():
+        raise ValueError("the server must be the URL of an API server, such as https://HOST:6443")
+    return str(server).rstrip("/")
+
+
+def _configure(connection: Connection, configuration: Any) -> str:
+    from kubernetes import config
+
+    if connection.server:
+        _configure_explicit(connection, configuration)
+        return ""
+    if connection.uses_service_account:
+        config.load_incluster_config(client_configuration=configuration)
+        return _NAMESPACE_FILE.read_text().strip() if _NAMESPACE_FILE.exists() else ""
+    return _configure_from_kubeconfig(connection, configuration)
+
+
+def _configure_explicit(connection: Connection, configuration: Any) -> None:
+    configuration.host = connection.server
+    if connection.ca_file:
+        configuration.ssl_ca_cert = connection.ca_file
+    if not connection.token_file:
+        return
+
+    def read_token(target: Any) -> None:
+        try:
+            token = Path(connection.token_file).read_text().strip()
+        except OSError as error:
+            raise NoClusterConfigured(
+                f"the token file {connection.token_file} can't be read: {error.strerror}",
+                hint="name a readable file that holds the bearer token",
+            ) from error
+        target.api_key["authorization"] = target.api_key["BearerToken"] = f"Bearer {token}"
+
+    read_token(configuration)
+    configuration.refresh_api_key_hook = read_token  # the client calls it before each request
+
+
+def _configure_from_kubeconfig(connection: Connection, configuration: Any) -> str:
+    import json
+
+    from kubernetes import config
+
+    context = connection.context or None
+    if connection.kubeconfig_json:
+        content = json.loads(connection.kubeconfig_json)
+        config.load_kube_config_from_dict(content, context=context, client_configuration=configuration)
+        contexts, current = content.get("contexts", []), content.get("current-context")
+    else:
+        path = connection.kubeconfig or _default_kubeconfig()
+        config.load_kube_config(config_file=path, context=context, client_configuration=configuration)
+        contexts, active = config.list_kube_config_contexts(config_file=path)
+        current = active["name"]
+    chosen: dict[str, Any] = next((entry["context"] for entry in contexts if entry["name"] == (context or current)), {})
+    return str(chosen.get("namespace") or "")
+
+
+def _default_kubeconfig() -> str:
+    """`KUBECONFIG` when it is set (it may name a file that is missing: then that is the error), or the usual file."""
+    usual = Path.home() / ".kube" / "config"
+    return os.environ.get("KUBECONFIG", "") or (str(usual) if usual.exists() else "")
+
+
+def _unusable(connection: Connection, error: Exception) -> NoClusterConfigured:
+    # Where the library quotes a part of the kubeconfig, it may be a token.
+    reason = re.split(r"[{\[]", " ".join(str(error).split()).removeprefix("[Errno 2] "))[0].strip()
+    if connection.in_cluster:
+        return NoClusterConfigured(
+            f"the pod's service account can't be used: {reason}",
+            hint="run in a pod with a mounted service account token",
+        )
+    if connection.server:
+        return NoClusterConfigured(f"the server {connection.server} can't be used: {reason}")
+    source = connection.kubeconfig or ("the given kubeconfig" if connection.kubeconfig_json else _default_kubeconfig())
+    if not source:
+        return NoClusterConfigured(
+            "no cluster is configured: KUBECONFIG is not set, ~/.kube/config does not exist, and this is no pod",
+            hint="set KUBECONFIG, or start a laptop cluster with `trainjob local up`",
+        )
+    return NoClusterConfigured(
+        f"the kubeconfig {source} can't be used: {reason}",
+        hint="check that the file exists and that its context names a cluster and a user",
+    )

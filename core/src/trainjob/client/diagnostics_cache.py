@@ -1,0 +1,100 @@
+"""Cache of Warning events and Kueue Workloads of a namespace, shared by all waiters that diagnose a pending job."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from trainjob.client.resources import EVENTS, Resource, everything
+from trainjob.client.ttl_cache import TtlCache
+from trainjob.errors import NotFound, PermissionDenied
+from trainjob.status.findings import of_workload
+from trainjob.status.reading import text
+
+T = TypeVar("T")
+Found = Mapping[str, Sequence[dict[str, Any]]]
+"""Objects by a key; several may have one."""
+
+_WARNINGS_SECONDS, _WORKLOADS_SECONDS = 15.0, 60.0
+_KUEUE = "/apis/kueue.x-k8s.io"
+_OWNER = "kueue.x-k8s.io/job-uid"  # the label (Kueue 0.17 pkg/controller/constants)
+
+
+class DiagnosticsCache:
+    """Lists of whole namespaces, each kept for some seconds, so that their number does not grow with the waiters."""
+
+    def __init__(self, ask: Callable[..., dict[str, Any]]) -> None:
+        """Create an empty cache.
+
+        Args:
+            ask: sends one request, as [trainjob.client.http_client.HttpClient.request][] does; a failed request is not
+                repeated.
+        """
+        self._ask = ask
+        self._lock = threading.Lock()
+        self._warnings: dict[str, TtlCache[Found]] = {}  # by namespace
+        self._workloads: dict[str, TtlCache[tuple[str, Found]]] = {}
+
+    def warnings(self, namespace: str) -> Found:
+        """Return core events of type Warning, up to 15 s old, by the involved object's name and each prefix of it.
+
+        The prefixes end before a dash: `tune` has the events of `tune-node-0-0-x7x2p`, so that the events of one job
+        are found without a search. Empty without the permission to list events.
+
+        Raises:
+            ClusterError: the list request failed.
+        """
+        return self._cached(self._warnings, namespace, self._read_warnings, _WARNINGS_SECONDS)
+
+    def workload(self, job_uid: str, namespace: str) -> dict[str, Any] | None:
+        """Return the Kueue Workload of a TrainJob that waits for quota.
+
+        A cached Workload is up to a minute old and is returned only if it has a reason why the TrainJob waits. Any
+        other one is read again on its own: it may be newer than the cache, or have lost its quota since.
+
+        Returns:
+            The Workload; empty if Kueue has not created it; None without Kueue or the permission to list Workloads.
+
+        Raises:
+            ClusterError: the list request failed.
+        """
+        path, found = self._cached(self._workloads, namespace, self._read_workloads, _WORKLOADS_SECONDS)
+        known = next(iter(found.get(job_uid, ())), None)
+        if not path or (known and of_workload(known)):
+            return known
+        doing, query = f"read the workload of {job_uid}", {"labelSelector": f"{_OWNER}={job_uid}"}
+        return next(iter(everything(self._ask, path, doing=doing, query=query)), {})
+
+    def _cached(self, known: dict[str, TtlCache[T]], namespace: str, read: Callable[[str], T], seconds: float) -> T:
+        with self._lock:
+            cache = known.setdefault(namespace, TtlCache(lambda: read(namespace), seconds))
+        return cache.get()
+
+    def _read_warnings(self, namespace: str) -> Found:
+        path, doing = EVENTS.path(namespace), f"list events in namespace {namespace}"
+        found: dict[str, list[dict[str, Any]]] = {}
+        with contextlib.suppress(PermissionDenied):
+            for event in everything(self._ask, path, doing=doing, query={"fieldSelector": "type=Warning"}):
+                for name in _beginnings(text(event, "involvedObject", "name")):
+                    found.setdefault(name, []).append(event)
+        return found
+
+    def _read_workloads(self, namespace: str) -> tuple[str, Found]:
+        """Return the Workloads' URL path and the Workloads by TrainJob uid; an empty path if they can't be read."""
+        doing = f"list workloads in namespace {namespace}"
+        found: dict[str, list[dict[str, Any]]] = {}
+        with contextlib.suppress(NotFound, PermissionDenied):
+            group = self._ask("GET", _KUEUE, doing="find Kueue")
+            version = text(group, "preferredVersion", "groupVersion")
+            path = Resource("workloads", f"/apis/{version}", "").path(namespace)
+            for workload in everything(self._ask, path, doing=doing, query={"labelSelector": _OWNER}):
+                found.setdefault(text(workload, "metadata", "labels", _OWNER), []).append(workload)
+            return path, found
+        return "", found
+
+
+def _beginnings(name: str) -> list[str]:
+    parts = name.split("-")[:64]  # a TrainJob's name has at most 32
+    return ["-".join(parts[:count]) for count in range(1, len(parts))] + [name]

@@ -1,0 +1,160 @@
+"""The HTTP client that sends every request to the Kubernetes API."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from trainjob.client.api_errors import from_network, from_status, invalid_response, not_understood
+from trainjob.client.connection import Connection, open_client
+from trainjob.client.response_checks import ResponseCheck, check_json_object
+from trainjob.errors import Unauthorized, without_credentials
+
+if TYPE_CHECKING:
+    from kubernetes.client import ApiClient
+
+_CONNECT_SECONDS, _ANSWER_SECONDS = 5.0, 30.0
+_MERGE_PATCH = "application/merge-patch+json"
+
+
+class HttpClient:
+    """Client that sends JSON requests with the connection's credentials and returns plain dicts.
+
+    It uses the kubernetes client for configuration, credentials and their renewal, TLS and the connection pool. It does
+    not use its generated models, which drop fields that they do not know and differ between 30 and 36. Safe to use
+    from several threads. After a 401 it reloads the credentials and sends the request once more.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self._lock = threading.Lock()
+        self._client, self.namespace = open_client(connection)
+        self.server = without_credentials(self._client.configuration.host)  # for people
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        doing: str,
+        query: Mapping[str, Any] | None = None,
+        body: Any = None,
+        check: ResponseCheck = check_json_object,
+    ) -> dict[str, Any]:
+        """Send one request and return the JSON of the response.
+
+        Args:
+            method: GET, POST, PATCH (sent as a JSON merge patch) or DELETE.
+            path: the URL's path, such as `/api/v1/namespaces/default/pods`.
+            doing: what this is for, for error messages: `list pods in namespace default`.
+            query: query parameters; those that are None are left out.
+            body: a JSON value.
+            check: returns what is wrong with the JSON, or an empty string.
+
+        Raises:
+            InvalidResponse: the status is 2xx, but the body is empty or does not pass the check.
+            ClusterError: the status is not 2xx, or there is no response.
+        """
+        response = self.open(method, path, doing=doing, query=query, body=body, read_seconds=_ANSWER_SECONDS)
+        try:
+            content = self._read(response, doing)
+        finally:
+            response.release_conn()
+        return self._checked(content, response.status, doing, check)
+
+    def open(
+        self,
+        method: str,
+        path: str,
+        *,
+        doing: str,
+        query: Mapping[str, Any] | None = None,
+        body: Any = None,
+        read_seconds: float | None = _ANSWER_SECONDS,
+    ) -> Any:
+        """Send one request and return the open urllib3 response, for streams; the caller closes it.
+
+        Args:
+            method: see [request][].
+            path: see [request][].
+            doing: see [request][].
+            query: see [request][].
+            body: see [request][].
+            read_seconds: longest silence on the stream, in seconds; None means for ever.
+
+        Raises:
+            ClusterError: the status is not 2xx, or there is no response.
+        """
+        client = self._client
+        try:
+            return self._send(client, method, path, query, body, doing, read_seconds)
+        except Unauthorized:
+            self._renew(client)
+            return self._send(self._client, method, path, query, body, doing, read_seconds)
+
+    def _send(
+        self, client: ApiClient, method: str, path: str, query: Any, body: Any, doing: str, read_seconds: float | None
+    ) -> Any:
+        import urllib3
+        from kubernetes.client.exceptions import ApiException
+
+        headers: dict[str, str] = {"Accept": "application/json", "User-Agent": "trainjob"}
+        if body is not None:
+            headers["Content-Type"] = _MERGE_PATCH if method == "PATCH" else "application/json"
+        parameters = [(key, _text(value)) for key, value in (query or {}).items() if value is not None]
+        client.update_params_for_auth(headers, parameters, ["BearerToken"])
+        try:
+            return client.rest_client.request(
+                method,
+                client.configuration.host + path,
+                query_params=parameters,
+                headers=headers,
+                body=body,
+                _preload_content=False,
+                _request_timeout=(_CONNECT_SECONDS, read_seconds),
+            )
+        except ApiException as error:
+            if not error.status:  # the client wraps TLS failures this way
+                raise from_network(error, server=self.server, doing=doing) from error
+            text = error.body.decode(errors="replace") if isinstance(error.body, bytes) else str(error.body or "")
+            raise from_status(error.status, text, error.headers or {}, server=self.server, doing=doing) from error
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise from_network(error, server=self.server, doing=doing) from error
+
+    def _read(self, response: Any, doing: str) -> bytes:
+        import urllib3
+
+        try:
+            content: bytes = response.data
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise from_network(error, server=self.server, doing=doing) from error
+        return content
+
+    def _checked(self, content: bytes, status: int, doing: str, check: ResponseCheck) -> dict[str, Any]:
+        if not content.strip():
+            raise invalid_response("it is empty", status=status, server=self.server, doing=doing)
+        try:
+            answer: dict[str, Any] = json.loads(content)
+        except (ValueError, RecursionError) as error:
+            if content.lstrip()[:1] == b"{":  # cut off: as good as no answer
+                raise from_network(error, server=self.server, doing=doing) from error
+            raise not_understood(content, doing=doing) from error
+        if problem := check(answer):
+            raise invalid_response(problem, status=status, server=self.server, doing=doing)
+        return answer
+
+    def _renew(self, refused: ApiClient) -> None:
+        """Reload the credentials (a rotated token, a renewed certificate), unless another thread has just done so."""
+        with self._lock:
+            if self._client is refused:
+                self._client, _ = open_client(self.connection)
+
+    def close(self) -> None:
+        """Close pooled connections."""
+        self._client.rest_client.pool_manager.clear()
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

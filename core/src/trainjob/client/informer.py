@@ -1,0 +1,311 @@
+"""One list+watch of one kind of object in one namespace, shared by any number of waiters.
+
+The informer's thread lists, then watches from the list's resourceVersion. Each change is delivered once and in order,
+and nothing is polled. It survives what a long wait meets:
+
+| Trouble | What the informer does |
+|---|---|
+| the stream breaks, ends or is silent; 429, 5xx, no network | resumes from the last resourceVersion, after a pause |
+| a line that is no watch event | the same; relists if it happens again at the same resourceVersion |
+| 410 Expired | relists |
+| the server's resourceVersions went back, because its etcd was restored | relists |
+| no permission to watch | lists again and again, once for all waiters |
+| 401, 403, 404 or a gateway's page after a successful list | retries for a while: rules and tokens are replaced |
+| a list without fields that every list has | retries for a while, also the first list |
+
+Every handler gets an error if the trouble lasts longer than that while, if the first list is refused, and after a
+mistake of this program, because the wait would never end.
+
+Why not `kubernetes.informer.SharedInformer`: kfp requires kubernetes<31, which does not have it. That of kubernetes
+36.0.3 reconnects after a watch error without a pause and never gives up on 401 or 403.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from trainjob.client.api_errors import not_understood
+from trainjob.client.backoff import Pace
+from trainjob.client.object_cache import Deliver, EventHandler, Missing, ObjectCache, ObjectEvent
+from trainjob.client.resources import Resource, newest_version, pages
+from trainjob.client.response_checks import ResponseCheck, check_json_object
+from trainjob.client.watch_stream import event_lines, read_event
+from trainjob.errors import ClusterError, ClusterUnreachable, Expired, InvalidResponse, PermissionDenied
+
+
+class Source(Protocol):
+    """Where an informer's answers come from: [trainjob.client.http_client.HttpClient][]."""
+
+    server: str
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        doing: str,
+        query: Mapping[str, Any] | None = None,
+        check: ResponseCheck = check_json_object,
+    ) -> dict[str, Any]:
+        """Send a request and return its JSON."""
+        ...
+
+    def open(
+        self,
+        method: str,
+        path: str,
+        *,
+        doing: str,
+        query: Mapping[str, Any] | None = None,
+        read_seconds: float | None = 0,
+    ) -> Any:
+        """Send a request and return the open response."""
+        ...
+
+
+class SharedInformer:
+    """One list+watch that is shared by many handlers; its thread runs while there are handlers."""
+
+    def __init__(
+        self,
+        source: Source,
+        resource: Resource,
+        namespace: str,
+        key: Callable[[Mapping[str, Any]], str],
+        pace: Pace | None = None,
+    ) -> None:
+        """Create an informer; it sends no request before a handler is added.
+
+        Args:
+            source: client that sends the requests.
+            resource: kind of the objects.
+            namespace: namespace of the objects.
+            key: returns the key by which handlers select an object.
+            pace: pauses and limits.
+        """
+        self._source, self._resource, self._namespace, self._key = source, resource, namespace, key
+        self._path, self._pace = resource.path(namespace), pace or Pace()
+        # Held while handlers run, so that a closed handler gets no more events. Reentrant, because a handler may add
+        # and close handlers.
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        self._cache = ObjectCache()
+        self._thread: threading.Thread | None = None
+        self._stream: Any = None
+        self._closed = False
+        self._reset()
+
+    def add_event_handler(self, key: str | None, deliver: Deliver, missing: Missing = lambda: None) -> EventHandler:
+        """Call `deliver` with every object of this key: those known now at once, then each change.
+
+        Both callbacks run on the informer's thread (the first calls on the caller's), one handler after the other, so
+        they must not block. A handler that raises gets an event with an error and is removed.
+
+        Args:
+            key: key of the objects; None for all objects.
+            deliver: called with each event.
+            missing: called once if the informer knows no object with this key. The object may have been deleted before
+                the handler was added, which no event reports, or be so new that its event is yet to come.
+        """
+        handler = EventHandler(key, deliver, missing, self._remove)
+        with self._lock:
+            if self._closed:
+                deliver(ObjectEvent(error=self._closed_error()))
+                return handler
+            if self._thread is None or not self._thread.is_alive():  # a fork leaves threads behind
+                self._start_thread()
+            self._cache.add_handler(handler)
+            self._changed.notify_all()
+        return handler
+
+    def close(self) -> None:
+        """Stop the watch; every handler gets an error."""
+        with self._lock:
+            self._closed = True
+            self._cache.fail(self._closed_error())
+            self._changed.notify_all()
+            self._interrupt()
+
+    def _start_thread(self) -> None:
+        self._cache.clear()
+        self._reset()
+        name = f"watch-{self._resource.plural}-{self._namespace}"
+        thread = threading.Thread(target=self._run, name=name, daemon=True)
+        thread.start()
+        self._thread = thread
+
+    def _reset(self) -> None:
+        """Reset the thread's state; an empty resourceVersion means that it lists first."""
+        self._version, self._failed_version, self._backoff, self._refused_since = "", "", self._pace.backoff(), 0.0
+
+    def _remove(self, handler: EventHandler) -> None:
+        with self._lock:
+            self._cache.remove_handler(handler)
+            if not self._cache:
+                self._interrupt()
+
+    def _interrupt(self) -> None:
+        """Wake the thread from a read that may last a minute; it resumes from the resourceVersion that it has."""
+        if self._stream is not None:
+            self._backoff.reset()  # this is no failure
+            with contextlib.suppress(OSError, ValueError, RuntimeError):  # it has just ended by itself
+                self._stream.shutdown()
+
+    def _closed_error(self) -> ClusterError:
+        return ClusterUnreachable(f"can't {self._doing('watch')}: the connection to {self._source.server} was closed")
+
+    def _doing(self, verb: str) -> str:
+        return f"{verb} {self._resource.plural} in namespace {self._namespace}"
+
+    # -- the informer's own thread ----------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while self._is_needed():
+                self._list_and_watch()
+        except ClusterError as error:
+            self._fail(error)
+        except Exception as error:  # noqa: BLE001 - a mistake of ours, or no memory: every handler gets it
+            broken = ClusterUnreachable(f"can't {self._doing('watch')}: {type(error).__name__}: {error}")
+            broken.__cause__ = error
+            self._fail(broken)
+
+    def _is_needed(self) -> bool:
+        """Return whether there is a handler, or a new one within the linger time; the thread ends after False."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._cache or self._closed, timeout=self._pace.linger)
+            if self._cache:
+                return True
+            self._thread = None
+            self._cache.clear()
+            return False
+
+    def _fail(self, error: ClusterError) -> None:
+        with self._lock:
+            self._thread = None
+            self._cache.fail(error)
+
+    def _list_and_watch(self) -> None:
+        """List if that is needed, watch once, and pause."""
+        try:
+            if not self._version or self._server_went_back():
+                self._list()
+        except ClusterError as error:
+            self._raise_if_permanent(error)
+            self._pause(self._backoff.next(error))
+            return
+        self._refused_since = 0.0
+        try:
+            self._watch()
+        except PermissionDenied:
+            self._version = ""
+            self._pause(self._pace.poll)
+        except ClusterError as error:
+            self._handle_watch_error(error)
+            self._pause(self._backoff.next(error))
+        else:
+            self._pause(self._backoff.next())
+
+    def _raise_if_permanent(self, error: ClusterError) -> None:
+        """Raise the error of a failed list unless a retry can help."""
+        invalid = isinstance(error, InvalidResponse)  # something else than the API server may answer, for ever
+        if (error.retryable and not invalid) or isinstance(error, Expired):
+            return
+        now = time.monotonic()
+        self._refused_since = self._refused_since or now
+        if not (self._cache.listed or invalid) or now - self._refused_since >= self._pace.refused:
+            raise error
+
+    def _handle_watch_error(self, error: ClusterError) -> None:
+        """Handle a failed watch: resume from the last resourceVersion, or relist if the server has expired it.
+
+        Resuming comes first, because a list does not show objects that came and went since.
+        """
+        if isinstance(error, Expired) or (not error.retryable and self._version == self._failed_version):
+            self._version = ""
+        elif not error.retryable:
+            self._failed_version = self._version
+
+    def _pause(self, seconds: float) -> None:
+        with self._changed:
+            if self._cache:
+                self._changed.wait_for(lambda: self._closed, timeout=seconds)
+
+    def _server_went_back(self) -> bool:
+        """Return whether the server's resourceVersions are older than ours.
+
+        A watch from ours would wait without an event then. resourceVersions are whole numbers that may be compared
+        (Kubernetes 1.35, KEP-5504); if they are not, this returns False.
+        """
+        now = newest_version(self._source.request, self._path, doing=self._doing("list"))
+        return not (now.isdecimal() and self._version.isdecimal() and int(now) >= int(self._version))
+
+    def _list(self) -> None:
+        """Deliver new and changed objects page by page, which wakes few waiters at once; then the deleted ones."""
+        self._version = ""
+        doing, query, listed, version = self._doing("list"), {"labelSelector": self._resource.selector}, set[str](), ""
+        for items, version in pages(self._source.request, self._path, doing=doing, query=query):  # noqa: B007
+            for item in items:
+                listed.add(self._deliver(item, gone=False, doing=doing))
+        with self._lock:
+            self._cache.finish_list(listed)
+        self._version = version
+
+    def _watch(self) -> None:
+        """Watch from the last resourceVersion, which each event moves on."""
+        query = {
+            "labelSelector": self._resource.selector,
+            "watch": True,
+            "resourceVersion": self._version,
+            "allowWatchBookmarks": True,
+            "timeoutSeconds": self._pace.watch,
+        }
+        doing = self._doing("watch")
+        stream = self._source.open("GET", self._path, doing=doing, query=query, read_seconds=self._pace.silence)
+        began = time.monotonic()
+        try:
+            if self._set_stream(stream):
+                self._read_events(stream, doing)
+        finally:
+            self._set_stream(None)
+            stream.close()
+            if time.monotonic() - began >= self._pace.steady:
+                self._backoff.reset()
+
+    def _set_stream(self, stream: Any) -> bool:
+        """Let `_interrupt` shut this stream down from now on, and return whether there is a handler."""
+        with self._lock:
+            self._stream = stream
+            return bool(self._cache)
+
+    def _read_events(self, stream: Any, doing: str) -> None:
+        for line in event_lines(stream, server=self._source.server, doing=doing):
+            event = read_event(line, server=self._source.server, doing=doing)
+            if event.found is not None:
+                self._deliver(event.found, gone=event.gone, doing=doing)
+            self._version = event.version
+            self._backoff.reset()
+            if not self._cache:
+                return
+
+    def _deliver(self, found: Mapping[str, Any], *, gone: bool, doing: str) -> str:
+        """Deliver one object to the handlers of its key, and return its uid."""
+        try:
+            uid, key, found = str(found["metadata"]["uid"]), self._key(found), self._without_unused_fields(found)
+        except (LookupError, TypeError, AttributeError) as error:
+            raise not_understood(repr(found).encode(), doing=doing) from error
+        with self._lock:
+            self._cache.update(key, found, gone=gone)
+        return uid
+
+    def _without_unused_fields(self, found: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the object without fields that no handler reads; managedFields alone are half of a pod's size."""
+        metadata = {name: value for name, value in found["metadata"].items() if name != "managedFields"}
+        if not self._resource.spec_kept or "spec" not in found:
+            return {**found, "metadata": metadata}
+        spec = {name: found["spec"][name] for name in self._resource.spec_kept if name in found["spec"]}
+        return {**found, "metadata": metadata, "spec": spec}

@@ -1,0 +1,213 @@
+"""A bounded queue of log lines that skips lines, and says so, when they come faster than they can be written.
+
+Everything here is pure: no threads, no clock of its own. [trainjob.client.log_writer][] has both.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from trainjob.client.log_lines import LogLine
+
+
+@dataclass(frozen=True)
+class QueueLimits:
+    """How much a [LogQueue][] holds, and for how long its readers wait before lines are skipped.
+
+    Attributes:
+        lines: most lines in the queue.
+        bytes: most bytes of text in the queue; a single longer line is still taken.
+        patience: seconds of congestion during which readers wait; after that, lines are skipped.
+        kept_lines: newest lines of a source that are kept while its lines are skipped. Several sources that are
+            skipped at once share them, but each keeps at least ten.
+        kept_bytes: most bytes of those lines, shared alike; the newest line of a source is kept in any case.
+    """
+
+    lines: int = 1000
+    bytes: int = 1 << 18
+    patience: float = 10.0
+    kept_lines: int = 100
+    kept_bytes: int = 1 << 16
+
+
+@dataclass(frozen=True)
+class SkippedLines:
+    """A gap in what is written of one source.
+
+    Attributes:
+        source: as in [LogLine][].
+        lines: how many lines were skipped; the pieces of a very long line count as one.
+        bytes: of their text, with line ends.
+        command: prints the log they are in; empty if it is unknown.
+    """
+
+    source: str
+    lines: int
+    bytes: int
+    command: str = ""
+
+    def __str__(self) -> str:
+        notice = (
+            f"{self.lines:,} lines ({_size(self.bytes)}) were skipped here, "
+            "because they came faster than this log can be written"
+        )
+        if self.source:
+            notice = f"[{self.source}] {notice}"
+        return f"{notice}; while the pod exists, read them with: {self.command}" if self.command else notice
+
+
+def _size(count: int) -> str:
+    if count < 1000:
+        return f"{count} bytes"
+    for unit in ("kB", "MB"):
+        count_of_unit = count / 1000
+        if count_of_unit < 1000:
+            return f"{count_of_unit:.1f} {unit}"
+        count = round(count_of_unit)
+    return f"{count / 1000:.1f} GB"
+
+
+@dataclass
+class _Skipping:
+    """A source whose lines are being skipped: what was counted, and its newest lines."""
+
+    lines: int = 0
+    bytes: int = 0
+    command: str = ""
+    newest: deque[LogLine] = field(default_factory=deque)
+    newest_bytes: int = 0
+
+    def add(self, line: LogLine) -> None:
+        self.newest.append(line)
+        self.newest_bytes += size_of(line)
+        self.command = line.command or self.command
+
+    def add_gap(self, gap: SkippedLines) -> None:
+        """A gap behind the lines so far: those count as skipped, too, so that one gap remains."""
+        self.trim(0, 0, least=0)
+        self.lines, self.bytes, self.command = self.lines + gap.lines, self.bytes + gap.bytes, gap.command
+
+    def trim(self, lines: int, size: int, *, least: int = 1) -> None:
+        while len(self.newest) > least and (len(self.newest) > lines or self.newest_bytes > size):
+            oldest = self.newest.popleft()
+            self.newest_bytes -= size_of(oldest)
+            self.lines += not oldest.goes_on
+            self.bytes += size_of(oldest)
+
+    def release(self, source: str) -> Iterator[LogLine | SkippedLines]:
+        if self.bytes:
+            yield SkippedLines(source, self.lines, self.bytes, self.command)
+        yield from self.newest
+
+
+_LEAST_KEPT = 10  # lines of each source, however many sources are skipped at once
+
+
+class LogQueue:
+    """Holds the lines of one job, from several sources, until they are written.
+
+    While the queue is full, readers wait. If it has not drained to its half for as long as
+    [QueueLimits.patience][QueueLimits] says, the lines of each source that still comes are skipped until the queue is
+    empty; then one [SkippedLines][] for each source takes their place, followed by its newest lines.
+    """
+
+    def __init__(self, limits: QueueLimits | None = None) -> None:
+        """Create an empty queue.
+
+        Args:
+            limits: how much it holds.
+        """
+        self._limits = limits or QueueLimits()
+        self._queue: deque[LogLine | SkippedLines] = deque()
+        self._bytes = 0
+        self._skipping: dict[str, _Skipping] = {}
+        self._congested_since: float | None = None
+        self._patience = self._limits.patience
+
+    def __len__(self) -> int:
+        return len(self._queue) + sum(len(one.newest) for one in self._skipping.values())
+
+    def offer(self, line: LogLine, now: float, *, may_wait: bool = True) -> bool:
+        """Queue a line, or skip it.
+
+        Args:
+            line: the line; lines of one source are offered in order.
+            now: seconds of a monotonic clock.
+            may_wait: False if the caller can't wait: with a full queue, lines of its source are skipped at once.
+
+        Returns:
+            False if the queue is full and the caller has to offer the line again, after a [take][] or after
+            [seconds_to_skip][].
+        """
+        skipping = self._skipping.get(line.source)
+        if skipping is None:
+            if self._has_room_for(line):
+                self._queue.append(line)
+                self._bytes += size_of(line)
+                return True
+            if self._congested_since is None:
+                self._congested_since = now
+            if may_wait and self.seconds_to_skip(now) > 0:
+                return False
+            skipping = self._skipping[line.source] = _Skipping()
+        skipping.add(line)
+        skipping.trim(self._limits.kept_lines, self._limits.kept_bytes)
+        return True
+
+    def seconds_to_skip(self, now: float) -> float:
+        """Return for how long a reader has to wait until lines are skipped instead."""
+        began = now if self._congested_since is None else self._congested_since
+        return max(0.0, began + self._patience - now)
+
+    def take(self) -> LogLine | SkippedLines | None:
+        """Return what is to be written next; None if the queue is empty."""
+        if not self._queue:
+            self._release()
+        if not self._queue:
+            return None
+        first = self._queue.popleft()
+        if isinstance(first, LogLine):
+            self._bytes -= size_of(first)
+        if len(self._queue) <= self._limits.lines // 2 and self._bytes <= self._limits.bytes // 2:
+            self._congested_since = None
+        return first
+
+    def skip_at_once(self) -> None:
+        """Let no reader wait any more, because the job has ended; the newest lines are kept as before."""
+        self._patience = 0.0
+
+    def cut(self) -> None:
+        """Skip all that is queued but the newest lines of each source."""
+        skipping, self._skipping = self._skipping, {}
+        waiting = [*self._queue, *(item for name, one in skipping.items() for item in one.release(name))]
+        self._queue.clear()
+        self._bytes = 0
+        for item in waiting:
+            one = self._skipping.setdefault(item.source, _Skipping())
+            if isinstance(item, LogLine):
+                one.add(item)
+            else:
+                one.add_gap(item)
+        self._release()
+
+    def _has_room_for(self, line: LogLine) -> bool:
+        limits = self._limits
+        return not self._queue or (len(self._queue) < limits.lines and self._bytes + size_of(line) <= limits.bytes)
+
+    def _release(self) -> None:
+        """Queue a notice for each gap, and behind it the lines that were kept."""
+        skipping, self._skipping = self._skipping, {}
+        each = max(min(_LEAST_KEPT, self._limits.kept_lines), self._limits.kept_lines // max(1, len(skipping)))
+        for source, one in skipping.items():
+            one.trim(each, self._limits.kept_bytes // len(skipping))
+            self._queue.extend(one.release(source))
+            self._bytes += one.newest_bytes
+        self._congested_since = None
+
+
+def size_of(line: LogLine) -> int:
+    """Return the bytes of a line's text, with its line end."""
+    size = len(line.text) if line.text.isascii() else len(line.text.encode(errors="replace"))
+    return size + (not line.goes_on)

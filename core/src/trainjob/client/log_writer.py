@@ -1,0 +1,214 @@
+"""Writing the log lines of many jobs on one thread: in order, fairly, and at most at a given rate."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import wait as wait_for_futures
+from types import TracebackType
+
+from trainjob.client.log_lines import LogLine
+from trainjob.client.log_queue import LogQueue, QueueLimits, SkippedLines
+from trainjob.client.log_rate import RateLimit, TokenBucket
+
+_BATCH = 100  # lines of one job, before it is the next one's turn
+_FEW = 50  # lines of a job that are written before those of jobs that print a lot
+_DRAIN_SECONDS = 10.0  # after a job's end: how long queued lines are written before all but the newest are skipped
+_NEWEST_SECONDS = 20.0  # how long writing the newest lines may take then
+
+
+class LogWriter:
+    """Writes the lines of all its channels on one daemon thread, which runs while a channel is open.
+
+    The channels share the rate limit, and take turns. Those with few lines to write come first, so that a job that
+    prints a lot delays neither the lines nor the end of another one.
+    """
+
+    def __init__(self, limit: RateLimit | None = None, queue_limits: QueueLimits | None = None) -> None:
+        """Start no thread yet.
+
+        Args:
+            limit: how fast to write; None means as fast as the log takes the lines.
+            queue_limits: how much each channel holds.
+        """
+        self._limit, self._queue_limits = limit, queue_limits
+        self._changed = threading.Condition()
+        self._open: set[LogChannel] = set()
+        self._ready: dict[LogChannel, None] = {}  # channels with lines to write, in order of their turns
+        self._is_running = False
+
+    def open(self, write: Callable[[str], None]) -> LogChannel:
+        """Open a channel for the lines of one job.
+
+        Args:
+            write: writes one line; called on the writer's thread only.
+        """
+        channel = LogChannel(self, write, LogQueue(self._queue_limits))
+        with self._changed:
+            self._open.add(channel)
+            if not self._is_running:
+                self._is_running = True
+                threading.Thread(target=self._run, name="log-writer", daemon=True).start()
+        return channel
+
+    def schedule(self, channel: LogChannel) -> None:
+        """Give a channel that has lines to write its turn, after those that wait already."""
+        with self._changed:
+            if channel in self._open:
+                self._ready[channel] = None
+                self._changed.notify()
+
+    def discard(self, channel: LogChannel) -> None:
+        """Forget a closed channel."""
+        with self._changed:
+            self._open.discard(channel)
+            self._ready.pop(channel, None)
+            self._changed.notify()
+
+    def _run(self) -> None:
+        bucket = TokenBucket(self._limit, time.monotonic()) if self._limit else None
+        while channel := self._next():
+            if bucket is None:
+                channel.write_batch(_BATCH)
+                continue
+            time.sleep(bucket.seconds_to_wait(time.monotonic()))
+            began = time.monotonic()
+            for text in channel.write_batch(1):
+                bucket.spend(text, began, time.monotonic())
+
+    def _next(self) -> LogChannel | None:
+        """Wait for a channel with lines to write; None when no channel is open any more."""
+        with self._changed:
+            while not self._ready:
+                if not self._open:
+                    self._is_running = False
+                    return None
+                self._changed.wait()
+            first = next(iter(self._ready))
+            channel = next((channel for channel in self._ready if channel.pending <= _FEW), first)
+            del self._ready[channel]
+            return channel
+
+
+class LogChannel:
+    """The lines of one job on their way to its log; a context manager that ends with [finish][].
+
+    Its methods may be called from any thread.
+
+    Attributes:
+        pending: how many lines are queued.
+    """
+
+    def __init__(self, writer: LogWriter, write: Callable[[str], None], queue: LogQueue) -> None:
+        """Create it; see [LogWriter.open][]."""
+        self._writer, self._write, self._queue = writer, write, queue
+        self._changed = threading.Condition()
+        self._is_scheduled = self._is_closed = self._is_ending = False
+        self.pending = 0
+        self._drained: Future[None] = Future()
+        self._drained.set_running_or_notify_cancel()
+
+    def __enter__(self) -> LogChannel:
+        """Return the channel."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Write what is queued; after a signal, close at once."""
+        if kind is None or issubclass(kind, Exception):
+            self.finish()
+        else:
+            self.close()
+
+    def put(self, line: LogLine) -> None:
+        """Queue a line of a container's log; blocks while the queue is full, until lines are to be skipped."""
+        with self._changed:
+            while not self._is_closed and not self._queue.offer(line, now := time.monotonic()):
+                self._changed.wait(self._queue.seconds_to_skip(now))
+            self._schedule()
+
+    def report(self, text: str) -> None:
+        """Queue a line of our own, such as a phase; does not block."""
+        with self._changed:
+            self._queue.offer(LogLine("", text), time.monotonic(), may_wait=False)
+            self._schedule()
+
+    def skip_at_once(self) -> None:
+        """Let no reader wait for a full queue any more, because the job has ended."""
+        with self._changed:
+            self._queue.skip_at_once()
+            self._changed.notify_all()
+
+    def finish(self) -> None:
+        """Write what is queued and close; if that takes long, skip all but the newest lines."""
+        drained = self._end()
+        if not wait_for_futures([drained], _DRAIN_SECONDS).done:
+            self._cut()
+            wait_for_futures([drained], _NEWEST_SECONDS)
+        self.close()
+
+    async def finish_async(self) -> None:
+        """Do what [finish][] does, without blocking the event loop."""
+        drained = asyncio.wrap_future(self._end())
+        try:
+            if not (await asyncio.wait({drained}, timeout=_DRAIN_SECONDS))[0]:
+                self._cut()
+                await asyncio.wait({drained}, timeout=_NEWEST_SECONDS)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Write nothing more."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+        self._writer.discard(self)
+
+    def write_batch(self, most: int) -> list[str]:
+        """Write up to `most` lines and return them; called on the writer's thread."""
+        with self._changed:
+            taken: list[LogLine | SkippedLines] = []
+            while not self._is_closed and len(taken) < most and (item := self._queue.take()) is not None:
+                taken.append(item)
+            self._changed.notify_all()
+        texts = [item.text if isinstance(item, LogLine) and not item.source else str(item) for item in taken]
+        for text in texts:
+            if not self._is_closed:
+                self._write_one(text)
+        with self._changed:
+            self._is_scheduled = False
+            self._schedule()
+            if self._is_ending:
+                self._note_drained()
+        return texts
+
+    def _write_one(self, text: str) -> None:
+        try:
+            self._write(text)
+        except Exception:  # a log that can't be written must not end the waiting, or other jobs' logs
+            logging.getLogger(__name__).debug("a line of a log could not be written", exc_info=True)
+
+    def _schedule(self) -> None:
+        self.pending = len(self._queue)
+        if self.pending and not self._is_scheduled and not self._is_closed:
+            self._is_scheduled = True
+            self._writer.schedule(self)
+
+    def _end(self) -> Future[None]:
+        self.skip_at_once()
+        with self._changed:
+            self._is_ending = True
+            self._note_drained()
+        return self._drained
+
+    def _note_drained(self) -> None:
+        if not self._is_scheduled and not self._drained.done():
+            self._drained.set_result(None)
+
+    def _cut(self) -> None:
+        with self._changed:
+            self._queue.cut()
+            self._changed.notify_all()

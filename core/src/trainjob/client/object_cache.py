@@ -1,0 +1,146 @@
+"""The objects that an informer knows, and the handlers of their events."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from trainjob.errors import ClusterError, ClusterUnreachable
+
+
+@dataclass(frozen=True)
+class ObjectEvent:
+    """One event for a handler: an object was added, modified or deleted, or the informer failed.
+
+    Attributes:
+        found: the object as it is now, or its last known state if it was deleted; None with an error.
+        gone: whether the object was deleted.
+        error: why no more events follow.
+    """
+
+    found: Mapping[str, Any] | None = None
+    gone: bool = False
+    error: ClusterError | None = None
+
+
+Deliver = Callable[[ObjectEvent], None]
+Missing = Callable[[], None]
+
+
+class EventHandler:
+    """Callbacks of one waiter at an informer; close it when the waiter is done."""
+
+    def __init__(
+        self, key: str | None, deliver: Deliver, missing: Missing, remove: Callable[[EventHandler], None]
+    ) -> None:
+        self.key, self.deliver, self.missing, self._remove = key, deliver, missing, remove
+        self.ended = False
+
+    def close(self) -> None:
+        """Deliver no more events; a callback may call this, too."""
+        self._remove(self)
+
+    def __enter__(self) -> EventHandler:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class ObjectCache:
+    """Known objects and event handlers of an informer. No I/O and no thread: users on several threads hold a lock.
+
+    A handler that raises gets an event with an error and is removed; the other handlers get their events all the same.
+    """
+
+    def __init__(self) -> None:
+        """Create an empty cache without handlers."""
+        self._handlers: dict[str | None, dict[EventHandler, None]] = {}  # by key: an event concerns few of thousands
+        self._objects: dict[str, dict[str, Mapping[str, Any]]] = {}  # by key, then by uid
+        self.listed = False
+
+    def __bool__(self) -> bool:
+        """Return whether there is a handler."""
+        return bool(self._handlers)
+
+    def add_handler(self, handler: EventHandler) -> None:
+        """Deliver the known objects to a handler, and from now on each event.
+
+        Raises:
+            Exception: what the handler raises; it is not added then.
+        """
+        known = self._known_by(handler.key)
+        for found in known:
+            handler.deliver(ObjectEvent(found))
+        if self.listed and not known:
+            handler.missing()
+        self._handlers.setdefault(handler.key, {})[handler] = None
+
+    def remove_handler(self, handler: EventHandler) -> None:
+        """Deliver nothing more to a handler, not even an event that is being delivered to others now."""
+        handler.ended = True
+        of_key = self._handlers.get(handler.key, {})
+        of_key.pop(handler, None)
+        if not of_key:
+            self._handlers.pop(handler.key, None)
+
+    def update(self, key: str, found: Mapping[str, Any], *, gone: bool = False) -> None:
+        """Store or delete an object, and deliver the event unless the object is the one that is stored."""
+        uid, of_key = found["metadata"]["uid"], self._objects.setdefault(key, {})
+        changed = gone or of_key.get(uid) != found
+        if gone:
+            of_key.pop(uid, None)
+        else:
+            of_key[uid] = found
+        if not of_key:
+            del self._objects[key]
+        for handler in [*self._handlers.get(key, ()), *self._handlers.get(None, ())] if changed else ():
+            self._call(handler, lambda one: one.deliver(ObjectEvent(found, gone=gone)))
+
+    def finish_list(self, listed: set[str]) -> None:
+        """Delete the objects that a complete list does not have; after the first list call `missing` where it applies.
+
+        Args:
+            listed: uids of the list's objects.
+        """
+        for key, uid, known in [(k, uid, known) for k, of in self._objects.items() for uid, known in of.items()]:
+            if uid not in listed:
+                self.update(key, known, gone=True)
+        if not self.listed:
+            self.listed = True
+            for handler in self._all_handlers():
+                if not self._known_by(handler.key):
+                    self._call(handler, lambda one: one.missing())
+
+    def fail(self, error: ClusterError) -> None:
+        """Deliver an error to all handlers, and remove them and all objects."""
+        handlers, self._handlers = self._all_handlers(), {}
+        self.clear()
+        for handler in handlers:
+            self._call(handler, lambda one: one.deliver(ObjectEvent(error=error)))
+            handler.ended = True
+
+    def clear(self) -> None:
+        """Remove all objects, because no watch keeps them up to date; handlers stay."""
+        self._objects, self.listed = {}, False
+
+    def _known_by(self, key: str | None) -> list[Mapping[str, Any]]:
+        of_keys = self._objects.values() if key is None else (self._objects.get(key, {}),)
+        return [found for of_key in of_keys for found in of_key.values()]
+
+    def _all_handlers(self) -> list[EventHandler]:
+        return [handler for of_key in self._handlers.values() for handler in of_key]
+
+    def _call(self, handler: EventHandler, callback: Callable[[EventHandler], None]) -> None:
+        if handler.ended:  # removed by a handler that was called before it
+            return
+        try:
+            callback(handler)
+        except Exception as error:  # noqa: BLE001 - the handler's own mistake, which is reported to it
+            self.remove_handler(handler)
+            broken = ClusterUnreachable(f"the waiting failed on what it was told: {type(error).__name__}: {error}")
+            broken.__cause__ = error
+            with contextlib.suppress(Exception):
+                handler.deliver(ObjectEvent(error=broken))

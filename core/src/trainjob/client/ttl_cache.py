@@ -1,0 +1,50 @@
+"""A value that all callers share for some seconds."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Generic, TypeVar
+
+from trainjob.errors import TrainJobError
+
+T = TypeVar("T")
+
+
+class TtlCache(Generic[T]):
+    """One value that is read again when it is too old; concurrent callers wait for the same read.
+
+    Errors are cached, too: otherwise a failing server would keep each of thousands of callers waiting in turn.
+    """
+
+    def __init__(self, read: Callable[[], T], seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        """Create an empty cache.
+
+        Args:
+            read: returns the value; may block.
+            seconds: age at which the value is read again.
+            clock: returns monotonic seconds; for tests.
+        """
+        self._read, self._seconds, self._clock = read, seconds, clock
+        self._lock = threading.Lock()
+        self._value: Future[T] = Future()
+        self._end = -math.inf
+
+    def get(self) -> T:
+        """Return the value, after reading it if it is too old.
+
+        Raises:
+            TrainJobError: the read ended with this error.
+        """
+        with self._lock:
+            if self._clock() > self._end:
+                self._value = Future()
+                try:
+                    self._value.set_result(self._read())
+                except TrainJobError as error:
+                    self._value.set_exception(error)
+                self._end = self._clock() + self._seconds
+            return self._value.result()

@@ -1,0 +1,266 @@
+"""Watching many TrainJobs at once: how each of them stands, told whenever that changes.
+
+One list+watch for all of them, one for their pods, and a bounded number of logs of first ranks, where the progress is;
+nothing is polled. Where one does not get going it is looked at why, as seldom as by who waits for it.
+"""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from trainjob.client import Cluster, EventHandler, LogFollower, LogLine, ObjectEvent
+from trainjob.errors import NotFound
+from trainjob.inspection.summary import Summary, summarize
+from trainjob.lifecycle.diagnosis import DiagnosisSchedule, refresh_diagnosis
+from trainjob.lifecycle.queues import get_with_timeout
+from trainjob.lifecycle.wait_policy import Limits, WaitPolicy
+from trainjob.status import Phase, Progress, TorchTuneProgress, Verdict
+from trainjob.status.pods import JOBSET_LABEL, rank_of, step_of
+from trainjob.status.reading import number, text, true_conditions
+from trainjob.status.verdict import INITIALIZERS
+
+_EVERYBODYS = ""  # the label selector
+_HANDS_OFF = Limits(max_restarts=None)
+# A signal that comes as a thread is about to wait does not wake it (CPython, Python/thread_pthread.h): not for longer.
+_DEAF_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class LiveStatus:
+    """How a TrainJob stands.
+
+    Attributes:
+        summary: it in a line, with the reason why it does not get on.
+        ranks_ready: how many pods of its training are ready, or have succeeded.
+        ranks: how many there are, or are asked for; 0 where neither is known.
+        progress: the last progress that its log told.
+    """
+
+    summary: Summary
+    ranks_ready: int = 0
+    ranks: int = 0
+    progress: Progress | None = None
+
+    @property
+    def percent(self) -> float | None:
+        """0-100, by its log or by what its trainer reports; None while neither tells."""
+        if self.summary.phase is Phase.COMPLETE:
+            return 100.0
+        return self.progress.percent if self.progress else self.summary.percent
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON values."""
+        progress = {**self.progress.to_dict(), "percent": self.progress.percent} if self.progress else None
+        counts = {"ranks_ready": self.ranks_ready, "ranks": self.ranks}
+        return {**self.summary.to_dict(), "percent": self.percent, **counts, "progress": progress}
+
+
+def watch(
+    cluster: Cluster,
+    namespace: str,
+    names: Collection[str] = (),
+    *,
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[LiveStatus]:
+    """Tell how TrainJobs stand: at once, and at each change, until all that are named have ended.
+
+    Args:
+        cluster: where.
+        namespace: where in it.
+        names: which; none means all that have not ended by now and all that come, for ever.
+        clock: seconds, for tests.
+
+    Raises:
+        NotFound: one that is named does not exist, or Kubeflow Trainer is not installed.
+        ClusterError: the cluster can't be asked any more.
+    """
+    cluster.trainjob_spec_fields()  # a cluster without Trainer has nothing to watch for ever
+    board = _Board(cluster, namespace, set(names), clock)
+    try:
+        board.open()
+        while not board.is_over:
+            yield from board.next()
+    finally:
+        board.close()
+
+
+@dataclass
+class _Job:
+    """One TrainJob on the board."""
+
+    policy: WaitPolicy
+    logs: LogFollower
+    verdict: Verdict = field(default_factory=lambda: Verdict(Phase.PENDING))
+    looks: DiagnosisSchedule = field(default_factory=DiagnosisSchedule)
+    reading: TorchTuneProgress = field(default_factory=TorchTuneProgress)
+    progress: Progress | None = None
+    has_new_progress: bool = False  # and the inbox says so
+    told: LiveStatus | None = None
+
+    @property
+    def standing(self) -> LiveStatus:
+        """How it stands now."""
+        job, pods = self.policy.job, self.policy.pods.values()
+        verdict = self.verdict
+        summary = replace(
+            summarize(job, pods), phase=verdict.phase, step=verdict.step, reason=verdict.reason, message=verdict.message
+        )
+        if verdict.phase is Phase.COMPLETE:
+            summary = replace(summary, reason="", message="")
+        training = [pod for pod in pods if step_of(pod) not in INITIALIZERS]
+        ranks = len(training) or number(job, "spec", "trainer", "numNodes")
+        return LiveStatus(summary, sum(map(_is_ready, training)), ranks, self.progress)
+
+
+class _Board:
+    """All that are watched; everything happens on the thread that asks for the next."""
+
+    def __init__(self, cluster: Cluster, namespace: str, names: set[str], clock: Callable[[], float]) -> None:
+        self._cluster, self._namespace, self._names, self._clock = cluster, namespace, names, clock
+        self._inbox: queue.SimpleQueue[tuple[str, str, Any]] = queue.SimpleQueue()
+        self._jobs: dict[str, _Job] = {}  # by name
+        self._pods: dict[str, dict[str, ObjectEvent]] = {}  # of each name, those of a former TrainJob, too
+        self._waits_for = set(names)
+        self._subscriptions: list[EventHandler] = []
+
+    def open(self) -> None:
+        jobs = self._cluster.trainjob_informer(self._namespace, _EVERYBODYS)
+        pods = self._cluster.pod_informer(self._namespace)
+        keys: list[str | None] = [*self._names] or [None]
+        for key in keys:
+            told_missing = partial(self._inbox.put, ("missing", key or "", ObjectEvent()))
+            self._subscriptions.append(jobs.add_event_handler(key, partial(self._put, "job"), told_missing))
+            self._subscriptions.append(pods.add_event_handler(key, partial(self._put, "pod")))
+
+    def close(self) -> None:
+        for subscription in self._subscriptions:
+            subscription.close()
+        for job in self._jobs.values():
+            job.logs.stop()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all that are named have ended."""
+        return bool(self._names) and not self._waits_for
+
+    def next(self) -> Iterator[LiveStatus]:
+        """Wait for the next change; tell how it stands whom that is about, if that is new."""
+        try:
+            kind, name, news = get_with_timeout(self._inbox, self._next_look())
+        except queue.Empty:
+            for job in list(self._jobs.values()):
+                if job.looks.left(job.policy.waits_for, self._clock()) == 0:
+                    job.looks.done(self._clock())
+                    refresh_diagnosis(self._cluster, job.policy, self._clock())
+                    yield from self._told(job)
+            return
+        if kind == "progress":
+            self._on_progress(name)
+        elif kind == "pod":
+            self._on_pod(name, news)
+        elif kind == "job":
+            self._on_job(name, news)
+        else:
+            self._on_missing(name)
+        if name in self._jobs:
+            yield from self._told(self._jobs[name])
+
+    def _told(self, job: _Job) -> Iterator[LiveStatus]:
+        standing = job.standing
+        if standing == job.told:
+            return
+        job.told, name = standing, standing.summary.name
+        if standing.summary.phase.finished:
+            self._waits_for.discard(name)
+        if standing.summary.phase is Phase.DELETED:
+            self._forget(name)
+        yield standing
+
+    def _next_look(self) -> float:
+        now = self._clock()
+        moments = (job.looks.left(job.policy.waits_for, now) for job in self._jobs.values())
+        return min([_DEAF_SECONDS, *(moment for moment in moments if moment is not None)])
+
+    # -- from other threads ---------------------------------------------------------------------------------------
+
+    def _put(self, kind: str, change: ObjectEvent) -> None:
+        path = ("metadata", "labels", JOBSET_LABEL) if kind == "pod" else ("metadata", "name")
+        self._inbox.put((kind, text(change.found, *path), change))
+
+    def _read(self, name: str, job: _Job, line: LogLine) -> None:
+        """Read progress here, so that no number of lines fills the inbox."""
+        if progress := job.reading.feed(line.text):
+            job.progress = progress
+            if not job.has_new_progress:
+                job.has_new_progress = True
+                self._inbox.put(("progress", name, None))
+
+    # -- on this thread -------------------------------------------------------------------------------------------
+
+    def _on_missing(self, name: str) -> None:
+        """It may be so new that its change is yet to come."""
+        if self._cluster.get_trainjob(name, self._namespace) is None:
+            raise NotFound(f"there is no TrainJob {self._namespace}/{name}", status=404, reason="NotFound")
+
+    def _on_job(self, name: str, change: ObjectEvent) -> None:
+        if change.error:
+            raise change.error
+        found, known = change.found, self._jobs.get(name)
+        if found is None:
+            return
+        if known is not None and text(known.policy.job, "metadata", "uid") == text(found, "metadata", "uid"):
+            known.policy.observe_job(change, self._clock())
+        elif not change.gone:
+            self._forget(name)
+            self._begin(name, change)
+
+    def _begin(self, name: str, change: ObjectEvent) -> None:
+        job = _Job(
+            WaitPolicy(change.found or {}, _HANDS_OFF, lambda verdict: setattr(job, "verdict", verdict), self._clock()),
+            LogFollower(self._cluster, self._namespace, lambda line: self._read(name, job, line)),
+        )
+        job.policy.observe_job(change, self._clock())
+        if job.verdict.phase.finished and not self._names:
+            return  # before anybody watched
+        self._jobs[name] = job
+        for pod in self._pods.get(name, {}).values():
+            self._show(job, pod)
+
+    def _forget(self, name: str) -> None:
+        if known := self._jobs.pop(name, None):
+            known.logs.stop()
+
+    def _on_pod(self, name: str, change: ObjectEvent) -> None:
+        """An informer that can't see pods is no reason to stop watching."""
+        if change.found is None:
+            return
+        uid = text(change.found, "metadata", "uid")
+        if not change.gone:
+            self._pods.setdefault(name, {})[uid] = change
+        elif known := self._pods.get(name):
+            known.pop(uid, None)
+            if not known:
+                del self._pods[name]
+        if name in self._jobs:
+            self._show(self._jobs[name], change)
+
+    def _show(self, job: _Job, change: ObjectEvent) -> None:
+        made = text(change.found, "metadata", "creationTimestamp")
+        if made < text(job.policy.job, "metadata", "creationTimestamp"):
+            return  # of a former one of the name
+        job.policy.observe_pod(change, self._clock())
+        if change.found is not None and rank_of(change.found) == 0 and not job.verdict.phase.finished:
+            job.logs.observe(change)
+
+    def _on_progress(self, name: str) -> None:
+        if job := self._jobs.get(name):
+            job.has_new_progress = False
+
+
+def _is_ready(pod: Mapping[str, Any]) -> bool:
+    return "Ready" in true_conditions(pod) or text(pod, "status", "phase") == "Succeeded"

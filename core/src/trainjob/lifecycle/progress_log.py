@@ -1,0 +1,68 @@
+"""The lines that a step's log gets about its TrainJob: phases, log lines of all ranks, and progress now and then.
+
+Every engine writes the same words; only the destination differs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from trainjob.client import LogChannel, LogLine
+from trainjob.lifecycle.identity import JobReference
+from trainjob.lifecycle.waiting import Listener
+from trainjob.status import Progress, Verdict
+
+_PERCENT, _LEAST_SECONDS, _MOST_SECONDS = 5.0, 1.0, 60.0
+
+
+class ProgressLog:
+    """Writer of phases, container lines and progress of one TrainJob as text lines."""
+
+    def __init__(
+        self,
+        reference: JobReference,
+        write: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        log: LogChannel | None = None,
+    ) -> None:
+        """Create a log whose first progress is written at once.
+
+        Args:
+            reference: the TrainJob.
+            write: takes each line; called from several threads.
+            clock: returns monotonic seconds; for tests.
+            log: takes the lines of containers in place of `write`, and bounds how many of them wait to be written.
+        """
+        self._reference, self._write, self._clock, self._log_channel = reference, write, clock, log
+        self._told_at, self._told_percent = -_MOST_SECONDS, -_PERCENT
+
+    @property
+    def listener(self) -> Listener:
+        """The listener for `trainjob.lifecycle.wait` that writes here."""
+        return Listener(on_phase=self.log_phase, on_log=self.log_line, on_progress=self.log_progress)
+
+    def log_phase(self, verdict: Verdict) -> None:
+        """Write the phase that the TrainJob has now."""
+        self._write(f"TrainJob {self._reference}: {verdict}")
+        if self._log_channel and verdict.phase.finished:
+            self._log_channel.skip_at_once()
+
+    def log_line(self, line: LogLine) -> None:
+        """Write a container's log line, except frames of a progress bar, which are written as progress."""
+        if line.frame:
+            return
+        if self._log_channel:
+            self._log_channel.put(line)
+        else:
+            self._write(str(line))
+
+    def log_progress(self, progress: Progress) -> None:
+        """Write progress after each 5 % or each minute, whichever comes first, never twice a second, and at the end."""
+        now, percent = self._clock(), progress.percent or 0.0
+        passed = now - self._told_at
+        due = percent - self._told_percent >= _PERCENT or passed >= _MOST_SECONDS
+        if (due and passed >= _LEAST_SECONDS) or percent == 100.0:
+            self._told_at, self._told_percent = now, percent
+            self._write(f"TrainJob {self._reference}: {progress}")

@@ -1,0 +1,212 @@
+"""Whether a TrainJob may go, over every state that one can be in."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainjob import CustomTrainerContainer, ExportModel, FineTune, InvalidSpec, RunKey, TrainJob, TrainJobManifest
+from trainjob.lifecycle import run_key_of
+from trainjob.manifest import build, labels, spec_hash, train_job
+from trainjob.manifest.durations import duration, duration_text
+from trainjob.retention.policy import Lifetimes, SweepAction, decide, may_hold_a_model
+from trainjob.status import Phase, judge
+from trainjob.status.left import failed_mark
+
+NOW = datetime(2026, 6, 1, 12, 0, tzinfo=timezone.utc)
+HOURS = timedelta(hours=1)
+WORK = TrainJob(trainer=CustomTrainerContainer(image="busybox", command=("true",)))
+STOCK = {
+    "apiVersion": "trainer.kubeflow.org/v1alpha1",
+    "kind": "TrainJob",
+    "spec": {"runtimeRef": {"name": "torchtune-qwen2.5-1.5b"}},
+}
+IN_A_QUEUE = {
+    **STOCK,
+    "metadata": {"labels": {"kueue.x-k8s.io/queue-name": "gpu"}},
+    "spec": {"runtimeRef": {"name": "torch-distributed"}},
+}
+
+
+def ago(hours):
+    return (NOW - hours * HOURS).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def job(state="active", created=10, ended=None, **annotations):
+    """`state`: active, complete, failed or going; times in hours ago."""
+    metadata = {"name": "tune", "namespace": "ml", "uid": "u", "creationTimestamp": ago(created)}
+    metadata["annotations"] = {f"trainjob.dev/{name.replace('_', '-')}": text for name, text in annotations.items()}
+    if state == "going":
+        metadata["deletionTimestamp"] = ago(0)
+    kind = {"complete": "Complete", "failed": "Failed"}.get(state)
+    condition = {"type": kind, "status": "True", "lastTransitionTime": ago(created if ended is None else ended)}
+    return {"metadata": metadata, "spec": {}, "status": {"conditions": [condition] if kind else []}}
+
+
+def fate(found, **lifetimes):
+    return decide(found, Lifetimes(**lifetimes), NOW).fate
+
+
+def test_one_that_has_ended_stays_unless_somebody_says_how_long():
+    assert fate(job("complete")) is SweepAction.STAYS
+    assert fate(job("complete"), finished_for=9 * HOURS) is SweepAction.GOES_UNLESS_WANTED
+    assert fate(job("complete"), finished_for=11 * HOURS) is SweepAction.STAYS
+
+
+def test_its_own_time_to_live_counts_and_only_that_of_its_end():
+    assert fate(job("complete", ttl_after_success="0s")) is SweepAction.GOES_UNLESS_WANTED
+    assert fate(job("complete", ttl_after_success="7d"), finished_for=HOURS) is SweepAction.STAYS
+    assert fate(job("complete", ttl_after_failure="1h")) is SweepAction.STAYS
+    assert fate(job("failed", ttl_after_failure="1h")) is SweepAction.GOES_UNLESS_WANTED
+
+
+def test_the_time_counts_from_the_end_or_from_when_it_was_last_taken_over():
+    assert fate(job("complete", ended=1, ttl_after_success="2h")) is SweepAction.STAYS
+    taken = (NOW - HOURS).isoformat()
+    assert fate(job("complete", ttl_after_success="2h", adopted=taken)) is SweepAction.STAYS
+    assert fate(job("complete", ttl_after_success="30m", adopted=taken)) is SweepAction.GOES_UNLESS_WANTED
+
+
+def test_one_at_work_goes_only_when_it_is_not_wanted_and_not_young():
+    assert fate(job()) is SweepAction.GOES_IF_UNWANTED
+    assert fate(job(created=0)) is SweepAction.STAYS
+    assert fate(job(adopted=NOW.isoformat())) is SweepAction.STAYS
+    assert fate(job(on_kill="keep")) is SweepAction.STAYS
+    assert fate(job(on_kill="suspend")) is SweepAction.GOES_IF_UNWANTED
+    held = job(on_kill="suspend")
+    held["spec"]["suspend"] = True
+    assert fate(held) is SweepAction.STAYS
+
+
+@pytest.mark.parametrize("text", ["soon", "7", "-1d", "1.5h", "1y", ""])
+def test_a_time_to_live_that_is_none_keeps_it_and_is_told(text):
+    decided = decide(job("complete", ttl_after_success=text), Lifetimes(), NOW)
+    assert decided.fate is SweepAction.STAYS
+    assert bool(decided.reason) == bool(text)
+
+
+def test_one_that_was_left_as_failed_has_failed_and_goes_when_its_time_is_over():
+    mark = failed_mark("RestartLimitExceeded", "it failed", "node", ago(3))
+    found = job(failed=mark, ttl_after_failure="2h")
+    assert str(judge(found)) == "Failed [node] (RestartLimitExceeded: it failed)"
+    assert fate(found) is SweepAction.GOES_UNLESS_WANTED
+    found["metadata"]["annotations"][labels.TTL_AFTER_FAILURE] = "4h"
+    assert fate(found) is SweepAction.STAYS
+    found["metadata"]["annotations"]["trainjob.dev/failed"] = "nonsense"
+    assert judge(found).phase is Phase.FAILED
+
+
+states = st.sampled_from(["active", "complete", "failed", "going"])
+ages = st.integers(0, 100)
+
+
+@given(states, ages, ages, st.none() | ages, st.sampled_from([{}, {"on_kill": "keep"}, {"ttl_after_success": "50h"}]))
+def test_nothing_that_may_still_be_needed_goes(state, created, ended, finished_for, marks):
+    found = job(state, created, min(ended, created), **marks)
+    lifetime = None if finished_for is None else finished_for * HOURS
+    decided = fate(found, finished_for=lifetime, at_work_for=HOURS)
+    if decided is SweepAction.GOES_UNLESS_WANTED:
+        assert state in ("complete", "failed")
+        own = 50 if state == "complete" and "ttl_after_success" in marks else None
+        assert min(ended, created) >= (own if own is not None else finished_for)
+    elif decided is SweepAction.GOES_IF_UNWANTED:
+        assert state == "active"
+        assert created >= 1
+        assert "on_kill" not in marks
+
+
+@given(st.dictionaries(st.text(max_size=8), st.text(max_size=8) | st.none(), max_size=4))
+def test_no_annotation_breaks_it(annotations):
+    found = job("complete")
+    names = [labels.TTL_AFTER_SUCCESS, labels.ADOPTED, labels.RUN_KEY, labels.ON_KILL, labels.EXPORTED]
+    found["metadata"]["annotations"] = dict(zip(names, annotations, strict=False)) | annotations
+    decide(found, Lifetimes(HOURS), NOW)
+    run_key_of(found)
+    may_hold_a_model(found)
+
+
+def test_a_run_key_is_read_back_from_its_text():
+    key = RunKey("airflow", "dag", "task", "run", "3", "http://here")
+    assert RunKey.from_text(key.canonical) == key
+    for text in ("", "{}", "[]", "null", '{"engine": 1}', key.canonical.replace('"3"', "3"), key.canonical[:-1]):
+        assert RunKey.from_text(text) is None
+
+
+@given(st.timedeltas(timedelta(0), timedelta(days=4000)))
+def test_a_duration_is_read_back_from_its_text(length):
+    whole = timedelta(seconds=int(length.total_seconds()))
+    assert duration(duration_text(length), "ttl") == whole
+
+
+@pytest.mark.parametrize(("text", "length"), [("90s", HOURS / 40), ("30m", HOURS / 2), ("7d", 168 * HOURS)])
+def test_durations_as_people_write_them(text, length):
+    assert duration(text, "ttl") == length
+    assert duration_text(length) == text
+
+
+@pytest.mark.parametrize("text", ["", "7", "d", "1h30m", "-1d", " 1d", "1D", "99999999999d"])
+def test_what_is_no_duration_is_refused(text):
+    with pytest.raises(InvalidSpec, match="7d"):
+        duration(text, "--finished-for")
+
+
+def test_the_wishes_are_annotations_and_no_part_of_the_request():
+    wishes = {"ttl_after_success": 48 * HOURS, "ttl_after_failure": 90 * timedelta(seconds=1)}
+    wishes |= {"on_kill": "keep", "on_failure": "keep"}
+    expected = {labels.TTL_AFTER_SUCCESS: "2d", labels.TTL_AFTER_FAILURE: "90s", labels.ON_KILL: "keep"}
+    manifest = {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "spec": {"runtimeRef": {"name": "torch-distributed"}},
+    }
+    for plain in (
+        WORK,
+        TrainJobManifest(manifest=manifest),
+        FineTune(model="llama3.2-1b", workspace="w"),
+        ExportModel(workspace="w", destination="/workspace/export"),
+    ):
+        told = plain.model_copy(update=wishes)
+        assert spec_hash(told) == spec_hash(plain)
+        built = build(train_job(told), name="n", namespace="ml")
+        assert expected.items() <= built["metadata"]["annotations"].items()
+        assert built["spec"] == build(train_job(plain), name="n", namespace="ml")["spec"]
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: TrainJob(on_kill="suspend", queue="gpu"), ["on_kill", "queue gpu"]),
+        (lambda: TrainJob(on_failure="suspend", queue="gpu"), ["on_failure", "queue gpu"]),
+        (lambda: ExportModel(workspace="w", destination="s3://b/p", on_kill="suspend", queue="gpu"), ["queue gpu"]),
+        (
+            lambda: FineTune(model="llama3.2-1b", on_kill="suspend", dataset={"storage_uri": "hf://a/b"}),
+            ["on_kill", "torchtune-llama3.2-1b"],
+        ),
+        (lambda: TrainJob(runtime="torchtune-llama3.2-1b", on_kill="suspend"), ["on_kill", "torchtune-llama3.2-1b"]),
+        (lambda: TrainJobManifest(manifest=STOCK, on_kill="suspend"), ["on_kill", "torchtune-qwen2.5-1.5b"]),
+        (lambda: TrainJobManifest(manifest=IN_A_QUEUE, on_failure="suspend"), ["on_failure", "queue gpu"]),
+        (lambda: TrainJob(on_kill="explode"), ["on_kill", "explode", "delete", "suspend", "keep"]),
+        (lambda: TrainJob(ttl_after_success=timedelta(seconds=-1)), ["ttl_after_success", "-1 s", "negative"]),
+    ],
+)
+def test_wishes_that_nobody_can_fulfil_are_refused(make, words):
+    with pytest.raises(InvalidSpec) as raised:
+        make()
+    assert [word for word in words if word not in str(raised.value)] == []
+
+
+@pytest.mark.parametrize(
+    ("workspace", "destination", "exports"),
+    [
+        ("initializer-tune-1", "s3://b/p", "tune-1"),
+        ("initializer-tune-1", "hf://o/n", "tune-1"),
+        ("initializer-tune-1", "/workspace/export", None),  # it would go with that claim
+        ("tickets", "s3://b/p", None),
+    ],
+)
+def test_an_export_names_the_trainjob_whose_claim_it_reads(workspace, destination, exports):
+    exported = train_job(ExportModel(workspace=workspace, destination=destination))
+    assert exported.annotations.get(labels.EXPORTS) == exports
