@@ -10,8 +10,8 @@ import pytest
 
 from trainjob import CustomTrainerContainer
 from trainjob.client import LogLine, LogWriter
-from trainjob.export import Receipt
 from trainjob.lifecycle import JobReference
+from trainjob.programs.export import Receipt
 from trainjob.status import Outcome, Phase, Verdict
 from trainjob.status.outcome import Category
 from trainjob_airflow import ExportModelOperator, TrainJobOperator

@@ -18,7 +18,7 @@ def workspace(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def start_export(workspace: Path, tmp_path: Path) -> StartExport:
-    """Starts `python -m trainjob.export` where upstream's image has its libraries."""
+    """Starts `python -m trainjob.programs.export` where upstream's image has its libraries."""
 
     def start(destination: object, *more: str, **env: str) -> subprocess.Popen[str]:
         return subprocess.Popen(

@@ -17,7 +17,7 @@ StartExport = Callable[..., "subprocess.Popen[str]"]
 
 def export_command(workspace: Path, destination: object, *more: str) -> list[str]:
     folders = ["--output", str(workspace / "output"), "--model", str(workspace / "model")]
-    return [str(PYTHON), "-m", "trainjob.export", *folders, "--destination", str(destination), *more]
+    return [str(PYTHON), "-m", "trainjob.programs.export", *folders, "--destination", str(destination), *more]
 
 
 def export_environment(home: Path, **env: str) -> dict[str, str]:

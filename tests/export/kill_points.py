@@ -20,7 +20,7 @@ from pathlib import Path
 
 from export_runs import tree
 
-from trainjob.export import Export, export_model
+from trainjob.programs.export import Export, export_model
 
 TOUCHES = ("open", "os.", "shutil.", "ctypes.dlsym")
 

@@ -15,10 +15,10 @@ from export_runs import configure, make_adapter, make_run, write
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainjob.export.card import model_card
-from trainjob.export.checkpoint import Checkpoint
-from trainjob.export.run_record import read_parameters
-from trainjob.fetch.record import Journal
+from trainjob.programs.export.card import model_card
+from trainjob.programs.export.checkpoint import Checkpoint
+from trainjob.programs.export.run_record import read_parameters
+from trainjob.programs.fetch.record import Journal
 
 CHECKPOINT = Checkpoint(Path("epoch_3"), 3, "model", (), "bfloat16")
 FACTS = {

@@ -9,7 +9,7 @@ import pytest
 from export_runs import configure, make_adapter, make_epoch, make_run, safetensors, write
 
 from trainjob.errors import ExportError
-from trainjob.export.checkpoint import find_checkpoint
+from trainjob.programs.export.checkpoint import find_checkpoint
 
 
 def test_the_highest_number_counts_not_the_last_name(tmp_path: Path) -> None:

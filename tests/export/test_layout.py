@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainjob.errors import ExportError, InvalidSpec
-from trainjob.export.checkpoint import find_checkpoint
-from trainjob.export.layout import MANIFEST, PENDING, ExportFile, plan
-from trainjob.export.manifest_file import FORMAT, bundle, files_of_manifest
-from trainjob.export.run_record import read_metrics
-from trainjob.fetch.names import broken_rule
+from trainjob.programs.export.checkpoint import find_checkpoint
+from trainjob.programs.export.layout import MANIFEST, PENDING, ExportFile, plan
+from trainjob.programs.export.manifest_file import FORMAT, bundle, files_of_manifest
+from trainjob.programs.export.run_record import read_metrics
+from trainjob.programs.fetch.names import broken_rule
 
 COMMON = [
     "config.json",

@@ -17,8 +17,8 @@ from export_runs import make_run, tree
 
 from registry_server import RegistryServer
 from trainjob.errors import InvalidSpec
-from trainjob.export.properties import properties
 from trainjob.manifest import build, train_job
+from trainjob.programs.export.properties import properties
 from trainjob.spec import ExportModel, ModelRegistry, SecretReference, Workspace
 
 TOKEN = "registry-token-of-the-test"

@@ -12,7 +12,7 @@ from export_runs import tree
 from hub_uploads import Uploads, upload_hub
 from s3_server import S3Server, Stored
 
-IMAGES = ROOT / "core" / "src" / "trainjob" / "local" / "image_files"
+IMAGES = ROOT / "laptop" / "src" / "trainjob_local" / "image_files"
 Initialize = Callable[..., "subprocess.CompletedProcess[str]"]
 
 

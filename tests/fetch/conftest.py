@@ -86,13 +86,13 @@ def hub(tmp_path: Path) -> Iterator[Hub]:
 
 @pytest.fixture
 def start_fetch(tmp_path: Path) -> StartFetch:
-    """Starts `python -m trainjob.fetch` where upstream's images have its libraries."""
+    """Starts `python -m trainjob.programs.fetch` where upstream's images have its libraries."""
 
     def start(kind: str, uri: str, **env: str) -> subprocess.Popen[str]:
         clean = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
         here = {"PYTHONPATH": str(ROOT / "core" / "src"), "HOME": str(tmp_path)}
         return subprocess.Popen(
-            [PYTHON, "-m", "trainjob.fetch", "--kind", kind, "--folder", tmp_path / "workspace" / kind],
+            [PYTHON, "-m", "trainjob.programs.fetch", "--kind", kind, "--folder", tmp_path / "workspace" / kind],
             env={**clean, **here, "AWS_EC2_METADATA_DISABLED": "true", "STORAGE_URI": uri, **env},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

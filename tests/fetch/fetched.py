@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from trainjob.fetch.record import read_record
+from trainjob.programs.fetch.record import read_record
 
 
 def receipt(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:

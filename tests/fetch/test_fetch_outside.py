@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from object_server import Stored
 from s3_server import S3Server
 
-from trainjob.fetch.names import broken_rule, first_conflict
-from trainjob.fetch.record import NOTES, Journal, Kept
+from trainjob.programs.fetch.names import broken_rule, first_conflict
+from trainjob.programs.fetch.record import NOTES, Journal, Kept
 
 MODEL = "hf://demo/tiny"
 ELSEWHERE = [

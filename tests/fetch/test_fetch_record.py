@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainjob.fetch.record import NOTES, Journal, Kept, Record, read_record
-from trainjob.fetch.telling import Progress
+from trainjob.programs.fetch.record import NOTES, Journal, Kept, Record, read_record
+from trainjob.programs.fetch.telling import Progress
 
 KEPT = Kept("a/b", 3, "mark", "ab")
 

@@ -12,10 +12,10 @@ from fuzzing import JSON, NASTY, damaged, fuzz
 from hypothesis import strategies as st
 
 from trainjob.errors import ExportError, InvalidSpec
-from trainjob.export import Export, export_model
-from trainjob.export.manifest_file import files_of_manifest
-from trainjob.export.weights import bytes_by_dtype
-from trainjob.fetch.names import broken_rule
+from trainjob.programs.export import Export, export_model
+from trainjob.programs.export.manifest_file import files_of_manifest
+from trainjob.programs.export.weights import bytes_by_dtype
+from trainjob.programs.fetch.names import broken_rule
 
 HEADER = {
     "__metadata__": {"format": "pt"},

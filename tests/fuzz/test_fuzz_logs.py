@@ -10,7 +10,7 @@ from pathlib import Path
 from fuzzing import JSON, NASTY, damaged, fuzz
 from hypothesis import strategies as st
 
-from trainjob.export.run_record import read_metrics, read_run_record
+from trainjob.programs.export.run_record import read_metrics, read_run_record
 from trainjob.status import TorchTuneProgress, export_facts, handed_back
 from trainjob.status.progress import Progress
 

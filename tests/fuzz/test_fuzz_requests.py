@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from objects import TRAINJOB
 
 from trainjob.errors import InvalidSpec
-from trainjob.export.destinations import Access, destination_of
 from trainjob.manifest import Dialect, build, dialect_of, job_name, labels, spec_hash, train_job
 from trainjob.manifest.function import function_of
+from trainjob.programs.export.destinations import Access, destination_of
 from trainjob.spec import (
     ExportModel,
     FineTune,

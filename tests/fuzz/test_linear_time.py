@@ -12,11 +12,11 @@ import urllib3
 from trainjob.client.api_errors import from_status
 from trainjob.client.log_lines import Transcript
 from trainjob.errors import InvalidSpec, without_credentials
-from trainjob.export.destinations import Access, destination_of
-from trainjob.fetch.bucket import told
 from trainjob.manifest import labels
 from trainjob.manifest.names import job_name
 from trainjob.manifest.torchtune import _text
+from trainjob.programs.export.destinations import Access, destination_of
+from trainjob.programs.fetch.bucket import told
 from trainjob.spec import CustomTrainer, InitializeDataset, TrainJobManifest
 from trainjob.spec.secrets import SecretReference, check_no_credential
 from trainjob.status import TorchTuneProgress, handed_back, judge

@@ -18,9 +18,9 @@ from component_runs import LAUNCHER, containers, run_component
 import trainjob
 import trainjob_kfp
 from trainjob.errors import InvalidSpec
+from trainjob.manifest.minify import minify
 from trainjob.status import Phase, judge
 from trainjob_kfp import embedding, packaging
-from trainjob_kfp.source_text import without_what_only_readers_need
 
 HERE = Path(__file__).resolve().parent
 LONGEST_ARGUMENT = 131_072  # bytes; MAX_ARG_STRLEN of Linux, and Argo 4.0's MaxEnvVarLen for the template in a pod
@@ -70,7 +70,7 @@ class Unread(ast.NodeTransformer):
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: "/".join(path.parts[-3:]))
 def test_cutting_leaves_the_program_as_it_is(path):
     text = path.read_text("utf-8")
-    left = without_what_only_readers_need(text)
+    left = minify(text)
     assert ast.dump(ast.parse(left)) == ast.dump(Unread().visit(ast.parse(text)))
     assert not [one for one in tokenize.generate_tokens(StringIO(left).readline) if one.type == tokenize.COMMENT]
 
@@ -80,9 +80,7 @@ def test_what_looks_like_a_comment_stays_in_a_text():
         'TEXT = """\n# not a comment\n\n"""\n\n\n'
         'def f(a: "int" = 1, *, ü: str = "ä") -> "x":  # gone\n    """Gone."""\n'
     )
-    assert without_what_only_readers_need(text) == (
-        'TEXT = """\n# not a comment\n\n"""\ndef f(a = 1, *, ü = "ä") :\n    pass\n'
-    )
+    assert minify(text) == ('TEXT = """\n# not a comment\n\n"""\ndef f(a = 1, *, ü = "ä") :\n    pass\n')
 
 
 def test_only_what_a_launcher_needs_is_carried():
@@ -91,7 +89,7 @@ def test_only_what_a_launcher_needs_is_carried():
     left_out = (
         "trainjob_local/",
         "trainjob/cli/",
-        "trainjob/export/",
+        "trainjob/programs/export/",
         "trainjob/lifecycle/external",
         "trainjob_kfp/comp",
     )
@@ -101,7 +99,7 @@ def test_only_what_a_launcher_needs_is_carried():
 
 def test_the_export_carries_the_sources_that_it_sends():
     carried = embedding.carried_sources(trainjob_kfp.export_model.python_func)
-    assert {"trainjob/export/__main__.py", "trainjob/export/__init__.py"} <= set(carried)
+    assert {"trainjob/programs/export/__main__.py", "trainjob/programs/export/__init__.py"} <= set(carried)
 
 
 def test_an_import_that_leads_nowhere_is_refused():

@@ -16,7 +16,7 @@ from trainjob_local.hub import HubServer
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = ROOT / ".venv" / "initializer" / "bin" / "python"
-IMAGES = ROOT / "core" / "src" / "trainjob" / "local" / "image_files"
+IMAGES = ROOT / "laptop" / "src" / "trainjob_local" / "image_files"
 
 Initialize = Callable[..., "subprocess.CompletedProcess[str]"]
 DATASET = ("README.md", "data/train.parquet", "heldout/test.parquet")

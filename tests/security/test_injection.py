@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 import trainjob
+import trainjob_local
+import trainjob_migrate
 from trainjob import (
     CustomTrainer,
     CustomTrainerContainer,
@@ -177,7 +179,8 @@ def test_names_lead_to_no_other_path(cluster, name):
 def test_our_sources_hold_no_shell():
     """Besides ruff's rules (S602-S607, S506): no text of ours asks for one, but the laptop cluster's isolation."""
     found = {}
-    for path in Path(trainjob.__file__).parent.rglob("*.py"):
+    packages = (trainjob, trainjob_local, trainjob_migrate)
+    for path in (path for package in packages for path in Path(package.__file__).parent.rglob("*.py")):
         text = path.read_text(encoding="utf-8")
         if re.search(r"shell=True|os\.system|os\.popen|[\"'](ba)?sh[\"'], *[\"']-", text):
             found[path.name] = text

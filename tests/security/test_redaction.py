@@ -25,8 +25,8 @@ from trainjob import (
 )
 from trainjob.client import Cluster, Connection
 from trainjob.errors import ClusterError, ClusterUnreachable, Problem
-from trainjob.export.destinations import Access, destination_of
 from trainjob.manifest import build
+from trainjob.programs.export.destinations import Access, destination_of
 
 SECRET = "hunter2-0123456789"
 URL = f"https://user:{SECRET}@host.example/path"

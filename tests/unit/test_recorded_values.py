@@ -33,9 +33,9 @@ from trainjob import (
     status,
 )
 from trainjob.cli.application import application
-from trainjob.fetch.record import RECORD
 from trainjob.lifecycle import JobReference
 from trainjob.manifest import labels, spec_hash
+from trainjob.programs.fetch.record import RECORD
 from trainjob.status import Outcome, Phase, TorchTuneProgress
 from trainjob.status.handed_back import handed_back
 

@@ -18,7 +18,7 @@ from importlib.metadata import version
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from trainjob_kfp.source_text import without_what_only_readers_need
+from trainjob.manifest.minify import minify
 
 if TYPE_CHECKING:
     from importlib.abc import Traversable
@@ -27,10 +27,10 @@ _OURS = ("trainjob", "trainjob_kfp")
 
 # Sources that are not imported but sent to the training's pod, by the step that does so (trainjob/manifest/package.py).
 _SENT_BY = {
-    "export_model": "trainjob/export",
+    "export_model": "trainjob/programs/export",
     "fine_tune": "trainjob/resume",
-    "initialize_dataset": "trainjob/fetch",
-    "initialize_model": "trainjob/fetch",
+    "initialize_dataset": "trainjob/programs/fetch",
+    "initialize_model": "trainjob/programs/fetch",
 }
 
 # base85 without $ { } < > & as the YAML, the templates of KFP, Argo and Kubernetes, or Go's JSON would change those.
@@ -139,7 +139,7 @@ def _text(path: str) -> str:
     file = _file(path)
     if not file.is_file():
         raise ImportError(f"{path} is imported but is not there")
-    return without_what_only_readers_need(file.read_text("utf-8"))
+    return minify(file.read_text("utf-8"))
 
 
 def _file(path: str) -> Traversable:

@@ -9,6 +9,8 @@ import zipfile
 import zlib
 from importlib import resources
 
+from trainjob.manifest.minify import minify
+
 # A zip file's first possible date: the same files give the same text.
 _DATE = (1980, 1, 1, 0, 0, 0)
 BOOTSTRAP = (
@@ -18,24 +20,29 @@ BOOTSTRAP = (
     "sys.path.insert(0,path);"
     "runpy.run_module('trainjob.'+sys.argv.pop(1),run_name='__main__',alter_sys=True)"
 )
-# What a program needs besides itself.
-_PACKAGES = {"export": ("export", "fetch"), "fetch": ("fetch",), "resume": ("resume",)}
+# Each program's package below trainjob, and the packages that it needs.
+_MODULES = {"export": "programs.export", "fetch": "programs.fetch", "resume": "resume"}
+_PACKAGES = {
+    "export": ("programs", "programs/export", "programs/fetch"),
+    "fetch": ("programs", "programs/fetch"),
+    "resume": ("resume",),
+}
 
 
 def program_command(program: str) -> list[str]:
-    """The command that runs `python -m trainjob.PROGRAM`, `export`, `fetch` or `resume`; its arguments follow."""
-    return ["python", "-c", BOOTSTRAP, _packed(program), program]
+    """Return the command that runs a program, `export`, `fetch` or `resume`; its arguments follow."""
+    return ["python", "-c", BOOTSTRAP, _packed(program), _MODULES[program]]
 
 
 @functools.cache
 def _packed(program: str) -> str:
     """Return the sources of a program and what they import: a zip file, compressed, in base64."""
     package = resources.files("trainjob")
-    files = {"trainjob/__init__.py": "", "trainjob/errors.py": package.joinpath("errors.py").read_text("utf-8")}
+    files = {"trainjob/__init__.py": "", "trainjob/errors.py": minify(package.joinpath("errors.py").read_text("utf-8"))}
     for name in _PACKAGES[program]:
         for file in sorted(package.joinpath(name).iterdir(), key=lambda item: item.name):
             if file.name.endswith(".py"):
-                files[f"trainjob/{name}/{file.name}"] = file.read_text("utf-8")
+                files[f"trainjob/{name}/{file.name}"] = minify(file.read_text("utf-8"))
     # As a whole: file by file it would be larger by 40 %, and an item of a command has a limit (65 536, Trainer 2.2).
     return base64.b64encode(zlib.compress(pack(files), 9)).decode()
 

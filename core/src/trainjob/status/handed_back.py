@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-# The last lines of `python -m trainjob.export` and `trainjob.fetch`, before a JSON object.
+# The last lines of `python -m trainjob.programs.export` and `trainjob.programs.fetch`, before a JSON object.
 _RECEIPTS = ("export: done ", "fetch: done ")
 _RESULT = "trainjob result: "  # before what a function returned, as JSON (trainjob.manifest.function)
 

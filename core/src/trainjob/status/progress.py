@@ -16,7 +16,7 @@ _FRAME = re.compile(
 )
 # torchtune.training.metric_logging.StdoutLogger: `Step 6 | loss:2.42 lr:0.003 ...`
 _METRICS = re.compile(r"Step (?P<step>[0-9]{1,18}) \| (?:[^| ]{1,256} ){0,64}?loss:(?P<loss>[-+0-9.eEnaif]{1,32})")
-# trainjob.fetch.telling: `fetch: 3/7 model.safetensors 12.3 MB (45 %)`; what is behind the figure is in the brackets.
+# trainjob.programs.fetch.telling: `fetch: 3/7 model.safetensors 12.3 MB (45 %)`, with more in the brackets at times.
 _FETCHED = re.compile(r"fetch: .{1,4096} \((?P<percent>[0-9]{1,3}) %(?:, already there)?\)")
 _EPOCHS = re.compile(r"\s*epochs: (?P<epochs>[0-9]{1,18})\s*")
 

@@ -18,7 +18,7 @@ from urllib.parse import urlencode
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from trainjob.errors import ExportError
-from trainjob.export.properties import properties
+from trainjob.programs.export.properties import properties
 
 __all__ = ["TOKEN", "Entry", "Registration"]
 

@@ -17,10 +17,10 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from trainjob.errors import InvalidSpec, Problem
-from trainjob.export.folder import FolderTarget
-from trainjob.export.hub import HubTarget
-from trainjob.export.objects import ObjectTarget
-from trainjob.fetch.bucket import SCHEMES, bucket_of
+from trainjob.programs.export.folder import FolderTarget
+from trainjob.programs.export.hub import HubTarget
+from trainjob.programs.export.objects import ObjectTarget
+from trainjob.programs.fetch.bucket import SCHEMES, bucket_of
 
 __all__ = ["Access", "Target", "destination_of"]
 
@@ -37,7 +37,8 @@ class Access:
     Attributes:
         endpoint: address of the object store or hub; empty for the usual one.
         region: of an S3 bucket; empty to take AWS_REGION.
-        environment: where the credentials are (`trainjob.fetch.credentials`), and what the libraries read themselves.
+        environment: variables with the credentials (`trainjob.programs.fetch.credentials`) and those that the libraries
+            read themselves.
     """
 
     endpoint: str = ""

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from trainjob.errors import ExportError, TrainJobError
-from trainjob.export.layout import MANIFEST
-from trainjob.export.manifest_file import Bundle, SealedFile, files_of_manifest
-from trainjob.export.receipt import Progress
+from trainjob.programs.export.layout import MANIFEST
+from trainjob.programs.export.manifest_file import Bundle, SealedFile, files_of_manifest
+from trainjob.programs.export.receipt import Progress
 
 __all__ = ["HubTarget"]
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from trainjob.errors import FetchError
-from trainjob.fetch.folder import Folder, sync
+from trainjob.programs.fetch.folder import Folder, sync
 
 __all__ = ["NOTES", "RECORD", "Journal", "Kept", "Record", "read_record"]
 
@@ -28,7 +28,7 @@ _FORMAT = "trainjob-fetch"
 
 @dataclass(frozen=True)
 class Kept:
-    """A file that lies in the folder; see [trainjob.fetch.listing.StoreFile][]."""
+    """A file that lies in the folder; see [trainjob.programs.fetch.listing.StoreFile][]."""
 
     path: str
     size: int

@@ -11,9 +11,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trainjob.export.checkpoint import Checkpoint
-from trainjob.export.layout import ExportFile
-from trainjob.export.properties import flat
+from trainjob.programs.export.checkpoint import Checkpoint
+from trainjob.programs.export.layout import ExportFile
+from trainjob.programs.export.properties import flat
 
 __all__ = ["CARD", "model_card", "with_card"]
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainjob.errors import ExportError
-from trainjob.export.run_record import RunRecord, read_run_record
-from trainjob.export.weights import torch_dtype
-from trainjob.fetch.names import check_names
+from trainjob.programs.export.run_record import RunRecord, read_run_record
+from trainjob.programs.export.weights import torch_dtype
+from trainjob.programs.fetch.names import check_names
 
 __all__ = ["ADAPTER_CONFIG", "ADAPTER_WEIGHTS", "WEIGHTS_INDEX", "Checkpoint", "find_checkpoint"]
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainjob.fetch.credentials import google_options, s3_options
+from trainjob.programs.fetch.credentials import google_options, s3_options
 
 __all__ = ["SCHEMES", "Bucket", "bucket_of", "told"]
 

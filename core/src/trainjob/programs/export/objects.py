@@ -24,10 +24,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainjob.errors import ExportError, TrainJobError
-from trainjob.export.layout import MANIFEST, PENDING
-from trainjob.export.manifest_file import FORMAT, Bundle, SealedFile, files_of_manifest
-from trainjob.export.receipt import Progress
-from trainjob.fetch.bucket import Bucket, told
+from trainjob.programs.export.layout import MANIFEST, PENDING
+from trainjob.programs.export.manifest_file import FORMAT, Bundle, SealedFile, files_of_manifest
+from trainjob.programs.export.receipt import Progress
+from trainjob.programs.fetch.bucket import Bucket, told
 
 __all__ = ["ObjectTarget"]
 

@@ -16,18 +16,18 @@ from pathlib import Path
 from typing import Any
 
 from trainjob.errors import InvalidSpec, Problem, TrainJobError
-from trainjob.export.card import with_card
-from trainjob.export.checkpoint import Checkpoint, find_checkpoint
-from trainjob.export.destinations import Access, Target, destination_of
-from trainjob.export.folder import FolderTarget
-from trainjob.export.layout import check_sources, plan
-from trainjob.export.manifest_file import bundle
-from trainjob.export.receipt import Progress, Receipt
-from trainjob.export.registration import TOKEN, Entry, Registration
-from trainjob.export.run_record import read_metrics, read_parameters
-from trainjob.fetch.credentials import CREDENTIAL_NAMES, censored
-from trainjob.fetch.record import read_record
-from trainjob.fetch.telling import say, size_text
+from trainjob.programs.export.card import with_card
+from trainjob.programs.export.checkpoint import Checkpoint, find_checkpoint
+from trainjob.programs.export.destinations import Access, Target, destination_of
+from trainjob.programs.export.folder import FolderTarget
+from trainjob.programs.export.layout import check_sources, plan
+from trainjob.programs.export.manifest_file import bundle
+from trainjob.programs.export.receipt import Progress, Receipt
+from trainjob.programs.export.registration import TOKEN, Entry, Registration
+from trainjob.programs.export.run_record import read_metrics, read_parameters
+from trainjob.programs.fetch.credentials import CREDENTIAL_NAMES, censored
+from trainjob.programs.fetch.record import read_record
+from trainjob.programs.fetch.telling import say, size_text
 
 __all__ = ["Export", "export_model", "main"]
 
@@ -39,7 +39,7 @@ class Export:
     Attributes:
         output: folder that the TorchTune run wrote to.
         model: folder of the base model; it may be missing.
-        destination: an address, see [trainjob.export.destinations][].
+        destination: an address, see [trainjob.programs.export.destinations][].
         access: how to reach it.
         facts: put into the manifest as they are: `base_model`, `dataset`, `run_key`, `parameters`, `created`, …
             Those that the workspace tells itself count less: `parameters` of the run's own configuration, and where
@@ -136,7 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _read(arguments: Sequence[str] | None) -> Export:
     parser = argparse.ArgumentParser(
-        prog="python -m trainjob.export", description="Export a TorchTune run's final checkpoint."
+        prog="python -m trainjob.programs.export", description="Export a TorchTune run's final checkpoint."
     )
     parser.add_argument("--output", type=Path, default=Path("/workspace/output"), help="folder that the run wrote to")
     parser.add_argument("--model", type=Path, default=Path("/workspace/model"), help="folder of the base model")

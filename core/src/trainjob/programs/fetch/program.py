@@ -19,15 +19,15 @@ from pathlib import Path
 from typing import Any
 
 from trainjob.errors import FetchError, InvalidSpec, Problem, TrainJobError
-from trainjob.fetch.bucket import SCHEMES, bucket_of
-from trainjob.fetch.credentials import censored
-from trainjob.fetch.folder import Folder, sync
-from trainjob.fetch.hub import HubSource
-from trainjob.fetch.listing import Listing, StoreFile, digests
-from trainjob.fetch.names import check_conflicts, check_names
-from trainjob.fetch.objects import ObjectSource
-from trainjob.fetch.record import NOTES, RECORD, Journal, Kept, Record, read_record
-from trainjob.fetch.telling import Progress, say, size_text
+from trainjob.programs.fetch.bucket import SCHEMES, bucket_of
+from trainjob.programs.fetch.credentials import censored
+from trainjob.programs.fetch.folder import Folder, sync
+from trainjob.programs.fetch.hub import HubSource
+from trainjob.programs.fetch.listing import Listing, StoreFile, digests
+from trainjob.programs.fetch.names import check_conflicts, check_names
+from trainjob.programs.fetch.objects import ObjectSource
+from trainjob.programs.fetch.record import NOTES, RECORD, Journal, Kept, Record, read_record
+from trainjob.programs.fetch.telling import Progress, say, size_text
 
 __all__ = ["Fetch", "fetch", "main"]
 
@@ -213,7 +213,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _read(arguments: Sequence[str] | None) -> Fetch:
-    parser = argparse.ArgumentParser(prog="python -m trainjob.fetch", description="Fetch a dataset or a model.")
+    parser = argparse.ArgumentParser(
+        prog="python -m trainjob.programs.fetch", description="Fetch a dataset or a model."
+    )
     parser.add_argument("--kind", required=True, choices=("dataset", "model"))
     parser.add_argument("--folder", required=True, type=Path, help="where to")
     given = parser.parse_args(arguments)

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainjob.errors import ExportError
-from trainjob.export.layout import MANIFEST
-from trainjob.export.manifest_file import Bundle, SealedFile, files_of_manifest
-from trainjob.export.receipt import Progress
-from trainjob.fetch.folder import Folder, sync, to_disk
-from trainjob.fetch.listing import digests
+from trainjob.programs.export.layout import MANIFEST
+from trainjob.programs.export.manifest_file import Bundle, SealedFile, files_of_manifest
+from trainjob.programs.export.receipt import Progress
+from trainjob.programs.fetch.folder import Folder, sync, to_disk
+from trainjob.programs.fetch.listing import digests
 
 __all__ = ["FolderTarget"]
 

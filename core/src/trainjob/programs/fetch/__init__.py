@@ -8,6 +8,6 @@ needs them.
 
 from __future__ import annotations
 
-from trainjob.fetch.program import Fetch, fetch, main
+from trainjob.programs.fetch.program import Fetch, fetch, main
 
 __all__ = ["Fetch", "fetch", "main"]

@@ -1,7 +1,7 @@
-"""Python source without what only its readers need; what is left stands as it was written.
+"""Python source without docstrings and comments, for programs that travel inside a container's command.
 
-Texts are cut, not printed anew by `ast.unparse`: that writes f-strings in the syntax of the Python it runs in, which
-the Python that reads them may not know, and not the same ones in each version.
+Text is cut out of the source. `ast.unparse` would write f-strings in the syntax of the Python that it runs in, which
+the Python in the pod may not know, and another text in each version.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from itertools import accumulate
 
 
 @functools.cache
-def without_what_only_readers_need(text: str) -> str:
-    """A module without docstrings, comments, blank lines, `if TYPE_CHECKING` and annotations of functions.
+def minify(text: str) -> str:
+    """Return a module without docstrings, comments, blank lines, `if TYPE_CHECKING` and annotations of functions.
 
-    Annotations of classes stay: pydantic and dataclasses read them.
+    Names and the other lines stay, so that a traceback can be read. Annotations of classes stay, because pydantic and
+    dataclasses read them.
     """
     lines = text.encode().splitlines(keepends=True)
     starts = [0, *accumulate(map(len, lines))]

@@ -16,13 +16,13 @@ from pathlib import PurePosixPath
 from typing import Any, BinaryIO
 
 from trainjob.errors import FetchError
-from trainjob.fetch.bucket import Bucket, told
-from trainjob.fetch.listing import Listing, StoreFile
+from trainjob.programs.fetch.bucket import Bucket, told
+from trainjob.programs.fetch.listing import Listing, StoreFile
 
 __all__ = ["ObjectSource"]
 
 _BLOCK = 8 << 20
-_SHA256 = "sha256"  # the user metadata of trainjob.export.objects
+_SHA256 = "sha256"  # the user metadata of trainjob.programs.export.objects
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from trainjob.errors import ExportError, InvalidSpec, Problem
-from trainjob.export.checkpoint import Checkpoint
-from trainjob.export.layout import MANIFEST, PENDING, ExportFile
-from trainjob.fetch.names import check_names
+from trainjob.programs.export.checkpoint import Checkpoint
+from trainjob.programs.export.layout import MANIFEST, PENDING, ExportFile
+from trainjob.programs.fetch.names import check_names
 
 __all__ = ["FORMAT", "Bundle", "SealedFile", "bundle", "files_of_manifest"]
 
@@ -57,9 +57,9 @@ def bundle(
     """Hashes the files and writes the manifest about them.
 
     Args:
-        files: the plan of [trainjob.export.layout][].
+        files: the plan of [trainjob.programs.export.layout][].
         checkpoint: what they were made of.
-        metrics: the run's, see [trainjob.export.run_record.read_metrics][].
+        metrics: the run's, see [trainjob.programs.export.run_record.read_metrics][].
         facts: what the caller knows (base_model, dataset, run_key, parameters, …), put into the manifest as it is.
             Without a `created` among them that is the time of the newest file, so that exporting again gives the same
             manifest.

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
 from trainjob.errors import FetchError
-from trainjob.fetch.listing import Listing, StoreFile
+from trainjob.programs.fetch.listing import Listing, StoreFile
 
 __all__ = ["HubSource"]
 

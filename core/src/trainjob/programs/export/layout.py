@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from trainjob.errors import ExportError
-from trainjob.export.checkpoint import ADAPTER_CONFIG, ADAPTER_WEIGHTS, WEIGHTS_INDEX, Checkpoint
-from trainjob.fetch.names import check_conflicts, check_names
+from trainjob.programs.export.checkpoint import ADAPTER_CONFIG, ADAPTER_WEIGHTS, WEIGHTS_INDEX, Checkpoint
+from trainjob.programs.fetch.names import check_conflicts, check_names
 
 __all__ = ["MANIFEST", "PENDING", "ExportFile", "check_sources", "plan"]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from trainjob.fetch.telling import size_text
+from trainjob.programs.fetch.telling import size_text
 
 __all__ = ["Progress", "Receipt"]
 

@@ -6,7 +6,7 @@ this package is the standard library, and `huggingface_hub` and `opendal` are im
 
 from __future__ import annotations
 
-from trainjob.export.program import Export, export_model, main
-from trainjob.export.receipt import Receipt
+from trainjob.programs.export.program import Export, export_model, main
+from trainjob.programs.export.receipt import Receipt
 
 __all__ = ["Export", "Receipt", "export_model", "main"]

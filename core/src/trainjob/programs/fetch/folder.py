@@ -26,7 +26,7 @@ _FILE = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 @dataclass(frozen=True)
 class Folder:
-    """A folder whose files are named by relative paths with `/` that break no rule of [trainjob.fetch.names][].
+    """A folder whose files have relative paths with `/` that follow the rules of [trainjob.programs.fetch.names][].
 
     Attributes:
         path: of the folder.
