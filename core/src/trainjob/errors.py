@@ -1,12 +1,17 @@
 """The one error tree of the project: what went wrong, whether trying again can help, and what to do.
 
-A caller needs to know only [TrainJobError][]. Below it stand five families, told apart by who has to act:
+A caller needs to know only [TrainJobError][]. Each class below it says how a program ends that got the error, and
+whether a workflow engine should retry the step:
 
-* [InvalidSpec][]: the request is wrong; the person who wrote it changes it. Nothing was sent.
-* [ClusterError][]: the cluster could not be reached, refused, or answered with an error.
-* [JobFailed][]: the TrainJob ran and lost, or is gone; carries the outcome.
-* [WaitTimeout][]: we stopped looking; the job may still run.
-* [ExportError][], [FetchError][]: a model could not be sent, or a dataset or model not be fetched; raised in the pod.
+| Error | Meaning | Exit code | Retry by the engine |
+|---|---|---|---|
+| [InvalidSpec][], [AdmissionRefused][] | the request is wrong; its author changes it | 2 | no |
+| [ClusterUnreachable][], [InvalidResponse][], [ServerUnavailable][], [QuotaExceeded][] | no answer yet | 1 | yes |
+| any other [ClusterError][], [OwnershipConflict][] | connection, permissions, a missing or foreign object | 1 | no |
+| [NeverStarted][], [ImageUnavailable][] | what the pods need is missing, wrong or refused; the job was ended | 3 | no |
+| any other [JobFailed][] | the TrainJob ran and failed, or is gone; carries the outcome | 3 | yes |
+| [WaitTimeout][] | a limit on waiting was reached; the job may still run | 4 | yes |
+| [ExportError][], [FetchError][] | a transfer failed; raised in the pod | 1 | - |
 """
 
 from __future__ import annotations
@@ -14,7 +19,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from enum import IntEnum
+from typing import Any, ClassVar
 
 # In front of the @ of a URL stand credentials: user:password, or a token alone.
 _CREDENTIALS = re.compile(r"(?<=://)[^/\s@]+@|(?<![^/\s@])[^/\s@:]+:[^/\s@]+@")
@@ -26,6 +32,7 @@ __all__ = [
     "CommandFailed",
     "Conflict",
     "DeadlineExceeded",
+    "ExitCode",
     "Expired",
     "ExportError",
     "FetchError",
@@ -50,14 +57,32 @@ __all__ = [
 ]
 
 
+class ExitCode(IntEnum):
+    """Exit codes of the command `trainjob` and of the KFP launcher."""
+
+    DONE = 0
+    FAILED = 1
+    """It could not be done: no connection, no permission, no such object, or an unexpected error."""
+    INVALID_REQUEST = 2
+    """The request is wrong: nothing was sent, or the cluster refused it."""
+    JOB_FAILED = 3
+    """A TrainJob ended without success."""
+    STILL_RUNNING = 4
+    """The wait ended; the TrainJob may still run."""
+    INTERRUPTED = 130
+    """Ctrl-C, as a shell counts it."""
+
+
 class TrainJobError(Exception):
     """Base of every error this project raises on purpose.
 
     Attributes:
         retryable: whether the same request may succeed later without anybody changing anything.
         hint: what to do, as one sentence; empty when the message says it already.
+        exit_code: exit code of a program that ends with this error.
     """
 
+    exit_code: ClassVar[ExitCode] = ExitCode.FAILED
     retryable: bool = False
 
     def __init__(self, message: str, *, hint: str = "") -> None:
@@ -67,6 +92,11 @@ class TrainJobError(Exception):
 
     def __str__(self) -> str:
         return f"{self.message}\n  -> {self.hint}" if self.hint else self.message
+
+    @property
+    def permanent(self) -> bool:
+        """Whether a workflow engine should skip the retries that the step has left."""
+        return not self.retryable
 
 
 @dataclass(frozen=True)
@@ -100,6 +130,8 @@ class InvalidSpec(TrainJobError, ValueError):
     Attributes:
         problems: every rule that was broken, not only the first.
     """
+
+    exit_code = ExitCode.INVALID_REQUEST
 
     def __init__(self, problems: Problem | Sequence[Problem], *, hint: str = "") -> None:
         self.problems: tuple[Problem, ...] = (problems,) if isinstance(problems, Problem) else tuple(problems)
@@ -172,6 +204,8 @@ class PermissionDenied(ClusterError):
 class AdmissionRefused(ClusterError):
     """400, 403 by a webhook, or 422: the server refuses the object itself."""
 
+    exit_code = ExitCode.INVALID_REQUEST
+
 
 class QuotaExceeded(ClusterError):
     """403 by a ResourceQuota: the namespace may have no more of these now."""
@@ -202,9 +236,16 @@ class JobFailed(TrainJobError):
         outcome: the [trainjob.status.Outcome][] with step, rank, exit code, events and last log lines.
     """
 
+    exit_code = ExitCode.JOB_FAILED
+
     def __init__(self, message: str, *, outcome: Any = None, hint: str = "") -> None:
         super().__init__(message, hint=hint)
         self.outcome = outcome
+
+    @property
+    def permanent(self) -> bool:
+        """False: the step has run, and its author has decided how often it is tried."""
+        return False
 
 
 class CommandFailed(JobFailed):
@@ -234,6 +275,11 @@ class JobDeleted(JobFailed):
 class NeverStarted(JobFailed):
     """What the step's pods need is missing, wrong or refused, and waiting for it is hopeless; the job was ended."""
 
+    @property
+    def permanent(self) -> bool:
+        """Whether the pods of another attempt would miss the same thing."""
+        return not self.retryable
+
 
 class ImageUnavailable(NeverStarted):
     """The registry does not have the step's image, or does not give it to these pods."""
@@ -241,6 +287,13 @@ class ImageUnavailable(NeverStarted):
 
 class WaitTimeout(TrainJobError, TimeoutError):
     """A limit on waiting was reached; what happened to the job is in the message."""
+
+    exit_code = ExitCode.STILL_RUNNING
+
+    @property
+    def permanent(self) -> bool:
+        """False: the next try adopts the TrainJob and waits on."""
+        return False
 
 
 class ExportError(TrainJobError):

@@ -13,15 +13,7 @@ from types import TracebackType
 from typing import Any, Literal, get_args
 
 from trainjob.client import Cluster, Connection, LogLine, LogWriter
-from trainjob.errors import (
-    AdmissionRefused,
-    ClusterError,
-    InvalidSpec,
-    NeverStarted,
-    OwnershipConflict,
-    Problem,
-    TrainJobError,
-)
+from trainjob.errors import ExitCode, InvalidSpec, Problem, TrainJobError
 from trainjob.lifecycle import JobReference, Limits, Listener, OnTimeout, ProgressLog, RunKey, run_key_of, submit, wait
 from trainjob.lifecycle.unattended import JobGuard, ended_after_errors
 from trainjob.manifest import labels, train_job
@@ -32,7 +24,12 @@ from trainjob_kfp.identity import home_of, own_pod, own_run_key, workflow_owner
 from trainjob_kfp.narration import print_line
 from trainjob_kfp.termination import Terminator
 
-JOB_FAILED, INVALID_REQUEST, INFRASTRUCTURE_FAILED = 1, 2, 3
+_BLAME = {
+    ExitCode.FAILED: "The cluster could not be used for this step:",
+    ExitCode.INVALID_REQUEST: "The step's request is wrong:",
+    ExitCode.JOB_FAILED: "The step failed:",
+    ExitCode.STILL_RUNNING: "The step's TrainJob may still run:",
+}
 
 OnKill = Literal["delete", "keep", "keep_on_drain"]
 """What becomes of the TrainJob when the launcher is told to end; see [launch][]."""
@@ -232,7 +229,7 @@ def _telling(
 class Explained:
     """A context manager that ends the process with an explanation and an exit code instead of a traceback.
 
-    The code is 2 when the request is wrong, 3 when the cluster could not be used, 1 when the TrainJob failed. It is
+    The codes are those of [trainjob.errors.ExitCode][]. They are
     seen by `kfp.local`'s runners and in plain pods; on a cluster KFP 2.17's launcher makes a 1 of every failure
     (backend/src/v2/cmd/launcher-v2/main.go), so the text is what tells them apart there.
     """
@@ -248,22 +245,5 @@ class Explained:
         """
         if isinstance(error, TrainJobError):
             sys.stdout.flush()
-            print(f"{_blame(error)}\n{error}", file=sys.stderr, flush=True)
-            raise SystemExit(exit_code(error)) from error
-
-
-def exit_code(error: TrainJobError) -> int:
-    """Who has to act: the pipeline's author (2), the cluster's owner (3), or whoever reads the training's log (1)."""
-    if isinstance(error, InvalidSpec | AdmissionRefused | NeverStarted):
-        return INVALID_REQUEST
-    if isinstance(error, ClusterError | OwnershipConflict):
-        return INFRASTRUCTURE_FAILED
-    return JOB_FAILED
-
-
-def _blame(error: TrainJobError) -> str:
-    return {
-        INVALID_REQUEST: "The step's request is wrong:",
-        INFRASTRUCTURE_FAILED: "The cluster could not be used for this step:",
-        JOB_FAILED: "The step failed:",
-    }[exit_code(error)]
+            print(f"{_BLAME[error.exit_code]}\n{error}", file=sys.stderr, flush=True)
+            raise SystemExit(error.exit_code) from error

@@ -11,7 +11,7 @@ from rich.markup import escape
 from trainjob.cli import completion, terminal
 from trainjob.cli.named import NAMES, references
 from trainjob.client import Cluster
-from trainjob.errors import TrainJobError
+from trainjob.errors import ExitCode, TrainJobError
 from trainjob.lifecycle import JobReference, cancel_at_work, set_suspended
 from trainjob.status import Phase
 
@@ -119,7 +119,7 @@ def _each(names: list[str], namespace: str, do: _Deed, *, as_json: bool) -> None
     if as_json:
         terminal.print_json(told)
     if failed:
-        raise typer.Exit(terminal.FAILED)
+        raise typer.Exit(ExitCode.FAILED)
 
 
 def _tell(reference: JobReference, done: str, reason: str) -> None:

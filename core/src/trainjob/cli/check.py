@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 
 from trainjob.cli import completion, terminal
-from trainjob.errors import ClusterError
+from trainjob.errors import ClusterError, ExitCode
 from trainjob.inspection.check import Grade, Row, can_run, check_up
 from trainjob.spec.job import STOCK_RUNTIME
 from trainjob.status.platform import Platform
@@ -49,7 +49,7 @@ def check(
     else:
         _tell(platform, found, grants)
     if not can_run(found):
-        raise typer.Exit(terminal.FAILED)
+        raise typer.Exit(ExitCode.FAILED)
 
 
 def _grants(platform: Platform) -> list[dict[str, Any]]:

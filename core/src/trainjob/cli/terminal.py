@@ -17,29 +17,18 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from trainjob.errors import AdmissionRefused, InvalidSpec, JobFailed, TrainJobError, WaitTimeout
+from trainjob.errors import ExitCode, InvalidSpec, TrainJobError
 
 if TYPE_CHECKING:
     from trainjob.client import Cluster, Connection
 
-DONE = 0
-FAILED = 1
-"""We could not do it, or the cluster could not."""
-BAD_INPUT = 2
-"""What was given is wrong; nothing was sent, or the cluster refused it."""
-JOB_FAILED = 3
-"""A TrainJob ended without success."""
-STILL_RUNNING = 4
-"""We stopped waiting; the TrainJob may still run."""
-INTERRUPTED = 130
-"""Ctrl-C, as a shell counts it."""
-EXIT_CODES: Mapping[int, str] = {
-    DONE: "done",
-    FAILED: "it could not be done: no connection, no permission, no such TrainJob",
-    BAD_INPUT: "what was given is wrong",
-    JOB_FAILED: "the TrainJob failed",
-    STILL_RUNNING: "stopped waiting, while the TrainJob may still run",
-    INTERRUPTED: "interrupted with Ctrl-C",
+EXIT_CODES: Mapping[ExitCode, str] = {
+    ExitCode.DONE: "done",
+    ExitCode.FAILED: "it could not be done: no connection, no permission, no such TrainJob",
+    ExitCode.INVALID_REQUEST: "the request is wrong",
+    ExitCode.JOB_FAILED: "the TrainJob failed",
+    ExitCode.STILL_RUNNING: "stopped waiting, while the TrainJob may still run",
+    ExitCode.INTERRUPTED: "interrupted with Ctrl-C",
 }
 
 JSON = typer.Option("--json", help="For programs.", show_default=False)
@@ -63,8 +52,8 @@ def run(command: typer.Typer, arguments: Sequence[str]) -> NoReturn:
         command(list(arguments), prog_name="trainjob")
     except TrainJobError as error:
         tell_error(error, as_json=as_json)
-        sys.exit(exit_code(error))
-    sys.exit(DONE)
+        sys.exit(error.exit_code)
+    sys.exit(ExitCode.DONE)
 
 
 def use(connection: Connection) -> None:
@@ -113,15 +102,6 @@ def as_yaml(*documents: Mapping[str, Any]) -> str:
     return text
 
 
-def exit_code(error: TrainJobError) -> int:
-    """The exit code that tells who has to act; see [EXIT_CODES][]."""
-    if isinstance(error, InvalidSpec | AdmissionRefused):
-        return BAD_INPUT
-    if isinstance(error, JobFailed):
-        return JOB_FAILED
-    return STILL_RUNNING if isinstance(error, WaitTimeout) else FAILED
-
-
 def tell_error(error: TrainJobError, *, as_json: bool) -> None:
     """An error on standard error: `error: ...` with what to do, or one JSON object.
 
@@ -136,7 +116,7 @@ def tell_error(error: TrainJobError, *, as_json: bool) -> None:
         "message": error.message,
         "hint": error.hint,
         "retryable": error.retryable,
-        "exit_code": exit_code(error),
+        "exit_code": error.exit_code,
     }
     if isinstance(error, InvalidSpec):
         told["problems"] = [{"field": one.field, "value": one.value, "allowed": one.allowed} for one in error.problems]

@@ -14,7 +14,7 @@ from trainjob.cli.halting import Halt
 from trainjob.cli.named import NAMES, references
 from trainjob.cli.story import Story
 from trainjob.client import Cluster
-from trainjob.errors import TrainJobError, WaitTimeout
+from trainjob.errors import ExitCode, TrainJobError, WaitTimeout
 from trainjob.lifecycle import JobReference, JobSelector, wait_external
 from trainjob.manifest.durations import duration
 from trainjob.status import Outcome
@@ -101,5 +101,5 @@ def _explain(end: Outcome | WaitTimeout) -> None:
 
 def _code(ends: Sequence[Outcome | WaitTimeout]) -> int:
     if any(isinstance(end, Outcome) and not end.succeeded for end in ends):
-        return terminal.JOB_FAILED
-    return terminal.STILL_RUNNING if any(isinstance(end, WaitTimeout) for end in ends) else terminal.DONE
+        return ExitCode.JOB_FAILED
+    return ExitCode.STILL_RUNNING if any(isinstance(end, WaitTimeout) for end in ends) else ExitCode.DONE

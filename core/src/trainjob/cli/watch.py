@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.progress_bar import ProgressBar
 
 from trainjob.cli import cells, completion, terminal
+from trainjob.errors import ExitCode
 from trainjob.inspection.live_status import LiveStatus
 from trainjob.inspection.live_status import watch as watch_all
 from trainjob.lifecycle import JobReference, ProgressLog
@@ -54,9 +55,9 @@ def watch(
                 phases[standing.summary.name] = standing.summary.phase
                 show(standing)
     except KeyboardInterrupt:
-        raise typer.Exit(terminal.INTERRUPTED) from None
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
     if any(phase is not Phase.COMPLETE for phase in phases.values()):
-        raise typer.Exit(terminal.JOB_FAILED)
+        raise typer.Exit(ExitCode.JOB_FAILED)
 
 
 def _to_json(standing: LiveStatus) -> None:

@@ -13,7 +13,7 @@ import typer
 from rich.markup import escape
 
 from trainjob.cli import terminal
-from trainjob.errors import InvalidSpec, Problem, TrainJobError
+from trainjob.errors import ExitCode, InvalidSpec, Problem, TrainJobError
 from trainjob.manifest import Dialect
 from trainjob_migrate import Launch
 from trainjob_migrate.cli import sources, telling
@@ -74,7 +74,7 @@ def convert(
     else:
         _write_all(to, written, overwrite=overwrite)
     if not told.is_clean or twice:
-        raise typer.Exit(terminal.BAD_INPUT)
+        raise typer.Exit(ExitCode.INVALID_REQUEST)
 
 
 def _tell(told: Survey) -> None:

@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from trainjob.cli import terminal
+from trainjob.errors import ExitCode
 from trainjob.manifest import Dialect
 from trainjob_migrate import Fate, Launch
 from trainjob_migrate.cli import sources, telling
@@ -53,7 +54,7 @@ def diff(
             console.print(_table(job))
     telling.tell_unread(terminal.errors(), told)
     if told.unread:
-        raise typer.Exit(terminal.BAD_INPUT)
+        raise typer.Exit(ExitCode.INVALID_REQUEST)
 
 
 def wide(console: Console) -> Console:

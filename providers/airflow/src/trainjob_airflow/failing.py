@@ -1,4 +1,4 @@
-"""Which errors end a task for good, whatever its retries: the one table.
+"""Which errors end a task for good, whatever its retries: what `TrainJobError.permanent` means for a task.
 
 | Error | The task |
 |---|---|
@@ -22,7 +22,7 @@ from typing import Any
 from airflow.sdk.exceptions import AirflowFailException, TaskDeferralError
 
 from trainjob import errors
-from trainjob.errors import InvalidSpec, JobFailed, NeverStarted, TrainJobError, WaitTimeout
+from trainjob.errors import InvalidSpec, TrainJobError
 
 
 @contextlib.contextmanager
@@ -35,10 +35,9 @@ def failing_for_good() -> Iterator[None]:
     try:
         yield
     except TrainJobError as error:
-        tried = isinstance(error, JobFailed | WaitTimeout) and not isinstance(error, NeverStarted)
-        if tried or error.retryable:
-            raise
-        raise AirflowFailException(str(error)) from error
+        if error.permanent:
+            raise AirflowFailException(str(error)) from error
+        raise
 
 
 def error_told(event: Mapping[str, Any]) -> TrainJobError | TaskDeferralError:

@@ -132,7 +132,7 @@ class TrainJobEventTrigger(BaseEventTrigger):
     async def _events(self, cluster: Cluster, memory: Memory) -> AsyncGenerator[TriggerEvent, None]:
         from trainjob.lifecycle.queues import get_async
 
-        loop, inbox = asyncio.get_running_loop(), asyncio.Queue["Change"]()
+        loop, inbox = asyncio.get_running_loop(), asyncio.Queue["ObjectEvent"]()
 
         def deliver(change: ObjectEvent) -> None:
             if (change.error or self._end_of(change.found)) and not loop.is_closed():
