@@ -176,7 +176,7 @@ def test_a_model_that_nobody_has_exported_stays(client, namespace, engine):
 DELETES_ONE_AND_WAITS = """
 import sys
 from trainjob.client import connect
-from trainjob.lifecycle import sweep
+from trainjob.retention import sweep
 sweep(connect(), namespace=sys.argv[1], tell=lambda one: (print(one, flush=True), sys.stdin.readline()))
 """
 
