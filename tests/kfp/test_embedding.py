@@ -18,7 +18,7 @@ from component_runs import LAUNCHER, containers, run_component
 import trainjob
 import trainjob_kfp
 from trainjob.errors import InvalidSpec
-from trainjob.manifest.minify import minify
+from trainjob.minify import minify
 from trainjob.status import Phase, judge
 from trainjob_kfp import embedding, packaging
 

@@ -163,7 +163,9 @@ class Pods:
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
         made = self._ask("POST", _PODS, {**pod, "spec": {"restartPolicy": "Never", "containers": [container]}})
         uid = made["metadata"]["uid"]
-        subscription = self._informer.subscribe(name, lambda change: changes.put(change) if _is(change, uid) else None)
+        subscription = self._informer.add_event_handler(
+            name, lambda change: changes.put(change) if _is(change, uid) else None
+        )
         return Try(name, folder, changes, subscription)
 
     def lose(self, pod):

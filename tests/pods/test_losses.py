@@ -32,7 +32,7 @@ class Audit:
         self._lock, self._jobs, self.doubles = threading.Lock(), {}, []
 
     def __enter__(self):
-        self._subscription = self._informer.subscribe(None, self._note)
+        self._subscription = self._informer.add_event_handler(None, self._note)
         return self
 
     def __exit__(self, *_):

@@ -18,7 +18,7 @@ from importlib.metadata import version
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from trainjob.manifest.minify import minify
+from trainjob.minify import minify
 
 if TYPE_CHECKING:
     from importlib.abc import Traversable

@@ -9,7 +9,7 @@ import zipfile
 import zlib
 from importlib import resources
 
-from trainjob.manifest.minify import minify
+from trainjob.minify import minify
 
 # A zip file's first possible date: the same files give the same text.
 _DATE = (1980, 1, 1, 0, 0, 0)
