@@ -71,6 +71,24 @@ def test_killed_and_started_again_it_takes_the_same_one_over(started, trainjob, 
     assert [each["metadata"]["uid"] for each in cluster.list_trainjobs(namespace)] == [job["metadata"]["uid"]]
 
 
+def test_an_adopted_job_that_is_deleted_leads_to_another_attempt(started, cluster, namespace, tmp_path):
+    work = Work(tmp_path, "tune")
+    killed = started("run", work.file, "-n", namespace)
+    job = one(cluster, namespace, phase="Running")
+    killed.kill()
+    killed.wait(SECONDS)
+    again = started("run", work.file, "-n", namespace)
+    assert again.stdout.readline().endswith(": was there already: taken over\n")
+    name, uid = job["metadata"]["name"], job["metadata"]["uid"]
+    assert cluster.delete_trainjob(name, namespace, uid)
+    work.finish()
+    said, complained = again.communicate(timeout=SECONDS)
+    assert (again.returncode, complained) == (0, "")
+    notice = f"TrainJob {namespace}/{name} was deleted after it was adopted; starting another attempt\n"
+    assert "created" in said.partition(notice)[2]
+    assert one(cluster, namespace)["metadata"]["uid"] != uid
+
+
 def test_ctrl_c_deletes_the_job_and_says_so(keyboard, cluster, namespace, tmp_path):
     work = Work(tmp_path, "tune")
     screen = keyboard("run", work.file, "-n", namespace)

@@ -14,11 +14,22 @@ from typing import Any, Literal, get_args
 
 from trainjob.client import Cluster, Connection, LogLine, LogWriter
 from trainjob.errors import ExitCode, InvalidSpec, Problem, TrainJobError
-from trainjob.lifecycle import JobReference, Limits, Listener, OnTimeout, ProgressLog, RunKey, run_key_of, submit, wait
+from trainjob.lifecycle import (
+    JobReference,
+    Limits,
+    Listener,
+    OnTimeout,
+    ProgressLog,
+    RunKey,
+    reattempt_notice,
+    run_key_of,
+    submit,
+    wait,
+)
 from trainjob.lifecycle.unattended import JobGuard, ended_after_errors
 from trainjob.manifest import labels, train_job
 from trainjob.spec import Step, TrainJob, TrainJobManifest
-from trainjob.status import Outcome, Phase, Progress, Verdict, judge
+from trainjob.status import Outcome, Progress, Verdict, judge
 from trainjob_kfp.drain import OwnPod
 from trainjob_kfp.identity import home_of, own_pod, own_run_key, workflow_owner
 from trainjob_kfp.narration import print_line
@@ -114,9 +125,8 @@ def launch(
 
             with ended_after_errors(guard, cluster, here.key, asked, action, print_line):
                 reference, outcome = attempt()
-                # A launcher that was taken for lost deletes what it made when its node is back, whoever adopted it.
-                while outcome.phase is Phase.DELETED and reference.adopted:
-                    print_line(f"TrainJob {reference} was deleted after it was adopted; starting another attempt")
+                while notice := reattempt_notice(reference, outcome):
+                    print_line(notice)
                     reference, outcome = attempt()
     outcome.raise_for_failure()
     return outcome

@@ -12,7 +12,7 @@ from trainjob.cli.asking import Asked
 from trainjob.cli.halting import Halt, Stopped
 from trainjob.cli.story import Story
 from trainjob.client import Cluster
-from trainjob.lifecycle import JobReference, Limits, OnTimeout, submit, wait_async
+from trainjob.lifecycle import JobReference, Limits, OnTimeout, reattempt_notice, submit, wait_async
 from trainjob.lifecycle.cancellation import give_up_unless_ended
 from trainjob.lifecycle.unattended import JobGuard, ended_after_errors
 from trainjob.manifest import train_job
@@ -66,13 +66,10 @@ class _Following:
         )
         try:
             with ended, Story(self._console, halt) as story:
-                with self._guard.submitting():
-                    reference = await asyncio.to_thread(self._submit, halt)
-                    self._guard.reference = reference
-                story.tell(told(reference))
-                with self._guard.waiting():
-                    waiting = wait_async(self._cluster, reference, limits=limits, listener=story.of(reference))
-                    outcome = await halt.unless(waiting)
+                reference, outcome = await self._attempt(halt, story, limits)
+                while notice := reattempt_notice(reference, outcome):
+                    story.tell(notice)
+                    reference, outcome = await self._attempt(halt, story, limits)
                 if outcome.succeeded:  # behind the last log lines; a failure is the caller's to tell
                     story.tell(outcome.explain() + (f" after {outcome.seconds:.0f} s" if outcome.seconds else ""))
                 return outcome
@@ -81,6 +78,15 @@ class _Following:
                 became = await asyncio.to_thread(give_up_unless_ended, self._cluster, known, job.on_kill)
                 terminal.errors().print(f"TrainJob {escape(str(known))}: {escape(became)}")
             raise
+
+    async def _attempt(self, halt: Halt, story: Story, limits: Limits) -> tuple[JobReference, Outcome]:
+        with self._guard.submitting():
+            reference = await asyncio.to_thread(self._submit, halt)
+            self._guard.reference = reference
+        story.tell(told(reference))
+        with self._guard.waiting():
+            waiting = wait_async(self._cluster, reference, limits=limits, listener=story.of(reference))
+            return reference, await halt.unless(waiting)
 
     def _submit(self, halt: Halt) -> JobReference:
         def still_wanted(name: str, namespace: str) -> None:

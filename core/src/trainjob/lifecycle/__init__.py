@@ -1,5 +1,6 @@
 """The life of one TrainJob: its run key, submission or adoption, waiting, cancellation, suspension."""
 
+from trainjob.lifecycle.adoption import reattempt_notice
 from trainjob.lifecycle.cancellation import cancel, cancel_at_work, give_up
 from trainjob.lifecycle.external import FinishedJob, JobSelector, check_external, wait_external
 from trainjob.lifecycle.identity import JobReference, RunKey, run_key_of
@@ -22,6 +23,7 @@ __all__ = [
     "cancel_at_work",
     "check_external",
     "give_up",
+    "reattempt_notice",
     "reference_to",
     "run_key_of",
     "set_suspended",

@@ -8,7 +8,9 @@ from typing import Any
 
 from trainjob.client import Cluster
 from trainjob.errors import Conflict, NotFound
+from trainjob.lifecycle.identity import JobReference
 from trainjob.manifest import labels
+from trainjob.status import Outcome, Phase
 
 
 def adopt(
@@ -57,6 +59,17 @@ def adopt(
         return None
     goes = taken["metadata"].get("deletionTimestamp") or labels.annotation(taken, labels.SUSPENDED)
     return None if goes else taken
+
+
+def reattempt_notice(reference: JobReference, outcome: Outcome) -> str:
+    """Return a line for the log if the caller must submit again, because its adopted TrainJob was deleted; else "".
+
+    An earlier try deletes its TrainJob late: a launcher whose node was lost and came back, or a deferred task that is
+    cleared. A TrainJob that this caller created itself was deleted by somebody else, and the step has failed.
+    """
+    if outcome.phase is Phase.DELETED and reference.adopted:
+        return f"TrainJob {reference} was deleted after it was adopted; starting another attempt"
+    return ""
 
 
 def _has_ended(pod: Mapping[str, Any]) -> bool:

@@ -19,7 +19,7 @@ from airflow.sdk.exceptions import (
 )
 
 from trainjob import errors
-from trainjob.errors import InvalidSpec, JobDeleted, Problem
+from trainjob.errors import InvalidSpec, Problem
 from trainjob_airflow.deferral import FIRST_SECONDS, deferrable_by_default
 from trainjob_airflow.failing import error_told, failing_for_good
 from trainjob_airflow.hooks.trainjob import DEFAULT_CONNECTION, TrainJobHook
@@ -356,18 +356,15 @@ class StepOperator(BaseOperator):
     def _finish(
         self, context: Context, outcome: Outcome, reference: JobReference, receipt: Mapping[str, Any]
     ) -> dict[str, Any]:
+        from trainjob.lifecycle import reattempt_notice
         from trainjob_airflow.operators.results import result_of, tell_assets
         from trainjob_airflow.telling import PROGRESS, final_value
 
         context["ti"].xcom_push(PROGRESS, final_value(outcome))
-        try:
-            outcome.raise_for_failure()
-        except JobDeleted:
-            if not reference.adopted:
-                raise
-            # Clearing a deferred task deletes its job while the new try may already have adopted it: start anew.
-            self.log.info("TrainJob %s was deleted after it was adopted; starting another attempt", reference)
+        if notice := reattempt_notice(reference, outcome):
+            self.log.info(notice)
             return self.execute(context)
+        outcome.raise_for_failure()
         own = self.result(outcome, receipt)
         tell_assets(context, self.outlets, outcome, reference, own)
         self.told = result_of(outcome, reference, own)
