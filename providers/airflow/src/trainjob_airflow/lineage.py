@@ -10,13 +10,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from trainjob_airflow.operators.workspace import Workspace
-
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Context
-
-    from trainjob_airflow.operators.base import StepOperator
 
 _Flow = tuple[list[str], list[str]]
 
@@ -42,13 +38,18 @@ def parent_variables(context: Context) -> dict[str, str]:
     return {"OPENLINEAGE_PARENT_ID": parent, "OPENLINEAGE_ROOT_PARENT_ID": root}
 
 
-def lineage_of(operator: StepOperator, step: Any, told: Mapping[str, Any]) -> OperatorLineage[Any, Any]:
-    """The step's datasets, and the TrainJob behind the task.
+def lineage_of(
+    step: Any, result: Mapping[str, Any], *, connection: str, namespace: str, workspace: str
+) -> OperatorLineage[Any, Any]:
+    """Return the datasets of a task's step, and the TrainJob behind the task.
 
     Args:
-        operator: the task.
-        step: its step, as `trainjob.spec` has it.
-        told: the task's result; empty before its end.
+        step: the step, as `trainjob.spec` has it.
+        result: the task's result; empty before its end.
+        connection: ID of the Kubernetes connection; empty if the task has none.
+        namespace: the task's namespace; may be empty.
+        workspace: name of the DAG's `Workspace`, which is the same in every run, so that one run's datasets are the
+            next one's; empty if the step mounts another volume.
     """
     from airflow.providers.openlineage.extractors import OperatorLineage
     from openlineage.client.event_v2 import InputDataset, OutputDataset
@@ -56,16 +57,19 @@ def lineage_of(operator: StepOperator, step: Any, told: Mapping[str, Any]) -> Op
     from openlineage.client.generated.external_query_run import ExternalQueryRunFacet
     from openlineage.client.generated.output_statistics_output_dataset import OutputStatisticsOutputDatasetFacet
 
-    sources, targets = _flow(step, _volume(operator, getattr(step, "workspace", None)))
+    mounted = getattr(step, "workspace", None)
+    volume = workspace or (f"{mounted.place}/{mounted.sub_path}".strip("/") if mounted else "")
+    place = "/".join(filter(None, (f"kubernetes://{connection or 'default'}", namespace, volume)))
+    sources, targets = _flow(step, place)
     run_facets: dict[str, Any] = {}
     versions: dict[str, Any] = {}
     sizes: dict[str, Any] = {}
-    if "uid" in told:
-        source = f"{told['namespace']}/{told['job']}"
-        run_facets["externalQuery"] = ExternalQueryRunFacet(externalQueryId=told["uid"], source=source)
-    if "digest" in told:
-        versions["version"] = DatasetVersionDatasetFacet(datasetVersion=told["digest"])
-        sizes["outputStatistics"] = OutputStatisticsOutputDatasetFacet(size=told["bytes"], fileCount=told["files"])
+    if "uid" in result:
+        source = f"{result['namespace']}/{result['job']}"
+        run_facets["externalQuery"] = ExternalQueryRunFacet(externalQueryId=result["uid"], source=source)
+    if "digest" in result:
+        versions["version"] = DatasetVersionDatasetFacet(datasetVersion=result["digest"])
+        sizes["outputStatistics"] = OutputStatisticsOutputDatasetFacet(size=result["bytes"], fileCount=result["files"])
     inputs = [InputDataset(*dataset_of(uri)) for uri in sources]
     outputs = [OutputDataset(*dataset_of(uri), facets=versions, outputFacets=sizes) for uri in targets]
     return OperatorLineage(inputs=inputs, outputs=outputs, run_facets=run_facets)
@@ -81,18 +85,6 @@ def dataset_of(uri: str) -> tuple[str, str]:
     if parts.scheme == "hf":
         return "hf://huggingface.co", f"{parts.netloc}{parts.path}"
     return f"{parts.scheme}://{parts.netloc}", parts.path.strip("/")
-
-
-def _volume(operator: StepOperator, mounted: Any) -> str:
-    """The workspace, called the same in every run of the DAG, so that one run's datasets are the next one's."""
-    workspace = getattr(operator, "workspace", None)
-    if isinstance(workspace, Workspace):
-        name = f"{operator.dag_id}/{workspace.name}"
-    else:
-        name = f"{mounted.place}/{mounted.sub_path}".strip("/") if mounted else ""
-    return "/".join(
-        filter(None, (f"kubernetes://{operator.kubernetes_conn_id or 'default'}", operator.namespace, name))
-    )
 
 
 def _flow(step: Any, volume: str) -> _Flow:

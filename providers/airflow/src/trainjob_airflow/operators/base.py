@@ -204,7 +204,14 @@ class StepOperator(BaseOperator):
         """What Airflow's OpenLineage provider asks at the start and, lacking other methods, at every end."""
         from trainjob_airflow.lineage import lineage_of
 
-        return lineage_of(self, self._step(_STAND_IN_CLAIM), self.told)
+        workspace = getattr(self, "workspace", None)
+        return lineage_of(
+            self._step(_STAND_IN_CLAIM),
+            self.told,
+            connection=self.kubernetes_conn_id or "",
+            namespace=self.namespace,
+            workspace=f"{self.dag_id}/{workspace.name}" if isinstance(workspace, Workspace) else "",
+        )
 
     # -- steps of it ------------------------------------------------------------------------------------------------
 
