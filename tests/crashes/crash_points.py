@@ -47,7 +47,7 @@ class Point:
         return re.sub("[^a-z]+", "-", self.name)
 
 
-_API, _WAITING = "trainjob.client.cluster:Cluster", "trainjob.lifecycle.waiting:WaitSession"
+_API, _WAITING = "trainjob.client.cluster:Cluster", "trainjob.lifecycle.wait_session:WaitSession"
 _ANSWER = "urllib3.connection:HTTPConnection.getresponse"
 
 ASKED = Point("about to list", "before", f"{_API}.list_trainjobs")

@@ -26,7 +26,7 @@ from trainjob import (
     TrainJob,
 )
 from trainjob.lifecycle import cancel, submit, wait
-from trainjob.lifecycle.waiting import Listener
+from trainjob.lifecycle.wait_session import Listener
 from trainjob.manifest import build, train_job
 
 HOSTILE = [

@@ -8,7 +8,8 @@ from trainjob.lifecycle.progress_log import ProgressLog
 from trainjob.lifecycle.submission import reference_to, submit
 from trainjob.lifecycle.suspension import set_suspended
 from trainjob.lifecycle.wait_policy import Limits, OnTimeout
-from trainjob.lifecycle.waiting import Listener, wait, wait_async
+from trainjob.lifecycle.wait_session import Listener
+from trainjob.lifecycle.waiting import wait, wait_async
 
 __all__ = [
     "FinishedJob",

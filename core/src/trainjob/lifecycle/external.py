@@ -21,7 +21,7 @@ from trainjob.lifecycle.identity import JobReference, RunKey
 from trainjob.lifecycle.queues import get_async
 from trainjob.lifecycle.submission import reference_to
 from trainjob.lifecycle.wait_policy import Limits, OnTimeout, WaitResult
-from trainjob.lifecycle.waiting import Listener, WaitSession
+from trainjob.lifecycle.wait_session import Listener, WaitSession
 from trainjob.manifest import labels
 from trainjob.status import Outcome, Verdict, judge
 

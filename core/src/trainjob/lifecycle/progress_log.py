@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from trainjob.client import LogChannel, LogLine
 from trainjob.lifecycle.identity import JobReference
-from trainjob.lifecycle.waiting import Listener
+from trainjob.lifecycle.wait_session import Listener
 from trainjob.status import Progress, Verdict
 
 _PERCENT, _LEAST_SECONDS, _MOST_SECONDS = 5.0, 1.0, 60.0

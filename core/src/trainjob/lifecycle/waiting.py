@@ -1,245 +1,72 @@
-"""Waiting for one TrainJob: one set of decisions, and two drivers that feed it.
+"""Waiting for one TrainJob: one loop that yields effects, and two drivers that execute them.
 
-[trainjob.lifecycle.wait_policy.WaitPolicy][] decides without I/O; [wait][] feeds it from a queue on the calling
-thread, [wait_async][] from an event loop. Both use the same shared informers, so a process that waits for a thousand
-jobs holds one list+watch for their TrainJobs and one for their pods.
+[trainjob.lifecycle.wait_policy.WaitPolicy][] decides without I/O. The loop feeds it and yields what it needs next.
+[wait][] executes the effects on the calling thread, [wait_async][] on an event loop. Both use the same shared
+informers, so a process that waits for a thousand jobs holds one list+watch for their TrainJobs and one for their pods.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import contextvars
 import queue
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from trainjob.client import Cluster, EventHandler, LogFollower, LogLine, ObjectEvent, last_lines, warnings_about
-from trainjob.errors import ClusterError, WaitTimeout
-from trainjob.lifecycle.cancellation import end_as_failed, give_up
-from trainjob.lifecycle.diagnosis import DiagnosisSchedule, refresh_diagnosis
-from trainjob.lifecycle.export_mark import note_export
+from trainjob.client import Cluster, ObjectEvent
 from trainjob.lifecycle.identity import JobReference
 from trainjob.lifecycle.queues import get_async, get_with_timeout
-from trainjob.lifecycle.wait_policy import Limits, WaitPolicy, WaitResult
-from trainjob.status import (
-    ContainerFailure,
-    Outcome,
-    Phase,
-    Progress,
-    TorchTuneProgress,
-    Verdict,
-    conclude,
-    failures,
-)
-from trainjob.status.policies import explained, needs_jobset
-
-_LOG_SECONDS = 10.0  # after the end: how long to read on in the logs
+from trainjob.lifecycle.wait_policy import Limits, WaitResult
+from trainjob.lifecycle.wait_session import Listener, WaitSession
+from trainjob.status import Outcome
 
 
-@dataclass
-class Listener:
-    """What a waiter is told on the way; each callback may be called from other threads, never two at once.
+@dataclass(frozen=True)
+class _NextEvent:
+    """Effect: return the next event and its kind, or None after so many seconds (None: wait for ever)."""
 
-    Attributes:
-        on_phase: the phase has changed, or why it does not.
-        on_log: a log line of any container. Each line comes, and reading waits for the callback. To write lines where
-            that may be slow, use a [trainjob.client.LogWriter][].
-        on_progress: the training has got on.
-    """
-
-    on_phase: Callable[[Verdict], None] = field(default=lambda _: None)
-    on_log: Callable[[LogLine], None] = field(default=lambda _: None)
-    on_progress: Callable[[Progress], None] = field(default=lambda _: None)
+    seconds: float | None
 
 
-class WaitSession:
-    """One job's place at the shared watches and its log followers; the part both drivers share."""
+@dataclass(frozen=True)
+class _Call:
+    """Effect: return the result of a function that may block for the time of some requests."""
 
-    def __init__(
-        self, cluster: Cluster, reference: JobReference, limits: Limits, listener: Listener, now: float
-    ) -> None:
-        """Nothing is read yet; subscribe with [open][]."""
-        self._cluster, self._reference, self._limits, self._listener = cluster, reference, limits, listener
-        self._progress = TorchTuneProgress()
-        self._last_progress: Progress | None = None
-        self._logs = LogFollower(cluster, reference.namespace, self._on_log)
-        self.policy = WaitPolicy(_stand_in(reference), limits, listener.on_phase, now, seen=False)
-        self._subscriptions: list[EventHandler] = []
-        self._deliver: Callable[[str, ObjectEvent], None] = lambda *_: None
-        self._created, self._abandoned = "", False
-        self._looks = DiagnosisSchedule()
-
-    def open(self, deliver: Callable[[str, ObjectEvent], None]) -> None:
-        """Subscribe; `deliver` is told ("job" or "pod", change) from other threads and must not block.
-
-        Nothing is asked for this job alone: it is in the list that all share. Where it is not, ("missing", nothing)
-        is delivered, and [read][] finds out.
-        """
-        self._deliver = deliver
-        informer = self._cluster.trainjob_informer(self._reference.namespace)
-        self._keep(
-            informer.add_event_handler(self._reference.name, self._on_job, lambda: deliver("missing", ObjectEvent()))
-        )
-
-    def read(self) -> ObjectEvent:
-        """The job as it is now, gone if it is not there (blocking IO)."""
-        found = self._read()
-        if found is not None:
-            self._attend_pods(found)
-        return ObjectEvent(found or self.policy.job, gone=found is None)
-
-    def observe(self, kind: str, change: ObjectEvent, now: float) -> WaitResult | None:
-        """Hand a change on to the decisions; a limit may be reached meanwhile, too."""
-        observed = self.policy.observe_job if kind == "job" else self.policy.observe_pod
-        return observed(change, now) or self.policy.overdue(now)
-
-    def next_look(self, now: float) -> float | None:
-        """Seconds until time itself matters: a limit, or a look at why the job does not get going."""
-        moments = self.policy.patience(now), self._looks.left(self.policy.waits_for, now)
-        return min((moment for moment in moments if moment is not None), default=None)
-
-    def should_look(self, now: float) -> bool:
-        """Whether it is time to look why the job does not get going: now and then, and before anything is decided."""
-        return bool(self.policy.waits_for) and self.next_look(now) == 0
-
-    def look(self, now: float) -> None:
-        """The job does not get going: find out why (blocking IO). Who may not look, or not now, knows less."""
-        self._looks.done(now)
-        refresh_diagnosis(self._cluster, self.policy, now)
-
-    def conclude(self, decision: WaitResult) -> Outcome:
-        """Gather the evidence, end the job where that is ours to do, and say how it was (blocking IO).
-
-        Raises:
-            WaitTimeout: a limit was reached.
-        """
-        verdict = decision.verdict
-        if decision.timeout:
-            given_up = give_up(self._cluster, self._reference, self._limits.on_timeout)
-            stands = f"TrainJob {self._reference} is {verdict}: {decision.timeout}; {given_up}"
-            raise WaitTimeout(stands, hint=decision.advice)
-        # The pods' watch may lag behind the TrainJob's, or not have begun: what it missed is caught up here.
-        pods = self._list_pods()
-        for pod in pods:
-            self._logs.observe(ObjectEvent(pod))
-        evidence = {} if verdict.phase is Phase.COMPLETE else self._gather(verdict, pods)
-        if verdict.phase is Phase.COMPLETE:
-            note_export(self._cluster, self.policy.job)
-        else:
-            verdict = explained(verdict, evidence["events"], self._jobset(verdict))
-        if decision.end_job:
-            self._logs.catch_up(_LOG_SECONDS)  # they go with the job
-            end_as_failed(self._cluster, self._reference, verdict, self._limits.on_failure)
-            self._listener.on_phase(verdict)
-        self._logs.finish(_LOG_SECONDS)
-        outcome = conclude(self.policy.job, verdict, progress=self._last_progress, **evidence)
-        if outcome.log_tail or outcome.exit_code is None:
-            return outcome
-        return replace(outcome, log_tail=self._lines_heard(outcome, evidence["failures"]))
-
-    def abandon(self) -> None:
-        """Stop looking; the job goes on."""
-        self._abandoned = True
-        for subscription in self._subscriptions:
-            subscription.close()
-        self._logs.stop()
-
-    def _on_job(self, change: ObjectEvent) -> None:
-        if change.found is not None and not self._created:
-            if change.found["metadata"]["uid"] != self._reference.uid:
-                self._deliver("missing", ObjectEvent())  # another one has its name
-                return
-            self._attend_pods(change.found)
-        self._deliver("job", change)
-
-    def _attend_pods(self, job: Mapping[str, Any]) -> None:
-        """From now on, as whose pods are this job's is known only now."""
-        if not self._created:
-            self._created = str(job["metadata"]["creationTimestamp"])
-            informer = self._cluster.pod_informer(self._reference.namespace)
-            self._keep(informer.add_event_handler(self._reference.name, self._on_pod))
-
-    def _keep(self, subscription: EventHandler) -> None:
-        self._subscriptions.append(subscription)
-        if self._abandoned:  # meanwhile, by another thread
-            subscription.close()
-
-    def _on_pod(self, change: ObjectEvent) -> None:
-        if self._is_ours(change):
-            self._logs.observe(change)
-            self._deliver("pod", change)
-
-    def _gather(self, verdict: Verdict, listed: list[dict[str, Any]]) -> dict[str, Any]:
-        name, namespace = self._reference.name, self._reference.namespace
-        newest = {pod["metadata"]["uid"]: pod for pod in listed}
-        pods = {**self.policy.former_pods, **self.policy.pods, **newest}  # gone ones are only in memory
-        failed = failures(pods.values())
-        first = next((f for f in failed if not verdict.step or f.step == verdict.step), None)
-        return {
-            "failures": failed,
-            "events": warnings_about(self._cluster, namespace, name, pods.values(), since=self._created),
-            "log_tail": self._tail_of(first),
-        }
-
-    def _jobset(self, verdict: Verdict) -> dict[str, Any] | None:
-        with contextlib.suppress(ClusterError):
-            if needs_jobset(verdict):
-                return self._cluster.get_jobset(self._reference.name, self._reference.namespace)
-        return None
-
-    def _read(self) -> dict[str, Any] | None:
-        found = self._cluster.get_trainjob(self._reference.name, self._reference.namespace)
-        return found if found is not None and found["metadata"]["uid"] == self._reference.uid else None
-
-    def _list_pods(self) -> list[dict[str, Any]]:
-        try:
-            pods = self._cluster.list_pods(self._reference.name, self._reference.namespace)
-        except ClusterError:
-            return []
-        return [pod for pod in pods if self._is_ours(ObjectEvent(pod))]
-
-    def _tail_of(self, failure: ContainerFailure | None) -> tuple[str, ...]:
-        if failure is None:
-            return ()
-        if failure.exit_code is None:  # nothing of it ran
-            return tuple(failure.message.splitlines())
-        lines = last_lines(self._cluster, self._reference.namespace, failure)
-        return tuple(lines or failure.message.splitlines())  # a command that could not start has no log
-
-    def _lines_heard(self, outcome: Outcome, failed: Iterable[ContainerFailure]) -> tuple[str, ...]:
-        """What the log of the first to fail had said when it went with its pod; else what another that failed said.
-
-        The Job controller deletes all pods that it has not seen fail yet, and the first one may be among them.
-        """
-        if lines := self._logs.tail(f"{outcome.step}-{outcome.rank}"):
-            return lines
-        for failure in failed:
-            source = f"{failure.step}-{failure.rank}"
-            if lines := self._logs.tail(source):
-                return tuple(f"[{source}] {line}" for line in lines)
-        return ()
-
-    def _is_ours(self, change: ObjectEvent) -> bool:
-        """Pods carry their JobSet's uid and not the TrainJob's; one older than the TrainJob belongs to a former one."""
-        if change.found is None:
-            return False
-        created = change.found["metadata"].get("creationTimestamp", "")
-        return bool(created >= (self._created or self.policy.job["metadata"].get("creationTimestamp", "")))
-
-    def _on_log(self, line: LogLine) -> None:
-        if progress := self._progress.feed(line.text):
-            self._last_progress = progress
-            self._listener.on_progress(progress)
-        self._listener.on_log(line)
+    function: Callable[[], Any]
 
 
-def _stand_in(reference: JobReference) -> dict[str, Any]:
-    """A TrainJob that is gone already, as far as it is known."""
-    return {"metadata": {"name": reference.name, "namespace": reference.namespace, "uid": reference.uid}}
+@dataclass(frozen=True)
+class _Conclude:
+    """Effect: return the outcome of the wait; may block while a long log is read to its end."""
+
+    result: WaitResult
+
+
+_Effect = _NextEvent | _Call | _Conclude
+_Deliver = Callable[[str, ObjectEvent], None]
+
+
+def _wait(session: WaitSession, deliver: _Deliver, clock: Callable[[], float]) -> Generator[_Effect, Any, Outcome]:
+    """Yield the effects of a wait, each of which is answered with its result, and return the outcome."""
+    yield _Call(partial(session.open, deliver))
+    result: WaitResult | None = None
+    while result is None:
+        event = yield _NextEvent(session.next_look(clock()))
+        if event is None:
+            if session.should_look(clock()):
+                yield _Call(lambda: session.look(clock()))
+            result = session.policy.expire(clock())
+            continue
+        kind, change = event
+        if kind == "missing":
+            kind, change = "job", (yield _Call(session.read))
+        result = session.observe(kind, change, clock())
+    outcome: Outcome = yield _Conclude(result)
+    return outcome
 
 
 def wait(
@@ -252,31 +79,44 @@ def wait(
 ) -> Outcome:
     """Wait on this thread until the TrainJob has ended; see [Limits][] and [Listener][].
 
+    Args:
+        cluster: the cluster of the TrainJob.
+        reference: the TrainJob.
+        limits: limits on queueing, starting and running; without them the wait has no end.
+        listener: callbacks for phases, log lines and progress.
+        clock: returns monotonic seconds; for tests.
+
     Returns:
-        How it ended, also when it failed: `outcome.raise_for_failure()` turns that into an error. One that waits for
-        what does not appear, such as an image that no registry has, is ended, and has failed.
+        The outcome, also of a failed TrainJob: `outcome.raise_for_failure()` turns that into an error. A TrainJob that
+        waits for what does not appear, such as an image that no registry has, is ended and has failed.
 
     Raises:
         WaitTimeout: a limit was reached.
-        ClusterError: the cluster can't be asked any more (credentials, permissions); the job goes on.
+        ClusterError: no request can succeed any more (credentials, permissions); the TrainJob is not ended.
     """
     inbox: queue.SimpleQueue[tuple[str, ObjectEvent]] = queue.SimpleQueue()
     session = WaitSession(cluster, reference, limits or Limits(), listener or Listener(), clock())
+    steps = _wait(session, lambda kind, change: inbox.put((kind, change)), clock)
+
+    def execute(effect: _Effect) -> Any:
+        if isinstance(effect, _Call):
+            return effect.function()
+        if isinstance(effect, _Conclude):
+            return session.conclude(effect.result)
+        try:
+            return get_with_timeout(inbox, effect.seconds)
+        except queue.Empty:
+            return None
+
+    answer = None
     try:
-        session.open(lambda kind, change: inbox.put((kind, change)))
-        decision = None
-        while decision is None:
+        while True:
             try:
-                kind, change = get_with_timeout(inbox, session.next_look(clock()))
-            except queue.Empty:
-                if session.should_look(clock()):
-                    session.look(clock())
-                decision = session.policy.expire(clock())
-            else:
-                if kind == "missing":
-                    kind, change = "job", session.read()
-                decision = session.observe(kind, change, clock())
-        return session.conclude(decision)
+                effect = steps.send(answer)
+            except StopIteration as end:
+                outcome: Outcome = end.value
+                return outcome
+            answer = execute(effect)
     finally:
         session.abandon()
 
@@ -289,9 +129,9 @@ async def wait_async(
     listener: Listener | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Outcome:
-    """[wait][] for an event loop, which is never blocked: reads happen on threads, changes come from shared watches.
+    """[wait][] for an event loop, which is never blocked: requests run on threads, events come from shared informers.
 
-    Cancelling it stops the waiting and leaves the job alone. The listener's callbacks for logs and progress come from
+    Cancelling it ends the wait and does not touch the TrainJob. The listener's callbacks for logs and progress run on
     other threads.
     """
     loop, inbox = asyncio.get_running_loop(), asyncio.Queue[tuple[str, ObjectEvent]]()
@@ -301,26 +141,32 @@ async def wait_async(
             loop.call_soon_threadsafe(inbox.put_nowait, (kind, change))
 
     session = WaitSession(cluster, reference, limits or Limits(), listener or Listener(), clock())
+    steps = _wait(session, deliver, clock)
+
+    async def execute(effect: _Effect) -> Any:
+        if isinstance(effect, _Call):
+            return await asyncio.to_thread(effect.function)
+        if isinstance(effect, _Conclude):
+            return await _concluded(cluster, session, effect.result)
+        try:
+            return await get_async(inbox, effect.seconds)
+        except asyncio.TimeoutError:
+            return None
+
+    answer = None
     try:
-        await asyncio.to_thread(session.open, deliver)
-        decision = None
-        while decision is None:
+        while True:
             try:
-                kind, change = await get_async(inbox, session.next_look(clock()))
-            except asyncio.TimeoutError:
-                if session.should_look(clock()):
-                    await asyncio.to_thread(session.look, clock())
-                decision = session.policy.expire(clock())
-            else:
-                if kind == "missing":
-                    kind, change = "job", await asyncio.to_thread(session.read)
-                decision = session.observe(kind, change, clock())
-        return await _concluded(cluster, session, decision)
+                effect = steps.send(answer)
+            except StopIteration as end:
+                outcome: Outcome = end.value
+                return outcome
+            answer = await execute(effect)
     finally:
         session.abandon()
 
 
-async def _concluded(cluster: Cluster, session: WaitSession, decision: WaitResult) -> Outcome:
+async def _concluded(cluster: Cluster, session: WaitSession, result: WaitResult) -> Outcome:
     """Conclude on a thread of the cluster's own, in the caller's context (`contextvars`).
 
     It may take long while a long log is read to its end. The event loop's default threads must stay free, because
@@ -331,7 +177,7 @@ async def _concluded(cluster: Cluster, session: WaitSession, decision: WaitResul
     def conclude_now() -> None:
         if concluded.set_running_or_notify_cancel():
             try:
-                concluded.set_result(session.conclude(decision))
+                concluded.set_result(session.conclude(result))
             except BaseException as error:  # noqa: BLE001 - raised where it is awaited
                 concluded.set_exception(error)
 

@@ -1,0 +1,231 @@
+"""The state of one wait: event handlers at the shared informers, log followers, decisions, and the outcome."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from trainjob.client import Cluster, EventHandler, LogFollower, LogLine, ObjectEvent, last_lines, warnings_about
+from trainjob.errors import ClusterError, WaitTimeout
+from trainjob.lifecycle.cancellation import end_as_failed, give_up
+from trainjob.lifecycle.diagnosis import DiagnosisSchedule, refresh_diagnosis
+from trainjob.lifecycle.export_mark import note_export
+from trainjob.lifecycle.identity import JobReference
+from trainjob.lifecycle.wait_policy import Limits, WaitPolicy, WaitResult
+from trainjob.status import (
+    ContainerFailure,
+    Outcome,
+    Phase,
+    Progress,
+    TorchTuneProgress,
+    Verdict,
+    conclude,
+    failures,
+)
+from trainjob.status.policies import explained, needs_jobset
+
+_LOG_SECONDS = 10.0  # after the end: how long to read on in the logs
+
+
+@dataclass
+class Listener:
+    """What a waiter is told on the way; each callback may be called from other threads, never two at once.
+
+    Attributes:
+        on_phase: the phase has changed, or why it does not.
+        on_log: a log line of any container. Each line comes, and reading waits for the callback. To write lines where
+            that may be slow, use a [trainjob.client.LogWriter][].
+        on_progress: the training has got on.
+    """
+
+    on_phase: Callable[[Verdict], None] = field(default=lambda _: None)
+    on_log: Callable[[LogLine], None] = field(default=lambda _: None)
+    on_progress: Callable[[Progress], None] = field(default=lambda _: None)
+
+
+class WaitSession:
+    """One job's place at the shared watches and its log followers; the part both drivers share."""
+
+    def __init__(
+        self, cluster: Cluster, reference: JobReference, limits: Limits, listener: Listener, now: float
+    ) -> None:
+        """Nothing is read yet; subscribe with [open][]."""
+        self._cluster, self._reference, self._limits, self._listener = cluster, reference, limits, listener
+        self._progress = TorchTuneProgress()
+        self._last_progress: Progress | None = None
+        self._logs = LogFollower(cluster, reference.namespace, self._on_log)
+        self.policy = WaitPolicy(_stand_in(reference), limits, listener.on_phase, now, seen=False)
+        self._subscriptions: list[EventHandler] = []
+        self._deliver: Callable[[str, ObjectEvent], None] = lambda *_: None
+        self._created, self._abandoned = "", False
+        self._looks = DiagnosisSchedule()
+
+    def open(self, deliver: Callable[[str, ObjectEvent], None]) -> None:
+        """Subscribe; `deliver` is told ("job" or "pod", change) from other threads and must not block.
+
+        Nothing is asked for this job alone: it is in the list that all share. Where it is not, ("missing", nothing)
+        is delivered, and [read][] finds out.
+        """
+        self._deliver = deliver
+        informer = self._cluster.trainjob_informer(self._reference.namespace)
+        self._keep(
+            informer.add_event_handler(self._reference.name, self._on_job, lambda: deliver("missing", ObjectEvent()))
+        )
+
+    def read(self) -> ObjectEvent:
+        """The job as it is now, gone if it is not there (blocking IO)."""
+        found = self._read()
+        if found is not None:
+            self._attend_pods(found)
+        return ObjectEvent(found or self.policy.job, gone=found is None)
+
+    def observe(self, kind: str, change: ObjectEvent, now: float) -> WaitResult | None:
+        """Hand a change on to the decisions; a limit may be reached meanwhile, too."""
+        observed = self.policy.observe_job if kind == "job" else self.policy.observe_pod
+        return observed(change, now) or self.policy.overdue(now)
+
+    def next_look(self, now: float) -> float | None:
+        """Seconds until time itself matters: a limit, or a look at why the job does not get going."""
+        moments = self.policy.patience(now), self._looks.left(self.policy.waits_for, now)
+        return min((moment for moment in moments if moment is not None), default=None)
+
+    def should_look(self, now: float) -> bool:
+        """Whether it is time to look why the job does not get going: now and then, and before anything is decided."""
+        return bool(self.policy.waits_for) and self.next_look(now) == 0
+
+    def look(self, now: float) -> None:
+        """The job does not get going: find out why (blocking IO). Who may not look, or not now, knows less."""
+        self._looks.done(now)
+        refresh_diagnosis(self._cluster, self.policy, now)
+
+    def conclude(self, decision: WaitResult) -> Outcome:
+        """Gather the evidence, end the job where that is ours to do, and say how it was (blocking IO).
+
+        Raises:
+            WaitTimeout: a limit was reached.
+        """
+        verdict = decision.verdict
+        if decision.timeout:
+            given_up = give_up(self._cluster, self._reference, self._limits.on_timeout)
+            stands = f"TrainJob {self._reference} is {verdict}: {decision.timeout}; {given_up}"
+            raise WaitTimeout(stands, hint=decision.advice)
+        # The pods' watch may lag behind the TrainJob's, or not have begun: what it missed is caught up here.
+        pods = self._list_pods()
+        for pod in pods:
+            self._logs.observe(ObjectEvent(pod))
+        evidence = {} if verdict.phase is Phase.COMPLETE else self._gather(verdict, pods)
+        if verdict.phase is Phase.COMPLETE:
+            note_export(self._cluster, self.policy.job)
+        else:
+            verdict = explained(verdict, evidence["events"], self._jobset(verdict))
+        if decision.end_job:
+            self._logs.catch_up(_LOG_SECONDS)  # they go with the job
+            end_as_failed(self._cluster, self._reference, verdict, self._limits.on_failure)
+            self._listener.on_phase(verdict)
+        self._logs.finish(_LOG_SECONDS)
+        outcome = conclude(self.policy.job, verdict, progress=self._last_progress, **evidence)
+        if outcome.log_tail or outcome.exit_code is None:
+            return outcome
+        return replace(outcome, log_tail=self._lines_heard(outcome, evidence["failures"]))
+
+    def abandon(self) -> None:
+        """Stop looking; the job goes on."""
+        self._abandoned = True
+        for subscription in self._subscriptions:
+            subscription.close()
+        self._logs.stop()
+
+    def _on_job(self, change: ObjectEvent) -> None:
+        if change.found is not None and not self._created:
+            if change.found["metadata"]["uid"] != self._reference.uid:
+                self._deliver("missing", ObjectEvent())  # another one has its name
+                return
+            self._attend_pods(change.found)
+        self._deliver("job", change)
+
+    def _attend_pods(self, job: Mapping[str, Any]) -> None:
+        """From now on, as whose pods are this job's is known only now."""
+        if not self._created:
+            self._created = str(job["metadata"]["creationTimestamp"])
+            informer = self._cluster.pod_informer(self._reference.namespace)
+            self._keep(informer.add_event_handler(self._reference.name, self._on_pod))
+
+    def _keep(self, subscription: EventHandler) -> None:
+        self._subscriptions.append(subscription)
+        if self._abandoned:  # meanwhile, by another thread
+            subscription.close()
+
+    def _on_pod(self, change: ObjectEvent) -> None:
+        if self._is_ours(change):
+            self._logs.observe(change)
+            self._deliver("pod", change)
+
+    def _gather(self, verdict: Verdict, listed: list[dict[str, Any]]) -> dict[str, Any]:
+        name, namespace = self._reference.name, self._reference.namespace
+        newest = {pod["metadata"]["uid"]: pod for pod in listed}
+        pods = {**self.policy.former_pods, **self.policy.pods, **newest}  # gone ones are only in memory
+        failed = failures(pods.values())
+        first = next((f for f in failed if not verdict.step or f.step == verdict.step), None)
+        return {
+            "failures": failed,
+            "events": warnings_about(self._cluster, namespace, name, pods.values(), since=self._created),
+            "log_tail": self._tail_of(first),
+        }
+
+    def _jobset(self, verdict: Verdict) -> dict[str, Any] | None:
+        with contextlib.suppress(ClusterError):
+            if needs_jobset(verdict):
+                return self._cluster.get_jobset(self._reference.name, self._reference.namespace)
+        return None
+
+    def _read(self) -> dict[str, Any] | None:
+        found = self._cluster.get_trainjob(self._reference.name, self._reference.namespace)
+        return found if found is not None and found["metadata"]["uid"] == self._reference.uid else None
+
+    def _list_pods(self) -> list[dict[str, Any]]:
+        try:
+            pods = self._cluster.list_pods(self._reference.name, self._reference.namespace)
+        except ClusterError:
+            return []
+        return [pod for pod in pods if self._is_ours(ObjectEvent(pod))]
+
+    def _tail_of(self, failure: ContainerFailure | None) -> tuple[str, ...]:
+        if failure is None:
+            return ()
+        if failure.exit_code is None:  # nothing of it ran
+            return tuple(failure.message.splitlines())
+        lines = last_lines(self._cluster, self._reference.namespace, failure)
+        return tuple(lines or failure.message.splitlines())  # a command that could not start has no log
+
+    def _lines_heard(self, outcome: Outcome, failed: Iterable[ContainerFailure]) -> tuple[str, ...]:
+        """What the log of the first to fail had said when it went with its pod; else what another that failed said.
+
+        The Job controller deletes all pods that it has not seen fail yet, and the first one may be among them.
+        """
+        if lines := self._logs.tail(f"{outcome.step}-{outcome.rank}"):
+            return lines
+        for failure in failed:
+            source = f"{failure.step}-{failure.rank}"
+            if lines := self._logs.tail(source):
+                return tuple(f"[{source}] {line}" for line in lines)
+        return ()
+
+    def _is_ours(self, change: ObjectEvent) -> bool:
+        """Pods carry their JobSet's uid and not the TrainJob's; one older than the TrainJob belongs to a former one."""
+        if change.found is None:
+            return False
+        created = change.found["metadata"].get("creationTimestamp", "")
+        return bool(created >= (self._created or self.policy.job["metadata"].get("creationTimestamp", "")))
+
+    def _on_log(self, line: LogLine) -> None:
+        if progress := self._progress.feed(line.text):
+            self._last_progress = progress
+            self._listener.on_progress(progress)
+        self._listener.on_log(line)
+
+
+def _stand_in(reference: JobReference) -> dict[str, Any]:
+    """A TrainJob that is gone already, as far as it is known."""
+    return {"metadata": {"name": reference.name, "namespace": reference.namespace, "uid": reference.uid}}
