@@ -15,8 +15,11 @@ PAGES = sorted(
     path
     for pattern in (
         "README.md",
+        "CONTRIBUTING.md",
         "docs/**/*.md",
         "core/README.md",
+        "laptop/README.md",
+        "migrate/README.md",
         "providers/airflow/README.md",
         "components/kfp/**/README.md",
         "examples/**/README.md",

@@ -116,7 +116,7 @@ def check_kubectl(arguments):
 def check_pip(arguments):
     assert arguments[0] == "install"
     known = {}
-    for folder in ("core", "providers/airflow", "components/kfp"):
+    for folder in ("core", "laptop", "migrate", "providers/airflow", "components/kfp"):
         project = tomllib.loads((ROOT / folder / "pyproject.toml").read_text("utf-8"))["project"]
         known[project["name"]] = set(project.get("optional-dependencies", {}))
     for requirement in arguments[1:]:
@@ -124,7 +124,19 @@ def check_pip(arguments):
         assert set(filter(None, extras.split(","))) <= known[name]
 
 
-CHECKS = {"trainjob": check_trainjob, "make": check_make, "kubectl": check_kubectl, "pip": check_pip}
+def check_pytest(arguments):
+    paths = [word for word in arguments if word.startswith("tests/")]
+    assert paths
+    assert all((ROOT / path).exists() for path in paths)
+
+
+CHECKS = {
+    "trainjob": check_trainjob,
+    "make": check_make,
+    "kubectl": check_kubectl,
+    "pip": check_pip,
+    **{f".venv/{engine}/bin/pytest": check_pytest for engine in ("core", "airflow", "kfp")},
+}
 
 
 @of("console")
