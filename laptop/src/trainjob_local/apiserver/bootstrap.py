@@ -6,12 +6,10 @@ Source: kube-apiserver 1.36.3 (`plugin/pkg/auth/authorizer/rbac/bootstrappolicy/
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from trainjob_local.apiserver.object_registry import ObjectRegistry
 from trainjob_local.apiserver.refusals import Refusal
-
-if TYPE_CHECKING:
-    from trainjob_local.apiserver.registry import Registry
 
 __all__ = ["add_default_account", "fill"]
 
@@ -37,7 +35,7 @@ _ROLES: Mapping[str, tuple[Sequence[Mapping[str, Any]], Sequence[str]]] = {
 }
 
 
-def fill(registry: Registry) -> None:
+def fill(registry: ObjectRegistry) -> None:
     """Creates what is missing; what is there, and may have been changed, stays."""
     for namespace in _NAMESPACES:
         _ensure(registry, "namespaces", {"metadata": {"name": namespace}})
@@ -50,12 +48,12 @@ def fill(registry: Registry) -> None:
         _ensure(registry, "clusterrolebindings", {"metadata": metadata, "roleRef": role, "subjects": subjects})
 
 
-def add_default_account(registry: Registry, namespace: str) -> None:
+def add_default_account(registry: ObjectRegistry, namespace: str) -> None:
     """Creates the service account `default`, as the controller of service accounts does for each namespace."""
     _ensure(registry, "serviceaccounts", {"metadata": {"name": "default"}}, namespace)
 
 
-def _ensure(registry: Registry, plural: str, body: Mapping[str, Any], namespace: str = "") -> None:
+def _ensure(registry: ObjectRegistry, plural: str, body: Mapping[str, Any], namespace: str = "") -> None:
     try:
         registry.create(plural, body, namespace)
     except Refusal as refusal:

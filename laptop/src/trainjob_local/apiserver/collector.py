@@ -14,15 +14,13 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from trainjob_local.apiserver.deletion import FOREGROUND, ORPHAN, DeleteOptions, is_gone
+from trainjob_local.apiserver.object_registry import ObjectRegistry
 from trainjob_local.apiserver.refusals import Refusal
 from trainjob_local.apiserver.resources import BY_PLURAL, RESOURCES, Resource
 from trainjob_local.apiserver.store import Change, Stored
-
-if TYPE_CHECKING:
-    from trainjob_local.apiserver.registry import Registry
 
 __all__ = ["Collector"]
 
@@ -41,7 +39,7 @@ class Collector:
         registry: whose objects.
     """
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: ObjectRegistry) -> None:
         self._registry = registry
         self._queue: queue.Queue[_Key | None] = queue.Queue()
         self._dependents: defaultdict[str, set[_Key]] = defaultdict(set)

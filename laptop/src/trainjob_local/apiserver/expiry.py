@@ -6,13 +6,10 @@ import contextlib
 from collections import OrderedDict
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
+from trainjob_local.apiserver.object_registry import ObjectRegistry
 from trainjob_local.apiserver.refusals import Refusal
 from trainjob_local.apiserver.store import Change
-
-if TYPE_CHECKING:
-    from trainjob_local.apiserver.registry import Registry
 
 __all__ = ["Expiry"]
 
@@ -27,7 +24,7 @@ class Expiry:
         clock: gives the time.
     """
 
-    def __init__(self, registry: Registry, clock: Callable[[], datetime]) -> None:
+    def __init__(self, registry: ObjectRegistry, clock: Callable[[], datetime]) -> None:
         self._registry, self._clock = registry, clock
         self._written: OrderedDict[tuple[str, str], datetime] = OrderedDict()  # the oldest first
         registry.subscribe(self._note, resources=("events",))

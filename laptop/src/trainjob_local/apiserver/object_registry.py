@@ -1,0 +1,46 @@
+"""The part of the registry that its own parts use; they import this instead of the registry, which imports them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Protocol
+
+from trainjob_local.apiserver.deletion import DeleteOptions
+from trainjob_local.apiserver.resources import Resource
+from trainjob_local.apiserver.store import Change, Store, Subscription
+
+__all__ = ["ObjectRegistry"]
+
+Json = dict[str, Any]
+
+
+class ObjectRegistry(Protocol):
+    """Methods of [trainjob_local.apiserver.registry.Registry][], which documents them."""
+
+    store: Store
+
+    @property
+    def lock(self) -> threading.RLock:
+        """Return the lock of all reads and writes."""
+        ...
+
+    def subscribe(self, callback: Callable[[Change], None], *, resources: Collection[str] = ()) -> Subscription:
+        """Call back for every change."""
+        ...
+
+    def create(self, resource: str, body: Mapping[str, Any], namespace: str = "") -> Json:
+        """Create an object."""
+        ...
+
+    def patch(self, resource: str, name: str, patch: Any, namespace: str = "") -> Json:
+        """Apply a merge patch."""
+        ...
+
+    def delete(self, resource: str, name: str, namespace: str = "") -> Json:
+        """Delete an object."""
+        ...
+
+    def delete_with(self, kind: Resource, name: str, namespace: str, options: DeleteOptions) -> tuple[Json, bool]:
+        """Delete an object with options; the bool is whether it is gone."""
+        ...
