@@ -13,11 +13,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, cast
 
-from programs import ARGO, KUBERNETES, KUEUE, SUPERVISOR, TRAINERS
+from process_kubelet.isolation import unavailable as isolation_unavailable
+from programs import ARGO, HERE, KUBERNETES, KUEUE, SUPERVISOR, TRAINERS
 
 from trainjob.errors import ClusterError
 from trainjob_local.images import default_images, images_to_json
-from trainjob_local.kubelet import isolation
 
 __all__ = ["ControlPlane"]
 
@@ -78,7 +78,7 @@ class ControlPlane:
         wanted = [SUPERVISOR, KUBERNETES, TRAINERS[trainer], *([ARGO] if argo else []), *([KUEUE] if kueue else [])]
         if missing := [name for programs in wanted for name in programs.missing()]:
             return f"the control plane is not built ({', '.join(missing)}): run `make controlplane`"
-        return isolation.unavailable() if argo else None
+        return isolation_unavailable() if argo else None
 
     @property
     def kubeconfig(self) -> Path:
@@ -144,7 +144,7 @@ class ControlPlane:
 
     def _command(self) -> list[str]:
         folders = {"state": self.state, "kubernetes": KUBERNETES.folder, "trainer": TRAINERS[self.trainer].folder}
-        kubelet = [sys.executable, "-m", "trainjob_local.kubelet", f"--images={self._images}"]
+        kubelet = [sys.executable, str(HERE / "run_kubelet.py"), f"--images={self._images}"]
         if self.argo:
             folders["argo"] = ARGO.folder
             kubelet += ["--isolate", f"--path={ARGO.folder}"]

@@ -22,8 +22,8 @@ from accounts import account, allow
 from client import Client, path_of
 from control_plane import ControlPlane
 from kfp_workflow import Task
+from process_kubelet.isolation import first_process
 
-from trainjob_local.kubelet.isolation import first_process
 from waiting_for import until
 
 pytestmark = pytest.mark.timeout(400)

@@ -1,7 +1,7 @@
 """What the kubelet and the controllers need from an API server, and the few words they share about its objects.
 
 Objects are plain dicts in their JSON shape. `ObjectApi` is the door: over HTTP for a real kube-apiserver
-(`kubelet.http_api`), in-process for the laptop cluster (`registry_api`).
+(`process_kubelet.http_api` of its tests), in-process for the laptop cluster (`registry_api`).
 """
 
 from __future__ import annotations

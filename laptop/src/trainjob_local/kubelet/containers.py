@@ -17,7 +17,7 @@ from trainjob_local.kubelet.command_line import expand, rewriter
 from trainjob_local.kubelet.container_logs import ContainerLog
 from trainjob_local.kubelet.host import Host
 from trainjob_local.kubelet.inputs import MissingInput, PodInputs
-from trainjob_local.kubelet.isolation import Mount, isolated
+from trainjob_local.kubelet.isolation import Mount
 from trainjob_local.kubelet.pod_status import lost, terminated, waiting
 from trainjob_local.kubelet.processes import ContainerProcess
 from trainjob_local.kubelet.pulls import why_not
@@ -222,8 +222,8 @@ class Container:
         image = self._host.settings.image(self._spec["image"])
         if problem := image.problem():
             raise OSError(problem)
-        isolate = self._host.settings.isolate
-        rewrite = rewriter([] if isolate else self._mount_paths(), *self._names())
+        isolation = self._host.settings.isolation
+        rewrite = rewriter([] if isolation else self._mount_paths(), *self._names())
         command = self._spec.get("command") or list(image.entrypoint)
         argv = [rewrite(expand(part, resolved)) for part in [*command, *self._spec.get("args", [])]]
         if not argv:
@@ -234,10 +234,10 @@ class Container:
         env = {**base, **{name: rewrite(value) for name, value in {**image.env, **resolved}.items()}}
         argv = [*image.prefix, *argv]
         wanted = rewrite(self._spec.get("workingDir", ""))
-        if isolate:
+        if isolation:
             programs = env.get("PATH", "").split(":")
-            argv = isolated(argv, folder=own, mounts=self._mounts(), cwd=wanted, programs=programs)
-            return self._host.processes.start(argv, env, own, isolated=True)
+            argv = isolation.command(argv, folder=own, mounts=self._mounts(), cwd=wanted, programs=programs)
+            return self._host.processes.start(argv, env, own, first_process=isolation.first_process)
         cwd = wanted if wanted and Path(wanted).is_dir() else own
         return self._host.processes.start(_found(argv, env), env, cwd)
 

@@ -1,37 +1,17 @@
-"""Containers with mounts and process ids of their own, for programs that insist on fixed paths. Linux, as root.
+"""What a kubelet needs of a means that gives containers mounts and process IDs of their own.
 
-Off by default: such a container really finds `/var/run/secrets/kubernetes.io/serviceaccount` and every other volume at
-its place, and nothing in its command and environment is rewritten. It starts through unshare(1): `/` is an overlay over
-this machine's files whose changes stay in memory and end with the container, volumes are bind mounts. Network and users
-stay the machine's own. As in a real container the command is process 1, so SIGTERM does nothing to a program that does
-not handle it.
+The laptop cluster has none: its containers see this machine, and paths in their commands are rewritten. The tests'
+control planes have one, for programs that insist on fixed paths.
 """
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
-__all__ = ["Mount", "enter", "first_process", "isolated", "unavailable"]
-
-# $0 is an empty folder, $1 the mounts (a line each: how, from, to), $2 the working folder, then comes the command.
-_START = r"""
-mount -t tmpfs tmpfs "$0"
-mkdir "$0/upper" "$0/work" "$0/all"
-mount -t overlay overlay -o "lowerdir=/,upperdir=$0/upper,workdir=$0/work" "$0/all"
-printf '%s' "$1" | while IFS='	' read -r how from to; do
-  to=$0/all$(chroot "$0/all" realpath -m -- "$to")
-  if [ -d "$from" ]; then mkdir -p "$to"; else mkdir -p "$(dirname "$to")"; [ -e "$to" ] || : > "$to"; fi
-  mount "$how" "$from" "$to"
-done
-mount -t proc proc "$0/all/proc"
-root=$0/all; cwd=$2; shift 2
-exec chroot "$root" sh -c 'mkdir -p "$0" && cd "$0" && exec "$@"' "$cwd" "$@"
-"""
+__all__ = ["Isolation", "Mount"]
 
 
 @dataclass(frozen=True)
@@ -43,72 +23,23 @@ class Mount:
     read_only: bool = False
 
 
-def isolated(
-    argv: Sequence[str], *, folder: Path, mounts: Sequence[Mount] = (), cwd: str = "", programs: Sequence[str] = ()
-) -> list[str]:
-    """The command that runs a command as process 1 of namespaces of its own; they end with it.
+class Isolation(Protocol):
+    """Means that isolates containers."""
 
-    A command that is not there ends with code 127: only inside is known what is there.
+    def command(
+        self, argv: Sequence[str], *, folder: Path, mounts: Sequence[Mount], cwd: str, programs: Sequence[str]
+    ) -> list[str]:
+        """Return the command that runs `argv` as process 1 of a container of its own.
 
-    Args:
-        argv: the command.
-        folder: an existing, empty folder; nothing is written to it.
-        mounts: what is to be found where. A path may lie below another one's.
-        cwd: the working folder, made when it is not there; empty for `/`.
-        programs: this machine's folders that a mount must not hide, with what lies beside them: with a mount at `/tmp`,
-            `/tmp/a/bin` keeps `/tmp/a`.
-    """
-    seen = [("--rbind", point, point) for point in _machine_mounts(Path("/proc/self/mountinfo").read_text())]
-    seen += [
-        ("-oro,bind" if mount.read_only else "--bind", str(mount.local), mount.path)
-        for mount in sorted([*mounts, *_kept(programs, mounts)], key=lambda mount: len(mount.path))
-    ]
-    table = "".join("\t".join(line) + "\n" for line in seen)
-    unshare = ["unshare", "--mount", "--pid", "--fork", "--kill-child"]
-    return [*unshare, "sh", "-ec", _START, str(folder), table, cwd or "/", *argv]
+        Args:
+            argv: the command.
+            folder: an existing, empty folder for the means.
+            mounts: what the container sees at which path.
+            cwd: working folder; empty for `/`.
+            programs: folders of this machine that a mount must not hide.
+        """
+        ...
 
-
-def first_process(pid: int) -> int | None:
-    """The machine's id of process 1 of what `isolated` started as `pid`; None when it is not there (any more)."""
-    try:
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    except OSError:
-        return None
-    return int(children[0]) if children else None
-
-
-def enter(process: int) -> list[str]:
-    """The beginning of a command that runs where this process (`first_process`) runs."""
-    return ["nsenter", "--target", str(process), "--mount", "--pid", "--root", "--wd", "--"]
-
-
-def unavailable() -> str | None:
-    """Tells why containers can't be isolated here, by trying it; None when they can."""
-    if not shutil.which("unshare") or not shutil.which("nsenter"):
-        return "isolated containers need unshare and nsenter, of util-linux"
-    with tempfile.TemporaryDirectory() as folder:
-        tried = subprocess.run(isolated(["true"], folder=Path(folder)), check=False, capture_output=True, text=True)
-    if tried.returncode == 0:
-        return None
-    said = tried.stderr.strip() or f"exit status {tried.returncode}"
-    return f"isolated containers need root and the right to mount an overlay over / ({said})"
-
-
-def _kept(programs: Sequence[str], mounts: Sequence[Mount]) -> list[Mount]:
-    """What lies right below a mount and leads to one of these folders."""
-    found: dict[str, Mount] = {}
-    for folder in programs:
-        for above in (mount.path.rstrip("/") for mount in mounts):
-            if folder.startswith(f"{above}/") and Path(folder).is_dir():
-                top = f"{above}/{folder[len(above) + 1 :].partition('/')[0]}"
-                found[top] = Mount(Path(top), top)
-    return list(found.values())
-
-
-def _machine_mounts(table: str) -> list[str]:
-    """The outermost mount points besides `/` and `/proc`: an overlay shows the files of one file system only."""
-    found: list[str] = []
-    for point in sorted(line.split()[4] for line in table.splitlines()):
-        if point != "/" and not any(f"{point}/".startswith(f"{known}/") for known in [*found, "/proc"]):
-            found.append(point)
-    return found
+    def first_process(self, pid: int) -> int | None:
+        """Return this machine's ID of process 1 of the container that was started as `pid`; None after its end."""
+        ...

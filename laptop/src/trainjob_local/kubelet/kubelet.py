@@ -1,9 +1,9 @@
 """A kubelet without containers: it runs the pods of one Node as processes of this machine.
 
-It serves two clusters alike: a real kube-apiserver (`python -m trainjob_local.kubelet`) and the laptop cluster, in
+It serves two clusters alike: a real kube-apiserver (tests/controlplane/run_kubelet.py) and the laptop cluster, in
 whose process it runs. What differs from a real kubelet: images are not pulled but stood for by local environments,
 volume paths are rewritten as text, pods have the address 127.0.0.1, and there are no probes, sidecars, limits and exec.
-With `isolate` volumes are at their paths, and commands can be run in containers.
+With `isolation` volumes are at their paths, and commands can be run in containers.
 
 A kubelet that is started anew on its old state treats pods that ran as a kubelet does after its node was rebooted: the
 container is lost (exit code 137), then the restart policy counts.

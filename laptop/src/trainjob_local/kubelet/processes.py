@@ -9,14 +9,16 @@ import subprocess
 import sys
 import threading
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, cast
 
 from trainjob_local.kubelet import undertaker
-from trainjob_local.kubelet.isolation import first_process
 
 __all__ = ["ContainerProcess", "Processes"]
+
+FirstProcess = Callable[[int], "int | None"]
+"""Finds this machine's ID of process 1 of an isolated container that was started as a process."""
 
 
 class ContainerProcess:
@@ -26,8 +28,8 @@ class ContainerProcess:
         pid: id of the process and of its group.
     """
 
-    def __init__(self, popen: subprocess.Popen[bytes], mark: str, *, isolated: bool = False) -> None:
-        self._popen, self._mark, self._isolated = popen, mark, isolated
+    def __init__(self, popen: subprocess.Popen[bytes], mark: str, *, first_process: FirstProcess | None = None) -> None:
+        self._popen, self._mark, self._first_process = popen, mark, first_process
         self._output = cast("IO[bytes]", popen.stdout)
         self.pid = popen.pid
         threading.Thread(target=self._bury, name=f"container-{popen.pid}", daemon=True).start()
@@ -62,7 +64,7 @@ class ContainerProcess:
 
     def inside(self) -> int | None:
         """Id of an isolated container's process 1; None for others, and while there is none."""
-        return first_process(self.pid) if self._isolated else None
+        return self._first_process(self.pid) if self._first_process else None
 
 
 class Processes:
@@ -93,7 +95,12 @@ class Processes:
         self._orders = cast("IO[bytes]", self._undertaker.stdin)
 
     def start(
-        self, argv: Sequence[str], env: Mapping[str, str], cwd: str | Path, *, isolated: bool = False
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        cwd: str | Path,
+        *,
+        first_process: FirstProcess | None = None,
     ) -> ContainerProcess:
         """Starts a container's process.
 
@@ -101,7 +108,7 @@ class Processes:
             argv: the command.
             env: its whole environment.
             cwd: its working folder.
-            isolated: whether the command is one that `isolation.isolated` made.
+            first_process: finds process 1 of an isolated container; None if it is not isolated.
 
         Raises:
             OSError: the command cannot be started.
@@ -117,7 +124,7 @@ class Processes:
             start_new_session=True,
         )
         self._tell(f"+{popen.pid}")
-        return ContainerProcess(popen, mark, isolated=isolated)
+        return ContainerProcess(popen, mark, first_process=first_process)
 
     def ended(self, process: ContainerProcess) -> None:
         """Strikes a container that has ended off the list."""

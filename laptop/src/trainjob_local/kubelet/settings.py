@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainjob_local.images import Image, find_image
+from trainjob_local.kubelet.isolation import Isolation
 
 __all__ = ["KubeletSettings"]
 
@@ -28,7 +29,7 @@ class KubeletSettings:
         path: folders put first in every container's PATH.
         pod_env: environment of every container, below the image's and the pod's own.
         provisioner: name under which volumes are made for claims of the default StorageClass, or empty.
-        isolate: whether containers have mounts and process ids of their own, see `isolation`.
+        isolation: gives containers mounts and process IDs of their own; None leaves them this machine's.
     """
 
     state: Path
@@ -44,7 +45,7 @@ class KubeletSettings:
     path: tuple[str, ...] = ()
     pod_env: Mapping[str, str] = field(default_factory=dict)
     provisioner: str = ""
-    isolate: bool = False
+    isolation: Isolation | None = None
 
     def image(self, name: str) -> Image:
         """Finds what stands for an image; an image nobody described has nothing of its own."""

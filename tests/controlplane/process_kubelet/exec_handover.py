@@ -13,7 +13,7 @@ import ssl
 from collections.abc import Sequence
 from pathlib import Path
 
-from trainjob_local.kubelet.isolation import enter
+from process_kubelet.isolation import enter
 
 __all__ = ["CONTAINER_HEADER", "hand_over"]
 

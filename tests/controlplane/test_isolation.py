@@ -10,8 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from process_kubelet.isolation import enter, first_process, isolated, unavailable
 
-from trainjob_local.kubelet.isolation import Mount, enter, first_process, isolated, unavailable
+from trainjob_local.kubelet.isolation import Mount
 from trainjob_local.kubelet.processes import Processes
 from waiting_for import until
 
@@ -98,7 +99,7 @@ def test_it_sees_only_its_own_processes(own):
 
 @pytest.mark.parametrize(("command", "code"), [(["sh", "-c", "exit 5"], 5), (["no-such-program"], 127)])
 def test_its_exit_code(own, processes, command, code):
-    process = processes.start(isolated(command, folder=own), dict(os.environ), own, isolated=True)
+    process = processes.start(isolated(command, folder=own), dict(os.environ), own, first_process=first_process)
     while process.read():
         pass
     assert process.wait() == code
@@ -107,7 +108,9 @@ def test_its_exit_code(own, processes, command, code):
 def test_a_signal_is_for_process_1(own, processes):
     """A program that handles nothing hears of SIGKILL only, as in any container."""
     script = "trap 'echo told' TERM; sleep 600 & echo ready; wait; sleep 600"
-    process = processes.start(isolated(["sh", "-c", script], folder=own), dict(os.environ), own, isolated=True)
+    process = processes.start(
+        isolated(["sh", "-c", script], folder=own), dict(os.environ), own, first_process=first_process
+    )
     assert process.read() == b"ready\n"
     process.signal(signal.SIGTERM)
     assert process.read() == b"told\n"
@@ -125,7 +128,7 @@ def test_another_command_enters_it(own, processes):
         isolated(["sh", "-c", "echo inside > /its-own-file; echo ready; sleep 600"], folder=own),
         dict(os.environ),
         own,
-        isolated=True,
+        first_process=first_process,
     )
     assert process.read() == b"ready\n"
     first = process.inside()

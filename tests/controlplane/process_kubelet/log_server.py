@@ -16,8 +16,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import cast
 
+from process_kubelet.exec_handover import hand_over
 from trainjob_local.kubelet.container_logs import LogOptions, since_text
-from trainjob_local.kubelet.exec_door import hand_over
 from trainjob_local.kubelet.kubelet import Kubelet, LogUnavailable
 from trainjob_local.objects import utc_now
 

@@ -1,4 +1,4 @@
-"""The kubelet of a real control plane: `python -m trainjob_local.kubelet --server URL --pki DIR …`."""
+"""The kubelet of a real control plane: `python tests/controlplane/run_kubelet.py --server URL --pki DIR …`."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
+from process_kubelet.http_api import HttpApi, client_tls
+from process_kubelet.isolation import Namespaces
+from process_kubelet.log_server import LogServer
+
 from trainjob_local.images import images_from_json
-from trainjob_local.kubelet.http_api import HttpApi, client_tls
 from trainjob_local.kubelet.kubelet import Kubelet
-from trainjob_local.kubelet.log_server import LogServer
 from trainjob_local.kubelet.settings import KubeletSettings
 
 __all__ = ["main", "settings_from"]
@@ -22,7 +24,7 @@ _PROVISIONER = "controlplane.local/directory"
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m trainjob_local.kubelet", description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__)
     add = parser.add_argument
     add("--server", required=True)
     add(
@@ -65,7 +67,7 @@ def settings_from(options: argparse.Namespace) -> KubeletSettings:
         path=tuple(options.path),
         pod_env={name: os.environ[name] for name in options.pass_env if name in os.environ},
         provisioner=options.provisioner,
-        isolate=options.isolate,
+        isolation=Namespaces() if options.isolate else None,
     )
 
 
