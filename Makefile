@@ -68,15 +68,15 @@ EVIDENCE := $(CURDIR)/.cache/reliability
 reliability: $(LAPTOP) ## write docs/reliability.md: all tests, which leave what they counted, and a soak; docs/features.md as well; takes two hours
 	rm -rf $(EVIDENCE)
 	PYTEST_ADDOPTS="--evidence $(EVIDENCE)" $(MAKE) test e2e slow system
-	$(call IN,core)/python tests/reliability/soak.py --minutes 30 --evidence $(EVIDENCE)
-	PYTHONPATH=tests $(call IN,core)/python tests/reliability/page.py $(EVIDENCE)
-	PYTHONPATH=tests $(call IN,core)/python tests/features/page.py $(EVIDENCE)
+	$(call IN,core)/python tools/evidence/soak.py --minutes 30 --evidence $(EVIDENCE)
+	PYTHONPATH=tests $(call IN,core)/python tools/evidence/reliability.py $(EVIDENCE)
+	PYTHONPATH=tests $(call IN,core)/python tools/evidence/features.py $(EVIDENCE)
 
 bench: .venv/core/.ready .venv/airflow/.ready .venv/kfp/.ready ## write docs/benchmarks.md: waiting, logs, submitting, imports and creating against their peers
-	PYTHONPATH=tests $(call IN,airflow)/python tests/bench/bench.py --write
+	PYTHONPATH=tests $(call IN,airflow)/python tools/bench/bench.py --write
 
 sessions: $(LAPTOP) .venv/airflow/.ready ## write docs/sessions.md: terminals with the demo, and with the command beside it
-	$(call IN,core)/python tests/sessions/record.py
+	$(call IN,core)/python tools/sessions/record.py
 
 readmes: .venv/kfp/.ready ## write each Kubeflow component's README.md anew, from its code and metadata
 	$(call IN,kfp)/python -m trainjob_kfp.component_readme

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import re
+import sys
+from pathlib import Path
 
 import pytest
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "tools" / "sessions"))
+
 from record import MIGRATE, PAGE, migrated, plain
 from screen import shown
 

@@ -1,4 +1,4 @@
-"""Makes docs/reliability.md from page.md and the rows that tests and the soak have left: page.py DIR."""
+"""Makes docs/reliability.md from reliability.md and the rows that tests and the soak have left: reliability.py DIR."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ Row = Mapping[str, object]
 def page(folder: Path) -> str:
     """The whole page.
 
-    In page.md `{{table: columns}}` stands for the rows of `table`, `{{table}}` for one row as a list of names and
-    values, and `{{machine}}` for where and when.
+    In reliability.md `{{table: columns}}` stands for the rows of `table`, `{{table}}` for one row as a list of names
+    and values, and `{{machine}}` for where and when.
 
     Args:
         folder: what `pytest --evidence` and the soak were given.
@@ -47,7 +47,7 @@ def page(folder: Path) -> str:
             return markdown_table([name.replace("_", " ") for name in names], lines)
         return markdown_table(["", ""], [(name, _shown(value)) for name, value in found[-1].items()])
 
-    return _PLACE.sub(fill, (_HERE / "page.md").read_text(encoding="utf-8"))
+    return _PLACE.sub(fill, (_HERE / "reliability.md").read_text(encoding="utf-8"))
 
 
 def _added_up(left: Iterable[Row], same: Collection[str]) -> list[Row]:

@@ -1,4 +1,4 @@
-"""Makes docs/features.md from page.md and what the tests have shown: page.py DIR."""
+"""Makes docs/features.md from features.md and what the tests have shown: features.py DIR."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def page(folder: Path) -> str:
     if empty := sorted(known - shown.keys() - _REASONS.keys()):
         raise SystemExit(f"neither shown nor explained: {empty}")
     lines = [[row, *(_tests(shown[row, cell]) or _REASONS[row, cell] for cell in _CELLS)] for row in _ROWS]
-    return (_HERE / "page.md").read_text(encoding="utf-8").replace("{{features}}", table(["", *_CELLS], lines))
+    return (_HERE / "features.md").read_text(encoding="utf-8").replace("{{features}}", table(["", *_CELLS], lines))
 
 
 def _tests(names: set[str]) -> str:
