@@ -42,7 +42,7 @@ flaky: .venv/core/.ready .venv/airflow/.ready .venv/kfp/.ready ## run each case 
 controlplane: .venv/core/.ready ## build the real control planes (Trainer 2.0 to 2.3, Argo, Kueue) from their Go modules; once, then cached
 	@$(call IN,core)/python tests/controlplane/build.py
 
-e2e: $(LAPTOP) .venv/airflow/.ready .venv/kfp/.ready .venv/frameworks/.ready controlplane ## the demos; the same suite on real control planes, the chain and every trainer on them, Argo, Kueue
+e2e: $(LAPTOP) .venv/airflow/.ready .venv/kfp/.ready .venv/runtimes/.ready controlplane ## the demos; the same suite on real control planes, the chain and every trainer on them, Argo, Kueue
 	$(call IN,core)/pytest tests/examples
 	$(call IN,core)/pytest -n 3 tests/conformance $(BACKENDS:%=--backend %)
 	$(call IN,core)/pytest tests/controlplane tests/e2e

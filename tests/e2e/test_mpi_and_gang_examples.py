@@ -19,13 +19,13 @@ from pod_groups import group_path, install
 from waiting_for import until
 
 ROOT = Path(__file__).resolve().parents[2]
-FRAMEWORKS = ROOT / ".venv" / "frameworks"
+RUNTIMES = ROOT / ".venv" / "runtimes"
 sys.path.insert(0, str(ROOT / "tests" / "system"))
 import dag_examples  # noqa: E402 - it lies there
 
 pytestmark = pytest.mark.timeout(300)
 needs_mpi = pytest.mark.skipif(
-    not (FRAMEWORKS / ".ready").exists(), reason="`make .venv/frameworks/.ready` has not been run"
+    not (RUNTIMES / ".ready").exists(), reason="`make .venv/runtimes/.ready` has not been run"
 )
 # Stands for ssh: whatever host is named is this machine.
 RSH = """#!/bin/sh
@@ -53,7 +53,7 @@ def plane(tmp_path_factory):
     rsh.write_text(RSH)
     rsh.chmod(0o755)
     pods = {**MPI, "PRTE_MCA_plm_ssh_agent": str(rsh)}
-    environments = {"deepspeed": FRAMEWORKS}
+    environments = {"deepspeed": RUNTIMES}
     with ControlPlane(folder / "state", environments=environments, pod_env=pods) as cluster:
         yield cluster
 

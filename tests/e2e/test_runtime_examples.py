@@ -21,14 +21,14 @@ from trainjob_local import LocalCluster
 from waiting_for import until
 
 ROOT = Path(__file__).resolve().parents[2]
-FRAMEWORKS = ROOT / ".venv" / "frameworks"
+RUNTIMES = ROOT / ".venv" / "runtimes"
 sys.path.insert(0, str(ROOT / "tests" / "system"))
 from dag_examples import DAGS, ExampleRuns  # noqa: E402 - it lies there
 
 # The Trainer has one port for all frameworks.
 pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("torchrun_alone")]
-needs_frameworks = pytest.mark.skipif(
-    not (FRAMEWORKS / ".ready").exists(), reason="`make .venv/frameworks/.ready` has not been run"
+needs_runtimes = pytest.mark.skipif(
+    not (RUNTIMES / ".ready").exists(), reason="`make .venv/runtimes/.ready` has not been run"
 )
 
 
@@ -40,7 +40,7 @@ def objects(cluster):
 @pytest.fixture(scope="module")
 def laptop(tmp_path_factory):
     with LocalCluster(
-        tmp_path_factory.mktemp("cluster"), environments={"xgboost": FRAMEWORKS, "jax": FRAMEWORKS}
+        tmp_path_factory.mktemp("cluster"), environments={"xgboost": RUNTIMES, "jax": RUNTIMES}
     ) as cluster:
         runtime = yaml.safe_load((ROOT / "manifests" / "runtimes" / "torch-restarting.yaml").read_text())
         objects(cluster).create_cluster_custom_object(
@@ -82,7 +82,7 @@ def is_free(*, after_others):
     return False
 
 
-@needs_frameworks
+@needs_runtimes
 def test_xgboost_in_a_dag(dags, evidence):
     until(lambda: is_free(after_others=False), 120)
     done = dags.run("boosted_trees")
@@ -103,12 +103,12 @@ def who():
     return {"rank": rank, "text": """$HOME `id` "q" 'x'"""}
 
 
-@needs_frameworks
+@needs_runtimes
 def test_a_function_under_a_real_mpirun(tmp_path, evidence):
     """As the launcher of an MPI runtime starts it, whose hosts are this machine."""
     (tmp_path / "hostfile").write_text("localhost slots=2\n")
     environment = {
-        "PATH": f"{FRAMEWORKS / 'bin'}{os.pathsep}{os.environ['PATH']}",
+        "PATH": f"{RUNTIMES / 'bin'}{os.pathsep}{os.environ['PATH']}",
         "HOME": str(tmp_path),
         "JOB_COMPLETION_INDEX": "0",
         "OMPI_MCA_orte_default_hostfile": str(tmp_path / "hostfile"),
@@ -146,7 +146,7 @@ def test_a_final_exit_code_in_a_pipeline(laptop, code, evidence):
         evidence("features", row=row, cell="KFP example")
 
 
-@needs_frameworks
+@needs_runtimes
 def test_xgboost_in_a_pipeline(laptop, evidence):
     until(lambda: is_free(after_others=False), 120)
     code, log = pipeline(laptop, "boosted_trees")
@@ -156,7 +156,7 @@ def test_xgboost_in_a_pipeline(laptop, evidence):
     evidence("features", row="XGBoost", cell="KFP example")
 
 
-@needs_frameworks
+@needs_runtimes
 def test_jax_in_a_dag(dags, evidence):
     until(lambda: is_free(after_others=True), 120)
     done = dags.run("jax_on_nodes")
@@ -169,7 +169,7 @@ def test_jax_in_a_dag(dags, evidence):
     evidence("features", row="JAX", cell="real run")
 
 
-@needs_frameworks
+@needs_runtimes
 def test_jax_in_a_pipeline(laptop, evidence):
     until(lambda: is_free(after_others=True), 120)
     code, log = pipeline(laptop, "jax_on_nodes", "steps=100")
