@@ -212,9 +212,9 @@ def _telling(
     on_progress: Callable[[Progress], None],
     on_line: Callable[[LogLine], None],
 ) -> Listener:
-    """The progress_log, the terminator and the caller are told.
+    """Return a listener that notifies the progress log, the terminator and the caller.
 
-    A TrainJob that has ended is a record of what happened, and what a later try adopts: no signal deletes it.
+    A TrainJob that has ended is a record of what happened, and a later try adopts it: no signal deletes it.
     """
 
     def log_phase(verdict: Verdict) -> None:

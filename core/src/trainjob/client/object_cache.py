@@ -140,7 +140,7 @@ class ObjectCache:
             callback(handler)
         except Exception as error:  # noqa: BLE001 - the handler's own mistake, which is reported to it
             self.remove_handler(handler)
-            broken = ClusterUnreachable(f"the waiting failed on what it was told: {type(error).__name__}: {error}")
+            broken = ClusterUnreachable(f"the handler of an event failed: {type(error).__name__}: {error}")
             broken.__cause__ = error
             with contextlib.suppress(Exception):
                 handler.deliver(ObjectEvent(error=broken))
