@@ -177,12 +177,9 @@ def test_names_lead_to_no_other_path(cluster, name):
 
 
 def test_our_sources_hold_no_shell():
-    """Besides ruff's rules (S602-S607, S506): no text of ours asks for one, but the laptop cluster's isolation."""
-    found = {}
+    """Besides ruff's rules (S602-S607, S506): no text of ours asks for one."""
     packages = (trainjob, trainjob_local, trainjob_migrate)
-    for path in (path for package in packages for path in Path(package.__file__).parent.rglob("*.py")):
-        text = path.read_text(encoding="utf-8")
-        if re.search(r"shell=True|os\.system|os\.popen|[\"'](ba)?sh[\"'], *[\"']-", text):
-            found[path.name] = text
-    assert list(found) == ["isolation.py"]
-    assert '"sh", "-ec", _START, ' in found["isolation.py"]  # a constant; what varies are its arguments
+    paths = [path for package in packages for path in Path(package.__file__).parent.rglob("*.py")]
+    shells = re.compile(r"shell=True|os\.system|os\.popen|[\"'](ba)?sh[\"'], *[\"']-")
+    assert len(paths) > 100
+    assert [path.name for path in paths if shells.search(path.read_text("utf-8"))] == []
