@@ -10,28 +10,20 @@ from trainjob import CustomTrainerContainer, RunKey, TrainJob
 from trainjob.client import Cluster, Connection
 from trainjob.lifecycle import Listener, submit, wait
 from trainjob.local import LocalCluster
-from trainjob_local import FaultClient
 
 
 @pytest.fixture(scope="module")
-def separate_laptop(tmp_path_factory):
+def trainjob_cluster(tmp_path_factory):
     """A laptop cluster for this module alone, because faults apply to all clients of a cluster."""
     with LocalCluster(tmp_path_factory.mktemp("faults")) as laptop:
         yield laptop
 
 
 @pytest.fixture(scope="module")
-def own(separate_laptop):
-    cluster = Cluster(Connection(kubeconfig=str(separate_laptop.kubeconfig)), patience=10.0)
+def own(trainjob_cluster):
+    cluster = Cluster(Connection(kubeconfig=str(trainjob_cluster.kubeconfig)), patience=10.0)
     yield cluster
     cluster.close()
-
-
-@pytest.fixture
-def faults(separate_laptop):
-    client = FaultClient(separate_laptop.server, separate_laptop.token)
-    yield client
-    client.clear()
 
 
 def shell(script):
@@ -52,7 +44,7 @@ def shell(script):
     ],
     ids=["dropped", "expired", "too-many-requests", "unavailable", "401-a-while", "403-a-while", "404-a-while", "410"],
 )
-def test_the_end_is_seen_all_the_same(own, faults, unique, tmp_path, evidence, request, answer, expired):
+def test_the_end_is_seen_all_the_same(own, trainjob_faults, unique, tmp_path, evidence, request, answer, expired):
     go = tmp_path / "go"
     script = f"echo started; while [ ! -e {go} ]; do sleep 0.05; done; echo finished"
     reference = submit(own, shell(script), RunKey("test", "watch", unique, "run-1"))
@@ -60,10 +52,10 @@ def test_the_end_is_seen_all_the_same(own, faults, unique, tmp_path, evidence, r
 
     def break_watches():
         if answer:
-            faults.answer(**answer)
+            trainjob_faults.answer(**answer)
         if expired:
-            faults.expire_watches(expired)
-        faults.drop_watches()
+            trainjob_faults.expire_watches(expired)
+        trainjob_faults.drop_watches()
         go.touch()
 
     def on_log(line):
@@ -79,15 +71,15 @@ def test_the_end_is_seen_all_the_same(own, faults, unique, tmp_path, evidence, r
 
 
 @pytest.mark.parametrize("code", [500, 503])
-def test_a_creation_whose_answer_is_lost_makes_one_job(own, faults, unique, code):
-    faults.answer(code, verb="create", resource="trainjobs", carried_out=True)
+def test_a_creation_whose_answer_is_lost_makes_one_job(own, trainjob_faults, unique, code):
+    trainjob_faults.answer(code, verb="create", resource="trainjobs", carried_out=True)
     reference = submit(own, shell("true"), RunKey("test", "watch", unique, "run-1"))
     assert reference.adopted
     assert len(own.list_trainjobs("default", f"trainjob.dev/task={unique}")) == 1
     assert wait(own, reference).succeeded
 
 
-def test_without_the_right_to_watch_one_list_serves_all(own, faults, unique):
-    faults.answer(403, times=1000, verb="watch")
+def test_without_the_right_to_watch_one_list_serves_all(own, trainjob_faults, unique):
+    trainjob_faults.answer(403, times=1000, verb="watch")
     reference = submit(own, shell("true"), RunKey("test", "watch", unique, "run-1"))
     assert wait(own, reference).succeeded

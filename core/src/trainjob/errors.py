@@ -80,9 +80,11 @@ class TrainJobError(Exception):
         retryable: whether the same request may succeed later without anybody changing anything.
         hint: what to do, as one sentence; empty when the message says it already.
         exit_code: exit code of a program that ends with this error.
+        was_tried: whether the step was tried, so that the retries that its author has given it apply.
     """
 
     exit_code: ClassVar[ExitCode] = ExitCode.FAILED
+    was_tried: ClassVar[bool] = False
     retryable: bool = False
 
     def __init__(self, message: str, *, hint: str = "") -> None:
@@ -96,7 +98,7 @@ class TrainJobError(Exception):
     @property
     def permanent(self) -> bool:
         """Whether a workflow engine should skip the retries that the step has left."""
-        return not self.retryable
+        return not (self.was_tried or self.retryable)
 
 
 @dataclass(frozen=True)
@@ -237,15 +239,11 @@ class JobFailed(TrainJobError):
     """
 
     exit_code = ExitCode.JOB_FAILED
+    was_tried = True
 
     def __init__(self, message: str, *, outcome: Any = None, hint: str = "") -> None:
         super().__init__(message, hint=hint)
         self.outcome = outcome
-
-    @property
-    def permanent(self) -> bool:
-        """False: the step has run, and its author has decided how often it is tried."""
-        return False
 
 
 class CommandFailed(JobFailed):
@@ -275,10 +273,7 @@ class JobDeleted(JobFailed):
 class NeverStarted(JobFailed):
     """What the step's pods need is missing, wrong or refused, and waiting for it is hopeless; the job was ended."""
 
-    @property
-    def permanent(self) -> bool:
-        """Whether the pods of another attempt would miss the same thing."""
-        return not self.retryable
+    was_tried = False
 
 
 class ImageUnavailable(NeverStarted):
@@ -289,11 +284,7 @@ class WaitTimeout(TrainJobError, TimeoutError):
     """A limit on waiting was reached; what happened to the job is in the message."""
 
     exit_code = ExitCode.STILL_RUNNING
-
-    @property
-    def permanent(self) -> bool:
-        """False: the next try adopts the TrainJob and waits on."""
-        return False
+    was_tried = True  # the next try adopts the TrainJob
 
 
 class ExportError(TrainJobError):

@@ -58,7 +58,8 @@ class _Tree(TyperGroup):
         known = super().get_command(ctx, cmd_name)
         if known or not (added := _added_commands().get(cmd_name)):
             return known
-        return _built(cmd_name, _placeholder, str(added.dist.metadata["Summary"]) if added.dist else "")
+        summary = str(added.dist.metadata["Summary"]) if added.dist else ""
+        return _built(cmd_name, lambda parent: parent.command(cmd_name, help=summary)(_placeholder))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         distribution = _DISTRIBUTIONS.get(args[0])
@@ -92,19 +93,17 @@ def _added_commands() -> dict[str, EntryPoint]:
 
 def _loaded(name: str) -> Any:
     if name not in _COMMANDS:
-        parent = typer.Typer(add_completion=False)
-        parent.callback()(_placeholder)
-        parent.add_typer(_added_commands()[name].load()(), name=name)
-        group: Any = get_command(parent)
-        return group.commands[name]
+        return _built(name, lambda parent: parent.add_typer(_added_commands()[name].load()(), name=name))
     module, function, help_text = _COMMANDS[name]
-    return _built(name, getattr(importlib.import_module(f"trainjob.cli.{module}"), function), help_text)
+    found = getattr(importlib.import_module(f"trainjob.cli.{module}"), function)
+    return _built(name, lambda parent: parent.command(name, help=help_text)(found))
 
 
-def _built(name: str, function: Callable[..., Any], help_text: str) -> Any:
+def _built(name: str, add: Callable[[typer.Typer], object]) -> Any:
+    """Return the command of this name that `add` adds to an application."""
     parent = typer.Typer(add_completion=False)
     parent.callback()(_placeholder)
-    parent.command(name, help=help_text)(function)
+    add(parent)
     group: Any = get_command(parent)
     return group.commands[name]
 

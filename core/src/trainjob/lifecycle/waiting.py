@@ -41,7 +41,7 @@ class _Call:
 
 @dataclass(frozen=True)
 class _Conclude:
-    """Effect: return the outcome of the wait; may block while a long log is read to its end."""
+    """Last effect: conclude the wait; may block while a long log is read to its end."""
 
     result: WaitResult
 
@@ -50,8 +50,8 @@ _Effect = _NextEvent | _Call | _Conclude
 _Deliver = Callable[[str, ObjectEvent], None]
 
 
-def _wait(session: WaitSession, deliver: _Deliver, clock: Callable[[], float]) -> Generator[_Effect, Any, Outcome]:
-    """Yield the effects of a wait, each of which is answered with its result, and return the outcome."""
+def _wait(session: WaitSession, deliver: _Deliver, clock: Callable[[], float]) -> Generator[_Effect, Any, None]:
+    """Yield the effects of a wait, each of which is answered with its result; the last one is [_Conclude][]."""
     yield _Call(partial(session.open, deliver))
     result: WaitResult | None = None
     while result is None:
@@ -65,8 +65,7 @@ def _wait(session: WaitSession, deliver: _Deliver, clock: Callable[[], float]) -
         if kind == "missing":
             kind, change = "job", (yield _Call(session.read))
         result = session.observe(kind, change, clock())
-    outcome: Outcome = yield _Conclude(result)
-    return outcome
+    yield _Conclude(result)
 
 
 def wait(
@@ -98,11 +97,9 @@ def wait(
     session = WaitSession(cluster, reference, limits or Limits(), listener or Listener(), clock())
     steps = _wait(session, lambda kind, change: inbox.put((kind, change)), clock)
 
-    def execute(effect: _Effect) -> Any:
+    def execute(effect: _NextEvent | _Call) -> Any:
         if isinstance(effect, _Call):
             return effect.function()
-        if isinstance(effect, _Conclude):
-            return session.conclude(effect.result)
         try:
             return get_with_timeout(inbox, effect.seconds)
         except queue.Empty:
@@ -110,13 +107,9 @@ def wait(
 
     answer = None
     try:
-        while True:
-            try:
-                effect = steps.send(answer)
-            except StopIteration as end:
-                outcome: Outcome = end.value
-                return outcome
+        while not isinstance(effect := steps.send(answer), _Conclude):
             answer = execute(effect)
+        return session.conclude(effect.result)
     finally:
         session.abandon()
 
@@ -143,11 +136,9 @@ async def wait_async(
     session = WaitSession(cluster, reference, limits or Limits(), listener or Listener(), clock())
     steps = _wait(session, deliver, clock)
 
-    async def execute(effect: _Effect) -> Any:
+    async def execute(effect: _NextEvent | _Call) -> Any:
         if isinstance(effect, _Call):
             return await asyncio.to_thread(effect.function)
-        if isinstance(effect, _Conclude):
-            return await _concluded(cluster, session, effect.result)
         try:
             return await get_async(inbox, effect.seconds)
         except asyncio.TimeoutError:
@@ -155,13 +146,9 @@ async def wait_async(
 
     answer = None
     try:
-        while True:
-            try:
-                effect = steps.send(answer)
-            except StopIteration as end:
-                outcome: Outcome = end.value
-                return outcome
+        while not isinstance(effect := steps.send(answer), _Conclude):
             answer = await execute(effect)
+        return await _concluded(cluster, session, effect.result)
     finally:
         session.abandon()
 
