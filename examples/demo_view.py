@@ -11,8 +11,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from trainjob.client import Cluster, LogFollower, LogLine, ObjectEvent
+from trainjob.frameworks.log_parser import JobLogParser
 from trainjob.manifest import labels
-from trainjob.status import Phase, TorchTuneProgress, judge
+from trainjob.status import Phase, judge
 
 
 @dataclass
@@ -20,7 +21,7 @@ class _Step:
     name: str
     bar: TaskID
     logs: LogFollower
-    progress: TorchTuneProgress = field(default_factory=TorchTuneProgress)
+    log_parser: JobLogParser = field(default_factory=JobLogParser)
     began: float = field(default_factory=time.monotonic)
     seconds: float | None = None
     told: str = ""
@@ -108,7 +109,7 @@ class ChainView:
     def _on_log(self, name: str, line: LogLine) -> None:
         with self._lock:
             step = self._steps[name]
-            if progress := step.progress.feed(line.text):
+            if progress := step.log_parser.feed(line.text):
                 self._bars.update(step.bar, completed=progress.percent or 0, step=str(progress))
                 tenth = int((progress.percent or 0) // 10)
                 if tenth > step.tenth and not self._console.is_terminal:

@@ -10,8 +10,9 @@ from pathlib import Path
 from fuzzing import JSON, NASTY, damaged, fuzz
 from hypothesis import strategies as st
 
+from trainjob.frameworks.log_parser import JobLogParser
 from trainjob.programs.export.run_record import read_metrics, read_run_record
-from trainjob.status import TorchTuneProgress, export_facts, handed_back
+from trainjob.status import export_facts, handed_back
 from trainjob.status.progress import Progress
 
 PIECES = [
@@ -38,9 +39,9 @@ PIECES = [
 LINES = st.lists(st.sampled_from(PIECES) | st.text(max_size=4), max_size=8).map("".join)
 
 
-@fuzz("log lines: TorchTuneProgress", 500, lines=st.lists(LINES, max_size=5))
+@fuzz("log lines: JobLogParser", 500, lines=st.lists(LINES, max_size=5))
 def test_progress(lines):
-    reader, last = TorchTuneProgress(), 0
+    reader, last = JobLogParser(), 0
     for line in lines:
         if found := reader.feed(line):
             assert found.step > last
@@ -52,8 +53,8 @@ def test_progress(lines):
 
 
 def test_what_it_should_see_is_seen():
-    assert TorchTuneProgress().feed(PIECES[0]) == Progress(2, None, 1, None, 0.5)
-    assert TorchTuneProgress().feed(PIECES[1]) == Progress(6, None, None, None, 2.42)
+    assert JobLogParser().feed(PIECES[0]) == Progress(2, None, 1, None, 0.5)
+    assert JobLogParser().feed(PIECES[1]) == Progress(6, None, None, None, 2.42)
 
 
 RECEIPT = {"manifest_sha256": "0" * 64, "kind": "model", "epoch": 1, "files": 3, "bytes": 5, "metrics": {"loss": 0.5}}

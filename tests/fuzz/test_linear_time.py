@@ -12,21 +12,22 @@ import urllib3
 from trainjob.client.api_errors import from_status
 from trainjob.client.log_lines import Transcript
 from trainjob.errors import InvalidSpec, without_credentials
+from trainjob.frameworks.log_parser import JobLogParser
+from trainjob.frameworks.torchtune.arguments import _text
 from trainjob.manifest import labels
 from trainjob.manifest.names import job_name
-from trainjob.manifest.torchtune import _text
 from trainjob.programs.export.destinations import Access, destination_of
 from trainjob.programs.fetch.bucket import told
 from trainjob.spec import CustomTrainer, InitializeDataset, TrainJobManifest
 from trainjob.spec.secrets import SecretReference, check_no_credential
-from trainjob.status import TorchTuneProgress, handed_back, judge
+from trainjob.status import handed_back, judge
 
 MANIFEST = "apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob\nspec: {runtimeRef: {name: r}}\n"
 _TRIES = 6
 
 
 def progress(text):
-    TorchTuneProgress().feed(text)
+    JobLogParser().feed(text)
 
 
 def failed(message):

@@ -22,8 +22,8 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from trainjob.resume.checkpointer import WholeEpochsCheckpointer
-from trainjob.resume.epochs import begin, last_whole_epoch, state_file
+from trainjob.frameworks.torchtune.pod.checkpointer import WholeEpochsCheckpointer
+from trainjob.frameworks.torchtune.pod.epochs import begin, last_whole_epoch, state_file
 
 EPOCHS, KILLED = 4, 2
 MOMENTS = 8

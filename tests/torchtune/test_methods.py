@@ -22,7 +22,8 @@ from trainjob import (
     TorchTuneConfig,
     TorchTunePreferenceDataset,
 )
-from trainjob.spec.recipes import MODELS, TEACHERS, recipe_and_config
+from trainjob.frameworks.torchtune.models import MODELS, TEACHERS
+from trainjob.frameworks.torchtune.recipes import recipe_and_config
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "examples/tickets"))

@@ -43,7 +43,18 @@ def test_every_public_name_without_kubernetes():
 
 
 def test_the_packages_without_kubernetes():
-    packages = ["errors", "spec", "manifest", "status", "client", "lifecycle", "inspection", "retention", "programs"]
+    packages = [
+        "errors",
+        "spec",
+        "manifest",
+        "status",
+        "frameworks",
+        "client",
+        "lifecycle",
+        "inspection",
+        "retention",
+        "programs",
+    ]
     assert not heavy(modules_loaded_by("; ".join(f"import trainjob.{package}" for package in [*packages, "local"])))
 
 

@@ -38,7 +38,7 @@ from trainjob import (
 )
 from trainjob.manifest import build, job_name, labels, spec_hash, train_job
 from trainjob.manifest.function import function_command
-from trainjob.manifest.package import pack
+from trainjob.packing import pack
 
 
 def manifest(step, **more):

@@ -33,10 +33,11 @@ from trainjob import (
     status,
 )
 from trainjob.cli.application import application
+from trainjob.frameworks import torchtune
 from trainjob.lifecycle import JobReference
 from trainjob.manifest import labels, spec_hash
 from trainjob.programs.fetch.record import RECORD
-from trainjob.status import Outcome, Phase, TorchTuneProgress
+from trainjob.status import FetchLogParser, Outcome, Phase
 from trainjob.status.handed_back import handed_back
 
 RECORDED = json.loads(Path(__file__).with_name("recorded").joinpath("values.json").read_text())
@@ -80,14 +81,15 @@ def error_names():
 
 def current():
     key = RunKey("airflow", "dag", "task", "run-1", "3", "here")
-    models = [one for one in vars(spec).values() if inspect.isclass(one) and issubclass(one, BaseModel)]
+    public = [*vars(spec).values(), *vars(torchtune).values()]
+    models = [one for one in public if inspect.isclass(one) and issubclass(one, BaseModel)]
     annotations = {name: value for name, value in vars(labels).items() if str(value).startswith(labels.PREFIX + "/")}
     lines = (
         'export: done {"manifest_sha256": "0"}',
         'fetch: done {"files": 1}',
         'trainjob result: {"loss": 1.5}',
     )
-    fetched = TorchTuneProgress().feed("fetch: 1/2 a.json (10 bytes) (50 %)")
+    fetched = FetchLogParser().feed("fetch: 1/2 a.json (10 bytes) (50 %)")
     return {
         "JobReference": [field.name for field in fields(JobReference)],
         "Limits": Limits(queued=timedelta(1), starting=timedelta(1), total=timedelta(1)).to_dict(),

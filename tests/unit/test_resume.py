@@ -63,7 +63,7 @@ def begun(workspace):
     program(workspace)
 
 
-CHECKPOINTER = "checkpointer._component_=trainjob.resume.checkpointer.WholeEpochsCheckpointer"
+CHECKPOINTER = "checkpointer._component_=trainjob.frameworks.torchtune.pod.checkpointer.WholeEpochsCheckpointer"
 
 
 def test_the_last_whole_epoch_is_resumed(workspace):
@@ -82,7 +82,7 @@ def test_the_last_whole_epoch_is_resumed(workspace):
         sys.executable,
         "-I",
         "-c",
-        "import sys; sys.path.insert(0, sys.argv[1]); import trainjob.resume.epochs",
+        "import sys; sys.path.insert(0, sys.argv[1]); import trainjob.frameworks.torchtune.pod.epochs",
     ]
     subprocess.run([*importing, ours], check=True, timeout=60)
 
@@ -94,7 +94,7 @@ def test_an_adapter_is_resumed_with_its_schedule(workspace):
     assert words[2:] == [
         "checkpointer.recipe_checkpoint=recipe_state/epoch_1.pt",
         "checkpointer.adapter_checkpoint=epoch_1/adapter_model.pt",
-        "lr_scheduler._component_=trainjob.resume.schedule.resumed_cosine",
+        "lr_scheduler._component_=trainjob.frameworks.torchtune.pod.schedule.resumed_cosine",
         "lr_scheduler.epochs=${epochs}",
         "lr_scheduler.epochs_done=2",
     ]

@@ -1,14 +1,15 @@
-"""Progress out of log lines as TorchTune 0.6.1 writes them."""
+"""Progress read from log lines, as TorchTune 0.6.1 and our fetch write them."""
 
 from __future__ import annotations
 
-from trainjob.status import Progress, TorchTuneProgress
+from trainjob.frameworks.log_parser import JobLogParser
+from trainjob.status import Progress
 
 FRAME = "2|84|Loss: 0.2017218917608261: 100%|██████████| 42/42 [00:00<00:00, 78.82it/s]"
 
 
 def read(*lines):
-    reader = TorchTuneProgress()
+    reader = JobLogParser()
     return [progress for line in lines if (progress := reader.feed(line))]
 
 
@@ -50,7 +51,7 @@ def test_other_lines_say_nothing():
 
 
 def test_a_fetch_tells_how_much_it_has():
-    reader = TorchTuneProgress()
+    reader = JobLogParser()
     lines = [
         "fetch: 3 files, 4.0 MB, from hf://demo/tiny at c0ffee",
         "fetch: 1/3 config.json 12 B (0 %)",
@@ -64,3 +65,8 @@ def test_a_fetch_tells_how_much_it_has():
     assert [progress.percent for progress in found] == [25, 75, 100]
     assert Progress(**found[0].to_dict()) == found[0]
     assert "unit" not in Progress(step=1).to_dict()
+
+
+def test_a_training_after_a_fetch_in_one_log_reports_its_own_steps():
+    found = read("fetch: 3/3 model.safetensors 3.0 MB (100 %)", "epochs: 4", FRAME)
+    assert [str(progress) for progress in found] == ["100 % fetched", "step 84/168 (50 %), epoch 2/4, loss 0.2017"]

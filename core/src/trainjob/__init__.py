@@ -24,15 +24,26 @@ if TYPE_CHECKING:
         TrainJobError,
         WaitTimeout,
     )
+    from trainjob.frameworks.torchtune import (
+        DataFormat,
+        DataType,
+        Distillation,
+        LoraConfig,
+        Loss,
+        PreferenceTuning,
+        Quantization,
+        QuantizationAware,
+        TorchTuneChatDataset,
+        TorchTuneConfig,
+        TorchTuneInstructDataset,
+        TorchTunePreferenceDataset,
+    )
     from trainjob.lifecycle import JobReference, Limits, Listener, RunKey, cancel, submit, wait, wait_async
     from trainjob.spec import (
         BuiltinTrainer,
         CustomTrainer,
         CustomTrainerContainer,
         DataCacheInitializer,
-        DataFormat,
-        DataType,
-        Distillation,
         ExportModel,
         FineTune,
         HuggingFaceDatasetInitializer,
@@ -40,23 +51,14 @@ if TYPE_CHECKING:
         InitializeDataset,
         InitializeModel,
         Initializer,
-        LoraConfig,
-        Loss,
         ModelRegistry,
         Placement,
-        PreferenceTuning,
-        Quantization,
-        QuantizationAware,
         Queue,
         Runtime,
         S3DatasetInitializer,
         S3ModelInitializer,
         SecretKeyReference,
         SecretReference,
-        TorchTuneChatDataset,
-        TorchTuneConfig,
-        TorchTuneInstructDataset,
-        TorchTunePreferenceDataset,
         TrainJob,
         TrainJobManifest,
         Volume,
@@ -128,7 +130,7 @@ __all__ = [
 ]
 
 # Where they come from, the cheapest first.
-_PACKAGES = ("errors", "spec", "status", "lifecycle", "client")
+_PACKAGES = ("errors", "spec", "frameworks.torchtune", "status", "lifecycle", "client")
 
 
 def __getattr__(name: str) -> Any:

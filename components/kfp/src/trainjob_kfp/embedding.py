@@ -25,13 +25,15 @@ if TYPE_CHECKING:
 
 _OURS = ("trainjob", "trainjob_kfp")
 
-# Sources that are not imported but sent to the training's pod, by the step that does so (trainjob/manifest/package.py).
+# Sources that are sent to the training's pod instead of being imported, by the step that sends them.
 _SENT_BY = {
     "export_model": "trainjob/programs/export",
-    "fine_tune": "trainjob/resume",
+    "fine_tune": "trainjob/frameworks/torchtune/pod",
     "initialize_dataset": "trainjob/programs/fetch",
     "initialize_model": "trainjob/programs/fetch",
 }
+# What is imported by a name in a text, by the step that does so (trainjob/spec/framework.py).
+_NAMED_BY = {"fine_tune": ("trainjob/frameworks/torchtune/framework", "FRAMEWORK")}
 
 # base85 without $ { } < > & as the YAML, the templates of KFP, Argo and Kubernetes, or Go's JSON would change those.
 _SAFE = str.maketrans("$&<>{}", ",./:[]")
@@ -74,8 +76,10 @@ def carried_sources(function: Callable[..., Any]) -> dict[str, str]:
         ImportError: an import leads nowhere.
     """
     program = ast.parse(textwrap.dedent(inspect.getsource(function)))
-    texts = _sent_sources(program)
-    waiting = [*_imports(program), *(found for text in texts.values() for found in _imports(ast.parse(text)))]
+    steps = {node.attr for node in ast.walk(program) if isinstance(node, ast.Attribute)}
+    texts = _sent_sources(steps)
+    named = [module for step, module in _NAMED_BY.items() if step in steps]
+    waiting = [*_imports(program), *named, *(found for text in texts.values() for found in _imports(ast.parse(text)))]
     doors: dict[str, set[str]] = {}
     while waiting:
         module, name = waiting.pop()
@@ -94,10 +98,9 @@ def carried_sources(function: Callable[..., Any]) -> dict[str, str]:
     return {f"{package}/__init__.py": "\n".join(sorted(lines)) for package, lines in doors.items()} | texts
 
 
-def _sent_sources(program: ast.AST) -> dict[str, str]:
-    used = {node.attr for node in ast.walk(program) if isinstance(node, ast.Attribute)}
+def _sent_sources(steps: set[str]) -> dict[str, str]:
     found: dict[str, str] = {}
-    for package in (_SENT_BY[name] for name in sorted(used & _SENT_BY.keys())):
+    for package in (_SENT_BY[name] for name in sorted(steps & _SENT_BY.keys())):
         for name in sorted(file.name for file in _file(package).iterdir()):
             if name.endswith(".py"):
                 found[f"{package}/{name}"] = _text(f"{package}/{name}")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from trainjob.errors import InvalidSpec, Problem
+from trainjob.frameworks.torchtune import TorchTuneConfig
 from trainjob.manifest import with_variables
 from trainjob.manifest.function import function_of
 from trainjob.spec import (
@@ -18,7 +19,6 @@ from trainjob.spec import (
     FineTune,
     InitializeDataset,
     InitializeModel,
-    TorchTuneConfig,
     TrainJob,
     TrainJobManifest,
     Workspace,

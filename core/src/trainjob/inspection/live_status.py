@@ -15,11 +15,12 @@ from typing import Any
 
 from trainjob.client import Cluster, EventHandler, LogFollower, LogLine, ObjectEvent
 from trainjob.errors import NotFound
+from trainjob.frameworks.log_parser import JobLogParser
 from trainjob.inspection.summary import Summary, summarize
 from trainjob.lifecycle.diagnosis import DiagnosisSchedule, refresh_diagnosis
 from trainjob.lifecycle.queues import get_with_timeout
 from trainjob.lifecycle.wait_policy import Limits, WaitPolicy
-from trainjob.status import Phase, Progress, TorchTuneProgress, Verdict
+from trainjob.status import Phase, Progress, Verdict
 from trainjob.status.pods import JOBSET_LABEL, rank_of, step_of
 from trainjob.status.reading import number, text, true_conditions
 from trainjob.status.verdict import INITIALIZERS
@@ -97,7 +98,7 @@ class _Job:
     logs: LogFollower
     verdict: Verdict = field(default_factory=lambda: Verdict(Phase.PENDING))
     looks: DiagnosisSchedule = field(default_factory=DiagnosisSchedule)
-    reading: TorchTuneProgress = field(default_factory=TorchTuneProgress)
+    log_parser: JobLogParser = field(default_factory=JobLogParser)
     progress: Progress | None = None
     has_new_progress: bool = False  # and the inbox says so
     told: LiveStatus | None = None
@@ -194,7 +195,7 @@ class _Board:
 
     def _read(self, name: str, job: _Job, line: LogLine) -> None:
         """Read progress here, so that no number of lines fills the inbox."""
-        if progress := job.reading.feed(line.text):
+        if progress := job.log_parser.feed(line.text):
             job.progress = progress
             if not job.has_new_progress:
                 job.has_new_progress = True

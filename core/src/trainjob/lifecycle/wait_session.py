@@ -9,6 +9,7 @@ from typing import Any
 
 from trainjob.client import Cluster, EventHandler, LogFollower, LogLine, ObjectEvent, last_lines, warnings_about
 from trainjob.errors import ClusterError, WaitTimeout
+from trainjob.frameworks.log_parser import JobLogParser
 from trainjob.lifecycle.cancellation import end_as_failed, give_up
 from trainjob.lifecycle.diagnosis import DiagnosisSchedule, refresh_diagnosis
 from trainjob.lifecycle.export_mark import note_export
@@ -19,7 +20,6 @@ from trainjob.status import (
     Outcome,
     Phase,
     Progress,
-    TorchTuneProgress,
     Verdict,
     conclude,
     failures,
@@ -53,7 +53,7 @@ class WaitSession:
     ) -> None:
         """Nothing is read yet; subscribe with [open][]."""
         self._cluster, self._reference, self._limits, self._listener = cluster, reference, limits, listener
-        self._progress = TorchTuneProgress()
+        self._log_parser = JobLogParser()
         self._last_progress: Progress | None = None
         self._logs = LogFollower(cluster, reference.namespace, self._on_log)
         self.policy = WaitPolicy(_stand_in(reference), limits, listener.on_phase, now, seen=False)
@@ -220,7 +220,7 @@ class WaitSession:
         return bool(created >= (self._created or self.policy.job["metadata"].get("creationTimestamp", "")))
 
     def _on_log(self, line: LogLine) -> None:
-        if progress := self._progress.feed(line.text):
+        if progress := self._log_parser.feed(line.text):
             self._last_progress = progress
             self._listener.on_progress(progress)
         self._listener.on_log(line)

@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainjob.manifest.dialect import Dialect, PodPatch, pod_patch
-from trainjob.manifest.environment import env_list, keys_for, literal, secret_env
+from trainjob.manifest.environment import env_list, keys_for, secret_env
 from trainjob.manifest.function import function_command
 from trainjob.manifest.given import build_given
 from trainjob.manifest.labels import ending_annotations
 from trainjob.manifest.limits import check_expressible, explicit_size, on_stock_mpi, on_stock_torchtune
-from trainjob.manifest.torchtune import recipe_arguments
 from trainjob.manifest.volumes import volumes_and_mounts
 from trainjob.spec import (
     BuiltinTrainer,
@@ -25,10 +24,10 @@ from trainjob.spec import (
     TrainJob,
     TrainJobManifest,
 )
+from trainjob.spec.framework import framework_of
 from trainjob.spec.manifest import API_VERSION
-from trainjob.spec.recipes import model_of_runtime
 from trainjob.spec.resources import PRIORITY_LABEL, QUEUE_LABEL, resource_name
-from trainjob.spec.trainers import checked_words
+from trainjob.spec.trainers import checked_words, literal
 from trainjob.spec.volumes import WORKSPACE
 
 _TRAINER_JOB, _LAUNCHER_JOB = "node", "launcher"
@@ -85,7 +84,7 @@ def _queue_labels(job: TrainJob) -> dict[str, str]:
 def _trainer(job: TrainJob, dialect: Dialect) -> dict[str, Any]:
     trainer = job.trainer
     if isinstance(trainer, BuiltinTrainer):
-        nodes, processes = explicit_size(trainer.config, model_of_runtime(job.runtime.name), dialect)
+        nodes, processes = explicit_size(trainer.config, job.runtime.builtin_model, dialect)
         return _builtin(trainer, job.initializer, _size(nodes, processes, trainer.config.resources_per_node))
     words = function_command(trainer) if isinstance(trainer, CustomTrainer) else trainer.command
     values = {
@@ -100,7 +99,7 @@ def _trainer(job: TrainJob, dialect: Dialect) -> dict[str, Any]:
 
 def _builtin(trainer: BuiltinTrainer, initializer: Initializer | None, size: Mapping[str, Any]) -> dict[str, Any]:
     """Exactly [tune, run] makes the Trainer add recipe, configuration and the paths (Trainer 2.3, torchtune.go)."""
-    arguments = recipe_arguments(trainer.config, _dataset_place(initializer))
+    arguments = framework_of(trainer.config).builtin_arguments(trainer.config, _dataset_place(initializer))
     checked_words(tuple(arguments), "trainer.config")
     values = {"command": ["tune", "run"], "args": arguments, "env": env_list(trainer.env) if trainer.env else None}
     return {key: value for key, value in {**values, **size}.items() if value is not None}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from trainjob.spec import SecretKeyReference, SecretReference
 from trainjob.spec.secrets import EnvValue
+from trainjob.spec.trainers import literal
 
 HUGGING_FACE_KEYS = ("ACCESS_TOKEN", "HF_TOKEN")
 """What upstream's initializers and huggingface_hub read."""
@@ -36,14 +36,6 @@ def secret_env(secret: SecretReference | None, keys: tuple[str, ...]) -> dict[st
     if secret.keys:
         return {name: SecretKeyReference(name=secret.name, key=key) for name, key in secret.keys.items()}
     return {key: SecretKeyReference(name=secret.name, key=key, optional=True) for key in keys}
-
-
-def literal(text: str) -> str:
-    """Text for a container's command, arguments or environment, in which Kubernetes is to expand nothing.
-
-    It expands `$(NAME)` and makes one dollar of two (Kubernetes, third_party/forked/golang/expansion).
-    """
-    return re.sub(r"\$(?=[$(])", "$$", text)
 
 
 def keys_for(uri: str) -> tuple[str, ...]:

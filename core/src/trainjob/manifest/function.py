@@ -17,9 +17,8 @@ from types import CodeType
 from typing import Any, cast
 
 from trainjob.errors import InvalidSpec, Problem
-from trainjob.manifest.environment import literal
 from trainjob.spec import CustomTrainer
-from trainjob.spec.trainers import checked_words
+from trainjob.spec.trainers import checked_words, literal
 
 # Runs in the training image: writes the function's file and hands over to pip and to what starts the processes of the
 # runtime's framework, as the variables tell that its plugin of the Trainer sets (2.3, pkg/runtime/framework/plugins;

@@ -6,9 +6,9 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-from trainjob.manifest.environment import literal
 from trainjob.manifest.labels import ending_annotations
 from trainjob.spec import TrainJob, TrainJobManifest
+from trainjob.spec.trainers import literal
 
 
 def build_given(

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainjob.errors import InvalidSpec
+from trainjob.frameworks.torchtune import TorchTuneConfig
 from trainjob.manifest.dialect import Dialect
-from trainjob.spec import BuiltinTrainer, TorchTuneConfig, TrainJob, TrainJobManifest
+from trainjob.spec import BuiltinTrainer, FrameworkConfig, TrainJob, TrainJobManifest
 from trainjob.spec.base import refuse
 from trainjob.spec.initializers import DEFAULT_MODEL_IGNORE_PATTERNS
-from trainjob.spec.recipes import model_of_runtime
 from trainjob.spec.resources import gpus
 
 _ORDER = tuple(Dialect)
@@ -46,7 +46,7 @@ class _Limit:
     instead: str
 
 
-def _config(job: TrainJob) -> TorchTuneConfig | None:
+def _config(job: TrainJob) -> FrameworkConfig | None:
     return job.trainer.config if isinstance(job.trainer, BuiltinTrainer) else None
 
 
@@ -68,16 +68,16 @@ def _patterns(kind: str, usual: tuple[str, ...] | None) -> Callable[[TrainJob], 
 
 def _peft(job: TrainJob) -> str | None:
     config = _config(job)
-    return "a LoraConfig" if config and config.peft_config else None
+    return "a LoraConfig" if isinstance(config, TorchTuneConfig) and config.peft_config else None
 
 
 def _unlisted_processes(job: TrainJob) -> int | None:
     config = _config(job)
-    return config.num_proc_per_node if config and model_of_runtime(job.runtime.name) == _UNLISTED else None
+    return config.num_proc_per_node if config and job.runtime.builtin_model == _UNLISTED else None
 
 
 def _unshipped(job: TrainJob) -> str | None:
-    return job.runtime.name if _config(job) and model_of_runtime(job.runtime.name) == "qwen2.5-1.5b" else None
+    return job.runtime.name if _config(job) and job.runtime.builtin_model == "qwen2.5-1.5b" else None
 
 
 def _placed(name: str) -> Callable[[TrainJob], Any]:
@@ -179,7 +179,7 @@ def needs_the_dialect(job: TrainJob | TrainJobManifest) -> bool:
     return isinstance(job.trainer, BuiltinTrainer) or job.initializer is not None
 
 
-def explicit_size(config: TorchTuneConfig, model: str, dialect: Dialect) -> tuple[int | None, int | str | None]:
+def explicit_size(config: FrameworkConfig, model: str, dialect: Dialect) -> tuple[int | None, int | str | None]:
     """Nodes and processes on each for a TorchTune runtime, as the dialect must be told.
 
     Up to 2.1 the webhook checks nothing unless numProcPerNode is set, and then reads numNodes without looking whether

@@ -7,10 +7,9 @@ import posixpath
 from collections.abc import Mapping
 from typing import Any
 
-from trainjob.manifest import images, labels
-from trainjob.manifest.environment import REGISTRY_KEYS, keys_for, literal, secret_env
-from trainjob.manifest.package import program_command
-from trainjob.manifest.torchtune import Places, tune_run
+from trainjob.manifest import labels
+from trainjob.manifest.environment import REGISTRY_KEYS, keys_for, secret_env
+from trainjob.packing import program_command
 from trainjob.spec import (
     BuiltinTrainer,
     CustomTrainerContainer,
@@ -20,15 +19,15 @@ from trainjob.spec import (
     InitializeModel,
     Initializer,
     ModelRegistry,
-    Runtime,
     SecretReference,
     Step,
     TrainJob,
     TrainJobManifest,
 )
-from trainjob.spec.job import ENDING, STOCK_RUNTIME
-from trainjob.spec.recipes import model_named, processes
+from trainjob.spec.framework import framework_of
+from trainjob.spec.job import ENDING
 from trainjob.spec.secrets import EnvValue
+from trainjob.spec.trainers import literal, upstream_image
 from trainjob.spec.volumes import WORKSPACE
 
 
@@ -53,7 +52,6 @@ def train_job(step: Step, run: str = "") -> TrainJob | TrainJobManifest:
 
 def _initialize(step: InitializeDataset | InitializeModel) -> TrainJob:
     kind = "dataset" if isinstance(step, InitializeDataset) else "model"
-    image = images.DATASET_INITIALIZER if kind == "dataset" else images.MODEL_INITIALIZER
     # The variables that upstream's initializers read (Trainer 2.3, pkg/initializers/types/types.py), and one of ours.
     variables: dict[str, EnvValue | None] = {
         "STORAGE_URI": step.storage_uri,
@@ -65,8 +63,8 @@ def _initialize(step: InitializeDataset | InitializeModel) -> TrainJob:
     }
     return _one_node(
         step,
-        image=step.image or image,
-        command=tuple(program_command("fetch")),
+        image=step.image or upstream_image(f"{kind}-initializer"),
+        command=tuple(program_command("programs.fetch", "errors")),
         args=("--kind", kind, "--folder", f"{WORKSPACE}/{kind}"),
         env={**variables, **secret_env(step.secret, keys_for(step.storage_uri))},
     )
@@ -86,8 +84,8 @@ def _export(step: ExportModel) -> TrainJob:
     arguments = [word for option, value in options.items() if value is not None for word in (option, literal(value))]
     job = _one_node(
         step,
-        image=step.image or images.MODEL_INITIALIZER,
-        command=tuple(program_command("export")),
+        image=step.image or upstream_image("model-initializer"),
+        command=tuple(program_command("programs.export", "programs.fetch", "errors")),
         args=tuple(arguments),
         env={
             **secret_env(step.secret, keys_for(step.destination)),
@@ -139,45 +137,12 @@ def _fine_tune(step: FineTune, run: str) -> TrainJob:
     common = {**_common(step), "max_restarts": step.max_restarts}
     env = {**secret_env(step.secret, keys_for("hf://")), **(step.env or {})} or None
     if step.workspace is None:
-        runtime = step.runtime or Runtime(name=f"torchtune-{step.model}")
         sources = {"dataset": step.dataset, "model": step.model_initializer}
         initializer = Initializer(**{kind: _with_secret(source, step.secret) for kind, source in sources.items()})
         trainer = BuiltinTrainer(config=step.config, env=env)
-        return TrainJob(trainer=trainer, runtime=runtime, initializer=initializer, **common)
-    config = step.config
-    # Exactly [tune, run] as command would make the Trainer choose recipe and configuration by its runtime's name.
-    command, words = ["tune"], tune_run(model_named(step.model), config, _places(step))
-    if run and step.can_resume:
-        command, words = program_command("resume"), [*_resuming(step, run), "tune", *words]
-    container = CustomTrainerContainer(
-        image=step.image or images.TORCHTUNE,
-        command=tuple(command),
-        args=tuple(words),
-        num_nodes=config.num_nodes or 1,
-        num_proc_per_node=processes(config),
-        resources_per_node=config.resources_per_node,
-        env=env,
-    )
-    runtime = step.runtime or Runtime(name=STOCK_RUNTIME)
-    return TrainJob(trainer=container, runtime=runtime, workspace=step.workspace, **common)
-
-
-def _resuming(step: FineTune, run: str) -> list[str]:
-    """What the program is told that looks for an earlier attempt; it changes the command that follows."""
-    places, teacher = _places(step), step.config.distillation
-    folders = [places.model, f"{WORKSPACE}/dataset"]
-    if teacher:
-        folders.append(literal(f"{WORKSPACE}/{teacher.teacher_path}"))
-    inputs = [word for folder in folders for word in ("--input", folder)]
-    return ["--run", run, "--output", places.output, *inputs, *(["--adapter"] if step.config.peft_config else [])]
-
-
-def _places(step: FineTune) -> Places:
-    return Places(
-        dataset=literal(f"{WORKSPACE}/dataset/{step.dataset_path}".rstrip("/")),
-        model=literal(f"{WORKSPACE}/{step.model_path}"),
-        output=literal(f"{WORKSPACE}/output/{step.output_path}".rstrip("/")),
-    )
+        return TrainJob(trainer=trainer, runtime=step.training_runtime, initializer=initializer, **common)
+    container = framework_of(step.config).trainer(step, run).model_copy(update={"env": env})
+    return TrainJob(trainer=container, runtime=step.training_runtime, workspace=step.workspace, **common)
 
 
 def _with_secret(source: Any, secret: SecretReference | None) -> Any:

@@ -3,6 +3,7 @@
 Names and fields are the Kubeflow SDK's where it has them; its own objects are accepted by their attributes.
 """
 
+from trainjob.spec.framework import FrameworkConfig
 from trainjob.spec.initializers import (
     DataCacheInitializer,
     HuggingFaceDatasetInitializer,
@@ -13,18 +14,10 @@ from trainjob.spec.initializers import (
 )
 from trainjob.spec.job import TrainJob
 from trainjob.spec.manifest import TrainJobManifest
-from trainjob.spec.methods import Distillation, PreferenceTuning, Quantization, QuantizationAware
-from trainjob.spec.preprocessing import (
-    DataFormat,
-    TorchTuneChatDataset,
-    TorchTuneInstructDataset,
-    TorchTunePreferenceDataset,
-)
 from trainjob.spec.registry import ModelRegistry
 from trainjob.spec.resources import Placement, Queue, Runtime
 from trainjob.spec.secrets import SecretKeyReference, SecretReference
 from trainjob.spec.steps import ExportModel, FineTune, InitializeDataset, InitializeModel, Step
-from trainjob.spec.torchtune import DataType, LoraConfig, Loss, TorchTuneConfig
 from trainjob.spec.trainers import BuiltinTrainer, CustomTrainer, CustomTrainerContainer
 from trainjob.spec.volumes import Volume, Workspace
 
@@ -33,23 +26,16 @@ __all__ = [
     "CustomTrainer",
     "CustomTrainerContainer",
     "DataCacheInitializer",
-    "DataFormat",
-    "DataType",
-    "Distillation",
     "ExportModel",
     "FineTune",
+    "FrameworkConfig",
     "HuggingFaceDatasetInitializer",
     "HuggingFaceModelInitializer",
     "InitializeDataset",
     "InitializeModel",
     "Initializer",
-    "LoraConfig",
-    "Loss",
     "ModelRegistry",
     "Placement",
-    "PreferenceTuning",
-    "Quantization",
-    "QuantizationAware",
     "Queue",
     "Runtime",
     "S3DatasetInitializer",
@@ -57,10 +43,6 @@ __all__ = [
     "SecretKeyReference",
     "SecretReference",
     "Step",
-    "TorchTuneChatDataset",
-    "TorchTuneConfig",
-    "TorchTuneInstructDataset",
-    "TorchTunePreferenceDataset",
     "TrainJob",
     "TrainJobManifest",
     "Volume",

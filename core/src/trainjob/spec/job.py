@@ -11,8 +11,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from typing_extensions import Self
 
 from trainjob.spec.base import Spec, refuse
+from trainjob.spec.framework import framework_of
 from trainjob.spec.initializers import Initializer
-from trainjob.spec.recipes import check_recipe, model_of_runtime
 from trainjob.spec.resources import Placement, Queue, QueueField, Runtime, RuntimeField
 from trainjob.spec.trainers import BuiltinTrainer, CustomTrainerContainer, Trainer
 from trainjob.spec.volumes import Volumes, WorkspaceField, check_workspace_is_free
@@ -147,13 +147,13 @@ class TrainJob(Spec):
                 f"the runtime {STOCK_RUNTIME} has no initializer jobs; run InitializeDataset and InitializeModel as "
                 "steps of their own over a workspace, or name a runtime with them, such as torchtune-llama3.2-1b",
             )
-        if isinstance(self.trainer, BuiltinTrainer) and not model_of_runtime(self.runtime.name):
+        if isinstance(self.trainer, BuiltinTrainer) and not self.runtime.builtin_model:
             raise refuse(
                 "runtime",
                 self.runtime.name,
                 "a BuiltinTrainer needs a TorchTune runtime, called WORD-MODEL-SIZE, such as torchtune-llama3.2-1b",
             )
-        initialized = bool(self.initializer or model_of_runtime(self.runtime.name))
+        initialized = bool(self.initializer or self.runtime.builtin_model)
         if self.workspace and initialized:
             # Its mount would take the place of the one at /workspace that initializers fill; JobSet 0.12 then refuses
             # to make the job, and the TrainJob hangs with nothing but an event.
@@ -169,5 +169,6 @@ class TrainJob(Spec):
         taken = "the workspace" if self.workspace else shared if initialized else ""
         check_workspace_is_free(self.volumes, taken_by=taken)
         if isinstance(self.trainer, BuiltinTrainer):
-            check_recipe(model_of_runtime(self.runtime.name), self.trainer.config, field="trainer.config", builtin=True)
+            config, model = self.trainer.config, self.runtime.builtin_model
+            framework_of(config).check_builtin(config, model, "trainer.config")
         return self

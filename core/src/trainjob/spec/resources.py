@@ -18,6 +18,8 @@ _WHOLE = re.compile(r"[0-9]{1,9}(\.0{1,18})?")
 _DNS_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 QUEUE_LABEL, PRIORITY_LABEL = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class"
 """Kueue reads them from the TrainJob itself (Kueue 0.17 pkg/controller/constants)."""
+BUILTIN_MODELS = ("llama3.2-1b", "llama3.2-3b", "llama3.3-70b", "qwen2.5-1.5b")
+"""Models that the Trainer's built-in trainer knows (Trainer 2.3, pkg/runtime/framework/plugins/torch/torchtune.go)."""
 
 
 def _checked_resources(given: Any) -> Any:
@@ -122,6 +124,15 @@ class Runtime(Spec):
         if kind not in ("ClusterTrainingRuntime", "TrainingRuntime"):
             raise refuse("", kind, "allowed are ClusterTrainingRuntime and TrainingRuntime")
         return kind
+
+    @property
+    def builtin_model(self) -> str:
+        """Model that a runtime with a built-in trainer is named for, `WORD-MODEL-SIZE`; empty for other runtimes.
+
+        The Trainer reads the model from the name, too: three parts (Trainer 2.3, plugins/torch/torchtune.go).
+        """
+        word, _, model = self.name.partition("-")
+        return model if word and model in BUILTIN_MODELS else ""
 
 
 _NAMED = BeforeValidator(lambda given: {"name": given} if isinstance(given, str) else given)

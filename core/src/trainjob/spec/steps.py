@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator, mod
 from typing_extensions import Self
 
 from trainjob.spec.base import as_json, refuse
+from trainjob.spec.framework import FrameworkConfig, FrameworkConfigField, default_config, framework_of
 from trainjob.spec.initializers import (
     DEFAULT_MODEL_IGNORE_PATTERNS,
     DatasetInitializer,
@@ -27,20 +28,13 @@ from trainjob.spec.job import (
     check_queue,
 )
 from trainjob.spec.manifest import TrainJobManifest
-from trainjob.spec.recipes import check_recipe, model_named, model_of_runtime
 from trainjob.spec.registry import ModelRegistry
 from trainjob.spec.resources import Placement, QueueField, Resources, Runtime, RuntimeField
 from trainjob.spec.secrets import Endpoint, Env, Region, Secret, WithoutCredentials, checked_location
-from trainjob.spec.torchtune import TorchTuneConfig
 from trainjob.spec.volumes import Volumes, WorkspaceField, check_workspace_is_free
 
 # What git takes for a name, a little narrower (git 2.47, git-check-ref-format).
 _REVISION = re.compile(r"[\w][\w./+-]{0,254}")
-
-
-_ADAPTER_ALONE = "save_adapter_weights_only=True"
-# Overrides of TorchTune's configuration with which it is not ours to say how a training resumes.
-_DECIDES_RESUMING = tuple(f"{part}{end}" for part in ("checkpointer", "lr_scheduler") for end in ("=", "._component_="))
 
 
 class _Step(WithoutCredentials):
@@ -150,34 +144,35 @@ class InitializeModel(_Initialize):
 
 
 class FineTune(_Step):
-    """Fine-tunes a model with TorchTune.
+    """Fine-tunes a model with a training framework.
 
-    Two ways. With a `workspace` (the usual one in a chain), the stock runtime runs TorchTune's command on what lies in
-    `/workspace/dataset` and `/workspace/model`, and checkpoints go to `/workspace/output`: any recipe's override works.
-    With `dataset` or `model_initializer` instead, one TrainJob on a `torchtune-*` runtime fetches and trains; `secret`
-    is then also for those of them that name none.
+    Two ways. With a `workspace` (the usual one in a chain), the stock runtime runs the framework's command on what lies
+    in `/workspace/dataset` and `/workspace/model`, and checkpoints go to `/workspace/output`. With `dataset` or
+    `model_initializer` instead, one TrainJob on a `torchtune-*` runtime fetches and trains; `secret` is then also for
+    those of them that name none.
 
     Attributes:
-        model: whose recipe: `llama3.2-1b`, `llama3.2-3b`, `llama3.3-70b`, `qwen2.5-1.5b`.
-        config: what TorchTune is told.
+        config: the training's configuration, a `TorchTuneConfig`; its class chooses the framework.
+        model: the model to train. TorchTune has recipes for `llama3.2-1b`, `llama3.2-3b`, `llama3.3-70b` and
+            `qwen2.5-1.5b`.
         workspace: the claim with dataset and model.
         dataset: without a workspace: where the dataset comes from.
         model_initializer: without a workspace: where the model comes from.
         dataset_path: where the data files lie below `/workspace/dataset`, with the workspace: a folder, or a file; by
-            default `data`, as in the stock TorchTune runtimes.
+            default `data`, as in the stock runtimes.
         model_path: where the model lies below `/workspace`, with the workspace; by default `model`. Such as where an
             export has put an earlier training's.
         output_path: where the checkpoints go below `/workspace/output`, with the workspace; trainings that share one
             need one each.
         runtime: the training runtime; None means the stock one for the way.
-        image: the TorchTune image, with the workspace; None means upstream's.
+        image: an image with the framework, with the workspace; None means upstream's.
         max_restarts: how often a failing container may be restarted in place.
         resume: go on after the last whole epoch that an earlier attempt of the same run left on the workspace, if it
             asked for the same and model and dataset are the same files; see `can_resume`.
     """
 
+    config: FrameworkConfigField = Field(default_factory=default_config)
     model: str
-    config: TorchTuneConfig = Field(default_factory=TorchTuneConfig)
     workspace: WorkspaceField | None = None
     dataset: DatasetInitializer | None = None
     model_initializer: ModelInitializer | None = None
@@ -191,27 +186,23 @@ class FineTune(_Step):
 
     @property
     def can_resume(self) -> bool:
-        """Whether an attempt may go on after an earlier one's last whole epoch.
+        """Whether an attempt may continue after the last complete epoch of an earlier one.
 
-        Not where nothing is trained, on a runtime that makes a volume for each TrainJob, on several nodes, which would
-        each decide for themselves, or with a checkpointer or learning rate schedule of one's own; nor with LoRA on a
-        CPU, where saving merges into the very weights that are trained on (torchtune 0.6.1, get_merged_lora_ckpt),
-        unless the adapter is saved alone.
+        Never on a runtime that makes a volume for each TrainJob; the framework may have more conditions.
         """
-        overrides = self.config.overrides
-        own = any(override.startswith(_DECIDES_RESUMING) for override in overrides)
-        merged = self.config.peft_config and "device=cpu" in overrides and _ADAPTER_ALONE not in overrides
-        one_node = (self.config.num_nodes or 1) == 1
-        trains = self.config.quantization is None
-        return self.resume and self.workspace is not None and trains and one_node and not own and not merged
+        return self.resume and self.workspace is not None and framework_of(self.config).can_resume(self)
+
+    @property
+    def training_runtime(self) -> Runtime:
+        """The given runtime, or the stock one: for any command with a workspace, and the model's own without."""
+        stock = STOCK_RUNTIME if self.workspace else f"{self.config.framework}-{self.model}"
+        return self.runtime or Runtime(name=stock)
 
     @field_validator("model")
     @classmethod
-    def _is_known(cls, name: str) -> str:
-        try:
-            return model_named(name).name
-        except ValueError as error:
-            raise refuse("", name, getattr(error, "problems")[0].allowed) from None  # noqa: B009
+    def _is_known(cls, name: str, info: ValidationInfo) -> str:
+        config = info.data.get("config")  # None if it is invalid itself
+        return framework_of(config).model_name(name) if isinstance(config, FrameworkConfig) else name
 
     @field_validator("dataset_path", "output_path")
     @classmethod
@@ -240,24 +231,16 @@ class FineTune(_Step):
                 None,
                 "give the claim that holds dataset and model, or dataset and model_initializer to fetch both first",
             )
-        if self.workspace:
-            self._check_split()
-        else:
+        if not self.workspace:
             self._check_builtin()
-        return self
-
-    def _check_split(self) -> None:
-        if self.runtime and model_of_runtime(self.runtime.name):
+        elif self.runtime and self.runtime.builtin_model:
             raise refuse(
                 "runtime",
                 self.runtime.name,
                 f"it fetches dataset and model itself; with a workspace leave it out ({STOCK_RUNTIME})",
             )
-        check_recipe(self.model, self.config)
-        for override in self.config.overrides if self.resume else ():
-            if override.startswith("resume_from_checkpoint="):
-                rule = "what was saved is found and resumed by itself; give resume=False to say yourself from what"
-                raise refuse("config.overrides", override, rule)
+        framework_of(self.config).check(self)
+        return self
 
     def _check_builtin(self) -> None:
         if self.image:
@@ -269,14 +252,8 @@ class FineTune(_Step):
         for name in ("model_path", "output_path"):
             if (given := getattr(self, name)) != type(self).model_fields[name].default:
                 raise refuse(name, given, "it is for the way with a workspace")
-        if not self.runtime and not model_named(self.model).runtime:
-            raise refuse("runtime", None, f"the Trainer ships none for {self.model}: name yours, or use a workspace")
-        if self.runtime and model_of_runtime(self.runtime.name) != self.model:
-            raise refuse("runtime", self.runtime.name, f"it must be called WORD-{self.model}, as it names the model")
-        runtime = self.runtime or Runtime(name=f"torchtune-{self.model}")
-        check_queue(self.queue, runtime)
-        check_end_actions(self.on_kill, self.on_failure, None, runtime)
-        check_recipe(self.model, self.config, builtin=True)
+        check_queue(self.queue, self.training_runtime)
+        check_end_actions(self.on_kill, self.on_failure, None, self.training_runtime)
 
 
 class ExportModel(_Step):

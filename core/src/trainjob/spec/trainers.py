@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, ConfigDict, Field, field_validator
 
 from trainjob.spec.base import HIDDEN, Spec, as_json, refuse
+from trainjob.spec.framework import FrameworkConfigField, default_config
 from trainjob.spec.resources import Resources
 from trainjob.spec.secrets import Env, holds_credentials
-from trainjob.spec.torchtune import TorchTuneConfig
 
 _LONGEST_COMMAND = 128  # items of command or args; the CRD's limit from Trainer 2.2 on
 _LONGEST_ITEM = 65_536  # characters; the CRD's limit in Trainer 2.2, and half of what Linux takes as one argument
@@ -20,11 +21,11 @@ class BuiltinTrainer(Spec):
     """A trainer that a runtime brings; TorchTune is the only one (Trainer 2.3).
 
     Attributes:
-        config: what TorchTune is told.
+        config: the training's configuration, a `TorchTuneConfig`.
         env: environment variables; secrets as `SecretKeyReference`.
     """
 
-    config: TorchTuneConfig = Field(default_factory=TorchTuneConfig)
+    config: FrameworkConfigField = Field(default_factory=default_config)
     env: Env | None = None
 
 
@@ -131,6 +132,19 @@ def checked_words(words: tuple[str, ...], field: str) -> tuple[str, ...]:
         rule = f"a TrainJob takes at most {_LONGEST_ITEM}; put it into a file of the image or the workspace"
         raise refuse(field, f"an item of {longest} characters", rule)
     return words
+
+
+def literal(text: str) -> str:
+    """Return a text for a container's command, arguments or environment that Kubernetes does not expand.
+
+    It expands `$(NAME)` and makes one dollar of two (Kubernetes, third_party/forked/golang/expansion).
+    """
+    return re.sub(r"\$(?=[$(])", "$$", text)
+
+
+def upstream_image(name: str) -> str:
+    """Return an image of Kubeflow Trainer, of the newest release that this project was tested with."""
+    return f"ghcr.io/kubeflow/trainer/{name}:v2.3.0"
 
 
 def _chosen(given: Any) -> Any:

@@ -8,18 +8,19 @@ from trainjob.status.findings import Finding
 from trainjob.status.handed_back import export_facts, handed_back
 from trainjob.status.outcome import Outcome, conclude
 from trainjob.status.pods import ContainerFailure, failures, pending_reasons
-from trainjob.status.progress import Progress, TorchTuneProgress
+from trainjob.status.progress import FetchLogParser, LogParser, Progress
 from trainjob.status.trouble import Category
 from trainjob.status.verdict import Phase, Verdict, judge
 
 __all__ = [
     "Category",
     "ContainerFailure",
+    "FetchLogParser",
     "Finding",
+    "LogParser",
     "Outcome",
     "Phase",
     "Progress",
-    "TorchTuneProgress",
     "Verdict",
     "conclude",
     "export_facts",

@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trainjob.client import LogFollower, ObjectEvent
-from trainjob.status import Progress, TorchTuneProgress, failures
+from trainjob.frameworks.log_parser import JobLogParser
+from trainjob.status import Progress, failures
 from trainjob.status.pods import rank_of
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class Following:
     def __init__(self, cluster: Cluster, namespace: str) -> None:
         self._lock = threading.Lock()
         self._lines: deque[str] = deque(maxlen=_LINES)
-        self._progress, self._curve = TorchTuneProgress(), LossCurve()
+        self._log_parser, self._curve = JobLogParser(), LossCurve()
         self._newest: Progress | None = None
         self._follower = LogFollower(cluster, namespace, self._take)
 
@@ -83,7 +84,7 @@ class Following:
 
     def _take(self, line: LogLine) -> None:
         with self._lock:
-            if progress := self._progress.feed(line.text):
+            if progress := self._log_parser.feed(line.text):
                 self._newest = progress
                 self._curve.add(progress)
             if not line.frame:

@@ -1,6 +1,6 @@
 """The command line of TorchTune.
 
-Recipe and configuration come from `trainjob.spec.recipes`, the same table as the Trainer's torch plugin uses.
+Recipe and configuration come from `recipes`, the same table as the Trainer's torch plugin uses.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trainjob.manifest.environment import literal
-from trainjob.spec import (
-    LoraConfig,
-    Quantization,
+from trainjob.frameworks.torchtune.config import LoraConfig, TorchTuneConfig
+from trainjob.frameworks.torchtune.datasets import (
     TorchTuneChatDataset,
-    TorchTuneConfig,
+    TorchTuneDataset,
     TorchTuneInstructDataset,
     TorchTunePreferenceDataset,
 )
-from trainjob.spec.preprocessing import TorchTuneDataset
-from trainjob.spec.recipes import TEACHERS, Model, recipe_and_config
+from trainjob.frameworks.torchtune.methods import Quantization
+from trainjob.frameworks.torchtune.models import TEACHERS, Model
+from trainjob.frameworks.torchtune.recipes import recipe_and_config
+from trainjob.spec.trainers import literal
 from trainjob.spec.volumes import WORKSPACE
 
 # torchrun takes nodes, processes and rank from PET_ variables, which the Trainer sets. Kubernetes puts them in here, so
@@ -53,7 +53,7 @@ def tune_run(model: Model, config: TorchTuneConfig, places: Places) -> list[str]
 
     Args:
         model: what is trained.
-        config: checked by `trainjob.spec.recipes.check_recipe`.
+        config: checked by [trainjob.frameworks.torchtune.recipes.check_recipe][].
         places: where it reads and writes.
     """
     recipe, configuration = recipe_and_config(model, config)

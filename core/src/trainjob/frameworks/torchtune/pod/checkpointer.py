@@ -13,7 +13,7 @@ from typing import Any
 
 from torchtune.training import FullModelHFCheckpointer
 
-from trainjob.resume.epochs import STATES, state_file
+from trainjob.frameworks.torchtune.pod.epochs import STATES, state_file
 
 __all__ = ["WholeEpochsCheckpointer"]
 

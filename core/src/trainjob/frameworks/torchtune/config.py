@@ -1,16 +1,16 @@
-"""What TorchTune is told: the Kubeflow SDK's classes and fields, and the ones its users miss."""
+"""The configuration of TorchTune: the Kubeflow SDK's classes and fields, and the ones its users miss."""
 
 from __future__ import annotations
 
 from enum import Enum
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import BeforeValidator, Field, field_validator
 
+from trainjob.frameworks.torchtune.datasets import TorchTuneDataset, enum_value
+from trainjob.frameworks.torchtune.methods import Distillation, PreferenceTuning, Quantization, QuantizationAware
 from trainjob.spec.base import Spec, refuse
-from trainjob.spec.methods import Distillation, PreferenceTuning, Quantization, QuantizationAware
-from trainjob.spec.preprocessing import TorchTuneDataset, enum_value
-from trainjob.spec.resources import Resources
+from trainjob.spec.framework import FrameworkConfig
 
 MANAGED_KEYS = ("output_dir", "tokenizer.path", "tokenizer.merges_file", "checkpointer.checkpoint_dir")
 """Keys that say where files lie; the Trainer refuses them in arguments (Trainer 2.3, plugins/torch/torchtune.go)."""
@@ -75,20 +75,17 @@ class LoraConfig(Spec):
         return bool(self.quantize_base) and not self.use_dora
 
 
-class TorchTuneConfig(Spec):
-    """A fine-tuning with TorchTune.
+class TorchTuneConfig(FrameworkConfig):
+    """A fine-tuning with TorchTune; see `FrameworkConfig` for nodes, processes and resources.
 
     Attributes:
         dtype: data type of model and optimizer.
         batch_size: samples a process computes at once.
         epochs: passes over the data set.
         loss: loss function.
-        num_nodes: nodes to train on.
         peft_config: LoRA and its kin; None trains all weights.
         dataset_preprocess_config: how rows become prompts: a `TorchTuneInstructDataset`, `TorchTuneChatDataset` or
             `TorchTunePreferenceDataset`; None stands for parquet files as the recipe wants them.
-        resources_per_node: what each node needs, such as `{"gpu": 2, "memory": "64Gi"}`.
-        num_proc_per_node: training processes on each node; None means one for each GPU, or one.
         seed: random seed.
         learning_rate: the optimizer's learning rate.
         max_steps_per_epoch: ends each epoch early.
@@ -101,15 +98,14 @@ class TorchTuneConfig(Spec):
             removes a key.
     """
 
+    framework: ClassVar[str] = "torchtune"
+
     dtype: DataTypeField | None = None
     batch_size: int | None = Field(default=None, ge=1)
     epochs: int | None = Field(default=None, ge=1)
     loss: LossField | None = None
-    num_nodes: int | None = Field(default=None, ge=1)
     peft_config: LoraConfig | None = None
     dataset_preprocess_config: TorchTuneDataset | None = None
-    resources_per_node: Resources | None = None
-    num_proc_per_node: int | None = Field(default=None, ge=1)
     seed: int | None = Field(default=None, ge=0)
     learning_rate: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     max_steps_per_epoch: int | None = Field(default=None, ge=1)

@@ -8,89 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trainjob.frameworks.torchtune.config import TorchTuneConfig
+from trainjob.frameworks.torchtune.models import MODELS, TEACHERS, Model, model_named
 from trainjob.spec.base import refuse
 from trainjob.spec.resources import gpus
-from trainjob.spec.torchtune import TorchTuneConfig
-
-
-@dataclass(frozen=True)
-class Model:
-    """A model that TorchTune 0.6.1 and the Trainer know.
-
-    Attributes:
-        name: as runtimes and people write it, such as `llama3.2-1b`.
-        config: the folder and prefix of its configurations, such as `llama3_2/1B`.
-        builder: what makes it, below `torchtune.models`.
-        tokenizer: its tokenizer's file in the model folder.
-        merges: its tokenizer's merges file in the model folder, or empty.
-        runtime: whether the Trainer ships a runtime for it.
-        qlora: whether there is a QLoRA configuration.
-        single_device: whether its configurations are for one process; otherwise all are for several, QLoRA's too.
-        multinode: whether there is a full fine-tuning for several nodes.
-        shards: how many files its weights are in.
-        tied: whether its output has the embedding's weights.
-        kind: what TorchTune's checkpointers call it.
-        tokenizer_builder: what makes its tokenizer, below `torchtune.models`.
-    """
-
-    name: str
-    config: str
-    builder: str
-    tokenizer: str = "original/tokenizer.model"
-    merges: str = ""
-    runtime: bool = True
-    qlora: bool = True
-    single_device: bool = True
-    multinode: bool = False
-    shards: int = 1
-    tied: bool = True
-    kind: str = "LLAMA3_2"
-    tokenizer_builder: str = "llama3.llama3_tokenizer"
-
-    def component(self, *, lora: bool) -> str:
-        """The name by which TorchTune's configurations call its builder."""
-        package, _, builder = self.builder.partition(".")
-        return f"torchtune.models.{package}.{'lora_' if lora else ''}{builder}"
-
-    @property
-    def files(self) -> tuple[str, ...]:
-        """Its weights in its folder, as the Hub has them."""
-        if self.shards == 1:
-            return ("model.safetensors",)
-        return tuple(f"model-{n:05}-of-{self.shards:05}.safetensors" for n in range(1, self.shards + 1))
-
-
-# Builders, files and kinds are those of torchtune 0.6.1's configurations, recipes/configs.
-MODELS = {
-    model.name: model
-    for model in (
-        Model("llama3.2-1b", "llama3_2/1B", "llama3_2.llama3_2_1b"),
-        Model("llama3.2-3b", "llama3_2/3B", "llama3_2.llama3_2_3b", shards=2),
-        Model(
-            "llama3.3-70b",
-            "llama3_3/70B",
-            "llama3_3.llama3_3_70b",
-            runtime=False,
-            single_device=False,
-            multinode=True,
-            shards=30,
-            tied=False,
-            kind="LLAMA3",
-        ),
-        Model(
-            "qwen2.5-1.5b",
-            "qwen2_5/1.5B",
-            "qwen2_5.qwen2_5_1_5b_instruct",
-            tokenizer="vocab.json",
-            merges="merges.txt",
-            qlora=False,
-            kind="QWEN2",
-            tokenizer_builder="qwen2_5.qwen2_5_tokenizer",
-        ),
-    )
-}
-_LLAMA_8B = Model("llama3.1-8b", "llama3_1/8B", "llama3_1.llama3_1_8b", shards=4, kind="LLAMA3")
-TEACHERS = {**MODELS, _LLAMA_8B.name: _LLAMA_8B}
 
 
 @dataclass(frozen=True)
@@ -144,32 +65,6 @@ _OF_TRAINING = (
 )
 
 
-def model_named(name: str) -> Model:
-    """The model of this name, also in the Trainer's own spelling (`llama3_2/1B`).
-
-    Raises:
-        InvalidSpec: there is none.
-    """
-    for model in MODELS.values():
-        if name in (model.name, model.config):
-            return model
-    raise refuse("model", name, f"allowed are {', '.join(MODELS)}")
-
-
-def model_of_runtime(name: str) -> str:
-    """The model that a TorchTune runtime is for, by its name `<word>-<model>-<size>`; empty for other runtimes.
-
-    The Trainer reads it from there, too: three fields, no more (Trainer 2.3, plugins/torch/torchtune.go).
-    """
-    word, _, model = name.partition("-")
-    return model if word and model in MODELS else ""
-
-
-def processes(config: TorchTuneConfig) -> int:
-    """Training processes on each node: as asked, or one for each GPU, or one."""
-    return config.num_proc_per_node or max(1, gpus(config.resources_per_node))
-
-
 def check_recipe(model_name: str, config: TorchTuneConfig, *, field: str = "config", builtin: bool = False) -> None:
     """Refuse what TorchTune has no recipe for.
 
@@ -193,13 +88,13 @@ def check_recipe(model_name: str, config: TorchTuneConfig, *, field: str = "conf
         able = ", ".join(other.name for other in MODELS.values() if other.qlora)
         quantized = f"{field}.peft_config.quantize_base"
         raise refuse(quantized, True, f"there is no QLoRA recipe for {model.name}; QLoRA: {able}")
-    single = _one_gpu(config) if builtin else processes(config) == 1
+    single = _one_gpu(config) if builtin else config.processes == 1
     if lora and lora.qlora and model.single_device and not single:
         rule = "QLoRA runs in one process on one GPU: give resources_per_node={'gpu': 1} or num_proc_per_node=1"
         raise refuse(f"{field}.peft_config.quantize_base", True, rule)
     if nodes == 1 and single and not model.single_device and not config.quantization:
         rule = f"{model.name} needs several: give resources_per_node={{'gpu': 8}} or num_proc_per_node"
-        raise refuse(f"{field}.num_proc_per_node", processes(config), rule)
+        raise refuse(f"{field}.num_proc_per_node", config.processes, rule)
 
 
 def _check_rows(config: TorchTuneConfig, field: str) -> None:
@@ -234,9 +129,9 @@ def _check_quantization(config: TorchTuneConfig, field: str) -> None:
     for name in _OF_TRAINING:
         if (given := getattr(config, name)) is not None:
             raise refuse(f"{field}.{name}", given, "quantization trains nothing: leave it out")
-    if processes(config) > 1:
+    if config.processes > 1:
         rule = "quantization runs in one process: give at most one GPU, or num_proc_per_node=1"
-        raise refuse(f"{field}.num_proc_per_node", processes(config), rule)
+        raise refuse(f"{field}.num_proc_per_node", config.processes, rule)
 
 
 def _check_teacher(model: Model, name: str, field: str) -> None:
@@ -269,10 +164,10 @@ def recipe_and_config(model: Model, config: TorchTuneConfig) -> tuple[str, str]:
     lora = config.peft_config
     for method in config.methods:
         found = _RECIPES[method, lora is not None]
-        return found.single if found.single and processes(config) == 1 else (found.name, found.config)
+        return found.single if found.single and config.processes == 1 else (found.name, found.config)
     if (config.num_nodes or 1) > 1:
         return "full_finetune_distributed", f"{model.config}_full_multinode"
-    single = processes(config) == 1
+    single = config.processes == 1
     kind = ("qlora" if lora.qlora else "lora") if lora else "full"
     recipe = "lora_finetune" if lora else "full_finetune"
     if single:

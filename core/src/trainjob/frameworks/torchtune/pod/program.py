@@ -8,16 +8,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from trainjob.resume.epochs import WholeEpoch, begin, identity, last_whole_epoch, state_file
+from trainjob.frameworks.torchtune.pod.epochs import WholeEpoch, begin, identity, last_whole_epoch, state_file
 
 __all__ = ["main"]
 
-_CHECKPOINTER = "trainjob.resume.checkpointer.WholeEpochsCheckpointer"
-_SCHEDULE = "trainjob.resume.schedule.resumed_cosine"
+_CHECKPOINTER = "trainjob.frameworks.torchtune.pod.checkpointer.WholeEpochsCheckpointer"
+_SCHEDULE = "trainjob.frameworks.torchtune.pod.schedule.resumed_cosine"
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Becomes the command that it is given, with more arguments; see [trainjob.resume.epochs][] for what is resumed."""
+    """Replace this process with the given command, which gets the arguments to resume with.
+
+    See [trainjob.frameworks.torchtune.pod.epochs][] for what is resumed.
+    """
     given = _read(arguments)
     owner = identity(given.run, given.input)
     epoch = last_whole_epoch(given.output, owner, adapter=given.adapter)
@@ -50,11 +53,11 @@ def _resuming(given: argparse.Namespace, epoch: WholeEpoch | None) -> list[str]:
 
 def _own_sources() -> str:
     """The folder, or zip file, that this package lies in: for the processes that load the checkpointer."""
-    return str(Path(__file__).absolute().parents[2])
+    return str(Path(__file__).absolute().parents[4])
 
 
 def _read(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m trainjob.resume", description="Start or resume a TorchTune run.")
+    parser = argparse.ArgumentParser(description="Start or resume a TorchTune run.")
     parser.add_argument("--run", required=True, help="whose run it is: the same text in all its attempts")
     parser.add_argument("--output", type=Path, required=True, help="folder that the run writes to")
     parser.add_argument("--input", type=Path, action="append", default=[], help="folder or file that the run reads")

@@ -1,0 +1,1 @@
+"""Training frameworks, one package each; the rest of the core knows them as `trainjob.spec.framework.Framework`."""

@@ -1,0 +1,73 @@
+"""Progress of a training, read from the lines of its log: the only source of progress that TorchTune offers."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from trainjob.status import Progress
+
+# A line is anybody's text: each part of a pattern has an end and begins nowhere else, so that reading a line takes time
+# by its length only.
+#
+# TorchTune 0.6.1 recipes draw one tqdm frame a step, `epoch|global step|Loss: x: 12%|... | 5/42 [...]`, and dump their
+# configuration as YAML before the first.
+_FRAME = re.compile(
+    r"(?<![0-9])(?P<epoch>[0-9]{1,18})\|(?P<step>[0-9]{1,18})\|Loss: (?P<loss>[-+0-9.eEnaif]{1,32}):\s{1,8}[0-9]{1,3}%"
+    r"\|[^|]{0,256}\| [0-9]{1,18}/(?P<per_epoch>[0-9]{1,18}) \["
+)
+# torchtune.training.metric_logging.StdoutLogger: `Step 6 | loss:2.42 lr:0.003 ...`
+_METRICS = re.compile(r"Step (?P<step>[0-9]{1,18}) \| (?:[^| ]{1,256} ){0,64}?loss:(?P<loss>[-+0-9.eEnaif]{1,32})")
+_EPOCHS = re.compile(r"\s*epochs: (?P<epochs>[0-9]{1,18})\s*")
+
+
+class TorchTuneLogParser:
+    """Reads the lines, or tqdm frames, of one training's log in order."""
+
+    def __init__(self) -> None:
+        """Create a parser that has seen no line."""
+        self._epochs: int | None = None
+        self._step = 0
+
+    def feed(self, line: str) -> Progress | None:
+        """Return the progress that a line reports, or None if it reports nothing new."""
+        if "|" not in line:  # nearly all lines: no pattern is tried on them
+            if "epochs:" in line and (found := _EPOCHS.fullmatch(line)):
+                self._epochs = int(found["epochs"])
+            return None
+        if found := _FRAME.search(line):
+            epoch, per_epoch = int(found["epoch"]), int(found["per_epoch"])
+            return self._advance(
+                Progress(
+                    step=_in_whole_training(int(found["step"]), epoch, per_epoch),
+                    total=per_epoch * self._epochs if self._epochs else None,
+                    epoch=epoch,
+                    epochs=self._epochs,
+                    loss=_finite(found["loss"]),
+                )
+            )
+        if found := _METRICS.search(line):
+            return self._advance(Progress(step=int(found["step"]), epochs=self._epochs, loss=_finite(found["loss"])))
+        return None
+
+    def _advance(self, progress: Progress) -> Progress | None:
+        if progress.step <= self._step:
+            return None
+        self._step = progress.step
+        return progress
+
+
+def _in_whole_training(step: int, epoch: int, per_epoch: int) -> int:
+    """The step, also where a resumed training counts from its own beginning, as those of LoRA do (torchtune 0.6.1)."""
+    if not per_epoch:
+        return step
+    counted = -(-step // per_epoch)  # epochs begun since the count began
+    return step + max(0, epoch - counted) * per_epoch
+
+
+def _finite(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None

@@ -1,0 +1,99 @@
+"""The models that TorchTune 0.6.1 and the Trainer have recipes for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainjob.spec.base import refuse
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model that TorchTune 0.6.1 and the Trainer know.
+
+    Attributes:
+        name: as runtimes and people write it, such as `llama3.2-1b`.
+        config: the folder and prefix of its configurations, such as `llama3_2/1B`.
+        builder: what makes it, below `torchtune.models`.
+        tokenizer: its tokenizer's file in the model folder.
+        merges: its tokenizer's merges file in the model folder, or empty.
+        runtime: whether the Trainer ships a runtime for it.
+        qlora: whether there is a QLoRA configuration.
+        single_device: whether its configurations are for one process; otherwise all are for several, QLoRA's too.
+        multinode: whether there is a full fine-tuning for several nodes.
+        shards: how many files its weights are in.
+        tied: whether its output has the embedding's weights.
+        kind: what TorchTune's checkpointers call it.
+        tokenizer_builder: what makes its tokenizer, below `torchtune.models`.
+    """
+
+    name: str
+    config: str
+    builder: str
+    tokenizer: str = "original/tokenizer.model"
+    merges: str = ""
+    runtime: bool = True
+    qlora: bool = True
+    single_device: bool = True
+    multinode: bool = False
+    shards: int = 1
+    tied: bool = True
+    kind: str = "LLAMA3_2"
+    tokenizer_builder: str = "llama3.llama3_tokenizer"
+
+    def component(self, *, lora: bool) -> str:
+        """The name by which TorchTune's configurations call its builder."""
+        package, _, builder = self.builder.partition(".")
+        return f"torchtune.models.{package}.{'lora_' if lora else ''}{builder}"
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Its weights in its folder, as the Hub has them."""
+        if self.shards == 1:
+            return ("model.safetensors",)
+        return tuple(f"model-{n:05}-of-{self.shards:05}.safetensors" for n in range(1, self.shards + 1))
+
+
+# Builders, files and kinds are those of torchtune 0.6.1's configurations, recipes/configs.
+MODELS = {
+    model.name: model
+    for model in (
+        Model("llama3.2-1b", "llama3_2/1B", "llama3_2.llama3_2_1b"),
+        Model("llama3.2-3b", "llama3_2/3B", "llama3_2.llama3_2_3b", shards=2),
+        Model(
+            "llama3.3-70b",
+            "llama3_3/70B",
+            "llama3_3.llama3_3_70b",
+            runtime=False,
+            single_device=False,
+            multinode=True,
+            shards=30,
+            tied=False,
+            kind="LLAMA3",
+        ),
+        Model(
+            "qwen2.5-1.5b",
+            "qwen2_5/1.5B",
+            "qwen2_5.qwen2_5_1_5b_instruct",
+            tokenizer="vocab.json",
+            merges="merges.txt",
+            qlora=False,
+            kind="QWEN2",
+            tokenizer_builder="qwen2_5.qwen2_5_tokenizer",
+        ),
+    )
+}
+_LLAMA_8B = Model("llama3.1-8b", "llama3_1/8B", "llama3_1.llama3_1_8b", shards=4, kind="LLAMA3")
+TEACHERS = {**MODELS, _LLAMA_8B.name: _LLAMA_8B}
+
+
+def model_named(name: str) -> Model:
+    """The model of this name, also in the Trainer's own spelling (`llama3_2/1B`).
+
+    Raises:
+        InvalidSpec: there is none.
+    """
+    for model in MODELS.values():
+        if name in (model.name, model.config):
+            return model
+    raise refuse("", name, f"allowed are {', '.join(MODELS)}")

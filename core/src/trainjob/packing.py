@@ -1,0 +1,66 @@
+"""Our own programs as a container's command, so that their steps need no image of ours."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import io
+import zipfile
+import zlib
+from collections.abc import Iterator
+from importlib import resources
+from itertools import accumulate
+
+from trainjob.minify import minify
+
+# A zip file's first possible date: the same files give the same text.
+_DATE = (1980, 1, 1, 0, 0, 0)
+BOOTSTRAP = (
+    "import base64,os,runpy,sys,tempfile,zlib;"
+    "path=os.path.join(tempfile.mkdtemp(),'trainjob.zip');"
+    "open(path,'wb').write(zlib.decompress(base64.b64decode(sys.argv.pop(1))));"
+    "sys.path.insert(0,path);"
+    "runpy.run_module('trainjob.'+sys.argv.pop(1),run_name='__main__',alter_sys=True)"
+)
+
+
+def program_command(package: str, *needs: str) -> list[str]:
+    """Return the command that runs a package of `trainjob` as a program; its arguments follow.
+
+    Args:
+        package: name below `trainjob` of a package with a `__main__`, such as `programs.fetch`.
+        needs: names below `trainjob` of the other modules and packages that it imports.
+    """
+    return ["python", "-c", BOOTSTRAP, _packed(package, *needs), package]
+
+
+@functools.cache
+def _packed(*names: str) -> str:
+    """Return the sources of modules and packages: a zip file, compressed, in base64."""
+    files = dict(sorted(file for name in names for file in _sources(name.split("."))))
+    # As a whole: file by file it would be larger by 40 %, and an item of a command has a limit (65 536, Trainer 2.2).
+    return base64.b64encode(zlib.compress(pack(files), 9)).decode()
+
+
+def _sources(parts: list[str]) -> Iterator[tuple[str, str]]:
+    """Yield path and text of each file of a module or package; packages around it get an empty `__init__.py`."""
+    *around, path = accumulate(["trainjob", *parts], "{}/{}".format)
+    yield from ((f"{package}/__init__.py", "") for package in around)
+    *folders, last = parts
+    folder = resources.files("trainjob").joinpath(*folders)
+    package = folder.joinpath(last)
+    if not package.is_dir():
+        yield f"{path}.py", minify(folder.joinpath(f"{last}.py").read_text("utf-8"))
+        return
+    for file in package.iterdir():
+        if file.name.endswith(".py"):
+            yield f"{path}/{file.name}", minify(file.read_text("utf-8"))
+
+
+def pack(files: dict[str, str]) -> bytes:
+    """Return an uncompressed zip file of these texts by their paths; the same for the same texts."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for path, text in files.items():
+            archive.writestr(zipfile.ZipInfo(path, _DATE), text)
+    return buffer.getvalue()

@@ -1,7 +1,0 @@
-"""`python -m trainjob.resume`."""
-
-from __future__ import annotations
-
-from trainjob.resume.program import main
-
-main()

@@ -1,0 +1,84 @@
+"""A framework behind the abstract configuration, and the sources that its pod gets."""
+
+from __future__ import annotations
+
+import ast
+import base64
+import io
+import sys
+import zipfile
+import zlib
+from dataclasses import dataclass
+
+import pytest
+
+from trainjob import BuiltinTrainer, FineTune, InvalidSpec, TorchTuneConfig, TrainJob
+from trainjob.frameworks.torchtune.models import MODELS
+from trainjob.manifest import spec_hash
+from trainjob.packing import program_command
+from trainjob.spec import FrameworkConfig
+from trainjob.spec.resources import BUILTIN_MODELS
+
+PROGRAMS = {
+    "frameworks.torchtune.pod": (),
+    "programs.fetch": ("errors",),
+    "programs.export": ("programs.fetch", "errors"),
+}
+
+
+@dataclass
+class SdkConfig:
+    """Attributes of the Kubeflow SDK's class of this name."""
+
+    epochs: int = 2
+    num_nodes: int | None = None
+
+
+@pytest.mark.parametrize("config", [{"epochs": 2}, SdkConfig(), TorchTuneConfig(epochs=2)])
+def test_a_configuration_of_any_form_is_torchtunes(config):
+    assert FineTune(model="llama3.2-1b", workspace="w", config=config).config == TorchTuneConfig(epochs=2)
+    assert BuiltinTrainer(config=config).config == TorchTuneConfig(epochs=2)
+
+
+def test_a_dump_and_a_fingerprint_hold_the_fields_of_the_frameworks_own_class():
+    steps = [FineTune(model="llama3.2-1b", workspace="w", config={"epochs": epochs}) for epochs in (2, 3)]
+    assert [step.model_dump(exclude_defaults=True)["config"] for step in steps] == [{"epochs": 2}, {"epochs": 3}]
+    assert len({spec_hash(step) for step in steps}) == 2
+
+
+def test_an_invalid_configuration_is_named_with_its_path():
+    with pytest.raises(InvalidSpec) as raised:
+        FineTune(model="gpt-2", workspace="w", config={"epochs": 0, "epoch": 1})
+    assert {problem.field for problem in raised.value.problems} == {"config.epochs", "config.epoch"}
+    with pytest.raises(InvalidSpec, match=r"trainer\.config\.epochs"):
+        TrainJob(trainer={"config": {"epochs": 0}}, runtime="torchtune-llama3.2-1b")
+
+
+def test_nothing_trains_with_the_abstract_configuration():
+    with pytest.raises(InvalidSpec, match="config"):
+        FineTune(model="llama3.2-1b", workspace="w", config=FrameworkConfig())
+
+
+def test_the_built_in_models_are_those_with_recipes():
+    assert tuple(MODELS) == BUILTIN_MODELS
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_packed_sources_need_nothing_that_is_not_packed(program):
+    command = program_command(program, *PROGRAMS[program])
+    assert command == program_command(program, *PROGRAMS[program])
+    with zipfile.ZipFile(io.BytesIO(zlib.decompress(base64.b64decode(command[3])))) as archive:
+        texts = {name: archive.read(name).decode() for name in archive.namelist()}
+    packages = {name.removesuffix("/__init__.py") for name in texts if name.endswith("/__init__.py")}
+    modules = {name.removesuffix(".py") for name in texts} | packages
+    for name, text in texts.items():
+        if name.removesuffix("/__init__.py") in {"trainjob", "trainjob/frameworks", "trainjob/frameworks/torchtune"}:
+            assert text == ""
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.ImportFrom) and node.module.startswith("trainjob"):
+                module = node.module.replace(".", "/")
+                assert module in modules, f"{name} imports {module}"
+                assert module not in packages or {f"{module}/{alias.name}" for alias in node.names} <= modules
+            assert "pydantic" not in ast.unparse(node) or not isinstance(node, ast.Import | ast.ImportFrom)
+    assert f"trainjob/{program.replace('.', '/')}/__main__.py" in texts
+    assert sys.getsizeof(command[3]) < 65_536
