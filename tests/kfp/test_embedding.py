@@ -91,15 +91,19 @@ def test_only_what_a_launcher_needs_is_carried():
         "trainjob/cli/",
         "trainjob/programs/export/",
         "trainjob/lifecycle/external",
+        "trainjob/frameworks/torchtune/recipes",
         "trainjob_kfp/comp",
     )
     assert not [path for path in carried if path.startswith(left_out)]
     assert "external" not in carried["trainjob/lifecycle/__init__.py"]
 
 
-def test_the_export_carries_the_sources_that_it_sends():
-    carried = embedding.carried_sources(trainjob_kfp.export_model.python_func)
-    assert {"trainjob/programs/export/__main__.py", "trainjob/programs/export/__init__.py"} <= set(carried)
+def test_a_component_carries_the_sources_that_its_step_sends_or_imports_by_name():
+    exported = embedding.carried_sources(trainjob_kfp.export_model.python_func)
+    assert {"trainjob/programs/export/__main__.py", "trainjob/programs/export/__init__.py"} <= set(exported)
+    tuned = embedding.carried_sources(trainjob_kfp.fine_tune.python_func)
+    torchtune = "trainjob/frameworks/torchtune"
+    assert {f"{torchtune}/framework.py", f"{torchtune}/recipes.py", f"{torchtune}/pod/__main__.py"} <= set(tuned)
 
 
 def test_an_import_that_leads_nowhere_is_refused():

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, ConfigDict, Field, field_validator
+from pydantic import BeforeValidator, ConfigDict, Field, InstanceOf, field_validator
 
 from trainjob.spec.base import HIDDEN, Spec, as_json, refuse
 from trainjob.spec.framework import FrameworkConfigField, default_config
@@ -161,4 +161,6 @@ def _chosen(given: Any) -> Any:
     return kind.of(given)
 
 
-Trainer = Annotated[BuiltinTrainer | CustomTrainer | CustomTrainerContainer, BeforeValidator(_chosen)]
+# `InstanceOf`, because pydantic would otherwise try each class of the union with the attributes of the chosen one.
+_AnyTrainer = InstanceOf[BuiltinTrainer] | InstanceOf[CustomTrainer] | InstanceOf[CustomTrainerContainer]
+Trainer = Annotated[_AnyTrainer, BeforeValidator(_chosen)]
