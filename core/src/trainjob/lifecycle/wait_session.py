@@ -12,9 +12,9 @@ from trainjob.errors import ClusterError, WaitTimeout
 from trainjob.frameworks.log_parser import JobLogParser
 from trainjob.lifecycle.cancellation import end_as_failed, give_up
 from trainjob.lifecycle.diagnosis import DiagnosisSchedule, refresh_diagnosis
-from trainjob.lifecycle.export_mark import note_export
 from trainjob.lifecycle.identity import JobReference
 from trainjob.lifecycle.wait_policy import Limits, WaitPolicy, WaitResult
+from trainjob.manifest import labels
 from trainjob.status import (
     ContainerFailure,
     Outcome,
@@ -117,7 +117,7 @@ class WaitSession:
             self._logs.observe(ObjectEvent(pod))
         evidence = {} if verdict.phase is Phase.COMPLETE else self._gather(verdict, pods)
         if verdict.phase is Phase.COMPLETE:
-            note_export(self._cluster, self.policy.job)
+            _note_export(self._cluster, self.policy.job)
         else:
             verdict = explained(verdict, evidence["events"], self._jobset(verdict))
         if decision.end_job:
@@ -229,3 +229,19 @@ class WaitSession:
 def _stand_in(reference: JobReference) -> dict[str, Any]:
     """A TrainJob that is gone already, as far as it is known."""
     return {"metadata": {"name": reference.name, "namespace": reference.namespace, "uid": reference.uid}}
+
+
+def _note_export(cluster: Cluster, export: Mapping[str, Any]) -> None:
+    """Note on the TrainJob whose own claim a complete export has read that its model is exported.
+
+    Every waiter does it. If it fails, [trainjob.retention.sweep][] retains that TrainJob.
+    """
+    source, meta = labels.annotation(export, labels.EXPORTS), export["metadata"]
+    if not source:
+        return
+    with contextlib.suppress(ClusterError):
+        job = cluster.get_trainjob(source, meta["namespace"])
+        # One that was made after the export has the name again, and another model.
+        if job is not None and job["metadata"]["creationTimestamp"] <= meta["creationTimestamp"]:
+            marks = {labels.EXPORTED: labels.annotation(export, labels.MODEL)}
+            cluster.patch_trainjob(source, meta["namespace"], job["metadata"]["uid"], annotations=marks)

@@ -3,10 +3,9 @@
 from trainjob.manifest import labels
 from trainjob.manifest.build import build
 from trainjob.manifest.dialect import Dialect, dialect_of
-from trainjob.manifest.fingerprint import spec_hash
 from trainjob.manifest.given import with_variables
+from trainjob.manifest.identity import job_name, spec_hash
 from trainjob.manifest.limits import missing_from, needed_claim, needs_the_dialect
-from trainjob.manifest.names import job_name
 from trainjob.manifest.steps import train_job
 
 __all__ = [

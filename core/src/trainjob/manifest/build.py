@@ -12,7 +12,6 @@ from trainjob.manifest.function import function_command
 from trainjob.manifest.given import build_given
 from trainjob.manifest.labels import ending_annotations
 from trainjob.manifest.limits import check_expressible, explicit_size, on_stock_mpi, on_stock_torchtune
-from trainjob.manifest.volumes import volumes_and_mounts
 from trainjob.spec import (
     BuiltinTrainer,
     CustomTrainer,
@@ -23,6 +22,8 @@ from trainjob.spec import (
     SecretReference,
     TrainJob,
     TrainJobManifest,
+    Volume,
+    Workspace,
 )
 from trainjob.spec.framework import framework_of
 from trainjob.spec.manifest import API_VERSION
@@ -31,6 +32,9 @@ from trainjob.spec.trainers import checked_words, literal
 from trainjob.spec.volumes import WORKSPACE
 
 _TRAINER_JOB, _LAUNCHER_JOB = "node", "launcher"
+_WORKSPACE_VOLUME = "workspace"
+
+_Items = list[dict[str, Any]]
 
 
 def build(
@@ -126,7 +130,30 @@ def _pod_patch(job: TrainJob, dialect: Dialect) -> Mapping[str, Any]:
     kinds = [kind for kind in ("dataset", "model") if on_stock_torchtune(job) or getattr(job.initializer, kind, None)]
     launcher = [_LAUNCHER_JOB] if on_stock_mpi(job) else []
     names = [_TRAINER_JOB, *launcher, *(f"{kind}-initializer" for kind in kinds)]
-    return pod_patch(PodPatch(names, *volumes_and_mounts(job), placement), dialect)
+    return pod_patch(PodPatch(names, *_volumes_and_mounts(job), placement), dialect)
+
+
+def _volumes_and_mounts(job: TrainJob) -> tuple[_Items, _Items]:
+    """Return the pod's volumes, each once, and their mounts in each container; the workspace's come first."""
+    asked = [*([_workspace(job.workspace)] if job.workspace else []), *map(_volume, job.volumes)]
+    sources = {mount["name"]: source for source, mount in asked}
+    return [{"name": name, **source} for name, source in sources.items()], [mount for _, mount in asked]
+
+
+def _workspace(workspace: Workspace) -> tuple[Mapping[str, Any], dict[str, Any]]:
+    claim = {"persistentVolumeClaim": {"claimName": workspace.claim}}
+    # With the type, a folder that is missing is an event of the pod, and not a new folder of root's.
+    folder = {"hostPath": {"path": workspace.node_path, "type": "Directory"}}
+    return claim if workspace.claim else folder, _mount(_WORKSPACE_VOLUME, WORKSPACE, workspace.sub_path)
+
+
+def _volume(volume: Volume) -> tuple[Mapping[str, Any], dict[str, Any]]:
+    return volume.source, _mount(volume.name, volume.mount_path, volume.sub_path, read_only=volume.read_only)
+
+
+def _mount(name: str, path: str, sub_path: str, *, read_only: bool = False) -> dict[str, Any]:
+    more = {**({"subPath": sub_path} if sub_path else {}), **({"readOnly": True} if read_only else {})}
+    return {"name": name, "mountPath": path, **more}
 
 
 def _placement(placement: Placement) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Which errors end a task for good, whatever its retries: what `TrainJobError.permanent` means for a task.
+"""Which errors end a task for good, whatever its retries, and which are retried: `TrainJobError.permanent` for a task.
 
 | Error | The task |
 |---|---|
@@ -17,12 +17,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.exceptions import AirflowFailException, TaskDeferralError
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskDeferralError
 
 from trainjob import errors
 from trainjob.errors import InvalidSpec, TrainJobError
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
 
 
 @contextlib.contextmanager
@@ -48,3 +51,23 @@ def error_told(event: Mapping[str, Any]) -> TrainJobError | TaskDeferralError:
     # An InvalidSpec is made of problems, of which only the words are left; it ends the task as any unknown error does.
     error: TrainJobError = TrainJobError(event["error"]) if kind is InvalidSpec else kind(event["error"])
     return error
+
+
+def is_tried_again(context: Context, error: Exception) -> bool:
+    """Return whether another try of the task follows, by the rules of Airflow 3.3's task runner.
+
+    Args:
+        context: the task's.
+        error: what the task is about to raise.
+    """
+    if isinstance(error, AirflowFailException | AirflowSkipException):
+        return False
+    from airflow.sdk.definitions.retry_policy import RetryAction
+
+    ti = context["ti"]
+    policy = context["task"].retry_policy
+    if policy is not None:
+        decision = policy.evaluate(exception=error, try_number=ti.try_number, max_tries=ti.max_tries, context=context)
+        if decision.action is RetryAction.FAIL:
+            return False
+    return bool(ti.try_number <= ti.max_tries)

@@ -335,7 +335,7 @@ class StepOperator(BaseOperator):
             raise
 
     def _decide_after(self, context: Context, error: Exception) -> None:
-        from trainjob_airflow.operators.retrying import is_tried_again
+        from trainjob_airflow.failing import is_tried_again
         from trainjob_airflow.run_key import run_key
 
         if is_tried_again(context, error):

@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
-from trainjob_airflow.asking import has_ended
 from trainjob_airflow.failing import failing_for_good
 from trainjob_airflow.hooks.trainjob import DEFAULT_CONNECTION, TrainJobHook
+from trainjob_airflow.operators.stopping import ENDED
+from trainjob_airflow.run_key import this_airflow
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
+    from trainjob.lifecycle import RunKey
 
 _AT_WORK_FOR = timedelta(minutes=5)
 
@@ -73,7 +76,7 @@ class TrainJobSweepOperator(BaseOperator):
             namespace=self.namespace,
             finished_for=self.finished_for,
             at_work_for=self.at_work_for,
-            is_over=partial(has_ended, context),
+            is_over=partial(_has_ended, context),
             unexported=self.unexported,
             dry_run=self.only_tell,
             tell=lambda one: self.log.info("%s%s", "dry run: " if self.only_tell else "", one),
@@ -88,3 +91,32 @@ class TrainJobSweepOperator(BaseOperator):
             }
             for one in done
         ]
+
+
+def _has_ended(context: Context, key: RunKey) -> bool | None:
+    """Return whether the task instance of a run key has ended or was deleted, as the task execution API says.
+
+    Args:
+        context: context of the task that runs the sweep.
+        key: the run key of a TrainJob.
+
+    Returns:
+        None if it is not known: it is not a task instance of this Airflow, its DAG is unknown, or Airflow does not
+        answer.
+    """
+    if key.engine != "airflow" or key.origin != this_airflow():
+        return None
+    ti: Any = context["ti"]
+    index = int(key.map_index) if key.map_index.isdigit() else None
+    try:
+        found = ti.get_task_states(dag_id=key.workflow, task_ids=[key.task], run_ids=[key.run], map_index=index)
+        states = found.get(key.run, {})
+        name = key.task if index is None else f"{key.task}_{index}"
+        if name in states:
+            # All others, such as deferred or up_for_retry, are at work; so is none, which is about to be scheduled.
+            return states[name] in ENDED
+        # Gone with its run, which somebody deleted. Of a DAG unknown here it may be another Airflow's.
+        ti.get_dag(key.workflow)
+    except Exception:  # noqa: BLE001 - whatever the reason, it is not known
+        return None
+    return True

@@ -1,14 +1,15 @@
-"""A hash that tells whether two requests ask for the same."""
+"""The identity of a request: its hash, and the names of its TrainJobs."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 from typing import Any
 
 from trainjob.manifest.function import source_text
 from trainjob.spec import CustomTrainer, Step, TrainJob
-from trainjob.spec.job import ENDING
+from trainjob.spec.job import ENDING, LONGEST_NAME
 
 _ELSEWHERE = dict.fromkeys(("name", *ENDING), True)
 
@@ -29,3 +30,21 @@ def spec_hash(step: Step) -> str:
     canonical: dict[str, Any] = {"kind": type(step).__name__, "request": content}
     text = json.dumps(canonical, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def job_name(prefix: str, key_digest: str, attempt: int) -> str:
+    """Return the name of a run key's n-th TrainJob: readable, the same in every process, at most 33 characters.
+
+    It starts with a letter, as the API demands from Trainer 2.1 on, and leaves room for the longest pod name that
+    JobSet makes of it (see `trainjob.spec.job`).
+
+    Args:
+        prefix: what it should begin with, such as the task's name; what a name can't hold becomes `-`.
+        key_digest: the run key's digest.
+        attempt: the attempt's number, from 1.
+    """
+    readable = re.sub(r"[^a-z0-9]+", "-", prefix.lower()).strip("-")
+    if not readable[:1].isalpha():
+        readable = f"job-{readable}".strip("-")
+    unique = hashlib.sha256(f"{key_digest}/{attempt}".encode()).hexdigest()[:8]
+    return f"{readable[:LONGEST_NAME].strip('-')}-{unique}"
