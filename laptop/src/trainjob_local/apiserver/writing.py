@@ -9,10 +9,13 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, cast
 
+from jsonpatch import JsonPatchException, apply_patch
+from jsonpointer import JsonPointerException
+
 from trainjob_local.apiserver.admission_door import Operation
 from trainjob_local.apiserver.checks import Checks, WriteOptions
 from trainjob_local.apiserver.deletion import DeleteOptions, check_preconditions, is_gone, marked
-from trainjob_local.apiserver.patches import PatchFailed, PatchKind, json_patch, merge_patch
+from trainjob_local.apiserver.patches import PatchKind, merge_patch
 from trainjob_local.apiserver.preparation import new_object, next_object
 from trainjob_local.apiserver.refusals import (
     FieldProblem,
@@ -214,8 +217,8 @@ def _patched(body: Json, patch: Any, kind: PatchKind) -> Json:
                 f"error decoding patch: json: cannot unmarshal {given} into Go value of type []handlers.jsonPatchOp"
             )
         try:
-            result = json_patch(body, patch)
-        except PatchFailed as error:
+            result = apply_patch(body, patch)
+        except (JsonPatchException, JsonPointerException) as error:
             text = "the server rejected our request due to an error in our request"
             raise Refusal(422, "Invalid", text, details={}) from error
         return cast("Json", result if isinstance(result, dict) else {})
