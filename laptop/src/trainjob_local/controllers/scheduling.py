@@ -130,6 +130,6 @@ def _matches(expression: Json, values: Mapping[str, str]) -> bool:
         return (found is not None) == (operator == "Exists")
     if operator in ("In", "NotIn"):
         return (found in wanted) == (operator == "In")
-    if found is None:
+    if found is None or operator not in ("Gt", "Lt"):  # a pod with another operator is not refused, it never fits
         return False
     return int(found) > int(wanted[0]) if operator == "Gt" else int(found) < int(wanted[0])
