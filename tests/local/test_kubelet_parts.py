@@ -18,9 +18,9 @@ from trainjob_local.images import Image, default_images, find_image, images_from
 from trainjob_local.kubelet import undertaker
 from trainjob_local.kubelet.command_line import expand, rewriter
 from trainjob_local.kubelet.container_logs import ContainerLog, LogOptions, records, since_text
+from trainjob_local.kubelet.containers import pull_problems
 from trainjob_local.kubelet.pod_status import lost, pod_conditions, qos_class
 from trainjob_local.kubelet.processes import Processes
-from trainjob_local.kubelet.pulls import why_not
 from trainjob_local.quantity import parse_quantity, whole
 from trainjob_local.settings import ClusterSettings
 from waiting_for import until
@@ -288,7 +288,7 @@ def test_conditions_of_others_stay():
     ],
 )
 def test_why_an_image_cannot_be_had(image, there, reasons):
-    assert list(why_not(image, there=there)) == reasons
+    assert list(pull_problems(image, there=there)) == reasons
 
 
 def test_a_container_lost_with_its_node_has_exit_code_137():

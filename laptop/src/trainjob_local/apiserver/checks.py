@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from enum import Enum
+from typing import Any, Protocol, cast
 
-from trainjob_local.apiserver.admission_door import Admission, Operation, Reader, Stage
 from trainjob_local.apiserver.builtin_kinds import METADATA, TYPES, builtin_problems, complete
 from trainjob_local.apiserver.naming import metadata_problems, name_problems, prefix_problems
 from trainjob_local.apiserver.refusals import FieldProblem, Refusal, bad_request, invalid
@@ -17,7 +17,7 @@ from trainjob_local.apiserver.schema import Field, prune, schema_problems, with_
 from trainjob_local.apiserver.store import encoded
 from trainjob_local.apiserver.trainjob_schema import TRAINJOB
 
-__all__ = ["SCHEMAS", "Checks", "WriteOptions", "without_nulls"]
+__all__ = ["SCHEMAS", "Admission", "Checks", "Operation", "Reader", "Stage", "WriteOptions", "without_nulls"]
 
 Json = dict[str, Any]
 
@@ -27,6 +27,40 @@ SCHEMAS: Mapping[str, Field] = {"trainjobs": TRAINJOB}
 _MOST_SHOWN = 30
 _BLOCKING = ("Required value", "Too long")
 _DECODER = 'admission webhook "defaulter.trainjob.trainer.kubeflow.org" denied the request: '
+
+
+class Operation(str, Enum):
+    """Kind of the write."""
+
+    CREATE = "CREATE"
+    UPDATE = "UPDATE"
+    DELETE = "DELETE"
+
+
+class Stage(str, Enum):
+    """When a rule applies, as in kube-apiserver: mutating rules, then schema checks (422), then validating rules."""
+
+    MUTATING = "mutating"
+    VALIDATING = "validating"
+
+
+class Reader(Protocol):
+    """Reads that a rule may make; both methods raise `Refusal`."""
+
+    def get(self, resource: str, name: str, namespace: str = "") -> Json:
+        """Return one object as a copy; 404 if it does not exist."""
+
+    def list(self, resource: str, namespace: str = "", *, labels: str = "", fields: str = "") -> list[Json]:
+        """Return objects as copies."""
+
+
+Admission = Callable[[Operation, Json, "Json | None", Reader], Json]
+"""A rule of a webhook or admission plugin.
+
+It gets the operation, the new object (its own copy), the old one (None on create) and a reader. It returns the object
+to go on with, or raises `Refusal`. On DELETE the new object is the one to delete, and the returned one is ignored.
+Rules do not apply to writes of the status.
+"""
 
 
 @dataclass
