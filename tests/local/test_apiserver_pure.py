@@ -78,21 +78,10 @@ def test_label_selectors(selector: str, selected: set[str]) -> None:
     assert {name for name, has in labels.items() if found.matches({"metadata": {"labels": has}})} == selected
 
 
-@pytest.mark.parametrize(
-    ("selector", "text"),
-    [
-        ("a in (", "unable to parse requirement: found '', expected: ',', ')' or identifier"),
-        ("a=b c", "found 'c', expected: ',' or 'end of string'"),
-        ("a in b", "unable to parse requirement: found 'b' expected: '('"),
-        ("=b", "found '=', expected: !, identifier, or 'end of string'"),
-        ("-a=b", 'unable to parse requirement: <nil>: Invalid value: "-a": name part must consist of'),
-        ("a=b,", "found '', expected: identifier after ','"),
-    ],
-)
-def test_label_selectors_that_cannot_be_read(selector: str, text: str) -> None:
-    with pytest.raises(SelectorError) as raised:
+@pytest.mark.parametrize("selector", ["a in (", "a=b c", "a in b", "ain (b)", "=b", "-a=b", "a=b,", ",", "!a=b"])
+def test_label_selectors_that_cannot_be_read(selector: str) -> None:
+    with pytest.raises(SelectorError, match="unable to parse requirement: "):
         parse_labels(selector)
-    assert str(raised.value).startswith(text)
 
 
 @given(LABELS, LABELS)
