@@ -362,7 +362,10 @@ def test_why_a_pod_waits(pod, others, expected):
         ({"key": "gpu", "operator": "Exists"}, False),
         ({"key": "gpu", "operator": "DoesNotExist"}, True),
         ({"key": "gpu", "operator": "Gt", "values": ["1"]}, False),
-        ({"key": "kubernetes.io/os", "operator": "Nope"}, False),
+        ({"key": "kubernetes.io/os", "operator": "Gt", "values": ["1"]}, False),
+        ({"key": "kubernetes.io/os", "operator": "Lt"}, False),
+        ({"key": "kubernetes.io/os", "operator": "Nope", "values": ["linux"]}, False),
+        ({"operator": "In"}, False),
     ],
 )
 def test_node_affinity(expression, fits):

@@ -18,6 +18,7 @@ from trainjob_local.apiserver.schema import (
     INT64,
     LABELS,
     MAP,
+    QUANTITY,
     STRING,
     STRINGS,
     Field,
@@ -222,8 +223,36 @@ METADATA = record(
     ownerReferences=array_of(record(**_texts("apiVersion kind name uid").properties, blockOwnerDeletion=BOOLEAN)),
     **_texts("name generateName namespace uid resourceVersion").properties,
 )
-_CONTAINERS = array_of(_texts("name image"))
-_POD_SPEC = record(containers=_CONTAINERS, initContainers=_CONTAINERS, nodeName=STRING)
+_AMOUNTS = Field("map", items=QUANTITY)
+_CONTAINERS = array_of(
+    record(
+        name=STRING,
+        image=STRING,
+        command=STRINGS,
+        args=STRINGS,
+        env=array_of(record(name=STRING, value=STRING, valueFrom=MAP)),
+        resources=record(limits=_AMOUNTS, requests=_AMOUNTS),
+        volumeMounts=array_of(_texts("name mountPath subPath")),
+    )
+)
+_VOLUME = record(
+    name=STRING,
+    projected=record(sources=array_of(MAP)),
+    **dict.fromkeys(("configMap", "downwardAPI", "emptyDir", "hostPath", "persistentVolumeClaim", "secret"), MAP),
+)
+_EXPRESSIONS = array_of(record(key=STRING, operator=STRING, values=STRINGS))
+_TERMS = array_of(record(matchExpressions=_EXPRESSIONS, matchFields=_EXPRESSIONS))
+_NODE_AFFINITY = record(requiredDuringSchedulingIgnoredDuringExecution=record(nodeSelectorTerms=_TERMS))
+_POD_SPEC = record(
+    activeDeadlineSeconds=INT64,
+    affinity=record(nodeAffinity=_NODE_AFFINITY),
+    containers=_CONTAINERS,
+    initContainers=_CONTAINERS,
+    nodeName=STRING,
+    nodeSelector=LABELS,
+    terminationGracePeriodSeconds=INT64,
+    volumes=array_of(_VOLUME),
+)
 _RULES = array_of(record(verbs=STRINGS))
 TYPES: Mapping[str, Field] = {
     plural: record(metadata=METADATA, **properties)

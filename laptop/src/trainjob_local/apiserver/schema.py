@@ -69,7 +69,7 @@ class Field:
         type: `object`, `map` (free keys), `array`, `string`, `integer`, `boolean`, `quantity`, or `any`.
         format: `int32`, `int64` or `date-time`, as in OpenAPI.
         properties: the fields of an object.
-        required: which of them must be there.
+        required: names of fields that an object or map must have.
         items: the schema of an array's items or a map's values; without it they are not checked.
         keys: for a list that is a map: the properties that make an item unique.
         minimum: smallest number.
@@ -244,12 +244,11 @@ def _structure(shape: Field, value: Any, path: str) -> Iterator[FieldProblem]:
         yield FieldProblem(path, "Invalid value", json.dumps(given), detail)
         return
     yield from _limits(shape, value, path)
-    if shape.type == "object":
-        missing = [name for name in shape.required if name not in value]
-        for name in missing:
-            yield FieldProblem(f"{path}.{name}".lstrip("."), "Required value")
-        if missing:  # what is inside is not looked at
-            return
+    missing = [name for name in shape.required if name not in value]
+    for name in missing:
+        yield FieldProblem(f"{path}.{name}".lstrip("."), "Required value")
+    if missing:  # what is inside is not looked at
+        return
     for step, inner, child in shape.children(value):
         yield from _structure(inner, child, f"{path}{step}".lstrip("."))
 

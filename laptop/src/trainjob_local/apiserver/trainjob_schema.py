@@ -57,6 +57,7 @@ _ENV = array_of(
     keys=("name",),
     max_items=128,
 )
+_NAMED = Field("map", required=("name",))
 _AMOUNTS = Field("map", items=QUANTITY)
 _STORAGE_URI = Field(
     "string",
@@ -80,7 +81,7 @@ _TRAINER = Field(
         "env": _ENV,
         "numNodes": INT32,
         "numProcPerNode": INT32,
-        "resourcesPerNode": record(limits=_AMOUNTS, requests=_AMOUNTS, claims=array_of(MAP, keys=("name",))),
+        "resourcesPerNode": record(limits=_AMOUNTS, requests=_AMOUNTS, claims=array_of(_NAMED, keys=("name",))),
     },
     immutable=True,
 )
@@ -99,7 +100,7 @@ _CONTAINERS = array_of(
         "name",
         name=_name(),
         env=_ENV,
-        volumeMounts=array_of(MAP, keys=("name",), max_items=128),
+        volumeMounts=array_of(Field("map", required=("mountPath", "name")), keys=("name",), max_items=128),
         securityContext=MAP,
     ),
     keys=("name",),
@@ -112,7 +113,7 @@ _POD_SPEC = record(
     imagePullSecrets=array_of(MAP, keys=("name",), max_items=64, immutable=True),
     initContainers=_CONTAINERS,
     nodeSelector=LABELS,
-    schedulingGates=array_of(MAP, keys=("name",), max_items=16),
+    schedulingGates=array_of(_NAMED, keys=("name",), max_items=16),
     securityContext=Field("map", immutable=True),
     serviceAccountName=Field("string", max_length=253, immutable=True),
     terminationGracePeriodSeconds=Field("integer", "int64", minimum=0, immutable=True),
