@@ -291,7 +291,10 @@ ROWS = [
 
 # What a kubelet could not run, and what is accepted.
 CHECKED_EVERYWHERE = {
+    "a variable's name",
     "a variable without a name",
+    "a volume's name",
+    "a container's name",
     "a mount of no volume",
     "a mount without a path",
     "a claim without a name",

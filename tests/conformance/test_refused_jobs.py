@@ -105,6 +105,7 @@ CHECKED_EVERYWHERE = (
     "an init container that is not there",
     "a mount without its volume",
     "a claim without a name",
+    "a variable's name",
     "fewer nodes than none",
 )
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
-from trainjob_local.apiserver.naming import label_key_problems, label_value_problems
+from trainjob_local.apiserver.naming import label_key_problems, label_value_problems, name_texts
 from trainjob_local.apiserver.refusals import FieldProblem
 from trainjob_local.apiserver.schema import (
     BOOLEAN,
@@ -40,6 +41,8 @@ _POD_FIXED = (
 _CLAIM_FIXED = (
     "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
 )
+_VARIABLE = re.compile("[ -<>-~]+")
+_VARIABLE_TEXT = "a valid environment variable name must consist only of printable ASCII characters other than '='"
 _REQUIRED_IN = {
     "persistentVolumeClaim": ("claimName",),
     "secret": ("secretName",),
@@ -78,7 +81,7 @@ def _pod(new: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterator[Fiel
 
 
 def _pod_problems(spec: Mapping[str, Any], path: str) -> Iterator[FieldProblem]:
-    """Yield what the kubelet could not run: missing names, images and volumes, files outside of their volume."""
+    """Yield why the kubelet could not run a pod: names, images and volumes, files outside of their volume."""
     volumes: set[str] = set()
     for index, volume in enumerate(spec.get("volumes") or ()):
         problems = list(_volume_problems(volume, f"{path}.volumes[{index}]"))
@@ -93,12 +96,15 @@ def _pod_problems(spec: Mapping[str, Any], path: str) -> Iterator[FieldProblem]:
 
 
 def _container_problems(container: Mapping[str, Any], path: str, volumes: Collection[str]) -> Iterator[FieldProblem]:
-    for field in ("name", "image"):
-        if not container.get(field):
-            yield FieldProblem(f"{path}.{field}", "Required value")
+    yield from _name_problems(container.get("name") or "", f"{path}.name")
+    if not container.get("image"):
+        yield FieldProblem(f"{path}.image", "Required value")
     for index, variable in enumerate(container.get("env") or ()):
-        if not variable.get("name"):
-            yield FieldProblem(f"{path}.env[{index}].name", "Required value")
+        where, name = f"{path}.env[{index}].name", variable.get("name") or ""
+        if not name:
+            yield FieldProblem(where, "Required value")
+        elif not _VARIABLE.fullmatch(name):
+            yield FieldProblem(where, "Invalid value", json.dumps(name, ensure_ascii=False), _VARIABLE_TEXT)
     for index, mount in enumerate(container.get("volumeMounts") or ()):
         where, name = f"{path}.volumeMounts[{index}]", mount.get("name") or ""
         if name not in volumes:
@@ -110,14 +116,22 @@ def _container_problems(container: Mapping[str, Any], path: str, volumes: Collec
 
 
 def _volume_problems(volume: Mapping[str, Any], path: str) -> Iterator[FieldProblem]:
-    if not volume.get("name"):
-        yield FieldProblem(f"{path}.name", "Required value")
+    yield from _name_problems(volume.get("name") or "", f"{path}.name")
     for kind, fields in _REQUIRED_IN.items():
         for field in fields if kind in volume else ():
             if not volume[kind].get(field):
                 yield FieldProblem(f"{path}.{kind}.{field}", "Required value")
     for where, target in _file_paths(volume, path):
         yield from _path_problems(target, where)
+
+
+def _name_problems(name: str, path: str) -> Iterator[FieldProblem]:
+    """Yield what is wrong with the name of a container or volume, which the kubelet uses for a folder."""
+    if not name:
+        yield FieldProblem(path, "Required value")
+        return
+    for wrong in name_texts("label", name):
+        yield FieldProblem(path, "Invalid value", json.dumps(name), wrong)
 
 
 def _file_paths(volume: Mapping[str, Any], path: str) -> Iterator[tuple[str, str]]:
@@ -134,7 +148,7 @@ def _file_paths(volume: Mapping[str, Any], path: str) -> Iterator[tuple[str, str
 
 
 def _path_problems(target: str, path: str) -> Iterator[FieldProblem]:
-    """Yield what leads out of a volume: on this machine, to any file of the user's."""
+    """Yield why a path leads out of its volume: it could be any file of this machine."""
     wrong = "must not start with '..'" if target.startswith("..") else ""
     wrong = "must not contain '..'" if ".." in target.split("/") else wrong
     wrong = "must be a relative path" if target.startswith("/") else wrong

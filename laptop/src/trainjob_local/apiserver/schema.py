@@ -144,9 +144,9 @@ STRINGS = array_of(STRING)
 
 
 def wrong_type(shape: Field, value: Any, path: str = "") -> str:
-    """Return which value the server's types cannot hold, the first one; an empty text if they hold all.
+    """Describe the first value of a wrong type; return an empty text if there is none.
 
-    A Go program refuses such a body before it looks at the schema. Go's own texts name its types; these do not.
+    A Go program cannot decode such a body, and refuses it before the schema applies. The texts are not Go's.
     """
     if value is None:  # Go's null is the zero value
         return ""
