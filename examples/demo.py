@@ -27,7 +27,7 @@ from demo_view import ChainView
 
 from trainjob.client import Cluster, Connection
 from trainjob.local import LocalCluster
-from trainjob_local.hub import HubServer
+from trainjob_local.demo.hub import HubServer
 
 ROOT = Path(__file__).resolve().parent.parent
 CACHE = ROOT / ".cache" / "demo"

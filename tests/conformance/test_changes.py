@@ -114,17 +114,11 @@ def test_json_patch(client, namespace, kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_patch_refused(client, namespace, kind):
-    """Patches that can't be read, or that change who the object is, are refused."""
+    """Patches that change name, namespace or uid of the object are refused."""
     make(client, namespace, kind, "a")
-    decoding = "error decoding patch: "
-    go = "json: cannot unmarshal {} into Go value of type {}"
     name_differs = "the name of the object (b) does not match the name on the URL (a)"
     other = "the namespace of the provided object does not match the namespace sent on the request"
     rows = [
-        ("a", b"{bad", "merge-", 400, f"{decoding}invalid character 'b' looking for beginning of object key string"),
-        ("a", b"", "merge-", 400, f"{decoding}unexpected end of JSON input"),
-        ("a", b"[]", "merge-", 400, f"{decoding}{go.format('array', 'map[string]interface {}')}"),
-        ("a", b'{"a":1}', "json-", 400, f"{decoding}{go.format('object', '[]handlers.jsonPatchOp')}"),
         ("b", b"{}", "merge-", 404, f'{PLURAL[kind]} "b" not found'),
         ("a", b'{"metadata":{"name":"b"}}', "merge-", 400, name_differs),
         ("a", b'{"metadata":{"namespace":"b"}}', "merge-", 400, other),
@@ -137,6 +131,15 @@ def test_patch_refused(client, namespace, kind):
     answer = client.ask("PATCH", path_of(kind, namespace, "a"), {"metadata": {"uid": "b"}})
     assert (answer.code, answer.reason) == (422, "Invalid")
     assert answer.message.endswith('"a" is invalid: metadata.uid: Invalid value: "b": field is immutable')
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_patch_unreadable(client, namespace, kind):
+    """A patch that is no JSON, or no patch of its media type, is refused with 400."""
+    make(client, namespace, kind, "a")
+    for body, media in ((b"{bad", "merge-"), (b"", "merge-"), (b"[]", "merge-"), (b'{"a":1}', "json-")):
+        answer = client.send("PATCH", path_of(kind, namespace, "a"), body, f"application/{media}patch+json")
+        assert (answer.code, answer.reason) == (400, "BadRequest"), body
 
 
 def test_kinds_of_patches(client, namespace):

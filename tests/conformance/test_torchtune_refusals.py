@@ -176,5 +176,6 @@ def test_words_for_processes(client, namespace, target):
         assert given == {"auto": ACCEPTED, "cpu": ACCEPTED, "gpu": ACCEPTED, "x": problem}
         return
     defaulter = DENIED.replace("validator", "defaulter")
-    text = f"{defaulter}json: cannot unmarshal string into Go struct field Trainer.spec.trainer.numProcPerNode of type"
-    assert set(given.values()) == {(400, f"{text} int32")}
+    for code, text in given.values():
+        assert (code, text.startswith(defaulter)) == (400, True)
+        assert "spec.trainer.numProcPerNode" in text and "of type int32" in text

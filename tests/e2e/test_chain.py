@@ -10,7 +10,7 @@ import pytest
 from control_plane import ControlPlane
 
 from trainjob.client import Cluster, Connection
-from trainjob_local.hub import HubServer
+from trainjob_local.demo.hub import HubServer
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples"))
 import demo

@@ -16,7 +16,7 @@ from registry_server import RegistryServer
 from trainjob.client import Cluster, Connection
 from trainjob.status import Phase, judge
 from trainjob_local import LocalCluster
-from trainjob_local.hub import HubServer
+from trainjob_local.demo.hub import HubServer
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples" / "kfp"

@@ -20,7 +20,7 @@ from urllib.parse import unquote, urlsplit
 
 import yaml
 
-from trainjob_local.hub import HubHandler, HubServer, Repository
+from trainjob_local.demo.hub import HubHandler, HubServer, Repository
 
 _PREUPLOAD = re.compile(r"/api/(?P<kind>models|datasets)/(?P<name>[^/]+/[^/]+)/preupload/(?P<revision>[^/]+)")
 _COMMIT = re.compile(r"/api/(?P<kind>models|datasets)/(?P<name>[^/]+/[^/]+)/commit/(?P<revision>[^/]+)")

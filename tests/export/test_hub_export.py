@@ -15,7 +15,7 @@ from export_program import RunExport, StartExport
 from export_runs import make_run, tree, write
 from hub_uploads import Uploads, upload_hub
 
-from trainjob_local.hub import HubServer
+from trainjob_local.demo.hub import HubServer
 
 TOKEN = "hf_token_of_the_test"
 

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PYTHON = ROOT / ".venv" / "initializer" / "bin" / "python"
 sys.path.insert(0, str(ROOT / "tests" / "export"))  # the object store's server
 
-from trainjob_local.hub import HubHandler, HubServer  # noqa: E402
+from trainjob_local.demo.hub import HubHandler, HubServer  # noqa: E402
 
 DATASET = ("README.md", "data/train.parquet", "heldout/test.parquet")
 MODEL = ("README.md", "config.json", "model.safetensors", "original/tokenizer.model", "pytorch_model.bin")

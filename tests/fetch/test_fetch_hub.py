@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from fetched import contents, is_whole, receipt, refusal
 
-from trainjob_local.hub import HubHandler
+from trainjob_local.demo.hub import HubHandler
 from waiting_for import until
 
 DATASET = "hf://demo/tickets"

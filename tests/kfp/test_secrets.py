@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from kubernetes import client, config
 
-from trainjob_local.hub import HubServer
+from trainjob_local.demo.hub import HubServer
 
 CHAIN = Path(__file__).resolve().parent / "secret_chain.py"
 LISTS = [

@@ -10,7 +10,7 @@ from trainjob_local import admission, defaults
 from trainjob_local.apiserver import Refusal, Registry
 from trainjob_local.runtimes import stock_runtimes
 
-LLAMA, QWEN, TORCH = "torchtune-llama3.2-1b", "torchtune-qwen2.5-1.5b", "torch-distributed"
+TORCH = "torch-distributed"
 NOW = datetime(2026, 1, 31, 12, 0, 0, tzinfo=timezone.utc)
 
 
@@ -42,10 +42,6 @@ def trainjob(runtime=TORCH, *, kind=None, spec=None, **trainer):
     reference = {"name": runtime, **({"kind": kind} if kind else {})}
     body = {"runtimeRef": reference, **({"trainer": trainer} if trainer else {}), **(spec or {})}
     return {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "metadata": {"name": "r1"}, "spec": body}
-
-
-def tune(runtime, *args, **trainer):
-    return trainjob(runtime, command=["tune", "run"], args=list(args), **trainer)
 
 
 def test_a_job_of_a_deleted_runtime_can_be_deleted_but_not_changed(registry):

@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 from apiserver_door import TRAINJOBS, Door, pod, serving, trainjob
-from kubernetes import client
-from kubernetes.client.exceptions import ApiException
 
 from trainjob_local.apiserver import Registry
 
@@ -43,45 +41,6 @@ def grant(
     who = subject or {"kind": "ServiceAccount", "name": "robot", "namespace": "default"}
     reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole" if cluster else "Role", "name": name}
     door.registry.create(binding, {"metadata": {"name": name}, "roleRef": reference, "subjects": [who]}, namespace)
-
-
-def test_no_token_is_anonymous(door: Door) -> None:
-    answer = door.ask("GET", PODS, token="")
-    assert (answer.code, answer.json["reason"]) == (403, "Forbidden")
-    who = 'pods is forbidden: User "system:anonymous"'
-    text = f'{who} cannot list resource "pods" in API group "" in the namespace "default"'
-    assert answer.message == text
-    assert door.ask("GET", "/api", token="").message == 'forbidden: User "system:anonymous" cannot get path "/api"'
-    assert door.ask("GET", "/version", token="").code == 200
-    assert door.ask("GET", "/healthz", token="").code == 200
-
-
-def test_a_wrong_token(door: Door) -> None:
-    answer = door.ask("GET", "/version", token="wrong")
-    assert (answer.code, answer.message, answer.json["reason"]) == (401, "Unauthorized", "Unauthorized")
-
-
-def test_a_token_by_token_request(door: Door) -> None:
-    api = client.CoreV1Api(door.client())
-    before = datetime.now(timezone.utc).replace(microsecond=0)  # Kubernetes writes times to the second
-    made = api.create_namespaced_service_account_token(
-        "robot", "default", {"spec": {"audiences": [], "expirationSeconds": 600}}
-    )
-    assert made.spec.expiration_seconds == 600
-    began = made.status.expiration_timestamp - timedelta(seconds=600)
-    assert before <= began <= datetime.now(timezone.utc)
-    with pytest.raises(ApiException) as raised:
-        client.CoreV1Api(door.client(made.status.token)).list_namespaced_pod("default")
-    assert raised.value.status == 403
-    assert USER.replace('"', r"\"") in raised.value.body
-    for name, spec, code, text in [
-        ("robot", {"expirationSeconds": 10}, 422, "may not specify a duration less than 10 minutes"),
-        ("nobody", {}, 404, 'serviceaccounts "nobody" not found'),
-        ("robot", {"boundObjectRef": {"kind": "Pod", "name": "none"}}, 404, 'pods "none" not found'),
-    ]:
-        answer = door.ask("POST", f"/api/v1/namespaces/default/serviceaccounts/{name}/token", {"spec": spec})
-        assert answer.code == code
-        assert text in answer.message
 
 
 def test_tokens_end() -> None:

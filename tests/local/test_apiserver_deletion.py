@@ -66,32 +66,6 @@ def test_a_pod_that_never_ran_or_has_ended_goes_at_once(door: Door, core: client
     assert gone(door, "pods", "ended")
 
 
-def test_background_takes_the_dependents_along(door: Door) -> None:
-    job = make_job(door)
-    child = door.registry.create("configmaps", owned("child", job), "default")
-    door.registry.create("secrets", owned("grandchild", child), "default")
-    door.registry.create("configmaps", {"metadata": {"name": "other"}}, "default")
-    assert door.ask("DELETE", f"{TRAINJOBS}/a").json["status"] == "Success"
-    until(lambda: gone(door, "secrets", "grandchild"))
-    assert gone(door, "configmaps", "child")
-    assert not gone(door, "configmaps", "other")
-
-
-def test_foreground_waits_for_the_dependents(door: Door) -> None:
-    job = make_job(door)
-    blocking = owned("blocking", job)
-    blocking["metadata"]["finalizers"] = ["x.io/held"]
-    child = door.registry.create("configmaps", blocking, "default")
-    door.registry.create("configmaps", owned("grandchild", child), "default")
-    deleted = door.ask("DELETE", f"{TRAINJOBS}/a", {"propagationPolicy": "Foreground"}).json
-    assert deleted["metadata"]["finalizers"] == ["foregroundDeletion"]
-    until(lambda: gone(door, "configmaps", "grandchild"))
-    assert not gone(door, "trainjobs", "a")
-    assert "deletionTimestamp" in door.registry.get("configmaps", "blocking", "default")["metadata"]
-    door.registry.patch("configmaps", "blocking", {"metadata": {"finalizers": None}}, "default")
-    until(lambda: gone(door, "trainjobs", "a"))
-
-
 def test_foreground_does_not_wait_for_dependents_that_do_not_block(door: Door) -> None:
     job = make_job(door)
     held = owned("held", job, blocks=False)
@@ -100,14 +74,6 @@ def test_foreground_does_not_wait_for_dependents_that_do_not_block(door: Door) -
     door.ask("DELETE", f"{TRAINJOBS}/a", {"propagationPolicy": "Foreground"})
     until(lambda: gone(door, "trainjobs", "a"))
     until(lambda: "deletionTimestamp" in door.registry.get("configmaps", "held", "default")["metadata"])
-
-
-def test_orphan_leaves_the_dependents(door: Door) -> None:
-    job = make_job(door)
-    door.registry.create("configmaps", owned("child", job), "default")
-    door.ask("DELETE", f"{TRAINJOBS}/a", {"propagationPolicy": "Orphan"})
-    until(lambda: gone(door, "trainjobs", "a"))
-    assert "ownerReferences" not in door.registry.get("configmaps", "child", "default")["metadata"]
 
 
 def test_jobs_orphan_their_pods_unless_told_otherwise(door: Door) -> None:

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainjob_local.apiserver.naming import metadata_problems, name_problems
-from trainjob_local.apiserver.patches import PatchFailed, json_patch, merge_patch
 from trainjob_local.apiserver.selectors import SelectorError, parse_fields, parse_labels
+from trainjob_local.apiserver.writing import merge_patch
 
 WORDS = st.text("abcxyz0189-_.", min_size=1, max_size=8).filter(lambda text: text[0].isalnum() and text[-1].isalnum())
 LABELS = st.dictionaries(WORDS, WORDS, max_size=4)
@@ -54,69 +54,6 @@ def test_merge_patch_changes_neither_and_can_be_repeated(target: Any, patch: Any
     assert (target, patch) == before
 
 
-# RFC 6902, appendix A
-RFC_6902 = [
-    ({"foo": "bar"}, [{"op": "add", "path": "/baz", "value": "qux"}], {"baz": "qux", "foo": "bar"}),
-    (
-        {"foo": ["bar", "baz"]},
-        [{"op": "add", "path": "/foo/1", "value": "qux"}],
-        {"foo": ["bar", "qux", "baz"]},
-    ),
-    ({"baz": "qux", "foo": "bar"}, [{"op": "remove", "path": "/baz"}], {"foo": "bar"}),
-    ({"foo": ["bar", "qux", "baz"]}, [{"op": "remove", "path": "/foo/1"}], {"foo": ["bar", "baz"]}),
-    ({"baz": "qux"}, [{"op": "replace", "path": "/baz", "value": "boo"}], {"baz": "boo"}),
-    ({"a": {"x": 1}, "b": {}}, [{"op": "move", "from": "/a/x", "path": "/b/y"}], {"a": {}, "b": {"y": 1}}),
-    ({"foo": [1, 2, 3]}, [{"op": "move", "from": "/foo/0", "path": "/foo/2"}], {"foo": [2, 3, 1]}),
-    ({"a": [1]}, [{"op": "copy", "from": "/a", "path": "/b"}], {"a": [1], "b": [1]}),
-    ({"a": [1]}, [{"op": "test", "path": "/a/0", "value": 1}], {"a": [1]}),
-    ({"/": 9, "~1": 10}, [{"op": "replace", "path": "/~01", "value": 1}], {"/": 9, "~1": 1}),
-    ({"foo": ["bar"]}, [{"op": "add", "path": "/foo/-", "value": ["abc"]}], {"foo": ["bar", ["abc"]]}),
-    ({"a": 1}, [{"op": "add", "path": "", "value": {"b": 2}}], {"b": 2}),
-]
-
-
-@pytest.mark.parametrize(("document", "operations", "expected"), RFC_6902)
-def test_json_patch_as_in_the_rfc(document: Any, operations: Any, expected: Any) -> None:
-    before = copy.deepcopy(document)
-    assert json_patch(document, operations) == expected
-    assert document == before
-
-
-@pytest.mark.parametrize(
-    "operation",
-    [
-        {"op": "test", "path": "/a", "value": True},  # 1 is not true
-        {"op": "remove", "path": "/none"},
-        {"op": "replace", "path": "/none", "value": 1},
-        {"op": "add", "path": "/none/x", "value": 1},
-        {"op": "add", "path": "/list/5", "value": 1},
-        {"op": "add", "path": "/list/01", "value": 1},
-        {"op": "add", "path": "/a"},
-        {"op": "add", "path": "a", "value": 1},
-        {"op": "move", "from": "/map", "path": "/map/inside"},
-        {"op": "shuffle", "path": "/a"},
-        {"op": "remove", "path": ""},
-        {},
-    ],
-)
-def test_json_patch_that_does_not_fit(operation: dict[str, Any]) -> None:
-    with pytest.raises(PatchFailed):
-        json_patch({"a": 1, "list": [1], "map": {"inside": {}}}, [operation])
-
-
-def _escaped(key: str) -> str:
-    return key.replace("~", "~0").replace("/", "~1")
-
-
-@given(st.dictionaries(st.text("ab~/", max_size=3), JSON, max_size=3), st.text("ab~/", max_size=3), JSON)
-def test_json_patch_add_then_remove_is_nothing(document: dict[str, Any], key: str, value: Any) -> None:
-    path = f"/{_escaped(key)}"
-    added = json_patch(document, [{"op": "add", "path": path, "value": value}])
-    assert added[key] == value
-    removed = json_patch(added, [{"op": "remove", "path": path}])
-    assert removed == {name: kept for name, kept in document.items() if name != key}
-
-
 @pytest.mark.parametrize(
     ("selector", "selected"),
     [
@@ -141,21 +78,10 @@ def test_label_selectors(selector: str, selected: set[str]) -> None:
     assert {name for name, has in labels.items() if found.matches({"metadata": {"labels": has}})} == selected
 
 
-@pytest.mark.parametrize(
-    ("selector", "text"),
-    [
-        ("a in (", "unable to parse requirement: found '', expected: ',', ')' or identifier"),
-        ("a=b c", "found 'c', expected: ',' or 'end of string'"),
-        ("a in b", "unable to parse requirement: found 'b' expected: '('"),
-        ("=b", "found '=', expected: !, identifier, or 'end of string'"),
-        ("-a=b", 'unable to parse requirement: <nil>: Invalid value: "-a": name part must consist of'),
-        ("a=b,", "found '', expected: identifier after ','"),
-    ],
-)
-def test_label_selectors_that_cannot_be_read(selector: str, text: str) -> None:
-    with pytest.raises(SelectorError) as raised:
+@pytest.mark.parametrize("selector", ["a in (", "a=b c", "a in b", "ain (b)", "=b", "-a=b", "a=b,", ",", "!a=b"])
+def test_label_selectors_that_cannot_be_read(selector: str) -> None:
+    with pytest.raises(SelectorError, match="unable to parse requirement: "):
         parse_labels(selector)
-    assert str(raised.value).startswith(text)
 
 
 @given(LABELS, LABELS)

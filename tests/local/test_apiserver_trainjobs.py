@@ -101,21 +101,8 @@ def test_the_status_has_a_schema_too(door: Door) -> None:
     )
 
 
-def test_the_openapi_document_shows_the_dialect(door: Door) -> None:
-    index = door.ask("GET", "/openapi/v3").json["paths"]
-    url = index["apis/trainer.kubeflow.org/v1alpha1"]["serverRelativeURL"]
-    schema = door.ask("GET", url).json["components"]["schemas"]["org.kubeflow.trainer.v1alpha1.TrainJob"]
-    spec = schema["properties"]["spec"]["properties"]
-    assert "runtimePatches" in spec
-    assert "podTemplateOverrides" not in spec
-    assert spec["trainer"]["properties"]["numProcPerNode"] == {"type": "integer", "format": "int32"}
-    kind = {"group": "trainer.kubeflow.org", "kind": "TrainJob", "version": "v1alpha1"}
-    assert schema["x-kubernetes-group-version-kind"] == [kind]
-    assert [rule["message"] for rule in schema["x-kubernetes-validations"]] == [
-        "metadata.name must match RFC 1035 DNS label format",
-        "metadata.name must be no more than 63 characters",
-    ]
-    for path in index.values():
+def test_every_openapi_document_is_served(door: Door) -> None:
+    for path in door.ask("GET", "/openapi/v3").json["paths"].values():
         assert door.ask("GET", path["serverRelativeURL"]).code == 200
 
 

@@ -7,7 +7,6 @@ import http.client
 import json
 import uuid
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -78,20 +77,6 @@ def test_stopping_the_server_ends_streams_properly() -> None:
     with serving() as door, door.open("GET", f"{CONFIGMAPS}?watch=1") as response:
         door.server.stop()
         assert response.read() == b""
-
-
-def test_many_watches_see_the_same(door: Door) -> None:
-    start = door.registry.store.version
-
-    def read(_number: int) -> list[str]:
-        return brief(door.watch(f"{CONFIGMAPS}?watch=1&resourceVersion={start}", 20))
-
-    with ThreadPoolExecutor(30) as pool:
-        reading = [pool.submit(read, number) for number in range(30)]
-        for number in range(20):
-            door.ask("POST", CONFIGMAPS, {"metadata": {"name": f"c{number:02}"}})
-        seen = {tuple(result.result(timeout=60)) for result in reading}
-    assert seen == {tuple(f"ADDED c{number:02}" for number in range(20))}
 
 
 ACTIONS = st.lists(

@@ -32,10 +32,6 @@ def finish(door, name):
     return door.core.read_namespaced_pod_status(name, NAMESPACE)
 
 
-def remove(door, name):
-    door.core.delete_namespaced_pod(name, NAMESPACE, grace_period_seconds=0)
-
-
 def test_progress_frames_are_seen_while_they_are_shown(door, unique, tmp_path):
     """The next frame is drawn only when the one before it was read."""
     wait = f"until [ -e {tmp_path}/$i ]; do sleep 0.02; done"
@@ -48,29 +44,6 @@ def test_progress_frames_are_seen_while_they_are_shown(door, unique, tmp_path):
         if seen.endswith(b"%"):
             (tmp_path / chr(seen[-2])).touch()
     assert seen == b"\r1%\r2%\r3%\nend\n"
-
-
-def test_previous_logs_and_restarts(door, unique):
-    start(door, unique, "sh", "-c", "echo run; exit 9", policy="OnFailure")
-
-    def restarted():
-        statuses = door.core.read_namespaced_pod_status(unique, NAMESPACE).status.container_statuses
-        return statuses and statuses[0].restart_count >= 1 and statuses[0]
-
-    status = until(restarted)
-    assert status.last_state.terminated.exit_code == 9
-    assert door.log(unique, previous=True) == "run\n"
-    backoff = "CrashLoopBackOff"
-
-    def waiting():
-        status = door.core.read_namespaced_pod_status(unique, NAMESPACE).status.container_statuses[0]
-        return status.state.waiting and status.state.waiting.reason
-
-    assert until(waiting) == backoff
-    remove(door, unique)
-    assert until(
-        lambda: not [pod for pod in door.core.list_namespaced_pod(NAMESPACE).items if pod.metadata.name == unique]
-    )
 
 
 def test_a_pod_is_given_what_it_asks_for(door, unique):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from trainjob_local.hub import HubServer
+from trainjob_local.demo.hub import HubServer
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def test_the_port_is_free_again_after_it_stopped(root: Path) -> None:
 
 def test_as_a_program_it_tells_its_address_and_ends_on_interrupt(root: Path) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-m", "trainjob_local.hub", str(root)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", "trainjob_local.demo.hub", str(root)], stdout=subprocess.PIPE, text=True
     )
     assert process.stdout
     with process.stdout:

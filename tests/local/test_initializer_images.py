@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from trainjob_local.hub import HubServer
+from trainjob_local.demo.hub import HubServer
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = ROOT / ".venv" / "initializer" / "bin" / "python"

@@ -18,10 +18,9 @@ from trainjob_local.images import Image, default_images, find_image, images_from
 from trainjob_local.kubelet import undertaker
 from trainjob_local.kubelet.command_line import expand, rewriter
 from trainjob_local.kubelet.container_logs import ContainerLog, LogOptions, records, since_text
+from trainjob_local.kubelet.containers import pull_problems
 from trainjob_local.kubelet.pod_status import lost, pod_conditions, qos_class
 from trainjob_local.kubelet.processes import Processes
-from trainjob_local.kubelet.pulls import why_not
-from trainjob_local.quantity import parse_quantity, whole
 from trainjob_local.settings import ClusterSettings
 from waiting_for import until
 
@@ -288,7 +287,7 @@ def test_conditions_of_others_stay():
     ],
 )
 def test_why_an_image_cannot_be_had(image, there, reasons):
-    assert list(why_not(image, there=there)) == reasons
+    assert list(pull_problems(image, there=there)) == reasons
 
 
 def test_a_container_lost_with_its_node_has_exit_code_137():
@@ -307,20 +306,6 @@ def test_a_container_lost_with_its_node_has_exit_code_137():
 )
 def test_quality_of_service(resources, expected):
     assert qos_class({"containers": [{"resources": resources}]}) == expected
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [("500m", 1), ("1500m", 2), ("2", 2), (3, 3), ("1e3", 1000), ("20Gi", 20 * 2**30), ("0.5k", 500), ("-1", -1)],
-)
-def test_quantities(text, expected):
-    assert whole(text) == expected
-
-
-@pytest.mark.parametrize("text", ["", "1x", "Gi", "1 Gi", "1e", "one"])
-def test_what_is_no_quantity(text):
-    with pytest.raises(ValueError, match="quantity"):
-        parse_quantity(text)
 
 
 def test_stock_images_find_their_environments(tmp_path):

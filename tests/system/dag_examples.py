@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from trainjob_local import LocalCluster
-from trainjob_local.hub import HubServer
+from trainjob_local.demo.hub import HubServer
 
 ROOT = Path(__file__).resolve().parents[2]
 DAGS = ROOT / "examples" / "airflow"

@@ -1,16 +1,16 @@
 """The API server of the laptop cluster: what the unmodified `kubernetes` client talks to.
 
 `Registry` holds the objects and their rules and is what controllers in the same process use; `ApiServer` serves a
-registry over HTTP. `ApiServer` is imported on first use, as it needs the web server of the extra `local`.
+registry over HTTP. `ApiServer` is imported on first use, because it needs a web server.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from trainjob_local.apiserver.admission_door import Admission, Operation, Reader, Stage
+from trainjob_local.apiserver.checks import Admission, Operation, Reader, Stage
 from trainjob_local.apiserver.faults import Faults
-from trainjob_local.apiserver.podlogs import LogRequest, LogSource
+from trainjob_local.apiserver.logstream import LogRequest, LogSource
 from trainjob_local.apiserver.refusals import Refusal
 from trainjob_local.apiserver.registry import Change, Registry, Subscription, WriteOptions
 from trainjob_local.apiserver.resources import RESOURCES, Resource

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any, cast
 
@@ -11,12 +12,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from trainjob_local.apiserver.body_text import parsed, shown, unrecognized
+from trainjob_local.apiserver.builtin_kinds import BODIES
 from trainjob_local.apiserver.checks import without_nulls
-from trainjob_local.apiserver.decoding import decoding_problem
 from trainjob_local.apiserver.refusals import Refusal, bad_request
 from trainjob_local.apiserver.resources import Resource
-from trainjob_local.apiserver.schemas.calls import CALLS
+from trainjob_local.apiserver.schema import wrong_type
 from trainjob_local.apiserver.store import encoded
 from trainjob_local.apiserver.watching import Dropped
 
@@ -77,15 +77,9 @@ async def read_json(request: Request, kind: str) -> Any:
     media_type = request.headers.get("content-type", "").partition(";")[0].strip()
     if media_type not in ("", "application/json"):
         raise Refusal(415, "UnsupportedMediaType", _ACCEPTED)
-    body = await _body(request)
-    try:
-        value = parsed(body)
-        problem = unrecognized(value)
-    except ValueError as error:
-        value, problem = None, str(error)
-    if problem:
-        wanted = f"the object provided is unrecognized (must be of type {kind})"
-        raise bad_request(f"{wanted}: couldn't get version/kind; json parse error: {problem} ({shown(body)})")
+    value = _parsed(await _body(request))
+    if value is not None and not isinstance(value, dict):
+        raise bad_request(f"the object provided is unrecognized (must be of type {kind})")
     return value
 
 
@@ -95,10 +89,7 @@ async def read_patch(request: Request) -> Any:
     Raises:
         Refusal: 413, it is too big; 400, it is no JSON.
     """
-    try:
-        return parsed(await _body(request))
-    except ValueError as error:
-        raise bad_request(f"error decoding patch: {error}") from error
+    return _parsed(await _body(request))
 
 
 async def read_delete_options(request: Request) -> dict[str, Any]:
@@ -108,26 +99,22 @@ async def read_delete_options(request: Request) -> dict[str, Any]:
         Refusal: 413, it is too big; 400, it is no JSON, of another kind, or of wrong types.
     """
     text = await _body(request)
-    try:
-        body = without_nulls(parsed(text)) if text else {}
-        problem = unrecognized(body)
-    except ValueError as error:
-        body, problem = {}, str(error)
-    if problem:
-        raise bad_request(f"couldn't get version/kind; json parse error: {problem}")
+    body = without_nulls(_parsed(text)) if text else {}
+    if body is not None and not isinstance(body, dict):
+        raise bad_request(f"the object provided is unrecognized (must be of type {_DELETE_OPTIONS})")
     body = body or {}
     kind, version = body.get("kind", _DELETE_OPTIONS), body.get("apiVersion", "v1")
     if kind != _DELETE_OPTIONS:
         raise bad_request(
             f'no kind "{kind}" is registered for version "{version}" in scheme "pkg/runtime/scheme.go:111"'
         )
-    if problem := decoding_problem(CALLS[_DELETE_OPTIONS], body):
+    if problem := wrong_type(BODIES[_DELETE_OPTIONS], body):
         raise bad_request(problem)
     return cast("dict[str, Any]", body)
 
 
 async def read_call(request: Request, kind: str) -> dict[str, Any]:
-    """Reads the body of a call, one of `CALLS`; an empty dict when there is none.
+    """Reads the body of a call, one of `BODIES`; an empty dict when there is none.
 
     Raises:
         Refusal: 413, it is too big; 415, it is said to be something else; 400, it is no JSON, or of wrong types.
@@ -135,10 +122,27 @@ async def read_call(request: Request, kind: str) -> dict[str, Any]:
     body = without_nulls(await read_json(request, kind))
     if body is None:
         return {}
-    problem = decoding_problem(CALLS[kind], body)
+    problem = wrong_type(BODIES[kind], body)
     if problem:
         raise bad_request(f'{kind} in version "v1" cannot be handled as a {kind}: {problem}')
     return cast("dict[str, Any]", body)
+
+
+def _parsed(body: bytes) -> Any:
+    """Parse JSON.
+
+    Raises:
+        Refusal: 400, it is not valid.
+    """
+    try:
+        return json.loads(body, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise bad_request(f"the body is not valid JSON: {error}") from error
+
+
+def _refuse_constant(name: str) -> Any:
+    """Refuse `NaN` and `Infinity`, which only Python's parser accepts."""
+    raise ValueError(name)
 
 
 async def _body(request: Request) -> bytes:

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from enum import Enum
+from typing import Any, Protocol, cast
 
-from trainjob_local.apiserver.admission_door import Admission, Operation, Reader, Stage
-from trainjob_local.apiserver.decoding import decoding_problem
+from trainjob_local.apiserver.builtin_kinds import METADATA, TYPES, builtin_problems, complete
 from trainjob_local.apiserver.naming import metadata_problems, name_problems, prefix_problems
 from trainjob_local.apiserver.refusals import FieldProblem, Refusal, bad_request, invalid
 from trainjob_local.apiserver.resources import Resource, by_group_version
-from trainjob_local.apiserver.schema import Field, prune, schema_problems, with_defaults
-from trainjob_local.apiserver.schemas.essentials import TYPES, complete, essential_problems
-from trainjob_local.apiserver.schemas.trainjob import TRAINJOB
+from trainjob_local.apiserver.schema import Field, prune, schema_problems, with_defaults, wrong_type
 from trainjob_local.apiserver.store import encoded
+from trainjob_local.apiserver.trainjob_schema import TRAINJOB
 
-__all__ = ["SCHEMAS", "Checks", "WriteOptions", "without_nulls"]
+__all__ = ["SCHEMAS", "Admission", "Checks", "Operation", "Reader", "Stage", "WriteOptions", "without_nulls"]
 
 Json = dict[str, Any]
 
@@ -28,6 +27,40 @@ SCHEMAS: Mapping[str, Field] = {"trainjobs": TRAINJOB}
 _MOST_SHOWN = 30
 _BLOCKING = ("Required value", "Too long")
 _DECODER = 'admission webhook "defaulter.trainjob.trainer.kubeflow.org" denied the request: '
+
+
+class Operation(str, Enum):
+    """Kind of the write."""
+
+    CREATE = "CREATE"
+    UPDATE = "UPDATE"
+    DELETE = "DELETE"
+
+
+class Stage(str, Enum):
+    """When a rule applies, as in kube-apiserver: mutating rules, then schema checks (422), then validating rules."""
+
+    MUTATING = "mutating"
+    VALIDATING = "validating"
+
+
+class Reader(Protocol):
+    """Reads that a rule may make; both methods raise `Refusal`."""
+
+    def get(self, resource: str, name: str, namespace: str = "") -> Json:
+        """Return one object as a copy; 404 if it does not exist."""
+
+    def list(self, resource: str, namespace: str = "", *, labels: str = "", fields: str = "") -> list[Json]:
+        """Return objects as copies."""
+
+
+Admission = Callable[[Operation, Json, "Json | None", Reader], Json]
+"""A rule of a webhook or admission plugin.
+
+It gets the operation, the new object (its own copy), the old one (None on create) and a reader. It returns the object
+to go on with, or raises `Refusal`. On DELETE the new object is the one to delete, and the returned one is ignored.
+Rules do not apply to writes of the status.
+"""
 
 
 @dataclass
@@ -79,11 +112,10 @@ class Checks:
         if (version, named) != (kind.api_version, kind.kind):
             raise _wrong_kind(kind, sent)
         sent.setdefault("metadata", {})
-        shape = TYPES.get(kind.plural, TYPES[""])
-        if kind.custom:  # whose metadata is read by itself
-            problem = decoding_problem(shape.properties["metadata"], sent["metadata"])
+        if kind.custom:
+            problem = wrong_type(METADATA, sent["metadata"], "metadata")
         else:
-            problem = decoding_problem(shape, sent)
+            problem = wrong_type(TYPES.get(kind.plural, TYPES[""]), sent)
         if problem:
             raise bad_request(f'{named} in version "{kind.version}" cannot be handled as a {named}: {problem}')
         return cast("Json", sent)
@@ -105,9 +137,9 @@ class Checks:
         return cast("Json", with_defaults(shape, pruned))
 
     def before(self, kind: Resource, operation: Operation, sent: Json, old: Json | None) -> Json:
-        """Asks the mutating rules, after what a Go webhook would fail to decode."""
+        """Apply the mutating rules, unless the webhook could not decode the object."""
         shape = SCHEMAS.get(kind.plural)
-        problem = decoding_problem(shape.properties["spec"], sent.get("spec"), "spec", kind.kind) if shape else ""
+        problem = wrong_type(shape.properties["spec"], sent.get("spec"), "spec") if shape else ""
         if problem:
             raise Refusal(400, "", _DECODER + problem)
         admitted = self._asked(Stage.MUTATING, kind, operation, sent, old)
@@ -125,7 +157,7 @@ class Checks:
         if shape:
             problems += schema_problems(shape, prepared, old, broken=any(found.kind in _BLOCKING for found in problems))
         elif not status:
-            problems += _essential_problems(kind, prepared, old)
+            problems += _builtin_problems(kind, prepared, old)
         if problems:
             raise invalid(kind, metadata.get("name", ""), problems)
         if status:
@@ -200,9 +232,9 @@ def _strict(kind: Resource, sent: Json, unknown: Sequence[str], *, patch: bool) 
     return bad_request(f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {said}')
 
 
-def _essential_problems(kind: Resource, prepared: Json, old: Json | None) -> list[FieldProblem]:
+def _builtin_problems(kind: Resource, prepared: Json, old: Json | None) -> list[FieldProblem]:
     """The problems of a built-in kind; only some of its fields' types are known beforehand."""
     try:
-        return essential_problems(kind.plural, prepared, old)
+        return builtin_problems(kind.plural, prepared, old)
     except (TypeError, AttributeError, LookupError, ValueError) as error:
         raise bad_request(f"{kind.kind} can't be handled: a field has a value of another type ({error})") from error

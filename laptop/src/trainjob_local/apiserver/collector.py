@@ -1,4 +1,4 @@
-"""Garbage collection: dependents of owners that are gone or going, and the content of namespaces that are deleted.
+"""Garbage collection: dependents of deleted owners, the content of deleted namespaces, old events.
 
 One thread follows all changes and works through a queue. Rules: k8s.io/kubernetes 1.36
 `pkg/controller/garbagecollector` (attemptToDeleteItem, processDeletingDependentsItem) and `pkg/controller/namespace`.
@@ -11,8 +11,9 @@ import logging
 import queue
 import threading
 import time
-from collections import defaultdict, deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -22,12 +23,13 @@ from trainjob_local.apiserver.refusals import Refusal
 from trainjob_local.apiserver.resources import BY_PLURAL, RESOURCES, Resource
 from trainjob_local.apiserver.store import Change, Stored
 
-__all__ = ["Collector"]
+__all__ = ["Collector", "EventExpiry"]
 
 Json = dict[str, Any]
 _Key = tuple[str, str, str]
 
 _LOG = logging.getLogger(__name__)
+_EVENT_TTL = timedelta(hours=1)
 _PONDERS = 0.03  # seconds from the end of an owner's last dependent to the owner's own, as the original needs them
 _KINDS = {(resource.api_version, resource.kind): resource for resource in RESOURCES if not resource.served_from}
 
@@ -243,3 +245,30 @@ def _owner_uids(body: Mapping[str, Any]) -> list[str]:
 def _blocks(body: Mapping[str, Any], uid: str) -> bool:
     owners = body["metadata"].get("ownerReferences") or ()
     return any(owner.get("uid") == uid and owner.get("blockOwnerDeletion") for owner in owners)
+
+
+class EventExpiry:
+    """Deletes events an hour after their last write, as kube-apiserver does (1.36, `--event-ttl`).
+
+    It looks whenever an event is written. The hour begins anew when the server starts with a kept state.
+
+    Args:
+        registry: whose objects.
+        clock: gives the time.
+    """
+
+    def __init__(self, registry: ObjectRegistry, clock: Callable[[], datetime]) -> None:
+        self._registry, self._clock = registry, clock
+        self._written: OrderedDict[tuple[str, str], datetime] = OrderedDict()  # the oldest first
+        registry.subscribe(self._note, resources=("events",))
+
+    def _note(self, change: Change) -> None:
+        now = self._clock()
+        self._written.pop(change.key, None)
+        if change.type == "DELETED":
+            return
+        self._written[change.key] = now
+        while now - next(iter(self._written.values())) >= _EVENT_TTL:
+            (namespace, name), _ = self._written.popitem(last=False)
+            with contextlib.suppress(Refusal):  # it went with its namespace
+                self._registry.delete("events", name, namespace)

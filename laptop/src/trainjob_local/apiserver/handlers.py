@@ -23,9 +23,7 @@ from trainjob_local.apiserver.authorization import Action, Authorizer
 from trainjob_local.apiserver.checks import WriteOptions
 from trainjob_local.apiserver.event_shapes import from_shape, to_shape, view_text
 from trainjob_local.apiserver.listing import list_text, texts_of
-from trainjob_local.apiserver.logstream import LogStream, log_request
-from trainjob_local.apiserver.patches import PatchKind
-from trainjob_local.apiserver.podlogs import LogSource
+from trainjob_local.apiserver.logstream import LogSource, LogStream, log_request
 from trainjob_local.apiserver.refusals import Refusal, bad_request, not_found, too_large_version
 from trainjob_local.apiserver.registry import Registry
 from trainjob_local.apiserver.requests import Asked, delete_options, list_options, oldest_version, write_options
@@ -33,7 +31,7 @@ from trainjob_local.apiserver.resources import Resource
 from trainjob_local.apiserver.store import encoded
 from trainjob_local.apiserver.tokens import User
 from trainjob_local.apiserver.watching import WatchHub
-from trainjob_local.apiserver.writing import UNKNOWN_FORMAT
+from trainjob_local.apiserver.writing import UNKNOWN_FORMAT, PatchKind
 from trainjob_local.objects import utc_now
 
 __all__ = ["Call", "Handlers"]

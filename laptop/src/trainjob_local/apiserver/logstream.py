@@ -8,22 +8,60 @@ import json
 import logging
 import re
 import threading
-from collections.abc import AsyncGenerator, Generator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from trainjob_local.apiserver.podlogs import LogRequest, LogSource
 from trainjob_local.apiserver.refusals import FieldProblem, Refusal, bad_request, invalid
 from trainjob_local.apiserver.requests import Query, flag, whole_number
 from trainjob_local.apiserver.resources import Resource
 from trainjob_local.apiserver.store import Stored
 
-__all__ = ["LogStream", "log_request"]
+__all__ = ["LogRequest", "LogSource", "LogStream", "log_request"]
 
 _LOG = logging.getLogger(__name__)
 _OPTIONS = Resource("", "v1", "podlogoptions", "PodLogOptions")
 _MOST_AHEAD = 64
 _TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d+)?(Z|[+-]\d\d:\d\d)")
+
+
+@dataclass(frozen=True)
+class LogRequest:
+    """One request for the log of a container; the server has checked that pod and container exist.
+
+    Attributes:
+        namespace: the pod's namespace.
+        pod: the pod's name.
+        uid: the pod's uid.
+        container: the container's name, never empty.
+        follow: go on until the container ends.
+        previous: the instance before the last restart.
+        tail_lines: only the last lines, this many; None for all.
+        since: only lines from this time on; None for all.
+        limit_bytes: end after this many bytes; None for no limit.
+        timestamps: put the RFC 3339 time before each line.
+        cancelled: set when the client has gone; a source that follows must end within a second or so of it.
+    """
+
+    namespace: str
+    pod: str
+    uid: str
+    container: str
+    follow: bool = False
+    previous: bool = False
+    tail_lines: int | None = None
+    since: datetime | None = None
+    limit_bytes: int | None = None
+    timestamps: bool = False
+    cancelled: threading.Event = field(default_factory=threading.Event, compare=False)
+
+
+LogSource = Callable[[LogRequest], Iterator[bytes]]
+"""Gives the log in pieces of any size; it is called and iterated on a thread of its own and may block there.
+
+The call raises `Refusal` (400 `container "c" in pod "p" is waiting to start: ContainerCreating`, ...); once it has
+returned, the answer begins. A generator that it returns is closed when the client has gone."""
 
 
 def log_request(stored: Stored, query: Query, now: datetime) -> LogRequest:

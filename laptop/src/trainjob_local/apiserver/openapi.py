@@ -20,7 +20,6 @@ __all__ = ["openapi", "openapi_index"]
 
 Json = dict[str, Any]
 
-_NUMBERS = {"int32": "int32", "int64": "int64"}
 _REFERENCE = "#/components/schemas/"
 _COLLECTION = {"get": "list", "post": "post", "delete": "deletecollection"}
 _OBJECT = {"get": "get", "put": "put", "patch": "patch", "delete": "delete"}
@@ -130,12 +129,14 @@ def _schema(shape: Field) -> Json:
     found: Json = {"type": "object" if shape.type == "map" else shape.type}
     if shape.note:
         found["description"] = shape.note
-    if shape.go in _NUMBERS:
-        found["format"] = _NUMBERS[shape.go]
+    if shape.format:
+        found["format"] = shape.format
     if shape.properties:
         found["properties"] = {name: _schema(inner) for name, inner in shape.properties.items()}
     if shape.required:
         found["required"] = list(shape.required)
+    if shape.type == "map" and not shape.items:
+        found["x-kubernetes-preserve-unknown-fields"] = True
     if shape.items:
         found["additionalProperties" if shape.type == "map" else "items"] = _schema(shape.items)
     return found | _limits(shape)
@@ -149,7 +150,6 @@ def _limits(shape: Field) -> Json:
         "maxLength": shape.max_length,
         "maxItems": shape.max_items,
         "enum": list(shape.enum) or None,
-        "pattern": shape.pattern or None,
     }
     found = {name: value for name, value in found.items() if value is not None}
     if shape.keys:

@@ -20,12 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from trainjob_local.apiserver import bootstrap
-from trainjob_local.apiserver.admission_door import Admission, Stage
-from trainjob_local.apiserver.checks import Checks, WriteOptions
-from trainjob_local.apiserver.collector import Collector
+from trainjob_local.apiserver.checks import Admission, Checks, Stage, WriteOptions
+from trainjob_local.apiserver.collector import Collector, EventExpiry
 from trainjob_local.apiserver.deletion import DeleteOptions
-from trainjob_local.apiserver.expiry import Expiry
-from trainjob_local.apiserver.patches import PatchKind
 from trainjob_local.apiserver.refusals import Refusal, bad_request, not_found
 from trainjob_local.apiserver.resources import BY_PLURAL, Resource
 from trainjob_local.apiserver.selectors import (
@@ -39,7 +36,7 @@ from trainjob_local.apiserver.selectors import (
 from trainjob_local.apiserver.storage import Storage
 from trainjob_local.apiserver.store import Change, Store, Stored, Subscription
 from trainjob_local.apiserver.tokens import Tokens
-from trainjob_local.apiserver.writing import Writer
+from trainjob_local.apiserver.writing import PatchKind, Writer
 from trainjob_local.objects import utc_now
 
 __all__ = ["Change", "DeleteOptions", "Registry", "Subscription", "WriteOptions", "parse_selectors", "resource_named"]
@@ -96,7 +93,7 @@ class Registry:
         bootstrap.fill(self)
         self.store.forget_history()
         self._collector = Collector(self)
-        Expiry(self, clock)
+        EventExpiry(self, clock)
 
     def close(self) -> None:
         """Stops the collecting thread and closes the database; nothing may be asked of the registry afterwards."""

@@ -1,7 +1,7 @@
-"""A short language for the shape of custom resources, and the checks an API server makes with it.
+"""Schemas of objects, and the checks that an API server makes with them.
 
-`Field` describes one value. From a description come: unknown fields (pruned or refused), defaults, the errors a Go
-webhook gives for wrong types, the 422 errors of structural schemas and CEL rules, and the OpenAPI document.
+`Field` describes one value. The server derives from it: unknown fields (pruned or refused), defaults, types, the 422
+errors of structural schemas and CEL rules, and the OpenAPI document.
 Texts: kube-apiserver 1.36.3 (`k8s.io/kube-openapi/pkg/validation`, `apiextensions-apiserver/pkg/apiserver/schema`).
 """
 
@@ -14,19 +14,35 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainjob_local.apiserver.refusals import FieldProblem
-from trainjob_local.quantity import canonical
+from trainjob_local.quantity import canonical, parse_quantity
 
-__all__ = ["Field", "Rule", "as_go_writes", "prune", "schema_problems", "with_defaults"]
+__all__ = [
+    "BOOLEAN",
+    "INT32",
+    "INT64",
+    "LABELS",
+    "MAP",
+    "QUANTITY",
+    "STRING",
+    "STRINGS",
+    "Field",
+    "Rule",
+    "array_of",
+    "prune",
+    "record",
+    "schema_problems",
+    "with_canonical_quantities",
+    "with_defaults",
+    "wrong_type",
+]
 
 _NAMES = {"map": "object", "quantity": "string"}
-_ZEROS = {"string": "", "integer": 0, "boolean": False}
+_BITS = {"int32": 31, "int64": 63}
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[-+]\d\d:\d\d)")
 _BLOCKING = frozenset(("Required value", "Too long", "Too many"))
 _UNCHECKED = (
     "some validation rules were not checked because the object was invalid; "
     "correct the existing errors to complete validation"
-)
-_QUANTITY = (
-    r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$"
 )
 
 
@@ -36,8 +52,8 @@ class Rule:
 
     Attributes:
         cel: the rule as the CRD has it.
-        message: what the server says when it is broken.
-        holds: the same rule for us.
+        message: the server's text when it is broken.
+        holds: the same rule in Python.
     """
 
     cel: str
@@ -47,30 +63,28 @@ class Rule:
 
 @dataclass(frozen=True)
 class Field:
-    """The shape of one value.
+    """The schema of one value.
 
     Attributes:
-        type: `object`, `map` (free keys), `array`, `string`, `integer`, `boolean`, `quantity`, or `any` (kept as it
-            is).
-        go: its Go type, as webhooks name it in decoding errors.
+        type: `object`, `map` (free keys), `array`, `string`, `integer`, `boolean`, `quantity`, or `any`.
+        format: `int32`, `int64` or `date-time`, as in OpenAPI.
         properties: the fields of an object.
-        required: which of them must be there.
-        items: the shape of an array's items or a map's values.
+        required: names of fields that an object or map must have.
+        items: the schema of an array's items or a map's values; without it they are not checked.
         keys: for a list that is a map: the properties that make an item unique.
         minimum: smallest number.
         min_length: shortest string.
         max_length: longest string.
         max_items: longest array.
         enum: allowed strings.
-        pattern: for strings.
         default: set when the field is missing.
         immutable: may not change once it is there.
         rules: CEL rules.
-        note: for the OpenAPI document.
+        note: description in the OpenAPI document.
     """
 
     type: str
-    go: str = ""
+    format: str = ""
     properties: Mapping[str, Field] = field(default_factory=dict)
     required: tuple[str, ...] = ()
     items: Field | None = None
@@ -80,14 +94,13 @@ class Field:
     max_length: int | None = None
     max_items: int | None = None
     enum: tuple[str, ...] = ()
-    pattern: str = ""
     default: Any = None
     immutable: bool = False
     rules: tuple[Rule, ...] = ()
     note: str = ""
 
     def children(self, value: Any) -> Iterator[tuple[str, Field, Any]]:
-        """Gives (path step, shape, value) of what is inside, in the order of names."""
+        """Yield path step, schema and value of each child, in the order of names."""
         if self.type == "object" and isinstance(value, Mapping):
             for name in sorted(value.keys() & self.properties.keys()):
                 yield f".{name}", self.properties[name], value[name]
@@ -99,21 +112,72 @@ class Field:
                 yield f"[{index}]", self.items, item
 
     def accepts(self, value: Any) -> bool:
-        """Says whether a value has the right JSON type."""
+        """Return whether a value has the right JSON type."""
         if self.type == "any":
             return True
         if self.type == "integer":
             return (isinstance(value, int) and not isinstance(value, bool)) or (
                 isinstance(value, float) and value.is_integer()
             )
-        if self.type == "quantity":
-            return isinstance(value, (str, int, float)) and not isinstance(value, bool)
+        if self.type == "quantity":  # 0.5 has to be written "500m" or "0.5"
+            return isinstance(value, (str, int)) and not isinstance(value, bool)
         kinds = {"object": Mapping, "map": Mapping, "array": list, "string": str, "boolean": bool}
         return isinstance(value, kinds[self.type])
 
 
+def record(required: str = "", /, **properties: Field) -> Field:
+    """Return the schema of an object; `required` are names of its fields, separated by spaces."""
+    return Field("object", properties=properties, required=tuple(required.split()))
+
+
+def array_of(item: Field, **limits: Any) -> Field:
+    """Return the schema of a list; `limits` are further attributes of `Field`, such as `keys` and `max_items`."""
+    return Field("array", items=item, **limits)
+
+
+STRING, BOOLEAN, QUANTITY = Field("string"), Field("boolean"), Field("quantity")
+INT32, INT64 = Field("integer", "int32"), Field("integer", "int64")
+MAP = Field("map")
+"""An object whose fields are kept as they are."""
+LABELS = Field("map", items=STRING)
+STRINGS = array_of(STRING)
+
+
+def wrong_type(shape: Field, value: Any, path: str = "") -> str:
+    """Describe the first value of a wrong type; return an empty text if there is none.
+
+    A Go program cannot decode such a body, and refuses it before the schema applies. The texts are not Go's.
+    """
+    if value is None:  # Go's null is the zero value
+        return ""
+    if shape.type == "quantity":
+        return "" if _is_quantity(value) else f"{path} must be a quantity: {json.dumps(value)}"
+    bits = _BITS.get(shape.format)
+    if not shape.accepts(value) or (bits and not -(2**bits) <= value < 2**bits):
+        return f'{path} must be of type {shape.format or _NAMES.get(shape.type, shape.type)}: "{_json_type(value)}"'
+    if shape.format == "date-time" and not _TIME.fullmatch(value):
+        return f"{path} must be a time: {json.dumps(value)}"
+    children = shape.children(value)
+    found = (wrong_type(inner, child, f"{path}{step}".lstrip(".")) for step, inner, child in children)
+    return next(filter(None, found), "")
+
+
+def _is_quantity(value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        return False
+    try:
+        parse_quantity(value)
+    except ValueError:
+        return False
+    return True
+
+
 def prune(shape: Field, value: Any, path: str = "") -> tuple[Any, list[str]]:
-    """Drops unknown fields and nulls, makes whole floats integers; gives the rest and the paths of the unknown ones."""
+    """Drop unknown fields and nulls, and make whole floats integers.
+
+    Returns:
+        The rest, and the paths of the unknown fields.
+    """
     unknown: list[str] = []
     if shape.type == "object" and isinstance(value, Mapping):
         kept = {}
@@ -135,7 +199,7 @@ def prune(shape: Field, value: Any, path: str = "") -> tuple[Any, list[str]]:
 
 
 def with_defaults(shape: Field, value: Any) -> Any:
-    """Fills in defaults of missing fields, inside of objects that are there."""
+    """Return the value with the defaults of missing fields, inside of objects that are there."""
     if shape.type == "object" and isinstance(value, Mapping):
         filled = {name: with_defaults(shape.properties[name], inner) for name, inner in value.items()}
         missing = {name: inner.default for name, inner in shape.properties.items() if inner.default is not None}
@@ -145,29 +209,26 @@ def with_defaults(shape: Field, value: Any) -> Any:
     return value
 
 
-def as_go_writes(shape: Field, value: Any) -> Any:
-    """Gives an object as a Go program writes it that has read it.
-
-    Quantities are in their shortest form, and required fields are never missing: Kubernetes' own types write them
-    always, those of a custom resource leave out what is empty.
-    """
+def with_canonical_quantities(shape: Field, value: Any) -> Any:
+    """Return the value with quantities in their shortest form, as a Go program writes an object that it has read."""
     if shape.type == "object" and isinstance(value, Mapping):
-        written = {name: as_go_writes(shape.properties[name], inner) for name, inner in value.items()}
-        missing = [name for name in shape.required if name not in value and shape.go.startswith("v1.")]
-        return written | {name: _zero(shape.properties[name]) for name in missing}
+        return {name: with_canonical_quantities(shape.properties[name], inner) for name, inner in value.items()}
     if shape.items and shape.type == "array" and isinstance(value, list):
-        return [as_go_writes(shape.items, item) for item in value]
+        return [with_canonical_quantities(shape.items, item) for item in value]
     if shape.items and shape.type == "map" and isinstance(value, Mapping):
-        return {name: as_go_writes(shape.items, inner) for name, inner in value.items()}
+        return {name: with_canonical_quantities(shape.items, inner) for name, inner in value.items()}
     return canonical(value) if shape.type == "quantity" else value
 
 
-def _zero(shape: Field) -> Any:
-    return as_go_writes(shape, {}) if shape.type == "object" else _ZEROS.get(shape.type)
-
-
 def schema_problems(shape: Field, new: Any, old: Any = None, *, broken: bool = False) -> list[FieldProblem]:
-    """Lists what breaks the schema, then the CEL rules, which are not asked when the object is (already) too broken."""
+    """Return what breaks the schema and the CEL rules.
+
+    Args:
+        shape: the schema.
+        new: the object.
+        old: the object before a change; None for a new one.
+        broken: it has other problems. Such an object, and one that breaks the schema, is not tried with CEL rules.
+    """
     problems = list(_structure(shape, new, ""))
     blocked = broken or any(problem.kind in _BLOCKING or "must be of type" in problem.detail for problem in problems)
     problems += _duplicates(shape, new, "")
@@ -177,34 +238,19 @@ def schema_problems(shape: Field, new: Any, old: Any = None, *, broken: bool = F
 
 
 def _structure(shape: Field, value: Any, path: str) -> Iterator[FieldProblem]:
-    if shape.type == "quantity" and isinstance(value, float):
-        yield from _fraction_problems(path)
-        return
     if not shape.accepts(value):
         wanted, given = _NAMES.get(shape.type, shape.type), _json_type(value)
         detail = f'{path} in body must be of type {wanted}: "{given}"'
         yield FieldProblem(path, "Invalid value", json.dumps(given), detail)
         return
     yield from _limits(shape, value, path)
-    if shape.type == "object":
-        missing = [name for name in shape.required if name not in value]
-        for name in missing:
-            yield FieldProblem(f"{path}.{name}".lstrip("."), "Required value")
-        if missing:  # what is inside is not looked at
-            return
+    missing = [name for name in shape.required if name not in value]
+    for name in missing:
+        yield FieldProblem(f"{path}.{name}".lstrip("."), "Required value")
+    if missing:  # what is inside is not looked at
+        return
     for step, inner, child in shape.children(value):
         yield from _structure(inner, child, f"{path}{step}".lstrip("."))
-
-
-def _fraction_problems(path: str) -> Iterator[FieldProblem]:
-    """A quantity is a whole number or a text: 0.5 has to be written "500m" or "0.5"."""
-    for types, detail in (
-        ("integer,string", f'"{path}" must validate at least one schema (anyOf)'),
-        ("integer", f"Checked value must be of type integer (default format) in {path}"),
-    ):
-        wrong = f'{path} in body must be of type {types}: "number"'
-        yield FieldProblem(path, "Invalid value", '"number"', wrong)
-        yield FieldProblem("<nil>", "Invalid value", '""', detail)
 
 
 def _limits(shape: Field, value: Any, path: str) -> Iterator[FieldProblem]:
@@ -222,9 +268,6 @@ def _limits(shape: Field, value: Any, path: str) -> Iterator[FieldProblem]:
     if shape.enum and value not in shape.enum:
         supported = ", ".join(json.dumps(allowed) for allowed in shape.enum)
         yield FieldProblem(path, "Unsupported value", shown, f"supported values: {supported}")
-    pattern = _QUANTITY if shape.type == "quantity" else shape.pattern
-    if pattern and not re.search(pattern, str(value)):
-        yield FieldProblem(path, "Invalid value", shown, f"{path} in body should match '{pattern}'")
 
 
 def _duplicates(shape: Field, value: Any, path: str) -> Iterator[FieldProblem]:

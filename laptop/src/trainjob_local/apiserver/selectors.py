@@ -1,6 +1,6 @@
-"""Label and field selectors: parsed once, then asked for each object. Pure.
+"""Label and field selectors: parsed once, then matched with each object. Pure.
 
-Grammar and texts: k8s.io/apimachinery 0.36 `pkg/labels/selector.go` and `pkg/fields/selector.go`.
+Grammar: k8s.io/apimachinery 0.36 `pkg/labels/selector.go` and `pkg/fields/selector.go`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,12 @@ __all__ = [
     "parse_labels",
 ]
 
-_TOKENS = re.compile(r"\s*(==|!=|=|!|<|>|\(|\)|,|[^\s=!<>(),]+)")
-_SIGNS = frozenset(("==", "!=", "=", "!", "<", ">", "(", ")", ","))
+_REQUIREMENT = re.compile(
+    r"""\s*(?P<absent>!)?\s*(?P<key>[^\s=!<>(),]+)
+    (?:\s+(?P<set>in|notin)\s*\((?P<values>[^()]*)\)|\s*(?P<sign>==|!=|=|<|>)\s*(?P<value>[^\s=!<>(),]*))?
+    \s*(?:,|$)""",
+    re.VERBOSE,
+)
 _COMPARISONS = {"=": "in", "==": "in", "!=": "notin", ">": ">", "<": "<"}
 _RENAMED = {"status.successful": "status.succeeded"}
 _WITHOUT_VALUE = {"spec.unschedulable": "false", "spec.hostNetwork": "false", "status.successful": "0"}
@@ -31,7 +35,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]+")
 
 
 class SelectorError(ValueError):
-    """The selector can't be read; the text is the API server's."""
+    """A selector that cannot be parsed."""
 
 
 class UnknownField(SelectorError):
@@ -93,104 +97,37 @@ class LabelSelector:
         return all(requirement.matches(labels) for requirement in self.requirements)
 
 
-class _Reader:
-    """Reads a label selector token by token."""
-
-    def __init__(self, text: str) -> None:
-        self._tokens = _TOKENS.findall(text)
-        self._at = 0
-
-    def peek(self) -> str:
-        return self._tokens[self._at] if self._at < len(self._tokens) else ""
-
-    def take(self) -> str:
-        token = self.peek()
-        self._at += 1
-        return token
-
-    def requirement(self) -> Requirement:
-        absent = self.peek() == "!"
-        if absent:
-            self.take()
-        key = self.word()
-        if wrong := label_key_problems(key):
-            raise _unparsable(f'<nil>: Invalid value: "{key}": {"; ".join(wrong)}')
-        operator = self.peek()
-        if absent or operator in ("", ","):
-            return Requirement(key, "absent" if absent else "exists")
-        self.take()
-        if operator in ("in", "notin"):
-            return _checked(key, operator, *self.values())
-        if operator not in _COMPARISONS:
-            raise _unparsable(f"found '{operator}', expected: in, notin, =, ==, !=, gt, lt")
-        value = self.word() if self.peek() not in ("", ",") else ""
-        return _checked(key, _COMPARISONS[operator], value)
-
-    def values(self) -> list[str]:
-        """A list in parentheses, in which a value may be empty."""
-        opening = self.take()
-        if opening != "(":
-            raise _unparsable(f"found '{opening}' expected: '('")
-        if self.peek() in _SIGNS - {",", ")"} | {""}:
-            raise _unparsable(f"found '{self.peek()}', expected: ',', ')' or identifier")
-        values = [self.value()]
-        while (token := self.take()) != ")":
-            if token != ",":  # noqa: S105 - a sign of the selector
-                raise _unparsable(f"found '{token}', expected: ',' or ')'")
-            values.append(self.value())
-        return values
-
-    def value(self) -> str:
-        """The next value of a list, empty when a comma or the end of the list comes first."""
-        if self.peek() in (",", ")"):
-            return ""
-        token = self.take()
-        if not token or token in _SIGNS:
-            raise _unparsable(f"found '{token}', expected: ',', or identifier")
-        return token
-
-    def word(self) -> str:
-        token = self.take()
-        if not token or token in _SIGNS:
-            raise _unparsable(f"found '{token}', expected: identifier")
-        return token
-
-
-def _unparsable(why: str) -> SelectorError:
-    return SelectorError(f"unable to parse requirement: {why}")
-
-
-def _checked(key: str, operator: str, *values: str) -> Requirement:
-    problems = []
-    for index, value in enumerate(sorted(set(values))):
-        if operator in (">", "<") and not _INTEGER.fullmatch(value):
-            text = "for 'Gt', 'Lt' operators, the value must be an integer"
-            problems.append(f'values[{index}]: Invalid value: "{value}": {text}')
-        if wrong := label_value_problems(value):
-            problems.append(f'values[{index}][{key}]: Invalid value: "{value}": {"; ".join(wrong)}')
-    if problems:
-        raise _unparsable(problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]")
-    return Requirement(key, operator, frozenset(values))
-
-
 def parse_labels(text: str) -> LabelSelector:
-    """Reads a label selector: `a=b`, `a!=b`, `a in (b,c)`, `a notin (b)`, `a`, `!a`, `a>1`, joined by commas.
+    """Parse a label selector: `a=b`, `a!=b`, `a in (b,c)`, `a notin (b)`, `a`, `!a`, `a>1`, joined by commas.
 
     Raises:
-        SelectorError: it can't be read.
+        SelectorError: it is not one.
     """
-    reader, found = _Reader(text), list[Requirement]()
-    while reader.peek():
-        if reader.peek() in _SIGNS - {"!"}:
-            expected = "identifier after ','" if found else "!, identifier, or 'end of string'"
-            raise SelectorError(f"found '{reader.peek()}', expected: {expected}")
-        found.append(reader.requirement())
-        separator = reader.take()
-        if separator not in ("", ","):
-            raise SelectorError(f"found '{separator}', expected: ',' or 'end of string'")
-        if separator == "," and not reader.peek():
-            raise SelectorError("found '', expected: identifier after ','")
+    found: list[Requirement] = []
+    at, end = 0, len(text.rstrip())
+    while at < end:
+        match = _REQUIREMENT.match(text, at)
+        if match is None or not (requirement := _requirement(match)):
+            raise SelectorError(f"unable to parse requirement: {text[at:]!r}")
+        found.append(requirement)
+        at = match.end()
+    if text.rstrip().endswith(","):
+        raise SelectorError(f"unable to parse requirement: {text!r} ends with a comma")
     return LabelSelector(tuple(found))
+
+
+def _requirement(match: re.Match[str]) -> Requirement | None:
+    """Return what a match means; None if a key or a value is not valid."""
+    key, sign = match["key"], match["sign"]
+    values = [value.strip() for value in match["values"].split(",")] if match["set"] else [match["value"] or ""]
+    if label_key_problems(key) or any(map(label_value_problems, values)):
+        return None
+    if sign in (">", "<") and not _INTEGER.fullmatch(values[0]):
+        return None
+    if match["absent"]:
+        return None if sign or match["set"] else Requirement(key, "absent")
+    operator = match["set"] or _COMPARISONS.get(sign or "")
+    return Requirement(key, operator, frozenset(values)) if operator else Requirement(key, "exists")
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from trainjob_local.apiserver.authorization import Authorizer
 from trainjob_local.apiserver.discovery import document
 from trainjob_local.apiserver.faults import Faults
 from trainjob_local.apiserver.handlers import Call, Handlers
-from trainjob_local.apiserver.podlogs import LogSource
+from trainjob_local.apiserver.logstream import LogSource
 from trainjob_local.apiserver.refusals import Refusal, unauthorized
 from trainjob_local.apiserver.registry import Registry
 from trainjob_local.apiserver.requests import Asked, asked_for

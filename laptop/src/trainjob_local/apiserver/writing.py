@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import random
 import uuid
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from enum import Enum
 from typing import Any, cast
 
-from trainjob_local.apiserver.admission_door import Operation
-from trainjob_local.apiserver.checks import Checks, WriteOptions
+from jsonpatch import JsonPatchException, apply_patch
+from jsonpointer import JsonPointerException
+
+from trainjob_local.apiserver.checks import Checks, Operation, WriteOptions
 from trainjob_local.apiserver.deletion import DeleteOptions, check_preconditions, is_gone, marked
-from trainjob_local.apiserver.patches import PatchFailed, PatchKind, json_patch, merge_patch
 from trainjob_local.apiserver.preparation import new_object, next_object
 from trainjob_local.apiserver.refusals import (
     FieldProblem,
@@ -28,7 +31,7 @@ from trainjob_local.apiserver.resources import BY_PLURAL, Resource
 from trainjob_local.apiserver.store import Store, Stored, version_number
 from trainjob_local.objects import timestamp
 
-__all__ = ["UNKNOWN_FORMAT", "Writer"]
+__all__ = ["UNKNOWN_FORMAT", "PatchKind", "Writer", "merge_patch"]
 
 Json = dict[str, Any]
 
@@ -36,6 +39,14 @@ _NAME_ATTEMPTS = 8
 _NAME_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 _KEPT_NAMESPACES = ("default", "kube-system", "kube-public")
 _OTHER_NAMESPACE = "the namespace of the provided object does not match the namespace sent on the request"
+
+
+class PatchKind(str, Enum):
+    """The media type of a patch; a strategic merge patch is applied as a merge patch: its lists replace lists."""
+
+    MERGE = "application/merge-patch+json"
+    STRATEGIC = "application/strategic-merge-patch+json"
+    JSON = "application/json-patch+json"
 
 
 class Writer:
@@ -214,8 +225,8 @@ def _patched(body: Json, patch: Any, kind: PatchKind) -> Json:
                 f"error decoding patch: json: cannot unmarshal {given} into Go value of type []handlers.jsonPatchOp"
             )
         try:
-            result = json_patch(body, patch)
-        except PatchFailed as error:
+            result = apply_patch(body, patch)
+        except (JsonPatchException, JsonPointerException) as error:
             text = "the server rejected our request due to an error in our request"
             raise Refusal(422, "Invalid", text, details={}) from error
         return cast("Json", result if isinstance(result, dict) else {})
@@ -223,6 +234,19 @@ def _patched(body: Json, patch: Any, kind: PatchKind) -> Json:
         text = "error decoding patch: json: cannot unmarshal array into Go value of type map[string]interface {}"
         raise bad_request(text)
     return cast("Json", merge_patch(body, patch))
+
+
+def merge_patch(target: Any, patch: Any) -> Any:
+    """Return the target with a merge patch: objects are merged, null removes a key, anything else replaces."""
+    if not isinstance(patch, Mapping):
+        return copy.deepcopy(patch)
+    merged = dict(target) if isinstance(target, Mapping) else {}
+    for key, value in patch.items():
+        if value is None:
+            merged.pop(key, None)
+        else:
+            merged[key] = merge_patch(merged.get(key), value)
+    return merged
 
 
 def _without_version(kind: Resource, name: str) -> Refusal:

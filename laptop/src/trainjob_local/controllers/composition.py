@@ -9,10 +9,9 @@ from __future__ import annotations
 from copy import deepcopy
 
 from trainjob_local.controllers import torchtune
-from trainjob_local.controllers.frameworks import set_variables
+from trainjob_local.controllers.frameworks import set_variables, upsert_variables
 from trainjob_local.controllers.patching import with_runtime_patches
 from trainjob_local.controllers.resources import canonical_requirements, cpu_count, gpu_count, merged_requirements
-from trainjob_local.controllers.upserting import upsert_variables
 from trainjob_local.objects import Json, owner_reference
 
 __all__ = ["ANCESTOR_LABEL", "compose_jobset", "containers_of", "job_template", "node_resources", "scale_of"]

@@ -6,13 +6,13 @@ Source: Trainer 2.3 `pkg/runtime/framework/plugins/{torch,jax,xgboost}`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 
 from trainjob_local.controllers import torchtune
-from trainjob_local.controllers.upserting import upsert_ports, upsert_variables
 from trainjob_local.objects import Json
 
-__all__ = ["set_variables"]
+__all__ = ["set_variables", "upsert_variables"]
 
 _PORT = 29500
 _RANK = {"fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}}
@@ -56,7 +56,7 @@ def set_variables(
         upsert_variables(container, own)
         return
     upsert_variables(container, variables)
-    upsert_ports(container, [{"containerPort": _PORT, "protocol": "TCP"}])
+    _upsert_ports(container, [{"containerPort": _PORT, "protocol": "TCP"}])
 
 
 def _of_torch(container: Json, job: Json, scale: torchtune.Scale, address: str, command: Sequence[str]) -> list[Json]:
@@ -76,3 +76,29 @@ def _variables(**values: str | Mapping[str, Any]) -> list[Json]:
         {"name": name, **({"value": value} if isinstance(value, str) else {"valueFrom": dict(value)})}
         for name, value in values.items()
     ]
+
+
+def upsert_variables(container: Json, variables: Sequence[Json]) -> None:
+    """Replace variables of the same names where they are, or append them (Trainer 2.3 `pkg/apply/apply.go`)."""
+    for variable in variables:
+        _upsert(container, "env", variable, [_same_name(one, variable) for one in container.get("env") or []])
+
+
+def _upsert_ports(container: Json, ports: Sequence[Json]) -> None:
+    """Replace or append ports; ports without a name count as the same, so the first of them is replaced."""
+    for port in ports:
+        present = container.get("ports") or []
+        same = [one.get("containerPort") == port.get("containerPort") or _same_name(one, port) for one in present]
+        _upsert(container, "ports", port, same)
+
+
+def _same_name(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return one.get("name") == other.get("name")
+
+
+def _upsert(container: Json, field: str, item: Json, same: Sequence[bool]) -> None:
+    present = container.setdefault(field, [])
+    if any(same):
+        present[same.index(True)] = deepcopy(item)
+    else:
+        present.append(deepcopy(item))

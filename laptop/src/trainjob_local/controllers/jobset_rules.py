@@ -114,7 +114,7 @@ def _mount_problems(jobs: Sequence[Json], volume: str) -> Iterator[str]:
     for index, replicated in enumerate(jobs):
         pod, field = replicated["template"]["spec"]["template"]["spec"], f"spec.replicatedJobs[{index}]"
         for place, own in enumerate(pod.get("volumes") or []):
-            if own["name"] == volume:
+            if own.get("name") == volume:
                 where = (
                     f"{field}.template.spec.template.spec.volumes[{place}].name: Invalid value: {json.dumps(volume)}"
                 )

@@ -124,12 +124,14 @@ def _term(term: Json, node: Json) -> bool:
 
 
 def _matches(expression: Json, values: Mapping[str, str]) -> bool:
-    found, operator = values.get(expression["key"]), str(expression["operator"])
+    found, operator = values.get(expression.get("key", "")), str(expression.get("operator"))
     wanted: list[str] = expression.get("values") or []
     if operator in ("Exists", "DoesNotExist"):
         return (found is not None) == (operator == "Exists")
     if operator in ("In", "NotIn"):
         return (found in wanted) == (operator == "In")
-    if found is None:
+    try:
+        label, limit = int(found or ""), int(wanted[0])
+    except (ValueError, IndexError):
         return False
-    return int(found) > int(wanted[0]) if operator == "Gt" else int(found) < int(wanted[0])
+    return operator in ("Gt", "Lt") and (label > limit if operator == "Gt" else label < limit)

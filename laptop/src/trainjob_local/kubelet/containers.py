@@ -7,6 +7,7 @@ Source: Kubernetes 1.36 `pkg/kubelet/kuberuntime` (exit codes, StartError), `pkg
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
 from dataclasses import dataclass
@@ -20,14 +21,18 @@ from trainjob_local.kubelet.inputs import MissingInput, PodInputs
 from trainjob_local.kubelet.isolation import Mount
 from trainjob_local.kubelet.pod_status import lost, terminated, waiting
 from trainjob_local.kubelet.processes import ContainerProcess
-from trainjob_local.kubelet.pulls import why_not
 from trainjob_local.kubelet.status_board import StatusBoard
 from trainjob_local.objects import Json, utc_now
 
-__all__ = ["Container", "Ended"]
+__all__ = ["Container", "Ended", "pull_problems"]
 
 _KILLED, _NOT_STARTED = 137, 128
 _LOOK_AGAIN = 1.0  # seconds between looks for a missing Secret and the like
+# github.com/distribution/reference, regexp.go, without its rarer forms.
+_PART = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
+_REFERENCE = re.compile(
+    rf"(?:[A-Za-z0-9.:-]+/)?{_PART}(?:/{_PART})*(?::\w[\w.-]{{0,127}})?(?:@[A-Za-z0-9+._-]+:[0-9a-fA-F]{{32,}})?"
+)
 
 
 @dataclass(frozen=True)
@@ -82,7 +87,7 @@ class Container:
     def run(self) -> int:
         """Runs the container, with restarts; returns the exit code of its last run."""
         image = self._spec["image"]
-        if why := why_not(image, there=self._host.settings.pullable(image)):
+        if why := pull_problems(image, there=self._host.settings.pullable(image)):
             return self._wait_in_vain(why)
         if self._was_running():
             state = lost(self._status["state"], utc_now())
@@ -284,3 +289,19 @@ def _found(argv: list[str], env: dict[str, str]) -> list[str]:
         if candidate.is_file() and os.access(candidate, os.X_OK):
             return [str(candidate), *argv[1:]]
     raise FileNotFoundError(2, f"exec: {program!r}: executable file not found in $PATH")
+
+
+def pull_problems(image: str, *, there: bool) -> dict[str, str]:
+    """Return why a container waits for its image: reasons in their order, with the kubelet's texts.
+
+    Args:
+        image: name of the image.
+        there: whether the registry has it.
+    """
+    if not _REFERENCE.fullmatch(image):
+        said = f'couldn\'t parse image name "{image}": invalid reference format'
+        return {"InvalidImageName": f'Failed to apply default image tag "{image}": {said}'}
+    if there:
+        return {}
+    said = f'failed to pull and unpack image "{image}": failed to resolve reference "{image}": {image}: not found'
+    return {"ErrImagePull": said, "ImagePullBackOff": f'Back-off pulling image "{image}": ErrImagePull: {said}'}

@@ -1,4 +1,4 @@
-"""A Hugging Face hub on the loopback interface, for demo data and tests: the reading half of its API.
+"""A read-only Hugging Face Hub on the loopback interface, for demonstrations and tests.
 
     ROOT/models/<org>/<name>/…      ROOT/datasets/<org>/<name>/…
 
@@ -274,9 +274,9 @@ def _sha256(path: Path, changed: int, size: int) -> str:  # noqa: ARG001 - a cha
 
 
 def main() -> None:
-    """`python -m trainjob_local.hub ROOT [--port PORT]`: serves until it is interrupted."""
+    """Run `python -m trainjob_local.demo.hub ROOT [--port PORT]`, until it is interrupted."""
     parser = argparse.ArgumentParser(
-        prog="python -m trainjob_local.hub", description="A read-only Hugging Face hub on loopback."
+        prog="python -m trainjob_local.demo.hub", description="A read-only Hugging Face hub on loopback."
     )
     parser.add_argument("root", type=Path, help="folder with models/ORG/NAME and datasets/ORG/NAME")
     parser.add_argument("--port", type=int, default=0)

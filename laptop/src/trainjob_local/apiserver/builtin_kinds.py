@@ -1,0 +1,307 @@
+"""Types, checks and defaults of Kubernetes' own kinds, and of request bodies that are not stored.
+
+Only what the controllers and the kubelet rely on: a real API server refuses much more.
+Source: k8s.io/kubernetes 1.36 `pkg/apis/core/validation` and `pkg/registry`, k8s.io/api 0.36.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any
+
+from trainjob_local.apiserver.naming import label_key_problems, label_value_problems, name_texts
+from trainjob_local.apiserver.refusals import FieldProblem
+from trainjob_local.apiserver.schema import (
+    BOOLEAN,
+    INT64,
+    LABELS,
+    MAP,
+    QUANTITY,
+    STRING,
+    STRINGS,
+    Field,
+    array_of,
+    record,
+)
+
+__all__ = ["BODIES", "METADATA", "TYPES", "builtin_problems", "complete"]
+
+Json = dict[str, Any]
+
+_POD_MAY_CHANGE = ("activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds", "schedulingGates")
+_COUNTS = ("parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished")
+_POD_FIXED = (
+    "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
+    "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
+    "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
+)
+_CLAIM_FIXED = (
+    "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
+)
+_VARIABLE = re.compile("[ -<>-~]+")
+_VARIABLE_TEXT = "a valid environment variable name must consist only of printable ASCII characters other than '='"
+_REQUIRED_IN = {
+    "persistentVolumeClaim": ("claimName",),
+    "secret": ("secretName",),
+    "configMap": ("name",),
+    "hostPath": ("path",),
+}
+
+
+def complete(plural: str, body: Json) -> Json:
+    """Return a namespace or Secret with what the API server fills in; other kinds as they are."""
+    if plural == "namespaces":
+        metadata = body["metadata"]
+        labels = {**(metadata.get("labels") or {}), "kubernetes.io/metadata.name": metadata.get("name", "")}
+        spec = {"finalizers": ["kubernetes"], **(body.get("spec") or {})}
+        return {**body, "metadata": {**metadata, "labels": labels}, "spec": spec}
+    if plural == "secrets":
+        given = body.pop("stringData", None) or {}
+        data = {key: base64.b64encode(text.encode()).decode() for key, text in given.items()}
+        if data:
+            body["data"] = {**(body.get("data") or {}), **data}
+        return {"type": "Opaque", **body}
+    return body
+
+
+def builtin_problems(plural: str, new: Mapping[str, Any], old: Mapping[str, Any] | None) -> list[FieldProblem]:
+    """Return what is wrong with an object of a built-in kind."""
+    check = _CHECKS.get(plural)
+    return list(check(new, old)) if check else []
+
+
+def _pod(new: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterator[FieldProblem]:
+    spec = new.get("spec") or {}
+    yield from _pod_problems(spec, "spec")
+    if old is not None and _fixed_part(spec) != _fixed_part(old.get("spec") or {}):
+        yield FieldProblem("spec", "Forbidden", detail=_POD_FIXED)
+
+
+def _pod_problems(spec: Mapping[str, Any], path: str) -> Iterator[FieldProblem]:
+    """Yield why the kubelet could not run a pod: names, images and volumes, files outside of their volume."""
+    volumes: set[str] = set()
+    for index, volume in enumerate(spec.get("volumes") or ()):
+        problems = list(_volume_problems(volume, f"{path}.volumes[{index}]"))
+        if not problems:  # a broken volume cannot be mounted
+            volumes.add(volume["name"])
+        yield from problems
+    if not spec.get("containers"):
+        yield FieldProblem(f"{path}.containers", "Required value")
+    for key in ("containers", "initContainers"):
+        for index, container in enumerate(spec.get(key) or ()):
+            yield from _container_problems(container, f"{path}.{key}[{index}]", volumes)
+
+
+def _container_problems(container: Mapping[str, Any], path: str, volumes: Collection[str]) -> Iterator[FieldProblem]:
+    yield from _name_problems(container.get("name") or "", f"{path}.name")
+    if not container.get("image"):
+        yield FieldProblem(f"{path}.image", "Required value")
+    for index, variable in enumerate(container.get("env") or ()):
+        where, name = f"{path}.env[{index}].name", variable.get("name") or ""
+        if not name:
+            yield FieldProblem(where, "Required value")
+        elif not _VARIABLE.fullmatch(name):
+            yield FieldProblem(where, "Invalid value", json.dumps(name, ensure_ascii=False), _VARIABLE_TEXT)
+    for index, mount in enumerate(container.get("volumeMounts") or ()):
+        where, name = f"{path}.volumeMounts[{index}]", mount.get("name") or ""
+        if name not in volumes:
+            yield FieldProblem(f"{where}.name", "Not found", json.dumps(name))
+        if not mount.get("mountPath"):
+            yield FieldProblem(f"{where}.mountPath", "Required value")
+        if mount.get("subPath"):
+            yield from _path_problems(mount["subPath"], f"{where}.subPath")
+
+
+def _volume_problems(volume: Mapping[str, Any], path: str) -> Iterator[FieldProblem]:
+    yield from _name_problems(volume.get("name") or "", f"{path}.name")
+    for kind, fields in _REQUIRED_IN.items():
+        for field in fields if kind in volume else ():
+            if not volume[kind].get(field):
+                yield FieldProblem(f"{path}.{kind}.{field}", "Required value")
+    for where, target in _file_paths(volume, path):
+        yield from _path_problems(target, where)
+
+
+def _name_problems(name: str, path: str) -> Iterator[FieldProblem]:
+    """Yield what is wrong with the name of a container or volume, which the kubelet uses for a folder."""
+    if not name:
+        yield FieldProblem(path, "Required value")
+        return
+    for wrong in name_texts("label", name):
+        yield FieldProblem(path, "Invalid value", json.dumps(name), wrong)
+
+
+def _file_paths(volume: Mapping[str, Any], path: str) -> Iterator[tuple[str, str]]:
+    """Yield field and value of each path that a file of the volume gets."""
+    for kind in ("secret", "configMap"):
+        for index, item in enumerate((volume.get(kind) or {}).get("items") or ()):
+            yield f"{path}.{kind}.items[{index}].path", item.get("path") or ""
+    for item in (volume.get("downwardAPI") or {}).get("items") or ():
+        yield f"{path}.downwardAPI.path", item.get("path") or ""
+    for index, source in enumerate((volume.get("projected") or {}).get("sources") or ()):
+        yield from _file_paths(source, f"{path}.projected.sources[{index}]")
+        if token := source.get("serviceAccountToken"):
+            yield f"{path}.projected.path", token.get("path") or ""
+
+
+def _path_problems(target: str, path: str) -> Iterator[FieldProblem]:
+    """Yield why a path leads out of its volume: it could be any file of this machine."""
+    wrong = "must not start with '..'" if target.startswith("..") else ""
+    wrong = "must not contain '..'" if ".." in target.split("/") else wrong
+    wrong = "must be a relative path" if target.startswith("/") else wrong
+    if not target:
+        yield FieldProblem(path, "Required value")
+    elif wrong:
+        yield FieldProblem(path, "Invalid value", json.dumps(target), wrong)
+
+
+def _fixed_part(spec: Mapping[str, Any]) -> Json:
+    fixed = {key: value for key, value in spec.items() if key not in _POD_MAY_CHANGE}
+    for key in ("containers", "initContainers"):
+        fixed[key] = [{**container, "image": ""} for container in fixed.get(key) or ()]
+    return fixed
+
+
+def _claim(new: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterator[FieldProblem]:
+    spec = new.get("spec") or {}
+    if not spec.get("accessModes"):
+        yield FieldProblem("spec.accessModes", "Required value", detail="at least 1 access mode is required")
+    if not ((spec.get("resources") or {}).get("requests") or {}).get("storage"):
+        yield FieldProblem("spec.resources[storage]", "Required value")
+    if old is not None:
+        before = old.get("spec") or {}
+        changed = {key for key in spec.keys() | before.keys() if spec.get(key) != before.get(key)}
+        binding = {"volumeName"} if not before.get("volumeName") else set()
+        if changed - binding - {"resources", "volumeAttributesClassName"}:
+            yield FieldProblem("spec", "Forbidden", detail=_CLAIM_FIXED)
+
+
+def _job(new: Mapping[str, Any], _old: Mapping[str, Any] | None) -> Iterator[FieldProblem]:
+    spec = new.get("spec") or {}
+    template = (spec.get("template") or {}).get("spec") or {}
+    for field in _COUNTS:
+        if (count := spec.get(field, 0)) < 0:
+            yield FieldProblem(f"spec.{field}", "Invalid value", str(count), "must be greater than or equal to 0")
+    labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}
+    for key, value in labels.items():
+        for wrong in (*label_key_problems(key), *label_value_problems(value)):
+            yield FieldProblem("spec.template.labels", "Invalid value", json.dumps(key), wrong)
+    yield from _pod_problems(template, "spec.template.spec")
+    policy = template.get("restartPolicy")
+    if policy not in ("OnFailure", "Never"):
+        field, detail = "spec.template.spec.restartPolicy", 'valid values: "OnFailure", "Never"'
+        if policy:
+            yield FieldProblem(field, "Unsupported value", f'"{policy}"', 'supported values: "OnFailure", "Never"')
+        else:
+            yield FieldProblem(field, "Required value", detail=detail)
+
+
+def _role(new: Mapping[str, Any], _old: Mapping[str, Any] | None) -> Iterator[FieldProblem]:
+    for index, rule in enumerate(new.get("rules") or ()):
+        if not rule.get("verbs"):
+            yield FieldProblem(
+                f"rules[{index}].verbs", "Required value", detail="verbs must contain at least one value"
+            )
+
+
+def _binding(new: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterator[FieldProblem]:
+    reference = new.get("roleRef") or {}
+    if not reference.get("name"):
+        yield FieldProblem("roleRef.name", "Required value")
+    if old is not None and reference != old.get("roleRef"):
+        yield FieldProblem("roleRef", "Invalid value", detail="cannot change roleRef")
+
+
+_CHECKS: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Any] | None], Iterator[FieldProblem]]] = {
+    "pods": _pod,
+    "persistentvolumeclaims": _claim,
+    "jobs": _job,
+    "roles": _role,
+    "clusterroles": _role,
+    "rolebindings": _binding,
+    "clusterrolebindings": _binding,
+}
+
+
+def _texts(names: str) -> Field:
+    return record(**dict.fromkeys(names.split(), STRING))
+
+
+METADATA = record(
+    labels=LABELS,
+    annotations=LABELS,
+    finalizers=STRINGS,
+    ownerReferences=array_of(record(**_texts("apiVersion kind name uid").properties, blockOwnerDeletion=BOOLEAN)),
+    **_texts("name generateName namespace uid resourceVersion").properties,
+)
+_AMOUNTS = Field("map", items=QUANTITY)
+_CONTAINERS = array_of(
+    record(
+        name=STRING,
+        image=STRING,
+        command=STRINGS,
+        args=STRINGS,
+        env=array_of(record(name=STRING, value=STRING, valueFrom=MAP)),
+        resources=record(limits=_AMOUNTS, requests=_AMOUNTS),
+        volumeMounts=array_of(_texts("name mountPath subPath")),
+    )
+)
+_VOLUME = record(
+    name=STRING,
+    projected=record(sources=array_of(MAP)),
+    **dict.fromkeys(("configMap", "downwardAPI", "emptyDir", "hostPath", "persistentVolumeClaim", "secret"), MAP),
+)
+_EXPRESSIONS = array_of(record(key=STRING, operator=STRING, values=STRINGS))
+_TERMS = array_of(record(matchExpressions=_EXPRESSIONS, matchFields=_EXPRESSIONS))
+_NODE_AFFINITY = record(requiredDuringSchedulingIgnoredDuringExecution=record(nodeSelectorTerms=_TERMS))
+_POD_SPEC = record(
+    activeDeadlineSeconds=INT64,
+    affinity=record(nodeAffinity=_NODE_AFFINITY),
+    containers=_CONTAINERS,
+    initContainers=_CONTAINERS,
+    nodeName=STRING,
+    nodeSelector=LABELS,
+    terminationGracePeriodSeconds=INT64,
+    volumes=array_of(_VOLUME),
+)
+_RULES = array_of(record(verbs=STRINGS))
+TYPES: Mapping[str, Field] = {
+    plural: record(metadata=METADATA, **properties)
+    for plural, properties in {
+        "": {},
+        "pods": {"spec": _POD_SPEC},
+        "jobs": {"spec": record(template=record(metadata=METADATA, spec=_POD_SPEC))},
+        "persistentvolumeclaims": {"spec": record(accessModes=STRINGS, resources=record(requests=MAP))},
+        "secrets": {"stringData": LABELS, "data": LABELS},
+        "namespaces": {"spec": MAP},
+        "roles": {"rules": _RULES},
+        "clusterroles": {"rules": _RULES},
+        "rolebindings": {"roleRef": MAP},
+        "clusterrolebindings": {"roleRef": MAP},
+    }.items()
+}
+"""Types of the fields that the API server itself reads, by plural; the empty one is for all other kinds."""
+
+BODIES: Mapping[str, Field] = {
+    "DeleteOptions": record(
+        preconditions=_texts("uid resourceVersion"),
+        gracePeriodSeconds=INT64,
+        propagationPolicy=STRING,
+        orphanDependents=BOOLEAN,
+        dryRun=STRINGS,
+    ),
+    "Binding": record(metadata=_texts("name"), target=_texts("kind name")),
+    "TokenRequest": record(
+        spec=record(expirationSeconds=INT64, audiences=STRINGS, boundObjectRef=_texts("kind apiVersion name uid"))
+    ),
+    "SelfSubjectAccessReview": record(
+        spec=record(
+            resourceAttributes=_texts("namespace verb group version resource subresource name"),
+            nonResourceAttributes=_texts("path verb"),
+        )
+    ),
+}
+"""Types of bodies that are not stored objects, by kind."""

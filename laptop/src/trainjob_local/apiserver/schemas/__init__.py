@@ -1,1 +1,0 @@
-"""Our short descriptions of what custom resources look like."""

@@ -1,0 +1,1 @@
+"""Data and servers of the demonstration and the examples."""
