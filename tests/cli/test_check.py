@@ -34,7 +34,7 @@ def robot(laptop, client, namespace, tmp_path):
 
 @pytest.fixture
 def somebody(client, namespace):
-    """The same account's own door, to see when its rights are in force."""
+    """A client of the same account, to see when its rights are in force."""
     made = token_of(client, namespace)
     with closing(client.as_bearer(made)) as opened:
         yield opened

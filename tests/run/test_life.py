@@ -1,4 +1,4 @@
-"""The life of one TrainJob through the real door: submit, adopt, wait, cancel, on a laptop cluster."""
+"""The life of one TrainJob over HTTP: submit, adopt, wait, cancel, on a laptop cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A network on which one request is late: what a dead client has sent still arrives, but only when the test says so."""
+"""A TCP proxy that holds one request back: it reaches the API server later, even if its client is dead by then."""
 
 from __future__ import annotations
 
@@ -9,17 +9,21 @@ import threading
 from urllib.parse import urlsplit
 
 
-class LateWire:
-    """Passes connections on to a laptop cluster's API server; a context manager.
+class HoldingProxy:
+    """Forwards connections to a laptop cluster's API server; a context manager.
+
+    Args:
+        laptop: the cluster.
+        mark: text that only the request to hold contains.
 
     Attributes:
-        left: set when the request with the mark has left its client.
+        held: set as soon as the request with the mark has left its client.
     """
 
     def __init__(self, laptop, mark):
         address = urlsplit(laptop.server)
         self._target, self._kubeconfig, self._mark = (address.hostname, address.port), laptop.kubeconfig, mark.encode()
-        self.left, self._arrives = threading.Event(), threading.Event()
+        self.held, self._released = threading.Event(), threading.Event()
         self._listener = socket.create_server(("127.0.0.1", 0))
 
     def __enter__(self):
@@ -27,40 +31,40 @@ class LateWire:
         return self
 
     def __exit__(self, *_):
-        self.arrive()
+        self.release()
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
 
     def kubeconfig(self, path):
-        """Write a kubeconfig that leads through here."""
+        """Write a kubeconfig that points at the proxy."""
         content = json.loads(self._kubeconfig.read_text())
         content["clusters"][0]["cluster"]["server"] = "http://{}:{}".format(*self._listener.getsockname())
         path.write_text(json.dumps(content))
         return path
 
-    def arrive(self):
-        """The request reaches the API server."""
-        self._arrives.set()
+    def release(self):
+        """Let the request reach the API server."""
+        self._released.set()
 
     def _accept(self):
         with contextlib.suppress(OSError):  # closed
             while True:
                 client, _ = self._listener.accept()
                 server = socket.create_connection(self._target)
-                threading.Thread(target=self._there, args=(client, server), daemon=True).start()
-                threading.Thread(target=self._back, args=(server, client), daemon=True).start()
+                threading.Thread(target=self._forward, args=(client, server), daemon=True).start()
+                threading.Thread(target=self._forward_back, args=(server, client), daemon=True).start()
 
-    def _there(self, client, server):
+    def _forward(self, client, server):
         with contextlib.suppress(OSError):
             while piece := client.recv(65536):
                 if self._mark in piece:
-                    self.left.set()
-                    self._arrives.wait(60)
+                    self.held.set()
+                    self._released.wait(60)
                 server.sendall(piece)
             server.shutdown(socket.SHUT_WR)
 
-    def _back(self, server, client):
-        """Until the API server has said all, whoever hears it."""
+    def _forward_back(self, server, client):
+        """Read the whole response, also if the client is dead."""
         with server, client:
             while piece := server.recv(65536):
                 with contextlib.suppress(OSError):

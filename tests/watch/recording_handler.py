@@ -1,4 +1,4 @@
-"""An informer for tests: fast, on a scripted server; and waiters that note what they are told."""
+"""An informer with short pauses on a scripted server, and an event handler that records what it receives."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ FAST = Pace(
 )
 
 
-class Waiter:
-    """Notes what it is told.
+class RecordingHandler:
+    """Records the events that it receives.
 
     Attributes:
-        told: (name, phase) of each change in order; phase `gone`, or the error's class as the name.
-        changes: the same, as told.
-        misses: how often there was nothing.
+        told: (name, phase) of each event in order; phase `gone`, or the error's class as the name.
+        changes: the events themselves.
+        misses: how often the object did not exist.
     """
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class Waiter:
             self._changed.notify_all()
 
     def until(self, wanted, seconds: float = SECONDS):
-        """Wait until it was told this, or until a function says so."""
+        """Wait until this (name, phase) was received, or until a function returns true."""
         look = wanted if callable(wanted) else lambda: wanted in self.told
         with self._changed:
             assert self._changed.wait_for(look, seconds), self.told
@@ -66,10 +66,10 @@ def phase_of(found) -> str:
 
 @contextlib.contextmanager
 def informer_of(api: ScriptedApi, pace: Pace = FAST, **connection) -> Iterator[SharedInformer]:
-    """An informer of its own; all its threads are over in the end."""
+    """Run an informer until the block ends, and check that all its threads have ended."""
     before = set(threading.enumerate())
-    door = HttpClient(Connection(**(connection or {"server": api.url})))
-    informer = SharedInformer(door, TRAINJOBS, "default", lambda found: found["metadata"]["name"], pace)
+    client = HttpClient(Connection(**(connection or {"server": api.url})))
+    informer = SharedInformer(client, TRAINJOBS, "default", lambda found: found["metadata"]["name"], pace)
     try:
         yield informer
     finally:
@@ -78,4 +78,4 @@ def informer_of(api: ScriptedApi, pace: Pace = FAST, **connection) -> Iterator[S
             if thread.name.startswith("watch-"):
                 thread.join(SECONDS)
                 assert not thread.is_alive()
-        door.close()
+        client.close()

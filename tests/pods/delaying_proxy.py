@@ -1,4 +1,4 @@
-"""A network between a launcher and its API server that takes its time: a TCP proxy that delays every byte."""
+"""A TCP proxy between a launcher and its API server that delays every byte."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from urllib.parse import urlsplit
 import yaml
 
 
-class SlowWire:
-    """Passes connections on to a laptop cluster's API server; a context manager.
+class DelayingProxy:
+    """Forwards connections to a laptop cluster's API server; a context manager.
 
-    What a client has sent arrives also when the client is dead by then, as on a real network.
+    What a client has sent arrives even if the client is dead by then, as on a real network.
 
     Args:
         laptop: the cluster.
@@ -42,7 +42,7 @@ class SlowWire:
         self._loop.close()
 
     def kubeconfig(self, path):
-        """Write a kubeconfig that leads through here."""
+        """Write a kubeconfig that points at the proxy."""
         content = yaml.safe_load(self._laptop.kubeconfig.read_text())
         port = self._server.sockets[0].getsockname()[1]
         content["clusters"][0]["cluster"]["server"] = f"{self._scheme}://127.0.0.1:{port}"
@@ -50,7 +50,7 @@ class SlowWire:
         return path
 
     def notice(self, mark):
-        """An event that is set when these bytes leave a client."""
+        """Return an event that is set when a client sends these bytes."""
         self._marks[mark] = threading.Event()
         return self._marks[mark]
 
@@ -65,8 +65,8 @@ class SlowWire:
         # When its client is gone, nothing else holds this task: asyncio has tasks and readers as weak references.
         self._serving.add(asyncio.current_task())
         server_reader, server_writer = await asyncio.open_connection(*self._target)
-        there = self._pass_on(client_reader, server_writer, self._look)
-        back = self._pass_on(server_reader, client_writer, lambda _: None)
+        there = self._forward(client_reader, server_writer, self._match)
+        back = self._forward(server_reader, client_writer, lambda _: None)
         try:
             await asyncio.gather(there, back)
         finally:
@@ -74,13 +74,13 @@ class SlowWire:
                 writer.close()
             self._serving.discard(asyncio.current_task())
 
-    def _look(self, piece):
+    def _match(self, piece):
         for mark, event in list(self._marks.items()):
             if mark in piece:
                 event.set()
 
-    async def _pass_on(self, reader, writer, look):
-        """In order, each piece as late as the first; an end is passed on like the rest."""
+    async def _forward(self, reader, writer, on_piece):
+        """Forward in order, each piece after the same delay, and the end of the stream like the rest."""
         pieces = asyncio.Queue()
         sender = asyncio.create_task(self._send(pieces, writer))
         piece = b"-"
@@ -89,7 +89,7 @@ class SlowWire:
                 piece = await reader.read(65536)
             except OSError:
                 piece = b""
-            look(piece)
+            on_piece(piece)
             pieces.put_nowait((self._loop.time() + self._delay, piece))
         await sender
 

@@ -1,4 +1,4 @@
-"""A network between log readers and a laptop cluster's API server, which breaks streams at chosen bytes."""
+"""A proxy between log readers and a laptop cluster's API server that breaks streams at chosen bytes."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ _REFUSAL = json.dumps({"kind": "Status", "code": 401, "reason": "Unauthorized", 
 _REFUSED = b"HTTP/1.1 401 Unauthorized\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(_REFUSAL), _REFUSAL)
 
 
-class LogWire:
-    """A proxy; a context manager.
+class LogProxy:
+    """Forwards one request per connection; a context manager.
 
     Attributes:
-        connection: leads through here.
-        cuts: after how many bytes the answers to the next requests for logs break, headers included; each is used once.
-        token: which bearer token is taken.
-        passed: bytes of logs that went through, or are about to.
-        streams: how many requests for logs there were.
-        open: how many of them are open, and `most_open` how many were.
-        refused: how many requests had another token.
+        connection: a connection through the proxy.
+        cuts: after how many bytes the responses to the next log requests break, headers included; each is used once.
+        token: the bearer token that is accepted.
+        passed: bytes of logs that were forwarded or are about to be.
+        streams: number of requests for logs.
+        open: number of log streams that are open now; `most_open` is the maximum so far.
+        refused: number of requests with another token.
     """
 
     def __init__(self, laptop, folder):
         address = urlsplit(laptop.server)
-        self._target, self._true_token = (address.hostname, address.port), laptop.token
+        self._target, self._real_token = (address.hostname, address.port), laptop.token
         self.token, self._token_file = "first", folder / "token"
         self._lock, self._clients = threading.Lock(), set()
         self.cuts, self.passed, self.streams, self.open, self.most_open, self.refused = [], 0, 0, 0, 0, 0
@@ -50,18 +50,18 @@ class LogWire:
         self.break_all()
 
     def break_all(self):
-        """Reset the connections of all logs that are open."""
+        """Reset the connections of all open log streams."""
         with self._lock:
             clients, self._clients = self._clients, set()
         for one in clients:
             reset(one)
 
     def rotate(self, token):
-        """From now on only this one is taken; see `renew`."""
+        """Accept only this token from now on; clients learn it by `renew`."""
         self.token = token
 
     def renew(self):
-        """The new token comes into the file of those who connect."""
+        """Write the accepted token to the token file of the connection."""
         self._token_file.write_text(self.token)
 
     def _accept(self):
@@ -73,7 +73,7 @@ class LogWire:
             threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client):
-        """One request; the server is told to close after it, and the client hears so."""
+        """Forward one request, after which both connections are closed."""
         with contextlib.suppress(OSError), client:
             head, body = _request(client)
             if not head:
@@ -84,7 +84,7 @@ class LogWire:
                     self.refused += 1
                 return
             with socket.create_connection(self._target) as server:
-                server.sendall(_instead(head, self._true_token) + body)
+                server.sendall(_with_real_token(head, self._real_token) + body)
                 if b"/log?" in head.partition(b"\r\n")[0]:
                     self._pass_log(server, client)
                 else:
@@ -113,7 +113,7 @@ class LogWire:
 
 
 def reset(client):
-    """Close it so that the other side gets a RST."""
+    """Close a socket so that the peer receives a RST."""
     with contextlib.suppress(OSError):
         client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         client.shutdown(socket.SHUT_RD)
@@ -135,8 +135,8 @@ def _request(client):
     return head, body
 
 
-def _instead(head, token):
-    """The request with the true token, and for one answer only."""
+def _with_real_token(head, token):
+    """Return the request's head with the real token and without keep-alive."""
     kept = [
         line for line in head[:-4].split(b"\r\n") if not line.lower().startswith((b"authorization:", b"connection:"))
     ]
