@@ -7,9 +7,11 @@ import json
 import socket
 import struct
 import threading
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from trainjob.client import Connection
+from trainjob_local import LocalCluster
 
 _REFUSAL = json.dumps({"kind": "Status", "code": 401, "reason": "Unauthorized", "message": "Unauthorized"}).encode()
 _REFUSED = b"HTTP/1.1 401 Unauthorized\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(_REFUSAL), _REFUSAL)
@@ -28,43 +30,45 @@ class LogProxy:
         refused: number of requests with another token.
     """
 
-    def __init__(self, laptop, folder):
+    def __init__(self, laptop: LocalCluster, folder: Path) -> None:
         address = urlsplit(laptop.server)
         self._target, self._real_token = (address.hostname, address.port), laptop.token
         self.token, self._token_file = "first", folder / "token"
-        self._lock, self._clients = threading.Lock(), set()
-        self.cuts, self.passed, self.streams, self.open, self.most_open, self.refused = [], 0, 0, 0, 0, 0
+        self._lock = threading.Lock()
+        self._clients: set[socket.socket] = set()
+        self.cuts: list[int] = []
+        self.passed = self.streams = self.open = self.most_open = self.refused = 0
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=512)
         self._token_file.write_text(self.token)
         url = "http://{}:{}".format(*self._listener.getsockname())
         self.connection = Connection(server=url, token_file=str(self._token_file), namespace="default")
 
-    def __enter__(self):
+    def __enter__(self) -> LogProxy:
         threading.Thread(target=self._accept, daemon=True).start()
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self.break_all()
 
-    def break_all(self):
+    def break_all(self) -> None:
         """Reset the connections of all open log streams."""
         with self._lock:
             clients, self._clients = self._clients, set()
         for one in clients:
             reset(one)
 
-    def rotate(self, token):
+    def rotate(self, token: str) -> None:
         """Accept only this token from now on; clients learn it by `renew`."""
         self.token = token
 
-    def renew(self):
+    def renew(self) -> None:
         """Write the accepted token to the token file of the connection."""
         self._token_file.write_text(self.token)
 
-    def _accept(self):
+    def _accept(self) -> None:
         while True:
             try:
                 client, _ = self._listener.accept()
@@ -72,7 +76,7 @@ class LogProxy:
                 return
             threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
-    def _serve(self, client):
+    def _serve(self, client: socket.socket) -> None:
         """Forward one request, after which both connections are closed."""
         with contextlib.suppress(OSError), client:
             head, body = _request(client)
@@ -91,7 +95,7 @@ class LogProxy:
                     while data := server.recv(65536):
                         client.sendall(data)
 
-    def _pass_log(self, server, client):
+    def _pass_log(self, server: socket.socket, client: socket.socket) -> None:
         with self._lock:
             left = self.cuts.pop(0) if self.cuts else None
             self._clients.add(client)
@@ -112,7 +116,7 @@ class LogProxy:
                 self.open -= 1
 
 
-def reset(client):
+def reset(client: socket.socket) -> None:
     """Close a socket so that the peer receives a RST."""
     with contextlib.suppress(OSError):
         client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -120,7 +124,7 @@ def reset(client):
         client.close()
 
 
-def _request(client):
+def _request(client: socket.socket) -> tuple[bytes, bytes]:
     data = b""
     while b"\r\n\r\n" not in data:
         more = client.recv(65536)
@@ -135,7 +139,7 @@ def _request(client):
     return head, body
 
 
-def _with_real_token(head, token):
+def _with_real_token(head: bytes, token: str) -> bytes:
     """Return the request's head with the real token and without keep-alive."""
     kept = [
         line for line in head[:-4].split(b"\r\n") if not line.lower().startswith((b"authorization:", b"connection:"))

@@ -6,9 +6,14 @@ import asyncio
 import contextlib
 import json
 import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import yaml
+
+from trainjob_local import LocalCluster
 
 
 class DelayingProxy:
@@ -21,27 +26,28 @@ class DelayingProxy:
         latency: seconds from a request to its answer, half of it on the way there and half on the way back.
     """
 
-    def __init__(self, laptop, latency):
+    def __init__(self, laptop: LocalCluster, latency: float) -> None:
         address = urlsplit(laptop.server)
         self._scheme = address.scheme
         self._target, self._laptop, self._delay = (address.hostname, address.port), laptop, latency / 2
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._marks, self._serving = {}, set()
+        self._marks: dict[bytes, threading.Event] = {}
+        self._serving: set[asyncio.Task[Any] | None] = set()
 
-    def __enter__(self):
+    def __enter__(self) -> DelayingProxy:
         self._thread.start()
         started = asyncio.run_coroutine_threadsafe(asyncio.start_server(self._serve, "127.0.0.1", 0), self._loop)
         self._server = started.result(10)
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result(10)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
         self._loop.close()
 
-    def kubeconfig(self, path):
+    def kubeconfig(self, path: Path) -> Path:
         """Write a kubeconfig that points at the proxy."""
         content = yaml.safe_load(self._laptop.kubeconfig.read_text())
         port = self._server.sockets[0].getsockname()[1]
@@ -49,19 +55,19 @@ class DelayingProxy:
         path.write_text(json.dumps(content))
         return path
 
-    def notice(self, mark):
+    def notice(self, mark: bytes) -> threading.Event:
         """Return an event that is set when a client sends these bytes."""
         self._marks[mark] = threading.Event()
         return self._marks[mark]
 
-    async def _stop(self):
+    async def _stop(self) -> None:
         self._server.close()
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _serve(self, client_reader, client_writer):
+    async def _serve(self, client_reader: asyncio.StreamReader, client_writer: asyncio.StreamWriter) -> None:
         # When its client is gone, nothing else holds this task: asyncio has tasks and readers as weak references.
         self._serving.add(asyncio.current_task())
         server_reader, server_writer = await asyncio.open_connection(*self._target)
@@ -74,14 +80,16 @@ class DelayingProxy:
                 writer.close()
             self._serving.discard(asyncio.current_task())
 
-    def _match(self, piece):
+    def _match(self, piece: bytes) -> None:
         for mark, event in list(self._marks.items()):
             if mark in piece:
                 event.set()
 
-    async def _forward(self, reader, writer, on_piece):
+    async def _forward(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, on_piece: Callable[[bytes], None]
+    ) -> None:
         """Forward in order, each piece after the same delay, and the end of the stream like the rest."""
-        pieces = asyncio.Queue()
+        pieces: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
         sender = asyncio.create_task(self._send(pieces, writer))
         piece = b"-"
         while piece:
@@ -93,7 +101,7 @@ class DelayingProxy:
             pieces.put_nowait((self._loop.time() + self._delay, piece))
         await sender
 
-    async def _send(self, pieces, writer):
+    async def _send(self, pieces: asyncio.Queue[tuple[float, bytes]], writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
             while True:
                 due, piece = await pieces.get()

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from scripted_api import ScriptedApi
-from trainjob.client import Connection
+from trainjob.client import Connection, ObjectEvent
 from trainjob.client.backoff import Backoff, Pace
 from trainjob.client.http_client import HttpClient
 from trainjob.client.informer import SharedInformer
 from trainjob.client.resources import Resource
+from trainjob.errors import TrainJobError
 
 SECONDS = 60
 TRAINJOBS = Resource("trainjobs", "/apis/trainer.kubeflow.org/v1alpha1", "app.kubernetes.io/managed-by=trainjob")
@@ -30,15 +32,17 @@ class RecordingHandler:
     """
 
     def __init__(self) -> None:
-        self.told, self.changes, self.misses = [], [], 0
+        self.told: list[tuple[str, str]] = []
+        self.changes: list[ObjectEvent] = []
+        self.misses = 0
         self._changed = threading.Condition()
 
-    def __call__(self, change) -> None:
+    def __call__(self, change: ObjectEvent) -> None:
         with self._changed:
             self.changes.append(change)
             if change.error is not None:
                 self.told.append((type(change.error).__name__, "error"))
-            else:
+            elif change.found is not None:
                 self.told.append((change.found["metadata"]["name"], "gone" if change.gone else phase_of(change.found)))
             self._changed.notify_all()
 
@@ -47,7 +51,7 @@ class RecordingHandler:
             self.misses += 1
             self._changed.notify_all()
 
-    def until(self, wanted, seconds: float = SECONDS):
+    def until(self, wanted: tuple[str, str] | Callable[[], object], seconds: float = SECONDS) -> list[tuple[str, str]]:
         """Wait until this (name, phase) was received, or until a function returns true."""
         look = wanted if callable(wanted) else lambda: wanted in self.told
         with self._changed:
@@ -55,17 +59,17 @@ class RecordingHandler:
         return self.told
 
     @property
-    def error(self):
+    def error(self) -> TrainJobError | None:
         return next((change.error for change in self.changes if change.error), None)
 
 
-def phase_of(found) -> str:
+def phase_of(found: Mapping[str, Any]) -> str:
     conditions = found["status"]["conditions"]
     return conditions[0]["type"] if conditions else "Running"
 
 
 @contextlib.contextmanager
-def informer_of(api: ScriptedApi, pace: Pace = FAST, **connection) -> Iterator[SharedInformer]:
+def informer_of(api: ScriptedApi, pace: Pace = FAST, **connection: Any) -> Iterator[SharedInformer]:
     """Run an informer until the block ends, and check that all its threads have ended."""
     before = set(threading.enumerate())
     client = HttpClient(Connection(**(connection or {"server": api.url})))
