@@ -12,9 +12,9 @@ from typing import Any
 
 import crash_points
 import pytest
-from crash_audit import AuditLog
 
 from trainjob.lifecycle import RunKey
+from trainjob_audit import AuditLog
 from trainjob_local import LocalCluster
 
 SECONDS, MOST_TRIES = 60.0, 5
