@@ -15,14 +15,13 @@ from trainjob.client.installed_trainer import TRAINER_API
 from trainjob.errors import (
     AdmissionRefused,
     InvalidSpec,
-    JobFailed,
     NotFound,
     OwnershipConflict,
     WaitTimeout,
 )
 from trainjob.lifecycle import Limits, Listener, OnTimeout, RunKey, cancel, submit, wait, wait_async
 from trainjob.manifest import labels
-from trainjob.status import Category, Phase
+from trainjob.status import Phase
 from waiting_for import until
 
 
@@ -50,18 +49,6 @@ def test_a_finished_job_is_not_waited_for(cluster, unique):
     _, _, lines = heard = told()
     assert wait(cluster, reference, listener=heard[0]).succeeded
     assert [str(line) for line in lines] == ["[node-0] once"]
-
-
-def test_failure_tells_step_rank_exit_code_reason_and_log(cluster, unique):
-    reference = submit(cluster, shell("echo before; echo 'ValueError: row 7' >&2; exit 3"), key(unique))
-    outcome = wait(cluster, reference)
-    assert (outcome.phase, outcome.category) == (Phase.FAILED, Category.APPLICATION)
-    assert (outcome.step, outcome.rank, outcome.exit_code) == ("node", 0, 3)
-    assert "ValueError: row 7" in outcome.log_tail
-    with pytest.raises(JobFailed, match=r"step node, rank 0, exit code 3: RestartLimitExceeded"):
-        outcome.raise_for_failure()
-    # A failing script would be restarted in place for minutes: it was ended.
-    until(lambda: cluster.get_trainjob(reference.name, reference.namespace) is None)
 
 
 def never_restarting_runtime(cluster, name):
@@ -177,13 +164,6 @@ def test_another_run_has_its_own_job(cluster, unique):
     assert one.uid != other.uid
 
 
-def test_a_failed_one_gives_a_new_attempt(cluster, unique):
-    first = submit(cluster, shell("exit 1"), key(unique))
-    wait(cluster, first, limits=Limits(max_restarts=0))
-    second = submit(cluster, shell("exit 1"), key(unique))
-    assert second.uid != first.uid
-
-
 def test_a_changed_spec_replaces_what_runs(cluster, unique):
     first = submit(cluster, shell("sleep 60"), key(unique))
     second = submit(cluster, shell("true"), key(unique))
@@ -201,15 +181,6 @@ def test_a_foreign_job_of_that_name_is_left_alone(cluster, unique):
     with pytest.raises(OwnershipConflict, match=wanted.name):
         submit(cluster, shell("sleep 60"), key(unique))
     cluster.delete_trainjob(wanted.name, wanted.namespace, made["metadata"]["uid"])
-
-
-def test_one_that_is_gone_already(cluster, unique):
-    reference = submit(cluster, shell("true"), key(unique))
-    cancel(cluster, reference)
-    assert wait(cluster, reference).phase is Phase.DELETED
-    # Deletion is foreground: the job is there, going, until its pods are gone.
-    until(lambda: cluster.get_trainjob(reference.name, reference.namespace) is None)
-    assert cancel(cluster, reference) is False
 
 
 @pytest.mark.parametrize("what", OnTimeout)
