@@ -86,10 +86,19 @@ lint: .venv/core/.ready ## style and import contracts
 	$(call IN,core)/ruff format --check .
 	$(call IN,core)/lint-imports
 
+# What tests import. Not checked: DAGs, pipelines and start-up files, which tests hand to other programs.
+HELPERS := $(shell find tests -name '*.py' ! -name 'test_*' ! -name conftest.py ! -name pipelines.py ! -name secret_chain.py ! -name sitecustomize.py ! -path '*/dags/*' ! -path '*/watching/*')
+AIRFLOW_HELPERS := $(filter tests/airflow/% tests/system/% tests/crashes/airflow/% tests/standalone.py,$(HELPERS))
+KFP_HELPERS := $(filter tests/kfp/% tests/pods/% tests/e2e/kfp_workflow.py,$(HELPERS))
+HELPER_PATH := tests:tests/cli:tests/conformance:tests/controlplane:tests/crashes:tests/crashes/core:tests/e2e:tests/export:tests/fetch:tests/fuzz:tests/local:tests/logs:tests/migrate:tests/run:tests/watch
+
 types: .venv/core/.ready .venv/airflow/.ready .venv/kfp/.ready ## strict types, in each engine's environment
 	$(call IN,core)/mypy core/src laptop/src migrate/src examples/demo.py
 	$(call IN,airflow)/mypy providers/airflow/src
 	$(call IN,kfp)/mypy components/kfp/src
+	MYPYPATH=$(HELPER_PATH) $(call IN,core)/mypy $(filter-out $(AIRFLOW_HELPERS) $(KFP_HELPERS),$(HELPERS))
+	MYPYPATH=tests:tests/system:tests/crashes $(call IN,airflow)/mypy $(AIRFLOW_HELPERS)
+	MYPYPATH=tests/kfp:tests/pods $(call IN,kfp)/mypy $(KFP_HELPERS)
 
 dist: .venv/core/.ready .venv/dist/.ready ## build sdists, and from each its wheel, into dist/; check them as an index and pip do, and install them
 	rm -rf dist

@@ -47,7 +47,7 @@ def laptop(trainjob_cluster):
 
 @pytest.fixture(scope="session")
 def cluster(laptop):
-    """The laptop cluster through the project's own door."""
+    """The project's own client of the laptop cluster."""
     from trainjob.client import Cluster, Connection
 
     opened = Cluster(Connection(kubeconfig=str(laptop.kubeconfig)), patience=5.0)

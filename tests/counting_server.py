@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import MutableMapping
+from typing import Any
 
-from trainjob_local.apiserver import ApiServer
+from trainjob_local.apiserver import ApiServer, Registry
 
 TOKEN = "the-admin-token"
 _PLURALS = ("trainjobs", "jobsets", "jobs", "pods", "events")
@@ -18,11 +20,13 @@ class CountingServer(ApiServer):
         most_watches: how many watches of a kind were open at once.
     """
 
-    def __init__(self, registry):
+    def __init__(self, registry: Registry) -> None:
         super().__init__(registry, admin_token=TOKEN)
-        self.asked, self.most_watches, self._watches = Counter(), Counter(), Counter()
+        self.asked: Counter[str] = Counter()
+        self.most_watches: Counter[str] = Counter()
+        self._watches: Counter[str] = Counter()
 
-    async def _serve(self, scope, receive, send):
+    async def _serve(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
         *_, before, last = scope["path"].split("/")
         plural = next((p for p in _PLURALS if p in (before, last)), last)
         watching = b"watch=true" in scope["query_string"]

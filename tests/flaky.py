@@ -79,7 +79,7 @@ def _failures(case: FlakyCase) -> int:
     """Run the case in a fresh process each time, and count the runs that failed."""
     pytest = ROOT / ".venv" / _environment(case.file) / "bin" / "pytest"
     backend = ["--backend", "controlplane-2.3"] if case.file.startswith("tests/conformance") else []
-    command = [pytest, "-q", "--no-header", f"{case.file}::{case.name}", *backend]
+    command = [str(pytest), "-q", "--no-header", f"{case.file}::{case.name}", *backend]
     return sum(subprocess.run(command, cwd=ROOT).returncode != 0 for _ in range(RUNS))
 
 

@@ -30,7 +30,8 @@ TIMES = {"createTimeSinceEpoch": "1767225600000", "lastUpdateTimeSinceEpoch": "1
 
 @cache
 def contract() -> dict[str, Any]:
-    return yaml.safe_load(CONTRACT.read_text())
+    loaded: dict[str, Any] = yaml.safe_load(CONTRACT.read_text())
+    return loaded
 
 
 def fits(schema: str, value: Any) -> list[str]:

@@ -15,12 +15,14 @@ import uuid
 from collections import Counter
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 PATH = "/apis/trainer.kubeflow.org/v1alpha1/namespaces/default/trainjobs"
 _GONE = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
 
 Answer = tuple[int, dict[str, str], bytes]
+Object = dict[str, Any]
 
 
 class ScriptedApi:
@@ -37,12 +39,15 @@ class ScriptedApi:
     """
 
     def __init__(self) -> None:
-        self.jobs: dict[str, dict] = {}
-        self.version, self.token, self.asked = 100, "", Counter()
+        self.jobs: dict[str, Object] = {}
+        self.version, self.token = 100, ""
+        self.asked: Counter[str] = Counter()
         self.answers: dict[str, Callable[[], Answer | None]] = {}
         self.plain = False  # watches are not chunked, as of a proxy of HTTP/1.0
-        self._floor, self._history, self._streams = 100, [], set()
-        self._pages: dict[str, list[dict]] = {}
+        self._floor = 100
+        self._history: list[tuple[int, bytes]] = []
+        self._streams: set[_Handler] = set()
+        self._pages: dict[str, list[Object]] = {}
         self.changed = threading.Condition(threading.RLock())
         # Bound beside the server, and never listening: the port stays ours while the server is away, and refuses.
         self._held = socket.socket()
@@ -65,7 +70,7 @@ class ScriptedApi:
 
     # -- what it holds ------------------------------------------------------------------------------------------------
 
-    def write(self, name: str, phase: str = "Running", uid: str = "") -> dict:
+    def write(self, name: str, phase: str = "Running", uid: str = "") -> Object:
         """Create or change a job."""
         with self.changed:
             there = self.jobs.get(name)
@@ -86,7 +91,7 @@ class ScriptedApi:
         with self.changed:
             self._note("BOOKMARK", {"metadata": {"resourceVersion": str(self.version)}})
 
-    def _note(self, kind: str, found: dict) -> None:
+    def _note(self, kind: str, found: Object) -> None:
         self._history.append((self.version, line(kind, found)))
         self.changed.notify_all()
 
@@ -134,8 +139,7 @@ class ScriptedApi:
 
     def come_back(self) -> None:
         """Listen again, at the same address."""
-        self._server = _Server(self._address, _Handler)
-        self._server.api, self._server.open = self, set()
+        self._server = _Server(self._address, self)
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 
     # -- for the handler ----------------------------------------------------------------------------------------------
@@ -160,7 +164,7 @@ class ScriptedApi:
             return 200, {}, json.dumps({"kind": "TrainJobList", "metadata": metadata, "items": items}).encode()
 
 
-def job(name: str, uid: str, version: int, phase: str) -> dict:
+def job(name: str, uid: str, version: int, phase: str) -> Object:
     """A TrainJob as far as waiters look at it."""
     labels = {"app.kubernetes.io/managed-by": "trainjob"}
     metadata = {"name": name, "namespace": "default", "uid": uid, "resourceVersion": str(version), "labels": labels}
@@ -189,16 +193,22 @@ class _Server(ThreadingHTTPServer):
     allow_reuse_address = True
     request_queue_size = 128
 
+    def __init__(self, address: tuple[str, int], api: ScriptedApi) -> None:
+        self.api = api
+        self.open: set[socket.socket] = set()
+        super().__init__(address, _Handler)
+
     def handle_error(self, *_: object) -> None:
         """The other side has gone."""
 
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    server: _Server
 
     def setup(self) -> None:
         super().setup()
-        self.api: ScriptedApi = self.server.api
+        self.api = self.server.api
         self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.server.open.add(self.connection)
         self.orders: list[tuple[str, bytes]] = []

@@ -11,8 +11,11 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeVar
 
+T = TypeVar("T")
 _AIRFLOW = Path(sys.executable).parent / "airflow"
 # Their log servers would listen on every interface; everything lies in one home, where it is read from anyway.
 _PARTS = {
@@ -35,13 +38,13 @@ QUICK = {
 }
 
 
-def _free_port():
+def _free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
+        return int(listener.getsockname()[1])
 
 
-def wait_for(look, seconds):
+def wait_for(look: Callable[[], T], seconds: float) -> T:
     """The first true answer of `look`, which asks Airflow: seldom, as asking costs it more than most of its work."""
     deadline = time.monotonic() + seconds
     while not (answer := look()):
@@ -53,7 +56,7 @@ def wait_for(look, seconds):
 class Standalone:
     """What `airflow standalone` starts, each part by itself, in a home of its own; ready when it is entered."""
 
-    def __init__(self, home, dags, **environment):
+    def __init__(self, home: Path, dags: Path, **environment: str) -> None:
         self.log, self._host = home / "standalone.log", f"127.0.0.1:{_free_port()}"
         self._environment = {
             **os.environ,
@@ -72,9 +75,9 @@ class Standalone:
             **environment,
         }
         self._token = ""
-        self._running = {}
+        self._running: dict[str, list[subprocess.Popen[bytes]]] = {}
 
-    def __enter__(self):
+    def __enter__(self) -> Standalone:
         with self.log.open("w") as out:
             subprocess.run([_AIRFLOW, "db", "migrate"], env=self._environment, stdout=out, stderr=out, check=True)
         try:
@@ -86,13 +89,13 @@ class Standalone:
             raise
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         for name in list(self._running):
             self.kill_part(name)
 
     # -- its parts --------------------------------------------------------------------------------------------------
 
-    def start_part(self, name):
+    def start_part(self, name: str) -> None:
         """Start `api-server`, `dag-processor`, `scheduler` or `triggerer`, in a session of its own."""
         with self.log.open("a") as out:
             self._running.setdefault(name, []).append(
@@ -105,7 +108,7 @@ class Standalone:
                 )
             )
 
-    def kill_part(self, name):
+    def kill_part(self, name: str) -> None:
         """`kill -9` for the part and every process that it or a killed one before it has left."""
         for pid in self.processes(name):
             with contextlib.suppress(ProcessLookupError):
@@ -113,13 +116,13 @@ class Standalone:
         for process in self._running.pop(name):
             process.wait()
 
-    def kill_only(self, name):
+    def kill_only(self, name: str) -> None:
         """`kill -9` for the part alone: what it has started goes on."""
         process = self._running[name][-1]
         process.kill()
         process.wait()
 
-    def processes(self, name):
+    def processes(self, name: str) -> dict[int, str]:
         """Every process of a part, with its title: the part itself, and those that a killed one has left."""
         sessions, found = {str(process.pid) for process in self._running[name]}, {}
         for folder in Path("/proc").glob("[0-9]*"):
@@ -130,7 +133,7 @@ class Standalone:
                     found[int(folder.name)] = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
         return found
 
-    def is_healthy(self):
+    def is_healthy(self) -> bool:
         """Whether every part answers, or has told lately that it works."""
         for name, processes in self._running.items():
             assert processes[-1].poll() is None, f"{name} has ended\n{self.log.read_text()[-4000:]}"
@@ -146,7 +149,7 @@ class Standalone:
 
     # -- its REST API -----------------------------------------------------------------------------------------------
 
-    def ask(self, method, path, body=None):
+    def ask(self, method: str, path: str, body: object = None) -> Any:
         """The answer's JSON; None for a 404. Asks again, as a person would, after a database error of Airflow's own.
 
         Its API server writes its audit log on its event loop, which waits there for a lock that another request gives
@@ -163,29 +166,29 @@ class Standalone:
             assert in_trouble and time.monotonic() < deadline, f"{method} {path}: {status} {text}"
             time.sleep(0.5)
 
-    def _ask_once(self, method, path, body):
+    def _ask_once(self, method: str, path: str, body: object) -> tuple[int, str]:
         headers = {"Content-Type": "application/json", "Authorization": f"Bearer {self._token}"}
         with contextlib.closing(http.client.HTTPConnection(self._host, timeout=60)) as connection:
             connection.request(method, path, None if body is None else json.dumps(body), headers)
             answer = connection.getresponse()
             return answer.status, answer.read().decode()
 
-    def start(self, dag, **conf):
+    def start(self, dag: str, **conf: object) -> str:
         """Start a DAG run as soon as the DAG is known; gives the run's path."""
         wait_for(lambda: self.ask("GET", f"/api/v2/dags/{dag}"), 90)
         run = self.ask("POST", f"/api/v2/dags/{dag}/dagRuns", {"logical_date": None, "conf": conf})
         return f"/api/v2/dags/{dag}/dagRuns/{run['dag_run_id']}"
 
-    def state(self, run, task=None):
+    def state(self, run: str, task: str | None = None) -> str | None:
         """The state of a run, or of a task in it."""
         found = self.ask("GET", run if task is None else f"{run}/taskInstances/{task}")
-        return found and found["state"]
+        return str(found["state"]) if found and found["state"] else None
 
-    def mark(self, run, task, state):
+    def mark(self, run: str, task: str, state: str) -> None:
         """What a person does who marks a task failed or successful."""
         self.ask("PATCH", f"{run}/taskInstances/{task}", {"new_state": state})
 
-    def clear(self, run, task):
+    def clear(self, run: str, task: str) -> None:
         """What a person does who clears a task, whatever state it is in."""
         name = run.rpartition("/")[2]
         body = {"dag_run_id": name, "task_ids": [task], "dry_run": False, "only_failed": False, "only_running": False}

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 
-def run_to_end(airflow, dag, **environment):
+def run_to_end(
+    airflow: Callable[..., subprocess.CompletedProcess[str]], dag: str, **environment: str
+) -> tuple[str, dict[str, tuple[str, int]], str]:
     """Run a DAG to its end.
 
     Returns:

@@ -20,7 +20,7 @@ from airflow.sdk.exceptions import (
     TaskDeferred,
 )
 
-from listening_door import ListeningDoor
+from recording_proxy import RecordingProxy
 from trainjob.errors import ClusterUnreachable, InvalidSpec, JobDeleted, JobFailed
 from trainjob.status import Category, Outcome, Phase
 from trainjob_airflow import TrainJobEndTrigger, TrainJobOperator, TrainJobSensor, deferral
@@ -190,8 +190,8 @@ def test_a_run_key_that_names_a_task_is_the_one_its_operator_uses(cluster, uniqu
 
 
 def test_many_triggers_share_one_list_and_one_watch(laptop, cluster, unique, monkeypatch):
-    with ListeningDoor(laptop.kubeconfig.read_text()) as door:
-        extra = {"kube_config": door.kubeconfig, "namespace": "default"}
+    with RecordingProxy(laptop.kubeconfig.read_text()) as proxy:
+        extra = {"kube_config": proxy.kubeconfig, "namespace": "default"}
         connection = json.dumps({"conn_type": "kubernetes", "extra": extra})
         monkeypatch.setenv("AIRFLOW_CONN_THROUGH_THE_DOOR", connection)
 
@@ -201,7 +201,7 @@ def test_many_triggers_share_one_list_and_one_watch(laptop, cluster, unique, mon
                 asyncio.create_task(event_of(trigger(name=name, kubernetes_conn_id="through_the_door")))
                 for name in names
             ]
-            await asyncio.to_thread(lambda: until(lambda: door.watches("trainjobs")))
+            await asyncio.to_thread(lambda: until(lambda: proxy.watches("trainjobs")))
             for name in names[:2]:
                 await asyncio.to_thread(apply, cluster, name, "true")
             ended = await asyncio.gather(*waiting[:2])
@@ -210,7 +210,7 @@ def test_many_triggers_share_one_list_and_one_watch(laptop, cluster, unique, mon
             return ended
 
         assert [event["outcome"]["phase"] for event in asyncio.run(wait_for_all())] == ["Complete"] * 2
-        assert (door.lists("trainjobs"), door.watches("trainjobs")) == (1, 1), door.asked
+        assert (proxy.lists("trainjobs"), proxy.watches("trainjobs")) == (1, 1), proxy.requests
 
 
 # -- what becomes of the task -----------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ _ROWS, _COLUMNS = 50, 160
 class Keyboard:
     """Runs a command on a pseudo terminal; what it shows is in `shown`."""
 
-    def __init__(self, command, environment):
+    def __init__(self, command: list[str], environment: dict[str, str]) -> None:
         self._side, other = pty.openpty()
         fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", _ROWS, _COLUMNS, 0, 0))
         environment = {name: value for name, value in environment.items() if name not in ("COLUMNS", "NO_COLOR")}
@@ -34,29 +34,29 @@ class Keyboard:
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
-    def type(self, keys):
+    def type(self, keys: bytes) -> None:
         """Press them."""
         os.write(self._side, keys)
 
-    def see(self, text, seconds=60.0):
+    def see(self, text: str, seconds: float = 60.0) -> None:
         """Wait until a text is on the terminal."""
         with self._more:
             assert self._more.wait_for(lambda: text in self.shown, seconds), self.shown
 
-    def end(self, seconds=60.0):
+    def end(self, seconds: float = 60.0) -> int:
         """Wait until the command has ended; its exit code."""
         code = self.process.wait(seconds)
         self._reader.join(60)
         return code
 
-    def close(self):
+    def close(self) -> None:
         """Kill what still runs."""
         self.process.kill()
         self.process.wait()
         self._reader.join(60)
         os.close(self._side)
 
-    def _read(self):
+    def _read(self) -> None:
         while True:
             try:
                 data = os.read(self._side, 65536)

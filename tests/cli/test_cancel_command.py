@@ -6,7 +6,7 @@ import json
 
 import pytest
 import yaml
-from work import Work, one
+from gated_steps import GatedStep, only_trainjob
 
 from trainjob.status import Phase, judge
 from trainjob.status.verdict import QUEUE_LABEL
@@ -14,30 +14,34 @@ from waiting_for import until
 
 
 def test_what_is_at_work_goes_and_what_has_ended_stays(trainjob, cluster, namespace, tmp_path):
-    ended, work = Work(tmp_path, "ended"), Work(tmp_path, "work")
+    ended, work = GatedStep(tmp_path, "ended"), GatedStep(tmp_path, "work")
     ended.finish()
     names = [trainjob("submit", each.file, "-n", namespace).stdout.strip() for each in (ended, work)]
     assert trainjob("wait", names[0], "-n", namespace).returncode == 0
     done = trainjob("cancel", *names, "-n", namespace, "--json")
     told = [(each["name"], each["done"], each["reason"]) for each in json.loads(done.stdout)]
     assert (done.returncode, told) == (0, [(names[0], "left alone", "it is Complete"), (names[1], "deleted", "")])
-    assert one(cluster, namespace)["metadata"]["name"] == names[0]
+    assert only_trainjob(cluster, namespace)["metadata"]["name"] == names[0]
     gone = trainjob("cancel", names[1], "-n", namespace)
     assert (gone.returncode, "there is no TrainJob" in gone.stderr) == (1, True)
 
 
 @pytest.mark.slow
 def test_suspend_and_resume(trainjob, cluster, namespace, tmp_path):
-    work = Work(tmp_path, "tune")
+    work = GatedStep(tmp_path, "tune")
     name = trainjob("submit", work.file, "-n", namespace).stdout.strip()
-    one(cluster, namespace, phase="Running")
+    only_trainjob(cluster, namespace, phase="Running")
     first, again = (trainjob("suspend", name, "-n", namespace) for _ in range(2))
     where = f"TrainJob {namespace}/{name}"
     assert (first.stdout, again.stdout) == (
         f"{where}: suspended\n",
         f"{where}: left alone: it has ended, or is suspended already\n",
     )
-    until(lambda: judge(one(cluster, namespace)).phase is Phase.SUSPENDED and not cluster.list_pods(name, namespace))
+    until(
+        lambda: (
+            judge(only_trainjob(cluster, namespace)).phase is Phase.SUSPENDED and not cluster.list_pods(name, namespace)
+        )
+    )
     assert trainjob("resume", name, "-n", namespace).stdout == f"{where}: resumed\n"
     work.finish()
     assert trainjob("wait", name, "-n", namespace).returncode == 0
@@ -45,7 +49,7 @@ def test_suspend_and_resume(trainjob, cluster, namespace, tmp_path):
 
 @pytest.mark.slow
 def test_what_a_queue_would_undo_is_refused_and_the_others_are_done(trainjob, cluster, namespace, tmp_path):
-    queued, free = Work(tmp_path, "queued", queue="team"), Work(tmp_path, "free")
+    queued, free = GatedStep(tmp_path, "queued", queue="team"), GatedStep(tmp_path, "free")
     names = [trainjob("submit", each.file, "-n", namespace).stdout.strip() for each in (queued, free)]
     assert cluster.get_trainjob(names[0], namespace)["metadata"]["labels"][QUEUE_LABEL] == "team"
     done = trainjob("suspend", *names, "-n", namespace)

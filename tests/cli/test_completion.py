@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from api_alone import api_alone
+from bare_apiserver import bare_apiserver
 
 from waiting_for import until
 
@@ -34,7 +34,7 @@ def offered(tmp_path):
 
 
 def test_names_that_the_cluster_has(tmp_path, offered):
-    with api_alone(tmp_path) as alone:
+    with bare_apiserver(tmp_path) as alone:
         for name in ("train-a", "train-b", "other"):
             alone.trainjob(name)
         alone.namespace("team-a")

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 import yaml
-from api_alone import api_alone, key
+from bare_apiserver import bare_apiserver, key
 
 from trainjob import CustomTrainerContainer, RunKey, SecretKeyReference, TrainJob
 from trainjob.errors import CommandFailed
@@ -86,10 +86,10 @@ def test_one_that_does_not_get_going_has_the_reason_and_what_to_do(cluster, made
 
 
 def test_what_may_not_be_read_is_said_and_nothing_fails(tmp_path, trainjob):
-    with api_alone(tmp_path) as alone:
+    with bare_apiserver(tmp_path) as alone:
         alone.trainjob("train", key("train"), queue="gpus")
         alone.runs("train")
-        kubeconfig = alone.kubeconfig_of_one_who_may("jobsets")
+        kubeconfig = alone.restricted_kubeconfig("jobsets")
         told = trainjob("--kubeconfig", kubeconfig, "describe", "train")
         assert (told.returncode, told.stderr) == (0, "")
         assert told.stdout.startswith("TrainJob default/train  Running [node]\n")
@@ -98,7 +98,7 @@ def test_what_may_not_be_read_is_said_and_nothing_fails(tmp_path, trainjob):
 
 
 def test_the_object_itself_and_one_that_is_not_there(tmp_path, trainjob):
-    with api_alone(tmp_path) as alone:
+    with bare_apiserver(tmp_path) as alone:
         alone.trainjob("train")
         written = trainjob("--kubeconfig", alone.kubeconfig, "describe", "train", "-o", "yaml").stdout
         found = yaml.safe_load(written)

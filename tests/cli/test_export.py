@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from api_alone import api_alone
+from bare_apiserver import bare_apiserver
 
 from trainjob import CustomTrainerContainer, RunKey, TrainJob
 from trainjob.errors import InvalidSpec
@@ -54,7 +54,7 @@ def test_a_finished_fine_tuning_is_named_and_its_model_is_exported(trained, trai
 
 
 def test_what_would_be_sent_for_a_claim(tmp_path, trainjob):
-    with api_alone(tmp_path) as alone:
+    with bare_apiserver(tmp_path) as alone:
         given = ("--workspace", "models", "--output-path", "mine", "s3://bucket/model", "--secret", "s3", "-o", "yaml")
         told = trainjob("--kubeconfig", alone.kubeconfig, "export", *given)
         nothing = trainjob("--kubeconfig", alone.kubeconfig, "export", "s3://bucket/model")

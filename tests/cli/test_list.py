@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 
 import pytest
-from api_alone import api_alone, key
+from bare_apiserver import bare_apiserver, key
 
 MANY = 1000
 
 
 @pytest.fixture
 def alone(tmp_path):
-    with api_alone(tmp_path) as server:
+    with bare_apiserver(tmp_path) as server:
         yield server
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from listener import Listener
+from pipe_reader import PipeReader
 
 from trainjob.errors import ClusterError
 from trainjob_local import LocalCluster, register
@@ -46,7 +46,7 @@ def up(apart, tmp_path):
     def start(name):
         command = [sys.executable, "-m", "trainjob", "local", "up", "--state", str(tmp_path / name)]
         process = subprocess.Popen(command, env=apart, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        said = Listener(process.stdout.fileno())
+        said = PipeReader(process.stdout.fileno())
         started.append((process, said))
         said.until("Stop it with", 60)
         return process, said

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from work import Work, one
+from gated_steps import GatedStep, only_trainjob
 
 from waiting_for import until
 
@@ -13,9 +13,9 @@ SECONDS = 60.0
 @pytest.fixture
 def running(trainjob, cluster, namespace, tmp_path):
     """A job of two nodes whose pods have written a line each, and its work."""
-    work = Work(tmp_path, "tune", nodes=2)
+    work = GatedStep(tmp_path, "tune", nodes=2)
     name = trainjob("submit", work.file, "-n", namespace).stdout.strip()
-    one(cluster, namespace, phase="Running")
+    only_trainjob(cluster, namespace, phase="Running")
     until(lambda: trainjob("logs", name, "-n", namespace).stdout.count("begun") == 2)
     return name, work
 
@@ -56,7 +56,7 @@ def test_a_reader_that_goes_away_ends_it_though_nothing_is_written(started, name
 def test_runs_before_the_last_restart(trainjob, namespace, tmp_path):
     seen = tmp_path / "seen"
     script = f"if [ -e {seen} ]; then echo again; else touch {seen}; echo first; exit 1; fi"
-    work = Work(tmp_path, "tune", say=script, max_restarts=None)
+    work = GatedStep(tmp_path, "tune", say=script, max_restarts=None)
     name = trainjob("submit", work.file, "-n", namespace).stdout.strip()
     until(lambda: trainjob("logs", name, "-n", namespace).stdout == "[node-0] again\n", 60.0)
     assert trainjob("logs", name, "-n", namespace, "--previous").stdout == "[node-0] first\n"

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 import yaml
-from work import one
+from gated_steps import only_trainjob
 
 from trainjob.manifest import labels
 from trainjob.status import judge
@@ -70,7 +70,7 @@ def test_one_that_fails_tells_what_it_said_and_nothing_stays(trainjob, cluster, 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_deletes_what_was_made(started, cluster, namespace, written, tmp_path, number, code):
     test = started("migrate", "test", written(*endless(tmp_path)[0]), "-n", namespace)
-    one(cluster, namespace, phase="Running")
+    only_trainjob(cluster, namespace, phase="Running")
     test.send_signal(number)
     assert test.wait(SECONDS) == code
     assert left(cluster, namespace) == []
@@ -102,7 +102,7 @@ def test_what_a_killed_one_left_is_told_and_deleted_by_the_next(
     command, gate = endless(tmp_path)
     file = written(*command)
     killed = started("migrate", "test", file, "-n", namespace)
-    job = one(cluster, namespace, phase="Running")
+    job = only_trainjob(cluster, namespace, phase="Running")
     killed.kill()
     killed.wait(SECONDS)
     name = job["metadata"]["name"]

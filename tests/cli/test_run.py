@@ -9,8 +9,8 @@ import socket
 
 import pytest
 import yaml
+from gated_steps import GatedStep, only_trainjob
 from keyboard import CTRL_C
-from work import Work, one
 
 from trainjob.status import judge
 
@@ -18,7 +18,7 @@ SECONDS = 60.0
 
 
 def test_it_tells_phases_and_the_logs_of_all_ranks(trainjob, namespace, tmp_path):
-    work = Work(tmp_path, "tune", nodes=2)
+    work = GatedStep(tmp_path, "tune", nodes=2)
     work.finish()
     done = trainjob("run", work.file, "-n", namespace)
     assert (done.returncode, done.stderr) == (0, "")
@@ -29,7 +29,7 @@ def test_it_tells_phases_and_the_logs_of_all_ranks(trainjob, namespace, tmp_path
 
 
 def test_a_failure_has_its_code_its_reason_and_advice(trainjob, namespace, tmp_path):
-    work = Work(tmp_path, "tune", code=7)
+    work = GatedStep(tmp_path, "tune", code=7)
     work.finish()
     told, as_json = (trainjob("run", work.file, "-n", namespace, *more) for more in ([], ["--json"]))
     assert (told.returncode, as_json.returncode) == (3, 3)
@@ -41,15 +41,15 @@ def test_a_failure_has_its_code_its_reason_and_advice(trainjob, namespace, tmp_p
 
 @pytest.mark.slow
 def test_steps_run_one_after_the_other_until_one_fails_and_go_on_there(trainjob, cluster, namespace, tmp_path):
-    first, second = Work(tmp_path, "first"), Work(tmp_path, "second", code=1)
-    third = Work(tmp_path, "third")
+    first, second = GatedStep(tmp_path, "first"), GatedStep(tmp_path, "second", code=1)
+    third = GatedStep(tmp_path, "third")
     for work in (first, second, third):
         work.finish()
     chain = yaml.safe_dump_all([work.document for work in (first, second, third)])
     done = trainjob("run", "-", "-n", namespace, "--run-id", "monday", "--json", input=chain)
     assert (done.returncode, [one["phase"] for one in json.loads(done.stdout)]) == (3, ["Complete", "Failed"])
     assert len(cluster.list_trainjobs(namespace)) <= 2
-    mended = Work(tmp_path, "second")
+    mended = GatedStep(tmp_path, "second")
     chain = yaml.safe_dump_all([work.document for work in (first, mended, third)])
     again = trainjob("run", "-", "-n", namespace, "--run-id", "monday", "--json", input=chain)
     ends = json.loads(again.stdout)
@@ -58,9 +58,9 @@ def test_steps_run_one_after_the_other_until_one_fails_and_go_on_there(trainjob,
 
 
 def test_killed_and_started_again_it_takes_the_same_one_over(started, trainjob, cluster, namespace, tmp_path):
-    work = Work(tmp_path, "tune")
+    work = GatedStep(tmp_path, "tune")
     killed = started("run", work.file, "-n", namespace)
-    job = one(cluster, namespace, phase="Running")
+    job = only_trainjob(cluster, namespace, phase="Running")
     killed.kill()
     killed.wait(SECONDS)
     again = started("run", work.file, "-n", namespace)
@@ -72,9 +72,9 @@ def test_killed_and_started_again_it_takes_the_same_one_over(started, trainjob, 
 
 
 def test_an_adopted_job_that_is_deleted_leads_to_another_attempt(started, cluster, namespace, tmp_path):
-    work = Work(tmp_path, "tune")
+    work = GatedStep(tmp_path, "tune")
     killed = started("run", work.file, "-n", namespace)
-    job = one(cluster, namespace, phase="Running")
+    job = only_trainjob(cluster, namespace, phase="Running")
     killed.kill()
     killed.wait(SECONDS)
     again = started("run", work.file, "-n", namespace)
@@ -86,14 +86,14 @@ def test_an_adopted_job_that_is_deleted_leads_to_another_attempt(started, cluste
     assert (again.returncode, complained) == (0, "")
     notice = f"TrainJob {namespace}/{name} was deleted after it was adopted; starting another attempt\n"
     assert "created" in said.partition(notice)[2]
-    assert one(cluster, namespace)["metadata"]["uid"] != uid
+    assert only_trainjob(cluster, namespace)["metadata"]["uid"] != uid
 
 
 def test_ctrl_c_deletes_the_job_and_says_so(keyboard, cluster, namespace, tmp_path):
-    work = Work(tmp_path, "tune")
+    work = GatedStep(tmp_path, "tune")
     screen = keyboard("run", work.file, "-n", namespace)
     screen.see("begun")
-    name = one(cluster, namespace)["metadata"]["name"]
+    name = only_trainjob(cluster, namespace)["metadata"]["name"]
     screen.type(CTRL_C)
     assert screen.end() == 130
     assert f"interrupted: ending TrainJob {namespace}/{name}" in screen.shown
@@ -105,9 +105,9 @@ def test_ctrl_c_deletes_the_job_and_says_so(keyboard, cluster, namespace, tmp_pa
 @pytest.mark.slow
 @pytest.mark.parametrize(("on_kill", "became"), [("delete", "it was deleted"), ("keep", "it goes on")])
 def test_sigterm_does_what_the_step_says(started, cluster, namespace, tmp_path, on_kill, became):
-    work = Work(tmp_path, "tune", on_kill=on_kill)
+    work = GatedStep(tmp_path, "tune", on_kill=on_kill)
     process = started("run", work.file, "-n", namespace)
-    name = one(cluster, namespace, phase="Running")["metadata"]["name"]
+    name = only_trainjob(cluster, namespace, phase="Running")["metadata"]["name"]
     process.send_signal(signal.SIGTERM)
     _, told = process.communicate(timeout=SECONDS)
     assert process.returncode == 143
@@ -117,18 +117,18 @@ def test_sigterm_does_what_the_step_says(started, cluster, namespace, tmp_path, 
 
 @pytest.mark.slow
 def test_a_reader_that_goes_away_ends_it_quietly_and_the_job_goes_on(started, cluster, namespace, tmp_path):
-    work = Work(tmp_path, "tune")
+    work = GatedStep(tmp_path, "tune")
     process = started("run", work.file, "-n", namespace)
     assert process.stdout.readline().endswith(": created\n")
     process.stdout.close()
     assert process.wait(SECONDS) == 1
     assert process.stderr.read() == ""
-    assert not judge(one(cluster, namespace)).phase.finished
+    assert not judge(only_trainjob(cluster, namespace)).phase.finished
 
 
 def test_on_a_terminal_there_is_a_bar(keyboard, namespace, tmp_path):
     frames = "echo 'epochs: 1'; echo '1|21|Loss: 2.5:  50%|##  | 21/42 [00:01<00:01]'"
-    work = Work(tmp_path, "tune", say=frames)
+    work = GatedStep(tmp_path, "tune", say=frames)
     screen = keyboard("run", work.file, "-n", namespace)
     screen.see("step 21/42 (50 %), epoch 1/1, loss 2.5")
     screen.see("━")
@@ -139,14 +139,14 @@ def test_on_a_terminal_there_is_a_bar(keyboard, namespace, tmp_path):
 
 @pytest.mark.slow
 def test_what_is_refused_is_told_before_anything_is_made(trainjob, cluster, namespace, tmp_path):
-    work = Work(tmp_path, "tune", runtime="torch-distribted")
+    work = GatedStep(tmp_path, "tune", runtime="torch-distribted")
     done = trainjob("run", work.file, "-n", namespace)
     assert (done.returncode, cluster.list_trainjobs(namespace)) == (2, [])
     assert "did you mean torch-distributed?" in done.stderr
 
 
 def test_twice_ctrl_c_ends_it_at_once_though_the_cluster_does_not_answer(keyboard, tmp_path):
-    work = Work(tmp_path, "tune")
+    work = GatedStep(tmp_path, "tune")
     with socket.create_server(("127.0.0.1", 0)) as silent:
         kubeconfig = tmp_path / "config"
         cluster = {"server": f"http://127.0.0.1:{silent.getsockname()[1]}"}

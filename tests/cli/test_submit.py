@@ -6,7 +6,7 @@ import json
 
 import pytest
 import yaml
-from work import Work, one
+from gated_steps import GatedStep, only_trainjob
 
 from trainjob.manifest import labels
 
@@ -21,7 +21,7 @@ def submit(trainjob, namespace):
 
 @pytest.mark.slow
 def test_what_runs_is_taken_over_and_what_has_ended_starts_anew(submit, trainjob, namespace, tmp_path):
-    work = Work(tmp_path, "tune")
+    work = GatedStep(tmp_path, "tune")
     first, again = submit(work.file), submit(work.file)
     assert (first.returncode, first.stdout) == (0, again.stdout)
     name = first.stdout.strip()
@@ -36,7 +36,7 @@ def test_what_runs_is_taken_over_and_what_has_ended_starts_anew(submit, trainjob
 
 @pytest.mark.slow
 def test_under_one_run_id_what_has_succeeded_counts_and_a_change_takes_its_place(submit, trainjob, namespace, tmp_path):
-    work = Work(tmp_path, "tune")
+    work = GatedStep(tmp_path, "tune")
     work.finish()
     name = submit(work.file, "--run-id", "monday").stdout.strip()
     assert trainjob("wait", f"{namespace}/{name}").returncode == 0
@@ -47,12 +47,12 @@ def test_under_one_run_id_what_has_succeeded_counts_and_a_change_takes_its_place
 
 
 def test_what_would_be_sent_is_what_is_sent(submit, cluster, namespace, tmp_path):
-    work = Work(tmp_path, "tune", workspace="tickets", queue="team", nodes=2)
+    work = GatedStep(tmp_path, "tune", workspace="tickets", queue="team", nodes=2)
     shown = submit(work.file, "-o", "yaml")
     assert (shown.returncode, shown.stderr, cluster.list_trainjobs(namespace)) == (0, "", [])
     told = yaml.safe_load(shown.stdout)
     submit(work.file)
-    sent = one(cluster, namespace)
+    sent = only_trainjob(cluster, namespace)
     for part in ("name", "namespace", "labels"):
         assert told["metadata"][part] == sent["metadata"][part]
     renewals = [job["metadata"]["annotations"].pop(labels.RENEWAL) for job in (told, sent)]
@@ -64,7 +64,7 @@ def test_what_would_be_sent_is_what_is_sent(submit, cluster, namespace, tmp_path
 
 
 def test_what_would_be_sent_to_another_trainer_needs_no_cluster(submit, tmp_path):
-    work = Work(tmp_path, "tune", workspace="tickets")
+    work = GatedStep(tmp_path, "tune", workspace="tickets")
     nowhere = {"KUBECONFIG": str(tmp_path / "none")}
     old, new = (submit(work.file, "-o", "yaml", "--dialect", each, env=nowhere) for each in ("2.0", "2.2"))
     assert [shown.returncode for shown in (old, new)] == [0, 0]
@@ -74,7 +74,7 @@ def test_what_would_be_sent_to_another_trainer_needs_no_cluster(submit, tmp_path
 
 @pytest.mark.slow
 def test_a_file_may_have_several_of_both_kinds(submit, cluster, namespace, tmp_path):
-    work = Work(tmp_path, "first")
+    work = GatedStep(tmp_path, "first")
     manifest = {
         "apiVersion": "trainer.kubeflow.org/v1alpha1",
         "kind": "TrainJob",
@@ -89,7 +89,7 @@ def test_a_file_may_have_several_of_both_kinds(submit, cluster, namespace, tmp_p
 
 
 def test_one_wrong_document_and_nothing_is_sent(submit, cluster, namespace, tmp_path):
-    work = Work(tmp_path, "tune")
+    work = GatedStep(tmp_path, "tune")
     wrong = {**work.document, "name": "other", "trainer": {**work.document["trainer"], "num_nodes": 0}}
     work.file.write_text(yaml.safe_dump_all([work.document, wrong]))
     told, as_json = submit(work.file), submit(work.file, "--json")
@@ -116,7 +116,7 @@ def test_what_can_not_be_read_is_told_with_its_name(submit, tmp_path):
 
 @pytest.mark.slow
 def test_each_document_of_one_kind_needs_a_name(submit, tmp_path):
-    work = Work(tmp_path, "tune")
+    work = GatedStep(tmp_path, "tune")
     twice = submit("-", input=yaml.safe_dump_all([work.document, work.document]))
     assert (twice.returncode, "'tune' is not allowed; several documents have it" in twice.stderr) == (2, True)
     named = submit("-", "--name", "mine", input=yaml.safe_dump_all([work.document, work.document]))

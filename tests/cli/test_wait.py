@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
-from work import Work
+from gated_steps import GatedStep
 
 
 @pytest.mark.slow
 def test_it_waits_for_all_and_its_code_tells_the_worst(trainjob, started, namespace, tmp_path):
-    good, bad = Work(tmp_path, "good"), Work(tmp_path, "bad", code=3, max_restarts=None)
+    good, bad = GatedStep(tmp_path, "good"), GatedStep(tmp_path, "bad", code=3, max_restarts=None)
     names = [trainjob("submit", work.file, "-n", namespace).stdout.strip() for work in (good, bad)]
     slow = trainjob("wait", *names, "-n", namespace, "--timeout", "1s", "--json")
     assert slow.returncode == 4
@@ -35,7 +35,7 @@ def test_it_waits_for_all_and_its_code_tells_the_worst(trainjob, started, namesp
 
 @pytest.mark.slow
 def test_a_name_that_is_none_is_told_with_those_near_it(trainjob, namespace, tmp_path):
-    name = trainjob("submit", Work(tmp_path, "tune").file, "-n", namespace).stdout.strip()
+    name = trainjob("submit", GatedStep(tmp_path, "tune").file, "-n", namespace).stdout.strip()
     done = trainjob("wait", name, name[:-1], "-n", namespace)
     assert (done.returncode, done.stdout) == (1, "")
     assert f"error: there is no TrainJob {namespace}/{name[:-1]}\n" in done.stderr

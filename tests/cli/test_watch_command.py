@@ -8,8 +8,8 @@ import subprocess
 import sys
 
 import pytest
-from api_alone import api_alone, key
-from listener import Listener
+from bare_apiserver import bare_apiserver, key
+from pipe_reader import PipeReader
 
 from trainjob import CustomTrainerContainer, RunKey, TrainJob
 from trainjob.lifecycle import submit
@@ -19,7 +19,7 @@ FAILURE = "jobset failed due to one or more job failures (first failed job: b-no
 
 @pytest.fixture
 def alone(tmp_path):
-    with api_alone(tmp_path) as server:
+    with bare_apiserver(tmp_path) as server:
         yield server
 
 
@@ -29,7 +29,7 @@ def watched(alone, started):
 
     def start(*arguments):
         process = started("--kubeconfig", alone.kubeconfig, "watch", *arguments)
-        return process, Listener(process.stdout.fileno())
+        return process, PipeReader(process.stdout.fileno())
 
     return start
 
@@ -94,7 +94,7 @@ def test_ctrl_c_counts_also_when_it_wakes_nobody(alone, environment):
     command = [sys.executable, "-c", DEAF, "--kubeconfig", str(alone.kubeconfig), "watch"]
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
         try:
-            Listener(process.stdout.fileno()).until("TrainJob default/works: Running [node]")
+            PipeReader(process.stdout.fileno()).until("TrainJob default/works: Running [node]")
             process.send_signal(signal.SIGINT)
             assert process.wait(60) == 130
         finally:

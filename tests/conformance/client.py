@@ -174,10 +174,11 @@ class Client:
         """Nobody's finalizer keeps it any more."""
         return self.patch(kind, namespace, name, {"metadata": {"finalizers": None}})
 
-    def _must(self, method: str, path: str, body: Object | None = None, **query: Any) -> Any:
+    def _must(self, method: str, path: str, body: Object | None = None, **query: Any) -> Object:
         answer = self.ask(method, path, body, **query)
         assert answer.ok, f"{method} {path}: {answer.code} {answer.reason} {answer.message}"
-        return answer.body
+        found: Object = answer.body
+        return found
 
     # -- what happens over time -------------------------------------------------------------------------------------
 

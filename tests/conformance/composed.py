@@ -26,17 +26,20 @@ def composed(client: Client, namespace: str, jobs: Mapping[str, Object]) -> dict
 
 def replicated_job(jobset: Object, name: str = "node") -> Object:
     """One of a JobSet's replicated jobs."""
-    return next(job for job in jobset["spec"]["replicatedJobs"] if job["name"] == name)
+    found: Object = next(job for job in jobset["spec"]["replicatedJobs"] if job["name"] == name)
+    return found
 
 
 def pod_spec(jobset: Object, name: str = "node") -> Object:
     """The spec of the pods of one of a JobSet's replicated jobs."""
-    return replicated_job(jobset, name)["template"]["spec"]["template"]["spec"]
+    spec: Object = replicated_job(jobset, name)["template"]["spec"]["template"]["spec"]
+    return spec
 
 
 def container(jobset: Object, name: str = "node") -> Object:
     """The container of the same name of one of a JobSet's replicated jobs."""
-    return next(one for one in pod_spec(jobset, name)["containers"] if one["name"] == name)
+    found: Object = next(one for one in pod_spec(jobset, name)["containers"] if one["name"] == name)
+    return found
 
 
 def environment(given: Object) -> dict[str, Any]:
@@ -98,7 +101,7 @@ def claim(name: str, size: str = "1Gi") -> Object:
 
 def mounted(version: tuple[int, int], volume: str, path: str, steps: Sequence[str] = ("node",)) -> Object:
     """The field of a TrainJob's spec that mounts the claim `mine` in some steps."""
-    fields = {}
+    fields: Object = {}
     for step in steps:
         pod = {
             "volumes": [{"name": volume, "persistentVolumeClaim": {"claimName": "mine"}}],

@@ -161,7 +161,7 @@ def _lazy(kind: Callable[..., Any], **values: Any) -> Callable[[], Any]:
 def ways_to_tune() -> Iterator[Request]:
     """Preference tuning, distillation, quantization; and trainings whose next attempt resumes."""
     teacher = Distillation(teacher="llama3.1-8b", teacher_path="teacher/$(x)", ratio=0.5)
-    ways = {
+    ways: dict[str, dict[str, Any]] = {
         "plain": {},
         "preferences": {"preference_tuning": PreferenceTuning(beta=0.1)},
         "teacher": {"distillation": teacher},

@@ -31,7 +31,7 @@ def install(client: Client, scheduler: str) -> None:
     answer = client.ask("POST", CRDS, item)
     assert answer.ok or answer.reason == "AlreadyExists", answer.message
 
-    def established():
+    def established() -> bool:
         found = client.ask("GET", f"{CRDS}/podgroups.{group}").body
         conditions = (found.get("status") or {}).get("conditions") or []
         return any((one["type"], one["status"]) == ("Established", "True") for one in conditions)

@@ -118,7 +118,7 @@ def _outcome(report: pytest.TestReport) -> str | None:
         return "differs" if report.outcome == "skipped" else "failed"
     if report.outcome == "failed":
         return "failed"
-    if report.outcome == "rerun":  # what CI runs once more counts by its last run
+    if str(report.outcome) == "rerun":  # what CI runs once more counts by its last run
         return None
     if report.when == "call":
         return report.outcome

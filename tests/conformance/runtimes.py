@@ -66,7 +66,7 @@ def create_runtime(client: Client, namespace: str, spec: Object, name: str = OWN
         "spec": spec,
     }
     client.create(item, namespace)
-    reference = {**OWN, "runtime": name}
+    reference: Object = {**OWN, "runtime": name}
 
     def known() -> bool:
         answer = client.ask("POST", path_of("TrainJob", namespace), train_job(**reference), dryRun="All")

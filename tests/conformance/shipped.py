@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from contextlib import closing
 from pathlib import Path
 
@@ -53,5 +54,5 @@ def token(client: Client, namespace: str, name: str) -> str:
     made = token_of(client, namespace)
     with closing(client.as_bearer(made)) as robot:
         for group, resource, verb in rights(name):
-            until(lambda asked=(verb, group, resource): may(robot, namespace, *asked))
+            until(functools.partial(may, robot, namespace, verb, group, resource))
     return made

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from crash_audit import AuditLog
+
+from trainjob_audit import AuditLog
 
 
 @pytest.fixture(scope="session")

@@ -192,8 +192,8 @@ def install(points: Iterable[Point], folder: Path | None = None) -> None:
     """
     for point in points:
         if point.within:
-            _wrap(point.within, lambda work, inside=point.within: _marking(work, inside))
-        _wrap(point.where, lambda work, point=point: _trapping(work, point, folder))
+            _wrap(point.within, functools.partial(_marking, name=point.within))
+        _wrap(point.where, functools.partial(_trapping, point=point, folder=folder))
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Many logs at once: all ranks of a big training over a wire that breaks, and hundreds of jobs in one process."""
+"""Many logs at once: all ranks of a big training over a proxy that breaks, and hundreds of jobs in one process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 import pytest
 
 from counting_server import TOKEN
-from log_wire import LogWire
+from log_proxy import LogProxy
 from trainjob import CustomTrainerContainer, RunKey, TrainJob
 from trainjob.client import Cluster, Connection
 from trainjob.lifecycle import JobReference, Limits, Listener, submit, wait, wait_async
@@ -34,15 +34,15 @@ def faults(told, written):
 
 def test_all_ranks_of_a_training_over_a_wire_that_breaks(laptop, unique, tmp_path, evidence):
     told, lines = defaultdict(list), 0
-    with LogWire(laptop, tmp_path) as wire:
-        there = Cluster(wire.connection)
+    with LogProxy(laptop, tmp_path) as proxy:
+        there = Cluster(proxy.connection)
 
         def note(line):
             nonlocal lines
             lines += 1
             told[line.source].append(line.text)
             if lines % 3000 == 0:
-                wire.break_all()
+                proxy.break_all()
 
         script = f"for part in 1 2 3; do seq -f $part-%g {LINES // 3}; sleep 1; done"
         trainer = CustomTrainerContainer(image="busybox", command=["sh", "-c", script], num_nodes=RANKS)
@@ -51,10 +51,10 @@ def test_all_ranks_of_a_training_over_a_wire_that_breaks(laptop, unique, tmp_pat
         there.close()
     numbers = [f"{part}-{n}" for part in (1, 2, 3) for n in range(1, LINES // 3 + 1)]
     counts = faults(told, {f"node-{rank}": numbers for rank in range(RANKS)})
-    evidence("logs", fault=f"{RANKS} ranks, all connections reset now and then, {wire.streams} streams", **counts)
+    evidence("logs", fault=f"{RANKS} ranks, all connections reset now and then, {proxy.streams} streams", **counts)
     assert (counts["lost"], counts["repeated"]) == (0, 0)
     assert all(lines == numbers for lines in told.values())
-    assert wire.streams > 2 * RANKS
+    assert proxy.streams > 2 * RANKS
 
 
 class Written:

@@ -15,7 +15,7 @@ JSON = st.recursive(
     max_leaves=8,
 )
 # What has broken programs before, in the place of anything.
-NOTHINGS = [None, "", 0, -1, 2**63, 10**4000, 1e308, float("nan"), True, [], {}, [None], [[]], {"": None}]
+NOTHINGS: list[Any] = [None, "", 0, -1, 2**63, 10**4000, 1e308, float("nan"), True, [], {}, [None], [[]], {"": None}]
 TEXTS = [
     "\0",
     "\ud800",
@@ -41,14 +41,15 @@ def fuzz(target: str, times: int, **drawn: Any) -> Callable[[Callable[..., str]]
     The same input every time, so that a run of the whole suite never fails by chance; with the profile `quick` less of
     it, with `long` more, and with `soak`, by hand, other input each time.
     """
-    share = settings.default.max_examples / 100  # which hypothesis has unless a profile says otherwise
+    profile = settings.default or settings()
+    share = profile.max_examples / 100  # which hypothesis has unless a profile says otherwise
 
     def decorate(check: Callable[..., str]) -> Callable[[], None]:
         came_out: Counter[str] = Counter()
 
         @settings(
             max_examples=max(1, round(times * share)),
-            derandomize=settings.default.derandomize,
+            derandomize=profile.derandomize,
             deadline=None,
             database=None,
             suppress_health_check=list(HealthCheck),
@@ -59,7 +60,7 @@ def fuzz(target: str, times: int, **drawn: Any) -> Callable[[Callable[..., str]]
 
         test.__name__, test.__doc__, test.__module__ = check.__name__, check.__doc__, check.__module__
         test.fuzzed = (target, came_out)  # type: ignore[attr-defined]
-        return test  # type: ignore[no-any-return]
+        return test
 
     return decorate
 

@@ -1,10 +1,16 @@
 """Realistic objects of the API, to be damaged: as Kubernetes 1.36 with Trainer 2.3 gave them, shortened."""
 
+from __future__ import annotations
+
+from typing import Any
+
 TIME = "2026-01-01T00:00:00Z"
 KEY = '{"engine":"airflow","map_index":"","origin":"","run":"r","task":"t","workflow":"w"}'
 
 
-def _condition(kind, status="True", message="jobset failed due to one or more job failures"):
+def _condition(
+    kind: str, status: str = "True", message: str = "jobset failed due to one or more job failures"
+) -> dict[str, str]:
     return {"type": kind, "status": status, "reason": "FailedJobs", "message": message, "lastTransitionTime": TIME}
 
 
@@ -22,7 +28,7 @@ METADATA = {
     },
     "annotations": {"trainjob.dev/run-key": KEY, "trainjob.dev/spec-hash": "00112233", "trainjob.dev/renewal": ""},
 }
-TRAINJOB = {
+TRAINJOB: dict[str, Any] = {
     "apiVersion": "trainer.kubeflow.org/v1alpha1",
     "kind": "TrainJob",
     "metadata": METADATA,
@@ -40,7 +46,7 @@ TRAINJOB = {
 }
 WORKING = {**TRAINJOB, "status": {**TRAINJOB["status"], "conditions": [_condition("Suspended", "False")]}}
 _TERMINATED = {"exitCode": 137, "reason": "OOMKilled", "message": "killed", "finishedAt": TIME, "startedAt": TIME}
-POD = {
+POD: dict[str, Any] = {
     "apiVersion": "v1",
     "kind": "Pod",
     "metadata": {

@@ -6,7 +6,7 @@ import json
 import logging
 
 import pytest
-from answering import answering, http
+from canned_server import canned_server, http
 from fuzzing import JSON, NASTY, damaged, fuzz
 from hypothesis import strategies as st
 from objects import EVENT, POD, TRAINJOB
@@ -62,7 +62,7 @@ def test_from_status(code, body, retry):
 @pytest.fixture(scope="module")
 def wire():
     """A cluster whose server answers what the test tells it to."""
-    with answering() as server:
+    with canned_server() as server:
         cluster = Cluster(Connection(server=server.server), patience=0.0)
         SERVERS.append((server, cluster))
         yield
@@ -192,7 +192,7 @@ DOCUMENT = {
 )
 def test_openapi(document):
     if not isinstance(document, dict):
-        return "no answer"  # the door gives none but objects
+        return "no answer"  # the client returns only objects
     fields = InstalledTrainer(lambda *_, **__: document, "https://s").spec_fields()
     assert isinstance(fields, frozenset)
     return "fields" if fields else "no fields"

@@ -6,18 +6,19 @@ import json
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 LAUNCHER = Path(__file__).resolve().parents[2] / ".venv" / "launcher"
 
 
-def containers(text):
+def containers(text: str) -> list[dict[str, Any]]:
     """The containers of a compiled pipeline or component."""
     return [executor["container"] for executor in yaml.safe_load(text)["deploymentSpec"]["executors"].values()]
 
 
-def executor_input(text, folder, arguments):
+def executor_input(text: str, folder: Path, arguments: dict[str, Any]) -> dict[str, Any]:
     """What KFP's driver makes of a component's task with these arguments (2.17, backend/src/v2/driver/driver.go)."""
     [spec] = yaml.safe_load(text)["components"].values()
     inputs, outputs = spec["inputDefinitions"]["parameters"], spec["outputDefinitions"]
@@ -35,7 +36,9 @@ def executor_input(text, folder, arguments):
     }
 
 
-def run_component(text, folder, arguments, *, python=LAUNCHER, **environment):
+def run_component(
+    text: str, folder: Path, arguments: dict[str, Any], *, python: Path = LAUNCHER, **environment: str
+) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
     """(the finished process, its output parameters), with `python`'s own python3 and no other variables than these."""
     [container] = containers(text)
     given = json.dumps(executor_input(text, folder, arguments))

@@ -9,6 +9,7 @@ import importlib.util
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from kfp import compiler
 
@@ -18,15 +19,16 @@ FOLDER = Path(__file__).resolve().parent / "golden"
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "kfp" / "tickets_llm.py"
 
 
-def all_of_them():
+def all_of_them() -> dict[str, Any]:
     """What is compiled, by name."""
     spec = importlib.util.spec_from_file_location(EXAMPLE.stem, EXAMPLE)
+    assert spec is not None and spec.loader is not None
     example = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(example)
     return {name: getattr(trainjob_kfp, name) for name in trainjob_kfp.__all__} | {EXAMPLE.stem: example.tickets_llm}
 
 
-def compiled(component):
+def compiled(component: Any) -> str:
     """The YAML, without the line that names kfp's version."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "compiled.yaml"
@@ -35,7 +37,7 @@ def compiled(component):
     return "".join(line for line in lines if not line.startswith("sdkVersion: "))
 
 
-def main():
+def main() -> None:
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     for name, component in all_of_them().items():

@@ -44,12 +44,14 @@ class Door:
         self.api.rest_client.pool_manager.clear()
 
     def submit(self, job: dict[str, Any]) -> dict[str, Any]:
-        return self.custom.create_namespaced_custom_object(
+        created: dict[str, Any] = self.custom.create_namespaced_custom_object(
             *GROUP, NAMESPACE, "trainjobs", job, field_validation="Strict"
         )
+        return created
 
     def job(self, name: str) -> dict[str, Any]:
-        return self.custom.get_namespaced_custom_object(*GROUP, NAMESPACE, "trainjobs", name)
+        found: dict[str, Any] = self.custom.get_namespaced_custom_object(*GROUP, NAMESPACE, "trainjobs", name)
+        return found
 
     def gone(self, name: str) -> bool:
         try:
@@ -94,7 +96,7 @@ class Door:
 
     def pods(self, name: str) -> list[Any]:
         selector = f"jobset.sigs.k8s.io/jobset-name={name}"
-        return self.core.list_namespaced_pod(NAMESPACE, label_selector=selector).items
+        return list(self.core.list_namespaced_pod(NAMESPACE, label_selector=selector).items)
 
     def pod(self, name: str) -> Any:
         (only,) = self.pods(name)
@@ -102,7 +104,7 @@ class Door:
 
     def log(self, pod: str, **options: Any) -> str:
         answer = self.core.read_namespaced_pod_log(pod, NAMESPACE, _preload_content=False, **options)
-        return answer.data.decode()
+        return str(answer.data.decode())
 
     def events(self, *, about: str) -> list[tuple[str, str, str]]:
         """Kind of the object, reason and message of the events about objects whose name begins so, oldest first."""

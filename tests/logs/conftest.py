@@ -1,24 +1,24 @@
-"""A cluster behind a wire that breaks, and what follows logs through it."""
+"""A cluster behind a proxy that breaks, and what follows logs through it."""
 
 from __future__ import annotations
 
 import pytest
-from following import Followed
+from log_recorder import LogRecorder
 
-from log_wire import LogWire
+from log_proxy import LogProxy
 from trainjob.client import Cluster
 
 
 @pytest.fixture
-def wire(laptop, tmp_path):
-    with LogWire(laptop, tmp_path) as opened:
+def proxy(laptop, tmp_path):
+    with LogProxy(laptop, tmp_path) as opened:
         yield opened
 
 
 @pytest.fixture
-def there(wire):
-    """The cluster through the wire."""
-    opened = Cluster(wire.connection, patience=5.0)
+def there(proxy):
+    """The cluster through the proxy."""
+    opened = Cluster(proxy.connection, patience=5.0)
     yield opened
     opened.close()
 
@@ -26,5 +26,5 @@ def there(wire):
 @pytest.fixture
 def followed(there, cluster, unique):
     """Follows the logs of the pods that are made through it."""
-    with Followed(there, cluster, unique) as opened:
+    with LogRecorder(there, cluster, unique) as opened:
         yield opened

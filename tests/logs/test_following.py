@@ -1,4 +1,4 @@
-"""Logs followed through a wire that breaks, on a laptop cluster: each line comes once, whatever happens on the way."""
+"""Logs followed through a proxy that breaks, on a laptop cluster: each line comes once, whatever happens on the way."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 import time
 
 import pytest
-from following import SECONDS, Followed, compared
+from log_recorder import SECONDS, LogRecorder, compared
 
 from trainjob.client import Backoff, LogFollower, ObjectEvent
 from trainjob.client.bounded_executor import BoundedExecutor
@@ -19,19 +19,19 @@ SLOWLY = "for i in $(seq 1 1000); do echo $i; [ $((i % 100)) != 0 ] || sleep 0.1
 
 
 @pytest.mark.slow
-def test_a_stream_that_is_cut_at_each_of_its_bytes(followed, wire, there, evidence):
+def test_a_stream_that_is_cut_at_each_of_its_bytes(followed, proxy, there, evidence):
     name = followed.pod("echo one; printf '\\033[1mtwo\\r'; echo 2; echo; printf 'caf\u00e9 \u2588'")
     followed.until_ended(name)
     there.ended_logs = BoundedExecutor("ended-log", 40)
     pod, written = followed.behind.get_pod(name, "default"), ["one", "2", "", "caf\u00e9 \u2588"]
-    before = wire.passed
+    before = proxy.passed
     told = follow_ended(there, pod)
-    size = wire.passed - before
+    size = proxy.passed - before
     assert told == written
-    wire.cuts = list(range(1, size))
+    proxy.cuts = list(range(1, size))
     followers = [Ended(there, pod) for _ in range(size - 1)]
     counts = [compared(one.finish(), written) for one in followers]
-    assert not wire.cuts
+    assert not proxy.cuts
     total = {key: sum(count[key] for count in counts) for key in counts[0]}
     evidence("logs", fault=f"connection cut after each byte of an answer ({size - 1} streams)", **total)
     assert (total["lost"], total["repeated"]) == (0, 0)
@@ -54,47 +54,47 @@ def follow_ended(there, pod):
     return Ended(there, pod).finish()
 
 
-def test_a_live_log_whose_stream_is_cut_again_and_again(followed, wire, evidence):
-    followed.emit = lambda line: wire.break_all() if line.text.endswith("50") else None
+def test_a_live_log_whose_stream_is_cut_again_and_again(followed, proxy, evidence):
+    followed.emit = lambda line: proxy.break_all() if line.text.endswith("50") else None
     name = followed.pod(SLOWLY)
     followed.until_ended(name)
     followed.follower.finish(SECONDS)
     counts = compared(followed.texts(), NUMBERS)
-    evidence("logs", fault=f"connection of a running container's log reset, {wire.streams} streams", **counts)
+    evidence("logs", fault=f"connection of a running container's log reset, {proxy.streams} streams", **counts)
     assert followed.texts() == NUMBERS
-    assert wire.streams > 2
+    assert proxy.streams > 2
 
 
-def test_a_token_that_is_rotated_while_a_log_is_followed(followed, wire, tmp_path, evidence):
+def test_a_token_that_is_rotated_while_a_log_is_followed(followed, proxy, tmp_path, evidence):
     first, second = tmp_path / "first", tmp_path / "second"
     script = [f"until [ -e {gate} ]; do sleep 0.05; done" for gate in (first, second)]
     name = followed.pod(f"seq 100; {script[0]}; seq 101 300; {script[1]}; seq 301 1000")
     followed.until_told("100")
-    wire.rotate("second")
-    wire.renew()
-    wire.break_all()
+    proxy.rotate("second")
+    proxy.renew()
+    proxy.break_all()
     first.touch()
     followed.until_told("300")
-    wire.rotate("third")  # and the new one comes late
-    streams, refused = wire.streams, wire.refused
-    wire.break_all()
-    until(lambda: wire.refused > refused, SECONDS)
-    wire.renew()
+    proxy.rotate("third")  # and the new one comes late
+    streams, refused = proxy.streams, proxy.refused
+    proxy.break_all()
+    until(lambda: proxy.refused > refused, SECONDS)
+    proxy.renew()
     second.touch()
     followed.until_told("1000")
-    assert wire.streams > streams
+    assert proxy.streams > streams
     followed.until_ended(name)
     followed.follower.finish(SECONDS)
     evidence("logs", fault="token rotated in mid-stream, twice", **compared(followed.texts(), NUMBERS))
     assert followed.texts() == NUMBERS
 
 
-def test_who_pauses_after_trouble_comes_back_when_its_container_has_ended(followed, wire, tmp_path, monkeypatch):
+def test_who_pauses_after_trouble_comes_back_when_its_container_has_ended(followed, proxy, tmp_path, monkeypatch):
     pauses = []
     monkeypatch.setattr(Backoff, "next", lambda *_: pauses.append(3600.0) or 3600.0)
     name = followed.pod(f"echo 1; until [ -e {tmp_path}/go ]; do sleep 0.1; done; echo 2")
     followed.until_told("1")
-    wire.break_all()
+    proxy.break_all()
     until(lambda: pauses, SECONDS)
     (tmp_path / "go").touch()
     followed.until_ended(name)
@@ -103,7 +103,7 @@ def test_who_pauses_after_trouble_comes_back_when_its_container_has_ended(follow
 
 
 def test_a_slow_reader_holds_the_server_back_and_nobody_else(
-    followed, wire, there, cluster, unique, tmp_path, evidence
+    followed, proxy, there, cluster, unique, tmp_path, evidence
 ):
     big, others = [f"{n:01000d}" for n in range(1, 30_001)], [str(n) for n in range(1, 11)]
     may_go, stuck = threading.Event(), threading.Event()
@@ -113,7 +113,7 @@ def test_a_slow_reader_holds_the_server_back_and_nobody_else(
         assert may_go.wait(SECONDS)
 
     followed.emit = block
-    with Followed(there, cluster, unique + "x") as other:
+    with LogRecorder(there, cluster, unique + "x") as other:
         slow = followed.pod("seq -f %01000.0f 30000")
         assert stuck.wait(SECONDS)
         followed.until_ended(slow)  # and the watch goes on
@@ -122,7 +122,7 @@ def test_a_slow_reader_holds_the_server_back_and_nobody_else(
         other.until_ended(quick)
         other.follower.finish(SECONDS)
         assert other.texts() == others
-        passed = wire.passed
+        passed = proxy.passed
         assert passed < 20 << 20  # what sockets hold; the log has 30 MB
         may_go.set()
         followed.follower.finish(SECONDS)
@@ -131,12 +131,12 @@ def test_a_slow_reader_holds_the_server_back_and_nobody_else(
     assert followed.texts() == big
 
 
-def test_binary_garbage_and_lines_of_ten_megabytes(followed, wire, tmp_path, evidence):
+def test_binary_garbage_and_lines_of_ten_megabytes(followed, proxy, tmp_path, evidence):
     dice = random.Random(5)  # noqa: S311 - the same each time
     garbage = dice.randbytes(300_000) + b"\n"
     long = b"abcdefghijklmno\xc3\xa9 " * 600_000 + b"\n"
     (tmp_path / "log").write_bytes(garbage + long + b"end\n")
-    wire.cuts = [100_000, 2_000_000, 7_000_000]
+    proxy.cuts = [100_000, 2_000_000, 7_000_000]
     name = followed.pod(f"cat {tmp_path}/log")
     followed.until_ended(name)
     followed.follower.finish(SECONDS)
@@ -144,7 +144,7 @@ def test_binary_garbage_and_lines_of_ten_megabytes(followed, wire, tmp_path, evi
     for line in (garbage + long + b"end\n").split(b"\n")[:-1]:
         shown = [part for part in line.split(b"\r") if part]
         written.append((shown[-1] if shown else b"").decode(errors="replace"))
-    assert not wire.cuts
+    assert not proxy.cuts
     fault = "300 kB of random bytes and a line of 10 MB, cut 3 times"
     evidence("logs", fault=fault, **compared(followed.texts(), written))
     assert followed.texts() == written
@@ -185,7 +185,7 @@ def test_a_restart_between_a_pods_news_and_the_opening_of_its_log(followed, ther
     assert sorted(followed.texts()) == sorted(written)
 
 
-class Unwatched(Followed):
+class Unwatched(LogRecorder):
     """Its follower hears of a pod's state when it is told, as one whose watch is late."""
 
     def __enter__(self):
@@ -268,7 +268,7 @@ def test_pods_that_come_late_are_replaced_and_have_several_containers(followed, 
     evidence("logs", fault="pod replaced, pod late, two containers", **compared(lines, numbers[:40] + 2 * numbers[40:]))
 
 
-def test_more_logs_than_may_be_open(followed, wire, there, tmp_path, evidence):
+def test_more_logs_than_may_be_open(followed, proxy, there, tmp_path, evidence):
     there.live_logs, there.ended_logs = BoundedExecutor("log", 2), BoundedExecutor("ended-log", 2)
     go = tmp_path / "go"
     script = f"seq 100; while [ ! -e {go} ]; do sleep 0.05; done; seq 101 200"
@@ -276,7 +276,7 @@ def test_more_logs_than_may_be_open(followed, wire, there, tmp_path, evidence):
     for name in names:
         followed.until_phase(name)
     until(lambda: sum(len(lines) for lines in followed.lines.values()) >= 201, SECONDS)
-    assert wire.open <= 2
+    assert proxy.open <= 2
     go.touch()
     followed.until_ended(*names)
     followed.follower.finish(SECONDS)
@@ -327,7 +327,7 @@ def test_stopping_when_a_stream_has_just_ended(followed, there, monkeypatch):
     may_go.set()
 
 
-def test_stopping_when_a_stream_is_just_being_opened(followed, wire, there, monkeypatch):
+def test_stopping_when_a_stream_is_just_being_opened(followed, proxy, there, monkeypatch):
     open_log = there.open_log
 
     def open_and_stop(*arguments, **more):
@@ -338,7 +338,7 @@ def test_stopping_when_a_stream_is_just_being_opened(followed, wire, there, monk
     monkeypatch.setattr(there, "open_log", open_and_stop)
     there.live_logs = BoundedExecutor("stopped", 1)
     followed.pod("sleep 60")
-    until(lambda: wire.streams, SECONDS)
+    until(lambda: proxy.streams, SECONDS)
     until(lambda: "stopped" not in [thread.name for thread in threading.enumerate()], SECONDS)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import functools
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -23,16 +24,17 @@ CASES = {
 
 
 @functools.cache
-def _parsed(name):
-    return yaml.safe_load(CASES[name].read_text("utf-8"))
+def _parsed(name: str) -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load(CASES[name].read_text("utf-8"))
+    return loaded
 
 
-def source(name):
+def source(name: str) -> dict[str, Any]:
     """A case's v1 document."""
     return copy.deepcopy(_parsed(name))
 
 
-def told(name):
+def told(name: str) -> dict[str, Any]:
     """What a person is told of a case, and what is made of it."""
     conversion = convert(source(name))
     made = {"runtime": conversion.runtime, "train_job": conversion.train_job}
@@ -45,7 +47,7 @@ def told(name):
     }
 
 
-def expected(name):
+def expected(name: str) -> Path:
     """The file of what is expected."""
     return CASES[name].with_name(CASES[name].stem + SUFFIX)
 
@@ -53,11 +55,11 @@ def expected(name):
 class _Whole(yaml.SafeDumper):
     """YAML without references, as two equal parts are no one part here."""
 
-    def ignore_aliases(self, _data):
+    def ignore_aliases(self, _data: object) -> bool:
         return True
 
 
-def main():
+def main() -> None:
     for name in CASES:
         text = yaml.dump(told(name), Dumper=_Whole, sort_keys=False, width=120, allow_unicode=True)
         expected(name).write_text(text, "utf-8")

@@ -45,9 +45,9 @@ def _each() -> Iterator[tuple[str, str, Job]]:
         if field != "schedulingPolicy":
             yield f"`runPolicy.{field}`", f"spec.runPolicy.{field}", with_spec(plain, runPolicy={field: value})
     for field, value in RUN_POLICY["schedulingPolicy"].items():
-        policy = {"schedulingPolicy": {field: value}}
+        run_policy = {"schedulingPolicy": {field: value}}
         path = f"spec.runPolicy.schedulingPolicy.{field}"
-        yield f"`schedulingPolicy.{field}`", path, with_spec(plain, runPolicy=policy)
+        yield f"`schedulingPolicy.{field}`", path, with_spec(plain, runPolicy=run_policy)
     for field, value in ELASTIC.items():
         yield f"`elasticPolicy.{field}`", f"spec.elasticPolicy.{field}", with_spec(plain, elasticPolicy={field: value})
     mounts = CONTAINER["volumeMounts"]

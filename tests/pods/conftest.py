@@ -9,8 +9,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from delaying_proxy import DelayingProxy
 from kfp_pods import LATENCIES, SHORT, CompiledComponent, Pods
-from slow_wire import SlowWire
 
 
 @pytest.fixture(scope="session")
@@ -26,16 +26,16 @@ def pods(cluster, component, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def wires(laptop):
+def proxies(laptop):
     """A network for each latency."""
     with contextlib.ExitStack() as stack:
-        yield {latency: stack.enter_context(SlowWire(laptop, latency)) for latency in LATENCIES}
+        yield {latency: stack.enter_context(DelayingProxy(laptop, latency)) for latency in LATENCIES}
 
 
 @pytest.fixture(scope="session")
-def kubeconfigs(wires, tmp_path_factory):
+def kubeconfigs(proxies, tmp_path_factory):
     folder = tmp_path_factory.mktemp("kubeconfigs")
-    return {latency: wire.kubeconfig(folder / f"{latency}") for latency, wire in wires.items()}
+    return {latency: proxy.kubeconfig(folder / f"{latency}") for latency, proxy in proxies.items()}
 
 
 @pytest.fixture(scope="session")

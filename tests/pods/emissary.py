@@ -12,10 +12,12 @@ import subprocess
 import sys
 import time
 
-command, early, told = None, [], []
+command: subprocess.Popen[bytes] | None = None
+early: list[int] = []
+told: list[float] = []
 
 
-def pass_on(number, _frame=None):
+def pass_on(number: int, _frame: object = None) -> None:
     if command is None:
         early.append(number)
         return
@@ -24,8 +26,8 @@ def pass_on(number, _frame=None):
         os.killpg(command.pid, number)
 
 
-for number in (signal.SIGTERM, signal.SIGINT):
-    signal.signal(number, pass_on)
+for handled in (signal.SIGTERM, signal.SIGINT):
+    signal.signal(handled, pass_on)
 command = subprocess.Popen(sys.argv[1:], start_new_session=True)
 for number in early:
     pass_on(number)

@@ -11,10 +11,14 @@ import json
 import queue
 import sys
 import uuid
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import yaml
+
+from trainjob.client import Cluster, EventHandler, ObjectEvent
 
 LATENCIES = (0.005, 0.05, 0.15, 0.4)  # seconds
 SHORT = {"image": "busybox", "command": ["sleep"], "args": ["1"]}
@@ -28,7 +32,7 @@ _WORKFLOW = "workflows.argoproj.io/workflow"
 class CompiledComponent:
     """A component as its YAML tells it."""
 
-    def __init__(self, component, folder):
+    def __init__(self, component: CompiledComponent, folder: Path) -> None:
         from kfp import compiler
 
         path = str(folder / "component.yaml")
@@ -40,10 +44,12 @@ class CompiledComponent:
         self._inputs = described["inputDefinitions"]["parameters"]
         self._outputs = described.get("outputDefinitions", {})
 
-    def executor_input(self, folder, **arguments):
+    def executor_input(self, folder: Path, **arguments: Any) -> str:
         """With every parameter, given or default, and with a place for every output."""
         defaults = {name: one["defaultValue"] for name, one in self._inputs.items() if "defaultValue" in one}
-        settings = {name: {} for name, one in self._inputs.items() if one["parameterType"] == "TASK_CONFIG"}
+        settings: dict[str, Any] = {
+            name: {} for name, one in self._inputs.items() if one["parameterType"] == "TASK_CONFIG"
+        }
         outputs = {name: {"outputFile": f"{folder}/outputs/{name}"} for name in self._outputs.get("parameters", ())}
         artifacts = {
             name: {
@@ -62,7 +68,7 @@ class CompiledComponent:
         told = {"parameters": outputs, "artifacts": artifacts, "outputFile": f"{folder}/executor_output.json"}
         return json.dumps({"inputs": given, "outputs": told})
 
-    def words(self, folder, **arguments):
+    def words(self, folder: Path, **arguments: Any) -> list[str]:
         """Its command line."""
         given = self.executor_input(folder, **arguments)
         return [*self.command, *(given if word == "{{$}}" else word for word in self.args)]
@@ -78,7 +84,7 @@ class Run:
         owner: ownerReference to that.
     """
 
-    owner: dict
+    owner: dict[str, Any]
     workflow: str
     id: str = field(default_factory=lambda: str(uuid.uuid4()))
 
@@ -91,11 +97,14 @@ class Try:
         folder: where the executor writes.
     """
 
-    def __init__(self, name, folder, changes, subscription):
+    def __init__(
+        self, name: str, folder: Path, changes: queue.SimpleQueue[ObjectEvent], subscription: EventHandler
+    ) -> None:
         self.name, self.folder = name, folder
-        self._changes, self._subscription, self._pod = changes, subscription, None
+        self._changes, self._subscription = changes, subscription
+        self._pod: Mapping[str, Any] | None = None
 
-    def _wait(self, wanted, seconds):
+    def _wait(self, wanted: Callable[[Mapping[str, Any]], object], seconds: float) -> Mapping[str, Any] | None:
         """The pod as soon as it is so, or gone; changes come from a watch."""
         while self._pod is None or not wanted(self._pod):
             change = self._changes.get(timeout=seconds)
@@ -105,30 +114,32 @@ class Try:
                 return None
         return self._pod
 
-    def process(self):
+    def process(self) -> int:
         """Id of its container's first process, once there is one."""
         pod = self._wait(lambda pod: _container(pod).get("containerID"), 60)
+        assert pod is not None, f"{self.name} is gone"
         return int(_container(pod)["containerID"].removeprefix("process://"))
 
-    def end(self):
+    def end(self) -> str | None:
         """The pod's phase at its end; None when the pod is gone."""
         pod = self._wait(lambda pod: pod["status"].get("phase") in ("Succeeded", "Failed"), 120)
         self._subscription.close()
-        return pod and pod["status"]["phase"]
+        return str(pod["status"]["phase"]) if pod else None
 
-    def output(self):
+    def output(self) -> dict[str, Any]:
         """What the executor has written for KFP's launcher."""
-        return json.loads((self.folder / "executor_output.json").read_text())
+        loaded: dict[str, Any] = json.loads((self.folder / "executor_output.json").read_text())
+        return loaded
 
 
 class Pods:
     """Makes runs and the pods of their task, and reads what these said."""
 
-    def __init__(self, cluster, component, folder):
+    def __init__(self, cluster: Cluster, component: CompiledComponent, folder: Path) -> None:
         self._cluster, self._component, self._folder = cluster, component, folder
         self._informer = cluster.labelled_pod_informer("default", _RUN)
 
-    def new_run(self):
+    def new_run(self) -> Run:
         """A run; a ConfigMap stands for its Workflow, as the laptop cluster knows no Workflows."""
         workflow = f"tickets-{uuid.uuid4().hex[:5]}"
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": workflow}}
@@ -136,7 +147,15 @@ class Pods:
         owner = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "name": workflow, "controller": True}
         return Run({**owner, "uid": made["metadata"]["uid"], "blockOwnerDeletion": True}, workflow)
 
-    def start(self, run, kubeconfig, attempt=0, name="", variables=None, **arguments):
+    def start(
+        self,
+        run: Run,
+        kubeconfig: Path,
+        attempt: int = 0,
+        name: str = "",
+        variables: dict[str, str] | None = None,
+        **arguments: Any,
+    ) -> Try:
         """The pod of a try; `attempt` is Argo's number of it, `variables` are for its processes."""
         name = name or f"{run.workflow}-system-container-impl-{uuid.uuid4().hex[:10]}"
         folder = self._folder / f"{name}-{uuid.uuid4().hex[:4]}"
@@ -150,7 +169,9 @@ class Pods:
         }
         python = [sys.executable, "-I", "-S"]
         above = [*python, str(HERE / "emissary.py"), *python, str(HERE / "kfp_launcher.py")]
-        own = {key: {"valueFrom": {"fieldRef": {"fieldPath": path}}} for key, path in _OWN_FIELDS.items()}
+        own: dict[str, Any] = {
+            key: {"valueFrom": {"fieldRef": {"fieldPath": path}}} for key, path in _OWN_FIELDS.items()
+        }
         given = {"KUBECONFIG": str(kubeconfig), **(variables or {})}
         environment = {**own, **{key: {"value": value} for key, value in given.items()}}
         container = {
@@ -159,7 +180,7 @@ class Pods:
             "command": [*above, *self._component.words(folder, **arguments)],
             "env": [{"name": key, **value} for key, value in environment.items()],
         }
-        changes = queue.SimpleQueue()
+        changes: queue.SimpleQueue[ObjectEvent] = queue.SimpleQueue()
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
         made = self._ask("POST", _PODS, {**pod, "spec": {"restartPolicy": "Never", "containers": [container]}})
         uid = made["metadata"]["uid"]
@@ -168,34 +189,35 @@ class Pods:
         )
         return Try(name, folder, changes, subscription)
 
-    def lose(self, pod):
+    def lose(self, pod: Try) -> None:
         """The pod object disappears, as with its node."""
         self._ask("DELETE", f"{_PODS}/{pod.name}", {"gracePeriodSeconds": 0})
 
-    def disrupt(self, pod):
+    def disrupt(self, pod: Try) -> None:
         """The first thing that an eviction does."""
         condition = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
         self._ask("PATCH", f"{_PODS}/{pod.name}/status", {"status": {"conditions": [condition]}})
 
-    def delete(self, pod):
+    def delete(self, pod: Try) -> None:
         """The second: SIGTERM to its containers, and time to end."""
         self._ask("DELETE", f"{_PODS}/{pod.name}", {})
 
-    def said(self, pod):
+    def said(self, pod: Try) -> str:
         """What the pod's processes wrote."""
         with self._cluster.open_log(pod.name, "default", "main") as log:
-            return log.read().decode()
+            return str(log.read().decode())
 
-    def _ask(self, method, path, body):
+    def _ask(self, method: str, path: str, body: dict[str, Any]) -> dict[str, Any]:
         return self._cluster._http.request(method, path, doing=f"{method} {path}", body=body)
 
 
 _OWN_FIELDS = {"KFP_POD_NAME": "metadata.name", "KFP_POD_UID": "metadata.uid"}
 
 
-def _container(pod):
-    return (pod["status"].get("containerStatuses") or [{}])[0]
+def _container(pod: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = (pod["status"].get("containerStatuses") or [{}])[0]
+    return found
 
 
-def _is(change, uid):
+def _is(change: ObjectEvent, uid: str) -> bool:
     return change.found is None or change.found["metadata"]["uid"] == uid

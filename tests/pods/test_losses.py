@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -17,41 +16,17 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from kfp_pods import LATENCIES, SHORT
 
+from trainjob.lifecycle import RunKey
 from trainjob.manifest import labels
-from trainjob.status import judge
+from trainjob_audit import AuditLog
 
 pytestmark = pytest.mark.timeout(600)
 EACH, TOGETHER = 25, 5
 
 
-class Audit:
-    """Sees every change of every TrainJob; a context manager."""
-
-    def __init__(self, cluster):
-        self._informer = cluster.trainjob_informer("default")
-        self._lock, self._jobs, self.doubles = threading.Lock(), {}, []
-
-    def __enter__(self):
-        self._subscription = self._informer.add_event_handler(None, self._note)
-        return self
-
-    def __exit__(self, *_):
-        self._subscription.close()
-
-    def of(self, run):
-        """All TrainJobs that the run has ever had."""
-        with self._lock:
-            return [job for jobs in self._jobs.values() for job, _ in jobs.values() if job["labels"][labels.RUN] == run]
-
-    def _note(self, change):
-        assert change.error is None, change.error
-        meta = change.found["metadata"]
-        works = not change.gone and not judge(change.found).phase.finished
-        with self._lock:
-            of_key = self._jobs.setdefault(meta["labels"][labels.RUN_KEY], {})
-            of_key[meta["uid"]] = meta, works
-            if sum(one for _, one in of_key.values()) > 1:
-                self.doubles.append([job["name"] for job, _ in of_key.values()])
+def key_of(run):
+    """Return the run key of the launchers of a pipeline run."""
+    return RunKey("kfp", run.workflow, "train", run.id)
 
 
 def lose(pods, pod, process, way):
@@ -63,7 +38,7 @@ def lose(pods, pod, process, way):
     return pod.end()
 
 
-def test_a_hundred_losses_at_any_moment_make_no_second_job(pods, cluster, kubeconfigs, spans, chance):
+def test_a_hundred_losses_at_any_moment_make_no_second_job(pods, laptop, cluster, kubeconfigs, spans, chance):
     print({latency: f"{seconds:.1f} s" for latency, seconds in spans.items()})
     plans = [
         (latency, chance.uniform(0.0, 1.1 * spans[latency]), chance.choice(("killed", "deleted", "made anew")))
@@ -87,11 +62,15 @@ def test_a_hundred_losses_at_any_moment_make_no_second_job(pods, cluster, kubeco
         assert phase == "Succeeded", f"{told}: {phase}\n{pods.said(again)}"
         return run, again, told, "adopted" if ": adopted, uid" in pods.said(again) else "created"
 
-    with Audit(cluster) as audit, ThreadPoolExecutor(TOGETHER) as threads:
+    with AuditLog(laptop) as audit, ThreadPoolExecutor(TOGETHER) as threads:
         tries = list(threads.map(attempt, plans))
-        made = Counter(len(audit.of(run.id)) for run, _, _, _ in tries)
+        keys = [key_of(run) for run, _, _, _ in tries]
+        for key in keys:
+            audit.catch_up(key)
+        made = Counter(len(audit.made(key)) for key in keys)
+        most_active = Counter(audit.most_active(key) for key in keys)
     print(Counter(how for _, _, _, how in tries), "TrainJobs ever made for a run:", made)
-    assert not audit.doubles
+    assert most_active == {1: len(tries)}
     left = cluster.list_trainjobs("default", f"{labels.ENGINE}=kfp")
     for run, pod, told, _ in tries:
         [job] = [one["metadata"] for one in left if one["metadata"]["labels"][labels.RUN] == run.id]

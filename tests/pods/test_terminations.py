@@ -99,14 +99,14 @@ def test_a_hundred_terminations_at_any_moment_leave_no_job(pods, laptop, cluster
 
 
 def test_terminations_while_the_request_to_create_is_on_its_way_leave_no_job(
-    pods, laptop, cluster, wires, kubeconfigs, chance
+    pods, laptop, cluster, proxies, kubeconfigs, chance
 ):
     plans = [(latency, chance.uniform(0.0, latency)) for latency in LATENCIES for _ in range(5)]
 
     def attempt(plan):
         latency, moment = plan
         run = pods.new_run()
-        sent = wires[latency].notice(run.id.encode())  # it is in no other request
+        sent = proxies[latency].notice(run.id.encode())  # it is in no other request
         pod = pods.start(run, kubeconfigs[latency], **LONG)
         process = pod.process()
         assert sent.wait(60)

@@ -7,7 +7,7 @@ import json
 import threading
 
 import pytest
-from front_door import Front
+from apiserver_proxy import ApiServerProxy
 
 from trainjob import CustomTrainerContainer, TrainJob
 from trainjob.client import Cluster, Connection
@@ -49,29 +49,29 @@ def test_what_the_caller_raises_then_creates_nothing(cluster, unique):
 
 
 @pytest.fixture
-def front(laptop):
-    with Front(laptop.server) as server:
+def proxy(laptop):
+    with ApiServerProxy(laptop.server) as server:
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
         yield server
         server.shutdown()
 
 
-def through(laptop, front):
+def through(laptop, proxy):
     kubeconfig = json.loads(laptop.kubeconfig.read_text())
-    kubeconfig["clusters"][0]["cluster"] = {"server": front.url}
+    kubeconfig["clusters"][0]["cluster"] = {"server": proxy.url}
     return json.dumps(kubeconfig)
 
 
-def test_a_creation_that_is_asked_for_again_is_told_again(laptop, cluster, unique, front):
+def test_a_creation_that_is_asked_for_again_is_told_again(laptop, cluster, unique, proxy):
     told, path = [], "POST /apis/trainer.kubeflow.org/v1alpha1/namespaces/default/trainjobs"
-    front.answers[path] = (503, b"{}")
+    proxy.answers[path] = (503, b"{}")
 
     def before(*name):
         told.append(name)
         if len(told) == 2:
-            front.answers.clear()
+            proxy.answers.clear()
 
-    with contextlib.closing(Cluster(Connection(kubeconfig_json=through(laptop, front)))) as opened:
+    with contextlib.closing(Cluster(Connection(kubeconfig_json=through(laptop, proxy)))) as opened:
         reference = submit(opened, JOB, key(unique), before_create=before)
     assert told == [(reference.name, "default")] * 2
 

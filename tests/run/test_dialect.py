@@ -1,6 +1,6 @@
 """Which dialect a cluster speaks: read once, on the wire, and what happens when it is old, silent or just upgraded.
 
-A door stands in front of the laptop cluster (Trainer 2.3) that gives other answers for some paths and hands everything
+A proxy stands in front of the laptop cluster (Trainer 2.3) that gives other answers for some paths and forwards all
 else through.
 """
 
@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import urllib3
 import yaml
-from front_door import Front
+from apiserver_proxy import ApiServerProxy
 
 from trainjob import BuiltinTrainer, CustomTrainerContainer, TorchTuneConfig, TrainJob
 from trainjob.client import Cluster, Connection
@@ -43,18 +43,18 @@ FORBIDDEN, NO_PAGE, UNAVAILABLE = (403, b""), (404, b"404 page not found\n"), (5
 
 
 @pytest.fixture
-def front(laptop):
-    with Front(laptop.server) as server:
+def proxy(laptop):
+    with ApiServerProxy(laptop.server) as server:
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
         yield server
         server.shutdown()
 
 
 @pytest.fixture
-def through(front, laptop, tmp_path):
-    """Opens clusters through the front door, with the administrator's credentials."""
+def through(proxy, laptop, tmp_path):
+    """Opens clusters through the proxy, with the administrator's credentials."""
     content = yaml.safe_load(Path(laptop.kubeconfig).read_text())
-    content["clusters"][0]["cluster"] = {"server": front.url}
+    content["clusters"][0]["cluster"] = {"server": proxy.url}
     opened = []
 
     def opener(patience=0.0):
@@ -88,7 +88,7 @@ def test_the_laptop_cluster_speaks_the_newest(cluster):
     assert dialect_of(fields) is Dialect.V2_2
 
 
-def test_it_is_read_once_whoever_asks(front, through):
+def test_it_is_read_once_whoever_asks(proxy, through):
     shared, found = through(), []
     threads = [threading.Thread(target=lambda: found.append(shared.trainjob_spec_fields())) for _ in range(8)]
     for thread in threads:
@@ -96,15 +96,15 @@ def test_it_is_read_once_whoever_asks(front, through):
     for thread in threads:
         thread.join()
     assert len(set(found)) == 1
-    assert front.asked[f"GET {DOCUMENT}"] == 1
+    assert proxy.requests[f"GET {DOCUMENT}"] == 1
     shared.trainjob_spec_fields(fresh=True)
-    assert front.asked[f"GET {DOCUMENT}"] == 2
+    assert proxy.requests[f"GET {DOCUMENT}"] == 2
 
 
-def test_who_may_guess_and_who_adopts_do_not_ask(front, through, key):
+def test_who_may_guess_and_who_adopts_do_not_ask(proxy, through, key):
     first = submit(through(), JOB, key)
     assert submit(through(), JOB, key).uid == first.uid
-    assert front.asked[f"GET {DOCUMENT}"] == 0
+    assert proxy.requests[f"GET {DOCUMENT}"] == 0
 
 
 def test_every_account_may_read_it_and_nobody_else(laptop, cluster, unique):
@@ -122,18 +122,18 @@ def test_every_account_may_read_it_and_nobody_else(laptop, cluster, unique):
 @pytest.mark.parametrize(
     "withheld", [FORBIDDEN, NO_PAGE, (200, b"<html>log in</html>"), (200, b"{}"), (406, b"")], ids=str
 )
-def test_a_cluster_that_does_not_tell_is_taken_for_the_newest(front, through, key, withheld):
+def test_a_cluster_that_does_not_tell_is_taken_for_the_newest(proxy, through, key, withheld):
     """Strict field validation refuses a wrong guess, so that nothing gets lost silently."""
-    front.answers[DOCUMENT] = withheld
+    proxy.answers[DOCUMENT] = withheld
     opened = through()
     assert submit(opened, JOB, key).attempt == 1
     assert "runtimePatches" in jobs_of(opened, key)[0]["spec"]
-    del front.answers[DOCUMENT]
+    del proxy.answers[DOCUMENT]
     assert opened.trainjob_spec_fields(), "what is not told is asked for again"
 
 
-def test_trainer_is_not_installed(front, through, key):
-    front.answers = dict.fromkeys((DOCUMENT, TRAINER, JOBS), NO_PAGE)
+def test_trainer_is_not_installed(proxy, through, key):
+    proxy.answers = dict.fromkeys((DOCUMENT, TRAINER, JOBS), NO_PAGE)
     for ask in (through().trainjob_spec_fields, lambda: submit(through(), JOB, key)):
         with pytest.raises(NotFound, match=r"Trainer is not installed on http://127\.0\.0\.1.*v1alpha1") as raised:
             ask()
@@ -141,16 +141,16 @@ def test_trainer_is_not_installed(front, through, key):
         assert not raised.value.retryable
 
 
-def test_a_server_in_trouble_is_asked_again(front, through):
-    front.answers[DOCUMENT] = UNAVAILABLE
+def test_a_server_in_trouble_is_asked_again(proxy, through):
+    proxy.answers[DOCUMENT] = UNAVAILABLE
     with pytest.raises(ServerUnavailable):
         through().trainjob_spec_fields()
     patient, found = through(patience=20.0), []
     asking = threading.Thread(target=lambda: found.append(patient.trainjob_spec_fields()))
-    before = front.asked[f"GET {DOCUMENT}"]
+    before = proxy.requests[f"GET {DOCUMENT}"]
     asking.start()
-    until(lambda: front.asked[f"GET {DOCUMENT}"] >= before + 2)
-    del front.answers[DOCUMENT]
+    until(lambda: proxy.requests[f"GET {DOCUMENT}"] >= before + 2)
+    del proxy.answers[DOCUMENT]
     asking.join(60)
     assert "runtimePatches" in found[0]
 
@@ -158,51 +158,51 @@ def test_a_server_in_trouble_is_asked_again(front, through):
 # -- older clusters, and upgrades ---------------------------------------------------------------------------------
 
 
-def test_an_older_cluster_is_sent_its_own_fields(front, through, key):
+def test_an_older_cluster_is_sent_its_own_fields(proxy, through, key):
     """This server refuses them, which shows that they were sent, and that no other were."""
-    front.answers[DOCUMENT] = V2_1
+    proxy.answers[DOCUMENT] = V2_1
     opened = through()
     opened.trainjob_spec_fields()
     with pytest.raises(AdmissionRefused, match=r'unknown field "spec\.podTemplateOverrides"'):
         submit(opened, JOB, key)
-    assert front.asked[f"GET {DOCUMENT}"] == 2, "it is read anew once"
-    assert front.asked[f"POST {JOBS}"] == 1
+    assert proxy.requests[f"GET {DOCUMENT}"] == 2, "it is read anew once"
+    assert proxy.requests[f"POST {JOBS}"] == 1
 
 
-def test_a_wrong_guess_is_put_right(front, through, key):
-    front.answers |= {DOCUMENT: V2_1, f"POST {JOBS}": UNKNOWN}
+def test_a_wrong_guess_is_put_right(proxy, through, key):
+    proxy.answers |= {DOCUMENT: V2_1, f"POST {JOBS}": UNKNOWN}
     with pytest.raises(InvalidSpec, match=r"deadline: .*activeDeadlineSeconds needs Trainer 2\.2"):
         submit(through(), JOB.model_copy(update={"deadline": timedelta(hours=2)}), key)
-    assert front.asked[f"POST {JOBS}"] == 1
+    assert proxy.requests[f"POST {JOBS}"] == 1
 
 
-def test_an_upgrade_under_a_long_lived_process(front, through, key):
-    front.answers[DOCUMENT] = V2_1
+def test_an_upgrade_under_a_long_lived_process(proxy, through, key):
+    proxy.answers[DOCUMENT] = V2_1
     opened = through()
     assert dialect_of(opened.trainjob_spec_fields()) is Dialect.V2_1
-    del front.answers[DOCUMENT]
+    del proxy.answers[DOCUMENT]
     submit(opened, JOB, key)
     [job] = jobs_of(opened, key)
     assert job["spec"]["runtimePatches"][0]["manager"] == "trainjob.dev/workflow-step"
-    assert front.asked[f"POST {JOBS}"] == 2
+    assert proxy.requests[f"POST {JOBS}"] == 2
     assert dialect_of(opened.trainjob_spec_fields()) is Dialect.V2_2
 
 
-def test_what_an_older_one_cannot_say_is_refused_before_anything_is_sent(front, through, cluster, key):
+def test_what_an_older_one_cannot_say_is_refused_before_anything_is_sent(proxy, through, cluster, key):
     running = submit(cluster, JOB, key)
-    front.answers[DOCUMENT] = V2_1
+    proxy.answers[DOCUMENT] = V2_1
     limited = JOB.model_copy(update={"deadline": timedelta(hours=2)})
     with pytest.raises(InvalidSpec, match=r"deadline: .*speaks API 2\.1.*activeDeadlineSeconds needs Trainer 2\.2"):
         submit(through(), limited, key)
-    assert not [asked for asked in front.asked if asked.startswith(("POST", "DELETE"))]
+    assert not [asked for asked in proxy.requests if asked.startswith(("POST", "DELETE"))]
     assert [job["metadata"]["uid"] for job in jobs_of(cluster, key)] == [running.uid]
 
 
-def test_after_an_upgrade_it_can_be_said(front, through, key):
-    front.answers[DOCUMENT] = V2_1
+def test_after_an_upgrade_it_can_be_said(proxy, through, key):
+    proxy.answers[DOCUMENT] = V2_1
     opened = through()
     opened.trainjob_spec_fields()
-    del front.answers[DOCUMENT]
+    del proxy.answers[DOCUMENT]
     submit(opened, JOB.model_copy(update={"deadline": timedelta(hours=2)}), key)
     assert jobs_of(opened, key)[0]["spec"]["activeDeadlineSeconds"] == 7200
 
@@ -238,23 +238,23 @@ THERE = (200, json.dumps({"metadata": CLAIM_METADATA}).encode())
 REFUSED = (422, json.dumps({"kind": "Status", "message": "far enough"}).encode())
 
 
-def test_a_claim_that_pods_would_wait_for_is_asked_for(front, through, key):
-    front.answers |= {DOCUMENT: V2_1, f"POST {JOBS}": REFUSED}
+def test_a_claim_that_pods_would_wait_for_is_asked_for(proxy, through, key):
+    proxy.answers |= {DOCUMENT: V2_1, f"POST {JOBS}": REFUSED}
     with pytest.raises(NotFound, match=r"no PersistentVolumeClaim torchtune-llama3\.2-1b .*Trainer 2\.1") as raised:
         submit(through(), BUILTIN, key)
     assert "create the claim" in raised.value.hint
-    assert front.asked[f"POST {JOBS}"] == 0
+    assert proxy.requests[f"POST {JOBS}"] == 0
 
 
 @pytest.mark.parametrize("claim", [FORBIDDEN, THERE], ids=["who may not look", "it is there"])
-def test_with_the_claim_or_without_the_right_to_look_it_goes_on(front, through, key, claim):
-    front.answers |= {DOCUMENT: V2_1, f"POST {JOBS}": REFUSED, CLAIM: claim}
+def test_with_the_claim_or_without_the_right_to_look_it_goes_on(proxy, through, key, claim):
+    proxy.answers |= {DOCUMENT: V2_1, f"POST {JOBS}": REFUSED, CLAIM: claim}
     with pytest.raises(AdmissionRefused, match="far enough"):
         submit(through(), BUILTIN, key)
 
 
-def test_newer_ones_need_none(front, through, key):
-    front.answers[f"POST {JOBS}"] = REFUSED
+def test_newer_ones_need_none(proxy, through, key):
+    proxy.answers[f"POST {JOBS}"] = REFUSED
     with pytest.raises(AdmissionRefused, match="far enough"):
         submit(through(), BUILTIN, key)
-    assert front.asked[f"GET {CLAIM}"] == 0
+    assert proxy.requests[f"GET {CLAIM}"] == 0

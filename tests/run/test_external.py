@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pytest
 
-from listening_door import ListeningDoor
+from recording_proxy import RecordingProxy
 from trainjob import CustomTrainerContainer, TrainJob
 from trainjob.client import Cluster, Connection
 from trainjob.client.installed_trainer import TRAINER_API
@@ -177,13 +177,13 @@ def test_what_has_ended_is_seen_when_no_time_is_left(cluster, unique):
 
 
 def test_many_who_wait_share_one_list_and_one_watch(laptop, cluster, unique):
-    with ListeningDoor(laptop.kubeconfig.read_text()) as door:
-        seen = Cluster(Connection(kubeconfig_json=door.kubeconfig))
+    with RecordingProxy(laptop.kubeconfig.read_text()) as proxy:
+        seen = Cluster(Connection(kubeconfig_json=proxy.kubeconfig))
 
         async def wait_for_all():
             wanted = [JobSelector(NAMESPACE, f"{unique}-{n}") for n in range(30)]
             waiting = [asyncio.create_task(wait_external(seen, one)) for one in wanted]
-            await asyncio.to_thread(lambda: until(lambda: door.watches("trainjobs")))
+            await asyncio.to_thread(lambda: until(lambda: proxy.watches("trainjobs")))
             for one in wanted[:3]:
                 await asyncio.to_thread(applied, cluster, one.name, "true")
             ended = await asyncio.wait_for(asyncio.gather(*waiting[:3]), 60)
@@ -195,7 +195,7 @@ def test_many_who_wait_share_one_list_and_one_watch(laptop, cluster, unique):
         try:
             ended = asyncio.run(wait_for_all())
             assert [one.outcome.succeeded for one in ended] == [True] * 3
-            assert (door.lists("trainjobs"), door.watches("trainjobs")) == (1, 1), door.asked
+            assert (proxy.lists("trainjobs"), proxy.watches("trainjobs")) == (1, 1), proxy.requests
             by_name, ours = seen.trainjob_informer(NAMESPACE, ""), seen.trainjob_informer(NAMESPACE)
             assert not by_name._cache  # also after cancellations
             assert ours._thread is None  # nobody has asked for ours

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
-from front_door import Front
+from apiserver_proxy import ApiServerProxy
 
 from trainjob import CustomTrainerContainer, TrainJob
 from trainjob.client import Cluster, Connection
@@ -64,24 +64,24 @@ def key(unique):
 
 
 @pytest.fixture
-def front(laptop):
-    with Front(laptop.server) as server:
+def proxy(laptop):
+    with ApiServerProxy(laptop.server) as server:
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
         yield server
         server.shutdown()
 
 
 @pytest.fixture
-def fronted(laptop, front):
-    """The cluster through the front."""
-    with through(laptop, front, patience=30.0) as opened:
+def proxied(laptop, proxy):
+    """The cluster through the proxy."""
+    with through(laptop, proxy, patience=30.0) as opened:
         yield opened
 
 
 @contextlib.contextmanager
-def through(laptop, front, patience):
+def through(laptop, proxy, patience):
     kubeconfig = json.loads(laptop.kubeconfig.read_text())
-    kubeconfig["clusters"][0]["cluster"] = {"server": front.url}
+    kubeconfig["clusters"][0]["cluster"] = {"server": proxy.url}
     connection = Connection(kubeconfig_json=json.dumps(kubeconfig))
     with contextlib.closing(Cluster(connection, patience=patience)) as opened:
         opened.trainjob_spec_fields()  # once for each connection, and no part of these tests
@@ -104,13 +104,13 @@ FOR_EVER = [b'{"metadata": null}'] * 1000
         ([f"DELETE {JOBS}/NAME"], "delete trainjobs in namespace default"),
     ],
 )
-def test_what_never_gets_better_is_a_typed_error(laptop, cluster, front, key, requests, doing):
+def test_what_never_gets_better_is_a_typed_error(laptop, cluster, proxy, key, requests, doing):
     name = _name_of(key)
-    front.spoiled = {request.replace("NAME", name): [*FOR_EVER] for request in requests}
-    with through(laptop, front, patience=0.3) as fronted, pytest.raises(InvalidResponse) as raised:
-        wait(fronted, submit(fronted, JOB, key, patience=0.3), limits=Limits(total=timedelta()))
+    proxy.replacements = {request.replace("NAME", name): [*FOR_EVER] for request in requests}
+    with through(laptop, proxy, patience=0.3) as proxied, pytest.raises(InvalidResponse) as raised:
+        wait(proxied, submit(proxied, JOB, key, patience=0.3), limits=Limits(total=timedelta()))
     assert raised.value.retryable
-    assert f"{front.url} answered 200 to the request to {doing.replace('NAME', name)}, and the body is invalid" in str(
+    assert f"{proxy.url} answered 200 to the request to {doing.replace('NAME', name)}, and the body is invalid" in str(
         raised.value
     )
     for job in jobs_of(cluster, key):  # a creation without a usable answer: the next try finds it
@@ -125,16 +125,16 @@ def end(cluster, reference):
 
 @pytest.mark.parametrize("body", BODIES)
 @pytest.mark.parametrize("request_", [f"GET {JOBS}", f"POST {JOBS}", f"GET {JOBSETS}/NAME", f"GET {PODS}"])
-def test_submitting_creates_one_job(cluster, fronted, front, key, request_, body):
+def test_submitting_creates_one_job(cluster, proxied, proxy, key, request_, body):
     names = []
 
     def before_create(name, _):
         names.append(name)
 
-    spoiled = request_.replace("NAME", _name_of(key))
-    front.spoiled[spoiled] = [BODIES[body]]
-    reference = submit(fronted, JOB, key, before_create=before_create)
-    assert not front.spoiled[spoiled]
+    replaced = request_.replace("NAME", _name_of(key))
+    proxy.replacements[replaced] = [BODIES[body]]
+    reference = submit(proxied, JOB, key, before_create=before_create)
+    assert not proxy.replacements[replaced]
     [job] = jobs_of(cluster, key)
     assert (job["metadata"]["uid"], set(names)) == (reference.uid, {reference.name})
     assert reference.adopted == request_.startswith("POST")  # it exists, although its creation got no usable answer
@@ -146,22 +146,22 @@ def _name_of(key):
     return prepare(JOB, key, "default", otherwise="", prefix="", variables=None, renewal="").metadata(1)["name"]
 
 
-def test_a_creation_at_the_end_of_the_patience_is_looked_up(cluster, fronted, front, key):
-    front.spoiled[f"POST {JOBS}"] = [b"{}"]
-    reference = submit(fronted, JOB, key, patience=0.0)
+def test_a_creation_at_the_end_of_the_patience_is_looked_up(cluster, proxied, proxy, key):
+    proxy.replacements[f"POST {JOBS}"] = [b"{}"]
+    reference = submit(proxied, JOB, key, patience=0.0)
     assert [job["metadata"]["uid"] for job in jobs_of(cluster, key)] == [reference.uid]
     end(cluster, reference)
 
 
 @pytest.mark.parametrize("body", BODIES)
 @pytest.mark.parametrize("request_", [f"PATCH {JOBS}/NAME", f"GET {PODS}"])
-def test_adopting_takes_the_suspended_job(cluster, fronted, front, key, request_, body):
+def test_adopting_takes_the_suspended_job(cluster, proxied, proxy, key, request_, body):
     made = submit(cluster, JOB, key)
     give_up(cluster, made, "suspend")
-    spoiled = request_.replace("NAME", made.name)
-    front.spoiled[spoiled] = [BODIES[body]]
-    reference = submit(fronted, JOB, key)
-    assert not front.spoiled[spoiled]
+    replaced = request_.replace("NAME", made.name)
+    proxy.replacements[replaced] = [BODIES[body]]
+    reference = submit(proxied, JOB, key)
+    assert not proxy.replacements[replaced]
     assert (reference.uid, reference.adopted) == (made.uid, True)
     [job] = jobs_of(cluster, key)
     assert not job["spec"].get("suspend")
@@ -169,54 +169,54 @@ def test_adopting_takes_the_suspended_job(cluster, fronted, front, key, request_
 
 
 @pytest.mark.parametrize("body", BODIES)
-def test_a_name_in_use_is_read_again(cluster, fronted, front, key, body):
+def test_a_name_in_use_is_read_again(cluster, proxied, proxy, key, body):
     """After a 409 the job of that name is read: it is another process' for the same key, and adopted."""
     made = submit(cluster, JOB, key)
-    front.answers[f"GET {JOBS}"] = (200, b'{"metadata": {"resourceVersion": "1"}, "items": []}')
-    front.spoiled[f"GET {JOBS}/{made.name}"] = [BODIES[body]]
+    proxy.answers[f"GET {JOBS}"] = (200, b'{"metadata": {"resourceVersion": "1"}, "items": []}')
+    proxy.replacements[f"GET {JOBS}/{made.name}"] = [BODIES[body]]
 
     def before_create(*_):
-        front.answers.clear()
+        proxy.answers.clear()
 
-    assert submit(fronted, JOB, key, before_create=before_create).uid == made.uid
-    assert not front.spoiled[f"GET {JOBS}/{made.name}"]
+    assert submit(proxied, JOB, key, before_create=before_create).uid == made.uid
+    assert not proxy.replacements[f"GET {JOBS}/{made.name}"]
     end(cluster, made)
 
 
 @pytest.mark.parametrize("body", BODIES)
 @pytest.mark.parametrize("verb", ["GET", "WATCH"])
 @pytest.mark.parametrize("path", [JOBS, PODS], ids=["trainjobs", "pods"])
-def test_waiting_goes_on(cluster, fronted, front, key, verb, path, body):
+def test_waiting_goes_on(cluster, proxied, proxy, key, verb, path, body):
     """Until the job is deleted, which the waiter sees all the same."""
     reference = submit(cluster, JOB, key)
-    spoiled = front.spoiled[f"{verb} {path}"] = [event(BODIES[body]) if verb == "WATCH" else BODIES[body]]
-    before = front.asked[f"{verb} {path}"]
+    replaced = proxy.replacements[f"{verb} {path}"] = [event(BODIES[body]) if verb == "WATCH" else BODIES[body]]
+    before = proxy.requests[f"{verb} {path}"]
 
-    def delete_once_it_is_spoiled():
-        until(lambda: front.asked[f"{verb} {path}"] > before + 1)
+    def delete_once_it_is_replaced():
+        until(lambda: proxy.requests[f"{verb} {path}"] > before + 1)
         end(cluster, reference)
 
     with ThreadPoolExecutor(1) as threads:
-        deleting = threads.submit(delete_once_it_is_spoiled)
-        assert wait(fronted, reference).phase is Phase.DELETED
+        deleting = threads.submit(delete_once_it_is_replaced)
+        assert wait(proxied, reference).phase is Phase.DELETED
         deleting.result()
-    assert not spoiled
+    assert not replaced
 
 
 @pytest.mark.parametrize("body", BODIES)
-def test_a_deletion_without_a_usable_answer_is_sent_again(cluster, fronted, front, key, body):
+def test_a_deletion_without_a_usable_answer_is_sent_again(cluster, proxied, proxy, key, body):
     reference = submit(cluster, JOB, key)
-    front.spoiled[f"DELETE {JOBS}/{reference.name}"] = [BODIES[body]]
+    proxy.replacements[f"DELETE {JOBS}/{reference.name}"] = [BODIES[body]]
     with pytest.raises(WaitTimeout):
-        wait(fronted, reference, limits=Limits(total=timedelta()))
-    assert not front.spoiled[f"DELETE {JOBS}/{reference.name}"]
+        wait(proxied, reference, limits=Limits(total=timedelta()))
+    assert not proxy.replacements[f"DELETE {JOBS}/{reference.name}"]
     assert not jobs_of(cluster, key)
 
 
 @pytest.mark.parametrize("body", BODIES)
-def test_a_job_that_is_gone_is_read_again(fronted, front, unique, body):
+def test_a_job_that_is_gone_is_read_again(proxied, proxy, unique, body):
     """A reading that says nothing is neither a TrainJob nor its end."""
     reference = JobReference(unique, "default", str(uuid.uuid4()))
-    front.spoiled[f"GET {JOBS}/{unique}"] = [BODIES[body]]
-    assert wait(fronted, reference).phase is Phase.DELETED
-    assert not front.spoiled[f"GET {JOBS}/{unique}"]
+    proxy.replacements[f"GET {JOBS}/{unique}"] = [BODIES[body]]
+    assert wait(proxied, reference).phase is Phase.DELETED
+    assert not proxy.replacements[f"GET {JOBS}/{unique}"]

@@ -1,12 +1,9 @@
-"""The life of one TrainJob through the real door: submit, adopt, wait, cancel, on a laptop cluster."""
+"""The life of one TrainJob over HTTP: submit, adopt, wait, cancel, on a laptop cluster."""
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
-import json
-import subprocess
-import sys
 import threading
 from datetime import timedelta
 
@@ -18,15 +15,13 @@ from trainjob.client.installed_trainer import TRAINER_API
 from trainjob.errors import (
     AdmissionRefused,
     InvalidSpec,
-    JobDeleted,
-    JobFailed,
     NotFound,
     OwnershipConflict,
     WaitTimeout,
 )
 from trainjob.lifecycle import Limits, Listener, OnTimeout, RunKey, cancel, submit, wait, wait_async
 from trainjob.manifest import labels
-from trainjob.status import Category, Phase
+from trainjob.status import Phase
 from waiting_for import until
 
 
@@ -48,36 +43,12 @@ def jobs_of(cluster, run_key):
     return cluster.list_trainjobs(cluster.namespace, f"{labels.RUN_KEY}={run_key.digest}")
 
 
-def test_success_with_logs_and_phases(cluster, unique):
-    reference = submit(cluster, shell("echo hello; echo wörld >&2"), key(unique))
-    assert not reference.adopted
-    listener, phases, lines = told()
-    outcome = wait(cluster, reference, listener=listener)
-    assert outcome.succeeded
-    assert outcome.job == reference.name
-    assert {str(line) for line in lines} == {"[node-0] hello", "[node-0] wörld"}
-    assert phases[-1].phase is Phase.COMPLETE
-    assert outcome.seconds is not None
-
-
 def test_a_finished_job_is_not_waited_for(cluster, unique):
     reference = submit(cluster, shell("echo once"), key(unique))
     wait(cluster, reference)
     _, _, lines = heard = told()
     assert wait(cluster, reference, listener=heard[0]).succeeded
     assert [str(line) for line in lines] == ["[node-0] once"]
-
-
-def test_failure_tells_step_rank_exit_code_reason_and_log(cluster, unique):
-    reference = submit(cluster, shell("echo before; echo 'ValueError: row 7' >&2; exit 3"), key(unique))
-    outcome = wait(cluster, reference)
-    assert (outcome.phase, outcome.category) == (Phase.FAILED, Category.APPLICATION)
-    assert (outcome.step, outcome.rank, outcome.exit_code) == ("node", 0, 3)
-    assert "ValueError: row 7" in outcome.log_tail
-    with pytest.raises(JobFailed, match=r"step node, rank 0, exit code 3: RestartLimitExceeded"):
-        outcome.raise_for_failure()
-    # A failing script would be restarted in place for minutes: it was ended.
-    until(lambda: cluster.get_trainjob(reference.name, reference.namespace) is None)
 
 
 def never_restarting_runtime(cluster, name):
@@ -161,18 +132,6 @@ def test_where_the_log_of_the_first_to_fail_is_gone_the_lines_of_another_are_tol
     assert outcome.log_tail[-1] == "[node-0] peer lost"
 
 
-def test_a_retry_adopts_what_runs_or_has_succeeded(cluster, unique):
-    first = submit(cluster, shell("sleep 0.5"), key(unique))
-    again = submit(cluster, shell("sleep 0.5"), key(unique))
-    assert (again.uid, again.adopted) == (first.uid, True)
-    wait(cluster, again)
-    after = submit(cluster, shell("sleep 0.5"), key(unique))
-    assert (after.uid, after.adopted) == (first.uid, True)
-    fresh = submit(cluster, shell("sleep 0.5"), key(unique), renewal="again")
-    assert fresh.uid != first.uid
-    assert fresh.attempt == 2
-
-
 def test_work_that_is_asked_for_again_is_done_again_however_often_the_new_try_is_killed(cluster, unique):
     first = submit(cluster, shell("true"), key(unique), renewal="1")
     wait(cluster, first)
@@ -205,36 +164,11 @@ def test_another_run_has_its_own_job(cluster, unique):
     assert one.uid != other.uid
 
 
-def test_a_failed_one_gives_a_new_attempt(cluster, unique):
-    first = submit(cluster, shell("exit 1"), key(unique))
-    wait(cluster, first, limits=Limits(max_restarts=0))
-    second = submit(cluster, shell("exit 1"), key(unique))
-    assert second.uid != first.uid
-
-
 def test_a_changed_spec_replaces_what_runs(cluster, unique):
     first = submit(cluster, shell("sleep 60"), key(unique))
     second = submit(cluster, shell("true"), key(unique))
     assert second.uid != first.uid
     assert [job["metadata"]["uid"] for job in jobs_of(cluster, key(unique))] == [second.uid]
-
-
-def test_many_at_once_make_one_job(cluster, unique):
-    references, barrier = [], threading.Barrier(8)
-
-    def race():
-        barrier.wait()
-        references.append(submit(cluster, shell("sleep 5"), key(unique)))
-
-    threads = [threading.Thread(target=race) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len({reference.uid for reference in references}) == 1
-    assert sum(not reference.adopted for reference in references) == 1
-    assert len(jobs_of(cluster, key(unique))) == 1
-    cancel(cluster, references[0])
 
 
 def test_a_foreign_job_of_that_name_is_left_alone(cluster, unique):
@@ -247,27 +181,6 @@ def test_a_foreign_job_of_that_name_is_left_alone(cluster, unique):
     with pytest.raises(OwnershipConflict, match=wanted.name):
         submit(cluster, shell("sleep 60"), key(unique))
     cluster.delete_trainjob(wanted.name, wanted.namespace, made["metadata"]["uid"])
-
-
-def test_deleted_by_somebody_else_is_no_success(cluster, unique):
-    reference = submit(cluster, shell("echo started; sleep 60"), key(unique))
-
-    def delete(line):
-        if line.text == "started":
-            threading.Thread(target=cancel, args=(cluster, reference)).start()
-
-    outcome = wait(cluster, reference, listener=Listener(on_log=delete))
-    with pytest.raises(JobDeleted):
-        outcome.raise_for_failure()
-
-
-def test_one_that_is_gone_already(cluster, unique):
-    reference = submit(cluster, shell("true"), key(unique))
-    cancel(cluster, reference)
-    assert wait(cluster, reference).phase is Phase.DELETED
-    # Deletion is foreground: the job is there, going, until its pods are gone.
-    until(lambda: cluster.get_trainjob(reference.name, reference.namespace) is None)
-    assert cancel(cluster, reference) is False
 
 
 @pytest.mark.parametrize("what", OnTimeout)
@@ -325,41 +238,3 @@ def test_the_listener_is_called_in_the_callers_context(cluster, unique):
 
     assert asyncio.run(wait_as_task()).reason == "RestartLimitExceeded"
     assert seen[-1] == (Phase.FAILED, "mine")
-
-
-SUBMIT_AND_DIE = """
-import os, sys
-from trainjob import CustomTrainerContainer, TrainJob
-from trainjob.client import Cluster, Connection
-from trainjob.lifecycle import RunKey, submit, wait
-job = TrainJob(trainer=CustomTrainerContainer(image="busybox", command=["sh", "-c", "sleep 3; echo done"]))
-cluster = Cluster(Connection(kubeconfig=sys.argv[1]))
-reference = submit(cluster, job, RunKey("test", "workflow", sys.argv[2], "run-1"))
-print(reference.uid, reference.adopted, flush=True)
-if sys.argv[3] == "die":
-    os.kill(os.getpid(), 9)
-print(wait(cluster, reference).phase.value)
-"""
-
-
-def test_a_process_killed_after_submitting_is_followed_by_one_that_adopts(laptop, cluster, unique):
-    def run(how):
-        command = [sys.executable, "-c", SUBMIT_AND_DIE, str(laptop.kubeconfig), unique, how]
-        return subprocess.run(command, capture_output=True, text=True)
-
-    first, second = run("die"), run("live")
-    assert first.returncode == -9
-    uid, adopted = first.stdout.split()
-    assert adopted == "False"
-    assert second.stdout.split() == [uid, "True", "Complete"], second.stderr
-    assert len(jobs_of(cluster, key(unique))) == 1
-
-
-def test_the_job_carries_who_asked(cluster, unique):
-    reference = submit(
-        cluster, shell("true"), RunKey("test", "Work flow", unique, "scheduled__2026-01-01T00:00:00+00:00")
-    )
-    metadata = cluster.get_trainjob(reference.name, reference.namespace)["metadata"]
-    assert metadata["labels"]["app.kubernetes.io/managed-by"] == "trainjob"
-    assert json.loads(metadata["annotations"][labels.RUN_KEY])["run"] == "scheduled__2026-01-01T00:00:00+00:00"
-    assert len(reference.name) <= 33

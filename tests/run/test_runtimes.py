@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from front_door import Front
+from apiserver_proxy import ApiServerProxy
 
 from trainjob import (
     BuiltinTrainer,
@@ -83,18 +83,18 @@ def send(cluster, namespace, unique):
 
 
 @pytest.fixture
-def front(laptop):
-    with Front(laptop.server) as server:
+def proxy(laptop):
+    with ApiServerProxy(laptop.server) as server:
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
         yield server
         server.shutdown()
 
 
 @pytest.fixture
-def guarded(front, laptop):
-    """A kubeconfig that leads through a door that counts, and that can forbid."""
+def guarded(proxy, laptop):
+    """A kubeconfig that leads through a proxy that counts requests and can forbid them."""
     content = yaml.safe_load(Path(laptop.kubeconfig).read_text())
-    content["clusters"][0]["cluster"] = {"server": front.url}
+    content["clusters"][0]["cluster"] = {"server": proxy.url}
     return json.dumps(content)
 
 
@@ -109,40 +109,40 @@ def jobs_in(cluster, namespace):
     return cluster.list_trainjobs(namespace, "")
 
 
-def reads(front):
+def reads(proxy):
     """The requests for runtimes, by their paths."""
-    return {asked: times for asked, times in front.asked.items() if "trainingruntimes" in asked}
+    return {asked: times for asked, times in proxy.requests.items() if "trainingruntimes" in asked}
 
 
 # -- when it is read ----------------------------------------------------------------------------------------------
 
 
-def test_the_default_runtime_is_not_read(front, through, send):
+def test_the_default_runtime_is_not_read(proxy, through, send):
     send(TrainJob(trainer=CONTAINER), through)
-    assert reads(front) == {}
-    assert sum(front.asked.values()) == 4
+    assert reads(proxy) == {}
+    assert sum(proxy.requests.values()) == 4
 
 
-def test_one_that_is_named_is_read_once(front, through, send, runtime, namespace):
+def test_one_that_is_named_is_read_once(proxy, through, send, runtime, namespace):
     job = TrainJob(trainer=CONTAINER, runtime=runtime())
     for _ in range(3):
         send(job, through)
-    assert reads(front) == {f"GET {API}/namespaces/{namespace}/trainingruntimes/own": 1}
+    assert reads(proxy) == {f"GET {API}/namespaces/{namespace}/trainingruntimes/own": 1}
 
 
-def test_where_reading_is_forbidden_nothing_is_checked_and_nothing_fails(front, through, send, runtime, namespace):
+def test_where_reading_is_forbidden_nothing_is_checked_and_nothing_fails(proxy, through, send, runtime, namespace):
     own = runtime(marks={"trainer.kubeflow.org/support": "deprecated"}, framework="mlx")
     path = f"{API}/namespaces/{namespace}/trainingruntimes"
-    front.answers |= {f"{path}/own": FORBIDDEN, path: FORBIDDEN, CLUSTER_WIDE: FORBIDDEN}
+    proxy.answers |= {f"{path}/own": FORBIDDEN, path: FORBIDDEN, CLUSTER_WIDE: FORBIDDEN}
     for _ in range(2):
         assert send(TrainJob(trainer=CONTAINER, runtime=own), through).attempt == 1
-    assert reads(front) == {f"GET {path}/own": 1}
-    front.answers[f"{path}/gone"] = FORBIDDEN
+    assert reads(proxy) == {f"GET {path}/own": 1}
+    proxy.answers[f"{path}/gone"] = FORBIDDEN
     with pytest.raises(AdmissionRefused, match='"gone" not found'):
         send(TrainJob(trainer=CONTAINER, runtime=Runtime(name="gone", kind="TrainingRuntime")), through)
 
 
-def test_after_a_refusal_it_is_read_anew(front, through, send, runtime, cluster, namespace):
+def test_after_a_refusal_it_is_read_anew(proxy, through, send, runtime, cluster, namespace):
     """A runtime that has gone meanwhile, and one that was never read."""
     own, path = runtime(), f"{API}/namespaces/{namespace}/trainingruntimes/own"
     send(TrainJob(trainer=CONTAINER, runtime=own), through)
@@ -151,8 +151,8 @@ def test_after_a_refusal_it_is_read_anew(front, through, send, runtime, cluster,
         send(TrainJob(trainer=CONTAINER, runtime=own), through)
     post = f"POST {API}/namespaces/{namespace}/trainjobs"
     gone = json.dumps({"kind": "Status", "message": "denied the request: not found"}).encode()
-    front.answers |= {post: (403, b'{"kind":"Status","message":"admission webhook \\"x\\" denied"}')}
-    front.answers[f"{CLUSTER_WIDE}/torch-distributed"] = (404, gone)
+    proxy.answers |= {post: (403, b'{"kind":"Status","message":"admission webhook \\"x\\" denied"}')}
+    proxy.answers[f"{CLUSTER_WIDE}/torch-distributed"] = (404, gone)
     with pytest.raises(InvalidSpec, match=r"runtime: 'torch-distributed' is not allowed; there is no such Cluster"):
         send(TrainJob(trainer=CONTAINER), through)
 
@@ -302,11 +302,11 @@ def test_they_are_listed_and_described(laptop, runtime, namespace, evidence):
     evidence("features", row="runtimes", cell="real run")
 
 
-def test_a_kind_that_may_not_be_listed_is_told(front, guarded, runtime, namespace, tmp_path):
+def test_a_kind_that_may_not_be_listed_is_told(proxy, guarded, runtime, namespace, tmp_path):
     runtime("mine")
     config = tmp_path / "config"
     config.write_text(guarded)
-    front.answers[CLUSTER_WIDE] = FORBIDDEN
+    proxy.answers[CLUSTER_WIDE] = FORBIDDEN
     listed = command(config, "-n", namespace)
     assert (listed.returncode, listed.stderr) == (
         0,
@@ -314,7 +314,7 @@ def test_a_kind_that_may_not_be_listed_is_told(front, guarded, runtime, namespac
     )
     _, row = listed.stdout.splitlines()
     assert row.split()[:2] == ["mine", "TrainingRuntime"]
-    front.answers[f"{API}/namespaces/{namespace}/trainingruntimes"] = FORBIDDEN
+    proxy.answers[f"{API}/namespaces/{namespace}/trainingruntimes"] = FORBIDDEN
     refused = command(config, "-n", namespace)
     assert refused.returncode == 1
     assert refused.stderr.startswith("error: no permission to list clustertrainingruntimes")

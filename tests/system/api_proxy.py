@@ -8,6 +8,8 @@ import socket
 import threading
 from urllib.parse import urlsplit
 
+from trainjob_local import LocalCluster
+
 
 class ApiProxy:
     """Passes connections on to a laptop cluster's API server; a context manager.
@@ -16,57 +18,58 @@ class ApiProxy:
         server: the URL to give to clients.
     """
 
-    def __init__(self, laptop):
+    def __init__(self, laptop: LocalCluster) -> None:
         address = urlsplit(laptop.server)
         self._target, self._kubeconfig = (address.hostname, address.port), laptop.kubeconfig
         self._address = ("127.0.0.1", 0)
         self._lock = threading.Lock()
-        self._open = set()
-        self._mark = None
+        self._open: set[socket.socket] = set()
+        self._mark: bytes | None = None
+        self._listener: socket.socket | None = None
         self._may_answer = threading.Event()
         self.come_back()
         self.server = "http://{}:{}".format(*self._address)
 
-    def __enter__(self):
+    def __enter__(self) -> ApiProxy:
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.release()
         self.go_away()
 
-    def connection(self):
+    def connection(self) -> str:
         """The cluster through here, as an Airflow connection."""
         kubeconfig = json.loads(self._kubeconfig.read_text())
         kubeconfig["clusters"][0]["cluster"]["server"] = self.server
         return json.dumps({"conn_type": "kubernetes", "extra": {"kube_config": kubeconfig, "namespace": "default"}})
 
-    def go_away(self):
+    def go_away(self) -> None:
         """Refuse connections, and break those that are open."""
         with self._lock:
             listener, self._listener = self._listener, None
             broken, self._open = self._open, set()
-        for one in (listener, *broken):
+        for one in (*broken, *([listener] if listener else [])):
             with contextlib.suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
             one.close()
 
-    def come_back(self):
+    def come_back(self) -> None:
         """Listen again, at the same address."""
-        self._listener = socket.create_server(self._address, backlog=512)
-        self._address = self._listener.getsockname()
-        threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
+        listener = self._listener = socket.create_server(self._address, backlog=512)
+        self._address = listener.getsockname()
+        threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
 
-    def hold(self, mark):
+    def hold(self, mark: str) -> None:
         """Withhold, from now on, what follows a request with this text in it; the request itself is carried out."""
         self._may_answer = threading.Event()
         self._mark = mark.encode()
 
-    def release(self):
+    def release(self) -> None:
         """Give the answers that were withheld."""
         self._mark = None
         self._may_answer.set()
 
-    def _accept(self, listener):
+    def _accept(self, listener: socket.socket) -> None:
         while True:
             try:
                 client, _ = listener.accept()
@@ -75,11 +78,13 @@ class ApiProxy:
                 return
             with self._lock:
                 self._open |= {client, server}
-            held = []  # the events to wait for before anything more is answered
+            held: list[threading.Event] = []  # the events to wait for before anything more is answered
             for start, end, wait in ((client, server, None), (server, client, held)):
                 threading.Thread(target=self._pass_on, args=(start, end, held, wait), daemon=True).start()
 
-    def _pass_on(self, start, end, held, wait):
+    def _pass_on(
+        self, start: socket.socket, end: socket.socket, held: list[threading.Event], wait: list[threading.Event] | None
+    ) -> None:
         try:
             while data := start.recv(65536):
                 if wait is None and self._mark is not None and self._mark in data:

@@ -13,6 +13,7 @@ import os
 import sys
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 answers = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)
@@ -22,23 +23,24 @@ from airflow.models.xcom import XComModel  # noqa: E402
 from airflow.utils.session import create_session  # noqa: E402
 
 
-def answer(value):
+def answer(value: object) -> None:
     print(json.dumps(value), file=answers, flush=True)
 
 
-def run(dag, conf):
+def run(dag: Any, conf: dict[str, Any]) -> dict[str, Any]:
     done = dag.test(run_conf=conf)
     states, returned = defaultdict(list), defaultdict(list)
     for instance in sorted(done.get_task_instances(), key=lambda one: one.map_index):
         states[instance.task_id].append(instance.state)
     with create_session() as session:
         wanted = XComModel.get_many(run_id=done.run_id, dag_ids=dag.dag_id, key="return_value")
-        for row in sorted(session.scalars(wanted), key=lambda one: one.map_index):
+        rows: list[Any] = list(session.scalars(wanted))
+        for row in sorted(rows, key=lambda one: one.map_index):
             returned[row.task_id].append(XComModel.deserialize_value(row))
     return {"state": done.state, "tasks": states, "returned": returned}
 
 
-def main(folder):
+def main(folder: str) -> None:
     bag = BundleDagBag(folder, bundle_path=Path(folder), bundle_name="dags-folder")
     for line in sys.stdin:
         asked = json.loads(line)

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import re
+from pathlib import Path
 
 import pytest
 
-from standalone import wait_for
+from standalone import QUICK, Standalone, wait_for
 
 pytestmark = pytest.mark.timeout(1200)
 
 LINES = 50_000
+DAGS = Path(__file__).resolve().parent / "dags"
+
+
+@pytest.fixture(scope="module")
+def there(laptop, tmp_path_factory):
+    extra = {"kube_config_path": str(laptop.kubeconfig), "namespace": "default"}
+    connection = json.dumps({"conn_type": "kubernetes", "extra": extra})
+    environment = {**QUICK, "AIRFLOW_CONN_KUBERNETES_DEFAULT": connection}
+    with Standalone(tmp_path_factory.mktemp("airflow"), DAGS, **environment) as airflow:
+        yield airflow
 
 
 def log_of(there, run, task):

@@ -100,7 +100,7 @@ def child(work: Callable[[], None]) -> int:
 
 def kills(save: Callable[[], None], renew: Callable[[], None]) -> Iterator[str]:
     """Kills a save in a child, first at the n-th touch until one is not reached, then at parts of its time."""
-    point, status = 0, 1
+    point, status, took = 0, 1, 0.0
     while status != 0:
         renew()
 
@@ -146,18 +146,18 @@ def main(folder: Path, kind: str) -> None:
     def save() -> None:
         run.save(run.checkpointer(output), KILLED)
 
-    found = []
+    found: list[dict[str, object]] = []
     for label in kills(save, renew):
-        epoch = last_whole_epoch(output, "mine", adapter=run.adapter)
-        if epoch is None:
+        whole = last_whole_epoch(output, "mine", adapter=run.adapter)
+        if whole is None:
             found.append({"kill": label, "epoch": None})
             continue
-        checkpointer = run.resumed(output, epoch.number, epoch.files)
-        loaded = run.is_as_saved(epoch.number)
-        for later in range(epoch.number + 1, EPOCHS):
+        checkpointer = run.resumed(output, whole.number, whole.files)
+        loaded = run.is_as_saved(whole.number)
+        for later in range(whole.number + 1, EPOCHS):
             run.save(checkpointer, later)
         alike = all(same(unbroken / f"epoch_{number}", output / f"epoch_{number}") for number in range(EPOCHS))
-        found.append({"kill": label, "epoch": epoch.number, "loaded": loaded, "alike": alike})
+        found.append({"kill": label, "epoch": whole.number, "loaded": loaded, "alike": alike})
     print(json.dumps(found))
 
 

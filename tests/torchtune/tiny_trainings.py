@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from trainjob import LoraConfig, TorchTuneConfig
 
 CPU = "device=cpu"
@@ -22,7 +24,7 @@ TEACHER_SHAPE = (
 METHODS = {"full": None, "lora": LoraConfig(lora_rank=16, lora_alpha=32)}
 
 
-def tiny(*overrides: str, **config) -> TorchTuneConfig:
+def tiny(*overrides: str, **config: Any) -> TorchTuneConfig:
     """What makes a configuration fit the tiny model and a CPU, and lets each of its few steps count."""
     lora = config.get("peft_config")
     builder = "lora_llama3_2" if lora else "llama3_2"

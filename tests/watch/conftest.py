@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from listening import informer_of
+from recording_handler import informer_of
 
 from scripted_api import ScriptedApi
 

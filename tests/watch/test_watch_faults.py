@@ -9,7 +9,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from listening import FAST, SECONDS, Waiter, informer_of
+from recording_handler import FAST, SECONDS, RecordingHandler, informer_of
 
 from scripted_api import job, line, page, status
 from trainjob.errors import InvalidResponse
@@ -23,7 +23,7 @@ OTHER = job("b", "uid-b", 1000, "Running")
 def begun(api, informer, key="a"):
     """Job `a` is running, and somebody waits for it on an open watch."""
     api.write("a")
-    waiter = Waiter()
+    waiter = RecordingHandler()
     informer.add_event_handler(key, waiter, waiter.missing)
     waiter.until(RUNNING)
     until(lambda: api.watching)
@@ -324,7 +324,7 @@ def test_a_token_that_a_program_gives(api, tmp_path, evidence):
 def test_refused_from_the_start(api, informer, code, evidence):
     """Nothing mends that by itself: at once, and with the reason."""
     api.instead("list", status(code), 10)
-    waiter = Waiter()
+    waiter = RecordingHandler()
     informer.add_event_handler("a", waiter)
     waiter.until(lambda: waiter.error)
     assert waiter.error.status == code
@@ -346,7 +346,7 @@ def test_refused_from_now_on(api, code, evidence):
         waiter.until(lambda: waiter.error)
         assert waiter.error.status == code
         assert api.asked["list"] + api.asked["version"] > 2  # the first list, and at least two that were refused
-        again = Waiter()
+        again = RecordingHandler()
         api.answers.clear()
         informer.add_event_handler("a", again)
         again.until(RUNNING)
@@ -358,7 +358,7 @@ def test_a_list_that_is_none(api, informer, body, evidence):
     """It may be the first one, and is requested again for a while; then the waiters get a typed error."""
     api.instead("list", page(body), 3)
     api.write("a")
-    served, waiter = Waiter(), Waiter()
+    served, waiter = RecordingHandler(), RecordingHandler()
     informer.add_event_handler("a", served)
     served.until(RUNNING)
     api.instead("list", page(body), 1_000_000)
@@ -392,7 +392,7 @@ def test_no_right_to_watch(api, informer, evidence):
     """One list for all, again and again."""
     api.instead("watch", status(403), 1_000_000)
     api.write("a")
-    waiters, lists = [Waiter() for _ in range(10)], []
+    waiters, lists = [RecordingHandler() for _ in range(10)], []
 
     def noting(waiter):
         def deliver(change):
@@ -427,7 +427,7 @@ def test_trouble_without_end_is_no_flood(api, verb, answer, evidence):
         api.write(f"j{n}")
     api.instead(verb, answer, 1_000_000)
     with informer_of(api, replace(FAST, steady=SECONDS)) as informer:
-        informer.add_event_handler("a", Waiter())
+        informer.add_event_handler("a", RecordingHandler())
         until(lambda: api.asked[verb] >= 12)
         # 0.02 s, then twice as long each time up to 0.1 s, less half at most for the jitter
         assert [informer._backoff.next() >= 0.05 for _ in range(3)] == [True] * 3
@@ -439,7 +439,7 @@ def test_more_pages_that_have_expired(api, informer, evidence):
     for n in range(250):
         api.write(f"j{n:03}")
     api.instead("more", status(410), 2)
-    waiter = Waiter()
+    waiter = RecordingHandler()
     informer.add_event_handler(None, waiter)
     waiter.until(lambda: len({name for name, _ in waiter.told}) == 250)
     assert len(waiter.told) == 250  # nothing twice
@@ -451,7 +451,7 @@ def test_a_list_without_end(api, informer, evidence):
     """`continue` leads back to where it came from."""
     body = {"metadata": {"resourceVersion": "1", "continue": "again"}, "items": [OTHER]}
     api.answers = dict.fromkeys(("list", "more"), lambda: page(json.dumps(body).encode()))
-    waiter = Waiter()
+    waiter = RecordingHandler()
     informer.add_event_handler("a", waiter)
     waiter.until(lambda: waiter.error)
     assert "begins anew" in str(waiter.error)
@@ -489,7 +489,7 @@ def test_threads_that_come_and_go(api, informer, evidence):
 
     def wait_shortly(n):
         for _ in range(40):
-            waiter = Waiter()
+            waiter = RecordingHandler()
             with informer.add_event_handler("a", waiter, waiter.missing):
                 try:
                     waiter.until(lambda waiter=waiter: waiter.told, 60)
@@ -509,7 +509,7 @@ def test_threads_that_come_and_go(api, informer, evidence):
         thread.join(60)
     assert not failures
     with informer.add_event_handler(
-        "a", Waiter()
+        "a", RecordingHandler()
     ):  # keeps each thread that still watches; one that has given up ends by itself
         until(lambda: [one.name[:6] for one in set(threading.enumerate()) - others].count("watch-") == 1)
     evidence("faults", fault="short waits from 6 threads, streams reset", runs=240, result=f"{len(failures)} failed")

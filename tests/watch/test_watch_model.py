@@ -18,7 +18,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from listening import Waiter, informer_of, phase_of
+from recording_handler import RecordingHandler, informer_of, phase_of
 
 from scripted_api import ScriptedApi, line, page, status
 from trainjob.client.backoff import Backoff, Pace
@@ -59,7 +59,7 @@ class Model(RuleBasedStateMachine):
         self.opened = informer_of(self.api, PACE)
         self.informer = self.opened.__enter__()
         self.history: dict[str, list[tuple[str, str]]] = {}  # by uid: (version, phase), `gone` at its end
-        self.all: list[Waiter] = []
+        self.all: list[RecordingHandler] = []
         self.refused = False  # whether it may have given up
 
     @initialize(calm=st.booleans())
@@ -120,7 +120,7 @@ class Model(RuleBasedStateMachine):
         return self._subscribe(key)
 
     def _subscribe(self, key):
-        waiter = Waiter()
+        waiter = RecordingHandler()
         waiter.key, waiter.heard = key, None
         waiter.subscription = self.informer.add_event_handler(key, waiter, waiter.missing)
         self.all.append(waiter)

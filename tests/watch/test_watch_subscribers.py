@@ -9,7 +9,7 @@ import time
 from dataclasses import replace
 
 import pytest
-from listening import FAST, SECONDS, Waiter, informer_of
+from recording_handler import FAST, SECONDS, RecordingHandler, informer_of
 
 from scripted_api import page, status
 from trainjob.errors import ClusterUnreachable
@@ -19,7 +19,7 @@ RUNNING, COMPLETE, GONE = ("a", "Running"), ("a", "Complete"), ("a", "gone")
 
 
 def subscribed(informer, key="a"):
-    waiter = Waiter()
+    waiter = RecordingHandler()
     waiter.subscription = informer.add_event_handler(key, waiter, waiter.missing)
     return waiter
 
@@ -104,7 +104,7 @@ def test_to_put_out_another_while_being_told(api, informer):
 
 
 def test_to_join_while_being_told(api, informer):
-    waiter, joined = Waiter(), []
+    waiter, joined = RecordingHandler(), []
     watched(api, informer)
 
     def join(change):
@@ -129,7 +129,7 @@ def test_to_close_all_while_being_told(api, informer):
     "error", [ValueError("no"), KeyError("metadata"), MemoryError(), RuntimeError("loop is closed")]
 )
 def test_one_that_fails_is_told_so_and_the_others_go_on(api, error, evidence):
-    broken = Waiter()
+    broken = RecordingHandler()
 
     def fail(change):
         broken(change)
@@ -168,7 +168,7 @@ def test_one_that_fails_at_once_has_not_joined(api, informer):
 
 
 def test_one_that_fails_on_missing(api, informer):
-    broken = Waiter()
+    broken = RecordingHandler()
 
     def fail():
         raise ValueError("no")
@@ -181,7 +181,7 @@ def test_one_that_fails_on_missing(api, informer):
 
 def test_a_slow_one_loses_nothing(api, informer, evidence):
     """It holds the others up only while it is being told."""
-    slow, fast = Waiter(), watched(api, informer)
+    slow, fast = RecordingHandler(), watched(api, informer)
 
     def be_slow(change):
         time.sleep(0.01)  # what it does takes that long

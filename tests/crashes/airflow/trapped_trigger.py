@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import crash_points
+from airflow.triggers.base import TriggerEvent
 
 from trainjob_airflow.triggers.trainjob import TrainJobTrigger
 
@@ -28,7 +30,7 @@ class TrappedTrigger(TrainJobTrigger):
         path, arguments = super().serialize()
         return path, {**arguments, "folder": self.folder}
 
-    async def run(self):
+    async def run(self) -> AsyncIterator[TriggerEvent]:
         crash_points.work_in(Path(self.folder))
         async for event in super().run():
             yield event

@@ -17,10 +17,10 @@ import crash_points
 from trainjob import CustomTrainerContainer, TrainJob
 from trainjob.client import Cluster, Connection
 from trainjob.lifecycle import JobReference, Listener, RunKey, cancel, submit, wait
-from trainjob.status import Phase
+from trainjob.status import Outcome, Phase
 
 
-def report(path, reference, outcome):
+def report(path: Path, reference: JobReference, outcome: Outcome) -> None:
     """Whole, and once: who comes second leaves it as it is."""
     mine = path.with_suffix(f".{os.getpid()}")
     mine.write_text(json.dumps({"reference": reference.to_dict(), "outcome": outcome.to_dict()}))
@@ -28,11 +28,11 @@ def report(path, reference, outcome):
         os.link(mine, path)
 
 
-def clean_up(cluster, path):
+def clean_up(cluster: Cluster, path: Path) -> None:
     cancel(cluster, JobReference(**json.loads(path.read_text())["reference"]))
 
 
-def work(cluster, key, script, path):
+def work(cluster: Cluster, key: RunKey, script: str, path: Path) -> bool:
     """Whether the step has an outcome."""
     job = TrainJob(trainer=CustomTrainerContainer(image="busybox", command=["sh", "-c", script]))
     reference = submit(cluster, job, key, patience=30.0)
@@ -43,7 +43,7 @@ def work(cluster, key, script, path):
     return path.exists()  # also when another try, beside this one, has done and cleaned up what this one waited for
 
 
-def main(kubeconfig, folder, task, run, script):
+def main(kubeconfig: str, folder: str, task: str, run: str, script: str) -> None:
     sys.modules["core_actor"] = sys.modules["__main__"]  # as the points name it
     crash_points.install(crash_points.CORE, Path(folder))
     path = Path(folder).parent / "report.json"

@@ -6,12 +6,16 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import crash_points
 import pytest
 
 from trainjob.lifecycle import RunKey
+from trainjob_audit import AuditLog
+from trainjob_local import LocalCluster
 
 SECONDS, MOST_TRIES = 60.0, 5
 _ACTOR = Path(__file__).with_name("core_actor.py")
@@ -21,12 +25,12 @@ _PATH = os.pathsep.join([str(Path(crash_points.__file__).parent), os.environ.get
 class Step:
     """Its folder has one folder for each actor, with that one's trap and output."""
 
-    def __init__(self, laptop, folder, name, *, fails_first=False):
+    def __init__(self, laptop: LocalCluster, folder: Path, name: str, *, fails_first: bool = False) -> None:
         self.key = RunKey("test", "crashes", name, "run-1")
         self.folder, self._kubeconfig = folder, laptop.kubeconfig
         self._fails = f"test -e {folder}/mended || exit 3; " if fails_first else ""
 
-    def start(self, actor, kubeconfig=None):
+    def start(self, actor: str, kubeconfig: Path | None = None) -> subprocess.Popen[bytes]:
         """A process of an actor."""
         place = self.folder / actor
         place.mkdir(exist_ok=True)
@@ -37,19 +41,19 @@ class Step:
                 [sys.executable, _ACTOR, *given], stdout=out, stderr=out, env={**os.environ, "PYTHONPATH": _PATH}
             )
 
-    def let_job_end(self):
+    def let_job_end(self) -> None:
         (self.folder / "go").touch()
 
-    def said(self, actor):
+    def said(self, actor: str) -> str:
         return (self.folder / actor / "output").read_text()
 
-    def waits(self, actor):
+    def waits(self, actor: str) -> bool:
         """Whether it follows a TrainJob."""
         return bool(self.said(actor))
 
-    def to_its_end(self, actor, process=None):
+    def to_its_end(self, actor: str, process: subprocess.Popen[bytes] | None = None) -> None:
         """Start it again, as an engine does, until there is an outcome."""
-        codes = []
+        codes: list[int] = []
         while len(codes) < MOST_TRIES:
             process = process or self.start(actor)
             codes.append(process.wait(SECONDS))
@@ -59,11 +63,12 @@ class Step:
             (self.folder / "mended").touch()
         pytest.fail(f"{actor} ended with {codes}\n{self.said(actor)}")
 
-    def report(self):
+    def report(self) -> dict[str, Any]:
         """What was reported, which the first to do so has written."""
-        return json.loads((self.folder / "report.json").read_text())
+        loaded: dict[str, Any] = json.loads((self.folder / "report.json").read_text())
+        return loaded
 
-    def check(self, audit, evidence, point, beside, *, kills=1):
+    def check(self, audit: AuditLog, evidence: Callable[..., None], point: str, beside: str, *, kills: int = 1) -> None:
         """What the API server saw, beside what was reported."""
         audit.judge(evidence, self.key, point=point, actor="core", beside=beside, kills=kills)
         told, ends = self.report(), audit.ends(self.key)

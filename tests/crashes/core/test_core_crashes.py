@@ -19,7 +19,7 @@ from crash_points import (
     let_go,
     reached,
 )
-from late_wire import LateWire
+from holding_proxy import HoldingProxy
 
 from trainjob.manifest import labels
 from waiting_for import until
@@ -90,16 +90,16 @@ def adopts(step, point):
 
 def test_what_the_dead_one_has_sent_arrives_when_the_next_one_has_decided(step, audit, evidence, laptop):
     """It is in the way of the next one's own creation, which adopts it."""
-    with LateWire(laptop, labels.TASK) as wire:  # only the request to create has it
-        first = step.start("first", wire.kubeconfig(step.folder / "kubeconfig"))
-        assert wire.left.wait(SECONDS)
+    with HoldingProxy(laptop, labels.TASK) as proxy:  # only the request to create has it
+        first = step.start("first", proxy.kubeconfig(step.folder / "kubeconfig"))
+        assert proxy.held.wait(SECONDS)
         first.kill()
         first.wait(SECONDS)
         arm(step.folder / "second", DECIDED, "hold")
         second = step.start("second")
         until(lambda: reached(step.folder / "second"), SECONDS)
         assert not audit.made(step.key)
-        wire.arrive()
+        proxy.release()
         until(lambda: audit.made(step.key), SECONDS)
         let_go(step.folder / "second")
         step.let_job_end()

@@ -1,4 +1,4 @@
-"""A network between log readers and a laptop cluster's API server, which breaks streams at chosen bytes."""
+"""A proxy between log readers and a laptop cluster's API server that breaks streams at chosen bytes."""
 
 from __future__ import annotations
 
@@ -7,64 +7,68 @@ import json
 import socket
 import struct
 import threading
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from trainjob.client import Connection
+from trainjob_local import LocalCluster
 
 _REFUSAL = json.dumps({"kind": "Status", "code": 401, "reason": "Unauthorized", "message": "Unauthorized"}).encode()
 _REFUSED = b"HTTP/1.1 401 Unauthorized\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(_REFUSAL), _REFUSAL)
 
 
-class LogWire:
-    """A proxy; a context manager.
+class LogProxy:
+    """Forwards one request per connection; a context manager.
 
     Attributes:
-        connection: leads through here.
-        cuts: after how many bytes the answers to the next requests for logs break, headers included; each is used once.
-        token: which bearer token is taken.
-        passed: bytes of logs that went through, or are about to.
-        streams: how many requests for logs there were.
-        open: how many of them are open, and `most_open` how many were.
-        refused: how many requests had another token.
+        connection: a connection through the proxy.
+        cuts: after how many bytes the responses to the next log requests break, headers included; each is used once.
+        token: the bearer token that is accepted.
+        passed: bytes of logs that were forwarded or are about to be.
+        streams: number of requests for logs.
+        open: number of log streams that are open now; `most_open` is the maximum so far.
+        refused: number of requests with another token.
     """
 
-    def __init__(self, laptop, folder):
+    def __init__(self, laptop: LocalCluster, folder: Path) -> None:
         address = urlsplit(laptop.server)
-        self._target, self._true_token = (address.hostname, address.port), laptop.token
+        self._target, self._real_token = (address.hostname, address.port), laptop.token
         self.token, self._token_file = "first", folder / "token"
-        self._lock, self._clients = threading.Lock(), set()
-        self.cuts, self.passed, self.streams, self.open, self.most_open, self.refused = [], 0, 0, 0, 0, 0
+        self._lock = threading.Lock()
+        self._clients: set[socket.socket] = set()
+        self.cuts: list[int] = []
+        self.passed = self.streams = self.open = self.most_open = self.refused = 0
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=512)
         self._token_file.write_text(self.token)
         url = "http://{}:{}".format(*self._listener.getsockname())
         self.connection = Connection(server=url, token_file=str(self._token_file), namespace="default")
 
-    def __enter__(self):
+    def __enter__(self) -> LogProxy:
         threading.Thread(target=self._accept, daemon=True).start()
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self.break_all()
 
-    def break_all(self):
-        """Reset the connections of all logs that are open."""
+    def break_all(self) -> None:
+        """Reset the connections of all open log streams."""
         with self._lock:
             clients, self._clients = self._clients, set()
         for one in clients:
             reset(one)
 
-    def rotate(self, token):
-        """From now on only this one is taken; see `renew`."""
+    def rotate(self, token: str) -> None:
+        """Accept only this token from now on; clients learn it by `renew`."""
         self.token = token
 
-    def renew(self):
-        """The new token comes into the file of those who connect."""
+    def renew(self) -> None:
+        """Write the accepted token to the token file of the connection."""
         self._token_file.write_text(self.token)
 
-    def _accept(self):
+    def _accept(self) -> None:
         while True:
             try:
                 client, _ = self._listener.accept()
@@ -72,8 +76,8 @@ class LogWire:
                 return
             threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
-    def _serve(self, client):
-        """One request; the server is told to close after it, and the client hears so."""
+    def _serve(self, client: socket.socket) -> None:
+        """Forward one request, after which both connections are closed."""
         with contextlib.suppress(OSError), client:
             head, body = _request(client)
             if not head:
@@ -84,14 +88,14 @@ class LogWire:
                     self.refused += 1
                 return
             with socket.create_connection(self._target) as server:
-                server.sendall(_instead(head, self._true_token) + body)
+                server.sendall(_with_real_token(head, self._real_token) + body)
                 if b"/log?" in head.partition(b"\r\n")[0]:
                     self._pass_log(server, client)
                 else:
                     while data := server.recv(65536):
                         client.sendall(data)
 
-    def _pass_log(self, server, client):
+    def _pass_log(self, server: socket.socket, client: socket.socket) -> None:
         with self._lock:
             left = self.cuts.pop(0) if self.cuts else None
             self._clients.add(client)
@@ -112,15 +116,15 @@ class LogWire:
                 self.open -= 1
 
 
-def reset(client):
-    """Close it so that the other side gets a RST."""
+def reset(client: socket.socket) -> None:
+    """Close a socket so that the peer receives a RST."""
     with contextlib.suppress(OSError):
         client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         client.shutdown(socket.SHUT_RD)
         client.close()
 
 
-def _request(client):
+def _request(client: socket.socket) -> tuple[bytes, bytes]:
     data = b""
     while b"\r\n\r\n" not in data:
         more = client.recv(65536)
@@ -135,8 +139,8 @@ def _request(client):
     return head, body
 
 
-def _instead(head, token):
-    """The request with the true token, and for one answer only."""
+def _with_real_token(head: bytes, token: str) -> bytes:
+    """Return the request's head with the real token and without keep-alive."""
     kept = [
         line for line in head[:-4].split(b"\r\n") if not line.lower().startswith((b"authorization:", b"connection:"))
     ]

@@ -1,4 +1,4 @@
-"""What a command that runs has written into a pipe until now."""
+"""Reads what a running command writes into a pipe."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ import threading
 from waiting_for import until
 
 
-class Listener:
-    """Reads all that comes, on a thread.
+class PipeReader:
+    """Reads a pipe on a thread until its end.
 
     Attributes:
-        text: what has come.
+        text: everything read so far.
     """
 
-    def __init__(self, descriptor):
+    def __init__(self, descriptor: int) -> None:
         self.text = ""
         self._descriptor = descriptor
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
-    def until(self, words, seconds=60.0):
-        """All that has come, once these words have."""
+    def until(self, words: str, seconds: float = 60.0) -> str:
+        """Return everything read so far, as soon as it contains `words`."""
         until(lambda: words in self.text or not self._reader.is_alive(), seconds)
         assert words in self.text, self.text
         return self.text
 
-    def rest(self, seconds=60.0):
-        """All, once nothing more can come."""
+    def rest(self, seconds: float = 60.0) -> str:
+        """Return everything, after the other end was closed."""
         self._reader.join(seconds)
         assert not self._reader.is_alive(), self.text
         return self.text
 
-    def _read(self):
+    def _read(self) -> None:
         while chunk := os.read(self._descriptor, 65536):
             self.text += chunk.decode(errors="replace")

@@ -1,4 +1,4 @@
-"""A door in front of a cluster that answers some requests itself and hands everything else through."""
+"""A proxy in front of an API server that answers chosen requests itself and forwards the others."""
 
 from __future__ import annotations
 
@@ -11,58 +11,58 @@ from typing import Any
 import urllib3
 
 
-class Front(ThreadingHTTPServer):
-    """The door.
+class ApiServerProxy(ThreadingHTTPServer):
+    """An HTTP server that forwards to `upstream`.
 
     Attributes:
         answers: (status code, body) by path, or by method and path.
-        spoiled: bodies by method and path (`WATCH` is a method of its own). Each replaces the answer to one request
-            that the cluster has carried out, with status 200; when they are used up, its own answers come again.
-        asked: how often each method and path came.
-        url: where it listens.
+        replacements: bodies by method and path (`WATCH` is a method of its own). Each replaces the response to one
+            request that the API server has carried out, with status 200; afterwards its own responses come again.
+        requests: number of requests by method and path.
+        url: where the proxy listens.
     """
 
     daemon_threads = True
 
-    def __init__(self, behind: str) -> None:
+    def __init__(self, upstream: str) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.behind = behind
+        self.upstream = upstream
         self.answers: dict[str, tuple[int, bytes]] = {}
-        self.spoiled: dict[str, list[bytes]] = {}
-        self.asked: Counter[str] = Counter()
+        self.replacements: dict[str, list[bytes]] = {}
+        self.requests: Counter[str] = Counter()
         self.url = f"http://127.0.0.1:{self.server_port}"
 
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    server: Front
+    server: ApiServerProxy
 
     def _answer(self) -> None:
         path, _, query = self.path.partition("?")
         body = self.rfile.read(int(self.headers.get("Content-Length", 0))) or None
         request = f"{'WATCH' if 'watch=true' in query else self.command} {path}"
-        self.server.asked[request] += 1
-        answers, spoiled = self.server.answers, self.server.spoiled.get(request)
-        if request.startswith("WATCH") and not spoiled:
+        self.server.requests[request] += 1
+        answers, replaced = self.server.answers, self.server.replacements.get(request)
+        if request.startswith("WATCH") and not replaced:
             self._stream()
             return
-        code, content = answers.get(request) or answers.get(path) or self._behind(request, body)
-        if spoiled:
-            code, content = 200, spoiled.pop(0)
+        code, content = answers.get(request) or answers.get(path) or self._forward(request, body)
+        if replaced:
+            code, content = 200, replaced.pop(0)
         self.send_response(code)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         self.wfile.write(content)
 
-    def _behind(self, request: str, body: bytes | None) -> tuple[int, bytes]:
+    def _forward(self, request: str, body: bytes | None) -> tuple[int, bytes]:
         if request.startswith("WATCH"):
             return 200, b""
         with self._open(body) as answer:
             return answer.status, answer.read()
 
     def _stream(self) -> None:
-        """Hand a watch through, line by line, until either side ends it."""
+        """Forward a watch, line by line, until either side ends it."""
         with self._open(None) as answer:
             self.send_response(answer.status)
             self.send_header("Content-Type", "application/json")
@@ -78,7 +78,7 @@ class _Handler(BaseHTTPRequestHandler):
         with urllib3.PoolManager() as pool:
             yield pool.request(
                 self.command,
-                self.server.behind + self.path,
+                self.server.upstream + self.path,
                 body=body,
                 headers=headers,
                 retries=False,
@@ -88,4 +88,4 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_POST = do_DELETE = do_PATCH = _answer  # noqa: N815 - as http.server calls them
 
     def log_message(self, *_: object) -> None:
-        """Says nothing."""
+        """Write no access log."""

@@ -1,4 +1,4 @@
-"""A network between a launcher and its API server that takes its time: a TCP proxy that delays every byte."""
+"""A TCP proxy between a launcher and its API server that delays every byte."""
 
 from __future__ import annotations
 
@@ -6,67 +6,73 @@ import asyncio
 import contextlib
 import json
 import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import yaml
 
+from trainjob_local import LocalCluster
 
-class SlowWire:
-    """Passes connections on to a laptop cluster's API server; a context manager.
 
-    What a client has sent arrives also when the client is dead by then, as on a real network.
+class DelayingProxy:
+    """Forwards connections to a laptop cluster's API server; a context manager.
+
+    What a client has sent arrives even if the client is dead by then, as on a real network.
 
     Args:
         laptop: the cluster.
         latency: seconds from a request to its answer, half of it on the way there and half on the way back.
     """
 
-    def __init__(self, laptop, latency):
+    def __init__(self, laptop: LocalCluster, latency: float) -> None:
         address = urlsplit(laptop.server)
         self._scheme = address.scheme
         self._target, self._laptop, self._delay = (address.hostname, address.port), laptop, latency / 2
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._marks, self._serving = {}, set()
+        self._marks: dict[bytes, threading.Event] = {}
+        self._serving: set[asyncio.Task[Any] | None] = set()
 
-    def __enter__(self):
+    def __enter__(self) -> DelayingProxy:
         self._thread.start()
         started = asyncio.run_coroutine_threadsafe(asyncio.start_server(self._serve, "127.0.0.1", 0), self._loop)
         self._server = started.result(10)
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result(10)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
         self._loop.close()
 
-    def kubeconfig(self, path):
-        """Write a kubeconfig that leads through here."""
+    def kubeconfig(self, path: Path) -> Path:
+        """Write a kubeconfig that points at the proxy."""
         content = yaml.safe_load(self._laptop.kubeconfig.read_text())
         port = self._server.sockets[0].getsockname()[1]
         content["clusters"][0]["cluster"]["server"] = f"{self._scheme}://127.0.0.1:{port}"
         path.write_text(json.dumps(content))
         return path
 
-    def notice(self, mark):
-        """An event that is set when these bytes leave a client."""
+    def notice(self, mark: bytes) -> threading.Event:
+        """Return an event that is set when a client sends these bytes."""
         self._marks[mark] = threading.Event()
         return self._marks[mark]
 
-    async def _stop(self):
+    async def _stop(self) -> None:
         self._server.close()
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _serve(self, client_reader, client_writer):
+    async def _serve(self, client_reader: asyncio.StreamReader, client_writer: asyncio.StreamWriter) -> None:
         # When its client is gone, nothing else holds this task: asyncio has tasks and readers as weak references.
         self._serving.add(asyncio.current_task())
         server_reader, server_writer = await asyncio.open_connection(*self._target)
-        there = self._pass_on(client_reader, server_writer, self._look)
-        back = self._pass_on(server_reader, client_writer, lambda _: None)
+        there = self._forward(client_reader, server_writer, self._match)
+        back = self._forward(server_reader, client_writer, lambda _: None)
         try:
             await asyncio.gather(there, back)
         finally:
@@ -74,14 +80,16 @@ class SlowWire:
                 writer.close()
             self._serving.discard(asyncio.current_task())
 
-    def _look(self, piece):
+    def _match(self, piece: bytes) -> None:
         for mark, event in list(self._marks.items()):
             if mark in piece:
                 event.set()
 
-    async def _pass_on(self, reader, writer, look):
-        """In order, each piece as late as the first; an end is passed on like the rest."""
-        pieces = asyncio.Queue()
+    async def _forward(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, on_piece: Callable[[bytes], None]
+    ) -> None:
+        """Forward in order, each piece after the same delay, and the end of the stream like the rest."""
+        pieces: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
         sender = asyncio.create_task(self._send(pieces, writer))
         piece = b"-"
         while piece:
@@ -89,11 +97,11 @@ class SlowWire:
                 piece = await reader.read(65536)
             except OSError:
                 piece = b""
-            look(piece)
+            on_piece(piece)
             pieces.put_nowait((self._loop.time() + self._delay, piece))
         await sender
 
-    async def _send(self, pieces, writer):
+    async def _send(self, pieces: asyncio.Queue[tuple[float, bytes]], writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
             while True:
                 due, piece = await pieces.get()

@@ -1,4 +1,4 @@
-"""A server on loopback that answers every request with the bytes it is given."""
+"""A server on loopback that sends the same bytes to every connection."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import threading
 from collections.abc import Iterator
 
 
-class Answering:
-    """`answer` is sent to each connection, whatever it asks; then it is closed."""
+class CannedServer:
+    """Sends `answer` to each connection after its request, and closes it."""
 
     def __init__(self) -> None:
         self._listening = socket.create_server(("127.0.0.1", 0), backlog=64)
@@ -38,9 +38,9 @@ class Answering:
 
 
 @contextlib.contextmanager
-def answering() -> Iterator[Answering]:
-    """One that is closed at the end."""
-    server = Answering()
+def canned_server() -> Iterator[CannedServer]:
+    """Serve until the block ends."""
+    server = CannedServer()
     try:
         yield server
     finally:
@@ -48,6 +48,6 @@ def answering() -> Iterator[Answering]:
 
 
 def http(body: bytes, *, status: str = "200 OK", headers: tuple[str, ...] = ()) -> bytes:
-    """An answer with this body."""
+    """Return an HTTP response with this body."""
     lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", "Connection: close", *headers]
     return "\r\n".join([*lines, "", ""]).encode("latin-1", errors="replace") + body

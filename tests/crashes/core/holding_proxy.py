@@ -1,0 +1,74 @@
+"""A TCP proxy that holds one request back: it reaches the API server later, even if its client is dead by then."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import threading
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from trainjob_local import LocalCluster
+
+
+class HoldingProxy:
+    """Forwards connections to a laptop cluster's API server; a context manager.
+
+    Args:
+        laptop: the cluster.
+        mark: text that only the request to hold contains.
+
+    Attributes:
+        held: set as soon as the request with the mark has left its client.
+    """
+
+    def __init__(self, laptop: LocalCluster, mark: str) -> None:
+        address = urlsplit(laptop.server)
+        self._target, self._kubeconfig, self._mark = (address.hostname, address.port), laptop.kubeconfig, mark.encode()
+        self.held, self._released = threading.Event(), threading.Event()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+
+    def __enter__(self) -> HoldingProxy:
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+    def kubeconfig(self, path: Path) -> Path:
+        """Write a kubeconfig that points at the proxy."""
+        content = json.loads(self._kubeconfig.read_text())
+        content["clusters"][0]["cluster"]["server"] = "http://{}:{}".format(*self._listener.getsockname())
+        path.write_text(json.dumps(content))
+        return path
+
+    def release(self) -> None:
+        """Let the request reach the API server."""
+        self._released.set()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):  # closed
+            while True:
+                client, _ = self._listener.accept()
+                server = socket.create_connection(self._target)
+                threading.Thread(target=self._forward, args=(client, server), daemon=True).start()
+                threading.Thread(target=self._forward_back, args=(server, client), daemon=True).start()
+
+    def _forward(self, client: socket.socket, server: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while piece := client.recv(65536):
+                if self._mark in piece:
+                    self.held.set()
+                    self._released.wait(60)
+                server.sendall(piece)
+            server.shutdown(socket.SHUT_WR)
+
+    def _forward_back(self, server: socket.socket, client: socket.socket) -> None:
+        """Read the whole response, also if the client is dead."""
+        with server, client:
+            while piece := server.recv(65536):
+                with contextlib.suppress(OSError):
+                    client.sendall(piece)
