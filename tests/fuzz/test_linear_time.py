@@ -15,7 +15,7 @@ from trainjob.errors import InvalidSpec, without_credentials
 from trainjob.frameworks.log_parser import JobLogParser
 from trainjob.frameworks.torchtune.arguments import _text
 from trainjob.manifest import labels
-from trainjob.manifest.names import job_name
+from trainjob.manifest.identity import job_name
 from trainjob.programs.export.destinations import Access, destination_of
 from trainjob.programs.fetch.bucket import told
 from trainjob.spec import CustomTrainer, InitializeDataset, TrainJobManifest
