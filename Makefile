@@ -21,19 +21,20 @@ demo: $(LAPTOP) .venv/airflow/.ready ## initialize, fine-tune and export a tiny 
 demo-kfp: $(LAPTOP) .venv/kfp/.ready ## the same from a compiled Kubeflow pipeline
 	@$(call IN,core)/python examples/demo.py kfp
 
-CORE := $(addprefix tests/,unit migrate security local export fetch run conformance watch logs crashes/core cli/test_command.py packaging docs)
+CORE := tests/unit $(addprefix tests/integration/,client lifecycle programs security local packaging docs cli/test_command.py) \
+        tests/conformance tests/chaos/crash_points/core
 QUICK := -n 4 -m "not slow and not flaky" --hypothesis-profile quick
 check: .venv/core/.ready lint types ## quick feedback while you work: style, types, unit tests
-	$(call IN,core)/pytest $(QUICK) tests/unit
+	$(call IN,core)/pytest $(QUICK) tests/unit --ignore tests/unit/migrate
 
 test: $(LAPTOP) .venv/airflow/.ready .venv/kfp/.ready .venv/launcher/.ready lint types ## every check, and the tests that are quick
 	$(call IN,core)/pytest $(QUICK) $(CORE)
-	$(call IN,kfp)/pytest $(QUICK) tests/kfp tests/crashes/kfp
-	$(call IN,airflow)/pytest $(QUICK) tests/airflow
+	$(call IN,kfp)/pytest $(QUICK) tests/integration/kfp tests/chaos/crash_points/kfp
+	$(call IN,airflow)/pytest $(QUICK) tests/integration/airflow
 
 smoke: $(LAPTOP) .venv/airflow/.ready .venv/kfp/.ready ## the chain, a termination and the conformance suite on one real control plane (Trainer 2.3); needs Go
 	$(call IN,core)/python tests/controlplane/build.py --trainer 2.3 --argo --require-go
-	$(call IN,core)/pytest -m "smoke and not flaky" tests/e2e
+	$(call IN,core)/pytest -m "smoke and not flaky" tests/e2e/controlplane
 	$(call IN,core)/pytest -n 3 -m "not flaky" tests/conformance --backend controlplane-2.3
 
 flaky: .venv/core/.ready .venv/airflow/.ready .venv/kfp/.ready ## run each case that is marked flaky 20 times, and print its failure rate
@@ -43,23 +44,23 @@ controlplane: .venv/core/.ready ## build the real control planes (Trainer 2.0 to
 	@$(call IN,core)/python tests/controlplane/build.py
 
 e2e: $(LAPTOP) .venv/airflow/.ready .venv/kfp/.ready .venv/runtimes/.ready controlplane ## the demos; the same suite on real control planes, the chain and every trainer on them, Argo, Kueue
-	$(call IN,core)/pytest tests/examples
+	$(call IN,core)/pytest tests/e2e/demo/test_demo.py
 	$(call IN,core)/pytest -n 3 tests/conformance $(BACKENDS:%=--backend %)
-	$(call IN,core)/pytest tests/controlplane tests/e2e
+	$(call IN,core)/pytest tests/controlplane tests/e2e/controlplane
 
 slow: $(LAPTOP) .venv/airflow/.ready .venv/kfp/.ready .venv/launcher/.ready ## what is too slow for `make test`: real TorchTune by every recipe, launchers under fire, the command, all damaged input, every crash point
-	$(call IN,core)/pytest tests/torchtune
-	$(call IN,core)/pytest -n 3 tests/unit tests/fuzz tests/migrate
-	$(call IN,core)/pytest --hypothesis-profile long tests/watch/test_watch_model.py
-	$(call IN,core)/pytest -n 3 tests/cli tests/sessions
-	$(call IN,core)/pytest -n 2 -m slow tests/export tests/run tests/logs tests/crashes/core tests/fetch
-	$(call IN,kfp)/pytest -n 3 tests/run
-	$(call IN,kfp)/pytest -n 2 -m slow tests/kfp tests/crashes/kfp
-	$(call IN,kfp)/pytest tests/pods
-	$(call IN,airflow)/pytest -n 2 -m slow tests/airflow
+	$(call IN,core)/pytest tests/integration/torchtune
+	$(call IN,core)/pytest -n 3 tests/unit tests/chaos/fuzz
+	$(call IN,core)/pytest --hypothesis-profile long tests/integration/client/watch/test_watch_model.py
+	$(call IN,core)/pytest -n 3 tests/integration/cli tests/e2e/demo/test_sessions.py
+	$(call IN,core)/pytest -n 2 -m slow $(addprefix tests/integration/,programs lifecycle client) tests/chaos/crash_points/core
+	$(call IN,kfp)/pytest -n 3 tests/integration/lifecycle tests/integration/client/test_connection.py
+	$(call IN,kfp)/pytest -n 2 -m slow tests/integration/kfp tests/chaos/crash_points/kfp
+	$(call IN,kfp)/pytest tests/chaos/kfp_pods
+	$(call IN,airflow)/pytest -n 2 -m slow tests/integration/airflow
 
 system: $(LAPTOP) .venv/airflow/.ready ## whole Airflows: every example, the page in a browser, 200 tasks on one watch, kills in every phase
-	$(call IN,airflow)/pytest tests/system tests/crashes/airflow
+	$(call IN,airflow)/pytest tests/e2e/airflow tests/chaos/airflow_kills tests/chaos/crash_points/airflow
 
 conformance: $(LAPTOP) controlplane ## write docs/conformance.md: what holds where
 	$(call IN,core)/pytest -n 3 tests/conformance $(BACKENDS:%=--backend %) --conformance-report docs/conformance.md
@@ -69,11 +70,11 @@ reliability: $(LAPTOP) ## write docs/reliability.md: all tests, which leave what
 	rm -rf $(EVIDENCE)
 	PYTEST_ADDOPTS="--evidence $(EVIDENCE)" $(MAKE) test e2e slow system
 	$(call IN,core)/python tools/evidence/soak.py --minutes 30 --evidence $(EVIDENCE)
-	PYTHONPATH=tests $(call IN,core)/python tools/evidence/reliability.py $(EVIDENCE)
-	PYTHONPATH=tests $(call IN,core)/python tools/evidence/features.py $(EVIDENCE)
+	PYTHONPATH=. $(call IN,core)/python tools/evidence/reliability.py $(EVIDENCE)
+	PYTHONPATH=. $(call IN,core)/python tools/evidence/features.py $(EVIDENCE)
 
 bench: .venv/core/.ready .venv/airflow/.ready .venv/kfp/.ready ## write docs/benchmarks.md: waiting, logs, submitting, imports and creating against their peers
-	PYTHONPATH=tests $(call IN,airflow)/python tools/bench/bench.py --write
+	PYTHONPATH=. $(call IN,airflow)/python tools/bench/bench.py --write
 
 sessions: $(LAPTOP) .venv/airflow/.ready ## write docs/sessions.md: terminals with the demo, and with the command beside it
 	$(call IN,core)/python tools/sessions/record.py
@@ -88,27 +89,28 @@ lint: .venv/core/.ready ## style and import contracts
 
 # What tests import. Not checked: DAGs, pipelines and start-up files, which tests hand to other programs.
 HELPERS := $(shell find tests -name '*.py' ! -name 'test_*' ! -name conftest.py ! -name pipelines.py ! -name secret_chain.py ! -name sitecustomize.py ! -path '*/dags/*' ! -path '*/watching/*')
-AIRFLOW_HELPERS := $(filter tests/airflow/% tests/system/% tests/crashes/airflow/% tests/standalone.py,$(HELPERS))
-KFP_HELPERS := $(filter tests/kfp/% tests/pods/% tests/e2e/kfp_workflow.py,$(HELPERS))
-HELPER_PATH := tests:tests/cli:tests/conformance:tests/controlplane:tests/crashes:tests/crashes/core:tests/e2e:tests/export:tests/fetch:tests/fuzz:tests/local:tests/logs:tests/migrate:tests/run:tests/watch
+AIRFLOW_HELPERS := $(filter tests/integration/airflow/% tests/chaos/crash_points/airflow/% \
+                     $(addprefix tests/support/,api_proxy.py dag_examples.py dag_runner.py standalone.py),$(HELPERS))
+KFP_HELPERS := $(filter tests/integration/kfp/% tests/chaos/kfp_pods/% tests/e2e/controlplane/kfp_workflow.py \
+                 $(addprefix tests/support/,component_runs.py emissary.py kfp_launcher.py kfp_pods.py),$(HELPERS))
 
 types: .venv/core/.ready .venv/airflow/.ready .venv/kfp/.ready ## strict types, in each engine's environment
 	$(call IN,core)/mypy core/src laptop/src migrate/src examples/demo.py
 	$(call IN,airflow)/mypy providers/airflow/src
 	$(call IN,kfp)/mypy components/kfp/src
-	MYPYPATH=$(HELPER_PATH) $(call IN,core)/mypy $(filter-out $(AIRFLOW_HELPERS) $(KFP_HELPERS),$(HELPERS))
-	MYPYPATH=tests:tests/system:tests/crashes $(call IN,airflow)/mypy $(AIRFLOW_HELPERS)
-	MYPYPATH=tests/kfp:tests/pods $(call IN,kfp)/mypy $(KFP_HELPERS)
+	MYPYPATH=tests/controlplane $(call IN,core)/mypy --explicit-package-bases $(filter-out $(AIRFLOW_HELPERS) $(KFP_HELPERS),$(HELPERS))
+	$(call IN,airflow)/mypy --explicit-package-bases $(AIRFLOW_HELPERS)
+	$(call IN,kfp)/mypy --explicit-package-bases $(KFP_HELPERS)
 
 dist: .venv/core/.ready .venv/dist/.ready ## build sdists, and from each its wheel, into dist/; check them as an index and pip do, and install them
 	rm -rf dist
 	for member in $(dir $(MEMBERS)); do $(UV) build -q --python $(PYTHON) --sdist --out-dir dist $$member || exit 1; done
 	for archive in dist/*.tar.gz; do $(UV) build -q --python $(PYTHON) --wheel --out-dir dist $$archive || exit 1; done
 	$(call IN,dist)/twine check --strict dist/*
-	$(call IN,core)/pytest -m slow tests/packaging
+	$(call IN,core)/pytest -m slow tests/integration/packaging
 
 versions: .venv/core/.ready .venv/torchtune/.ready .venv/initializer/.ready .venv/launcher/.ready ## quick tests on each Python of 3.10 to 3.13 that `uv python find` finds, and with the lowest allowed dependencies
-	$(call IN,core)/python tests/packaging/versions.py --uv $(UV)
+	$(call IN,core)/python tests/integration/packaging/versions.py --uv $(UV)
 
 lock: $(UV) ## write requirements/*.txt anew from requirements/*.in
 	for file in requirements/*.in; do \

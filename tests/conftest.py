@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import signal
 import socket
-import sys
 import tempfile
 import uuid
 from pathlib import Path
@@ -13,7 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-pytest_plugins = ["evidence"]  # tests/evidence.py
+pytest_plugins = ["tests.support.evidence"]
 
 # How long an example takes says nothing on a busy machine; the same input every time, so that nothing fails by chance.
 settings.register_profile("trainjob", deadline=None, derandomize=True)
@@ -23,8 +22,7 @@ settings.register_profile("long", deadline=None, max_examples=400, derandomize=T
 settings.register_profile("soak", deadline=None, max_examples=5000)
 settings.load_profile("trainjob")
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(Path(__file__).resolve().parent))  # for `waiting_for`, the tests' own module
+ROOT = Path(__file__).resolve().parents[1]
 
 
 def pytest_configure():

@@ -14,12 +14,17 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[1]
 RUNS = 20
 MOST = 5
 _ENVIRONMENTS = {
-    "airflow": ("tests/airflow", "tests/system", "tests/crashes/airflow"),
-    "kfp": ("tests/kfp", "tests/pods", "tests/crashes/kfp"),
+    "airflow": (
+        "tests/integration/airflow",
+        "tests/e2e/airflow",
+        "tests/chaos/airflow_kills",
+        "tests/chaos/crash_points/airflow",
+    ),
+    "kfp": ("tests/integration/kfp", "tests/chaos/kfp_pods", "tests/chaos/crash_points/kfp"),
 }
 
 

@@ -91,7 +91,7 @@ def _docker(name: str, folder: Path) -> Iterator[Target]:
     for question in ("info", "compose version"):
         if subprocess.run(["docker", *question.split()], capture_output=True).returncode:
             raise Unavailable(f"no container engine answers `docker {question}`")
-    from k3s import started
+    from tests.conformance.k3s import started
 
     with started(folder) as kubeconfig:
         yield Target(name, str(kubeconfig), (2, 3), pods_are_processes=False)

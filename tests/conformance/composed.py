@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from client import Client, Object
-from runtimes import create_runtime
-from trainjobs import IMAGE, pod_patch
+from tests.conformance.runtimes import create_runtime
+from tests.support.kubernetes_client import Client, Object
+from tests.support.trainjobs import IMAGE, pod_patch
 
 TUNE = ("tune", "run")
 TORCHTUNE = {

@@ -14,11 +14,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from backends import BACKENDS, Target, Unavailable
-from client import Client
-from report import Report, title
-from troubles import Ward
 
+from tests.conformance.backends import BACKENDS, Target, Unavailable
+from tests.conformance.report import Report, title
+from tests.support.diagnosed_jobs import JobGroup
+from tests.support.kubernetes_client import Client
 from trainjob.client import Cluster, Connection
 
 _TARGETS = pytest.StashKey[dict[str, "Target | str"]]()
@@ -156,19 +156,19 @@ def gate(target, tmp_path):
 
 @pytest.fixture
 def engine(target, namespace):
-    """The project's own door."""
+    """Return the project's own client of the cluster."""
     opened = Cluster(Connection(kubeconfig=target.kubeconfig, namespace=namespace), patience=5.0)
     yield opened
     opened.close()
 
 
 @pytest.fixture
-def ward(engine, unique):
+def group(engine, unique):
     """Where jobs in trouble are waited for."""
     with ThreadPoolExecutor(16) as pool:
-        opened = Ward(engine, unique, pool)
+        opened = JobGroup(engine, unique, pool)
         yield opened
-        opened.discharge()
+        opened.cancel_all()
 
 
 @pytest.fixture

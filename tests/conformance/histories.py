@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from client import Client, Object, path_of
-from trainjobs import counters, finished
+from tests.support.kubernetes_client import Client, Object, path_of
+from tests.support.trainjobs import counters, finished
 
 
 def history(

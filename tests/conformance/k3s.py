@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from client import Client, path_of
-from composed import TORCHTUNE
 from pytest_docker.plugin import DockerComposeExecutor, Services
-from trainjobs import train_job
+
+from tests.conformance.composed import TORCHTUNE
+from tests.support.kubernetes_client import Client, path_of
+from tests.support.trainjobs import train_job
 
 COMPOSE = Path(__file__).parent / "k3s" / "compose.yaml"
 SECONDS = 600  # images of k3s, JobSet and the Trainer are pulled

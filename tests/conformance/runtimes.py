@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from client import Client, Object, path_of
-from trainjobs import IMAGE, train_job
-
-from waiting_for import until
+from tests.support.kubernetes_client import Client, Object, path_of
+from tests.support.polling import until
+from tests.support.trainjobs import IMAGE, train_job
 
 OWN = {"runtime": "own", "kind": "TrainingRuntime"}
 """How a TrainJob refers to the runtime that `own_runtime` makes."""

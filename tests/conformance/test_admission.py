@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from client import path_of
-from verdicts import (
+
+from tests.conformance.admission_cases import (
     ACCEPTED,
     TORCH,
     VALIDATOR,
@@ -21,6 +21,7 @@ from verdicts import (
     patches,
     without,
 )
+from tests.support.kubernetes_client import path_of
 
 TUNE = {"runtimeRef": {"name": "torchtune-llama3.2-1b"}}
 ENVS = "must not have envs for the dataset-initializer, model-initializer, node containers"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from contextlib import closing
 
 import pytest
-from accounts import account, allow, may, request_token, review, token_of, until_allowed
-from client import path_of
-from quiet import said
 
-from waiting_for import until
+from tests.conformance.idle_objects import said
+from tests.support.accounts import account, allow, may, request_token, review, token_of, until_allowed
+from tests.support.kubernetes_client import path_of
+from tests.support.polling import until
 
 GROUP = "trainer.kubeflow.org"
 UNAUTHORIZED = (401, "Unauthorized", "Unauthorized")

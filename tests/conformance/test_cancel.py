@@ -8,17 +8,17 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from client import path_of
-from runtimes import OWN, create_runtime
-from trainjobs import IMAGE, pods_of, shell
 
+from tests.conformance.runtimes import OWN, create_runtime
+from tests.support.kubernetes_client import path_of
+from tests.support.polling import until
+from tests.support.trainjobs import IMAGE, pods_of, shell
 from trainjob import CustomTrainerContainer, RunKey, TrainJob
 from trainjob.client import Cluster, Connection
 from trainjob.errors import WaitTimeout
 from trainjob.lifecycle import Limits, Listener, OnTimeout, cancel, give_up, set_suspended, submit, wait
 from trainjob.retention import sweep
 from trainjob.status import Phase, judge
-from waiting_for import until
 
 pytestmark = pytest.mark.since("2.0")
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from client import path_of
-from quiet import KINDS, make, quiet, said, version
-from trainjobs import shell
+
+from tests.conformance.idle_objects import KINDS, idle_object, make, said, version
+from tests.support.kubernetes_client import path_of
+from tests.support.trainjobs import shell
 
 JSON, STRATEGIC = "application/json-patch+json", "application/strategic-merge-patch+json"
 PLURAL = {"Secret": "secrets", "TrainingRuntime": "trainingruntimes.trainer.kubeflow.org"}
@@ -62,11 +63,13 @@ def test_replace_without_a_version(client, namespace):
     """Who names no version may replace an object of a built-in kind, but none of a custom one."""
     make(client, namespace, "Secret", "a")
     make(client, namespace, "TrainingRuntime", "a")
-    assert client.ask("PUT", path_of("Secret", namespace, "a"), quiet("Secret", "a", labels={"a": "b"})).code == 200
+    assert (
+        client.ask("PUT", path_of("Secret", namespace, "a"), idle_object("Secret", "a", labels={"a": "b"})).code == 200
+    )
     text = "metadata.resourceVersion: Invalid value: 0: must be specified for an update"
     invalid = (422, "Invalid", f'{PLURAL["TrainingRuntime"]} "a" is invalid: {text}')
     path = path_of("TrainingRuntime", namespace, "a")
-    assert said(client.ask("PUT", path, quiet("TrainingRuntime", "a"))) == invalid
+    assert said(client.ask("PUT", path, idle_object("TrainingRuntime", "a"))) == invalid
     assert said(client.ask("PATCH", path, {"metadata": {"resourceVersion": None}})) == invalid
 
 
@@ -75,7 +78,7 @@ def test_many_write_at_once(client, namespace, kind):
     """Of many who create a name or replace a version at the same time, one succeeds and the others get 409."""
     with ThreadPoolExecutor(6) as pool:
         path = path_of(kind, namespace)
-        codes = list(pool.map(lambda _: client.ask("POST", path, quiet(kind, "a")).code, range(6)))
+        codes = list(pool.map(lambda _: client.ask("POST", path, idle_object(kind, "a")).code, range(6)))
         assert sorted(codes) == [201] + [409] * 5
         item = client.get(kind, namespace, "a")
         changes = [with_meta(item, labels={"by": str(number)}) for number in range(6)]

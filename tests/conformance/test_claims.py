@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from client import path_of
-from composed import TORCHTUNE, claim, composed, container, mounted, pod_spec, scripted, warning
-from trainjobs import JOBSET, conditions, finished, pods_of, train_job
+
+from tests.conformance.composed import TORCHTUNE, claim, composed, container, mounted, pod_spec, scripted, warning
+from tests.support.kubernetes_client import path_of
+from tests.support.trainjobs import JOBSET, conditions, finished, pods_of, train_job
 
 LLAMA = TORCHTUNE["llama3.2-1b"]
 STEPS = ("dataset-initializer", "model-initializer", "node")

@@ -6,9 +6,10 @@ from contextlib import closing
 
 import pytest
 import urllib3
-from client import Client, path_of
+
 from control_plane import ControlPlane
-from quiet import make, names, said, version
+from tests.conformance.idle_objects import make, names, said, version
+from tests.support.kubernetes_client import Client, path_of
 
 OLD_TOKEN = (
     "The provided continue parameter is too old to display a consistent list result. You can start a new list without "

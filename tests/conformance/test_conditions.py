@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from histories import history
-from runtimes import OWN, never, own_runtime, step
-from trainjobs import conditions, finished, shell, train_job
+
+from tests.conformance.histories import history
+from tests.conformance.runtimes import OWN, never, own_runtime, step
+from tests.support.trainjobs import conditions, finished, shell, train_job
 
 COMPLETE = ("Complete", "True", "AllJobsCompleted", "jobset completed successfully")
 FAILED = "jobset failed due to one or more job failures"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from client import path_of
-from histories import history
-from trainjobs import conditions, counters, finished, has, pods_of, shell
+
+from tests.conformance.histories import history
+from tests.support.kubernetes_client import path_of
+from tests.support.trainjobs import conditions, counters, finished, has, pods_of, shell
 
 EXCEEDED = ("Failed", "True", "DeadlineExceeded", "TrainJob exceeded its active deadline")
 # Seconds in which a busy machine has a job's pods running; a shorter deadline may come before them.

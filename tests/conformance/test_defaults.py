@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from client import path_of
-from trainjobs import train_job
-from verdicts import patches
+
+from tests.conformance.admission_cases import patches
+from tests.support.kubernetes_client import path_of
+from tests.support.trainjobs import train_job
 
 CONTROLLER = "trainer.kubeflow.org/trainjob-controller"
 

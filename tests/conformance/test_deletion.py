@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from client import HOLD, path_of
-from histories import history
-from runtimes import never, own_runtime, step
-from trainjobs import conditions, counters, finished, has, pods_of, shell, train_job
+
+from tests.conformance.histories import history
+from tests.conformance.runtimes import never, own_runtime, step
+from tests.support.kubernetes_client import HOLD, path_of
+from tests.support.trainjobs import conditions, counters, finished, has, pods_of, shell, train_job
 
 JOBSET_UID = "jobset.sigs.k8s.io/jobset-uid"
 UNTIL_TOLD = "trap 'echo told to end; exit 0' TERM; echo up; while :; do sleep 0.1; done"

@@ -6,15 +6,15 @@ import asyncio
 from datetime import datetime, timedelta, timezone
 
 import pytest
-from client import path_of
-from runtimes import own_runtime, step
-from silence import claim, happened
-from troubles import own, row, shell
 
+from tests.conformance.runtimes import own_runtime, step
+from tests.conformance.unstartable_jobs import claim, happened
+from tests.support.diagnosed_jobs import own, row, shell
+from tests.support.kubernetes_client import path_of
+from tests.support.polling import until
 from trainjob import RunKey, SecretKeyReference
 from trainjob.errors import ImageUnavailable, NeverStarted, WaitTimeout
 from trainjob.lifecycle import Limits, cancel, submit, wait, wait_async
-from waiting_for import until
 
 # What only a whole control plane does, and what takes a minute and more; on one of them.
 real = pytest.mark.only("controlplane-2.3")
@@ -52,9 +52,9 @@ HOPELESS = {
 
 
 @real
-def test_hopeless(client, engine, namespace, target, ward, evidence):
+def test_hopeless(client, engine, namespace, target, group, evidence):
     """What is missing and does not appear within a minute ends the waiting and the job, with a typed error."""
-    waiters = {name: ward.admit(name, job) for name, (job, _, _) in HOPELESS.items()}
+    waiters = {name: group.submit(name, job) for name, (job, _, _) in HOPELESS.items()}
     for name, (_, expected, text) in HOPELESS.items():
         error = waiters[name].error()
         assert (type(error), error.retryable) == (expected, False), error
@@ -64,9 +64,9 @@ def test_hopeless(client, engine, namespace, target, ward, evidence):
         evidence("diagnosis", **row(name, target.backend, error.outcome.message, error))
 
 
-def test_hopeless_at_once(client, namespace, target, ward, evidence):
+def test_hopeless_at_once(client, namespace, target, group, evidence):
     """An image name that is none ends them at once."""
-    waiter = ward.admit("image name", shell(image="Not/A_Name"))
+    waiter = group.submit("image name", shell(image="Not/A_Name"))
     error = waiter.error(300)
     assert (type(error), error.retryable) == (ImageUnavailable, False)
     assert "invalid reference format" in str(error)
@@ -76,11 +76,11 @@ def test_hopeless_at_once(client, namespace, target, ward, evidence):
 
 @pytest.mark.slow
 @pytest.mark.since("2.3")  # before, the Trainer's event does not say why
-def test_name_too_long(client, namespace, target, ward, evidence):
+def test_name_too_long(client, namespace, target, group, evidence):
     """A job whose pods' names would be too long is ended with the first look at its events."""
     long = step("a-replicated-job-whose-name-has-so-many-letters-that-none-fit")
     own_runtime(client, namespace, step(), long)
-    waiter = ward.admit("name too long", own())
+    waiter = group.submit("name too long", own())
     error = waiter.error(300)
     assert (type(error), error.retryable) == (NeverStarted, False)
     assert "is too long" in str(error)
@@ -97,24 +97,24 @@ def test_hopeless_in_an_event_loop(client, engine, namespace, unique):
     client.until_gone("TrainJob", namespace, reference.name)
 
 
-def test_what_appears_in_time(client, namespace, ward):
+def test_what_appears_in_time(client, namespace, group):
     """A Secret that is made a moment later is no trouble: the job runs and is complete."""
-    waiter = ward.admit("late", shell('test "$A" = b', env={"A": SecretKeyReference(name="late", key="k")}))
+    waiter = group.submit("late", shell('test "$A" = b', env={"A": SecretKeyReference(name="late", key="k")}))
     waiter.until_told('secret "late" not found')
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "late"}, "stringData": {"k": "b"}}
     client.create(secret, namespace)
     assert waiter.end.result(300).succeeded
 
 
-def test_an_earlier_job_of_the_same_name(client, engine, namespace, ward):
+def test_an_earlier_job_of_the_same_name(client, engine, namespace, group):
     """Events outlive what they are about: what an earlier job of the same name lacked is not told of a later one."""
-    earlier = ward.admit("again", shell(job={"workspace": "nope"}))
+    earlier = group.submit("again", shell(job={"workspace": "nope"}))
     event = happened(client, namespace, "Pod", f"{earlier.reference.name}-node-0-0-", "FailedScheduling")
     cancel(engine, earlier.reference)
     client.until_gone("JobSet", namespace, earlier.reference.name)
     seconds = "%Y-%m-%dT%H:%M:%SZ"
     until(lambda: datetime.now(timezone.utc).strftime(seconds) > event["metadata"]["creationTimestamp"])
-    later = ward.admit("again", shell("exit 3"))
+    later = group.submit("again", shell("exit 3"))
     assert (later.reference.name, later.reference.uid != earlier.reference.uid) == (earlier.reference.name, True)
     assert "nope" not in str(later.error(300))
 
@@ -134,10 +134,10 @@ SHOWN = {
 }
 
 
-def test_shown(client, engine, namespace, target, ward, evidence):
+def test_shown(client, engine, namespace, target, group, evidence):
     """What others may end - no room, no volume yet - is told as the reason for waiting, and the job is left alone."""
     client.create(claim("unbound", "nope"), namespace)
-    waiters = {name: ward.admit(name, job) for name, (job, _) in SHOWN.items()}
+    waiters = {name: group.submit(name, job) for name, (job, _) in SHOWN.items()}
     for name, (_, text) in SHOWN.items():
         told = waiters[name].until_told(text)
         evidence("diagnosis", **row(name, target.backend, told))
@@ -151,19 +151,19 @@ def test_shown(client, engine, namespace, target, ward, evidence):
 
 
 @real
-def test_quota(client, engine, namespace, target, ward, evidence):
+def test_quota(client, engine, namespace, target, group, evidence):
     """Pods beyond a ResourceQuota are waited for, and the quota is told; it runs when there is quota."""
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "small"}}
     client.create({**quota, "spec": {"hard": {"requests.nvidia.com/gpu": "1"}}}, namespace)
     client.until("ResourceQuota", namespace, "small", lambda one: one.get("status", {}).get("hard"))
-    waiter = ward.admit("quota", shell(resources_per_node={"gpu": 2}))
+    waiter = group.submit("quota", shell(resources_per_node={"gpu": 2}))
     evidence("diagnosis", **row("quota", target.backend, waiter.until_told("exceeded quota: small")))
     assert client.ask("DELETE", path_of("ResourceQuota", namespace, "small")).ok
     assert waiter.end.result(90).succeeded
 
 
 @real
-def test_webhook_down(client, namespace, unique, target, ward, evidence):
+def test_webhook_down(client, namespace, unique, target, group, evidence):
     """A webhook that does not answer is told; the job runs when it is gone."""
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
     webhook = {
@@ -189,7 +189,7 @@ def test_webhook_down(client, namespace, unique, target, ward, evidence):
         until(
             lambda: "failed calling webhook" in client.ask("POST", path_of("Pod", namespace), pod, dryRun="All").message
         )
-        waiter = ward.admit("webhook", shell())
+        waiter = group.submit("webhook", shell())
         evidence("diagnosis", **row("webhook down", target.backend, waiter.until_told("failed calling webhook")))
     finally:
         assert client.ask("DELETE", f"{path}/{unique}").ok
@@ -213,7 +213,7 @@ def workloads(client):
 
 
 @real
-def test_queued(client, namespace, workloads, target, ward, evidence, tmp_path):
+def test_queued(client, namespace, workloads, target, group, evidence, tmp_path):
     """Kueue's own words tell why a job in a queue waits; here a test says them in Kueue's place."""
     text = "couldn't assign flavors to pod set node: insufficient unused quota for cpu in flavor cpu, 1 more needed"
     reserved = {"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": text}
@@ -226,7 +226,7 @@ def test_queued(client, namespace, workloads, target, ward, evidence, tmp_path):
         until(lambda: client.ask("POST", workloads.format(namespace), workload).code == 201)
 
     script = f"test -e {tmp_path}/admitted || exec sleep 600"  # it begins before it is held back
-    waiter = ward.admit("queued", shell(script, job={"queue": "gpu-team"}), hold_back)
+    waiter = group.submit("queued", shell(script, job={"queue": "gpu-team"}), hold_back)
     told = waiter.until_told("insufficient unused quota for cpu")
     assert "waiting for quota in queue gpu-team" in told
     evidence("diagnosis", **row("no quota in Kueue", target.backend, told))

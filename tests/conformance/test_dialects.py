@@ -6,10 +6,10 @@ import contextlib
 import itertools
 
 import pytest
-from composed import claim, composed, container, pod_spec
-from every_request import fetching, fine_tunes, general, mounting, over_a_workspace
-from test_every_manifest import large_runtime, manifest, outcome
 
+from tests.conformance.composed import claim, composed, container, pod_spec
+from tests.conformance.every_request import fetching, fine_tunes, general, mounting, over_a_workspace
+from tests.conformance.test_every_manifest import large_runtime, manifest, outcome
 from trainjob import CustomTrainerContainer, Placement, TrainJob
 from trainjob.client import Cluster, Connection
 from trainjob.manifest import Dialect, dialect_of

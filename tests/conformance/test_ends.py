@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from client import path_of
-from runtimes import never, own_runtime, step
-from trainjobs import JOBSET, counters, pods_of
-from troubles import own, row, shell
 
+from tests.conformance.runtimes import never, own_runtime, step
+from tests.support.diagnosed_jobs import own, row, shell
+from tests.support.kubernetes_client import path_of
+from tests.support.polling import until
+from tests.support.trainjobs import JOBSET, counters, pods_of
 from trainjob import Placement
 from trainjob.errors import CommandFailed, Interrupted, NeverStarted, OutOfMemory
 from trainjob_local.kubelet.kubelet import FAULT
-from waiting_for import until
 
 # What only a whole control plane does.
 real = pytest.mark.only("controlplane-2.3")
@@ -28,9 +28,9 @@ def strike(client, namespace, waiter, fault):
 @pytest.mark.parametrize(
     ("fault", "expected", "retryable"), [("OOMKilled", OutOfMemory, False), ("Evicted", Interrupted, True)]
 )
-def test_ended_by_its_node(client, namespace, target, ward, evidence, fault, expected, retryable):
+def test_ended_by_its_node(client, namespace, target, group, evidence, fault, expected, retryable):
     """A container that is out of memory is not retried, a pod that its node evicts is."""
-    waiter = ward.admit(fault, shell("exec sleep 60"))
+    waiter = group.submit(fault, shell("exec sleep 60"))
     strike(client, namespace, waiter, fault)
     error = waiter.error(300)
     assert (type(error), error.retryable) == (expected, retryable)
@@ -39,27 +39,27 @@ def test_ended_by_its_node(client, namespace, target, ward, evidence, fault, exp
     evidence("diagnosis", **row(fault, target.backend, error.outcome.message, error))
 
 
-def test_command_that_is_not_there(target, ward, evidence):
+def test_command_that_is_not_there(target, group, evidence):
     """A command that is not in the image is told as that, and no retry is made of it."""
-    error = ward.admit("command", shell(command=["no-such-program"])).error(300)
+    error = group.submit("command", shell(command=["no-such-program"])).error(300)
     assert (type(error), error.retryable) == (NeverStarted, False)
     evidence("diagnosis", **row("command not found", target.backend, error.outcome.message, error))
 
 
-def test_initializer(client, namespace, target, ward, evidence):
+def test_initializer(client, namespace, target, group, evidence):
     """An initializer that fails is told with its name and its last lines."""
     script = "echo 'no such dataset' >&2; exit 3"
     own_runtime(client, namespace, step("dataset-initializer", script), step(needs=["dataset-initializer"]))
-    error = ward.admit("initializer", own()).error(300)
+    error = group.submit("initializer", own()).error(300)
     assert (type(error), error.outcome.step, error.outcome.exit_code) == (CommandFailed, "dataset-initializer", 3)
     assert error.outcome.log_tail == ("no such dataset",)
     assert "a wrong address" in error.hint
     evidence("diagnosis", **row("initializer failed", target.backend, error.outcome.message, error))
 
 
-def test_crash_loop(target, ward, evidence):
+def test_crash_loop(target, group, evidence):
     """A container that may be restarted and fails again and again is told while it lasts, and fails in the end."""
-    waiter = ward.admit("crash", shell("exit 3", job={"max_restarts": 2}))
+    waiter = group.submit("crash", shell("exit 3", job={"max_restarts": 2}))
     told = waiter.until_told("CrashLoopBackOff")
     error = waiter.error(300)
     assert (type(error), error.outcome.exit_code) == (CommandFailed, 3)
@@ -67,10 +67,10 @@ def test_crash_loop(target, ward, evidence):
 
 
 @real
-def test_drained(client, namespace, target, ward, evidence):
+def test_drained(client, namespace, target, group, evidence):
     """A pod that is evicted through the API, as a drain of its node does, is retried: its command did not fail."""
     own_runtime(client, namespace, never())
-    waiter = ward.admit("drain", own("exec sleep 60"))
+    waiter = group.submit("drain", own("exec sleep 60"))
     name = waiter.reference.name
     client.until("TrainJob", namespace, name, lambda job: counters(job).get("node", {}).get("ready"))
     (pod,) = pods_of(client, namespace, name)
@@ -99,13 +99,13 @@ def scarce(client, unique):
 
 
 @real
-def test_preempted(client, namespace, unique, scarce, target, ward, evidence):
+def test_preempted(client, namespace, unique, scarce, target, group, evidence):
     """A pod that the scheduler preempts is retried, too."""
     own_runtime(client, namespace, never())
     job = own("exec sleep 60").model_copy(
         update={"trainer": shell("exec sleep 60", resources_per_node={scarce: 1}).trainer}
     )
-    waiter = ward.admit("preempted", job)
+    waiter = group.submit("preempted", job)
     client.until("TrainJob", namespace, waiter.reference.name, lambda one: counters(one).get("node", {}).get("ready"))
     path = "/apis/scheduling.k8s.io/v1/priorityclasses"
     body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": unique}, "value": 1000}
@@ -126,11 +126,11 @@ def test_preempted(client, namespace, unique, scarce, target, ward, evidence):
 
 
 @real
-def test_node_lost(client, namespace, unique, target, ward, evidence):
+def test_node_lost(client, namespace, unique, target, group, evidence):
     """A pod whose node is gone is retried: nothing is wrong with its step."""
     own_runtime(client, namespace, never())
     job = own().model_copy(update={"placement": Placement(node_selector={"example.org/gone": unique})})
-    waiter = ward.admit("node lost", job)
+    waiter = group.submit("node lost", job)
     query = {"labelSelector": f"{JOBSET}={waiter.reference.name}"}
     pod = client.until("Pod", namespace, "", bool, **query)["metadata"]["name"]
     binding = {

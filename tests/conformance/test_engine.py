@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
-from client import path_of
-from trainjobs import IMAGE, counters, pods_of
 
+from tests.support.kubernetes_client import path_of
+from tests.support.trainjobs import IMAGE, counters, pods_of
 from trainjob import CustomTrainerContainer, RunKey, TrainJob
 from trainjob.errors import InvalidSpec, JobDeleted, JobFailed, WaitTimeout
 from trainjob.lifecycle import Limits, Listener, OnTimeout, cancel, set_suspended, submit, wait

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from client import path_of
-from composed import TORCHTUNE, composed, container, gpus, pod_spec
-from every_request import (
+from tests.conformance.composed import TORCHTUNE, composed, container, gpus, pod_spec
+from tests.conformance.every_request import (
     LARGE,
     METHODS,
     MODELS,
@@ -17,9 +16,9 @@ from every_request import (
     over_a_workspace,
     ways_to_tune,
 )
-from runtimes import create_runtime
-from trainjobs import train_job
-
+from tests.conformance.runtimes import create_runtime
+from tests.support.kubernetes_client import path_of
+from tests.support.trainjobs import train_job
 from trainjob import CustomTrainerContainer, ExportModel, FineTune, Initializer, InvalidSpec, Runtime, TrainJob
 from trainjob.manifest import Dialect, build
 from trainjob.manifest import train_job as general_request

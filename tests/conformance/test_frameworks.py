@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from composed import composed, container, environment, gpus, replicated_job
-from runtimes import create_runtime, step
-from trainjobs import IMAGE, train_job
-from verdicts import answers, denied, of_trainer
 
+from tests.conformance.admission_cases import answers, denied, of_trainer
+from tests.conformance.composed import composed, container, environment, gpus, replicated_job
+from tests.conformance.runtimes import create_runtime, step
+from tests.support.trainjobs import IMAGE, train_job
 from trainjob import CustomTrainer, RunKey, Runtime, TrainJob
 from trainjob.lifecycle import Listener, submit, wait
 from trainjob.status import handed_back

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 import yaml
-from backends import ROOT
-from pod_groups import CRDS, GROUPS, group_path, install
-from runtimes import create_runtime, step
-from trainjobs import IMAGE, train_job
 
+from tests.conformance.backends import ROOT
+from tests.conformance.runtimes import create_runtime, step
+from tests.support.pod_groups import CRDS, GROUPS, group_path, install
+from tests.support.polling import until
+from tests.support.trainjobs import IMAGE, train_job
 from trainjob import (
     CustomTrainerContainer,
     HuggingFaceDatasetInitializer,
@@ -19,7 +20,6 @@ from trainjob import (
 )
 from trainjob.errors import InvalidSpec, NeverStarted
 from trainjob.lifecycle import submit, wait
-from waiting_for import until
 
 pytestmark = [pytest.mark.since("2.3"), pytest.mark.only("controlplane"), pytest.mark.timeout(300)]
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from client import path_of
-from composed import TORCHTUNE, composed, container, environment, replicated_job, scripted
-from runtimes import create_runtime
-from trainjobs import conditions, counters, finished, train_job
+
+from tests.conformance.composed import TORCHTUNE, composed, container, environment, replicated_job, scripted
+from tests.conformance.runtimes import create_runtime
+from tests.support.kubernetes_client import path_of
+from tests.support.trainjobs import conditions, counters, finished, train_job
 
 LLAMA, QWEN = TORCHTUNE["llama3.2-1b"], TORCHTUNE["qwen2.5-1.5b"]
 DATASET, MODEL = "dataset-initializer", "model-initializer"

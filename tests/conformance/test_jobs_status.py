@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from histories import history, in_order, lives, steps_of
-from runtimes import never, own_runtime, step
-from trainjobs import conditions, counters, finished, pods_of, shell, train_job
+
+from tests.conformance.histories import history, in_order, lives, steps_of
+from tests.conformance.runtimes import never, own_runtime, step
+from tests.support.trainjobs import conditions, counters, finished, pods_of, shell, train_job
 
 WAITING = {}
 PENDING = {"active": 1}

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from client import path_of
-from quiet import make, quiet, said
+
+from tests.conformance.idle_objects import idle_object, make, said
+from tests.support.kubernetes_client import path_of
 
 APPLY, STRATEGIC = "application/apply-patch+yaml", "application/strategic-merge-patch+json"
 
@@ -14,7 +15,7 @@ APPLY, STRATEGIC = "application/apply-patch+yaml", "application/strategic-merge-
 @pytest.mark.differs("laptop", "there is no server-side apply")
 def test_server_side_apply(client, namespace):
     """An object can be made and changed by server-side apply."""
-    body = json.dumps(quiet("Secret", "a", labels={"a": "b"})).encode()
+    body = json.dumps(idle_object("Secret", "a", labels={"a": "b"})).encode()
     answer = client.send("PATCH", path_of("Secret", namespace, "a"), body, APPLY, fieldManager="me")
     assert (answer.code, answer.body["metadata"]["labels"]) == (201, {"a": "b"})
 
@@ -46,7 +47,7 @@ def test_yaml(client, namespace):
 @pytest.mark.differs("laptop", "only TrainJobs have a deep schema")
 def test_strict_validation_of_built_in_kinds(client, namespace):
     """Unknown fields of built-in kinds are refused under Strict too."""
-    body = {**quiet("Secret", "a"), "bogus": 1}
+    body = {**idle_object("Secret", "a"), "bogus": 1}
     text = 'Secret in version "v1" cannot be handled as a Secret: strict decoding error: unknown field "bogus"'
     answer = client.ask("POST", path_of("Secret", namespace), body, fieldValidation="Strict")
     assert said(answer) == (400, "BadRequest", text)
@@ -55,7 +56,7 @@ def test_strict_validation_of_built_in_kinds(client, namespace):
 @pytest.mark.differs("laptop", "the last of two equal names counts, as in most JSON readers, and nothing is said")
 def test_a_field_that_is_there_twice(client, namespace):
     """A field that is there twice is refused under Strict."""
-    body = json.dumps(quiet("TrainingRuntime", "a")).encode()[:-1] + b', "kind": "TrainingRuntime"}'
+    body = json.dumps(idle_object("TrainingRuntime", "a")).encode()[:-1] + b', "kind": "TrainingRuntime"}'
     answer = client.send("POST", path_of("TrainingRuntime", namespace), body, fieldValidation="Strict")
     problem = 'strict decoding error: duplicate field "kind"'
     text = f'TrainingRuntime in version "v1alpha1" cannot be handled as a TrainingRuntime: {problem}'

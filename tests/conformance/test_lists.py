@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from client import path_of
-from quiet import KINDS, make, names, quiet, said, version
 
-from waiting_for import until
+from tests.conformance.idle_objects import KINDS, idle_object, make, names, said, version
+from tests.support.kubernetes_client import path_of
+from tests.support.polling import until
 
 LIMIT, TOKEN = "limit", "continue"
 
@@ -74,7 +74,7 @@ def test_versions(client, namespace, kind):
 def test_scopes(client, namespace):
     """A list may span all namespaces; one of a namespace that does not exist is empty."""
     for place in (namespace, "default"):
-        client.create(quiet("Secret", namespace, labels={"test": namespace}), place)
+        client.create(idle_object("Secret", namespace, labels={"test": namespace}), place)
     answer = client.ask("GET", path_of("Secret"), labelSelector=f"test={namespace}").body
     client.delete("Secret", "default", namespace)
     assert [item["metadata"]["namespace"] for item in answer["items"]] == sorted(["default", namespace])

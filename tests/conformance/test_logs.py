@@ -7,8 +7,9 @@ import time
 from datetime import datetime, timezone
 
 import pytest
-from client import path_of
-from trainjobs import IMAGE, counters, finished, pods_of, shell
+
+from tests.support.kubernetes_client import path_of
+from tests.support.trainjobs import IMAGE, counters, finished, pods_of, shell
 
 STAMPED = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z) (.*)")
 

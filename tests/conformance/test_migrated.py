@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
-from client import path_of
-from trainjobs import IMAGE, conditions, finished, pods_of, train_job
 
+from tests.support.kubernetes_client import path_of
+from tests.support.polling import until
+from tests.support.trainjobs import IMAGE, conditions, finished, pods_of, train_job
+from tests.unit.migrate.expected import CASES, source
 from trainjob.manifest import Dialect
 from trainjob_migrate import Launch, convert
-from waiting_for import until
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "migrate"))
-from expected import CASES, source
 
 pytestmark = [pytest.mark.timeout(300)]
 MANAGED_ELSEWHERE = "kueue.x-k8s.io/multikueue"

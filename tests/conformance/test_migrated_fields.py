@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
-from test_migrated import complaints, create_runtimes
 
+from tests.conformance.test_migrated import complaints, create_runtimes
+from tests.support.polling import until
+from tests.unit.migrate.v1_jobs import CONTAINER, POD, every_field, pytorch_job
 from trainjob.manifest import Dialect
 from trainjob_migrate import convert
-from waiting_for import until
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "migrate"))
-from v1_jobs import CONTAINER, POD, every_field, pytorch_job
 
 pytestmark = [pytest.mark.timeout(300)]
 VOLUMES = {"volumes": POD["volumes"]}

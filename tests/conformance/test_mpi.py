@@ -5,11 +5,11 @@ from __future__ import annotations
 import base64
 
 import pytest
-from composed import composed, container, environment, pod_spec, replicated_job
-from runtimes import create_runtime
-from trainjobs import IMAGE, pods_of, train_job
-from verdicts import answers, denied, of_trainer
 
+from tests.conformance.admission_cases import answers, denied, of_trainer
+from tests.conformance.composed import composed, container, environment, pod_spec, replicated_job
+from tests.conformance.runtimes import create_runtime
+from tests.support.trainjobs import IMAGE, pods_of, train_job
 from trainjob import CustomTrainerContainer, Placement, RunKey, Runtime, TrainJob, Workspace
 from trainjob.lifecycle import Listener, submit, wait
 from trainjob.manifest import build

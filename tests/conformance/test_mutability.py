@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from client import path_of
-from trainjobs import counters, shell
-from verdicts import Said, denied, invalid
+
+from tests.conformance.admission_cases import Said, denied, invalid
+from tests.support.kubernetes_client import path_of
+from tests.support.trainjobs import counters, shell
 
 POD = "spec.runtimePatches[0].trainingRuntimeSpec.template.spec.replicatedJobs[0].template.spec.template.spec"
 PATCH = {

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from client import path_of
-from composed import container, pod_spec
-from runtimes import create_runtime, step
-from test_every_manifest import manifest, posted
 
+from tests.conformance.composed import container, pod_spec
+from tests.conformance.runtimes import create_runtime, step
+from tests.conformance.test_every_manifest import manifest, posted
+from tests.support.kubernetes_client import path_of
 from trainjob import (
     BuiltinTrainer,
     CustomTrainerContainer,

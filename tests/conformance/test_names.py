@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from trainjobs import conditions, finished, pods_of, shell, train_job
-from verdicts import ACCEPTED, Case, answers, invalid
+
+from tests.conformance.admission_cases import ACCEPTED, Case, answers, invalid
+from tests.support.trainjobs import conditions, finished, pods_of, shell, train_job
 
 SUBDOMAIN = (
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and "

@@ -6,8 +6,9 @@ import json
 import re
 
 import pytest
-from client import HOLD, path_of
-from quiet import KINDS, make, names, quiet, said, version
+
+from tests.conformance.idle_objects import KINDS, idle_object, make, names, said, version
+from tests.support.kubernetes_client import HOLD, path_of
 
 SUBDOMAIN = (
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and "
@@ -31,7 +32,7 @@ QUALIFIED = {"Secret": "Secret", "TrainingRuntime": "TrainingRuntime.trainer.kub
 def test_identity(client, namespace, kind):
     """A new object gets a uid, a time and a version of the server's, whatever was sent."""
     sent = {"uid": "mine", "creationTimestamp": "2001-01-01T00:00:00Z", "resourceVersion": "", "labels": {"a": "b"}}
-    created = client.create(quiet(kind, "a", **sent), namespace)
+    created = client.create(idle_object(kind, "a", **sent), namespace)
     meta = created["metadata"]
     assert (meta["name"], meta["namespace"], meta["labels"]) == ("a", namespace, {"a": "b"})
     assert re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", meta["uid"])
@@ -44,7 +45,7 @@ def test_identity(client, namespace, kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_generated_names(client, namespace, kind):
     """generateName is completed by five letters that can't be mistaken; a long one is cut."""
-    body = quiet(kind, "")
+    body = idle_object(kind, "")
     body["metadata"] = {"generateName": "some-"}
     found = {client.create(body, namespace)["metadata"]["name"] for _ in range(3)}
     assert len(found) == 3
@@ -61,7 +62,7 @@ def test_a_name_is_taken_once(client, namespace, kind):
     make(client, namespace, kind, "a")
     plural = "secrets" if kind == "Secret" else "trainingruntimes.trainer.kubeflow.org"
     for query in ({}, {"dryRun": "All"}):
-        answer = client.ask("POST", path_of(kind, namespace), quiet(kind, "a"), **query)
+        answer = client.ask("POST", path_of(kind, namespace), idle_object(kind, "a"), **query)
         assert said(answer) == (409, "AlreadyExists", f'{plural} "a" already exists')
         group = {"group": "trainer.kubeflow.org"} if kind == "TrainingRuntime" else {}
         assert answer.body["details"] == {"name": "a", "kind": plural.partition(".")[0], **group}
@@ -101,8 +102,8 @@ MORE = "<nil>: Invalid value: null: some validation rules were not checked becau
 def test_metadata_is_checked(client, namespace, kind):
     """Names, labels, annotations, finalizers and owners that break the rules are refused with 422."""
     for meta, problem in METADATA:
-        answer = client.ask("POST", path_of(kind, namespace), quiet(kind, **{"name": "a", **meta}) if meta else {
-            **quiet(kind, "a"), "metadata": {}}, dryRun="All")  # fmt: skip
+        answer = client.ask("POST", path_of(kind, namespace), idle_object(kind, **{"name": "a", **meta}) if meta else {
+            **idle_object(kind, "a"), "metadata": {}}, dryRun="All")  # fmt: skip
         code, reason, text = said(answer)
         head = f'{QUALIFIED[kind]} "{meta.get("name", "a") if meta else ""}" is invalid: '
         assert (code, reason) == (422, "Invalid"), meta
@@ -130,13 +131,13 @@ def test_media_types(client, namespace):
     for kind in KINDS:
         answer = client.send("POST", path_of(kind, namespace), b"{}", "text/plain")
         assert said(answer) == (415, "UnsupportedMediaType", text)
-    body = json.dumps(quiet("Secret", "a")).encode()
+    body = json.dumps(idle_object("Secret", "a")).encode()
     assert client.send("POST", path_of("Secret", namespace), body, "application/json; charset=utf-8").code == 201
 
 
 def test_too_big(client, namespace):
     """A body of more than 3 MiB is refused with 413."""
-    body = {**quiet("Secret", "a"), "stringData": {"a": "b" * (3 << 20)}}
+    body = {**idle_object("Secret", "a"), "stringData": {"a": "b" * (3 << 20)}}
     answer = client.ask("POST", path_of("Secret", namespace), body)
     assert said(answer) == (413, "RequestEntityTooLarge", "Request entity too large: limit is 3145728")
 
@@ -144,7 +145,10 @@ def test_too_big(client, namespace):
 def test_another_kind(client, namespace):
     """An object of another kind, version or namespace than the path names is refused with 400 or 422."""
     runtime, secret = path_of("TrainingRuntime", namespace), path_of("Secret", namespace)
-    own, other = quiet("TrainingRuntime", "a"), "the namespace of the provided object does not match the namespace sent"
+    own, other = (
+        idle_object("TrainingRuntime", "a"),
+        "the namespace of the provided object does not match the namespace sent",
+    )
     unset = "should not be set on objects to be created"
     cannot = 'in version "v{}" cannot be handled as a Secret: '
     converting = "converting (v1.ConfigMap) to (core.Secret): unknown conversion"
@@ -154,11 +158,11 @@ def test_another_kind(client, namespace):
     rows = [
         (runtime, {**own, "kind": "Foo"}, 422, f'Foo.trainer.kubeflow.org "a" is invalid: {wrong}'),
         (runtime, {**own, "apiVersion": "v1"}, 400, f"the API version in the data (v1) {expected}"),
-        (runtime, quiet("TrainingRuntime", "a", namespace="x"), 400, f"{other} on the request"),
-        (secret, {**quiet("Secret", "a"), "kind": "ConfigMap"}, 400, f"ConfigMap {cannot.format(1)}{converting}"),
-        (secret, {**quiet("Secret", "a"), "apiVersion": "v2"}, 400, f"Secret {cannot.format(2)}{no_kind}"),
-        (secret, quiet("Secret", "a", namespace="x"), 400, f"{other} on the request"),
-        (secret, quiet("Secret", "a", resourceVersion="3"), 500, f"resourceVersion {unset}"),
+        (runtime, idle_object("TrainingRuntime", "a", namespace="x"), 400, f"{other} on the request"),
+        (secret, {**idle_object("Secret", "a"), "kind": "ConfigMap"}, 400, f"ConfigMap {cannot.format(1)}{converting}"),
+        (secret, {**idle_object("Secret", "a"), "apiVersion": "v2"}, 400, f"Secret {cannot.format(2)}{no_kind}"),
+        (secret, idle_object("Secret", "a", namespace="x"), 400, f"{other} on the request"),
+        (secret, idle_object("Secret", "a", resourceVersion="3"), 500, f"resourceVersion {unset}"),
     ]
     answers = [(path, body, *said(client.ask("POST", path, body))[::2]) for path, body, _, _ in rows]
     assert answers == rows
@@ -207,7 +211,7 @@ def test_paths(client, namespace):
 def test_dry_run(client, namespace):
     """A dry run is checked like any other write, and stores nothing."""
     path = path_of("Secret", namespace)
-    tried = client.create(quiet("Secret", "a"), namespace, dryRun="All")
+    tried = client.create(idle_object("Secret", "a"), namespace, dryRun="All")
     assert tried["metadata"]["uid"] and "resourceVersion" not in tried["metadata"]
     (kept,) = make(client, namespace, "Secret", "b")
     change = client.ask("PATCH", f"{path}/b", {"metadata": {"labels": {"a": "b"}}}, dryRun="All")
@@ -217,14 +221,18 @@ def test_dry_run(client, namespace):
     assert names(client.list("Secret", namespace)) == ["b"]
     assert version(client.get("Secret", namespace, "b")) == version(kept)
     text = 'CreateOptions.meta.k8s.io "" is invalid: dryRun: Unsupported value: ["x"]: supported values: "All"'
-    assert said(client.ask("POST", path, quiet("Secret", "c"), dryRun="x")) == (422, "Invalid", text)
+    assert said(client.ask("POST", path, idle_object("Secret", "c"), dryRun="x")) == (422, "Invalid", text)
 
 
 def test_namespaces(client, namespace):
     """Nothing can be created in a namespace that is missing or going; who deletes it again is told it is going."""
     text = f'namespaces "no-{namespace}" not found'
     for kind in KINDS:
-        assert said(client.ask("POST", path_of(kind, f"no-{namespace}"), quiet(kind, "a"))) == (404, "NotFound", text)
+        assert said(client.ask("POST", path_of(kind, f"no-{namespace}"), idle_object(kind, "a"))) == (
+            404,
+            "NotFound",
+            text,
+        )
     own = f"{namespace}-own"
     client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": own}})
     make(client, own, "Secret", ["held"], finalizers=[HOLD])
@@ -233,7 +241,7 @@ def test_namespaces(client, namespace):
         assert (going["status"]["phase"], bool(going["metadata"]["deletionTimestamp"])) == ("Terminating", True)
     for kind, plural in zip(KINDS, ("secrets", "trainingruntimes.trainer.kubeflow.org"), strict=True):
         why = f"unable to create new content in namespace {own} because it is being terminated"
-        answer = client.ask("POST", path_of(kind, own), quiet(kind, "late"))
+        answer = client.ask("POST", path_of(kind, own), idle_object(kind, "late"))
         assert said(answer) == (403, "Forbidden", f'{plural} "late" is forbidden: {why}')
         (cause,) = answer.body["details"]["causes"]
         assert (cause["reason"], cause["field"]) == ("NamespaceTerminating", "metadata.namespace")

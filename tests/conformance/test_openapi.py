@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from waiting_for import until
+from tests.support.polling import until
 
 GROUP = "trainer.kubeflow.org"
 DOCUMENT = f"/openapi/v3/apis/{GROUP}/v1alpha1"

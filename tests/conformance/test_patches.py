@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from trainjobs import JOBSET, pod_patch, shell
+
+from tests.support.trainjobs import JOBSET, pod_patch, shell
 
 GATE = {"schedulingGates": [{"name": "example.org/gate"}]}
 """Keeps a pod from running, so that any node selector will do."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from client import path_of
+
+from tests.support.kubernetes_client import path_of
 
 REQUIRED, PREFERRED = (
     "requiredDuringSchedulingIgnoredDuringExecution",

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 
 import pytest
-from runtimes import own_runtime, step
-from trainjobs import IMAGE, counters, finished, pods_of, shell, train_job
+
+from tests.conformance.runtimes import own_runtime, step
+from tests.support.trainjobs import IMAGE, counters, finished, pods_of, shell, train_job
 
 STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
 INDEX = "batch.kubernetes.io/job-completion-index"

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 import yaml
-from backends import ROOT
-from runtimes import create_runtime, never, own_runtime, step
-from trainjobs import IMAGE, JOBSET, pods_of
 
+from tests.conformance.backends import ROOT
+from tests.conformance.runtimes import create_runtime, never, own_runtime, step
+from tests.support.polling import until
+from tests.support.trainjobs import IMAGE, JOBSET, pods_of
 from trainjob import CustomTrainerContainer, RunKey, Runtime, TrainJob, Workspace
 from trainjob.errors import CommandFailed, NeverStarted
 from trainjob.lifecycle import Listener, submit, wait
 from trainjob.status import Category, Phase
-from waiting_for import until
 
 pytestmark = [pytest.mark.since("2.2"), pytest.mark.only("laptop", "controlplane"), pytest.mark.timeout(300)]
 FINAL = {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [42]}}

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from client import path_of
-from runtimes import create_runtime, step
+
+from tests.conformance.runtimes import create_runtime, step
+from tests.support.kubernetes_client import path_of
 
 FILES = sorted(Path(__file__).with_name("public_examples").glob("*.yaml"))
 EXAMPLES = {file.stem: yaml.safe_load(file.read_text()) for file in FILES}

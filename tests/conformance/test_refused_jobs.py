@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from silence import happened, limits, mounted, of_new_kind, submit
-from trainjobs import JOBSET, finished, pod_patch, shell
+
+from tests.conformance.unstartable_jobs import happened, limits, mounted, of_new_kind, submit
+from tests.support.trainjobs import JOBSET, finished, pod_patch, shell
 
 KEY = (
     "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "

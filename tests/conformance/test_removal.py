@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from client import HOLD, path_of
-from quiet import KINDS, make, names, quiet, said
+
+from tests.conformance.idle_objects import KINDS, idle_object, make, names, said
+from tests.support.kubernetes_client import HOLD, path_of
 
 QUALIFIED = {"Secret": "Secret", "TrainingRuntime": "TrainingRuntime.trainer.kubeflow.org"}
 PLURAL = {"Secret": "secrets", "TrainingRuntime": "trainingruntimes.trainer.kubeflow.org"}
@@ -82,7 +83,7 @@ def test_finalizers(client, namespace, kind):
     again = client.delete(kind, namespace, "a")  # in the meantime Trainer 2.1 may have written to its own kind
     assert again["metadata"]["deletionTimestamp"] == marked["metadata"]["deletionTimestamp"]
     assert kind != "Secret" or again == marked
-    answer = client.ask("POST", path_of(kind, namespace), quiet(kind, "a"))
+    answer = client.ask("POST", path_of(kind, namespace), idle_object(kind, "a"))
     taken = f'object is being deleted: {PLURAL[kind]} "a" already exists'
     assert said(answer) == (409, "AlreadyExists", taken)
     answer = client.ask("PATCH", path_of(kind, namespace, "a"), {"metadata": {"finalizers": [HOLD, "example.org/x"]}})

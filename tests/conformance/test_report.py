@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from report import Report
+
+from tests.conformance.report import Report
 
 
 def told(report, case, backend, outcome, *, when="call", xfail="", why=""):

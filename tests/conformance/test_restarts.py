@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from client import path_of
-from histories import history, steps_of
-from runtimes import OWN, never, own_runtime, step
-from trainjobs import conditions, finished, pods_of, shell, train_job
+
+from tests.conformance.histories import history, steps_of
+from tests.conformance.runtimes import OWN, never, own_runtime, step
+from tests.support.kubernetes_client import path_of
+from tests.support.trainjobs import conditions, finished, pods_of, shell, train_job
 
 CODES = [
     ("exit 3", 3),

@@ -6,11 +6,11 @@ from contextlib import closing
 from datetime import timedelta
 
 import pytest
-import shipped
-from accounts import kubeconfig_of, may
-from client import path_of
-from trainjobs import IMAGE, counters, pods_of, shell
 
+from tests.support import shipped_manifests
+from tests.support.accounts import kubeconfig_of, may
+from tests.support.kubernetes_client import path_of
+from tests.support.trainjobs import IMAGE, counters, pods_of, shell
 from trainjob import CustomTrainerContainer, RunKey, TrainJob
 from trainjob.client import Cluster, Connection
 from trainjob.errors import PermissionDenied
@@ -48,7 +48,7 @@ def manifest(request):
 @pytest.fixture
 def token(client, namespace, manifest):
     """Of a service account with its Roles, once its rights are in force."""
-    return shipped.token(client, namespace, manifest)
+    return shipped_manifests.token(client, namespace, manifest)
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def robot(client, token):
 
 @pytest.fixture
 def engine(target, namespace, token):
-    """The project's own door as that account."""
+    """Return the project's own client as that account."""
     opened = Cluster(Connection(kubeconfig_json=kubeconfig_of(target.kubeconfig, token, namespace)), patience=5.0)
     yield opened
     opened.close()
@@ -92,7 +92,7 @@ def test_each_right(client, namespace, robot):
 @EACH
 def test_nothing_else(namespace, robot, manifest):
     """Everything else is refused: other kinds, other verbs, other namespaces."""
-    granted = shipped.rights(manifest)
+    granted = shipped_manifests.rights(manifest)
     known = {(group, resource) for group, resource, _ in granted}
     asked = [(group, resource, verb) for group, resource in [*sorted(known), *OTHERS] for verb in VERBS]
     assert {one for one in asked if may(robot, namespace, one[2], *one[:2])} == granted

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from client import path_of
-from runtimes import OWN, own_runtime, step
-from trainjobs import conditions, counters, finished, train_job
 
-from waiting_for import until
+from tests.conformance.runtimes import OWN, own_runtime, step
+from tests.support.kubernetes_client import path_of
+from tests.support.polling import until
+from tests.support.trainjobs import conditions, counters, finished, train_job
 
 GONE = (
     'admission webhook "validator.trainjob.trainer.kubeflow.org" denied the request: spec.runtimeRef: Invalid value: '

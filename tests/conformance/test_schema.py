@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from client import path_of
-from verdicts import (
+
+from tests.conformance.admission_cases import (
     ACCEPTED,
     UNCHECKED,
     Said,
@@ -18,6 +18,7 @@ from verdicts import (
     patches,
     without,
 )
+from tests.support.kubernetes_client import path_of
 
 MANAGED_BY = "ManagedBy must be trainer.kubeflow.org/trainjob-controller or kueue.x-k8s.io/multikueue if set"
 POD = "spec.runtimePatches[0].trainingRuntimeSpec.template.spec.replicatedJobs[0].template.spec.template.spec"

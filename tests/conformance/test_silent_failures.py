@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from silence import claim, happened, limits, mounted, of_new_kind, submit, variable
-from trainjobs import JOBSET, counters, pods_of
+
+from tests.conformance.unstartable_jobs import claim, happened, limits, mounted, of_new_kind, submit, variable
+from tests.support.trainjobs import JOBSET, counters, pods_of
 
 NODES = "0/1 nodes are available: "
 NO_HELP = (

@@ -5,12 +5,12 @@ from __future__ import annotations
 import base64
 
 import pytest
-from composed import TORCHTUNE, claim, composed, container, pod_spec, warning
-from every_request import ALL_VOLUMES, SOURCES_OF_VOLUMES, WORKSPACES
-from runtimes import create_runtime
-from test_every_manifest import manifest
-from trainjobs import IMAGE, JOBSET, conditions, finished, pods_of
 
+from tests.conformance.composed import TORCHTUNE, claim, composed, container, pod_spec, warning
+from tests.conformance.every_request import ALL_VOLUMES, SOURCES_OF_VOLUMES, WORKSPACES
+from tests.conformance.runtimes import create_runtime
+from tests.conformance.test_every_manifest import manifest
+from tests.support.trainjobs import IMAGE, JOBSET, conditions, finished, pods_of
 from trainjob import CustomTrainerContainer, FineTune, Runtime, TrainJob, Volume, Workspace
 
 SCRATCH = {"emptyDir": {}}

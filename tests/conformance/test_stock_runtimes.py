@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from composed import TORCHTUNE
+
+from tests.conformance.composed import TORCHTUNE
 
 STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
 TORCH = {

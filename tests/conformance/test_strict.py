@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from client import path_of
-from trainjobs import PATCH_FIELD, shell, train_job
-from verdicts import answers, bad_request, case, patches
+
+from tests.conformance.admission_cases import answers, bad_request, case, patches
+from tests.support.kubernetes_client import path_of
+from tests.support.trainjobs import PATCH_FIELD, shell, train_job
 
 POD = "spec.runtimePatches[0].trainingRuntimeSpec.template.spec.replicatedJobs[0].template.spec.template.spec"
 NODES = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpression": []}]}}

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from histories import history, in_order, steps_of
-from runtimes import own_runtime, step
-from trainjobs import conditions, counters, finished, has, pods_of, shell, train_job
+
+from tests.conformance.histories import history, in_order, steps_of
+from tests.conformance.runtimes import own_runtime, step
+from tests.support.trainjobs import conditions, counters, finished, has, pods_of, shell, train_job
 
 SUSPENDED = ("Suspended", "True", "Suspended", "TrainJob is suspended")
 RESUMED = ("Suspended", "False", "Resumed", "TrainJob is resumed")

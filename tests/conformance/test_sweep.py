@@ -16,15 +16,15 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from runtimes import never, own_runtime, step
-from trainjobs import IMAGE
 
+from tests.conformance.runtimes import never, own_runtime, step
+from tests.support.polling import until
+from tests.support.trainjobs import IMAGE
 from trainjob import CustomTrainerContainer, RunKey, TrainJob
 from trainjob.client import Cluster, Connection
 from trainjob.lifecycle import cancel, submit, wait
 from trainjob.manifest import labels
 from trainjob.retention import sweep
-from waiting_for import until
 
 pytestmark = pytest.mark.since("2.0")
 NOW = timedelta(0)
@@ -33,7 +33,7 @@ COMMAND = (str(Path(sys.executable).with_name("trainjob")), "sweep", "--namespac
 
 @pytest.fixture
 def engine(target, namespace):
-    """The project's own door."""
+    """Return the project's own client of the cluster."""
     with contextlib.closing(Cluster(Connection(kubeconfig=target.kubeconfig, namespace=namespace))) as cluster:
         yield cluster
 

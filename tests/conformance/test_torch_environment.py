@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from composed import TORCHTUNE, composed, container, environment, gpus, replicated_job
-from runtimes import create_runtime
-from trainjobs import finished, pods_of, shell, train_job
+
+from tests.conformance.composed import TORCHTUNE, composed, container, environment, gpus, replicated_job
+from tests.conformance.runtimes import create_runtime
+from tests.support.trainjobs import finished, pods_of, shell, train_job
 
 RANK = {"fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}}
 LLAMA = TORCHTUNE["llama3.2-1b"]

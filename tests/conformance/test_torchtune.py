@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from client import Object
-from composed import TORCHTUNE, TUNE, composed, container, environment, gpus, training_only
-from trainjobs import pod_patch, pods_of, train_job
+
+from tests.conformance.composed import TORCHTUNE, TUNE, composed, container, environment, gpus, training_only
+from tests.support.kubernetes_client import Object
+from tests.support.trainjobs import pod_patch, pods_of, train_job
 
 LLAMA = TORCHTUNE["llama3.2-1b"]
 RANK = "metadata.annotations['batch.kubernetes.io/job-completion-index']"

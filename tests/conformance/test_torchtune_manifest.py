@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from client import Object
-from composed import TORCHTUNE, composed, container
-from every_request import LARGE, METHODS
-from runtimes import create_runtime
 
+from tests.conformance.composed import TORCHTUNE, composed, container
+from tests.conformance.every_request import LARGE, METHODS
+from tests.conformance.runtimes import create_runtime
+from tests.support.kubernetes_client import Object
 from trainjob import FineTune, TorchTuneConfig
 from trainjob.manifest import Dialect, build, train_job
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from client import path_of
-from composed import TORCHTUNE, TUNE, gpus, training_only
-from trainjobs import train_job
+
+from tests.conformance.composed import TORCHTUNE, TUNE, gpus, training_only
+from tests.support.kubernetes_client import path_of
+from tests.support.trainjobs import train_job
 
 DENIED = 'admission webhook "validator.trainjob.trainer.kubeflow.org" denied the request: '
 LLAMA, QWEN = TORCHTUNE["llama3.2-1b"], TORCHTUNE["qwen2.5-1.5b"]

@@ -7,7 +7,8 @@ import json
 import urllib.request
 
 import pytest
-from trainjobs import conditions, finished, shell
+
+from tests.support.trainjobs import conditions, finished, shell
 
 
 def etcd(target, call, **body):

@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import count, islice
 
 import pytest
-from client import path_of
-from quiet import KINDS, make, names, quiet, said, version
 
-from waiting_for import until
+from tests.conformance.idle_objects import KINDS, idle_object, make, names, said, version
+from tests.support.kubernetes_client import path_of
+from tests.support.polling import until
 
 INITIAL = {"sendInitialEvents": True, "resourceVersionMatch": "NotOlderThan"}
 FAR = 10**9
@@ -132,7 +132,7 @@ def test_namespaces(client, namespace):
     (first,) = make(client, namespace, "TrainingRuntime", "a")
     path, since = path_of("TrainingRuntime"), {"resourceVersion": version(first), "labelSelector": f"test={namespace}"}
     for other in ("default", namespace):
-        client.create(quiet("TrainingRuntime", namespace, labels={"test": namespace}), other)
+        client.create(idle_object("TrainingRuntime", namespace, labels={"test": namespace}), other)
     client.delete("TrainingRuntime", "default", namespace)
     events = list(islice(client.stream(path, **since), 3))
     assert [(event["type"], event["object"]["metadata"]["namespace"]) for event in events] == [

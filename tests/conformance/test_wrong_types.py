@@ -3,7 +3,19 @@
 from __future__ import annotations
 
 import pytest
-from verdicts import ACCEPTED, Case, Said, answers, bad_request, broken, case, of_trainer, patches, undecodable
+
+from tests.conformance.admission_cases import (
+    ACCEPTED,
+    Case,
+    Said,
+    answers,
+    bad_request,
+    broken,
+    case,
+    of_trainer,
+    patches,
+    undecodable,
+)
 
 API = "trainer.kubeflow.org/v1alpha1"
 QUANTITY = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"

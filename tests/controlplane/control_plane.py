@@ -15,7 +15,6 @@ from typing import IO, Any, cast
 
 from process_kubelet.isolation import unavailable as isolation_unavailable
 from programs import ARGO, HERE, KUBERNETES, KUEUE, SUPERVISOR, TRAINERS
-
 from trainjob.errors import ClusterError
 from trainjob_local.images import default_images, images_to_json
 

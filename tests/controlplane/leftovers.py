@@ -10,8 +10,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from client import Client
 from control_plane import ControlPlane
+from tests.support.kubernetes_client import Client
 
 __all__ = ["about", "alive", "client_of", "family", "gone", "mounts", "started_by_another", "trail_of"]
 

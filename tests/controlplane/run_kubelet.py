@@ -13,7 +13,6 @@ from pathlib import Path
 from process_kubelet.http_api import HttpApi, client_tls
 from process_kubelet.isolation import Namespaces
 from process_kubelet.log_server import LogServer
-
 from trainjob_local.images import images_from_json
 from trainjob_local.kubelet.kubelet import Kubelet
 from trainjob_local.kubelet.settings import KubeletSettings

@@ -7,11 +7,11 @@ import signal
 from pathlib import Path
 
 import pytest
-from client import Client, Object
+
 from control_plane import ControlPlane
 from leftovers import client_of, family, gone, mounts, started_by_another, trail_of
-
-from waiting_for import until
+from tests.support.kubernetes_client import Client, Object
+from tests.support.polling import until
 
 
 @pytest.fixture(autouse=True)

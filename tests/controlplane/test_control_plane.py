@@ -13,14 +13,14 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import programs
 import pytest
+
+import programs
 from control_plane import ControlPlane
 from leftovers import about, alive, client_of, family, gone, started_by_another, trail_of
-from trainjobs import conditions, counters, finished, pods_of, shell
-
+from tests.support.polling import until
+from tests.support.trainjobs import conditions, counters, finished, pods_of, shell
 from trainjob.errors import ClusterError
-from waiting_for import until
 
 COMPLETE = [("Complete", "True", "AllJobsCompleted", "jobset completed successfully")]
 HERE = Path(__file__).parent

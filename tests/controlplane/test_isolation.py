@@ -10,11 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from process_kubelet.isolation import enter, first_process, isolated, unavailable
 
+from process_kubelet.isolation import enter, first_process, isolated, unavailable
+from tests.support.polling import until
 from trainjob_local.kubelet.isolation import Mount
 from trainjob_local.kubelet.processes import Processes
-from waiting_for import until
 
 
 @pytest.fixture(scope="module", autouse=True)

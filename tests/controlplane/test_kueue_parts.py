@@ -6,12 +6,12 @@ import os
 import signal
 
 import pytest
+
 from control_plane import ControlPlane
 from leftovers import client_of, gone, mounts, trail_of
-from trainjobs import conditions, counters, finished, shell
-
+from tests.support.polling import until
+from tests.support.trainjobs import conditions, counters, finished, shell
 from trainjob.errors import ClusterError
-from waiting_for import until
 
 QUEUE = "kueue.x-k8s.io/queue-name"
 

@@ -6,7 +6,7 @@ from datetime import date
 
 import pytest
 
-from flaky import MOST, FlakyCase, all_flaky_cases, flaky_cases
+from tests.flaky import MOST, FlakyCase, all_flaky_cases, flaky_cases
 
 MARKED = """
 import pytest

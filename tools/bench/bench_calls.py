@@ -12,7 +12,7 @@ from pathlib import Path
 import bench_waiting
 import waiting_calls
 
-from markdown import table
+from tests.support.markdown import table
 
 _DELAY_MS = 250.0
 _MOST_CALLS = 1000  # of the peers, which take a thread for each job
@@ -22,7 +22,7 @@ _ROOT = Path(__file__).resolve().parents[2]
 def measure():
     """The rows, measured in Kubeflow Pipelines' environment, whatever this one is."""
     python = _ROOT / ".venv" / "kfp" / "bin" / "python"
-    environment = {**os.environ, "PYTHONPATH": f"{_ROOT}/tests"}
+    environment = {**os.environ, "PYTHONPATH": str(_ROOT)}
     done = subprocess.run([str(python), __file__], env=environment, stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(done.stdout)
 

@@ -16,7 +16,7 @@ import uuid
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from markdown import table
+from tests.support.markdown import table
 
 STARTS = 15
 _MOST_SECONDS = 1.0
@@ -28,7 +28,7 @@ WHO = {"trainjob": "`train` of kfp-trainjob", "sdk": "a component with the Kubef
 def measure():
     """Seconds of each start, by who it was; measured in Kubeflow Pipelines' environment, whatever this one is."""
     python = _ROOT / ".venv" / "kfp" / "bin" / "python"
-    environment = {**os.environ, "PYTHONPATH": f"{_ROOT}/tests:{_ROOT}/tests/pods"}
+    environment = {**os.environ, "PYTHONPATH": str(_ROOT)}
     done = subprocess.run([str(python), __file__], env=environment, stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(done.stdout)
 
@@ -99,8 +99,7 @@ def _start(words, environment, creations):
 
 
 def _measure_here(folder):
-    from kfp_pods import CompiledComponent
-
+    from tests.support.kfp_pods import CompiledComponent
     from trainjob.client import Cluster, Connection
     from trainjob_kfp import train
     from trainjob_local import LocalCluster

@@ -15,8 +15,8 @@ from pathlib import Path
 from bare_loop import LATE
 from bench_resumption import Ends
 
-from markdown import table
-from standalone import Standalone, wait_for
+from tests.support.markdown import table
+from tests.support.standalone import Standalone, wait_for
 from trainjob_local import LocalCluster
 
 QUIET = 20

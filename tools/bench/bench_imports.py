@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from markdown import table
+from tests.support.markdown import table
 
 _TIMES = 5
 _MOST_MS = 50.0

@@ -8,8 +8,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from counting_server import TOKEN, CountingServer
-from markdown import table
+from tests.support.counting_server import TOKEN, CountingServer
+from tests.support.markdown import table
 from trainjob import CustomTrainerContainer, RunKey, TrainJob
 from trainjob.client import Cluster, Connection
 from trainjob.lifecycle import submit, wait

@@ -16,7 +16,7 @@ import certificate
 from logs_server import JOB, serve
 from waiting_server import NAMESPACE
 
-from markdown import table
+from tests.support.markdown import table
 
 RANKS, LINES = 64, 10_000  # of each rank
 _LINES_A_SECOND, _MEGABYTES = 50_000, 200

@@ -9,8 +9,8 @@ import threading
 import time
 from pathlib import Path
 
-from markdown import table
-from standalone import Standalone, wait_for
+from tests.support.markdown import table
+from tests.support.standalone import Standalone, wait_for
 from trainjob_local import LocalCluster
 
 TASKS = 8

@@ -15,8 +15,8 @@ import certificate
 from waiting_server import NAMESPACE, serve
 from waiting_triggers import wait
 
-from counting_server import TOKEN
-from markdown import table
+from tests.support.counting_server import TOKEN
+from tests.support.markdown import table
 
 WINDOW = 30
 FINISHED, FINISHED_EACH_SECOND = 100, 10

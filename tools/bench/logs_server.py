@@ -7,7 +7,7 @@ import functools
 import uvicorn
 from waiting_server import COMPLETE, NAMESPACE, NOW, RUNNING
 
-from counting_server import TOKEN
+from tests.support.counting_server import TOKEN
 from trainjob import CustomTrainerContainer, TrainJob
 from trainjob.manifest import build
 from trainjob.status.pods import JOBSET_LABEL, RANK_LABEL, STEP_LABEL

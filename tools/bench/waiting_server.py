@@ -8,7 +8,7 @@ from collections import Counter
 
 import uvicorn
 
-from counting_server import CountingServer
+from tests.support.counting_server import CountingServer
 from trainjob import CustomTrainerContainer, TrainJob
 from trainjob.manifest import build
 from trainjob_local.apiserver import Registry

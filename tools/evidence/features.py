@@ -6,8 +6,8 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
-from evidence import rows
-from markdown import table
+from tests.support.evidence import rows
+from tests.support.markdown import table
 
 _HERE = Path(__file__).resolve().parent
 _PAGE = _HERE.parents[1] / "docs" / "features.md"

@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import date
 from pathlib import Path
 
-from evidence import rows
-from markdown import table as markdown_table
+from tests.support.evidence import rows
+from tests.support.markdown import table as markdown_table
 
 _HERE = Path(__file__).resolve().parent
 _PAGE = _HERE.parents[1] / "docs" / "reliability.md"

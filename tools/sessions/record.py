@@ -17,17 +17,16 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
-sys.path.append(str(Path(__file__).resolve().parents[2] / "tests" / "cli"))
+sys.path.append(str(Path(__file__).resolve().parents[2]))
 
-from keyboard import Keyboard
 from screen import shown
 
-from waiting_for import until
+from tests.support.keyboard import Keyboard
+from tests.support.polling import until
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "sessions.md"
-OLD_JOB = Path("tests/migrate/cases/pytorch/guide.yaml")
+OLD_JOB = Path("tests/unit/migrate/cases/pytorch/guide.yaml")
 KUBECONFIG = ROOT / ".cache" / "demo" / "cluster-airflow" / "kubeconfig"
 TRAINJOB = [str(Path(sys.executable).with_name("trainjob"))]
 HEAD = """# Terminal sessions

@@ -1,0 +1,1 @@
+"""Tests of all distributions; README.md says what belongs where."""

@@ -1,0 +1,69 @@
+"""A whole Airflow whose parts can be killed one by one, and a cluster whose API server can go away."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support.api_proxy import ApiProxy
+from tests.support.standalone import QUICK, Standalone
+from trainjob.manifest import labels
+
+DAGS = Path(__file__).resolve().parent / "dags"
+
+
+@pytest.fixture(scope="module")
+def proxy(laptop):
+    with ApiProxy(laptop) as there:
+        yield there
+
+
+@pytest.fixture(scope="module")
+def there(proxy, tmp_path_factory):
+    """The Airflow; it reaches the cluster through the proxy, which the jobs' own processes do not use."""
+    home = tmp_path_factory.mktemp("airflow")
+    with Standalone(home, DAGS, AIRFLOW_CONN_KUBERNETES_DEFAULT=proxy.connection(), **QUICK) as airflow:
+        yield airflow
+
+
+class Audit:
+    """Every TrainJob that there ever was, and when it was gone: as a watch told it."""
+
+    def __init__(self, cluster):
+        self._lock, self._jobs, self._gone = threading.Lock(), {}, {}
+        self._subscription = cluster.trainjob_informer("default").add_event_handler(None, self._note)
+
+    def _note(self, change):
+        uid = change.found["metadata"]["uid"]
+        with self._lock:
+            self._jobs[uid] = change.found
+            if change.gone:
+                self._gone.setdefault(uid, time.monotonic())
+
+    def jobs(self, run, task=None):
+        """The TrainJobs of a DAG run's task, gone ones too, by uid, oldest first."""
+        name = run.rpartition("/")[2]
+        with self._lock:
+            known = dict(self._jobs)
+        keys = {uid: json.loads(job["metadata"]["annotations"][labels.RUN_KEY]) for uid, job in known.items()}
+        mine = [uid for uid, key in keys.items() if key["run"] == name and task in (None, key["task"])]
+        return {uid: known[uid] for uid in sorted(mine, key=lambda uid: known[uid]["metadata"]["creationTimestamp"])}
+
+    def gone_at(self, uid):
+        """When it was gone, by `time.monotonic`; None while it is there."""
+        with self._lock:
+            return self._gone.get(uid)
+
+    def close(self):
+        self._subscription.close()
+
+
+@pytest.fixture(scope="module")
+def audit(cluster):
+    noted = Audit(cluster)
+    yield noted
+    noted.close()

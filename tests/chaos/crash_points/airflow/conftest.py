@@ -1,0 +1,24 @@
+"""A whole Airflow, whose tasks and triggers have traps."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.support.standalone import QUICK, Standalone
+
+HERE = Path(__file__).resolve().parent
+_PATH = os.pathsep.join([str(Path(__file__).resolve().parents[4]), os.environ.get("PYTHONPATH", "")])
+
+
+@pytest.fixture(scope="module")
+def there(laptop, tmp_path_factory):
+    home = tmp_path_factory.mktemp("airflow")
+    extra = {"kube_config_path": str(laptop.kubeconfig), "namespace": "default"}
+    connection = json.dumps({"conn_type": "kubernetes", "extra": extra})
+    more = {"AIRFLOW_CONN_KUBERNETES_DEFAULT": connection, "PYTHONPATH": _PATH}
+    with Standalone(home, HERE / "dags", **{**QUICK, **more}) as airflow:
+        yield airflow

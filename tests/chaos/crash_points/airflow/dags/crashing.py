@@ -1,0 +1,81 @@
+"""One task for each point at which its process, or the triggerer, dies; the folder of its trap has its name."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+from airflow.sdk import dag
+
+from tests.chaos.crash_points.airflow.trapped_trigger import TrappedTrigger
+from tests.support import crash_points
+from trainjob_airflow import TrainJobOperator
+
+FOLDER = "{{ dag_run.conf['folder'] }}"
+
+
+class TrappedOperator(TrainJobOperator):
+    """Dies, or is held, at one point: its process, or its trigger."""
+
+    def pre_execute(self, context):
+        self.place = f"{context['dag_run'].conf['folder']}/{self.task_id}"
+        if not self.dies_in_triggerer:
+            points = (*crash_points.DEFERRED_TASK, *crash_points.TASK_ON_WORKER, *crash_points.KILLED_TASK)
+            crash_points.install(points, Path(self.place))
+
+    def defer(self, *, trigger, **more):
+        if self.dies_in_triggerer:
+            _, arguments = trigger.serialize()
+            trigger = TrappedTrigger(folder=self.place, **arguments)
+        super().defer(trigger=trigger, **more)
+
+    @property
+    def dies_in_triggerer(self):
+        return self.task_id.startswith("trigger")
+
+
+def task(kind, point, *, deferrable):
+    name = f"{kind}-{point.slug}"
+    fails = f"test -e {FOLDER}/{name}/mended || exit 3; " if point.fails_first else ""
+    script = f"{fails}until test -e {FOLDER}/{name}/go; do sleep 0.2; done"
+    TrappedOperator(
+        task_id=name,
+        trainer={"image": "busybox", "command": ["sh", "-c", script]},
+        deferrable=deferrable,
+        retries=5,
+        retry_delay=timedelta(seconds=1),
+    )
+
+
+@dag(schedule=None, catchup=False, max_active_tasks=32)
+def crashing():
+    for point in crash_points.DEFERRED_TASK:
+        task("deferred", point, deferrable=True)
+    for point in crash_points.TASK_ON_WORKER:
+        task("worker", point, deferrable=False)
+
+
+@dag(schedule=None, catchup=False, max_active_tasks=32)
+def zombies():
+    for point in crash_points.ZOMBIE:
+        task("zombie", point, deferrable=False)
+
+
+@dag(schedule=None, catchup=False, max_active_tasks=32)
+def triggers():
+    for point in crash_points.TRIGGER:
+        task("trigger", point, deferrable=True)
+
+
+@dag(schedule=None, catchup=False, max_active_tasks=32)
+def killed():
+    for point in crash_points.KILLED_TASK:
+        task("worker", point, deferrable=False)
+    for point in crash_points.KILLED_TRIGGER:
+        task("trigger", point, deferrable=True)
+
+
+crashing()
+zombies()
+triggers()
+killed()

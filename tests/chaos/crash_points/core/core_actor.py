@@ -1,0 +1,56 @@
+"""One try of a step, by the core alone: core_actor.py KUBECONFIG FOLDER TASK RUN SCRIPT
+
+Submits or adopts, waits, reports the outcome where the next try and others find it, and then cleans up. It ends with 1
+when the step failed, so that whoever runs it tries again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from pathlib import Path
+
+from tests.support import crash_points
+from trainjob import CustomTrainerContainer, TrainJob
+from trainjob.client import Cluster, Connection
+from trainjob.lifecycle import JobReference, Listener, RunKey, cancel, submit, wait
+from trainjob.status import Outcome, Phase
+
+
+def report(path: Path, reference: JobReference, outcome: Outcome) -> None:
+    """Whole, and once: who comes second leaves it as it is."""
+    mine = path.with_suffix(f".{os.getpid()}")
+    mine.write_text(json.dumps({"reference": reference.to_dict(), "outcome": outcome.to_dict()}))
+    with contextlib.suppress(FileExistsError):
+        os.link(mine, path)
+
+
+def clean_up(cluster: Cluster, path: Path) -> None:
+    cancel(cluster, JobReference(**json.loads(path.read_text())["reference"]))
+
+
+def work(cluster: Cluster, key: RunKey, script: str, path: Path) -> bool:
+    """Whether the step has an outcome."""
+    job = TrainJob(trainer=CustomTrainerContainer(image="busybox", command=["sh", "-c", script]))
+    reference = submit(cluster, job, key, patience=30.0)
+    listener = Listener(on_phase=lambda verdict: print(verdict.phase.value, flush=True))
+    outcome = wait(cluster, reference, listener=listener)
+    if outcome.phase is Phase.COMPLETE:
+        sys.modules["core_actor"].report(path, reference, outcome)
+    return path.exists()  # also when another try, beside this one, has done and cleaned up what this one waited for
+
+
+def main(kubeconfig: str, folder: str, task: str, run: str, script: str) -> None:
+    sys.modules["core_actor"] = sys.modules["__main__"]  # as the points name it
+    crash_points.install(crash_points.CORE, Path(folder))
+    path = Path(folder).parent / "report.json"
+    with contextlib.closing(Cluster(Connection(kubeconfig=kubeconfig), patience=30.0)) as cluster:
+        if not path.exists() and not work(cluster, RunKey("test", "crashes", task, run), script, path):
+            sys.exit(1)
+        sys.modules["core_actor"].clean_up(cluster, path)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

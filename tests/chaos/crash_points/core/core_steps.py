@@ -1,0 +1,75 @@
+"""One step of one run, and the processes that work for it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.trainjob_audit import AuditLog
+from trainjob.lifecycle import RunKey
+from trainjob_local import LocalCluster
+
+SECONDS, MOST_TRIES = 60.0, 5
+_ACTOR = Path(__file__).with_name("core_actor.py")
+_PATH = os.pathsep.join([str(Path(__file__).resolve().parents[4]), os.environ.get("PYTHONPATH", "")])
+
+
+class Step:
+    """Its folder has one folder for each actor, with that one's trap and output."""
+
+    def __init__(self, laptop: LocalCluster, folder: Path, name: str, *, fails_first: bool = False) -> None:
+        self.key = RunKey("test", "crashes", name, "run-1")
+        self.folder, self._kubeconfig = folder, laptop.kubeconfig
+        self._fails = f"test -e {folder}/mended || exit 3; " if fails_first else ""
+
+    def start(self, actor: str, kubeconfig: Path | None = None) -> subprocess.Popen[bytes]:
+        """A process of an actor."""
+        place = self.folder / actor
+        place.mkdir(exist_ok=True)
+        script = f"{self._fails}until test -e {self.folder}/go; do sleep 0.05; done"
+        given = (kubeconfig or self._kubeconfig, place, self.key.task, self.key.run, script)
+        with (place / "output").open("ab") as out:
+            return subprocess.Popen(
+                [sys.executable, _ACTOR, *given], stdout=out, stderr=out, env={**os.environ, "PYTHONPATH": _PATH}
+            )
+
+    def let_job_end(self) -> None:
+        (self.folder / "go").touch()
+
+    def said(self, actor: str) -> str:
+        return (self.folder / actor / "output").read_text()
+
+    def waits(self, actor: str) -> bool:
+        """Whether it follows a TrainJob."""
+        return bool(self.said(actor))
+
+    def to_its_end(self, actor: str, process: subprocess.Popen[bytes] | None = None) -> None:
+        """Start it again, as an engine does, until there is an outcome."""
+        codes: list[int] = []
+        while len(codes) < MOST_TRIES:
+            process = process or self.start(actor)
+            codes.append(process.wait(SECONDS))
+            if codes[-1] == 0:
+                return
+            process = None
+            (self.folder / "mended").touch()
+        pytest.fail(f"{actor} ended with {codes}\n{self.said(actor)}")
+
+    def report(self) -> dict[str, Any]:
+        """What was reported, which the first to do so has written."""
+        loaded: dict[str, Any] = json.loads((self.folder / "report.json").read_text())
+        return loaded
+
+    def check(self, audit: AuditLog, evidence: Callable[..., None], point: str, beside: str, *, kills: int = 1) -> None:
+        """What the API server saw, beside what was reported."""
+        audit.judge(evidence, self.key, point=point, actor="core", beside=beside, kills=kills)
+        told, ends = self.report(), audit.ends(self.key)
+        assert not audit.active(self.key)
+        assert ends[told["reference"]["uid"]] == told["outcome"]["phase"] == "Complete"

@@ -1,0 +1,215 @@
+"""The laptop cluster's API server takes any request: it answers with a Status of the caller's fault, or does it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from urllib.parse import urlencode
+
+import pytest
+from hypothesis import strategies as st
+
+from tests.chaos.fuzz.fuzzing import JSON, NASTY, damaged, fuzz
+from tests.chaos.fuzz.objects import POD, TRAINJOB
+from trainjob_local.apiserver import ApiServer, Registry
+
+TOKEN = "the-admin-token"
+JOBS = "/apis/trainer.kubeflow.org/v1alpha1/namespaces/default/trainjobs"
+PODS = "/api/v1/namespaces/default/pods"
+SPEC = {
+    "runtimeRef": {"name": "torch-distributed", "kind": "ClusterTrainingRuntime"},
+    "suspend": True,
+    "trainer": {
+        "image": "i",
+        "command": ["a"],
+        "numNodes": 2,
+        "numProcPerNode": 1,
+        "env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}],
+        "resourcesPerNode": {"requests": {"cpu": "1"}, "limits": {"cpu": "1"}},
+    },
+    "initializer": {"dataset": {"storageUri": "hf://a/b", "secretRef": {"name": "s"}}},
+    "runtimePatches": [
+        {
+            "manager": "m",
+            "trainingRuntimeSpec": {
+                "template": {
+                    "spec": {
+                        "replicatedJobs": [
+                            {
+                                "name": "node",
+                                "template": {
+                                    "spec": {
+                                        "template": {
+                                            "spec": {
+                                                "nodeSelector": {"a": "b"},
+                                                "volumes": [{"name": "v", "emptyDir": {}}],
+                                                "containers": [
+                                                    {"name": "node", "volumeMounts": [{"name": "v", "mountPath": "/v"}]}
+                                                ],
+                                            }
+                                        }
+                                    }
+                                },
+                            }
+                        ]
+                    }
+                }
+            },
+        }
+    ],
+}
+WANTED = {
+    "apiVersion": TRAINJOB["apiVersion"],
+    "kind": "TrainJob",
+    "metadata": {"name": "j", "labels": {"a": "b"}, "annotations": {"c": "d"}, "finalizers": [], "ownerReferences": []},
+    "spec": SPEC,
+}
+SERVERS: list = []
+
+
+@pytest.fixture(scope="module", autouse=True)
+def server():
+    """An API server without controllers."""
+    registry = Registry()
+    opened = ApiServer(registry, admin_token=TOKEN, log_source=None, port=0)
+    opened.start()
+    SERVERS.append(opened)
+    yield
+    SERVERS.clear()
+    opened.stop()
+    registry.close()
+
+
+def asked(method, path, body=b"", kind="application/json", *, seconds=60.0):
+    """The code of one request's answer, which is an object's JSON or a Status."""
+    connection = http.client.HTTPConnection("127.0.0.1", SERVERS[0].port, timeout=seconds)
+    try:
+        connection.putrequest(method, path, skip_accept_encoding=True)
+        for name, value in (
+            ("Authorization", f"Bearer {TOKEN}"),
+            ("Content-Type", kind),
+            ("Content-Length", len(body)),
+        ):
+            connection.putheader(name, str(value))
+        connection.endheaders(body)
+        answer = connection.getresponse()
+        content = answer.read()
+    finally:
+        connection.close()
+    if answer.status >= 500:  # a real one, too, answers some so; an exception of ours is an internal error
+        assert b"Internal error occurred" not in content or b"there is no kubelet" in content, content
+    return f"{answer.status}"
+
+
+def sent(value):
+    return json.dumps(value).encode()
+
+
+BODIES = st.binary(max_size=40) | st.sampled_from([b"[" * 100_000, b'{"a":' * 20_000, b"\xff", b"NaN", b""])
+
+
+@fuzz(
+    "laptop API server: TrainJobs to create",
+    250,
+    job=damaged(WANTED),
+    mode=st.sampled_from(["Strict", "Warn", "Ignore"]),
+)
+def test_create(job, mode):
+    return asked("POST", f"{JOBS}?dryRun=All&fieldValidation={mode}", sent(job))
+
+
+@fuzz("laptop API server: pods to create", 150, pod=damaged({**POD, "metadata": {"name": "p"}, "spec": POD["spec"]}))
+def test_create_pods(pod):
+    return asked("POST", f"{PODS}?dryRun=All", sent(pod))
+
+
+@fuzz(
+    "laptop API server: bodies that are none",
+    150,
+    body=BODIES | (JSON | NASTY).map(sent),
+    path=st.sampled_from([JOBS, PODS]),
+)
+def test_bodies(body, path):
+    return asked("POST", path, body)
+
+
+PATCHES = st.sampled_from(
+    [
+        "application/merge-patch+json",
+        "application/json-patch+json",
+        "application/strategic-merge-patch+json",
+        "text/x",
+        "",
+    ]
+)
+
+
+@fuzz(
+    "laptop API server: patches and deletions",
+    200,
+    body=BODIES | damaged(WANTED).map(sent) | JSON.map(sent),
+    kind=PATCHES,
+    method=st.sampled_from(["PATCH", "PUT", "DELETE"]),
+)
+def test_changes(body, kind, method):
+    asked("POST", JOBS, sent({**WANTED, "spec": {"runtimeRef": {"name": "r"}, "suspend": True}}))
+    return asked(method, f"{JOBS}/j", body, kind)
+
+
+WORDS = st.sampled_from(
+    [
+        "labelSelector",
+        "fieldSelector",
+        "limit",
+        "continue",
+        "resourceVersion",
+        "timeoutSeconds",
+        "fieldValidation",
+        "dryRun",
+    ]
+)
+VALUES = st.text("abc=!,()<>.-_/ \u00b2\n0123456789", max_size=12) | st.sampled_from(
+    ["9" * 5000, "-1", "a in (", "a notin (b", "metadata.name=", "%", "é"]
+)
+
+
+@fuzz(
+    "laptop API server: queries",
+    300,
+    query=st.lists(st.tuples(WORDS, VALUES), max_size=3),
+    path=st.sampled_from([JOBS, PODS, f"{JOBS}/j", "/api/v1/events"]),
+)
+def test_queries(query, path):
+    return asked("GET", f"{path}?{urlencode(query)}")
+
+
+@fuzz(
+    "laptop API server: paths",
+    200,
+    parts=st.lists(
+        st.sampled_from(
+            [
+                "api",
+                "apis",
+                "v1",
+                "namespaces",
+                "default",
+                "..",
+                "%2e%2e",
+                "%00",
+                "pods",
+                "log",
+                "status",
+                "*",
+                "a" * 300,
+                "%ff",
+                "openapi",
+                "v3",
+            ]
+        ),
+        max_size=7,
+    ),
+    method=st.sampled_from(["GET", "POST", "DELETE", "PATCH", "PUT", "HEAD", "OPTIONS"]),
+)
+def test_paths(parts, method):
+    return asked(method, "/" + "/".join(parts), b"{}" if method in ("POST", "PUT", "PATCH") else b"")

@@ -1,0 +1,86 @@
+"""Logs are anybody's bytes: lines, progress, and what a program hands back are read from them, or nothing is."""
+
+from __future__ import annotations
+
+import json
+import math
+import tempfile
+from pathlib import Path
+
+from hypothesis import strategies as st
+
+from tests.chaos.fuzz.fuzzing import JSON, NASTY, damaged, fuzz
+from trainjob.frameworks.log_parser import JobLogParser
+from trainjob.programs.export.run_record import read_metrics, read_run_record
+from trainjob.status import export_facts, handed_back
+from trainjob.status.progress import Progress
+
+PIECES = [
+    "1|2|Loss: 0.5: 12%|###  | 5/42 [00:01<00:02]",
+    "Step 6 | loss:2.42 lr:0.003",
+    "epochs: 3",
+    "|",
+    "Loss: ",
+    "loss:",
+    "nan",
+    "inf",
+    "-",
+    "e",
+    "9" * 5000,
+    "²",
+    "\r",
+    "\n",
+    "\0",
+    " ",
+    "%|",
+    "/",
+    "[",
+]
+LINES = st.lists(st.sampled_from(PIECES) | st.text(max_size=4), max_size=8).map("".join)
+
+
+@fuzz("log lines: JobLogParser", 500, lines=st.lists(LINES, max_size=5))
+def test_progress(lines):
+    reader, last = JobLogParser(), 0
+    for line in lines:
+        if found := reader.feed(line):
+            assert found.step > last
+            assert found.loss is None or math.isfinite(found.loss)
+            assert str(found)
+            json.dumps(found.to_dict(), allow_nan=False)
+            last = found.step
+    return "progress" if last else "nothing"
+
+
+def test_what_it_should_see_is_seen():
+    assert JobLogParser().feed(PIECES[0]) == Progress(2, None, 1, None, 0.5)
+    assert JobLogParser().feed(PIECES[1]) == Progress(6, None, None, None, 2.42)
+
+
+RECEIPT = {"manifest_sha256": "0" * 64, "kind": "model", "epoch": 1, "files": 3, "bytes": 5, "metrics": {"loss": 0.5}}
+
+
+@fuzz(
+    "what a log hands back: handed_back, export_facts",
+    400,
+    begin=st.sampled_from(["export: done ", "trainjob result: ", "x"]),
+    said=(damaged(RECEIPT) | JSON | NASTY).map(json.dumps) | st.text() | st.just("[" * 9000),
+)
+def test_handed_back(begin, said):
+    found = handed_back(begin + said)
+    assert found is None or isinstance(found, dict)
+    if begin == "export: done " and found is not None:
+        assert isinstance(export_facts(found), dict)
+    return "nothing" if found is None else "a receipt or result"
+
+
+@fuzz("TorchTune's own files: run record, metrics", 200, text=LINES, config=st.lists(LINES, max_size=4).map("\n".join))
+def test_run_files(text, config):
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "logs").mkdir()
+        (folder / "torchtune_config.yaml").write_text(config, errors="surrogatepass")
+        (folder / "logs" / "log_1.txt").write_text(text, errors="surrogatepass")
+        record = read_run_record(folder)
+        json.dumps(read_metrics(folder), allow_nan=False)
+    return "no epochs" if record.epochs is None else "epochs"

@@ -1,0 +1,356 @@
+"""Requests of any shape: refused with `InvalidSpec`, or a TrainJob that JSON can hold and that can be sent."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+from datetime import timedelta
+from urllib.parse import urlsplit
+
+from hypothesis import strategies as st
+
+from tests.chaos.fuzz.fuzzing import JSON, NASTY, damaged, fuzz
+from tests.chaos.fuzz.objects import TRAINJOB
+from trainjob.errors import InvalidSpec
+from trainjob.manifest import Dialect, build, dialect_of, job_name, labels, spec_hash, train_job
+from trainjob.manifest.function import function_of
+from trainjob.programs.export.destinations import Access, destination_of
+from trainjob.spec import (
+    ExportModel,
+    FineTune,
+    InitializeDataset,
+    InitializeModel,
+    TrainJob,
+    TrainJobManifest,
+)
+
+NAME = re.compile(r"[a-z]([-a-z0-9]{0,31}[a-z0-9])?")
+LABEL = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
+SHARED = {
+    "name": "nightly",
+    "workspace": {"claim": "w", "sub_path": "team/a"},
+    "volumes": [{"name": "cache", "source": {"emptyDir": {}}, "mount_path": "/cache", "sub_path": "x"}],
+    "placement": {"node_selector": {"gpu": "a100"}, "tolerations": [{"key": "gpu"}], "affinity": {"nodeAffinity": {}}},
+    "queue": "gpu",
+    "deadline": 3600,
+    "env": {"A": "1", "TOKEN": {"name": "s", "key": "k"}},
+    "secret": {"name": "hf", "keys": {"HF_TOKEN": "token"}},
+}
+FETCH = {**SHARED, "storage_uri": "hf://org/name", "ignore_patterns": ["*.bin"], "resources": {"memory": "4Gi"}}
+CONFIG = {
+    "dtype": "bf16",
+    "epochs": 3,
+    "num_nodes": 1,
+    "peft_config": {"lora_rank": 8, "lora_attn_modules": ["q_proj"], "lora_dropout": 0.1},
+    "dataset_preprocess_config": {"split": "train", "new_system_prompt": "Be brief.", "column_map": {"input": "q"}},
+    "resources_per_node": {"gpu": 1, "memory": "64Gi"},
+    "overrides": ["a.b=c", "~d"],
+}
+STEPS = [
+    (InitializeDataset, {**FETCH, "endpoint": "https://s3.example", "region": "eu-central-1"}),
+    (InitializeModel, FETCH),
+    (FineTune, {**SHARED, "model": "llama3.2-1b", "config": CONFIG, "dataset_path": "data", "output_path": "out"}),
+    (
+        FineTune,
+        {
+            "model": "llama3.2-1b",
+            "dataset": "hf://org/name/sub/dir",
+            "model_initializer": "hf://org/name",
+            "config": CONFIG,
+        },
+    ),
+    (ExportModel, {**SHARED, "destination": "s3://bucket/path", "output_path": "o", "metadata": {"a": [1, {"b": 2}]}}),
+    (
+        TrainJob,
+        {
+            **{name: value for name, value in SHARED.items() if name not in ("env", "secret")},
+            "trainer": {
+                "image": "i",
+                "command": ["python", "-c", "1"],
+                "args": ["x"],
+                "env": SHARED["env"],
+                "num_nodes": 2,
+            },
+            "runtime": {"name": "torch-distributed"},
+            "labels": {"a": "b"},
+            "annotations": {"c": "d"},
+        },
+    ),
+]
+MANIFEST = {name: TRAINJOB[name] for name in ("apiVersion", "kind")} | {
+    "metadata": {"name": "nightly", "namespace": "ml", "labels": {"a": "b"}, "annotations": {"c": "d"}},
+    "spec": {
+        "runtimeRef": {"name": "torch-distributed", "kind": "ClusterTrainingRuntime"},
+        "trainer": {"numNodes": 2, "env": [{"name": "A", "value": "1"}]},
+        "initializer": {"dataset": {"storageUri": "hf://a/b", "env": [{"name": "B", "value": "2"}]}},
+    },
+}
+
+
+def made(kind, given):
+    """What became of a request, by every dialect: it is refused in our words, or it can be sent."""
+    try:
+        step = kind.of(given)
+        job = train_job(step)
+        name = job_name(job.name or "t", "0" * 16, 1)
+        dialects = [dialect for dialect in Dialect if _built(job, name, dialect)]
+        assert re.fullmatch(r"[0-9a-f]{16}", spec_hash(step))
+    except InvalidSpec as error:
+        assert error.problems
+        assert str(error)
+        return "InvalidSpec"
+    return "TrainJob" if dialects else "InvalidSpec"
+
+
+def _built(job, name, dialect):
+    try:
+        manifest = build(job, name=name, namespace="team", dialect=dialect)
+    except InvalidSpec:
+        return False
+    json.dumps(manifest, allow_nan=False)
+    words = manifest["spec"].get("trainer") or {}
+    assert all(
+        ".." not in word.partition("=")[2].split("/") for word in words.get("args") or () if isinstance(word, str)
+    )
+    return True
+
+
+def of_kind(number):
+    """A test of the step with this number."""
+    kind, given = STEPS[number]
+
+    @fuzz(f"{kind.__name__}{' (inline)' * (number == 3)}", 150, given=damaged(given) | JSON | NASTY)
+    def check(given):
+        return made(kind, given)
+
+    return check
+
+
+(
+    test_initialize_dataset,
+    test_initialize_model,
+    test_fine_tune,
+    test_fine_tune_inline,
+    test_export_model,
+    test_train_job,
+) = map(of_kind, range(len(STEPS)))
+
+
+@fuzz("TrainJobManifest, as a dict", 300, given=damaged(MANIFEST) | JSON | NASTY)
+def test_manifest_dict(given):
+    return made(TrainJobManifest, {"manifest": given})
+
+
+# Pieces of YAML that do something, in any order, in and around a manifest.
+PIECES = [
+    "- ",
+    ": ",
+    "? ",
+    "&a ",
+    "*a",
+    "<<: *a",
+    "{",
+    "}",
+    "[",
+    "]",
+    "\n",
+    "  ",
+    "!!python/object/apply:os.system ",
+    "!!binary ",
+    "|",
+    ">",
+]
+PIECES += [
+    "2020-13-45",
+    ".nan",
+    "0x_",
+    "9" * 5000,
+    "%YAML 9.9\n",
+    "---\n",
+    "...\n",
+    "#",
+    "\t",
+    "\0",
+    "\ud800",
+    "\ufeff",
+    "x",
+    '"',
+    "'",
+    "~",
+]
+
+
+@fuzz(
+    "TrainJobManifest, as text",
+    300,
+    pieces=st.lists(st.sampled_from(PIECES) | st.text(max_size=3), max_size=12),
+    at=st.integers(0, 400),
+    whole=st.booleans(),
+)
+def test_manifest_text(pieces, at, whole):
+    text, noise = json.dumps(MANIFEST, indent=2), "".join(pieces)
+    return made(TrainJobManifest, {"manifest": noise if whole else text[:at] + noise + text[at:]})
+
+
+@fuzz(
+    "TrainJobManifest, deep text",
+    12,
+    opening=st.sampled_from(["[", "{a: ", "- ", "? ", '{"a":', "[["]),
+    depth=st.integers(50, 10_000),
+)
+def test_deep_text(opening, depth):
+    return made(TrainJobManifest, {"manifest": opening * depth})
+
+
+@fuzz("names and labels of any text", 300, text=st.text(max_size=80) | NASTY.map(str), attempt=st.integers(0, 10**9))
+def test_names(text, attempt):
+    name = job_name(text, "0" * 16, attempt)
+    assert NAME.fullmatch(name)
+    assert LABEL.fullmatch(labels.label_value(text))
+    return "name"
+
+
+URIS = st.tuples(
+    st.sampled_from(
+        ["hf://", "s3://", "file://", "file:///workspace/", "/workspace/", "cache://", "gs://", "", "http://", "../"]
+    ),
+    st.lists(
+        st.sampled_from(
+            [
+                "a",
+                "b",
+                "..",
+                ".",
+                "",
+                "//",
+                "%2e%2e",
+                "@main",
+                "u:p@h",
+                "output",
+                "\0",
+                "\n",
+                "-x",
+                "$(id)",
+                "é",
+                "[",
+                "]",
+            ]
+        ),
+        max_size=6,
+    ),
+).map(lambda parts: parts[0] + "/".join(parts[1]))
+
+
+@fuzz("where a model goes, where data come from", 400, uri=URIS | st.text(max_size=12))
+def test_locations(uri):
+    told = "InvalidSpec"
+    for kind in (InitializeDataset, InitializeModel):
+        try:
+            assert ".." not in kind(storage_uri=uri, workspace="w").storage_uri.split("/")
+            told = "a source"
+        except InvalidSpec as error:
+            assert "u:p@" not in str(error)
+    try:
+        destination = ExportModel(destination=uri, workspace="w").destination
+        assert ".." not in destination.split("/")
+        if "://" not in destination:
+            assert posixpath.normpath(destination).startswith("/workspace/")
+        told = "a destination"
+    except InvalidSpec as error:
+        assert "u:p@" not in str(error)
+    if told != "InvalidSpec":
+        urlsplit(uri)  # as lineage and links do with what a step has
+    try:
+        destination_of(uri, Access())
+    except InvalidSpec as error:
+        assert "u:p@" not in str(error)
+    return told
+
+
+PATHS = st.lists(st.sampled_from(["a", "..", ".", "", "~", "-x", "a=b", "\0", "$(id)", "`id`", " "]), max_size=6).map(
+    "/".join
+)
+
+
+@fuzz("paths below a workspace", 300, path=PATHS | st.text(max_size=12))
+def test_paths(path):
+    told = "InvalidSpec"
+    for field, top in (("output_path", "/workspace/output"), ("dataset_path", "/workspace/dataset")):
+        try:
+            step = FineTune(model="llama3.2-1b", workspace="w", **{field: path})
+        except InvalidSpec:
+            continue
+        told = "a path"
+        below = posixpath.normpath(f"{top}/{getattr(step, field)}")
+        assert below == top or below.startswith(f"{top}/")
+    for given in ({"claim": "c", "sub_path": path}, {"node_path": path}):
+        try:
+            job = TrainJob.of({"workspace": given})
+        except InvalidSpec:
+            continue
+        assert ".." not in f"{job.workspace.sub_path}/{job.workspace.node_path}".split("/")
+    return told
+
+
+@fuzz("deadlines", 200, deadline=st.floats() | st.integers() | st.text(max_size=8) | st.timedeltas() | NASTY)
+def test_deadlines(deadline):
+    try:
+        job = TrainJob(deadline=deadline)
+    except InvalidSpec:
+        return "InvalidSpec"
+    seconds = build(job, name="n", namespace="team")["spec"].get("activeDeadlineSeconds") if job.deadline else 1
+    assert 1 <= seconds < 2**63 // 10**9
+    assert job.deadline is None or job.deadline >= timedelta(seconds=1)
+    return "a deadline"
+
+
+FUNCTION = [
+    "def f(a, b=1):",
+    "async def f():",
+    "class f:",
+    "\n",
+    "    ",
+    "return ",
+    "a",
+    "(",
+    ")",
+    "-",
+    "[",
+    "lambda: ",
+    "@x\n",
+    "\0",
+    "é",
+    '"""',
+    "f'{",
+    "yield ",
+    "from __future__ import annotations\n",
+    "\\",
+    "9" * 5000,
+    "import os; os.system('x')",
+]
+
+
+@fuzz(
+    "functions as text",
+    300,
+    pieces=st.lists(st.sampled_from(FUNCTION) | st.text(max_size=3), max_size=10),
+    often=st.sampled_from([1, 1, 1, 200, 20_000]),
+)
+def test_functions(pieces, often):
+    text = "def f(x):\n    return x" + "".join(piece * often for piece in pieces[:2]) + "".join(pieces[2:])
+    try:
+        function = function_of(text)
+    except InvalidSpec:
+        return "InvalidSpec"
+    assert callable(function)
+    return "a function"
+
+
+@fuzz(
+    "the fields of a TrainJob's spec: dialect_of",
+    50,
+    fields=st.lists(st.text() | st.sampled_from(["podSpecOverrides", "podTemplateOverrides"])),
+)
+def test_dialect(fields):
+    return dialect_of(fields).value

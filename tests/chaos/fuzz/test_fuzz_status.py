@@ -1,0 +1,75 @@
+"""Statuses, pods and TrainJobs of any shape have a meaning: a phase, an outcome, a plan; never an exception."""
+
+from __future__ import annotations
+
+import json
+
+from hypothesis import strategies as st
+
+from tests.chaos.fuzz.fuzzing import JSON, NASTY, damaged, fuzz
+from tests.chaos.fuzz.objects import POD, TRAINJOB, WORKING
+from trainjob.errors import InvalidSpec, JobFailed
+from trainjob.lifecycle import Limits, RunKey
+from trainjob.lifecycle.plan import Plan, plan
+from trainjob.status import Category, Outcome, Phase, conclude, failures, judge, pending_reasons
+from trainjob.status.pods import rank_of, restarts_in_place, step_of
+
+JOB = damaged(TRAINJOB) | damaged(WORKING)
+PODS = st.lists(damaged(POD), max_size=3)
+
+
+@fuzz("TrainJob and pods: judge, failures, pending_reasons, conclude", 400, job=JOB, pods=PODS)
+def test_a_verdict_and_an_outcome(job, pods):
+    verdict = judge(job, pods)
+    assert isinstance(verdict.phase, Phase)
+    assert str(verdict)
+    outcome = conclude(job, verdict, failures(pods), events=pending_reasons(pods))
+    assert isinstance(outcome.category, Category)
+    assert isinstance(outcome.explain(), str)
+    assert outcome.seconds is None or isinstance(outcome.seconds, float)
+    assert Outcome.from_dict(json.loads(json.dumps(outcome.to_dict()))) == outcome
+    try:
+        outcome.raise_for_failure()
+    except JobFailed as error:
+        assert str(error)
+    return verdict.phase.value
+
+
+@fuzz("a pod: step, rank, restarts", 200, pod=damaged(POD))
+def test_what_a_pod_is(pod):
+    assert isinstance(step_of(pod), str)
+    assert rank_of(pod) >= 0 or pod["metadata"]["labels"]  # a label is a text; a number there would be as it is
+    return "restarts" if restarts_in_place(pod) else "never restarts"
+
+
+OUTCOME = conclude(TRAINJOB, judge(TRAINJOB), failures([POD]), events=("e: m",), log_tail=("line",)).to_dict()
+OUTCOME["progress"] = {"step": 3, "total": 9, "epoch": 1, "epochs": 3, "loss": 0.5}
+
+
+@fuzz("Outcome.from_dict, Limits.from_dict", 300, values=damaged(OUTCOME) | damaged(Limits().to_dict()) | JSON | NASTY)
+def test_what_travels_between_processes(values):
+    kinds = []
+    for read in (Outcome.from_dict, Limits.from_dict):
+        try:
+            kinds.append(type(read(values)).__name__)
+        except InvalidSpec as error:
+            assert str(error)
+    return kinds[0] if kinds else "InvalidSpec"
+
+
+@fuzz("TrainJobs of a run key: plan", 300, jobs=st.lists(damaged(WORKING), max_size=4), renewal=st.text(max_size=3))
+def test_a_plan(jobs, renewal):
+    found = plan(jobs, "00112233", "2026-01-01T00:00:00Z", renewal)
+    assert isinstance(found, Plan)
+    assert found.attempt >= 0
+    return "adopts" if found.adopt is not None else "a new attempt"
+
+
+@fuzz(
+    "run keys", 200, parts=st.lists(st.text() | st.sampled_from(["\ud800", "\0", "a/b", '"']), min_size=6, max_size=6)
+)
+def test_a_run_key(parts):
+    key = RunKey(*parts)
+    assert len(key.digest) == 16
+    assert RunKey(**json.loads(key.canonical)) == key
+    return "digest"

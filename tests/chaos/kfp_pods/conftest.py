@@ -1,0 +1,62 @@
+"""A compiled component in pods on a laptop cluster, with proxies of four latencies in between."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.chaos.kfp_pods.delaying_proxy import DelayingProxy
+from tests.support.kfp_pods import LATENCIES, SHORT, CompiledComponent, Pods
+
+
+@pytest.fixture(scope="session")
+def component(tmp_path_factory):
+    from trainjob_kfp import train
+
+    return CompiledComponent(train, tmp_path_factory.mktemp("component"))
+
+
+@pytest.fixture(scope="session")
+def pods(cluster, component, tmp_path_factory):
+    return Pods(cluster, component, tmp_path_factory.mktemp("pods"))
+
+
+@pytest.fixture(scope="session")
+def proxies(laptop):
+    """A network for each latency."""
+    with contextlib.ExitStack() as stack:
+        yield {latency: stack.enter_context(DelayingProxy(laptop, latency)) for latency in LATENCIES}
+
+
+@pytest.fixture(scope="session")
+def kubeconfigs(proxies, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("kubeconfigs")
+    return {latency: proxy.kubeconfig(folder / f"{latency}") for latency, proxy in proxies.items()}
+
+
+@pytest.fixture(scope="session")
+def spans(pods, kubeconfigs):
+    """Seconds from a pod's first process to its end for a job of a second, as measured when all run at once."""
+
+    def measure(latency):
+        pod = pods.start(pods.new_run(), kubeconfigs[latency], **SHORT)
+        pod.process()
+        began = time.monotonic()
+        assert pod.end() == "Succeeded", pods.said(pod)
+        return time.monotonic() - began
+
+    with ThreadPoolExecutor(len(LATENCIES)) as threads:
+        return dict(zip(LATENCIES, threads.map(measure, LATENCIES), strict=True))
+
+
+@pytest.fixture
+def chance():
+    """Random numbers that come again with PODS_SEED."""
+    seed = os.environ.get("PODS_SEED") or str(random.randrange(10**6))  # noqa: S311
+    print(f"PODS_SEED={seed}")
+    return random.Random(seed)  # noqa: S311

@@ -1,0 +1,79 @@
+"""A launcher's pod is lost, whenever that may be: the engine's next try takes the TrainJob over.
+
+A pod whose object is deleted gets SIGTERM before SIGKILL: there, the launcher may have deleted the TrainJob, and the
+next try makes another. Never are there two.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.support.kfp_pods import LATENCIES, SHORT
+from tests.support.trainjob_audit import AuditLog
+from trainjob.lifecycle import RunKey
+from trainjob.manifest import labels
+
+pytestmark = pytest.mark.timeout(600)
+EACH, TOGETHER = 25, 5
+
+
+def key_of(run):
+    """Return the run key of the launchers of a pipeline run."""
+    return RunKey("kfp", run.workflow, "train", run.id)
+
+
+def lose(pods, pod, process, way):
+    if way == "killed":
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)  # the rest of a container goes with its first process
+    else:
+        pods.lose(pod)
+    return pod.end()
+
+
+def test_a_hundred_losses_at_any_moment_make_no_second_job(pods, laptop, cluster, kubeconfigs, spans, chance):
+    print({latency: f"{seconds:.1f} s" for latency, seconds in spans.items()})
+    plans = [
+        (latency, chance.uniform(0.0, 1.1 * spans[latency]), chance.choice(("killed", "deleted", "made anew")))
+        for latency in LATENCIES
+        for _ in range(EACH)
+    ]
+    chance.shuffle(plans)
+
+    def attempt(plan):
+        latency, moment, way = plan
+        told, run = f"{way} after {moment:.2f} s at {latency} s latency", pods.new_run()
+        pod = pods.start(run, kubeconfigs[latency], **SHORT)
+        process = pod.process()
+        time.sleep(moment)
+        phase = lose(pods, pod, process, way)
+        if phase == "Succeeded":
+            return run, pod, told, "too late"
+        same = way == "made anew"  # by Argo, while its own view of the pod is pending: no try is counted
+        again = pods.start(run, kubeconfigs[latency], 0 if same else 1, pod.name if same else "", **SHORT)
+        phase = again.end()
+        assert phase == "Succeeded", f"{told}: {phase}\n{pods.said(again)}"
+        return run, again, told, "adopted" if ": adopted, uid" in pods.said(again) else "created"
+
+    with AuditLog(laptop) as audit, ThreadPoolExecutor(TOGETHER) as threads:
+        tries = list(threads.map(attempt, plans))
+        keys = [key_of(run) for run, _, _, _ in tries]
+        for key in keys:
+            audit.catch_up(key)
+        made = Counter(len(audit.made(key)) for key in keys)
+        most_active = Counter(audit.most_active(key) for key in keys)
+    print(Counter(how for _, _, _, how in tries), "TrainJobs ever made for a run:", made)
+    assert most_active == {1: len(tries)}
+    left = cluster.list_trainjobs("default", f"{labels.ENGINE}=kfp")
+    for run, pod, told, _ in tries:
+        [job] = [one["metadata"] for one in left if one["metadata"]["labels"][labels.RUN] == run.id]
+        given = pod.output()["parameterValues"]
+        wanted = {"job": job["name"], "namespace": "default", "uid": job["uid"], "status": "Complete"}
+        assert {name: given[name] for name in wanted} == wanted, told

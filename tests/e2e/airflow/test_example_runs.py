@@ -1,0 +1,171 @@
+"""Examples for Airflow run with `dag.test()`, tickets_llm in the demo's test; the nightly ones start each other."""
+
+from __future__ import annotations
+
+import re
+
+import kubernetes
+import pytest
+
+from tests.support.dag_examples import DAGS, example_runs, laptop_with_tickets, objects_of
+from tests.support.registry_server import RegistryServer
+from tests.support.s3_server import S3Server, Stored
+from tests.support.standalone import Standalone, wait_for
+
+pytestmark = [pytest.mark.timeout(900), pytest.mark.torchtune]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("examples")
+
+
+@pytest.fixture(scope="module")
+def examples(folder):
+    with example_runs(folder) as runs:
+        yield runs
+
+
+def test_a_model_of_the_night_is_announced(examples, evidence):
+    done = examples.run("nightly_fine_tune")
+    assert done["state"] == "success", examples.output()[-6000:]
+    [export] = done["returned"]["export"]
+    assert export["location"] == "/workspace/export"
+    announced = examples.run("announce_model")
+    assert announced["state"] == "success", examples.output()[-6000:]
+    [made] = announced["returned"]["announce"]
+    assert made["digest"] == export["digest"]
+    assert made["trainjob"] == f"default/{export['job']}"
+    assert made["metrics"]["steps"] == 10
+    for row in ("Hub initializer", "TorchTune models", "export"):
+        evidence("features", row=row, cell="Airflow example")
+        evidence("features", row=row, cell="real run")
+
+
+def test_a_run_by_hand_has_no_exports_to_register(examples):
+    done = examples.run("register_models")
+    assert done["state"] == "success", examples.output()[-6000:]
+    assert done["returned"]["register"] == [[]]
+
+
+def test_a_sweep_exports_its_best_try(examples):
+    done = examples.run("sweep", learning_rates=[3e-3, 1e-4])
+    assert done["state"] == "success", examples.output()[-6000:]
+    good, bad = done["returned"]["fine_tune"]
+    assert good["progress"]["loss"] < bad["progress"]["loss"]
+    assert good["job"] != bad["job"]
+    assert done["returned"]["best"] == [0]
+    [export] = done["returned"]["export"]
+    assert export["metrics"]["loss"] == pytest.approx(good["progress"]["loss"])
+
+
+def test_a_model_is_registered_with_what_it_was_made_of(examples, evidence):
+    with RegistryServer() as registry:
+        done = examples.run("registered", registry=registry.url)
+        assert done["state"] == "success", examples.output()[-6000:]
+    [export], [tune], [model] = (done["returned"][task] for task in ("export", "fine_tune", "model"))
+    [(name, said)] = registry.versions().items()
+    told = export["registered"]
+    assert name == f"tickets/{told['version']}"
+    assert f"sha256:{said['digest']}" == export["digest"]
+    assert (said["trainjob_uid"], said["run_key.workflow"]) == (tune["uid"], "registered")
+    assert (said["base_model"], said["base_model_revision"]) == ("hf://demo/tiny-llama", model["revision"])
+    assert said["metrics.loss"] == pytest.approx(export["metrics"]["loss"])
+    assert said["parameters.optimizer.lr"] == 3e-3
+    [artifact] = registry.kept["model_artifact"]
+    assert artifact["uri"].startswith("pvc://registered-workspace-")
+    assert (artifact["id"], registry.broken) == (told["artifact_id"], [])
+    for row in ("export", "model registry", "Hub initializer"):
+        evidence("features", row=row, cell="Airflow example")
+        evidence("features", row=row, cell="real run")
+
+
+@pytest.mark.parametrize(("least", "promoted"), [(0.8, "success"), (1.1, "skipped")], ids=["good-enough", "too-bad"])
+def test_only_a_good_model_is_promoted(examples, least, promoted):
+    done = examples.run("promote_or_stop", least_exact_match=least)
+    assert done["state"] == "success", examples.output()[-6000:]
+    right, asked = map(int, done["returned"]["evaluate"][0]["result"]["exact_match"].split("/"))
+    assert (right >= 50, asked) == (True, 60)
+    assert done["tasks"]["promote"] == [promoted]
+    assert done["tasks"]["workspace_delete"] == ["success"]
+
+
+def test_a_better_answer_is_preferred_after_the_answers_are_taught(examples, evidence):
+    done = examples.run("preference_tuning")
+    assert done["state"] == "success", examples.output()[-6000:]
+    [export], [taught], [preferences] = (done["returned"][task] for task in ("export", "taught", "preferences"))
+    assert export["digest"] != taught["digest"]
+    assert preferences["progress"]["loss"] < 0.6  # it began at log 2, where nothing is preferred
+    for row in ("TorchTune recipes", "TorchTune models"):
+        evidence("features", row=row, cell="Airflow example")
+
+
+def test_a_model_comes_from_an_object_store_and_goes_there(examples, folder, evidence):
+    core = kubernetes.client.CoreV1Api(kubernetes.config.new_client_from_config(str(folder / "cluster" / "kubeconfig")))
+    with S3Server() as store:
+        store.objects = {key: Stored(data, {}) for key, data in objects_of(folder / "hub").items()}
+        secret = {"metadata": {"name": "object-store"}, "stringData": store.environment}
+        core.create_namespaced_secret("default", secret)
+        done = examples.run("object_store", endpoint=store.url)
+    assert done["state"] == "success", examples.output()[-6000:]
+    [export] = done["returned"]["export"]
+    sent = store.below(export["location"].removeprefix("s3://"))
+    assert export["location"].startswith("s3://models/tickets-llm/manual__")
+    assert {"config.json", "model.safetensors", "manifest.json"} <= set(sent)
+    assert not any(secret in examples.output() for secret in store.environment.values())
+    evidence("features", row="S3 initializer", cell="Airflow example")
+    evidence("features", row="export", cell="Airflow example")
+
+
+def test_a_container_gets_the_runs_values_and_hands_its_result_back(examples, evidence):
+    done = examples.run("container", points=50_000)
+    assert done["state"] == "success", examples.output()[-6000:]
+    [guess] = done["returned"]["guess"]
+    assert done["returned"]["report"] == [guess["result"]]
+    assert guess["result"]["pi"] == pytest.approx(3.14, abs=0.05)
+    for node in (0, 1):
+        assert re.search(rf"\[node-{node}\] node {node} of 2: \d+ of 50000 points", examples.output())
+    evidence("features", row="container", cell="Airflow example")
+
+
+def test_a_function_learns_on_two_nodes_and_hands_its_result_back(examples, evidence):
+    done = examples.run("distributed_function")
+    assert done["state"] == "success", examples.output()[-6000:]
+    [train] = done["returned"]["train"]
+    [learned] = done["returned"]["report"]
+    assert train["result"] == learned
+    assert learned["processes"] == 2
+    assert learned["weight"] == pytest.approx(3, abs=0.1)
+    assert learned["bias"] == pytest.approx(-1, abs=0.1)
+    for node in (0, 1):
+        assert f"[node-{node}] process {node} of 2: 3 points" in examples.output()
+    for row in ("Python function", "PyTorch DDP/FSDP"):
+        evidence("features", row=row, cell="Airflow example")
+
+
+def test_the_nights_export_starts_the_dags_that_wait_for_it(tmp_path):
+    """Nobody starts a run: the schedule, the asset and the watcher do."""
+    with laptop_with_tickets(tmp_path) as environment:
+        home = tmp_path / "airflow"
+        home.mkdir()
+        # Workers give up on the API server after 5 s, which on a busy machine is a failed try and minutes to the next.
+        environment["AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT"] = "60"
+        with Standalone(home, DAGS, **environment) as airflow:
+
+            def ended_run(dag):
+                for run in (airflow.ask("GET", f"/api/v2/dags/{dag}/dagRuns") or {}).get("dag_runs", ()):
+                    if run["state"] in ("success", "failed"):
+                        return run
+                return None
+
+            def returned(dag, task):
+                run = wait_for(lambda: ended_run(dag), 700)  # also for one that takes a second try, after minutes
+                assert run["state"] == "success", airflow.log.read_text()[-6000:]
+                path = f"/api/v2/dags/{dag}/dagRuns/{run['dag_run_id']}/taskInstances/{task}/xcomEntries/return_value"
+                return run["run_type"], airflow.ask("GET", f"{path}?deserialize=true")["value"]
+
+            kind, export = returned("nightly_fine_tune", "export")
+            assert kind == "scheduled"
+            kind, made = returned("announce_model", "announce")
+            assert (kind, made["digest"]) == ("asset_triggered", export["digest"])
+            assert returned("register_models", "register") == ("asset_triggered", ["/workspace/export"])

@@ -1,0 +1,305 @@
+"""A step on the real Argo: the compiled component in pods that Argo makes, runs, signals, loses and makes again.
+
+Argo's controller and executor are those that Kubeflow Pipelines 2.17 comes with; the launcher finds its cluster and its
+rights as in production, by its service account and manifests/kfp.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from control_plane import ControlPlane
+from process_kubelet.isolation import first_process
+from tests.e2e.controlplane import kfp_workflow
+from tests.e2e.controlplane.kfp_workflow import Task
+from tests.support import shipped_manifests
+from tests.support.accounts import account, allow
+from tests.support.kubernetes_client import Client, path_of
+from tests.support.polling import until
+
+pytestmark = pytest.mark.timeout(400)
+
+NAMESPACE = "default"
+SECONDS = 150.0  # Argo looks at a workflow every 10 s
+ACCOUNT = "pipeline-runner"
+FOR_ARGO = [{"apiGroups": ["argoproj.io"], "resources": ["workflowtaskresults"], "verbs": ["create", "patch"]}]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a pipeline; its training goes on until it is released."""
+
+    name: str
+    client: Client
+    plane: ControlPlane
+
+    def release(self) -> None:
+        """Lets the training end."""
+        (shared(self.plane) / self.name).touch()
+
+    def output(self, node: str) -> dict[str, Any]:
+        """What the executor of this node has written for KFP."""
+        uid = self.pods()[node]["metadata"]["uid"]
+        volume = self.plane.state / "kubelet" / "pods" / uid / "volumes" / kfp_workflow.WRITTEN
+        return json.loads((volume / "executor_output.json").read_text())
+
+    def workflow(self) -> dict[str, Any]:
+        return self.client.get("Workflow", NAMESPACE, self.name)
+
+    def nodes(self) -> dict[str, dict[str, Any]]:
+        """Argo's nodes by name."""
+        return {node["name"]: node for node in self.workflow().get("status", {}).get("nodes", {}).values()}
+
+    def until_phase(self, *phases: str) -> dict[str, Any]:
+        def reached(workflow: dict[str, Any]) -> bool:
+            return workflow.get("status", {}).get("phase") in phases
+
+        return self.client.until("Workflow", NAMESPACE, self.name, reached, seconds=SECONDS)
+
+    def until_running(self, node: str) -> None:
+        """Until Argo has seen this node's pod run."""
+
+        def runs(workflow: dict[str, Any]) -> bool:
+            nodes = workflow.get("status", {}).get("nodes", {}).values()
+            return any(one["name"] == node and one["phase"] == "Running" for one in nodes)
+
+        self.client.until("Workflow", NAMESPACE, self.name, runs, seconds=SECONDS)
+
+    def until_training(self) -> dict[str, Any]:
+        """The TrainJob, once its pod runs."""
+
+        def runs(job: dict[str, Any]) -> bool:
+            return any(one["ready"] for one in job.get("status", {}).get("jobsStatus", []))
+
+        return self.client.until("TrainJob", NAMESPACE, "", runs, seconds=SECONDS, labelSelector=self._label)
+
+    def jobs(self) -> list[dict[str, Any]]:
+        return self.client.list("TrainJob", NAMESPACE, labelSelector=self._label)
+
+    def pods(self) -> dict[str, dict[str, Any]]:
+        """The launchers' pods by Argo's name of the node."""
+        found = self.client.list("Pod", NAMESPACE, labelSelector=f"workflows.argoproj.io/workflow={self.name}")
+        return {pod["metadata"]["annotations"]["workflows.argoproj.io/node-name"]: pod for pod in found}
+
+    def log(self, node: str) -> str:
+        """What the launcher of this node has said so far; empty when it has not begun."""
+        if (pod := self.pods().get(node)) is None:
+            return ""
+        answer = self.client.ask("GET", path_of("Pod", NAMESPACE, pod["metadata"]["name"], "log"), container="main")
+        return str(answer.body) if answer.ok else ""
+
+    @property
+    def _label(self) -> str:
+        return f"trainjob.dev/run={run_id(self.name)}"
+
+
+@pytest.fixture(scope="module")
+def runs(request, tmp_path_factory) -> Iterator[dict[str, Run]]:
+    """The runs that the selected cases need, side by side on one control plane."""
+    if reason := ControlPlane.unavailable(argo=True):
+        pytest.skip(reason)
+    folder = tmp_path_factory.mktemp("argo")
+    cases = [item.callspec.params for item in request.session.items if item.module is request.module]
+    names = [name for name in RUNS if {"run": name} in cases]
+    asked = [("train", {**TRAINING, "command": waiting(name), "on_kill": RUNS[name]}) for name in names]
+    *trainings, cleanup = kfp_workflow.commands([*asked, ("cleanup", {"status": ENDED})], folder)
+    with contextlib.ExitStack() as stack:
+        plane = stack.enter_context(ControlPlane(folder / "state", argo=True))
+        client = stack.enter_context(contextlib.closing(Client.of(str(plane.kubeconfig))))
+        prepare(client, plane)
+        for name, command in zip(names, trainings, strict=True):
+            last = Task("cleanup", cleanup) if name == "handled" else None
+            client.create(
+                kfp_workflow.workflow(name, Task("train", command), run=run_id(name), on_exit=last), NAMESPACE
+            )
+        yield {name: Run(name, client, plane) for name in names}
+
+
+@pytest.fixture
+def run(request, runs) -> Run:
+    """The run that a case names with `of_run`."""
+    return runs[request.param]
+
+
+def of_run(name: str) -> pytest.MarkDecorator:
+    """Give a case the run of this name."""
+    return pytest.mark.parametrize("run", [name], indirect=True)
+
+
+RUNS = {"complete": "delete", "terminated": "delete", "retried": "delete", "lost": "delete", "handled": "keep"}
+"""The runs, and what their launchers do with the TrainJob when they are told to end."""
+
+TRAINING = {"image": "busybox", "workspace": "shared"}
+
+ENDED = {"state": "FAILED", "pipelineTaskName": "exit-handler-1", "pipelineJobResourceName": "handled", "error": {}}
+"""What an exit task is told (backend/src/v2/driver/resolve.go)."""
+
+
+def waiting(name: str) -> list[str]:
+    """Trains until the run is released; as process 1 it hears of SIGTERM only when it handles it."""
+    return ["sh", "-c", f"trap 'exit 143' TERM; until [ -e /workspace/{name} ]; do sleep 0.1; done; echo trained"]
+
+
+def run_id(name: str) -> str:
+    return f"run-of-{name}"
+
+
+def shared(plane: ControlPlane) -> Path:
+    """The folder that trainings see as their workspace."""
+    return plane.state / "shared"
+
+
+def prepare(client: Client, plane: ControlPlane) -> None:
+    """Makes the service account of pipeline runs and their claim."""
+    account(client, NAMESPACE, ACCOUNT)
+    shipped_manifests.apply(client, NAMESPACE, "kfp", ACCOUNT)
+    allow(client, NAMESPACE, FOR_ARGO, ACCOUNT)
+    shared(plane).mkdir()
+    volume = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": "shared"},
+        "spec": {**_SIZE, "capacity": {"storage": "1Gi"}, "hostPath": {"path": str(shared(plane))}},
+    }
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "shared"},
+        "spec": {**_SIZE, "volumeName": "shared", "resources": {"requests": {"storage": "1Gi"}}},
+    }
+    answer = client.ask("POST", "/api/v1/persistentvolumes", volume)
+    assert answer.ok, answer.message
+    client.create(claim, NAMESPACE)
+
+
+_SIZE = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
+
+
+def first(run: Run) -> str:
+    """Argo's name of the first try of the step: each template is retried, so each is a node of its own."""
+    return f"{run.name}(0).root(0).train(0).executor(0)"
+
+
+@of_run("complete")
+def test_a_step_runs_to_its_end(run):
+    run.until_training()
+    run.release()
+    run.until_phase("Succeeded")
+    (job,) = run.jobs()
+    assert [one["type"] for one in job["status"]["conditions"] if one["status"] == "True"] == ["Complete"]
+    assert (
+        json.loads(job["metadata"]["annotations"]["trainjob.dev/run-key"]).items()
+        >= {
+            "engine": "kfp",
+            "workflow": "complete",
+            "run": run_id("complete"),
+            "task": "train",
+            "map_index": "",
+        }.items()
+    )
+    assert list(run.pods()) == [first(run)]
+    values = run.output(first(run))["parameterValues"]
+    assert (values["job"], values["uid"]) == (job["metadata"]["name"], job["metadata"]["uid"])
+
+
+@pytest.mark.smoke
+@of_run("terminated")
+def test_terminating_a_run_deletes_its_job(run):
+    job = run.until_training()
+    run.until_running(first(run))
+    terminate(run)
+    run.client.until_gone("TrainJob", NAMESPACE, job["metadata"]["name"], seconds=SECONDS)
+    run.until_phase("Failed")
+    assert run.nodes()[first(run)]["phase"] == "Failed"
+    assert run.jobs() == []
+
+
+def terminate(run: Run) -> None:
+    """As KFP's API server does (backend/src/apiserver/resource/resource_manager.go, TerminateWorkflow)."""
+    run.client.patch("Workflow", NAMESPACE, run.name, {"spec": {"activeDeadlineSeconds": 0}})
+
+
+@of_run("retried")
+def test_a_retry_adopts(run):
+    """A pod that runs is gone, and Argo knows what became of its outputs: an error, so that KFP 2.17 tries again."""
+    job = run.until_training()
+    run.until_running(first(run))
+    with lost_node(run):
+        (wait,) = processes(run, "wait")
+        os.kill(first_process(wait), signal.SIGTERM)
+        until(lambda: "true" in reported(run), SECONDS)
+    second = first(run).removesuffix("(0)") + "(1)"
+    until(lambda: adopted(job, run.log(second)), SECONDS)
+    run.release()
+    run.until_phase("Succeeded")
+    lost = run.nodes()[first(run)]
+    assert (lost["phase"], lost["message"]) == ("Error", "pod deleted")
+    assert [one["metadata"]["uid"] for one in run.jobs()] == [job["metadata"]["uid"]]
+
+
+@of_run("lost")
+def test_a_pod_that_is_lost_with_its_node(run):
+    """Argo makes the pod anew under the same name, and counts no try."""
+    job = run.until_training()
+    uid = run.pods()[first(run)]["metadata"]["uid"]
+    with lost_node(run):
+        pass
+    until(lambda: adopted(job, run.log(first(run))), SECONDS)
+    run.release()
+    run.until_phase("Succeeded")
+    (again,) = run.pods().values()
+    assert again["metadata"]["uid"] != uid
+    assert [one["metadata"]["uid"] for one in run.jobs()] == [job["metadata"]["uid"]]
+
+
+def adopted(job: dict[str, Any], log: str) -> bool:
+    return f"adopted, uid {job['metadata']['uid']}" in log
+
+
+@contextlib.contextmanager
+def lost_node(run: Run) -> Iterator[None]:
+    """The launcher is gone without a signal; in the end all of its pod is, and no kubelet has said a word of it."""
+    pod, kubelet = run.pods()[first(run)]["metadata"]["name"], run.plane.info["pids"]["kubelet"]
+    os.kill(kubelet, signal.SIGSTOP)
+    try:
+        (main,) = processes(run, "main")
+        os.kill(main, signal.SIGKILL)
+        run.client.delete("Pod", NAMESPACE, pod)  # what a taint does
+        yield
+        run.client.delete("Pod", NAMESPACE, pod, gracePeriodSeconds=0)  # what an administrator does at last
+    finally:
+        os.kill(kubelet, signal.SIGCONT)
+
+
+def processes(run: Run, container: str) -> list[int]:
+    """What the kubelet has started for this container; all that is in it ends with it."""
+    statuses = run.pods()[first(run)]["status"]["containerStatuses"]
+    return [int(one["containerID"].removeprefix("process://")) for one in statuses if one["name"] == container]
+
+
+def reported(run: Run) -> list[str]:
+    """Whether Argo's executor has said all that it has to say of the outputs, for each of its reports."""
+    path = f"/apis/argoproj.io/v1alpha1/namespaces/{NAMESPACE}/workflowtaskresults"
+    answer = run.client.ask("GET", path, labelSelector=f"workflows.argoproj.io/workflow={run.name}")
+    return [one["metadata"]["labels"]["workflows.argoproj.io/report-outputs-completed"] for one in answer.body["items"]]
+
+
+@of_run("handled")
+def test_an_exit_handler_cleans_up_after_terminate(run):
+    """The launcher was told to keep its TrainJob, so that it is the exit handler that deletes it."""
+    job = run.until_training()
+    terminate(run)
+    run.client.until_gone("TrainJob", NAMESPACE, job["metadata"]["name"], seconds=SECONDS)
+    run.until_phase("Failed")
+    (hook,) = (name for name in run.pods() if ".onExit" in name)
+    assert run.nodes()[hook]["phase"] == "Succeeded"
+    assert run.output(hook)["parameterValues"] == {"deleted": [job["metadata"]["name"]]}

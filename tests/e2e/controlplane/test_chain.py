@@ -1,0 +1,80 @@
+"""The demo's chain on a real control plane: real API server, real controllers, real Airflow and KFP, real TorchTune."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from pathlib import Path
+
+import pytest
+
+from control_plane import ControlPlane
+from trainjob.client import Cluster, Connection
+from trainjob_local.demo.hub import HubServer
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "examples"))
+import demo
+
+pytestmark = pytest.mark.timeout(400)
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory):
+    """The demo's tiny model and tickets, served like the Hugging Face hub."""
+    folder = tmp_path_factory.mktemp("hub")
+    demo.CACHE.mkdir(parents=True, exist_ok=True)
+    demo.make_hub(folder)
+    with HubServer(folder) as server:
+        yield folder, server.url
+
+
+@pytest.fixture(scope="module")
+def scorer(hub):
+    started = demo.Scorer(hub[0])
+    yield started
+    started.stop()
+
+
+@pytest.mark.parametrize(
+    ("trainer", "engine"),
+    [
+        pytest.param("2.3", "airflow", marks=pytest.mark.smoke),
+        pytest.param("2.3", "kfp", marks=pytest.mark.smoke),
+        ("2.2", "kfp"),
+        ("2.1", "airflow"),
+        ("2.0", "kfp"),
+    ],
+)
+def test_the_model_learns(trainer, engine, hub, scorer, tmp_path, evidence):
+    """Initialize, fine-tune, export: one TrainJob each, and the exported model answers the held-out tickets."""
+    if reason := ControlPlane.unavailable(trainer):
+        pytest.skip(reason)
+    folder, url = hub
+    pods = {"HF_ENDPOINT": url}
+    with contextlib.ExitStack() as stack:
+        plane = ControlPlane(tmp_path / "state", trainer=trainer, environments=demo.ENVIRONMENTS, pod_env=pods)
+        stack.enter_context(plane)
+        cluster = Cluster(Connection(kubeconfig=str(plane.kubeconfig)))
+        stack.callback(cluster.close)
+        view = demo.run_chain(engine, cluster, plane.kubeconfig)
+        jobs = cluster.list_trainjobs("default")
+        assert sorted(job["metadata"]["labels"]["trainjob.dev/task"] for job in jobs) == TASKS[engine]
+        assert all(condition(job) == ("Complete", "AllJobsCompleted") for job in jobs)
+        export = demo.exported_folder(cluster, view, plane.state)
+        before = scorer.exact_match(folder / "models" / "demo" / "tiny-llama")
+        after = scorer.exact_match(export)
+    assert int(before.partition("/")[0]) <= 5
+    assert int(after.partition("/")[0]) >= 50
+    for row in ("Hub initializer", "TorchTune models", "export"):
+        evidence("features", row=row, cell="control plane")
+
+
+TASKS = {
+    "airflow": ["dataset", "export", "fine_tune", "model"],
+    "kfp": ["export-model", "fine-tune", "initialize-dataset", "initialize-model"],
+}
+
+
+def condition(job):
+    [last] = job["status"]["conditions"]
+    return last["type"], last["reason"]

@@ -1,0 +1,319 @@
+"""`trainjob check` on real control planes: what is missing, stopped, forbidden or old there, with what to do."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from contextlib import closing
+
+import pytest
+import yaml
+
+from control_plane import ControlPlane
+from tests.e2e.controlplane.queues import make_queue, prepare
+from tests.support import shipped_manifests
+from tests.support.accounts import account, kubeconfig_of, token_of
+from tests.support.kubernetes_client import Client, path_of
+from tests.support.polling import until
+from tests.support.trainjobs import train_job
+
+HOOKS = "/apis/admissionregistration.k8s.io/v1"
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+SINCE_21 = """placement.affinity (affinity of pods)
+placement.image_pull_secrets (imagePullSecrets of pods)
+volumes (several mounts of one volume)
+initializer.dataset.storage_uri (a dataset from elsewhere than hf://)
+initializer.model.storage_uri (a model from elsewhere than hf://)
+initializer.dataset.ignore_patterns (IGNORE_PATTERNS)
+initializer.model.ignore_patterns (IGNORE_PATTERNS)
+trainer.config.peft_config (LoRA on a TorchTune runtime)
+trainer.config.num_proc_per_node (a number of processes for llama3.2-3b)
+runtime (Qwen on a TorchTune runtime)"""
+LOOK = "`kubectl get pods -n kubeflow-system`"
+
+
+@contextlib.contextmanager
+def control_plane(folder, **parts):
+    if reason := ControlPlane.unavailable(**parts):
+        pytest.skip(reason)
+    with ControlPlane(folder, **parts) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory):
+    with control_plane(tmp_path_factory.mktemp("checked") / "state", kueue=True) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def client(plane):
+    with closing(Client.of(str(plane.kubeconfig))) as opened:
+        prepare(opened)
+        yield opened
+
+
+@pytest.fixture
+def namespace(client, unique):
+    client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": unique}})
+    yield unique
+    client.ask("DELETE", f"/api/v1/namespaces/{unique}")
+
+
+def check(kubeconfig, namespace="default"):
+    """The exit code; (grade, what is said, what is advised) by what is looked at; and what follows the rows."""
+    done = subprocess.run(
+        [sys.executable, "-m", "trainjob", "--kubeconfig", str(kubeconfig), "check", "-n", namespace],
+        env={**os.environ, "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.stderr == ""
+    table, _, rest = done.stdout.partition("\n\n")
+    found, name = {}, ""
+    for line in table.splitlines():
+        if line.startswith(" "):
+            found[name] = (*found[name][:2], line.strip().removeprefix("-> "))
+        else:
+            grade, name, said = line[:7].strip(), line[9:20].strip(), line[22:].strip()
+            found[name] = (grade, said, "")
+    return done.returncode, found, rest
+
+
+def test_a_whole_platform(plane, client, namespace):
+    make_queue(client, namespace, "team")
+    client.until("LocalQueue", namespace, "team", lambda found: active(found) == "True")
+    code, found, rest = check(plane.kubeconfig, namespace)
+    assert found.pop("runtimes")[1].startswith("deepspeed-distributed, jax-distributed, mlx-distributed, torch-distr")
+    assert found == {
+        "api server": ("ok", f"{plane.server} is Kubernetes v1.36.3; you are admin", ""),
+        "trainer": ("ok", "Kubeflow Trainer 2.3.0", ""),
+        "jobset": ("ok", "JobSet is installed", ""),
+        "permissions": ("ok", f"all that is needed in namespace {namespace}", ""),
+        "webhook": ("ok", "the Trainer's webhook answers", ""),
+        "trainjob": ("ok", "one on the runtime torch-distributed would be accepted", ""),
+        "kueue": ("ok", "queues: team", ""),
+        "storage": ("ok", "a claim that names no storage class gets local-directory", ""),
+    }
+    assert (code, rest) == (0, f"TrainJobs can run in namespace {namespace}.\n")
+    assert client.list("TrainJob", namespace) == []
+
+
+def active(queue):
+    conditions = (queue.get("status") or {}).get("conditions") or []
+    return next((one["status"] for one in conditions if one["type"] == "Active"), "")
+
+
+# -- who may do what ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def robot(plane, client, namespace, tmp_path):
+    """A kubeconfig of a service account without rights."""
+    account(client, namespace)
+    path = tmp_path / "kubeconfig"
+    path.write_text(kubeconfig_of(str(plane.kubeconfig), token_of(client, namespace), namespace))
+    return path
+
+
+def test_what_is_forbidden_is_told_and_what_it_prints_grants_it(client, namespace, robot, unique):
+    code, found, rest = check(robot, namespace)
+    assert code == 1
+    grade, said, advice = found["permissions"]
+    assert grade == "failed"
+    assert said.startswith(
+        "you may not create, get, list, delete, watch, patch trainjobs; list, watch pods; get pods/log"
+    )
+    assert said.endswith("runtimes are not checked; storage classes are not checked")
+    person = f"`kubectl apply -n {namespace} -k manifests/person`"
+    assert (
+        advice
+        == f"have it granted: {person} and `kubectl apply -k manifests/cluster`, or only what is missing, as below"
+    )
+    assert found["api server"][1].endswith(f"; you are system:serviceaccount:{namespace}:robot")
+    assert found["trainer"] == ("ok", "Kubeflow Trainer 2.3.0", "")
+    unknown = ["webhook", "runtimes", "kueue", "storage", "claims"]
+    assert [name for name, row in found.items() if row[0] == "unknown"] == unknown
+    for item in yaml.safe_load_all(rest.partition("kubectl apply -f FILE\n")[2]):
+        within = item["metadata"].get("namespace")
+        if not within:
+            item["metadata"]["name"] = item.get("roleRef", item["metadata"])["name"] = unique
+        path = f"/apis/{item['apiVersion']}/{f'namespaces/{within}/' if within else ''}{item['kind'].lower()}s"
+        answer = client.ask("POST", path, item, fieldValidation="Strict")
+        assert answer.code == 201, answer.message
+    code, found, rest = until(lambda: (again := check(robot, namespace))[1]["permissions"][0] == "ok" and again, 90)
+    assert (code, rest) == (0, f"TrainJobs can run in namespace {namespace}.\n")
+
+
+def test_the_manifests_are_all_that_a_person_needs(client, namespace, robot, unique):
+    """But for the cluster's, which its administrator applies."""
+    shipped_manifests.apply(client, namespace, "person", "robot")
+    code, found, _ = until(lambda: (done := check(robot, namespace))[1]["permissions"][0] == "warning" and done, 90)
+    without = "the cluster's runtimes are not checked; storage classes are not checked"
+    assert (
+        found["permissions"][1] == f"you may not get, list clustertrainingruntimes; list storageclasses. So: {without}"
+    )
+    assert code == 0
+    assert found["runtimes"] == ("unknown", "ClusterTrainingRuntimes can't be listed", "")
+    for item in shipped_manifests.objects("cluster"):
+        if item["kind"] == "ClusterRole":
+            item["metadata"]["name"] = unique
+        else:
+            item["metadata"]["name"] = item["roleRef"]["name"] = unique
+            item["subjects"] = [{"kind": "ServiceAccount", "name": "robot", "namespace": namespace}]
+        answer = client.ask("POST", f"/apis/{item['apiVersion']}/{item['kind'].lower()}s", item)
+        assert answer.code == 201, answer.message
+    until(
+        lambda: check(robot, namespace)[1]["permissions"] == ("ok", f"all that is needed in namespace {namespace}", "")
+    )
+
+
+# -- Kueue -------------------------------------------------------------------------------------------------------------
+
+
+def test_queues(plane, client, namespace):
+    none = f"namespace {namespace} has no LocalQueue: who names one waits for ever"
+    advice = "name no queue, or have a LocalQueue made in this namespace"
+    assert check(plane.kubeconfig, namespace)[1]["kueue"] == ("warning", none, advice)
+    make_queue(client, namespace, "held", stopPolicy="Hold")
+    client.until("LocalQueue", namespace, "held", lambda found: active(found) == "False")
+    code, found, _ = check(plane.kubeconfig, namespace)
+    assert found["kueue"] == (
+        "warning",
+        "inactive: held: Can't submit new workloads to clusterQueue",
+        "name a queue that is active, or wait",
+    )
+    assert code == 0
+
+
+def test_kueue_that_leaves_trainjobs_alone(plane, client, namespace):
+    make_queue(client, namespace, "team")
+    label = {"kueue.x-k8s.io/queue-name": "team"}
+    with changed(client, "mutatingwebhookconfigurations", "mtrainjob.kb.io", without):
+        until(lambda: not tried(client, namespace, **label).body["spec"]["suspend"])
+        assert check(plane.kubeconfig, namespace)[1]["kueue"] == (
+            "warning",
+            "Kueue lets a TrainJob that names a queue start at once: its integration for TrainJobs is off",
+            "add trainer.kubeflow.org/trainjob to integrations.frameworks of Kueue's configuration",
+        )
+
+
+# -- the Trainer -------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def changed(client, kind, name, change):
+    """Changes a webhook for as long as the context lasts."""
+    configurations = client.ask("GET", f"{HOOKS}/{kind}").body["items"]
+    (found,) = [one for one in configurations if name in [hook["name"] for hook in one["webhooks"]]]
+    path = f"{HOOKS}/{kind}/{found['metadata']['name']}"
+    assert client.ask("PATCH", path, {"webhooks": change(found["webhooks"], name)}).ok
+    yield
+    assert client.ask("PATCH", path, {"webhooks": found["webhooks"]}).ok
+
+
+def without(hooks, name):
+    return [hook for hook in hooks if hook["name"] != name]
+
+
+def unreachable(hooks, name):
+    nowhere = {"url": "https://127.0.0.1:9/nothing"}
+    return [{**hook, "clientConfig": nowhere} if hook["name"] == name else hook for hook in hooks]
+
+
+def tried(client, namespace, **labels):
+    """What comes of a TrainJob."""
+    job = train_job(name="tried")
+    job["metadata"]["labels"] = labels
+    return client.ask("POST", path_of("TrainJob", namespace), job, dryRun="All")
+
+
+def test_a_webhook_that_does_not_answer(plane, client, namespace):
+    with changed(client, "validatingwebhookconfigurations", "validator.trainjob.trainer.kubeflow.org", unreachable):
+        until(lambda: tried(client, namespace).code == 500)
+        code, found, _ = check(plane.kubeconfig, namespace)
+    assert code == 1
+    grade, said, advice = found["webhook"]
+    assert grade == "failed"
+    assert 'failed calling webhook "validator.trainjob.trainer.kubeflow.org"' in said
+    assert advice == f"no TrainJob can be created while it does not answer: see whether it runs, {LOOK}"
+    assert "trainjob" not in found
+    until(lambda: tried(client, namespace).ok)
+
+
+def test_a_webhook_that_is_not_registered(plane, client, namespace):
+    wrong = train_job(name="tried", initializer={"dataset": {"storageUri": "hf://a/b"}})
+    path = path_of("TrainJob", namespace)
+    with changed(client, "validatingwebhookconfigurations", "validator.trainjob.trainer.kubeflow.org", without):
+        until(lambda: client.ask("POST", path, wrong, dryRun="All").ok)
+        code, found, _ = check(plane.kubeconfig, namespace)
+    assert (code, *found["webhook"]) == (
+        0,
+        "warning",
+        "a TrainJob that is wrong was accepted: the Trainer's webhook is not registered, and such a one hangs",
+        "install the Trainer anew",
+    )
+    until(lambda: not client.ask("POST", path, wrong, dryRun="All").ok)
+
+
+def test_no_stock_runtime(plane, client, namespace):
+    stock = client.get("ClusterTrainingRuntime", None, "torch-distributed")
+    client.delete("ClusterTrainingRuntime", None, "torch-distributed")
+    until(lambda: not tried(client, namespace).ok)
+    code, found, _ = check(plane.kubeconfig, namespace)
+    fresh = {name: stock["metadata"][name] for name in ("name", "labels")}
+    client.create({**stock, "metadata": fresh})
+    assert code == 1
+    grade, said, advice = found["trainjob"]
+    assert grade == "failed"
+    assert said.endswith(("must be created before the TrainJob is created", "runtime 'torch-distributed' not found"))
+    assert advice == "install the Trainer's runtimes, or name one that is there: runtime=..."
+
+
+def lacking(version, also=()):
+    """The row of an old Trainer."""
+    parts = ["deadline (activeDeadlineSeconds): 2.2", *(f"{one}: 2.1" for one in also)]
+    said = f"Kubeflow Trainer {version}, which is old; each with the version that has it: {', '.join(parts)}"
+    return "warning", said, "upgrade Kubeflow Trainer to 2.2 or later; until then what needs one of these is refused"
+
+
+def test_trainer_20(tmp_path):
+    with control_plane(tmp_path / "state", trainer="2.0") as old:
+        code, found, _ = check(old.kubeconfig)
+    assert (code, found["trainer"]) == (0, lacking("2.0", SINCE_21.splitlines()))
+    assert {row[0] for name, row in found.items() if name != "trainer"} == {"ok"}
+
+
+def test_trainer_21_and_then_none(tmp_path):
+    """And what to do where JobSet or the Trainer is gone."""
+    with control_plane(tmp_path / "state", trainer="2.1") as old, closing(Client.of(str(old.kubeconfig))) as client:
+        code, found, _ = check(old.kubeconfig)
+        assert (code, found["trainer"]) == (0, lacking("2.1"))
+        assert {row[0] for name, row in found.items() if name != "trainer"} == {"ok"}
+        remove(client, "jobset.x-k8s.io")
+        remove(client, "trainer.kubeflow.org")
+        code, found, rest = check(old.kubeconfig)
+    assert code == 1
+    assert found["jobset"] == (
+        "failed",
+        "JobSet is not installed: TrainJobs are accepted, and nothing runs",
+        "install the version of JobSet that the Trainer's own manifests name",
+    )
+    assert found["trainer"] == (
+        "failed",
+        "Kubeflow Trainer is not installed: no TrainJobs are served",
+        "install Kubeflow Trainer 2.0 or later with its CRDs, or connect to the cluster that has it",
+    )
+    assert not {"webhook", "trainjob", "runtimes"} & found.keys()
+    assert rest == "TrainJobs can't run in namespace default: fix what has failed.\n"
+
+
+def remove(client, group):
+    """Takes a group of custom resources away, as an administrator who deletes its definitions."""
+    for found in client.ask("GET", DEFINITIONS).body["items"]:
+        if found["spec"]["group"] == group:
+            assert client.ask("DELETE", f"{DEFINITIONS}/{found['metadata']['name']}").ok
+    until(lambda: group not in [one["name"] for one in client.ask("GET", "/apis").body["groups"]], 90)

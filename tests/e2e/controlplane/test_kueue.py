@@ -1,0 +1,334 @@
+"""TrainJobs in the queues of a real Kueue: why they wait, how they come and go, and what must not be done to them."""
+
+from __future__ import annotations
+
+import contextlib
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import pytest
+
+from control_plane import ControlPlane
+from tests.e2e.controlplane.queues import kueue, make_queue, prepare, workload_of
+from tests.support import shipped_manifests
+from tests.support.accounts import kubeconfig_of, may
+from tests.support.diagnosed_jobs import JobGroup, row, shell
+from tests.support.kubernetes_client import Client
+from tests.support.polling import until
+from tests.support.trainjobs import conditions, train_job
+from trainjob import (
+    CustomTrainer,
+    ExportModel,
+    FineTune,
+    InitializeDataset,
+    InitializeModel,
+    InvalidSpec,
+    Queue,
+    RunKey,
+    TrainJob,
+)
+from trainjob.client import Cluster, Connection
+from trainjob.errors import Conflict, NeverStarted, WaitTimeout
+from trainjob.lifecycle import Limits, Listener, cancel, give_up, set_suspended, submit, wait
+from trainjob.retention import sweep
+from trainjob.status import Phase, judge
+
+pytestmark = pytest.mark.timeout(300)
+
+BACKEND = "controlplane-2.3"
+MULTIKUEUE = "kueue.x-k8s.io/multikueue"
+CPUS = {"resourcesPerNode": {"requests": {"cpu": "1"}, "limits": {"cpu": "1"}}}
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory):
+    if reason := ControlPlane.unavailable(kueue=True):
+        pytest.skip(reason)
+    with ControlPlane(tmp_path_factory.mktemp("kueue") / "state", kueue=True) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def client(plane):
+    with contextlib.closing(Client.of(str(plane.kubeconfig))) as opened:
+        prepare(opened)
+        yield opened
+
+
+@pytest.fixture
+def namespace(client, unique):
+    client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": unique}}, "")
+    return unique
+
+
+@pytest.fixture
+def engine(plane, namespace):
+    connection = Connection(kubeconfig=str(plane.kubeconfig), namespace=namespace)
+    with contextlib.closing(Cluster(connection, patience=20.0)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def group(engine, unique):
+    with ThreadPoolExecutor(16) as pool:
+        opened = JobGroup(engine, unique, pool)
+        yield opened
+        opened.cancel_all()
+
+
+def queued(script, queue, **resources):
+    """A job that asks for one CPU, and for these resources."""
+    return shell(script, job={"queue": queue}, resources_per_node={"cpu": 1, **resources})
+
+
+def key(task, unique):
+    return RunKey("e2e", "kueue", task, unique)
+
+
+def phases(waiter):
+    return [line.partition(" ")[0] for line in waiter.told]
+
+
+# -- why it waits ------------------------------------------------------------------------------------------------------
+
+# Job, what is told, and the beginning of the advice where waiting alone does not help.
+WAITS = {
+    "no quota": (queued("true", "team"), "Pending: couldn't assign flavors to pod set node: insufficient unused", ""),
+    "more than there is": (queued("true", "team", cpu=3), "> maximum capacity (1)", "ask for what"),
+    "no such resource": (queued("true", "team", gpu=1), "nvidia.com/gpu unavailable in ClusterQueue", "ask for what"),
+    "no such queue": (queued("true", "nope"), "Inadmissible: LocalQueue nope doesn't exist", "name a LocalQueue"),
+    "stopped queue": (queued("true", "stopped"), "LocalQueue stopped is inactive", "name a LocalQueue"),
+    "stopped cluster queue": (queued("true", "held"), "-held is inactive", "name a LocalQueue"),
+    "no such priority": (queued("true", Queue(name="team", priority_class="nope")), "NoWorkload", "correct the prior"),
+    "a check": (queued("true", "checked"), "-budget Pending", ""),
+}
+
+
+def test_why_it_waits(client, namespace, group, evidence, tmp_path):
+    """Each reason in Kueue's own words, with what to do where waiting alone does not help; it runs when it is over."""
+    make_queue(client, namespace, "team")
+    make_queue(client, namespace, "held", stopPolicy="Hold")
+    make_queue(client, namespace, "stopped")
+    client.patch("LocalQueue", namespace, "stopped", {"spec": {"stopPolicy": "Hold"}})
+    check = make_check(client, f"{namespace}-budget")
+    make_queue(client, namespace, "checked", admissionChecksStrategy={"admissionChecks": [{"name": check}]})
+    first = group.submit("first", queued(f"until test -e {tmp_path}/go; do sleep 0.1; done", "team"))
+    first.until_told("Running")
+    waiters = {name: group.submit(name.replace(" ", "-"), job) for name, (job, _, _) in WAITS.items()}
+    for name, (job, text, advice) in WAITS.items():
+        told = waiters[name].until_told(text)
+        assert f"Queued (WaitingForQuota: waiting for quota in queue {job.queue.name}; " in told
+        assert advice in told
+        evidence("diagnosis", **row(f"Kueue: {name}", BACKEND, told))
+    (tmp_path / "go").touch()
+    assert first.end.result(60).succeeded
+    assert waiters["no quota"].end.result(60).succeeded
+    client.create(kueue("LocalQueue", "nope", spec={"clusterQueue": f"{namespace}-team"}), namespace)
+    assert waiters["no such queue"].end.result(60).succeeded
+    client.patch("LocalQueue", namespace, "stopped", {"spec": {"stopPolicy": "None"}})
+    assert waiters["stopped queue"].end.result(60).succeeded
+    assert phases(waiters["no quota"])[-1] == "Complete"
+    evidence("features", row="Kueue", cell="control plane")
+
+
+def make_check(client, name):
+    """An admission check whose controller, the test, is there and does not answer; its name."""
+    client.create(kueue("AdmissionCheck", name, spec={"controllerName": "example.org/test"}))
+    active = {"type": "Active", "status": "True", "reason": "Active", "message": "it is there"}
+    client.patch(
+        "AdmissionCheck",
+        None,
+        name,
+        {"status": {"conditions": [{**active, "lastTransitionTime": "2026-01-01T00:00:00Z"}]}},
+        "status",
+    )
+    return name
+
+
+def test_a_limit_on_queueing(client, namespace, engine, unique):
+    """It ends the waiting with Kueue's reason and advice, and leaves nothing in the queue."""
+    make_queue(client, namespace, "team", cpus=0)
+    reference = submit(engine, queued("true", "team"), key("limited", unique))
+    with pytest.raises(WaitTimeout, match=r"Workload \S+: Pending: couldn't assign.*queued time.*deleted") as raised:
+        wait(engine, reference, limits=Limits(queued=timedelta(seconds=2)))
+    assert "others' end will not help" in raised.value.hint
+    assert engine.get_trainjob(reference.name, namespace) is None
+    until(lambda: workload_of(client, namespace, reference.uid) is None)
+
+
+def test_who_may_not_see_workloads(plane, client, namespace, engine, unique):
+    """With less than the shipped Role it is told only that it waits; with it, why."""
+    make_queue(client, namespace, "team", cpus=0)
+    reference = submit(engine, queued("true", "team"), key("seen", unique))
+    token = shipped_manifests.token(client, namespace, "kfp")
+    rules = client.get("Role", namespace, "trainjob-steps")["rules"]
+    connection = Connection(kubeconfig_json=kubeconfig_of(str(plane.kubeconfig), token, namespace))
+
+    def grant(wanted, *, seen):
+        client.patch("Role", namespace, "trainjob-steps", {"rules": wanted})
+        with contextlib.closing(client.as_bearer(token)) as robot:
+            until(lambda: may(robot, namespace, "list", "kueue.x-k8s.io", "workloads") == seen)
+
+    grant([rule for rule in rules if rule["apiGroups"] != ["kueue.x-k8s.io"]], seen=False)
+    with contextlib.closing(Cluster(connection, patience=5.0)) as robot:
+        assert robot.diagnostics.workload(reference.uid, namespace) is None
+        told = []
+        with pytest.raises(WaitTimeout, match=r"waiting for quota in queue team\): the limit"):
+            wait(robot, reference, limits=Limits(queued=timedelta(seconds=1)), listener=Listener(on_phase=told.append))
+    grant(rules, seen=True)
+    reference = submit(engine, queued("true", "team"), key("seen-again", unique))
+    with contextlib.closing(Cluster(connection, patience=5.0)) as robot:
+        until(lambda: robot.diagnostics.workload(reference.uid, namespace))
+
+
+# -- how it comes and goes ---------------------------------------------------------------------------------------------
+
+
+def test_a_preempted_training_runs_again(client, namespace, engine, group, tmp_path):
+    """It is told for what it had to go, waits again, and is the same TrainJob to its end."""
+    make_queue(client, namespace, "team")
+    again, told = tmp_path / "again", tmp_path / "told"
+    nightly = group.submit(
+        "nightly", queued(f"test -e {again} || exec sleep 600", Queue(name="team", priority_class="nightly"))
+    )
+    nightly.until_told("Running")
+    script = f"until test -e {told}; do sleep 0.1; done"
+    urgent = group.submit("urgent", queued(script, Queue(name="team", priority_class="urgent")))
+    said = nightly.until_told("Preempted: Preempted to accommodate a workload")
+    assert said.startswith("Queued (WaitingForQuota: waiting for quota in queue team; Workload ")
+    urgent.until_told("Running")
+    again.touch()
+    told.touch()
+    assert urgent.end.result(60).succeeded
+    assert nightly.end.result(60).succeeded
+    seen = phases(nightly)
+    assert seen.index("Running") < seen.index("Queued", seen.index("Running")) < seen.index("Complete")
+    jobs = [job["metadata"] for job in engine.list_trainjobs(namespace)]
+    assert {job["uid"] for job in jobs} == {nightly.reference.uid, urgent.reference.uid}
+
+
+def test_the_life_of_one_in_a_queue(client, namespace, engine, unique):
+    """It is adopted while it waits and while it runs, not paused behind the queue's back, and swept."""
+    held = make_queue(client, namespace, "team", stopPolicy="Hold")
+    job = queued("sleep 600", "team")
+    first = submit(engine, job, key("train", unique))
+    assert judge(engine.get_trainjob(first.name, namespace)).phase is Phase.QUEUED
+    assert submit(engine, job, key("train", unique)).uid == first.uid
+    with pytest.raises(Conflict, match="Kueue queue team, which decides"):
+        set_suspended(engine, first.name, namespace, suspended=False)
+    client.patch("ClusterQueue", None, held, {"spec": {"stopPolicy": "None"}})
+    runs = {"accept": lambda job: judge(job).phase is Phase.RUNNING, "seconds": 90}
+    running = client.until("TrainJob", namespace, first.name, **runs)
+    adopted = submit(engine, job, key("train", unique))
+    assert (adopted.uid, adopted.adopted) == (first.uid, True)
+    with pytest.raises(Conflict, match="Kueue queue team, which decides"):
+        set_suspended(engine, first.name, namespace, suspended=True)
+    assert "could not be suspended and goes on" in give_up(engine, adopted, "suspend")
+    now = client.get("TrainJob", namespace, first.name)
+    assert now["spec"] == running["spec"]
+    assert workload_of(client, namespace, first.uid)
+    second = submit(engine, queued("true", "team"), key("waits", unique))
+    swept = sweep(engine, namespace=namespace, at_work_for=timedelta(0), is_over=lambda _: True)
+    assert {(one.reference.uid, one.done) for one in swept} == {(first.uid, "deleted"), (second.uid, "deleted")}
+    until(lambda: not client.list("Workload", namespace))
+
+
+def test_cancelled_quota_is_free_at_once(client, namespace, engine, group, unique):
+    make_queue(client, namespace, "team")
+    first = group.submit("first", queued("sleep 600", "team"))
+    first.until_told("Running")
+    second = group.submit("second", queued("true", "team"))
+    second.until_told("waiting for quota in queue team")
+    assert cancel(engine, first.reference)
+    assert second.end.result(60).succeeded
+
+
+def test_every_step_lands_in_its_queue(client, namespace, engine, unique):
+    make_queue(client, namespace, "team", stopPolicy="Hold")
+    workspace = {"workspace": "claim", "queue": Queue(name="team", priority_class="urgent")}
+    steps = {
+        "dataset": InitializeDataset(storage_uri="hf://acme/tickets", **workspace),
+        "model": InitializeModel(storage_uri="hf://acme/model", **workspace),
+        "tune": FineTune(model="llama3.2-1b", **workspace),
+        "export": ExportModel(destination="s3://bucket/path", **workspace),
+        "function": TrainJob(trainer=CustomTrainer(func=learn, num_nodes=2), **workspace),
+    }
+    for name, step in steps.items():
+        reference = submit(engine, step, key(name, unique))
+        workload = until(lambda uid=reference.uid: workload_of(client, namespace, uid))
+        assert workload["spec"]["queueName"] == "team"
+        assert workload["spec"]["priority"] == 1000
+        assert cancel(engine, reference)
+
+
+def learn():
+    return 1
+
+
+# -- what a queue does not go with -------------------------------------------------------------------------------------
+
+
+def test_suspension_is_refused_for_what_is_in_a_queue():
+    for wish in ({"on_kill": "suspend"}, {"on_failure": "suspend"}):
+        with pytest.raises(InvalidSpec, match="queue team decides when it runs, and would undo that"):
+            TrainJob(queue="team", **wish)
+
+
+def test_a_stock_torchtune_runtime_never_starts_in_a_queue(client, namespace):
+    """Why a queue is refused there: admitted, its JobSet stays as it is, as JobSet refuses the change."""
+    with pytest.raises(InvalidSpec, match="it would wait for ever; use a workspace"):
+        FineTune(model="llama3.2-1b", dataset="hf://acme/tickets", queue="team")
+    make_queue(client, namespace, "team", cpus=8)
+    job = train_job(runtime="torchtune-llama3.2-1b", trainer=CPUS)
+    job["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "team"}
+    client.create(job, namespace)
+    client.until("TrainJob", namespace, "job", lambda job: not job["spec"]["suspend"])
+    client.until("Event", namespace, "", lambda event: event["reason"] == "Started")
+    client.until("Event", namespace, "", lambda event: "volumeClaimPolicies" in event.get("message", ""))
+    assert client.get("JobSet", namespace, "job")["spec"]["suspend"] is True
+    assert client.list("Pod", namespace) == []
+
+
+def test_a_runtime_of_ones_own_with_the_same_claims(client, namespace, group):
+    """What can't be told from the request is told by the events: it is ended, and not waited for in vain."""
+    spec = client.get("ClusterTrainingRuntime", None, "torchtune-llama3.2-1b")["spec"]
+    [node] = [one for one in spec["template"]["spec"]["replicatedJobs"] if one["name"] == "node"]
+    del node["template"]["spec"]["template"]["spec"]["containers"][0]["resources"]  # GPUs
+    kind = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainingRuntime"}
+    labels = {"trainer.kubeflow.org/framework": "torchtune"}
+    client.create({**kind, "metadata": {"name": "mine-llama3.2-1b", "labels": labels}, "spec": spec}, namespace)
+    make_queue(client, namespace, "team", cpus=8)
+    mine = {"name": "mine-llama3.2-1b", "kind": "TrainingRuntime"}
+    waiter = group.submit("mine", shell(job={"runtime": mine, "queue": "team"}, resources_per_node={"cpu": 1}))
+    error = waiter.error(90)
+    assert isinstance(error, NeverStarted)
+    assert "spec.volumeClaimPolicies: Invalid value: Value is immutable" in str(error)
+    assert "claims with a retentionPolicy" in error.hint
+
+
+# -- MultiKueue --------------------------------------------------------------------------------------------------------
+
+
+def test_one_that_another_cluster_runs(client, namespace, engine, group, unique):
+    """This cluster's Trainer leaves it alone, and nobody takes it for one that hangs; what is mirrored counts."""
+    elsewhere = shell(job={"managed_by": MULTIKUEUE})
+    reference = submit(engine, elsewhere, key("silent", unique))
+    with pytest.raises(WaitTimeout, match=r"Pending \(ManagedElsewhere: MultiKueue runs it.*deleted"):
+        wait(engine, reference, limits=Limits(starting=timedelta(seconds=2)))
+    waiter = group.submit("mirrored", elsewhere)
+    waiter.until_told("ManagedElsewhere")
+    name = waiter.reference.name
+    assert client.find("JobSet", namespace, name) is None
+    status = {"jobsStatus": [{"name": "node", "ready": 1, "active": 1, "succeeded": 0, "failed": 0, "suspended": 0}]}
+    client.patch("TrainJob", namespace, name, {"status": status}, "status")
+    waiter.until_told("Running")
+    done = {"type": "Complete", "status": "True", "reason": "AllJobsCompleted", "message": "jobset completed"}
+    mirrored = {"status": {"conditions": [{**done, "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}
+    client.patch("TrainJob", namespace, name, mirrored, "status")
+    assert waiter.end.result(60).succeeded
+    assert [one[0] for one in conditions(client.get("TrainJob", namespace, name))] == ["Complete"]
+
+
+def test_a_manager_that_there_is_not():
+    with pytest.raises(InvalidSpec, match=r"managed_by: 'kueue' is not.*'kueue\.x-k8s\.io/multikueue'"):
+        TrainJob(managed_by="kueue")

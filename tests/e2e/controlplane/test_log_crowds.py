@@ -1,0 +1,156 @@
+"""Many logs at once: all ranks of a big training over a proxy that breaks, and hundreds of jobs in one process."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter, defaultdict
+
+import pytest
+
+from tests.support.counting_server import TOKEN
+from tests.support.log_proxy import LogProxy
+from tests.support.polling import until
+from trainjob import CustomTrainerContainer, RunKey, TrainJob
+from trainjob.client import Cluster, Connection
+from trainjob.lifecycle import JobReference, Limits, Listener, submit, wait, wait_async
+from trainjob.manifest import build
+from trainjob.status.pods import JOBSET_LABEL, RANK_LABEL, STEP_LABEL
+from trainjob_local.apiserver import ApiServer, Registry
+
+RANKS, LINES = 64, 600
+JOBS = 300
+SECONDS = 300
+NOW = "2026-01-01T00:00:00Z"
+
+
+def faults(told, written):
+    """Cells for the evidence."""
+    counts = Counter({source: len(lines) for source, lines in written.items()})
+    lost = sum((Counter(written[source]) - Counter(told[source])).total() for source in written)
+    repeated = sum((Counter(told[source]) - Counter(written[source])).total() for source in written)
+    return {"lines": counts.total(), "lost": lost, "repeated": repeated}
+
+
+def test_all_ranks_of_a_training_over_a_wire_that_breaks(laptop, unique, tmp_path, evidence):
+    told, lines = defaultdict(list), 0
+    with LogProxy(laptop, tmp_path) as proxy:
+        there = Cluster(proxy.connection)
+
+        def note(line):
+            nonlocal lines
+            lines += 1
+            told[line.source].append(line.text)
+            if lines % 3000 == 0:
+                proxy.break_all()
+
+        script = f"for part in 1 2 3; do seq -f $part-%g {LINES // 3}; sleep 1; done"
+        trainer = CustomTrainerContainer(image="busybox", command=["sh", "-c", script], num_nodes=RANKS)
+        reference = submit(there, TrainJob(trainer=trainer), RunKey("test", "logs", unique, "run"))
+        assert wait(there, reference, listener=Listener(on_log=note), limits=Limits()).succeeded
+        there.close()
+    numbers = [f"{part}-{n}" for part in (1, 2, 3) for n in range(1, LINES // 3 + 1)]
+    counts = faults(told, {f"node-{rank}": numbers for rank in range(RANKS)})
+    evidence("logs", fault=f"{RANKS} ranks, all connections reset now and then, {proxy.streams} streams", **counts)
+    assert (counts["lost"], counts["repeated"]) == (0, 0)
+    assert all(lines == numbers for lines in told.values())
+    assert proxy.streams > 2 * RANKS
+
+
+class Written:
+    """Logs of pods that run until they are told to end: half of it is there at once."""
+
+    def __init__(self):
+        self.go, self.open, self.most_open, self._lock = threading.Event(), 0, 0, threading.Lock()
+
+    def __call__(self, request):
+        lines = [b"2026-01-01T00:00:%02d.%09dZ %s %d\n" % (n // 50, n, request.pod.encode(), n) for n in range(200)]
+        since = request.since.strftime("%Y-%m-%dT%H:%M:%S").encode() if request.since else b""
+        lines = [line for line in lines if line >= since]
+        with self._lock:
+            self.open += 1
+            self.most_open = max(self.most_open, self.open)
+        try:
+            for line in lines:
+                if line.endswith(b" 100\n") and not self.go.is_set():
+                    while not self.go.wait(0.5):
+                        if request.cancelled.is_set():
+                            return
+                yield line
+        finally:
+            with self._lock:
+                self.open -= 1
+
+
+@pytest.fixture
+def crowd(tmp_path):
+    """A server with running jobs of one pod each, which are ended by `end`."""
+    registry, written = Registry(), Written()
+    server = ApiServer(registry, admin_token=TOKEN, log_source=written)
+    server.start()
+    (tmp_path / "token").write_text(TOKEN)
+    there = Cluster(Connection(server=server.url, token_file=str(tmp_path / "token"), namespace="default"))
+    yield registry, written, there
+    there.close()
+    server.stop()
+    registry.close()
+
+
+def begin(registry, name):
+    """A TrainJob that runs, with its pod."""
+    trainer = CustomTrainerContainer(image="x", command=["y"])
+    marks = {"app.kubernetes.io/managed-by": "trainjob"}
+    manifest = build(TrainJob(trainer=trainer), name=name, namespace="default", labels=marks, annotations={})
+    made = registry.create("trainjobs", manifest, "default")
+    labels = {JOBSET_LABEL: name, STEP_LABEL: "node", RANK_LABEL: "0"}
+    spec = {"restartPolicy": "OnFailure", "containers": [{"name": "node", "image": "x"}]}
+    registry.create("pods", {"metadata": {"name": f"{name}-pod", "labels": labels}, "spec": spec}, "default")
+    registry.bind(f"{name}-pod", "node", "default")
+    tell(registry, name, "Running", {"running": {"startedAt": NOW}})
+    return JobReference(name, "default", made["metadata"]["uid"])
+
+
+def tell(registry, name, phase, state):
+    container = {"name": "node", "image": "x", "imageID": "x", "ready": False, "restartCount": 0, "state": state}
+    status = {"status": {"phase": phase, "containerStatuses": [container]}}
+    registry.patch("pods", f"{name}-pod", status, "default", subresource="status")
+
+
+def end(registry, name):
+    tell(registry, name, "Succeeded", {"terminated": {"exitCode": 0, "startedAt": NOW, "finishedAt": NOW}})
+    complete = {"type": "Complete", "status": "True", "reason": "r", "message": "m", "lastTransitionTime": NOW}
+    registry.patch("trainjobs", name, {"status": {"conditions": [complete]}}, "default", subresource="status")
+
+
+def test_hundreds_of_jobs_share_the_streams_that_may_be_open(crowd, evidence):
+    registry, written, there = crowd
+    references = [begin(registry, f"job-{n}") for n in range(JOBS)]
+    told = {reference.name: [] for reference in references}
+
+    async def wait_for_all():
+        listeners = [Listener(on_log=lambda line, name=name: told[name].append(line.text)) for name in told]
+        waiting = [
+            asyncio.create_task(wait_async(there, reference, listener=listener))
+            for reference, listener in zip(references, listeners, strict=True)
+        ]
+        most = there.live_logs.max_threads
+        await asyncio.to_thread(until, lambda: sum(len(lines) >= 100 for lines in told.values()) == most, SECONDS)
+        await asyncio.to_thread(until, lambda: all(told.values()), SECONDS)  # the others were told why not
+        open_then = written.open
+        written.go.set()
+        for reference in references:
+            end(registry, reference.name)
+        return open_then, await asyncio.wait_for(asyncio.gather(*waiting), SECONDS)
+
+    open_then, outcomes = asyncio.run(wait_for_all())
+    assert all(outcome.succeeded for outcome in outcomes)
+    assert open_then == there.live_logs.max_threads
+    assert (
+        written.most_open <= there.live_logs.max_threads + there.ended_logs.max_threads + 8
+    )  # that the server has not seen end yet
+    said = {name: [line for line in lines if "being followed already" in line] for name, lines in told.items()}
+    assert sum(map(len, said.values())) == JOBS - there.live_logs.max_threads
+    whole = {name: [f"{name}-pod {n}" for n in range(200)] for name in told}
+    got = {name: [line for line in lines if line not in said[name]] for name, lines in told.items()}
+    evidence("logs", fault=f"{JOBS} jobs in one process, {open_then} streams open", **faults(got, whole))
+    assert got == whole

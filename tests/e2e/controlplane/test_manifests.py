@@ -1,0 +1,239 @@
+"""The manifests on an API server that writes down every request: what they grant is used, all of it, and no more."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from contextlib import closing
+from datetime import timedelta
+
+import pytest
+import yaml
+
+from control_plane import ControlPlane
+from programs import SUPERVISOR
+from tests.e2e.controlplane.queues import make_queue, prepare
+from tests.support import shipped_manifests
+from tests.support.accounts import kubeconfig_of
+from tests.support.kubernetes_client import Client
+from tests.support.polling import until
+from tests.support.trainjobs import JOBSET, shell, train_job
+from trainjob import CustomTrainerContainer, Queue, RunKey, Runtime, TrainJob
+from trainjob.client import Cluster, Connection
+from trainjob.errors import InvalidSpec, WaitTimeout
+from trainjob.lifecycle import Limits, Listener, cancel, set_suspended, submit, wait
+from trainjob.retention import sweep
+from trainjob.spec.job import STOCK_RUNTIME
+
+IMAGE = "busybox"
+CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}}
+ALL = ("airflow", "cluster", "kfp", "network-policy", "person", "runtimes", "steps")
+POLICY = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [{"level": "Metadata"}],
+}
+# What everybody with a name may ask: the ClusterRole system:basic-user, and the Trainer's own Role for its version.
+EVERYBODYS = {
+    ("authorization.k8s.io", "selfsubjectaccessreviews", "create"),
+    ("authentication.k8s.io", "selfsubjectreviews", "create"),
+    ("", "configmaps", "get"),
+}
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory):
+    """The control plane, and where its API server writes."""
+    if reason := ControlPlane.unavailable(kueue=True):
+        pytest.skip(reason)
+    folder = tmp_path_factory.mktemp("audited")
+    policy, log = folder / "policy.yaml", folder / "audit.jsonl"
+    policy.write_text(yaml.safe_dump(POLICY))
+    arguments = [f"--audit-policy-file={policy}", f"--audit-log-path={log}", "--audit-log-mode=blocking-strict"]
+    with ControlPlane(folder / "state", apiserver_args=arguments, kueue=True) as cluster:
+        yield cluster, log
+
+
+@pytest.fixture(scope="module")
+def admin(plane):
+    with closing(Client.of(str(plane[0].kubeconfig))) as client:
+        prepare(client)
+        yield client
+
+
+@pytest.fixture
+def namespace(admin, unique):
+    admin.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": unique}}, "")
+    yield unique
+    admin.ask("DELETE", f"/api/v1/namespaces/{unique}")
+
+
+def path_of(found, namespace):
+    """Where it is created."""
+    group = found["apiVersion"]
+    plural = f"{found['kind'].lower().removesuffix('y')}{'ies' if found['kind'].endswith('y') else 's'}"
+    where = "" if found["kind"].startswith("Cluster") else f"namespaces/{namespace}/"
+    return f"/apis/{group}/{where}{plural}"
+
+
+def kustomized(folder):
+    built = subprocess.run([SUPERVISOR.folder / "controlplane", "build", folder], capture_output=True, text=True)
+    assert (built.returncode, built.stderr) == (0, "")
+    return list(yaml.safe_load_all(built.stdout))
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_it_is_accepted(admin, namespace, name):
+    """The real kustomize builds it, and the real API server would take every object, with nothing unknown in it."""
+    objects = kustomized(shipped_manifests.MANIFESTS / name)
+    assert sorted(objects, key=repr) == sorted(shipped_manifests.objects(name), key=repr)
+    for found in objects:
+        answer = admin.ask("POST", path_of(found, namespace), found, dryRun="All", fieldValidation="Strict")
+        assert answer.code == 201, answer.message
+
+
+def test_a_change_of_ones_own(plane, tmp_path, pytestconfig):
+    """The kustomization that docs/platform.md shows binds another account, in a namespace of its own."""
+    page = (pytestconfig.rootpath / "docs" / "platform.md").read_text()
+    shown = page.partition("```yaml\n")[2].partition("```")[0]
+    base = os.path.relpath(shipped_manifests.MANIFESTS / "airflow", tmp_path)
+    (tmp_path / "kustomization.yaml").write_text(shown.replace("trainjob/manifests/airflow", base))
+    objects = kustomized(tmp_path)
+    assert {found["metadata"]["namespace"] for found in objects} == {"team"}
+    bound = [found["subjects"] for found in objects if found["kind"] == "RoleBinding"]
+    assert bound == [[{"kind": "ServiceAccount", "name": "worker", "namespace": "etl"}]] * 2
+
+
+def test_no_folder_is_left_out():
+    assert sorted(folder.name for folder in shipped_manifests.MANIFESTS.iterdir()) == sorted(ALL)
+
+
+def test_the_network_policy_selects_the_pods_of_trainjobs(admin, namespace):
+    """And no others. Whether it is enforced is the network plugin's, which this control plane has not got."""
+    (policy,) = shipped_manifests.objects("network-policy")
+    admin.ask("POST", path_of(policy, namespace), policy)
+    (expression,) = policy["spec"]["podSelector"]["matchExpressions"]
+    assert expression == {"key": JOBSET, "operator": "Exists"}
+    container = {"name": "c", "image": IMAGE, "command": ["true"]}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "other"}, "spec": {"containers": [container]}}
+    admin.create(pod, namespace)
+    admin.create(shell("true", name="plain"), namespace)
+    torchtune = {"runtime": "torchtune-llama3.2-1b", "initializer": {"dataset": {"storageUri": "hf://a/b"}}}
+    admin.create(train_job(name="tuned", **torchtune), namespace)
+    wanted = {"plain-node", "tuned-dataset-initializer", "tuned-model-initializer"}
+    until(lambda: wanted <= {pod["metadata"]["name"].rsplit("-", 3)[0] for pod in selected(admin, namespace, JOBSET)})
+    assert "other" not in {pod["metadata"]["name"] for pod in selected(admin, namespace, JOBSET)}
+
+
+def selected(client, namespace, selector):
+    return client.list("Pod", namespace, labelSelector=selector)
+
+
+# -- what is used ------------------------------------------------------------------------------------------------------
+
+
+def requests_of(log, namespace, began):
+    """What the account asked for since then: (group, resource, verb, whether it was allowed to, path)."""
+    found = set()
+    for line in log.read_text().splitlines():
+        event = json.loads(line)
+        if event["user"]["username"] != f"system:serviceaccount:{namespace}:robot" or event["stageTimestamp"] <= began:
+            continue
+        about = event.get("objectRef") or {}
+        resource = "/".join(part for part in (about.get("resource", ""), about.get("subresource", "")) if part)
+        allowed = event["annotations"]["authorization.k8s.io/decision"] == "allow"
+        found.add((about.get("apiGroup", ""), resource, event["verb"], allowed, event["requestURI"].partition("?")[0]))
+    return found
+
+
+def container(script, cpus=None, **fields):
+    resources = {"resources_per_node": {"cpu": cpus}} if cpus else {}
+    return TrainJob(trainer=CustomTrainerContainer(image=IMAGE, command=["sh", "-c", script], **resources), **fields)
+
+
+def key(task):
+    return RunKey("security", "audit", task, "run-1")
+
+
+def as_any_engine(cluster, namespace):
+    """What each of them does in the life of a step; the one that went well."""
+    lines = []
+    done = submit(cluster, container("echo hello", runtime=Runtime(name="own", kind="TrainingRuntime")), key("done"))
+    assert wait(cluster, done, listener=Listener(on_log=lines.append)).succeeded
+    assert [str(line) for line in lines] == ["[node-0] hello"]
+    assert submit(cluster, container("echo hello", runtime=Runtime(name="own", kind="TrainingRuntime")), key("done"))
+    failed = submit(cluster, container("echo why >&2; exit 3"), key("failed"))
+    assert wait(cluster, failed, limits=Limits(max_restarts=0)).exit_code == 3
+    with pytest.raises(InvalidSpec, match="no such TrainingRuntime"):
+        submit(cluster, container("true", runtime=Runtime(name="nope", kind="TrainingRuntime")), key("nope"))
+    paused = submit(cluster, container("sleep 60", runtime="jax-distributed"), key("paused"))
+    until(lambda: cluster.list_pods(paused.name, namespace))
+    assert set_suspended(cluster, paused.name, namespace, suspended=True)
+    assert set_suspended(cluster, paused.name, namespace, suspended=False)
+    assert cancel(cluster, paused)
+    queued = submit(cluster, container("true", cpus=1, queue=Queue(name="full")), key("queued"))
+    with pytest.raises(WaitTimeout, match="couldn't assign flavors"):
+        wait(cluster, queued, limits=Limits(queued=timedelta(seconds=2)))
+    return done
+
+
+def as_airflow(cluster, done):
+    """A workspace's claim, and a sweep."""
+    namespace = done.namespace
+    cluster.create_claim({"metadata": {"name": "w", "namespace": namespace}, "spec": CLAIM})
+    claim = cluster.get_claim("w", namespace)
+    assert cluster.delete_claim("w", namespace, claim["metadata"]["uid"])
+    assert sweep(cluster, namespace=namespace, finished_for=timedelta(0))
+
+
+def as_launcher(cluster, done):
+    """It looks at its own pod; here, at the training's."""
+    (pod,) = cluster.list_pods(done.name, done.namespace)
+    assert cluster.get_pod(pod["metadata"]["name"], done.namespace)
+
+
+def as_person(cluster, done):
+    """`trainjob check` and `trainjob sweep`."""
+    assert cluster.platform.inspect(done.namespace, STOCK_RUNTIME).denied == []
+    assert sweep(cluster, namespace=done.namespace, finished_for=timedelta(0))
+
+
+def runtime_of(admin):
+    """A runtime of a namespace, like the stock one."""
+    stock = admin.get("ClusterTrainingRuntime", None, "torch-distributed")
+    return {**stock, "kind": "TrainingRuntime", "metadata": {"name": "own", "labels": stock["metadata"]["labels"]}}
+
+
+@pytest.fixture
+def connection(plane, admin, namespace, request):
+    """Of an account that has what a manifest grants, and what manifests/cluster grants to everybody."""
+    for found in shipped_manifests.objects("cluster"):
+        admin.ask("POST", path_of(found, ""), found)
+    admin.create(runtime_of(admin), namespace)
+    make_queue(admin, namespace, "full", cpus=0)
+    token = shipped_manifests.token(admin, namespace, request.param)
+    return Connection(kubeconfig_json=kubeconfig_of(str(plane[0].kubeconfig), token, namespace))
+
+
+USES = {"airflow": as_airflow, "kfp": as_launcher, "person": as_person}
+
+
+@pytest.mark.parametrize(("name", "connection"), [(name, name) for name in USES], indirect=["connection"], ids=USES)
+def test_what_is_granted_is_what_is_used(plane, connection, namespace, name, evidence):
+    log = plane[1]
+    began = max((json.loads(line)["stageTimestamp"] for line in log.read_text().splitlines()), default="")
+    with closing(Cluster(connection, patience=20.0)) as cluster:
+        USES[name](cluster, as_any_engine(cluster, namespace))
+    found = requests_of(log, namespace, began)
+    granted, for_all = shipped_manifests.rights(name), shipped_manifests.rights("cluster", "ClusterRole")
+    used = {(group, resource, verb) for group, resource, verb, _, _ in found if resource} - EVERYBODYS
+    assert granted <= used <= granted | for_all
+    assert name != "person" or used == granted | for_all
+    assert {one for one in found if not one[3]} == set()
+    # What every authenticated user may read (ClusterRoles system:discovery and system:public-info-viewer).
+    assert {path.split("/")[1] for _, resource, _, _, path in found if not resource} <= {"openapi", "apis", "version"}
+    others, refused = len(used - granted - for_all), sum(not one[3] for one in found)
+    result = f"{len(used & granted)} verbs used of {len(granted)} granted, others {others}, refused {refused}"
+    evidence("security", check=f"manifests/{name} against the audit log of kube-apiserver 1.36", result=result)

@@ -1,0 +1,100 @@
+"""A PyTorchJob's script on the laptop cluster: converted it trains on two nodes; taken over as it is, twice on one.
+
+The script reads RANK and WORLD_SIZE and trains alone without them, as the Training Operator's own examples do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+
+from tests.support.kubernetes_client import Client
+from tests.support.trainjobs import conditions, finished, pods_of, train_job
+from trainjob_migrate import Launch, convert
+
+pytestmark = [pytest.mark.timeout(300), pytest.mark.torchtune, pytest.mark.usefixtures("torchrun_alone")]
+IMAGE = "docker.io/pytorch/pytorch:2.1.2-cuda11.8-cudnn8-runtime"
+TRAIN = """
+import os
+
+import torch
+import torch.distributed
+from torch.nn.parallel import DistributedDataParallel
+
+rank, size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+torch.manual_seed(0)
+model = torch.nn.Linear(1, 1)
+if size > 1:
+    torch.distributed.init_process_group("gloo")
+    model = DistributedDataParallel(model)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(3):
+    inputs = torch.full((2, 1), float(rank + step))
+    optimizer.zero_grad()
+    model(inputs).square().mean().backward()
+    optimizer.step()
+trained = torch.ones(1)
+if size > 1:
+    torch.distributed.all_reduce(trained)
+weight = next(model.parameters()).item()
+print(f"rank {rank} of {size}: {int(trained)} trained together, weight {weight:.6f}", flush=True)
+if size > 1:
+    torch.distributed.destroy_process_group()
+"""
+
+
+@pytest.fixture(scope="module")
+def client(laptop):
+    with contextlib.closing(Client.of(str(laptop.kubeconfig))) as opened:
+        yield opened
+
+
+@pytest.fixture
+def script(tmp_path):
+    """Pods of the laptop cluster are processes of this machine: its path is the one in the container."""
+    path = tmp_path / "train.py"
+    path.write_text(TRAIN)
+    return str(path)
+
+
+def pytorch_job(name, script):
+    """Master and one worker, as most of v1's examples have them."""
+    pod = {"spec": {"containers": [{"name": "pytorch", "image": IMAGE, "command": ["python", script]}]}}
+    replica = {"replicas": 1, "restartPolicy": "OnFailure", "template": pod}
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"pytorchReplicaSpecs": {"Master": replica, "Worker": replica}},
+    }
+
+
+def lines_of(client, job):
+    """What each pod of a TrainJob said last, when it has ended well."""
+    name = job["metadata"]["name"]
+    client.create(job, "default")
+    ended = client.until("TrainJob", "default", name, finished, seconds=240)
+    assert [condition[0] for condition in conditions(ended)] == ["Complete"], conditions(ended)
+    logs = [client.log("default", pod["metadata"]["name"]) for pod in pods_of(client, "default", name)]
+    return sorted(log.strip().splitlines()[-1] for log in logs)
+
+
+@pytest.mark.parametrize("launch", Launch)
+def test_converted_it_trains_on_two_nodes_together(client, unique, script, launch):
+    conversion = convert(pytorch_job(unique, script), launch=launch)
+    assert [finding.topic for finding in conversion.findings].count("environment") == 1
+    if conversion.runtime:
+        client.create(conversion.runtime, "default")
+    first, second = lines_of(client, conversion.train_job)
+    assert first.startswith("rank 0 of 2: 2 trained together")
+    assert second.startswith("rank 1 of 2: 2 trained together")
+    assert first.partition("weight")[2] == second.partition("weight")[2]
+
+
+def test_taken_over_as_it_is_it_trains_twice_alone(client, unique, script):
+    """The trap: the same image and command on two nodes; each trains by itself, and the job is complete."""
+    trainer = {"image": IMAGE, "command": ["python", script], "numNodes": 2}
+    first, second = lines_of(client, train_job(name=unique, trainer=trainer))
+    assert first == second
+    assert first.startswith("rank 0 of 1: 1 trained together")

@@ -1,0 +1,151 @@
+"""The examples of MPI and gangs, which no laptop cluster has, on a real control plane, by Airflow and by KFP."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import yaml
+
+from control_plane import ControlPlane
+from tests.support import dag_examples
+from tests.support.kubernetes_client import Client, path_of
+from tests.support.pod_groups import group_path, install
+from tests.support.polling import until
+
+ROOT = Path(__file__).resolve().parents[3]
+RUNTIMES = ROOT / ".venv" / "runtimes"
+
+pytestmark = pytest.mark.timeout(300)
+needs_mpi = pytest.mark.skipif(
+    not (RUNTIMES / ".ready").exists(), reason="`make .venv/runtimes/.ready` has not been run"
+)
+# Stands for ssh: whatever host is named is this machine.
+RSH = """#!/bin/sh
+while :; do case "$1" in -o) shift 2 ;; -*) shift ;; *) break ;; esac; done
+shift
+exec sh -c "$*"
+"""
+# Processes of several hosts that are one machine: over the loopback, and with nothing that hosts share in memory.
+MPI = {
+    "OMPI_MCA_pml": "ob1",
+    "OMPI_MCA_btl": "tcp,self",
+    "OMPI_MCA_btl_tcp_if_include": "lo",
+    "OMPI_MCA_coll": "basic,libnbc,self,sync,inter",
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+}
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory):
+    if reason := ControlPlane.unavailable():
+        pytest.skip(reason)
+    folder = tmp_path_factory.mktemp("accepted")
+    rsh = folder / "rsh"
+    rsh.write_text(RSH)
+    rsh.chmod(0o755)
+    pods = {**MPI, "PRTE_MCA_plm_ssh_agent": str(rsh)}
+    environments = {"deepspeed": RUNTIMES}
+    with ControlPlane(folder / "state", environments=environments, pod_env=pods) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def client(plane):
+    with contextlib.closing(Client.of(str(plane.kubeconfig))) as opened:
+        opened.create(yaml.safe_load((ROOT / "manifests" / "runtimes" / "torch-coscheduling.yaml").read_text()))
+        install(opened, "coscheduling")
+        nodes_without_sshd(opened)
+        yield opened
+
+
+def nodes_without_sshd(client):
+    """The stock runtime, but for the nodes' ssh server, which this machine may not have."""
+    name = "deepspeed-distributed"
+    jobs = client.get("ClusterTrainingRuntime", None, name)["spec"]["template"]["spec"]["replicatedJobs"]
+    [node] = (job for job in jobs if job["name"] == "node")
+    [container] = node["template"]["spec"]["template"]["spec"]["containers"]
+    container.update(command=["sleep", "600"], args=[])
+    client.patch("ClusterTrainingRuntime", None, name, {"spec": {"template": {"spec": {"replicatedJobs": jobs}}}})
+
+
+@pytest.fixture(scope="module")
+def dags(plane, tmp_path_factory):
+    home = tmp_path_factory.mktemp("airflow")
+    runs = dag_examples.ExampleRuns(dag_examples.airflow_on(plane.kubeconfig, home), home / "airflow.log")
+    yield runs
+    runs.stop()
+
+
+@pytest.fixture
+def run(dags, plane):
+    """Runs an example by the engine of a column of docs/features.md; the log of a run that succeeded."""
+
+    def run(cell, name):
+        return {"Airflow example": run_dag, "KFP example": run_pipeline}[cell](name)
+
+    def run_dag(name):
+        done = dags.run(name)
+        assert done["state"] == "success", dags.output()[-6000:]
+        return dags.output()
+
+    def run_pipeline(name):
+        command = [ROOT / ".venv" / "kfp" / "bin" / "python", ROOT / "examples" / "kfp" / f"{name}.py", "run"]
+        environment = {**os.environ, "KUBECONFIG": str(plane.kubeconfig)}
+        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        assert done.returncode == 0, done.stdout[-8000:]
+        return done.stdout
+
+    return run
+
+
+@needs_mpi
+@pytest.mark.usefixtures("client")
+@pytest.mark.parametrize("cell", ["Airflow example", "KFP example"])
+def test_mpi(run, cell, evidence):
+    """A real mpirun starts a process for each host of the Trainer's hostfile; in place of ssh, on this machine."""
+    log = run(cell, "mpi_on_nodes")
+    for rank in (0, 1):
+        assert f"[launcher-0] process {rank} of 2: 3 points" in log
+    [learned] = set(re.findall(r"y = ([\d.]+) x \+ (-[\d.]+), learned by 2 processes", log))
+    assert [float(number) for number in learned] == pytest.approx([3, -1], abs=0.1)
+    evidence("features", row="MPI", cell=cell)
+
+
+@pytest.mark.parametrize("cell", ["Airflow example", "KFP example"])
+def test_a_gang(run, client, plane, cell, evidence):
+    """The Trainer makes one PodGroup of all pods; here is no gang scheduler, so the test starts all at once."""
+    before = {pod["metadata"]["uid"] for pod in client.list("Pod", plane.namespace)}
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(run, cell, "gang")
+
+        def gathered():
+            pods = [pod for pod in client.list("Pod", plane.namespace) if pod["metadata"]["uid"] not in before]
+            return pods if len(pods) == 2 or running.done() else None
+
+        pods = until(gathered, 200)
+        assert not running.done(), running.result()[-6000:]
+        [group] = {pod["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] for pod in pods}
+        assert client.ask("GET", group_path("coscheduling", plane.namespace, group)).body["spec"]["minMember"] == 2
+        assert not any(pod["spec"].get("nodeName") for pod in pods)
+        for pod in pods:
+            start(client, plane.namespace, pod["metadata"]["name"])
+        log = running.result()
+    for node in (0, 1):
+        assert f"[node-{node}] node {node} of 2 starts" in log
+    evidence("features", row="gang scheduling", cell=cell)
+
+
+def start(client, namespace, name):
+    """What a scheduler does with a pod."""
+    [node] = client.list("Node", None)
+    target = {"apiVersion": "v1", "kind": "Node", "name": node["metadata"]["name"]}
+    binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}
+    answer = client.ask("POST", path_of("Pod", namespace, name, "binding"), binding)
+    assert answer.ok, answer.message

@@ -1,0 +1,72 @@
+"""The demos, as the README tells a stranger to run them: whole chains with real TorchTune, and nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+
+from tests.support.polling import until
+
+ROOT = Path(__file__).resolve().parents[3]
+DEMO = [sys.executable, str(ROOT / "examples" / "demo.py")]
+
+pytestmark = pytest.mark.timeout(400)
+
+
+def left_over(mark: str) -> list[str]:
+    """Processes that a demo started: they have the mark in their environment, or its folder in their command."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            command, environment = (process / "cmdline").read_bytes(), (process / "environ").read_bytes()
+        except OSError:  # it has just ended
+            continue
+        if mark.encode() in environment or str(ROOT / ".cache" / "demo").encode() in command:
+            found.append(command.decode(errors="replace"))
+    return found
+
+
+@pytest.fixture
+def mark(monkeypatch):
+    value = uuid.uuid4().hex
+    monkeypatch.setenv("DEMO_MARK", value)
+    return value
+
+
+@pytest.mark.parametrize("engine", ["airflow", "kfp"])
+def test_the_model_learns(engine, mark):
+    done = subprocess.run([*DEMO, engine], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    *lines, last = done.stdout.splitlines()
+    score = re.fullmatch(r"exact match: (\d+)/60 -> (\d+)/60", last)
+    assert score, last
+    assert int(score[1]) <= 5
+    assert int(score[2]) >= 50
+    [chain] = [float(line.split()[1]) for line in lines if line.startswith("chain ")]
+    assert chain <= 60
+    [folder] = [ROOT / line.removeprefix("export: ") for line in lines if line.startswith("export: ")]
+    assert {"config.json", "model.safetensors", "tokenizer.json", "manifest.json"} <= {p.name for p in folder.iterdir()}
+    assert any("168/168 (100 %)" in line for line in lines)
+    until(lambda: not left_over(mark))
+
+
+def test_a_second_one_does_not_disturb_the_first_which_interrupted_leaves_nothing_running(mark):
+    with subprocess.Popen([*DEMO, "kfp"], stdout=subprocess.PIPE, text=True) as process:
+        for line in process.stdout:
+            if line.startswith("fine-tune") and "Running" in line:
+                assert left_over(mark)
+                second = subprocess.run([*DEMO, "kfp"], capture_output=True, text=True)
+                assert (second.returncode, second.stdout) == (1, "")
+                assert "runs already" in second.stderr
+                os.kill(process.pid, signal.SIGINT)
+                break
+        process.stdout.read()
+    assert process.returncode == 130
+    until(lambda: not left_over(mark))

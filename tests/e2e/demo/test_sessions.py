@@ -1,0 +1,47 @@
+"""The page of terminal sessions: what costs nothing to run again is as it says, and the rest has the shape it shows."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).resolve().parents[3] / "tools" / "sessions"))
+
+from record import MIGRATE, PAGE, migrated, plain
+from screen import shown
+
+SESSION = re.compile(r"^```console\n\$ (?P<typed>.+)\n(?P<text>(?:.*\n)*?)```$", re.M)
+
+
+@pytest.fixture(scope="module")
+def page():
+    return {one["typed"]: one["text"] for one in SESSION.finditer(PAGE.read_text(encoding="utf-8"))}
+
+
+def test_what_needs_no_cluster_is_as_the_page_says(page):
+    again = {one["typed"]: one["text"] for one in SESSION.finditer(migrated())}
+    assert len(again) == len(MIGRATE)
+    assert {typed: page[typed] for typed in again} == again
+
+
+def test_every_command_that_shows_jobs_is_on_the_page(page):
+    described = next(text for typed, text in page.items() if typed.startswith("trainjob describe "))
+    for words in ("asked by    airflow ", "\nSteps\n", "\nPods\n", "\nStory\n"):
+        assert words in described
+    assert page["trainjob list"].split()[:5] == ["NAME", "PHASE", "STEP", "QUEUE", "PROGRESS"]
+    bar = r"Running +- +━[━╸╺]* +step \d+/\d+ \(\d+ %\), epoch \d+/\d+, loss [0-9.]+ +1/1"
+    assert re.search(bar, page["trainjob watch"])
+    assert "exact match: " in page["make demo"]
+
+
+def test_a_live_table_that_is_drawn_again_is_shown_once():
+    drawn = "\x1b[?25la  \x1b[1mold\x1b[0m\r\nb\r\n\x1b[1A\x1b[2K\x1b[1A\x1b[2Ka  new\r\nb\r\n\x1b[?25h"
+    assert shown(drawn) == "a  new\nb\n"
+
+
+def test_what_differs_each_time_is_replaced():
+    told = "fine-tune-0f3c9a11-node-0-0-x7x2p  12s  2026-11-22T03:38:46Z"
+    assert plain(told) == "fine-tune-1a2b3c4d-node-0-0-x7k2m  5s  2026-01-01T00:00:00Z"

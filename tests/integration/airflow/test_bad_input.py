@@ -1,0 +1,110 @@
+"""What no retry can mend fails a task at once, in one clear sentence; the rest is the task's retries' and policy's."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+import yaml
+
+from tests.integration.airflow.airflow_runs import run_to_end
+from trainjob import errors
+from trainjob.lifecycle import JobReference
+from trainjob_airflow import TrainJobOperator
+
+pytestmark = pytest.mark.timeout(180)
+
+
+def kubeconfig(laptop, token):
+    """The laptop cluster's, for the bearer of a token."""
+    found = yaml.safe_load(laptop.kubeconfig.read_text())
+    found["users"][0]["user"] = {"token": token}
+    return found
+
+
+def connection(**extra):
+    return json.dumps({"conn_type": "trainjob", "extra": extra})
+
+
+@pytest.fixture(scope="module")
+def stranger(laptop):
+    """The token of a service account without any rights."""
+    from kubernetes import client, config
+
+    api = config.new_client_from_config(str(laptop.kubeconfig))
+    core = client.CoreV1Api(api)
+    core.create_namespaced_service_account("default", {"metadata": {"name": "stranger"}})
+    request = {"spec": {"expirationSeconds": 3600}}
+    yield core.create_namespaced_service_account_token("stranger", "default", request).status.token
+    api.close()
+
+
+SENTENCES = {
+    "no_such_connection": r"Airflow has no connection 'nobody'\s+-> add one of that name",
+    "no_such_kubeconfig": r"the kubeconfig /nowhere/config can't be used",
+    "wrong_token": r"http\S+ does not accept the credentials \(401\)",
+    "no_permission": r"no permission to list trainjobs in namespace default: .*stranger",
+    "no_such_runtime": r"runtime: 'torch-distributet' is not allowed; .*did you mean torch-distributed\? \(there are ",
+    "no_image_name": r"failed in step node: InvalidImageName: .*invalid reference format",
+    "no_such_command": r"exit code 128: .*last: StartError.*(?s:.)*no-such-program",
+    "no_such_namespace": r"can't create trainjobs in namespace nowhere: .*nowhere",
+    "undefined_name": r"a template of this task can't be rendered: UndefinedError: 'imagge' is undefined",
+    "no_template": r"a template of this task can't be rendered: TemplateSyntaxError: ",
+    "nonsense": r"trainer\.num_nodes: 'many' is not allowed; ",
+    "no_such_file": r"a template of this task can't be rendered: TemplateNotFound: .*nowhere\.yaml",
+    "no_manifest": r"manifest: .* is not allowed; it must be YAML or JSON: ",
+    "unknown_field": r"the cluster refused to create trainjobs in namespace default: .*unknown field \"spec\.trainr\"",
+    "mapped": r"a template of this task can't be rendered: UndefinedError: 'imagge' is undefined",
+    "nobody_to_suspend": r"there is no TrainJob default/nobody",
+    "may_not_delete": r"no permission to get trainjobs in namespace default: .*stranger",
+    "workspace_create": r"the cluster refused to create persistentvolumeclaims in namespace default: .*",
+}
+
+
+@pytest.mark.slow
+def test_what_no_retry_mends_fails_at_once_and_says_why(airflow, laptop, stranger):
+    printed, tasks, state = run_to_end(
+        airflow,
+        "bad_input",
+        AIRFLOW_CONN_LOST=connection(kube_config_path="/nowhere/config"),
+        AIRFLOW_CONN_EXPIRED=connection(kube_config=kubeconfig(laptop, "expired-token")),
+        AIRFLOW_CONN_STRANGER=connection(kube_config=kubeconfig(laptop, stranger)),
+    )
+    assert state == "failed"
+    assert {task: tasks[task] for task in SENTENCES} == dict.fromkeys(SENTENCES, ("failed", 1)), printed[-6000:]
+    assert [task for task, sentence in SENTENCES.items() if not re.search(sentence, printed)] == []
+    assert "expired-token" not in printed
+    assert stranger not in printed
+
+
+@pytest.mark.slow
+def test_a_retry_policy_knows_the_errors_by_their_classes(airflow):
+    printed, tasks, _ = run_to_end(airflow, "by_policy")
+    assert tasks == {"gives_up": ("failed", 1), "goes_on": ("failed", 2), "on_worker": ("failed", 1)}
+    assert "Matched rule for CommandFailed" in printed
+
+
+@pytest.mark.parametrize(
+    ("kind", "for_good"),
+    [
+        ("InvalidSpec", True),
+        ("NoClusterConfigured", True),
+        ("Unauthorized", True),
+        ("PermissionDenied", True),
+        ("NotFound", True),
+        ("NeverStarted", True),
+        ("ImageUnavailable", True),
+        ("ClusterUnreachable", False),
+        ("InvalidResponse", False),
+        ("ServerUnavailable", False),
+        ("WaitTimeout", False),
+    ],
+)
+def test_the_same_holds_after_the_deferral(kind, for_good):
+    operator = TrainJobOperator(task_id="t", trainer={"image": "x"}, kubernetes_conn_id=None)
+    event = {"reference": JobReference("j", "ns", "u").to_dict(), "error": "why", "kind": kind}
+    with pytest.raises(Exception, match="why") as raised:
+        operator.execute_complete({}, event)
+    assert type(raised.value).__name__ == ("AirflowFailException" if for_good else kind)
+    assert for_good or isinstance(raised.value, getattr(errors, kind))

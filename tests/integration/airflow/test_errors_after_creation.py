@@ -1,0 +1,278 @@
+"""Errors of our own code after a TrainJob's creation: the next try adopts it, or the kill action ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import datetime, timezone
+from types import SimpleNamespace
+
+import pytest
+from airflow.sdk.definitions.retry_policy import ExceptionRetryPolicy, RetryAction, RetryRule
+from airflow.sdk.exceptions import AirflowFailException, TaskDeferralError, TaskDeferred
+from airflow.sdk.module_loading import import_string
+
+from tests.support import crash_points
+from tests.support.crash_points import Point, failing
+from trainjob import errors
+from trainjob.lifecycle import RunKey
+from trainjob.manifest import labels
+from trainjob.status import judge
+from trainjob_airflow import TrainJobOperator
+from trainjob_airflow.run_key import run_key
+
+pytestmark = pytest.mark.usefixtures("airflow_environment")
+
+ON_BOTH = (
+    crash_points.ANSWERED,
+    crash_points.REMEMBERED,
+    crash_points.LINKED,
+    crash_points.LIMITED,
+    crash_points.ACCOUNTED,
+    crash_points.SUBMITTED,
+    crash_points.WAITING,
+)
+POINTS = [
+    *((False, point) for point in ON_BOTH),
+    *((True, point) for point in ON_BOTH),
+    (True, crash_points.DEFERRING),
+    (True, crash_points.TRIGGERED),
+    (True, crash_points.TRIGGER_CONNECTED),
+]
+NAMES = [f"{'deferred' if deferred else 'worker'}: {point.name}" for deferred, point in POINTS]
+BROKEN = Point("before the kill action", "before", "trainjob.lifecycle.unattended:give_up_unless_ended")
+
+
+def operator(*, deferrable=True, **arguments):
+    command = {"image": "busybox", "command": ["sleep", "60"]}
+    return TrainJobOperator(task_id="train", trainer=command, deferrable=deferrable, **arguments)
+
+
+def context_of(task, run, *, try_number=1, max_tries=0):
+    ti = SimpleNamespace(
+        dag_id="errors",
+        task_id=task.task_id,
+        run_id=run,
+        map_index=-1,
+        try_number=try_number,
+        max_tries=max_tries,
+        xcom_push=lambda *_: None,
+    )
+    started = SimpleNamespace(start_date=datetime(2026, 1, 1, tzinfo=timezone.utc))
+    return {"ti": ti, "task": task, "dag_run": started, "outlet_events": {}}
+
+
+def run_try(task, context):
+    """One try, as Airflow's runner and triggerer drive it; a trigger that raises skips the operator's own method."""
+    try:
+        return task.execute(context)
+    except TaskDeferred as deferred:
+        path, arguments = deferred.trigger.serialize()
+    return resume(operator(on_kill_action=task.on_kill_action), context, path, arguments)
+
+
+def resume(task, context, path, arguments):
+    trigger = import_string(path)(**json.loads(json.dumps(arguments)))
+
+    async def first_event():
+        async for event in trigger.run():
+            return json.loads(json.dumps(event.payload))
+        raise AssertionError("no event")
+
+    try:
+        event = asyncio.run(first_event())
+    except Exception as error:  # noqa: BLE001 - as TriggerRunner.run_trigger and fetch_next_context do
+        failure = {"error": "Trigger failure", "traceback": [repr(error)]}
+        return task.resume_execution("__fail__", failure, context)
+    return task.resume_execution("execute_complete", {"event": event}, context)
+
+
+def jobs_of(cluster, context):
+    return cluster.list_trainjobs("default", f"{labels.RUN_KEY}={run_key(context).digest}")
+
+
+def active(cluster, context):
+    """The uids of the TrainJobs that have neither ended nor are being deleted or suspended."""
+    found = [job for job in jobs_of(cluster, context) if "deletionTimestamp" not in job["metadata"]]
+    return [job["metadata"]["uid"] for job in found if not judge(job).phase.finished and not job["spec"].get("suspend")]
+
+
+def end(cluster, context):
+    for job in jobs_of(cluster, context):
+        cluster.delete_trainjob(job["metadata"]["name"], "default", job["metadata"]["uid"])
+
+
+def adopted_by_the_next_try(task, run):
+    """The uid of the TrainJob that the next try waits for."""
+    with pytest.raises(TaskDeferred) as deferred:
+        operator().execute(context_of(task, run, try_number=2, max_tries=1))
+    reference = deferred.value.trigger.reference
+    assert reference["adopted"]
+    return reference["uid"]
+
+
+@pytest.mark.parametrize(("deferred", "point"), POINTS, ids=NAMES)
+def test_without_another_try_it_is_deleted(cluster, unique, capsys, deferred, point):
+    task = operator(deferrable=deferred)
+    context = context_of(task, unique)
+    expected = pytest.raises((ImportError, TaskDeferralError), match="injected")
+    with failing(point, ImportError("injected")), expected:
+        run_try(task, context)
+    assert not active(cluster, context)
+    assert "it was deleted: its task failed, and no other try follows" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("deferred", "point"), POINTS, ids=NAMES)
+def test_the_next_try_adopts_it(cluster, unique, capsys, deferred, point):
+    task = operator(deferrable=deferred)
+    context = context_of(task, unique, max_tries=1)
+    expected = pytest.raises((ImportError, TaskDeferralError), match="injected")
+    with failing(point, ImportError("injected")), expected:
+        run_try(task, context)
+    [uid] = active(cluster, context)
+    assert "the next try of the task adopts it" in capsys.readouterr().out
+    assert adopted_by_the_next_try(task, unique) == uid
+    assert [job["metadata"]["uid"] for job in jobs_of(cluster, context)] == [uid]
+    end(cluster, context)
+
+
+@pytest.mark.parametrize(("action", "runs"), [("suspend", False), ("keep", True)])
+def test_the_kill_action_counts(cluster, unique, action, runs):
+    task = operator(on_kill_action=action)
+    context = context_of(task, unique)
+    with failing(crash_points.TRIGGERED, ImportError("injected")), pytest.raises(TaskDeferralError, match="injected"):
+        run_try(task, context)
+    [job] = jobs_of(cluster, context)
+    assert bool(active(cluster, context)) is runs
+    assert job["spec"].get("suspend", False) is not runs
+    end(cluster, context)
+
+
+@pytest.mark.parametrize("point", crash_points.ADOPTION)
+def test_an_adopted_one_is_deleted_after_the_last_try(cluster, unique, point):
+    first = operator()
+    with pytest.raises(TaskDeferred):
+        first.execute(context_of(first, unique, max_tries=1))
+    task = operator()
+    context = context_of(task, unique, try_number=2, max_tries=1)
+    with failing(point, ImportError("injected")), pytest.raises(ImportError, match="injected"):
+        run_try(task, context)
+    assert not active(cluster, context)
+
+
+def test_an_error_that_no_retry_mends_ends_it_at_once(cluster, unique):
+    task = operator()
+    context = context_of(task, unique, max_tries=5)
+    with failing(crash_points.LINKED, errors.PermissionDenied("no")), pytest.raises(AirflowFailException, match="no"):
+        run_try(task, context)
+    assert not active(cluster, context)
+
+
+def test_a_retry_policy_that_fails_the_task_counts(cluster, unique):
+    policy = ExceptionRetryPolicy([RetryRule(exception="builtins.ImportError", action=RetryAction.FAIL)])
+    task = operator(deferrable=False, retry_policy=policy)
+    context = context_of(task, unique, max_tries=5)
+    with failing(crash_points.LIMITED, ImportError("injected")), pytest.raises(ImportError):
+        run_try(task, context)
+    assert not active(cluster, context)
+
+
+def test_a_trigger_that_airflow_cannot_load(cluster, unique):
+    first = operator()
+    context = context_of(first, unique)
+    with pytest.raises(TaskDeferred):
+        first.execute(context)
+    with pytest.raises(TaskDeferralError, match="Trigger failure"):
+        operator().resume_execution("__fail__", {"error": "Trigger failure", "traceback": ["ImportError"]}, context)
+    assert not active(cluster, context)
+
+
+def test_a_failing_kill_action_does_not_hide_the_error(cluster, unique, capsys):
+    task = operator(deferrable=False)
+    context = context_of(task, unique)
+    broken, first = failing(BROKEN, RuntimeError("broken")), failing(crash_points.LIMITED, ImportError("injected"))
+    with first, broken, pytest.raises(ImportError, match="injected"):
+        run_try(task, context)
+    assert "could not be ended" in capsys.readouterr().out
+    assert active(cluster, context)
+    end(cluster, context)
+
+
+# What commit 975860f has stored: its successors must go on with it.
+KEY = RunKey("airflow", "nightly", "train", "scheduled__2026-01-01", "", "https://airflow.example")
+OLD_JOB = {
+    "apiVersion": "trainer.kubeflow.org/v1alpha1",
+    "kind": "TrainJob",
+    "metadata": {
+        "name": "train-f611cbe3",
+        "namespace": "default",
+        "labels": {
+            "app.kubernetes.io/managed-by": "trainjob",
+            "trainjob.dev/engine": "airflow",
+            "trainjob.dev/workflow": "nightly",
+            "trainjob.dev/task": "train",
+            "trainjob.dev/run": "scheduled__2026-01-01",
+            "trainjob.dev/run-key": "a60d56183dbce981",
+            "trainjob.dev/attempt": "1",
+        },
+        "annotations": {
+            "trainjob.dev/run-key": '{"engine":"airflow","map_index":"","origin":"https://airflow.example",'
+            '"run":"scheduled__2026-01-01","task":"train","workflow":"nightly"}',
+            "trainjob.dev/spec-hash": "0573c7f11674a67f",
+            "trainjob.dev/renewal": "1",
+        },
+    },
+    "spec": {
+        "runtimeRef": {
+            "apiGroup": "trainer.kubeflow.org",
+            "kind": "ClusterTrainingRuntime",
+            "name": "torch-distributed",
+        },
+        "trainer": {"image": "busybox", "command": ["sleep", "60"]},
+    },
+}
+
+
+@pytest.fixture
+def old_job(cluster, monkeypatch):
+    monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://airflow.example")
+    created = cluster.create_trainjob(OLD_JOB)
+    yield created["metadata"]
+    cluster.delete_trainjob("train-f611cbe3", "default", created["metadata"]["uid"])
+
+
+def old_context(task):
+    context = context_of(task, KEY.run, try_number=2, max_tries=1)
+    context["ti"].dag_id = KEY.workflow
+    context["dag_run"].start_date = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    return context
+
+
+def test_a_job_of_an_earlier_release_is_adopted(cluster, old_job):
+    task = operator()
+    with pytest.raises(TaskDeferred) as deferred:
+        task.execute(old_context(task))
+    assert (deferred.value.trigger.reference["uid"], deferred.value.trigger.reference["adopted"]) == (
+        old_job["uid"],
+        True,
+    )
+
+
+def test_a_trigger_that_an_earlier_release_serialized_goes_on(cluster, old_job):
+    arguments = {
+        "reference": {
+            "name": "train-f611cbe3",
+            "namespace": "default",
+            "uid": old_job["uid"],
+            "attempt": 1,
+            "adopted": False,
+            "adopted_at": "",
+        },
+        "limits": {"max_restarts": 0, "on_timeout": "delete", "on_failure": "delete"},
+        "deadline": 1.0,
+        "kubernetes_conn_id": "kubernetes_default",
+        "on_kill_action": "delete",
+    }
+    task = operator()
+    with pytest.raises(errors.WaitTimeout, match="it was deleted"):
+        resume(task, old_context(task), "trainjob_airflow.triggers.trainjob.TrainJobTrigger", arguments)

@@ -1,0 +1,258 @@
+"""Asset events for TrainJobs that become complete: each once, also over restarts of the triggerer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import datetime, timedelta, timezone
+from types import SimpleNamespace
+
+import pytest
+from airflow.sdk import Asset, AssetWatcher
+from airflow.sdk._shared.module_loading import import_string
+from airflow.sdk.execution_time.context import AssetStateStoreAccessors
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from tests.support.polling import until
+from trainjob_airflow import TrainJobEventTrigger
+from trainjob_airflow.triggers import event as event_module
+from trainjob_airflow.triggers.event import Memory
+
+pytestmark = pytest.mark.usefixtures("airflow_environment")
+SECONDS = 120
+START = datetime(2026, 11, 21, tzinfo=timezone.utc)
+
+# -- the memory -------------------------------------------------------------------------------------------------------
+
+STEPS = st.one_of(
+    st.tuples(st.just("complete"), st.integers(0, 540)),  # seconds that its end is told late, below the overlap
+    st.tuples(st.just("delete"), st.sampled_from([0, -1])),  # the oldest or the newest
+    st.tuples(st.sampled_from(["arrive", "restart", "list"]), st.just(0)),
+)
+# What is no longer kept of the first must stay known when the second is gone.
+TWO_RESTARTS = ["complete", "complete", "arrive", "restart", "delete", "arrive", "restart"]
+
+
+class Watcher:
+    """A cluster, a watcher that sees each change at once, and what it has told."""
+
+    def __init__(self):
+        self.there, self.told, self.now, self.number = {}, {}, 0, 0
+        self.memory, self.kept = Memory(), Memory().to_dict()
+
+    def see(self, uid):
+        if self.memory.is_news(uid, self.there[uid]):
+            self.memory.add(uid, self.there[uid], self.now)
+            self.told[uid] = [*self.told.get(uid, []), self.now]
+
+    def complete(self, late):
+        self.number += 1
+        uid = f"u{self.number}"
+        self.there[uid] = START + timedelta(seconds=self.now - late)
+        self.see(uid)
+
+    def delete(self, which):
+        if self.there:
+            uid = list(self.there)[which]
+            del self.there[uid]
+            self.memory.forget(uid)
+
+    def arrive(self, _):
+        self.memory.have_arrived(self.now)
+        self.kept = json.loads(json.dumps(self.memory.to_dict()))
+
+    def restart(self, _):
+        self.memory = Memory(self.kept)
+        self.list(0)
+
+    def list(self, _):
+        for uid in self.there:
+            self.see(uid)
+
+
+@settings(max_examples=300)
+@given(st.lists(STEPS, max_size=40), st.lists(st.integers(1, 3000), min_size=40, max_size=40))
+@example([(name, -1 if name == "delete" else 0) for name in TWO_RESTARTS], [700] * 7)
+def test_each_end_is_told_and_again_only_when_the_triggerer_died_with_it_on_its_way(steps, pauses):
+    watcher, for_good = Watcher(), set()
+    for (name, value), pause in zip(steps, pauses, strict=False):
+        watcher.now += pause
+        before = {uid: len(times) for uid, times in watcher.told.items()}
+        getattr(watcher, name)(value)
+        if name == "arrive":
+            for_good = set(watcher.told)
+        again = {uid for uid, times in watcher.told.items() if uid in before and len(times) > before[uid]}
+        assert name == "restart" or not again
+        assert not again & for_good
+        assert set(watcher.there) <= set(watcher.told)
+
+
+@given(st.lists(st.integers(0, 100_000), min_size=1))
+def test_what_is_kept_is_small(ends):
+    memory = Memory()
+    for number, end in enumerate(ends):
+        memory.add(f"u{number}", START + timedelta(seconds=end))
+    kept = memory.to_dict()
+    assert len(kept["told"]) == sum(end >= max(ends) - 600 for end in ends)
+
+
+# -- the trigger ------------------------------------------------------------------------------------------------------
+
+
+class Store:
+    """What Airflow's asset state store does for one asset; the real one is there in a triggerer only."""
+
+    def __init__(self):
+        self.values = {}
+
+    async def aget(self, key):
+        return self.values.get(key)
+
+    async def aset(self, key, value):
+        self.values[key] = json.loads(json.dumps(value))
+
+
+def apply(cluster, name, script="true", spec=None, **metadata):
+    trainer = {"image": "busybox", "command": ["sh", "-c", script]}
+    spec = {"runtimeRef": {"name": "torch-distributed"}, "trainer": trainer, **(spec or {})}
+    meta = {"name": name, "namespace": "default", **metadata}
+    body = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "metadata": meta, "spec": spec}
+    return cluster.create_trainjob(body)
+
+
+def finish(cluster, name):
+    """Wait until it has ended."""
+    from trainjob.lifecycle import JobSelector, wait_external
+
+    return asyncio.wait_for(wait_external(cluster, JobSelector("default", name)), SECONDS)
+
+
+def watching(trigger, store=None):
+    """A running trigger: what it fires, and how to stop it."""
+    trigger.asset_state_store = store
+    fired = asyncio.Queue()
+
+    async def run():
+        async for event in trigger.run():
+            fired.put_nowait(event.payload)
+
+    return SimpleNamespace(fired=fired, task=asyncio.create_task(run()))
+
+
+async def stop(running):
+    running.task.cancel()
+    await asyncio.gather(running.task, return_exceptions=True)
+
+
+async def names(running, count):
+    """The names of the next ones that are told, in any order."""
+    events = [await asyncio.wait_for(running.fired.get(), SECONDS) for _ in range(count)]
+    return sorted(event["reference"]["name"] for event in events)
+
+
+async def in_time(look):
+    """Wait until it is true; the event loop goes on."""
+    await asyncio.to_thread(until, look, SECONDS)
+
+
+def saved(store):
+    """How many ends are kept; None before anything is."""
+    return sum(len(value["told"]) for value in store.values.values()) if store.values else None
+
+
+def test_what_becomes_complete_is_told_once_also_over_a_restart(cluster, unique, monkeypatch):
+    monkeypatch.setattr(event_module, "_SENT_SECONDS", 0.2)
+    store, trigger = Store(), TrainJobEventTrigger(label_selector=f"suite={unique}", name_prefix=unique)
+    ours = {"labels": {"suite": unique}}
+
+    async def run():
+        apply(cluster, f"{unique}-before", **ours)
+        await finish(cluster, f"{unique}-before")
+        first = watching(trigger, store)
+        await in_time(lambda: store.values)
+        annotated = {**ours, "annotations": {"trainjob.dev/model": "s3://models/a"}}
+        apply(cluster, f"{unique}-a", **annotated)
+        apply(cluster, f"{unique}-failed", "sleep 60", {"activeDeadlineSeconds": 1}, **ours)
+        apply(cluster, f"other-{unique}", **ours)
+        apply(cluster, f"{unique}-elsewhere")
+        event = await asyncio.wait_for(first.fired.get(), SECONDS)
+        assert event["reference"]["name"] == f"{unique}-a"
+        assert (event["phase"], event["model"]) == ("Complete", "s3://models/a")
+        assert datetime.fromisoformat(event["finished"]).tzinfo
+        assert json.loads(json.dumps(event)) == event
+        for name in (f"{unique}-failed", f"other-{unique}", f"{unique}-elsewhere"):
+            await finish(cluster, name)
+        await in_time(lambda: saved(store) == 2)  # "before" and "a"
+        await stop(first)
+
+        apply(cluster, f"{unique}-meanwhile", **ours)
+        await finish(cluster, f"{unique}-meanwhile")
+        second = watching(trigger, store)
+        assert await names(second, 1) == [f"{unique}-meanwhile"]
+        apply(cluster, f"{unique}-b", **ours)
+        assert await names(second, 1) == [f"{unique}-b"]
+        assert first.fired.empty()
+        assert second.fired.empty()
+        await in_time(lambda: saved(store) == 4)
+        await stop(second)
+        informer = event_module.TrainJobHook().get_conn().trainjob_informer("default", f"suite={unique}")
+        assert not informer._cache
+
+    asyncio.run(run())
+
+
+def test_what_was_not_sent_when_the_triggerer_died_is_told_again(cluster, unique, monkeypatch):
+    monkeypatch.setattr(event_module, "_SENT_SECONDS", 3600.0)
+    store, trigger = Store(), TrainJobEventTrigger(label_selector=f"suite={unique}")
+
+    async def run():
+        first = watching(trigger, store)
+        await in_time(lambda: store.values)
+        apply(cluster, unique, labels={"suite": unique})
+        assert await names(first, 1) == [unique]
+        await stop(first)
+        second = watching(trigger, store)
+        assert await names(second, 1) == [unique]
+        await stop(second)
+
+    asyncio.run(run())
+
+
+def test_a_watcher_of_several_assets_keeps_nothing_and_goes_on(cluster, unique):
+    accessors = AssetStateStoreAccessors(inlets=[Asset("a"), Asset("b")])
+    trigger = TrainJobEventTrigger(label_selector=f"suite={unique}")
+
+    async def run():
+        running = watching(trigger, accessors)
+        informer = event_module.TrainJobHook().get_conn().trainjob_informer("default", f"suite={unique}")
+        await in_time(lambda: informer._cache)
+        apply(cluster, unique, labels={"suite": unique})
+        assert await names(running, 1) == [unique]
+        await stop(running)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("arguments", [{"kubernetes_conn_id": "not-there"}, {"label_selector": "a in"}])
+def test_what_waiting_does_not_mend_is_told_and_tried_again(arguments, monkeypatch):
+    monkeypatch.setattr(event_module, "_AGAIN_SECONDS", 0.1)
+    told = []
+    trigger = TrainJobEventTrigger(**arguments)
+    monkeypatch.setattr(trigger.log, "error", lambda *words: told.append(words))
+
+    async def run():
+        running = watching(trigger)
+        await in_time(lambda: len(told) >= 2)
+        assert not running.task.done()
+        await stop(running)
+
+    asyncio.run(run())
+
+
+def test_the_trigger_comes_back_from_what_it_serializes_and_an_asset_watcher_takes_it():
+    given_ = TrainJobEventTrigger(namespace="n", label_selector="a=b", name_prefix="p", kubernetes_conn_id=None)
+    path, values = given_.serialize()
+    again = import_string(path)(**json.loads(json.dumps(values)))
+    assert again.serialize() == (path, values)
+    assert Asset("x", watchers=[AssetWatcher(name="w", trigger=given_)]).watchers[0].trigger.serialize()[0] == path

@@ -1,0 +1,35 @@
+"""Each example for Airflow loads and says what it is; tests/e2e/airflow/test_example_runs.py runs them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "airflow"
+DAGS = {
+    "announce_model",
+    "boosted_trees",
+    "container",
+    "distributed_function",
+    "housekeeping",
+    "gang",
+    "jax_on_nodes",
+    "mpi_on_nodes",
+    "preference_tuning",
+    "nightly_fine_tune",
+    "object_store",
+    "promote_or_stop",
+    "queued",
+    "register_models",
+    "runtimes",
+    "registered",
+    "sweep",
+    "tickets_llm",
+}
+
+
+def test_all_load_and_are_documented(airflow):
+    from airflow.dag_processing.dagbag import BundleDagBag
+
+    bag = BundleDagBag(EXAMPLES, bundle_path=EXAMPLES, bundle_name="examples")
+    assert bag.import_errors == {}
+    assert {name: bool(dag.doc_md) for name, dag in bag.dags.items()} == dict.fromkeys(DAGS, True)

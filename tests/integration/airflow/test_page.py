@@ -1,0 +1,226 @@
+"""The page's server side, in Airflow's own app: who sees which TrainJobs, and what of them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.support.polling import until
+from trainjob import CustomTrainerContainer, TrainJob
+from trainjob.lifecycle import RunKey, submit
+
+# Two connections to one cluster; the third has none behind it, the fourth does not exist.
+PLACES = "laptop, laptop/elsewhere, nowhere, missing"
+SCRIPT = (
+    "echo 'epochs: 2'; for n in 1 2 3 4 5 6; do echo \"1|$n|Loss: 2.$n:  10%|##| $n/6 [x\"; done; "
+    "echo '<script>alert(1)</script> password is hunter2-hunter2'; sleep 600"
+)
+
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def environment(laptop):
+    """What Airflow's processes are told; the connections are in its database, as in most installations."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AIRFLOW__TRAINJOB__PAGE_CONNECTIONS", PLACES)
+        patch.setenv("AIRFLOW__CORE__MULTI_TEAM", "True")
+        patch.setenv("AIRFLOW__API_AUTH__JWT_SECRET", "s" * 64)
+        patch.setenv("_AIRFLOW_PROCESS_CONTEXT", "server")  # as airflow.api_fastapi.main does
+        yield
+
+
+@pytest.fixture(scope="module")
+def app(environment, airflow, laptop):
+    from airflow.api_fastapi.app import create_app
+    from airflow.models import Connection
+    from airflow.models.dag import DagModel
+    from airflow.models.dagbundle import DagBundleModel
+    from airflow.models.team import Team
+    from airflow.utils.session import create_session
+
+    extra = {"kube_config_path": str(laptop.kubeconfig), "namespace": "default"}
+    nowhere = {"clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:9"}}], "users": []}
+    nowhere |= {"contexts": [{"name": "c", "context": {"cluster": "c"}}], "current-context": "c"}
+    with create_session() as session:
+        for name, given in (("laptop", extra), ("nowhere", {"kube_config": nowhere, "namespace": "default"})):
+            password = "hunter2-hunter2"
+            session.add(Connection(name, "kubernetes", extra=json.dumps(given), password=password))
+        for team in ("red", "blue"):
+            bundle = DagBundleModel(name=f"bundle_{team}")
+            bundle.teams = [Team(name=team)]
+            session.add(bundle)
+            session.flush()
+            session.add(DagModel(dag_id=f"dag_{team}", bundle_name=f"bundle_{team}"))
+    return create_app("core")
+
+
+@pytest.fixture(scope="module")
+def ask(app):
+    """Asks as a user of a team: `ask("red", path)`; without a team, as nobody."""
+    from airflow.api_fastapi.app import get_auth_manager
+    from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+    from fastapi.testclient import TestClient
+
+    client = TestClient(app)
+
+    def send(team, path, role="viewer", method="GET"):
+        headers = {}
+        if team:
+            user = SimpleAuthManagerUser(username=f"of-{team}", role=role, teams=[team])
+            headers["Authorization"] = f"Bearer {get_auth_manager().generate_jwt(user)}"
+        return client.request(method, f"/trainjob/{path}", headers=headers)
+
+    return send
+
+
+def start(cluster, dag, *, script=SCRIPT, origin=None, run="manual__1"):
+    from trainjob_airflow.run_key import this_airflow
+
+    key = RunKey("airflow", dag, "train", run, origin=this_airflow() if origin is None else origin)
+    env = {"TOKEN_OF_NOBODYS_BUSINESS": "hunter3-hunter3"}
+    trainer = CustomTrainerContainer(image="busybox", command=["sh", "-c", script], env=env)
+    return submit(cluster, TrainJob(trainer=trainer), key)
+
+
+@pytest.fixture(scope="module")
+def jobs(app, cluster):
+    """One TrainJob of each team's DAG, and two that belong to no DAG of this Airflow."""
+    made = {dag: start(cluster, dag) for dag in ("dag_red", "dag_blue", "dag_unknown")}
+    made["of_another_airflow"] = start(cluster, "dag_red", origin="http://other", script="true")
+    yield made
+    for job in made.values():
+        cluster.delete_trainjob(job.name, job.namespace, job.uid)
+
+
+def test_a_user_sees_the_trainjobs_of_the_dags_that_may_be_read_and_no_others(ask, jobs):
+    red, blue = jobs["dag_red"].name, jobs["dag_blue"].name
+    made = {job.name for job in jobs.values()}
+
+    def names(answer):
+        """Of the jobs made here; other tests' DAGs belong to no team, so to all."""
+        assert answer.status_code == 200, answer.text
+        return made & {row["name"] for row in answer.json()["trainjobs"]}
+
+    assert until(lambda: red in names(ask("red", "api/trainjobs")))
+    assert names(ask("red", "api/trainjobs")) == {red}
+    assert names(ask("blue", "api/trainjobs")) == {blue}
+    assert names(ask("green", "api/trainjobs")) == set()
+    # An admin may read every DAG there is; one that Airflow does not know is nobody's.
+    assert names(ask("red", "api/trainjobs", role="admin")) == {red, blue}
+    assert names(ask("red", "api/trainjobs?dag=dag_red&run=manual__1&task=train")) == {red}
+    assert names(ask("red", "api/trainjobs?dag=dag_red&run=another")) == set()
+
+
+@pytest.mark.parametrize("end", ["", "/log"])
+def test_one_that_may_not_be_read_is_told_like_one_that_is_not_there(ask, jobs, end):
+    absent = ask("red", f"api/trainjobs/laptop/default/absent{end}")
+    for name in ("dag_blue", "dag_unknown", "of_another_airflow"):
+        found = ask("red", f"api/trainjobs/laptop/default/{jobs[name].name}{end}")
+        assert (found.status_code, found.json()) == (404, absent.json())
+    assert ask("red", f"api/trainjobs/another/default/{jobs['dag_red'].name}{end}").status_code == 404
+    assert ask("red", f"api/trainjobs/laptop/elsewhere/{jobs['dag_red'].name}{end}").status_code == 404
+
+
+@pytest.mark.parametrize(
+    "path", ["api/trainjobs", "api/trainjobs/laptop/default/x", "api/trainjobs/laptop/default/x/log"]
+)
+def test_who_is_not_logged_in_sees_nothing(ask, path):
+    assert ask(None, path).status_code == 401
+
+
+def test_nothing_can_be_changed(ask, jobs):
+    for method in ("POST", "PUT", "PATCH", "DELETE"):
+        path = f"api/trainjobs/laptop/default/{jobs['dag_red'].name}"
+        assert ask("red", path, role="admin", method=method).status_code == 405
+
+
+def test_one_trainjob_shows_its_ranks_conditions_and_events_and_nothing_of_its_spec(ask, jobs):
+    path = f"api/trainjobs/laptop/default/{jobs['dag_red'].name}"
+
+    def running():
+        found = ask("red", path).json()
+        return found if found["trainjob"]["phase"] == "Running" and found["ranks"] else None
+
+    found = until(running)
+    assert [(rank["step"], rank["rank"], rank["phase"], rank["restarts"]) for rank in found["ranks"]] == [
+        ("node", 0, "Running", 0)
+    ]
+    assert (found["trainjob"]["dag"], found["trainjob"]["task"], found["trainjob"]["index"]) == ("dag_red", "train", -1)
+    assert {"hunter3-hunter3", "TOKEN_OF_NOBODYS_BUSINESS"}.isdisjoint(json.dumps(found).split('"'))
+    assert "hunter3" not in json.dumps(found)
+
+
+def test_the_last_events_of_a_trainjob_and_the_warnings_about_its_pods_are_shown(ask, jobs, cluster):
+    name = jobs["dag_red"].name
+    for about, kind in (("TrainJob", "Normal"), ("Pod", "Normal"), ("Pod", "Warning")):
+        told = f"{about.lower()}-{kind.lower()}"
+        involved = {
+            "kind": about,
+            "namespace": "default",
+            "name": name if about == "TrainJob" else f"{name}-node-0-0-x",
+        }
+        event = {"metadata": {"name": f"{name}.{told}"}, "involvedObject": involved, "type": kind, "reason": "Told"}
+        event |= {"message": told, "lastTimestamp": "2026-01-01T00:00:00Z", "count": 3}
+        cluster._http.request("POST", "/api/v1/namespaces/default/events", doing="create an event", body=event)
+
+    def told_now():
+        events = ask("red", f"api/trainjobs/laptop/default/{name}").json()["events"]
+        return {event["message"]: event for event in events if event["reason"] == "Told"}
+
+    found = until(told_now)
+    assert set(found) == {"trainjob-normal", "pod-warning"}
+    assert (found["pod-warning"]["type"], found["pod-warning"]["count"]) == ("Warning", 3)
+
+
+def test_the_log_gives_lines_progress_and_losses_and_hides_what_airflow_knows_to_be_secret(ask, jobs):
+    path = f"api/trainjobs/laptop/default/{jobs['dag_red'].name}/log"
+
+    def told():
+        found = ask("red", path).json()
+        return found if len(found["losses"]) == 6 and "password" in found["lines"][-1] else None
+
+    found = until(told)
+    assert found["losses"] == [[n, 2 + n / 10] for n in range(1, 7)]
+    assert (found["progress"]["step"], found["progress"]["total"], found["progress"]["percent"]) == (6, 12, 50.0)
+    assert found["lines"][-1] == "[node-0] <script>alert(1)</script> password is ***"
+
+
+def test_logs_are_for_those_who_may_read_task_logs(ask, jobs, monkeypatch):
+    from airflow.api_fastapi.app import get_auth_manager
+    from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
+
+    manager = get_auth_manager()
+    may = manager.is_authorized_dag
+
+    def without_logs(*, access_entity=None, **more):
+        return access_entity is not DagAccessEntity.TASK_LOGS and may(access_entity=access_entity, **more)
+
+    monkeypatch.setattr(manager, "is_authorized_dag", without_logs)
+    path = f"api/trainjobs/laptop/default/{jobs['dag_red'].name}"
+    assert ask("red", path).json()["problem"] == ""
+    assert ask("red", f"{path}/log").json() == {"problem": "You may not read the logs of the DAG dag_red."}
+
+
+def test_a_cluster_that_can_not_be_asked_is_a_sentence_without_its_address(ask, jobs):
+    answer = ask("red", "api/trainjobs")
+    assert answer.status_code == 200
+    assert answer.json()["problems"] == [
+        "The cluster of connection nowhere can't be asked: it does not answer.",
+        "The cluster of connection missing can't be asked: there is no such connection, or it names no usable cluster.",
+    ]
+
+
+def test_the_pages_files_allow_no_foreign_script(ask):
+    for name in ("", "page.js", "page.css", "api/trainjobs"):
+        answer = ask(None, name)
+        policy = answer.headers["Content-Security-Policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        assert "http" not in policy
+    for name in ("", "page.js", "detail.js", "elements.js", "curve.js"):
+        text = ask(None, name).text
+        for foreign in ("innerHTML", "outerHTML", "insertAdjacentHTML", "eval(", "https://", "onclick="):
+            assert foreign not in text, name

@@ -1,0 +1,319 @@
+"""The sensor and its trigger: TrainJobs that somebody else made, on a laptop cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import time
+from datetime import timedelta
+from types import SimpleNamespace
+
+import pytest
+from airflow.sdk import DAG
+from airflow.sdk._shared.module_loading import import_string
+from airflow.sdk.exceptions import (
+    AirflowFailException,
+    AirflowSensorTimeout,
+    AirflowSkipException,
+    AirflowTaskTimeout,
+    TaskDeferred,
+)
+
+from tests.support.polling import until
+from tests.support.recording_proxy import RecordingProxy
+from trainjob.errors import ClusterUnreachable, InvalidSpec, JobDeleted, JobFailed
+from trainjob.status import Category, Outcome, Phase
+from trainjob_airflow import TrainJobEndTrigger, TrainJobOperator, TrainJobSensor, deferral
+
+pytestmark = [pytest.mark.usefixtures("airflow_environment"), pytest.mark.timeout(120)]
+KEY = {"workflow": "d", "task": "t", "run": "r"}
+
+
+def apply(cluster, name, script, **spec):
+    """Make a TrainJob as kubectl does, without any label of ours."""
+    body = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob"}
+    trainer = {"image": "busybox", "command": ["sh", "-c", script]}
+    spec = {"runtimeRef": {"name": "torch-distributed"}, "trainer": trainer, **spec}
+    return cluster.create_trainjob({**body, "metadata": {"name": name, "namespace": "default"}, "spec": spec})
+
+
+def delete(cluster, name):
+    cluster.delete_trainjob(name, "default", cluster.get_trainjob(name, "default")["metadata"]["uid"])
+
+
+def sensor(**arguments):
+    return TrainJobSensor(**{"task_id": "t", **arguments})
+
+
+def trigger(**arguments):
+    defaults = {"namespace": "", "name": "", "run_key": None, "deadline": None}
+    return TrainJobEndTrigger(**{**defaults, "kubernetes_conn_id": "kubernetes_default", **arguments})
+
+
+async def event_of(waiting, seconds=60):
+    async def first():
+        async for event in waiting.run():
+            return event.payload
+        raise AssertionError("no event")
+
+    return await asyncio.wait_for(first(), seconds)
+
+
+# -- with Airflow's own command ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_all_ways_to_wait_in_one_run(airflow, cluster, unique, tmp_path):
+    """Deferred, poking and rescheduled; before the TrainJob exists; by name, and by who asked for it."""
+    apply(cluster, f"{unique}-f", "sleep 60", activeDeadlineSeconds=1)
+    log = tmp_path / "log"
+    process = airflow.start("dags", "test", "watching", "-c", json.dumps({"name": unique}), log=log)
+    missing = {name: f"there is no TrainJob default/{name} yet" for name in (unique, f"{unique}-p", f"{unique}-r")}
+
+    def ended():
+        for name in [name for name, line in missing.items() if line in log.read_text()]:
+            del missing[name]
+            apply(cluster, name, "true")
+        return process.poll() is not None
+
+    until(ended, 100)
+    lines = log.read_text()
+    run = re.search(r"run_id=(manual__\S+?)[,\s]", lines)[1]
+    listed = airflow("tasks", "states-for-dag-run", "watching", run, "-o", "json").stdout
+    states = {task["task_id"]: task["state"] for task in json.loads(listed[listed.index("[{") :])}
+    good, bad = ("train", "asked_for", "told", "deferred", "poked", "again"), ("failing", "too_late", "nonsense")
+    assert states == {**dict.fromkeys(good, "success"), **dict.fromkeys(bad, "failed")}, lines[-6000:]
+    assert "told Complete train-" in lines
+    assert "DeadlineExceeded" in lines
+    assert "name: 'None' is not allowed" in lines
+    assert f"there is no TrainJob default/{unique}-never yet; the time to wait for it is over" in lines
+
+
+# -- the trigger ------------------------------------------------------------------------------------------------------
+
+
+def test_the_trigger_tells_the_end_of_one_that_did_not_exist_yet(cluster, unique):
+    async def wait():
+        waiting = asyncio.create_task(event_of(trigger(name=unique)))
+        await asyncio.to_thread(apply, cluster, unique, "true")
+        return await waiting
+
+    event = asyncio.run(wait())
+    assert (event["outcome"]["phase"], event["reference"]["name"]) == ("Complete", unique)
+    assert json.loads(json.dumps(event)) == event
+    result = sensor(name=unique).execute_complete({}, event)
+    assert {name: result[name] for name in ("job", "namespace", "phase", "attempt")} == {
+        "job": unique,
+        "namespace": "default",
+        "phase": "Complete",
+        "attempt": 1,
+    }
+    assert set(result) == {"job", "namespace", "uid", "phase", "progress", "attempt", "seconds"}
+    assert sensor(name=unique).execute({}) == result  # what has ended is not waited for elsewhere
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "words"),
+    [
+        ({"name": "x", "deadline": 1.0}, "WaitTimeout", "there is no TrainJob default/x yet; the time"),
+        ({"name": "Not A Name"}, "InvalidSpec", "name: 'Not A Name' is not allowed"),
+        ({"run_key": {**KEY, "run": ""}}, "InvalidSpec", "run_key.run: an empty text"),
+        ({"name": "x", "kubernetes_conn_id": "not-there"}, "NoClusterConfigured", "not-there"),
+    ],
+)
+def test_what_ends_the_waiting_is_an_event_and_ends_the_task(arguments, kind, words):
+    event = asyncio.run(event_of(trigger(**arguments)))
+    assert event["kind"] == kind
+    assert words in event["error"]
+    with pytest.raises(AirflowSensorTimeout if kind == "WaitTimeout" else AirflowFailException, match=words):
+        sensor(name="x").execute_complete({}, event)
+
+
+def test_the_trigger_does_not_fire_in_its_first_seconds(cluster, unique, monkeypatch):
+    apply(cluster, unique, "true")
+    until(lambda: sensor(name=unique).poke({}))
+    monkeypatch.setattr(deferral, "FIRST_SECONDS", 3600.0)
+    assert asyncio.run(event_of(trigger(name=unique)))["outcome"]["phase"] == "Complete"  # no scheduler: `dag.test()`
+    scheduled = trigger(name=unique)
+    scheduled.task_instance = SimpleNamespace(task_id="t")
+    with pytest.raises(asyncio.TimeoutError):
+        asyncio.run(event_of(scheduled, 3))
+    monkeypatch.setattr(deferral, "FIRST_SECONDS", 1.0)
+    began = time.monotonic()
+    assert asyncio.run(event_of(scheduled))["outcome"]["phase"] == "Complete"
+    assert time.monotonic() - began >= 1.0
+
+
+def test_killing_the_task_leaves_the_trainjob_alone(cluster, unique):
+    apply(cluster, unique, "sleep 600")
+    asyncio.run(trigger(name=unique).on_kill())
+    assert cluster.get_trainjob(unique, "default")["metadata"].get("deletionTimestamp") is None
+    delete(cluster, unique)
+
+
+@pytest.mark.parametrize("which", [{"name": "x"}, {"run_key": KEY}])
+def test_the_trigger_comes_back_from_what_it_serializes(which):
+    given = trigger(**which, deadline=5.5)
+    path, values = given.serialize()
+    again = import_string(path)(**json.loads(json.dumps(values)))
+    assert again.serialize() == (path, values)
+
+
+def test_what_is_deferred_can_be_serialized_and_has_the_deadline(unique):
+    waiting = sensor(name=unique, timeout=100, execution_timeout=timedelta(seconds=50))
+    for of in ({"name": unique}, {"run_key": {**KEY, "map_index": -1}}):
+        waiting = sensor(**of, timeout=100, execution_timeout=timedelta(seconds=50))
+        with pytest.raises(TaskDeferred) as raised:
+            waiting.execute({})
+        _, values = raised.value.trigger.serialize()
+        assert 40 < values["deadline"] - time.time() < 51
+        assert values["namespace"] == "default"
+        json.dumps(values)
+
+
+def test_a_run_key_that_names_a_task_is_the_one_its_operator_uses(cluster, unique, monkeypatch):
+    """Through the operator's own submission, so that both ends agree on engine and origin."""
+    from datetime import datetime, timezone
+
+    ti = SimpleNamespace(
+        dag_id="d", task_id="t", run_id=unique, map_index=3, max_tries=0, try_number=1, xcom_push=lambda *_: None
+    )
+    task = TrainJobOperator(task_id="t", trainer={"image": "busybox", "command": ["true"]}, deferrable=False)
+    run = SimpleNamespace(start_date=datetime.now(timezone.utc))
+    key = {**KEY, "run": unique, "map_index": "3"}
+    assert not sensor(run_key=key).poke({})
+    result = task.execute({"ti": ti, "task": task, "dag_run": run, "outlet_events": {}})
+    assert sensor(run_key=key).execute({})["uid"] == result["uid"]
+    assert not sensor(run_key={**key, "map_index": -1}).poke({})
+    assert not sensor(run_key={**key, "engine": "kfp"}).poke({})
+
+
+def test_many_triggers_share_one_list_and_one_watch(laptop, cluster, unique, monkeypatch):
+    with RecordingProxy(laptop.kubeconfig.read_text()) as proxy:
+        extra = {"kube_config": proxy.kubeconfig, "namespace": "default"}
+        connection = json.dumps({"conn_type": "kubernetes", "extra": extra})
+        monkeypatch.setenv("AIRFLOW_CONN_THROUGH_THE_DOOR", connection)
+
+        async def wait_for_all():
+            names = [f"{unique}-{n}" for n in range(20)]
+            waiting = [
+                asyncio.create_task(event_of(trigger(name=name, kubernetes_conn_id="through_the_door")))
+                for name in names
+            ]
+            await asyncio.to_thread(lambda: until(lambda: proxy.watches("trainjobs")))
+            for name in names[:2]:
+                await asyncio.to_thread(apply, cluster, name, "true")
+            ended = await asyncio.gather(*waiting[:2])
+            for one in waiting[2:]:
+                one.cancel()
+            return ended
+
+        assert [event["outcome"]["phase"] for event in asyncio.run(wait_for_all())] == ["Complete"] * 2
+        assert (proxy.lists("trainjobs"), proxy.watches("trainjobs")) == (1, 1), proxy.requests
+
+
+# -- what becomes of the task -----------------------------------------------------------------------------------------
+
+FAILED = Outcome("j", "default", "u", Phase.FAILED, Category.APPLICATION, "FailedJobs", "row 7", "node", 0, 3)
+DELETED = Outcome("j", "default", "u", Phase.DELETED, Category.DELETED, "NotFound", "gone")
+REFERENCE = {"name": "j", "namespace": "default", "uid": "u"}
+
+
+def ended(outcome):
+    return {"reference": REFERENCE, "outcome": outcome.to_dict()}
+
+
+def stopped(kind):
+    return {"error": "words", "kind": kind}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "event", "raises"),
+    [
+        ({"name": "j"}, ended(FAILED), AirflowFailException),  # waiting on can't help
+        ({"run_key": KEY}, ended(FAILED), JobFailed),  # there may be another attempt
+        ({"name": "j"}, ended(DELETED), JobDeleted),  # there may be another one of this name
+        ({"name": "j", "soft_fail": True}, ended(FAILED), AirflowSkipException),
+        ({"name": "j", "soft_fail": True}, ended(DELETED), JobDeleted),
+        ({"run_key": KEY, "never_fail": True}, ended(FAILED), AirflowSkipException),
+        ({"name": "j"}, stopped("WaitTimeout"), AirflowSensorTimeout),
+        ({"name": "j", "execution_timeout": timedelta(1)}, stopped("WaitTimeout"), AirflowTaskTimeout),
+        ({"name": "j", "execution_timeout": timedelta(9)}, stopped("WaitTimeout"), AirflowSensorTimeout),
+        ({"name": "j"}, stopped("PermissionDenied"), AirflowFailException),
+        ({"name": "j"}, stopped("ClusterUnreachable"), ClusterUnreachable),
+        ({"name": "j", "never_fail": True}, stopped("ClusterUnreachable"), AirflowSkipException),
+    ],
+)
+def test_how_the_task_ends(arguments, event, raises):
+    with pytest.raises(raises) as raised:
+        sensor(**arguments).execute_complete({}, json.loads(json.dumps(event)))
+    if raises in (AirflowFailException, JobFailed) and "outcome" in event:
+        assert "step node, rank 0, exit code 3: FailedJobs: row 7" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"kubernetes_conn_id": "not-there"},
+        {"name": "Job_1"},
+        {"namespace": "{{ nothing }}"},
+        {"run_key": "train", "name": ""},
+    ],
+)
+@pytest.mark.parametrize("where", [{"deferrable": True}, {"mode": "poke"}])
+def test_what_no_retry_can_mend_fails_the_task_at_once(arguments, where):
+    with pytest.raises(AirflowFailException):
+        sensor(**{"name": "j", **arguments}, **where).execute({})
+    with pytest.raises(AirflowSkipException):
+        sensor(**{"name": "j", **arguments}, **where, soft_fail=True).execute({})
+
+
+# -- when the DAG is parsed -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({}, ["name, run_key", "neither"]),
+        ({"name": "a", "run_key": KEY}, ["name, run_key", "both"]),
+        ({"run_key": {"workflow": "w"}}, ["run_key", "'workflow'", "task, run"]),
+        ({"run_key": {**KEY, "dag": "w"}}, ["run_key", "'dag'", "map_index"]),
+    ],
+)
+def test_bad_arguments_are_refused_when_the_dag_is_parsed(arguments, words):
+    with pytest.raises(InvalidSpec) as raised:
+        sensor(**arguments)
+    assert all(word in str(raised.value) for word in words)
+
+
+def test_who_gives_a_mode_waits_on_workers(monkeypatch):
+    monkeypatch.delenv("AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE", raising=False)
+    assert sensor(name="x").deferrable
+    assert not sensor(name="x", mode="reschedule").deferrable
+    assert sensor(name="x", mode="reschedule", deferrable=True).deferrable
+    monkeypatch.setenv("AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE", "False")
+    assert not sensor(name="x").deferrable
+
+
+def test_a_dag_with_one_that_begins_in_the_triggerer_can_be_stored():
+    from airflow.serialization.serialized_objects import DagSerialization
+
+    with DAG("d", schedule=None) as dag:
+        TrainJobSensor(task_id="a", run_key={**KEY, "run": "{{ run_id }}"}, start_from_trigger=True, timeout=60)
+        TrainJobSensor.partial(task_id="b", start_from_trigger=True).expand(name=["x", "y"])
+        TrainJobSensor(task_id="c", name="x", start_from_trigger=True, mode="poke")
+    stored = DagSerialization.from_dict(json.loads(json.dumps(DagSerialization.to_dict(dag))))
+    a, b, c = (stored.get_task(name) for name in "abc")
+    assert a.start_from_trigger
+    assert a.start_trigger_args.timeout == timedelta(seconds=60)
+    assert a.start_trigger_args.next_method == "execute_complete"
+    assert b.start_trigger_args is None  # a mapped one begins on a worker
+    assert not c.start_from_trigger
+
+
+def test_one_with_another_tasks_result_can_not_begin_in_the_triggerer():
+    with DAG("d", schedule=None):
+        first = TrainJobSensor(task_id="a", name="x")
+        with pytest.raises(InvalidSpec, match="start_from_trigger"):
+            TrainJobSensor(task_id="b", name=first.output["job"], start_from_trigger=True)

@@ -1,0 +1,27 @@
+"""Sweeping from a DAG: what tasks of this Airflow have left behind goes, and nothing else at work."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.integration.airflow.airflow_runs import run_to_end
+from trainjob.manifest import labels
+
+pytestmark = [pytest.mark.usefixtures("airflow"), pytest.mark.timeout(180)]
+
+
+@pytest.fixture
+def namespace(cluster, unique):
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": unique}}
+    cluster._http.request("POST", "/api/v1/namespaces", doing="create a namespace", body=body)
+    yield unique
+    cluster._http.request("DELETE", f"/api/v1/namespaces/{unique}", doing="delete a namespace")
+
+
+@pytest.mark.slow
+def test_what_ended_tasks_and_deleted_runs_left_at_work_is_deleted(airflow, cluster, namespace):
+    log, tasks, state = run_to_end(airflow, "left_behind", LEFT_BEHIND_IN=namespace)
+    assert (state, tasks["sweep"][0]) == ("success", "success"), log[-4000:]
+    left = {job["metadata"]["labels"][labels.TASK] for job in cluster.list_trainjobs(namespace)}
+    assert left == {"kept-by-wish", "sweep", "of-an-unknown-dag", "of-another-airflow", "of-another-engine"}
+    assert log.count("deleted: nobody waits for it any more") == 2, log[-4000:]

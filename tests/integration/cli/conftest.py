@@ -1,0 +1,86 @@
+"""The command as people and scripts call it: a process of its own, against the laptop cluster."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from tests.support.keyboard import Keyboard
+
+_SECONDS = 60.0  # for one command
+
+
+@pytest.fixture
+def environment(laptop):
+    """The environment of a command: the laptop cluster's kubeconfig, and a wide screen."""
+    return {**os.environ, "KUBECONFIG": str(laptop.kubeconfig), "COLUMNS": "200"}
+
+
+@pytest.fixture
+def trainjob(environment):
+    """Runs the command to its end: `trainjob(*arguments, input=None, env=None)`."""
+
+    def run(*arguments, env=None, **options):
+        return subprocess.run(
+            [sys.executable, "-m", "trainjob", *map(str, arguments)],
+            env={**environment, **(env or {})},
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            **options,
+        )
+
+    return run
+
+
+@pytest.fixture
+def started(environment):
+    """Starts the command, with pipes: `started(*arguments, **options)`.
+
+    What still runs after a minute, or at the end, is killed: so reading from its pipes has a deadline.
+    """
+    processes = []
+
+    def start(*arguments, **options):
+        command = [sys.executable, "-m", "trainjob", *map(str, arguments)]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        process = subprocess.Popen(command, env=environment, **(pipes | options))
+        alarm = threading.Timer(_SECONDS, process.kill)
+        alarm.start()
+        processes.append((process, alarm))
+        return process
+
+    yield start
+    for process, alarm in processes:
+        alarm.cancel()
+        process.kill()
+        process.wait()
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            if pipe is not None:
+                pipe.close()
+
+
+@pytest.fixture
+def namespace(cluster, unique):
+    """A namespace of the test's own."""
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": unique}}
+    cluster._http.request("POST", "/api/v1/namespaces", doing="create a namespace", body=body)
+    return unique
+
+
+@pytest.fixture
+def keyboard(environment):
+    """Starts the command on a terminal of its own: `keyboard(*arguments)`."""
+    opened = []
+
+    def start(*arguments):
+        opened.append(Keyboard([sys.executable, "-m", "trainjob", *map(str, arguments)], environment))
+        return opened[-1]
+
+    yield start
+    for each in opened:
+        each.close()

@@ -1,0 +1,38 @@
+"""Reads what a running command writes into a pipe."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+from tests.support.polling import until
+
+
+class PipeReader:
+    """Reads a pipe on a thread until its end.
+
+    Attributes:
+        text: everything read so far.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self.text = ""
+        self._descriptor = descriptor
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def until(self, words: str, seconds: float = 60.0) -> str:
+        """Return everything read so far, as soon as it contains `words`."""
+        until(lambda: words in self.text or not self._reader.is_alive(), seconds)
+        assert words in self.text, self.text
+        return self.text
+
+    def rest(self, seconds: float = 60.0) -> str:
+        """Return everything, after the other end was closed."""
+        self._reader.join(seconds)
+        assert not self._reader.is_alive(), self.text
+        return self.text
+
+    def _read(self) -> None:
+        while chunk := os.read(self._descriptor, 65536):
+            self.text += chunk.decode(errors="replace")

@@ -1,0 +1,73 @@
+"""`trainjob cancel`, `suspend` and `resume`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+
+from tests.integration.cli.gated_steps import GatedStep, only_trainjob
+from tests.support.polling import until
+from trainjob.status import Phase, judge
+from trainjob.status.verdict import QUEUE_LABEL
+
+
+def test_what_is_at_work_goes_and_what_has_ended_stays(trainjob, cluster, namespace, tmp_path):
+    ended, work = GatedStep(tmp_path, "ended"), GatedStep(tmp_path, "work")
+    ended.finish()
+    names = [trainjob("submit", each.file, "-n", namespace).stdout.strip() for each in (ended, work)]
+    assert trainjob("wait", names[0], "-n", namespace).returncode == 0
+    done = trainjob("cancel", *names, "-n", namespace, "--json")
+    told = [(each["name"], each["done"], each["reason"]) for each in json.loads(done.stdout)]
+    assert (done.returncode, told) == (0, [(names[0], "left alone", "it is Complete"), (names[1], "deleted", "")])
+    assert only_trainjob(cluster, namespace)["metadata"]["name"] == names[0]
+    gone = trainjob("cancel", names[1], "-n", namespace)
+    assert (gone.returncode, "there is no TrainJob" in gone.stderr) == (1, True)
+
+
+@pytest.mark.slow
+def test_suspend_and_resume(trainjob, cluster, namespace, tmp_path):
+    work = GatedStep(tmp_path, "tune")
+    name = trainjob("submit", work.file, "-n", namespace).stdout.strip()
+    only_trainjob(cluster, namespace, phase="Running")
+    first, again = (trainjob("suspend", name, "-n", namespace) for _ in range(2))
+    where = f"TrainJob {namespace}/{name}"
+    assert (first.stdout, again.stdout) == (
+        f"{where}: suspended\n",
+        f"{where}: left alone: it has ended, or is suspended already\n",
+    )
+    until(
+        lambda: (
+            judge(only_trainjob(cluster, namespace)).phase is Phase.SUSPENDED and not cluster.list_pods(name, namespace)
+        )
+    )
+    assert trainjob("resume", name, "-n", namespace).stdout == f"{where}: resumed\n"
+    work.finish()
+    assert trainjob("wait", name, "-n", namespace).returncode == 0
+
+
+@pytest.mark.slow
+def test_what_a_queue_would_undo_is_refused_and_the_others_are_done(trainjob, cluster, namespace, tmp_path):
+    queued, free = GatedStep(tmp_path, "queued", queue="team"), GatedStep(tmp_path, "free")
+    names = [trainjob("submit", each.file, "-n", namespace).stdout.strip() for each in (queued, free)]
+    assert cluster.get_trainjob(names[0], namespace)["metadata"]["labels"][QUEUE_LABEL] == "team"
+    done = trainjob("suspend", *names, "-n", namespace)
+    assert (done.returncode, done.stdout) == (1, f"TrainJob {namespace}/{names[1]}: suspended\n")
+    assert "is in the Kueue queue team" in done.stderr
+    trainjob("cancel", *names, "-n", namespace)
+
+
+@pytest.mark.slow
+def test_what_its_jobset_would_refuse_is_refused(trainjob, namespace):
+    manifest = {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": {"name": "tune"},
+        "spec": {"runtimeRef": {"name": "torchtune-llama3.2-1b"}, "suspend": True},
+    }
+    name = trainjob("submit", "-", "-n", namespace, input=yaml.safe_dump(manifest)).stdout.strip()
+    done = trainjob("resume", name, "-n", namespace)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "on the stock runtime torchtune-llama3.2-1b, whose JobSet can't be changed" in done.stderr
+    trainjob("cancel", name, "-n", namespace)

@@ -1,0 +1,57 @@
+"""What a shell offers after TAB, by the protocol that its script speaks."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.integration.cli.bare_apiserver import bare_apiserver
+from tests.support.polling import until
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def offered(tmp_path):
+    """What is offered for a command line, of which the last word is not whole yet."""
+
+    def complete(kubeconfig, *words):
+        asked = {"_TRAINJOB_COMPLETE": "complete_bash", "COMP_WORDS": " ".join(["trainjob", *words])}
+        done = subprocess.run(
+            [sys.executable, "-m", "trainjob"],
+            env={**os.environ, **asked, "COMP_CWORD": str(len(words)), "KUBECONFIG": str(kubeconfig)},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout.split()
+
+    return complete
+
+
+def test_names_that_the_cluster_has(tmp_path, offered):
+    with bare_apiserver(tmp_path) as alone:
+        for name in ("train-a", "train-b", "other"):
+            alone.trainjob(name)
+        alone.namespace("team-a")
+        alone.runtime("torch-mine")
+        for words, names in (
+            (("describe", "tr"), ["train-a", "train-b"]),
+            (("watch", "train-a", "tr"), ["train-b"]),
+            (("cancel", "train-a", "tr"), ["train-b"]),
+            (("logs", "tr"), ["train-a", "train-b"]),
+            (("list", "-n", "te"), ["team-a"]),
+            (("runtimes", "torch"), ["torch-mine"]),
+        ):
+            # A busy machine may not answer in the time that a person waits at the prompt; TAB again.
+            line = ("--kubeconfig", str(alone.kubeconfig), *words)
+            assert until(lambda line=line: offered(tmp_path / "none", *line), 60) == names
+
+
+def test_without_a_cluster_nothing_is_offered_and_nothing_said(tmp_path, offered):
+    assert offered(tmp_path / "none", "describe", "tr") == []
+    assert offered(tmp_path / "none", "desc") == ["describe"]

@@ -1,0 +1,87 @@
+"""`trainjob export`: of what a fine-tuning has left, by its name or by its claim."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+
+from tests.integration.cli.bare_apiserver import bare_apiserver
+from tests.support.export_runs import make_model, make_run
+from trainjob import CustomTrainerContainer, RunKey, TrainJob
+from trainjob.errors import InvalidSpec
+from trainjob.inspection.left_model import left_model
+from trainjob.lifecycle import submit, wait
+
+pytestmark = pytest.mark.slow
+
+DONE = {"status": {"conditions": [{"type": "Complete", "status": "True"}]}}
+
+
+@pytest.fixture
+def workspace(tmp_path):
+    """A finished run of two epochs with its base model."""
+    make_model(tmp_path / "workspace" / "model")
+    make_run(tmp_path / "workspace" / "output" / "mine")
+    return tmp_path / "workspace"
+
+
+@pytest.fixture
+def trained(cluster, workspace, unique):
+    """A TrainJob with TorchTune's command line that is complete; what it would have written is there."""
+    words = ("sh", "-c", "exit 0", "tune", "run", "recipe", "output_dir=/workspace/output/mine")
+    trainer = CustomTrainerContainer(image="busybox", command=words)
+    job = TrainJob(trainer=trainer, workspace={"node_path": str(workspace)})
+    reference = submit(cluster, job, RunKey("test", "export", unique, "run-1"))
+    wait(cluster, reference)
+    yield reference
+    cluster.delete_trainjob(reference.name, reference.namespace, reference.uid)
+
+
+def test_a_finished_fine_tuning_is_named_and_its_model_is_exported(trained, trainjob, workspace):
+    told = trainjob("export", trained.name, "/workspace/export", "--json")
+    assert told.returncode == 0, told.stderr
+    outcome = json.loads(told.stdout)
+    assert outcome["phase"] == "Complete"
+    assert "export: done " in told.stderr
+    manifest = json.loads((workspace / "export" / "manifest.json").read_text())
+    assert "config.json" in json.dumps(manifest)
+
+
+def test_what_would_be_sent_for_a_claim(tmp_path, trainjob):
+    with bare_apiserver(tmp_path) as alone:
+        given = ("--workspace", "models", "--output-path", "mine", "s3://bucket/model", "--secret", "s3", "-o", "yaml")
+        told = trainjob("--kubeconfig", alone.kubeconfig, "export", *given)
+        nothing = trainjob("--kubeconfig", alone.kubeconfig, "export", "s3://bucket/model")
+    assert told.returncode == 0, told.stderr
+    [sent] = yaml.safe_load_all(told.stdout)
+    assert sent["metadata"]["annotations"]["trainjob.dev/model"] == "s3://bucket/model"
+    assert "models" in json.dumps(sent["spec"])
+    assert alone.server.asked["create trainjobs"] == alone.server.asked["post trainjobs"] == 0
+    assert (nothing.returncode, "give a TrainJob and a destination" in nothing.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("job", "why"),
+    [
+        ({}, "it is Pending"),
+        ({**DONE, "spec": {"trainer": {"command": ["python", "train.py"]}}}, "does not run TorchTune"),
+        ({**DONE, "spec": {"trainer": {"command": ["tune", "run"]}, "runtimeRef": {"name": "torchtune-x"}}}, "is gone"),
+        ({**DONE, "spec": {"trainer": {"command": ["tune"], "args": ["run", "output_dir=/tmp"]}}}, "not below"),
+    ],
+)
+def test_what_has_no_model_is_refused(cluster, job, why):
+    meta = {"name": "none", "namespace": "default", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    with pytest.raises(InvalidSpec, match=why):
+        left_model(cluster, {"metadata": meta, "spec": {}, **job})
+
+
+def test_the_claim_that_a_built_in_run_left_is_found(cluster, unique):
+    meta = {"name": f"initializer-{unique}", "namespace": "default"}
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    made = cluster.create_claim({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": meta, "spec": spec})
+    job = {"metadata": {"name": unique, "namespace": "default"}, "spec": {"trainer": {"command": ["tune", "run"]}}}
+    workspace, path = left_model(cluster, {**job, **DONE})
+    assert (workspace.claim, path) == (f"initializer-{unique}", "")
+    cluster.delete_claim(meta["name"], "default", made["metadata"]["uid"])

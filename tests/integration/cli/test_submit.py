@@ -1,0 +1,124 @@
+"""`trainjob submit`: what becomes of a file that is submitted once, twice, and again when it has ended."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+
+from tests.integration.cli.gated_steps import GatedStep, only_trainjob
+from trainjob.manifest import labels
+
+
+@pytest.fixture
+def submit(trainjob, namespace):
+    def run(*arguments, **options):
+        return trainjob("submit", "-n", namespace, *arguments, **options)
+
+    return run
+
+
+@pytest.mark.slow
+def test_what_runs_is_taken_over_and_what_has_ended_starts_anew(submit, trainjob, namespace, tmp_path):
+    work = GatedStep(tmp_path, "tune")
+    first, again = submit(work.file), submit(work.file)
+    assert (first.returncode, first.stdout) == (0, again.stdout)
+    name = first.stdout.strip()
+    assert first.stderr == f"TrainJob {namespace}/{name}: created\n"
+    assert again.stderr == f"TrainJob {namespace}/{name}: was there already: taken over\n"
+    work.finish()
+    assert trainjob("wait", "-n", namespace, name).returncode == 0
+    anew = json.loads(submit(work.file, "--json").stdout)
+    assert [(job["attempt"], job["adopted"]) for job in anew] == [(2, False)]
+    assert anew[0]["name"] != name
+
+
+@pytest.mark.slow
+def test_under_one_run_id_what_has_succeeded_counts_and_a_change_takes_its_place(submit, trainjob, namespace, tmp_path):
+    work = GatedStep(tmp_path, "tune")
+    work.finish()
+    name = submit(work.file, "--run-id", "monday").stdout.strip()
+    assert trainjob("wait", f"{namespace}/{name}").returncode == 0
+    again = json.loads(submit(work.file, "--run-id", "monday", "--json").stdout)
+    assert [(job["name"], job["adopted"]) for job in again] == [(name, True)]
+    changed = submit("-", "--run-id", "monday", "--json", input=yaml.safe_dump({**work.document, "max_restarts": 1}))
+    assert [(job["attempt"], job["adopted"]) for job in json.loads(changed.stdout)] == [(2, False)]
+
+
+def test_what_would_be_sent_is_what_is_sent(submit, cluster, namespace, tmp_path):
+    work = GatedStep(tmp_path, "tune", workspace="tickets", queue="team", nodes=2)
+    shown = submit(work.file, "-o", "yaml")
+    assert (shown.returncode, shown.stderr, cluster.list_trainjobs(namespace)) == (0, "", [])
+    told = yaml.safe_load(shown.stdout)
+    submit(work.file)
+    sent = only_trainjob(cluster, namespace)
+    for part in ("name", "namespace", "labels"):
+        assert told["metadata"][part] == sent["metadata"][part]
+    renewals = [job["metadata"]["annotations"].pop(labels.RENEWAL) for job in (told, sent)]
+    assert renewals[0] != renewals[1]  # each time that a person asks
+    assert told["metadata"]["annotations"] == sent["metadata"]["annotations"]
+    for patch in sent["spec"]["runtimePatches"]:
+        patch.pop("time", None)  # the server's
+    assert {name: sent["spec"][name] for name in told["spec"]} == told["spec"]
+
+
+def test_what_would_be_sent_to_another_trainer_needs_no_cluster(submit, tmp_path):
+    work = GatedStep(tmp_path, "tune", workspace="tickets")
+    nowhere = {"KUBECONFIG": str(tmp_path / "none")}
+    old, new = (submit(work.file, "-o", "yaml", "--dialect", each, env=nowhere) for each in ("2.0", "2.2"))
+    assert [shown.returncode for shown in (old, new)] == [0, 0]
+    assert "podSpecOverrides" in yaml.safe_load(old.stdout)["spec"]
+    assert "runtimePatches" in yaml.safe_load(new.stdout)["spec"]
+
+
+@pytest.mark.slow
+def test_a_file_may_have_several_of_both_kinds(submit, cluster, namespace, tmp_path):
+    work = GatedStep(tmp_path, "first")
+    manifest = {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": {"name": "second", "labels": {"team": "tickets"}},
+        "spec": {"runtimeRef": {"name": "torch-distributed"}, "trainer": {"image": "busybox", "command": ["true"]}},
+    }
+    done = submit("-", input=yaml.safe_dump_all([work.document, manifest]))
+    assert done.returncode == 0
+    names = done.stdout.split()
+    assert [name.rpartition("-")[0] for name in names] == ["first", "second"]
+    assert cluster.get_trainjob(names[1], namespace)["metadata"]["labels"]["team"] == "tickets"
+
+
+def test_one_wrong_document_and_nothing_is_sent(submit, cluster, namespace, tmp_path):
+    work = GatedStep(tmp_path, "tune")
+    wrong = {**work.document, "name": "other", "trainer": {**work.document["trainer"], "num_nodes": 0}}
+    work.file.write_text(yaml.safe_dump_all([work.document, wrong]))
+    told, as_json = submit(work.file), submit(work.file, "--json")
+    assert (told.returncode, told.stdout, cluster.list_trainjobs(namespace)) == (2, "", [])
+    line = work.file.read_text().splitlines().index("---") + 1
+    assert told.stderr.startswith(f"error: {work.file}:{line}: trainer.num_nodes: 0 is not allowed; ")
+    error = json.loads(as_json.stderr)
+    assert (as_json.returncode, as_json.stdout, error["error"], error["exit_code"]) == (2, "", "InvalidSpec", 2)
+    assert error["problems"][0]["field"] == f"{work.file}:{line}: trainer.num_nodes"
+
+
+@pytest.mark.slow
+def test_what_can_not_be_read_is_told_with_its_name(submit, tmp_path):
+    missing, folder = submit(tmp_path / "none.yaml"), submit(tmp_path)
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+    binary = submit(tmp_path / "binary")
+    assert [done.returncode for done in (missing, folder, binary)] == [2, 2, 2]
+    assert "No such file or directory" in missing.stderr
+    assert "Is a directory" in folder.stderr
+    assert "UTF-8" in binary.stderr
+    twice = submit("-", input="step: FineTune\n---\nstep: FineTune\n")
+    assert (twice.returncode, "standard input:1: model: nothing is not allowed" in twice.stderr) == (2, True)
+
+
+@pytest.mark.slow
+def test_each_document_of_one_kind_needs_a_name(submit, tmp_path):
+    work = GatedStep(tmp_path, "tune")
+    twice = submit("-", input=yaml.safe_dump_all([work.document, work.document]))
+    assert (twice.returncode, "'tune' is not allowed; several documents have it" in twice.stderr) == (2, True)
+    named = submit("-", "--name", "mine", input=yaml.safe_dump_all([work.document, work.document]))
+    assert (named.returncode, "has 2 documents" in named.stderr) == (2, True)
+    assert submit(work.file, "--name", "mine").stdout.startswith("mine-")

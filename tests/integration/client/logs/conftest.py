@@ -1,0 +1,30 @@
+"""A cluster behind a proxy that breaks, and what follows logs through it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.integration.client.logs.log_recorder import LogRecorder
+from tests.support.log_proxy import LogProxy
+from trainjob.client import Cluster
+
+
+@pytest.fixture
+def proxy(laptop, tmp_path):
+    with LogProxy(laptop, tmp_path) as opened:
+        yield opened
+
+
+@pytest.fixture
+def there(proxy):
+    """The cluster through the proxy."""
+    opened = Cluster(proxy.connection, patience=5.0)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def followed(there, cluster, unique):
+    """Follows the logs of the pods that are made through it."""
+    with LogRecorder(there, cluster, unique) as opened:
+        yield opened

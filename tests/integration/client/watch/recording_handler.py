@@ -1,0 +1,85 @@
+"""An informer with short pauses on a scripted server, and an event handler that records what it receives."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from tests.integration.client.watch.scripted_api import ScriptedApi
+from trainjob.client import Connection, ObjectEvent
+from trainjob.client.backoff import Backoff, Pace
+from trainjob.client.http_client import HttpClient
+from trainjob.client.informer import SharedInformer
+from trainjob.client.resources import Resource
+from trainjob.errors import TrainJobError
+
+SECONDS = 60
+TRAINJOBS = Resource("trainjobs", "/apis/trainer.kubeflow.org/v1alpha1", "app.kubernetes.io/managed-by=trainjob")
+FAST = Pace(
+    silence=1.0, steady=0.5, poll=0.05, linger=0.2, refused=SECONDS, backoff=lambda: Backoff(first=0.02, longest=0.1)
+)
+
+
+class RecordingHandler:
+    """Records the events that it receives.
+
+    Attributes:
+        told: (name, phase) of each event in order; phase `gone`, or the error's class as the name.
+        changes: the events themselves.
+        misses: how often the object did not exist.
+    """
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str]] = []
+        self.changes: list[ObjectEvent] = []
+        self.misses = 0
+        self._changed = threading.Condition()
+
+    def __call__(self, change: ObjectEvent) -> None:
+        with self._changed:
+            self.changes.append(change)
+            if change.error is not None:
+                self.told.append((type(change.error).__name__, "error"))
+            elif change.found is not None:
+                self.told.append((change.found["metadata"]["name"], "gone" if change.gone else phase_of(change.found)))
+            self._changed.notify_all()
+
+    def missing(self) -> None:
+        with self._changed:
+            self.misses += 1
+            self._changed.notify_all()
+
+    def until(self, wanted: tuple[str, str] | Callable[[], object], seconds: float = SECONDS) -> list[tuple[str, str]]:
+        """Wait until this (name, phase) was received, or until a function returns true."""
+        look = wanted if callable(wanted) else lambda: wanted in self.told
+        with self._changed:
+            assert self._changed.wait_for(look, seconds), self.told
+        return self.told
+
+    @property
+    def error(self) -> TrainJobError | None:
+        return next((change.error for change in self.changes if change.error), None)
+
+
+def phase_of(found: Mapping[str, Any]) -> str:
+    conditions = found["status"]["conditions"]
+    return conditions[0]["type"] if conditions else "Running"
+
+
+@contextlib.contextmanager
+def informer_of(api: ScriptedApi, pace: Pace = FAST, **connection: Any) -> Iterator[SharedInformer]:
+    """Run an informer until the block ends, and check that all its threads have ended."""
+    before = set(threading.enumerate())
+    client = HttpClient(Connection(**(connection or {"server": api.url})))
+    informer = SharedInformer(client, TRAINJOBS, "default", lambda found: found["metadata"]["name"], pace)
+    try:
+        yield informer
+    finally:
+        informer.close()
+        for thread in set(threading.enumerate()) - before:
+            if thread.name.startswith("watch-"):
+                thread.join(SECONDS)
+                assert not thread.is_alive()
+        client.close()

@@ -1,0 +1,168 @@
+"""The code blocks of README.md and docs/ as they stand; those of each engine are in its own folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+import tomllib
+import typer
+import yaml
+from typer.main import get_command
+
+from tests.support.code_blocks import ALL_BLOCKS, BLOCKS, PAGES, ROOT, inline_code, python_blocks
+from trainjob.cli.application import application
+
+LANGUAGES = {"python", "yaml", "json", "console", "text"}
+RUN_ON_CLUSTER = [block for block in python_blocks("core") if "connect()" in block.text]
+MAKE_TARGETS = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+
+
+def of(language):
+    return pytest.mark.parametrize("block", [block for block in BLOCKS if block.language == language], ids=str)
+
+
+def test_each_language_has_a_test():
+    """`text` is output; a block of a new language needs a test that runs it."""
+    assert {block.language for block in ALL_BLOCKS} <= LANGUAGES
+
+
+def test_no_block_is_left_out():
+    assert Counter(block.page for block in ALL_BLOCKS if block.reason) == {}
+
+
+@pytest.mark.parametrize("block", [block for block in python_blocks("core") if block not in RUN_ON_CLUSTER], ids=str)
+def test_python_runs(block, tmp_path):
+    run_python(block, tmp_path)
+
+
+@pytest.mark.parametrize("block", RUN_ON_CLUSTER, ids=str)
+@pytest.mark.torchtune
+@pytest.mark.usefixtures("torchrun_alone")
+def test_python_runs_on_a_cluster(block, laptop, tmp_path):
+    run_python(block, tmp_path, KUBECONFIG=str(laptop.kubeconfig))
+
+
+def run_python(block, folder, **variables):
+    path = folder / "block.py"  # a file, because the source of a function is read from it
+    path.write_text(block.text, "utf-8")
+    environment = {**os.environ, **variables}
+    command = ["-m", "pytest", "-p", "no:cacheprovider"] if "\ndef test_" in block.text else []
+    done = subprocess.run([sys.executable, *command, path], cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@of("json")
+def test_json_is_json(block):
+    json.loads(block.text)
+
+
+@of("yaml")
+def test_yaml_is_taken(block, tmp_path):
+    """TrainJobs and steps by `trainjob submit -o yaml`; a kustomization names folders of this repository."""
+    documents = list(yaml.safe_load_all(block.text))
+    if documents[0].get("kind") == "Kustomization":
+        assert all((ROOT / path.removeprefix("trainjob/")).is_dir() for path in documents[0]["resources"])
+        return
+    path = tmp_path / "block.yaml"
+    path.write_text(block.text, "utf-8")
+    command = [sys.executable, "-m", "trainjob", "submit", path, "--output", "yaml", "--dialect", "2.2"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert len(list(yaml.safe_load_all(done.stdout))) == len(documents)
+
+
+def commands_of(line):
+    """Return the commands of a shell line, as words."""
+    lexer = shlex.shlex(line.replace("$(", ";").replace(")", ";"), posix=True, punctuation_chars=";|&")
+    lexer.whitespace_split = True
+    commands = [[]]
+    for word in lexer:
+        if set(word) <= set(";|&"):
+            commands.append([])
+        else:
+            commands[-1].append(word)
+    return [words for words in commands if words and not re.fullmatch(r"\w+=", words[0])]
+
+
+def check_trainjob(arguments):
+    """Parse the words of a `trainjob` command, without running it."""
+    command, context, name = get_command(application()), None, "trainjob"
+    try:
+        while command:
+            context = command.make_context(name, list(arguments), parent=context)
+            if not hasattr(command, "resolve_command"):
+                return
+            name, command, arguments = command.resolve_command(context, context._protected_args + context.args)
+    except typer.Exit:  # --help
+        return
+
+
+def check_make(arguments):
+    assert set(arguments) <= MAKE_TARGETS
+
+
+def check_kubectl(arguments):
+    if "-k" in arguments:
+        assert (ROOT / arguments[arguments.index("-k") + 1] / "kustomization.yaml").is_file()
+
+
+def check_pip(arguments):
+    assert arguments[0] == "install"
+    known = {}
+    for folder in ("core", "laptop", "migrate", "providers/airflow", "components/kfp"):
+        project = tomllib.loads((ROOT / folder / "pyproject.toml").read_text("utf-8"))["project"]
+        known[project["name"]] = set(project.get("optional-dependencies", {}))
+    for requirement in arguments[1:]:
+        name, _, extras = requirement.rstrip("]").partition("[")
+        assert set(filter(None, extras.split(","))) <= known[name]
+
+
+def check_pytest(arguments):
+    paths = [word for word in arguments if word.startswith("tests/")]
+    assert paths
+    assert all((ROOT / path).exists() for path in paths)
+
+
+CHECKS = {
+    "trainjob": check_trainjob,
+    "make": check_make,
+    "kubectl": check_kubectl,
+    "pip": check_pip,
+    **{f".venv/{engine}/bin/pytest": check_pytest for engine in ("core", "airflow", "kfp")},
+}
+
+
+@of("console")
+def test_console_commands_exist(block):
+    lines = [line.removeprefix("$ ") for line in block.text.splitlines() if line.startswith("$ ")]
+    assert lines
+    for line in lines:
+        for program, *arguments in commands_of(line):
+            CHECKS[program](arguments)
+
+
+INLINE = [
+    pytest.param(span, id=f"{path.relative_to(ROOT)}: {span}")
+    for path in PAGES
+    for span in inline_code(path.read_text("utf-8"))
+    if re.match(r"trainjob [a-z]+ ", span)
+]
+
+
+@pytest.mark.parametrize("span", INLINE)
+def test_commands_in_running_text_exist(span):
+    for program, *arguments in commands_of(span):
+        CHECKS[program](arguments)
+
+
+@pytest.mark.parametrize("arguments", [["sweeep"], ["sweep", "--finished"], ["migrate", "reprot", "jobs/"]])
+def test_an_unknown_command_or_option_is_found(arguments):
+    with pytest.raises(Exception, match="No such"):
+        check_trainjob(arguments)

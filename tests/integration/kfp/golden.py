@@ -1,0 +1,48 @@
+"""What the components and the example of the whole chain compile to.
+
+Run as a program, it writes them: golden.py [FOLDER], by default tests/integration/kfp/golden.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from kfp import compiler
+
+import trainjob_kfp
+
+FOLDER = Path(__file__).resolve().parent / "golden"
+EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "kfp" / "tickets_llm.py"
+
+
+def all_of_them() -> dict[str, Any]:
+    """What is compiled, by name."""
+    spec = importlib.util.spec_from_file_location(EXAMPLE.stem, EXAMPLE)
+    assert spec is not None and spec.loader is not None
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    return {name: getattr(trainjob_kfp, name) for name in trainjob_kfp.__all__} | {EXAMPLE.stem: example.tickets_llm}
+
+
+def compiled(component: Any) -> str:
+    """The YAML, without the line that names kfp's version."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "compiled.yaml"
+        compiler.Compiler().compile(component, str(path))
+        lines = path.read_text("utf-8").splitlines(keepends=True)
+    return "".join(line for line in lines if not line.startswith("sdkVersion: "))
+
+
+def main() -> None:
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, component in all_of_them().items():
+        (folder / f"{name}.yaml").write_text(compiled(component), "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,195 @@
+"""What the components compile to, and that their folders hold what kubeflow/pipelines-components asks for."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+import yaml
+from docstring_parser import parse
+from google.protobuf import json_format
+from kfp import components, dsl
+from kfp.pipeline_spec.pipeline_spec_pb2 import PipelineSpec
+
+import trainjob_kfp
+from tests.integration.kfp import golden
+from trainjob_kfp.component_readme import folder_of, render
+from trainjob_kfp.image import BASE_IMAGE
+from trainjob_kfp.outputs import Outputs
+
+APPLIED = {
+    "RESOURCES",
+    "ENV",
+    "KUBERNETES_AFFINITY",
+    "KUBERNETES_TOLERATIONS",
+    "KUBERNETES_NODE_SELECTOR",
+    "KUBERNETES_VOLUMES",
+}
+CATEGORIES = {"data_processing", "training", "evaluation", "deployment"}
+WITH_A_JOB = pytest.mark.parametrize(
+    "component", [name for name in trainjob_kfp.__all__ if name != "cleanup"], indirect=True
+)
+
+
+@pytest.fixture(params=trainjob_kfp.__all__)
+def component(request):
+    return getattr(trainjob_kfp, request.param)
+
+
+@pytest.fixture
+def compiled(component):
+    return yaml.safe_load(golden.compiled(component))
+
+
+@pytest.fixture
+def spec(component, compiled):
+    [found] = [one for name, one in compiled["components"].items() if "executorLabel" in one]
+    return found
+
+
+def parameters(component):
+    return inspect.signature(component.python_func).parameters.values()
+
+
+def test_it_compiles_to_a_component_that_installs_nothing(compiled):
+    [executor] = compiled["deploymentSpec"]["executors"].values()
+    assert executor["container"]["image"] == BASE_IMAGE
+    *starting, _source = executor["container"]["command"]
+    assert "pip install" not in str(starting)
+
+
+@pytest.mark.parametrize("name", golden.all_of_them())
+def test_it_compiles_to_what_it_did(name):
+    """`python tests/integration/kfp/golden.py` writes them anew; look at the difference: it changes cache keys."""
+    text = golden.compiled(golden.all_of_them()[name])
+    print(f"\n{name}: {len(text):,} bytes of YAML")
+    assert text == (golden.FOLDER / f"{name}.yaml").read_text("utf-8")
+
+
+@pytest.mark.parametrize("name", golden.all_of_them())
+def test_its_yaml_is_valid(name):
+    text = golden.compiled(golden.all_of_them()[name])
+    loaded = yaml.safe_load(text)
+    spec = json_format.ParseDict(loaded, PipelineSpec())
+    executors = loaded["deploymentSpec"]["executors"]
+    labels = {one.executor_label for one in spec.components.values() if one.executor_label}
+    assert labels == set(executors)
+    assert all(executor["container"]["command"] for executor in executors.values())
+    assert set(components.load_component_from_text(text).pipeline_spec.components) == set(spec.components)
+
+
+@WITH_A_JOB
+def test_what_is_set_on_the_task_is_passed_through(spec):
+    assert {passthrough["field"] for passthrough in spec["taskConfigPassthroughs"]} == APPLIED
+    # What is for the training pods must not be asked for by the launcher's pod, too.
+    assert not any(passthrough.get("applyToTask") for passthrough in spec["taskConfigPassthroughs"])
+
+
+def test_every_optional_parameter_has_a_default_that_kfp_local_can_read(component):
+    """`kfp.local` 2.17 fails on an integer without one, and pipelines can't pass None on at all."""
+    for parameter in parameters(component):
+        if parameter.annotation is not dsl.TaskConfig:
+            assert parameter.default is not None
+
+
+def test_no_parameter_takes_a_credential(component):
+    credentials = ("token", "password", "access_key", "credential")
+    for parameter in parameters(component):
+        assert not any(word in parameter.name for word in credentials)
+
+
+@WITH_A_JOB
+def test_outputs_are_the_same_everywhere(spec):
+    assert set(spec["outputDefinitions"]["parameters"]) >= set(Outputs._fields)
+
+
+def test_every_parameter_is_described(component, spec):
+    described = {entry.arg_name for entry in parse(inspect.getdoc(component.python_func)).params}
+    assert described == {parameter.name for parameter in parameters(component)}
+    assert all(parameter.get("description") for parameter in spec["inputDefinitions"]["parameters"].values())
+
+
+def test_its_folder_is_complete(component):
+    folder = folder_of(component)
+    assert folder.parent.name in CATEGORIES
+    assert {"__init__.py", "component.py", "metadata.yaml", "README.md", "OWNERS"} <= {
+        path.name for path in folder.iterdir()
+    }
+    assert "approvers" in yaml.safe_load((folder / "OWNERS").read_text())
+
+
+def test_its_metadata_is_in_order(component):
+    folder = folder_of(component)
+    metadata = yaml.safe_load((folder / "metadata.yaml").read_text())
+    assert list(metadata) == ["name", "stability", "dependencies", "tags", "lastVerified", "ci"]
+    assert metadata["name"] == component.python_func.__name__ == folder.name
+    assert metadata["stability"] in ("experimental", "alpha", "beta", "stable")
+    assert metadata["dependencies"]["kubeflow"][0]["name"] == "Pipelines"
+
+
+def test_its_module_imports_nothing_else(component):
+    """Only the standard library, kfp, and this package, at the top of the file; everything else where it is used."""
+    tree = ast.parse(inspect.getsource(inspect.getmodule(component.python_func)))
+    imported = {alias.name for node in tree.body if isinstance(node, ast.Import) for alias in node.names}
+    imported |= {node.module for node in tree.body if isinstance(node, ast.ImportFrom)}
+    tops = {name.partition(".")[0] for name in imported}
+    assert tops <= {*sys.stdlib_module_names, "kfp", "trainjob_kfp"}
+
+
+def test_its_readme_is_that_of_its_code(component):
+    """Write them anew with `make readmes`."""
+    assert (folder_of(component) / "README.md").read_text("utf-8") == render(component)
+
+
+def test_the_example_in_its_readme_compiles(component):
+    [example] = re.findall(r"```python\n(.+?)```", render(component), re.DOTALL)
+    names = {}
+    exec(compile(example, "README.md", "exec", dont_inherit=True), names)  # noqa: S102 - the README's own code
+    assert component.python_func.__name__.replace("_", "-") in golden.compiled(names["example"])
+
+
+def test_the_example_holds_the_whole_chain():
+    tasks = yaml.safe_load(golden.compiled(golden.all_of_them()["tickets_llm"]))["root"]["dag"]["tasks"]
+    assert tasks["fine-tune"]["dependentTasks"] == ["initialize-dataset", "initialize-model"]
+    assert tasks["export-model"]["dependentTasks"] == ["fine-tune"]
+
+
+def answer(code, **environment):
+    """What a fresh interpreter prints."""
+    environment = {**os.environ, **environment}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def test_another_image_can_be_named_at_compile_time():
+    code = "from trainjob_kfp.image import BASE_IMAGE; print(BASE_IMAGE)"
+    assert answer(code, TRAINJOB_KFP_IMAGE="mirror.example/launcher:1") == "mirror.example/launcher:1"
+
+
+@pytest.mark.parametrize("embed", ["false", "true"])
+def test_writing_a_pipeline_loads_no_kubernetes_and_no_pydantic(embed):
+    """kfp itself does, unless it is told that it is in a pod: what is asked here is what we add to it."""
+    code = (
+        "import sys, kfp, kfp.dsl; had = set(sys.modules)\n"
+        "import trainjob_kfp; trainjob_kfp.fine_tune, trainjob_kfp.export_model\n"
+        "print([name for name in set(sys.modules) - had if name.partition('.')[0] in ('kubernetes', 'pydantic')])"
+    )
+    assert answer(code, TRAINJOB_KFP_EMBED=embed) == "[]"
+
+
+def test_the_launcher_does_not_need_kfp():
+    code = (
+        "import sys, trainjob_kfp.launcher, trainjob_kfp.steps; print([m for m in sys.modules if m.startswith('kfp')])"
+    )
+    assert answer(code) == "[]"
+
+
+def test_the_surface():
+    assert trainjob_kfp.__all__ == sorted(trainjob_kfp.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'nope'"):
+        _ = trainjob_kfp.nope

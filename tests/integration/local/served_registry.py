@@ -1,0 +1,134 @@
+"""A registry served in this process, for the real client and for plain HTTP."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from kubernetes import client
+
+from trainjob_local.apiserver import ApiServer, LogSource, Registry
+
+ADMIN = "the-admin-token"
+TRAINJOBS = "/apis/trainer.kubeflow.org/v1alpha1/namespaces/default/trainjobs"
+MERGE = "application/merge-patch+json"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One answer, read whole."""
+
+    code: int
+    headers: dict[str, str]
+    text: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.text)
+
+    @property
+    def message(self) -> str:
+        return str(self.json["message"])
+
+
+@dataclass
+class ServedRegistry:
+    """A served registry with its clients."""
+
+    registry: Registry
+    server: ApiServer
+    clients: list[client.ApiClient] = field(default_factory=list)
+
+    def client(self, token: str = ADMIN) -> client.ApiClient:
+        """The unmodified kubernetes client with a bearer token; it is closed with the server."""
+        configuration = client.Configuration(host=self.server.url)
+        configuration.api_key = {"BearerToken": f"Bearer {token}", "authorization": f"Bearer {token}"}
+        opened = client.ApiClient(configuration)
+        self.clients.append(opened)
+        return opened
+
+    @contextlib.contextmanager
+    def open(
+        self, method: str, path: str, body: Any = None, *, kind: str = "application/json", token: str = ADMIN
+    ) -> Iterator[http.client.HTTPResponse]:
+        """Sends one request over a connection of its own."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=60)
+        sent = body if body is None or isinstance(body, (str, bytes)) else json.dumps(body)
+        headers = {"Content-Type": kind, **({"Authorization": f"Bearer {token}"} if token else {})}
+        connection.request(method, path, sent, headers)
+        response = connection.getresponse()
+        try:
+            yield response
+        finally:
+            response.close()
+            connection.close()
+
+    def ask(
+        self, method: str, path: str, body: Any = None, *, kind: str = "application/json", token: str = ADMIN
+    ) -> Answer:
+        """Sends one request and reads the answer."""
+        with self.open(method, path, body, kind=kind, token=token) as response:
+            return Answer(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read().decode())
+
+    def watch(self, path: str, count: int | None = None) -> list[Any]:
+        """Reads so many events of a watch, or all until it ends."""
+        with self.open("GET", path) as response:
+            lines: list[Any] = []
+            while len(lines) != count and (line := response.readline()):
+                lines.append(json.loads(line))
+            return lines
+
+
+@contextlib.contextmanager
+def serving(
+    registry: Registry | None = None, *, log_source: LogSource | None = None, port: int = 0
+) -> Iterator[ServedRegistry]:
+    """Serves a registry, a fresh one by default, for as long as the block lasts."""
+    before = set(threading.enumerate())
+    opened = registry or Registry()
+    server = ApiServer(opened, admin_token=ADMIN, log_source=log_source, port=port)
+    server.start()
+    served = ServedRegistry(opened, server)
+    try:
+        yield served
+    finally:
+        for one in served.clients:
+            one.rest_client.pool_manager.clear()
+            one.close()
+        server.stop()
+        opened.close()
+        left = {thread.name for thread in set(threading.enumerate()) - before}
+        assert not left & {"apiserver", "collector"}
+
+
+def trainjob(name: str, **spec: Any) -> dict[str, Any]:
+    """A TrainJob that the schema accepts."""
+    return {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": {"name": name},
+        "spec": {"runtimeRef": {"name": "torch-distributed"}, **spec},
+    }
+
+
+def pod(name: str, **metadata: Any) -> dict[str, Any]:
+    """A pod that the server accepts."""
+    return {"metadata": {"name": name, **metadata}, "spec": {"containers": [{"name": "c", "image": "x"}]}}
+
+
+def owned(name: str, owner: dict[str, Any], *, blocks: bool = True) -> dict[str, Any]:
+    """A ConfigMap that belongs to another object."""
+    reference = {
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"],
+        "controller": True,
+        "blockOwnerDeletion": blocks,
+    }
+    return {"metadata": {"name": name, "ownerReferences": [reference]}}

@@ -1,0 +1,156 @@
+"""Watches: what is sent, in which order, from which version, and how they end."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.integration.local.served_registry import ServedRegistry, serving
+from trainjob_local.apiserver import Registry
+from trainjob_local.apiserver.resources import BY_PLURAL
+
+CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
+
+
+@pytest.fixture
+def served() -> Iterator[ServedRegistry]:
+    with serving(Registry(history=50)) as opened:
+        yield opened
+
+
+def make(served: ServedRegistry, name: str, **metadata: Any) -> dict[str, Any]:
+    return served.registry.create("configmaps", {"metadata": {"name": name, **metadata}}, "default")
+
+
+def brief(events: list[Any]) -> list[str]:
+    return [f"{event['type']} {event['object']['metadata'].get('name', '')}".strip() for event in events]
+
+
+def test_history_is_bounded(served: ServedRegistry) -> None:
+    start = served.registry.store.version
+    for number in range(51):
+        make(served, f"c{number}")
+    assert served.watch(f"{CONFIGMAPS}?watch=1&resourceVersion={start}")[0]["type"] == "ERROR"
+    assert brief(served.watch(f"{CONFIGMAPS}?watch=1&resourceVersion={start + 1}", 1)) == ["ADDED c1"]
+    assert (
+        served.watch(f"/api/v1/secrets?watch=1&resourceVersion={start}&timeoutSeconds=1") == []
+    )  # others are untouched
+
+
+def test_events_are_watched_in_both_shapes(served: ServedRegistry) -> None:
+    start = served.registry.store.version
+    event = {"metadata": {"name": "e"}, "involvedObject": {"name": "p"}, "message": "hello"}
+    served.registry.create("events", event, "default")
+    query = f"?watch=1&resourceVersion={start}"
+    (old,) = served.watch(f"/api/v1/namespaces/default/events{query}", 1)
+    (new,) = served.watch(f"/apis/events.k8s.io/v1/namespaces/default/events{query}", 1)
+    assert (old["object"]["message"], old["object"]["apiVersion"]) == ("hello", "v1")
+    assert (new["object"]["note"], new["object"]["apiVersion"]) == ("hello", "events.k8s.io/v1")
+
+
+def test_a_bookmark_tells_of_what_was_not_selected_before_the_watch_began(served: ServedRegistry) -> None:
+    start = served.registry.store.version
+    make(served, "shown")
+    make(served, "hidden")
+    last = served.registry.store.version
+    query = f"watch=1&resourceVersion={start}&timeoutSeconds=3&allowWatchBookmarks=true"
+    shown, bookmark = served.watch(f"{CONFIGMAPS}?{query}&fieldSelector=metadata.name%3Dshown")
+    assert brief([shown]) == ["ADDED shown"]
+    assert (bookmark["type"], bookmark["object"]["metadata"]["resourceVersion"]) == ("BOOKMARK", str(last))
+    assert brief(served.watch(f"{CONFIGMAPS}?{query}&fieldSelector=metadata.name%3Dhidden")) == ["ADDED hidden"]
+
+
+def test_dropped_streams_break_off(served: ServedRegistry) -> None:
+    with served.open("GET", f"{CONFIGMAPS}?watch=1") as response:
+        served.server.faults.drop_watches()
+        with pytest.raises(http.client.IncompleteRead):
+            response.read()
+
+
+def test_stopping_the_server_ends_streams_properly() -> None:
+    with serving() as served, served.open("GET", f"{CONFIGMAPS}?watch=1") as response:
+        served.server.stop()
+        assert response.read() == b""
+
+
+ACTIONS = st.lists(
+    st.tuples(st.sampled_from("cpd"), st.sampled_from("abc"), st.sampled_from(["red", "blue"])), min_size=1, max_size=12
+)
+
+
+def act(registry: Registry, action: str, name: str, color: str) -> None:
+    """Does one write; one that can't be done is left out."""
+    known = {item["metadata"]["name"] for item in registry.list("configmaps", "default")}
+    if action == "c" and name not in known:
+        registry.create("configmaps", {"metadata": {"name": name, "labels": {"color": color}}}, "default")
+    elif action == "p" and name in known:
+        registry.patch("configmaps", name, {"metadata": {"labels": {"color": color}}}, "default")
+    elif action == "d" and name in known:
+        registry.delete("configmaps", name, "default")
+
+
+def replayed(state: dict[str, Any], events: list[Any]) -> dict[str, Any]:
+    """Applies events to a listed state, as an informer does; each must fit."""
+    state = dict(state)
+    for event in events:
+        name = event["object"]["metadata"]["name"]
+        assert (event["type"] == "ADDED") == (name not in state)
+        if event["type"] == "DELETED":
+            del state[name]
+        else:
+            state[name] = event["object"]
+    return state
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[ServedRegistry]:
+    with serving(Registry(history=5000)) as opened:
+        yield opened
+
+
+def listed(served: ServedRegistry, selector: str) -> tuple[str, dict[str, Any]]:
+    """Lists with kind and apiVersion put back in, as watches send them."""
+    found = served.ask("GET", f"{CONFIGMAPS}?{selector}").json
+    items = {item["metadata"]["name"]: {"kind": "ConfigMap", "apiVersion": "v1", **item} for item in found["items"]}
+    return found["metadata"]["resourceVersion"], items
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(ACTIONS, st.sampled_from(["", "&labelSelector=color%3Dred", "&fieldSelector=metadata.name%21%3Db"]))
+def test_replaying_from_any_version_gives_the_listed_state(
+    shared: ServedRegistry, actions: list[tuple[str, str, str]], selector: str
+) -> None:
+    points = [listed(shared, selector)]
+    for action in actions:
+        act(shared.registry, *action)
+        points.append(listed(shared, selector))
+    marker = make(shared, f"marker-{uuid.uuid4()}", labels={"color": "red"})["metadata"]["name"]
+    _, final = listed(shared, selector)
+    for version, state in points:
+        events: list[Any] = []
+        with shared.open("GET", f"{CONFIGMAPS}?watch=1&resourceVersion={version}{selector}") as response:
+            while not events or events[-1]["object"]["metadata"]["name"] != marker:
+                events.append(json.loads(response.readline()))
+        assert replayed(state, events) == final
+
+
+@settings(max_examples=25)
+@given(ACTIONS, ACTIONS)
+def test_every_version_of_the_past_can_be_listed(
+    early: list[tuple[str, str, str]], late: list[tuple[str, str, str]]
+) -> None:
+    with contextlib.closing(Registry()) as registry:
+        for action in early:
+            act(registry, *action)
+        version, then = registry.store.version, registry.list("configmaps", "default")
+        for action in late:
+            act(registry, *action)
+        assert [stored.copy() for stored in registry.store.at(BY_PLURAL["configmaps"], version, "default")] == then

@@ -1,0 +1,168 @@
+"""A laptop cluster that ends badly, or never gets up: no process, no port and no temporary folder is left."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.local.cluster_client import ClusterClient, train_job
+from tests.support.polling import until
+from trainjob.errors import ClusterError
+from trainjob_local import LocalCluster
+
+PARENT = """
+import sys, time
+from trainjob.errors import ClusterError
+from trainjob_local import LocalCluster
+try:
+    cluster = LocalCluster().start()
+except ClusterError:
+    sys.exit(3)
+print("started", flush=True)
+time.sleep(300)
+"""
+
+
+def family(folder: Path) -> set[int]:
+    """Processes, of those started below, whose environment names this folder."""
+    found = set()
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if str(folder).encode() in (entry / "environ").read_bytes():
+                found.add(int(entry.name))
+    return found
+
+
+def children(process: int) -> set[int]:
+    with contextlib.suppress(OSError):
+        return {int(child) for child in Path(f"/proc/{process}/task/{process}/children").read_text().split()}
+    return set()
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where clusters without a state folder make theirs; all of it must be gone at the end."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    yield folder
+    until(lambda: family(folder) - {os.getpid()} == set() and not any(folder.iterdir()))
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    """A port on which somebody else listens."""
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        yield other.getsockname()[1]
+
+
+def sleeping_pod(cluster: LocalCluster) -> int:
+    """Starts a pod with a process that leaves its group; that one's id."""
+    kube = ClusterClient(cluster.kubeconfig)
+    kube.submit(train_job("sleeper", "sh", "-c", "setsid sleep 300 & echo $!; wait"))
+    kube.until("sleeper", lambda job: job.get("status", {}).get("jobsStatus", [{}])[0].get("ready"))
+    name = kube.pod("sleeper").metadata.name
+    process = int(until(lambda: kube.log(name)))
+    kube.close()
+    return process
+
+
+def running(process: int) -> bool:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+@pytest.mark.parametrize("victim", ["parent", "cluster"])
+@pytest.mark.parametrize("after", [0.05, 0.3, 0.6])
+def test_sigkill_while_it_starts(temporary: Path, victim: str, after: float) -> None:
+    """Whatever is half started then: the part that this moment hits differs from machine to machine."""
+    with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE) as parent:
+        try:
+            (cluster,) = until(lambda: children(parent.pid))
+            time.sleep(after)  # not for anything to happen: the moment is what is tried
+            os.kill(parent.pid if victim == "parent" else cluster, signal.SIGKILL)
+            until(lambda: not running(cluster))
+            parent.stdout.readline()  # it had started, or has ended: who is left of the two clears up
+        finally:
+            parent.kill()
+
+
+def test_the_parent_is_killed_at_the_first_moment(temporary: Path) -> None:
+    """When the process exists and nothing else has happened; looked for without a pause, to hit it."""
+    with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.DEVNULL) as parent:
+        deadline = time.monotonic() + 60
+        while not children(parent.pid):
+            assert time.monotonic() < deadline
+        parent.kill()
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_the_cluster_is_told_to_end(temporary: Path, how: signal.Signals) -> None:
+    with LocalCluster() as cluster:
+        pod = sleeping_pod(cluster)
+        os.kill(cluster.pid, how)
+        until(lambda: not running(pod))
+    assert not cluster.state.exists()
+
+
+def test_an_error_of_the_parents_own(temporary: Path) -> None:
+    with pytest.raises(ZeroDivisionError), LocalCluster() as cluster:
+        pod, process = sleeping_pod(cluster), cluster.pid
+        raise ZeroDivisionError
+    until(lambda: not running(pod) and not running(process) and not cluster.state.exists())
+
+
+def test_a_taken_port(temporary: Path, taken: int) -> None:
+    with pytest.raises(ClusterError, match=f"can't listen on 127.0.0.1:{taken}"):
+        LocalCluster(port=taken).start()
+
+
+def test_the_command_with_a_taken_port(temporary: Path, taken: int, tmp_path: Path) -> None:
+    """It ends by itself: no thread of what was started before keeps it alive."""
+    state, options = tmp_path / "state", ["local", "up", "--port", str(taken)]
+    command = [sys.executable, "-c", "from trainjob.cli import main; main()", *options, "--state", str(state)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 1
+    assert f"can't listen on 127.0.0.1:{taken}" in ended.stderr
+    with LocalCluster(state):  # which nobody holds
+        pass
+
+
+@pytest.mark.parametrize(
+    ("file", "said"), [("objects/objects.sqlite3", "is not a database"), ("port", "holds no port number")]
+)
+def test_a_state_that_cannot_be_read(temporary: Path, tmp_path: Path, file: str, said: str) -> None:
+    state = tmp_path / "state"
+    with LocalCluster(state):
+        pass
+    victim = state / file
+    victim.write_bytes(b"nonsense" * 2000)
+    with pytest.raises(ClusterError, match=said) as raised:
+        LocalCluster(state).start()
+    assert "Traceback" not in str(raised.value)
+    assert victim.read_bytes().startswith(b"nonsense")  # nothing of the user's is thrown away
+
+
+def test_side_by_side(temporary: Path) -> None:
+    with LocalCluster() as first, LocalCluster() as second:
+        pods = [sleeping_pod(cluster) for cluster in (first, second)]
+        os.kill(first.pid, signal.SIGKILL)
+        until(lambda: not running(pods[0]))
+        kube = ClusterClient(second.kubeconfig)
+        kube.submit(train_job("after", "echo", "hello"))
+        assert kube.ended("after")["type"] == "Complete"
+        kube.close()
+        assert running(pods[1])

@@ -1,0 +1,158 @@
+"""Pods on the laptop cluster: logs, inputs, signals, restarts."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from tests.integration.local.cluster_client import NAMESPACE, ClusterClient
+from tests.support.polling import until
+
+
+@pytest.fixture(scope="module")
+def kube(laptop):
+    opened = ClusterClient(laptop.kubeconfig)
+    yield opened
+    opened.close()
+
+
+def start(kube, name, *command, policy="Never", containers=None, **spec):
+    one = {"name": "main", "image": "busybox", "command": list(command)}
+    body = {"restartPolicy": policy, "containers": containers or [one], **spec}
+    return kube.core.create_namespaced_pod(NAMESPACE, {"metadata": {"name": name, "labels": {"l": "v"}}, "spec": body})
+
+
+def phase(kube, name):
+    return kube.core.read_namespaced_pod_status(name, NAMESPACE).status.phase
+
+
+def finish(kube, name):
+    until(lambda: phase(kube, name) in ("Succeeded", "Failed"))
+    return kube.core.read_namespaced_pod_status(name, NAMESPACE)
+
+
+def test_progress_frames_are_seen_while_they_are_shown(kube, unique, tmp_path):
+    """The next frame is drawn only when the one before it was read."""
+    wait = f"until [ -e {tmp_path}/$i ]; do sleep 0.02; done"
+    start(kube, unique, "sh", "-c", f"for i in 1 2 3; do printf '\\r%s%%' $i; {wait}; done; echo; echo end")
+    until(lambda: phase(kube, unique) == "Running")
+    answer = kube.core.read_namespaced_pod_log(unique, NAMESPACE, follow=True, _preload_content=False)
+    seen = b""
+    for piece in answer.stream(1, decode_content=False):
+        seen += piece
+        if seen.endswith(b"%"):
+            (tmp_path / chr(seen[-2])).touch()
+    assert seen == b"\r1%\r2%\r3%\nend\n"
+
+
+def test_a_pod_is_given_what_it_asks_for(kube, unique):
+    kube.core.create_namespaced_secret(
+        NAMESPACE, {"metadata": {"name": unique}, "stringData": {"a": "secret", "b": "x"}}
+    )
+    kube.core.create_namespaced_config_map(NAMESPACE, {"metadata": {"name": unique}, "data": {"f": "config"}})
+    env = [
+        {"name": "FIELD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['l']"}}},
+        {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": unique, "key": "a"}}},
+        {"name": "NONE", "valueFrom": {"secretKeyRef": {"name": "nope", "key": "a", "optional": True}}},
+        {"name": "MORE", "value": "$(FIELD)+$(KEY)"},
+        {"name": "LIMIT", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu"}}},
+    ]
+    token = {"serviceAccountToken": {"path": "token", "expirationSeconds": 600}}
+    sources = [token, {"secret": {"name": unique, "items": [{"key": "a", "path": "deep/a"}]}}]
+    script = "echo $FIELD $KEY ${NONE-unset} $MORE $LIMIT $PRE_b; cat /conf/f /made/x /all/deep/a; wc -c < /all/token"
+    main = {
+        "name": "main",
+        "image": "busybox",
+        "command": ["sh", "-c", script],
+        "env": env,
+        "envFrom": [{"secretRef": {"name": unique}, "prefix": "PRE_"}],
+        "resources": {"limits": {"cpu": "2"}},
+        "volumeMounts": [
+            {"name": "conf", "mountPath": "/conf"},
+            {"name": "made", "mountPath": "/made"},
+            {"name": "all", "mountPath": "/all"},
+        ],
+    }
+    volumes = [
+        {"name": "conf", "configMap": {"name": unique}},
+        {"name": "made", "emptyDir": {}},
+        {"name": "all", "projected": {"sources": sources}},
+    ]
+    first = {"name": "first", "image": "busybox", "command": ["sh", "-c", "echo -n made > /made/x; echo init"]}
+    first["volumeMounts"] = [{"name": "made", "mountPath": "/made"}]
+    start(kube, unique, containers=[main], initContainers=[first], volumes=volumes)
+    ended = finish(kube, unique)
+    assert ended.status.phase == "Succeeded"
+    lines = kube.log(unique, container="main").splitlines()
+    assert lines[0] == "v secret unset v+secret 2 x"
+    assert lines[1].startswith("configmadesecret")
+    assert int(lines[1].removeprefix("configmadesecret")) > 20
+    assert kube.log(unique, container="first") == "init\n"
+
+
+def test_init_containers_that_fail(kube, unique):
+    first = {"name": "first", "image": "busybox", "command": ["sh", "-c", "exit 6"]}
+    start(kube, unique, "true", initContainers=[first])
+    ended = finish(kube, unique)
+    assert ended.status.phase == "Failed"
+    assert ended.status.init_container_statuses[0].state.terminated.exit_code == 6
+    assert ended.status.container_statuses[0].state.waiting.reason == "PodInitializing"
+
+
+def test_termination_message_from_the_log(kube, unique):
+    main = {"name": "main", "image": "busybox", "command": ["sh", "-c", "echo why; exit 1"]}
+    start(kube, unique, containers=[{**main, "terminationMessagePolicy": "FallbackToLogsOnError"}])
+    assert finish(kube, unique).status.container_statuses[0].state.terminated.message == "why\n"
+
+
+@pytest.mark.parametrize(("trap", "code", "grace"), [("trap 'exit 5' TERM", 5, 60), ("trap '' TERM", 137, 1)])
+def test_a_deleted_pod_may_end_by_itself_first(kube, unique, trap, code, grace):
+    script = f"{trap}; echo up; while true; do sleep 0.05; done"
+    start(kube, unique, "sh", "-c", script, terminationGracePeriodSeconds=grace)
+    until(lambda: phase(kube, unique) == "Running" and kube.log(unique))
+    before = kube.core.list_namespaced_pod(NAMESPACE).metadata.resource_version
+    ends: list[object] = []
+
+    def watch():
+        import kubernetes
+
+        stream = kubernetes.watch.Watch().stream(
+            kube.core.list_namespaced_pod,
+            NAMESPACE,
+            field_selector=f"metadata.name={unique}",
+            resource_version=before,
+            timeout_seconds=60,
+        )
+        for event in stream:
+            statuses = event["object"].status.container_statuses
+            if statuses and statuses[0].state.terminated:
+                ends.append(statuses[0].state.terminated.exit_code)
+            if event["type"] == "DELETED":
+                return
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    kube.core.delete_namespaced_pod(unique, NAMESPACE)
+    watcher.join(60)
+    assert ends
+    assert ends[-1] == code
+
+
+def test_a_pods_own_deadline(kube, unique):
+    start(kube, unique, "sleep", "60", activeDeadlineSeconds=1)
+    ended = finish(kube, unique)
+    assert (ended.status.phase, ended.status.reason) == ("Failed", "DeadlineExceeded")
+
+
+def test_several_containers(kube, unique):
+    containers = [
+        {"name": "a", "image": "busybox", "command": ["sh", "-c", "echo a"]},
+        {"name": "b", "image": "busybox", "command": ["sh", "-c", "echo b; exit 2"]},
+    ]
+    start(kube, unique, containers=containers)
+    ended = finish(kube, unique)
+    assert ended.status.phase == "Failed"
+    codes = {one.name: one.state.terminated.exit_code for one in ended.status.container_statuses}
+    assert codes == {"a": 0, "b": 2}
+    assert kube.log(unique, container="b") == "b\n"

@@ -1,0 +1,164 @@
+"""The process of a laptop cluster: what it leaves behind (nothing), and what it keeps."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from kubernetes.client.rest import ApiException
+
+from tests.integration.local.cluster_client import ClusterClient, train_job
+from tests.support.polling import until
+from trainjob.errors import ClusterError
+from trainjob_local import LocalCluster
+
+PARENT = """
+import sys, time
+from trainjob_local import LocalCluster
+cluster = LocalCluster().start()
+print(cluster.pid, cluster.kubeconfig, cluster.server, flush=True)
+time.sleep(300)
+"""
+
+
+def alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def reachable(server: str) -> bool:
+    host, port = server.removeprefix("http://").split(":")
+    with socket.socket() as probe:
+        return probe.connect_ex((host, int(port))) == 0
+
+
+def running(kube: ClusterClient, name: str) -> int:
+    """Starts a pod that sleeps; its process id."""
+    kube.submit(train_job(name, "sleep", "300"))
+    kube.until(name, lambda job: job.get("status", {}).get("jobsStatus", [{}])[0].get("ready"))
+    return int(kube.pod(name).status.container_statuses[0].container_id.removeprefix("process://"))
+
+
+def log_of_the_past(kube: ClusterClient, name: str) -> str:
+    """Return the log of a pod from before the cluster's restart, once its kubelet has read of that pod."""
+    try:
+        return kube.log(kube.pod(name).metadata.name)
+    except ApiException as error:
+        assert error.status == 404
+        return ""
+
+
+def test_start_and_stop():
+    with LocalCluster() as cluster:
+        kube = ClusterClient(cluster.kubeconfig)
+        pod = running(kube, "sleeper")
+        kube.close()
+        folder, server, pid = cluster.state, cluster.server, cluster.pid
+        assert stat.S_IMODE(cluster.kubeconfig.stat().st_mode) == 0o600
+        assert cluster.namespace == "default"
+        assert cluster.start() is cluster
+    assert not (alive(pid) or folder.exists() or reachable(server))
+    until(lambda: not alive(pod))
+    cluster.stop()  # once more does no harm
+
+
+@pytest.mark.parametrize("victim", ["parent", "cluster"])
+def test_sigkill_leaves_nothing(victim):
+    parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    text, kubeconfig, server = parent.stdout.readline().split()
+    cluster, folder = int(text), Path(kubeconfig).parent
+    kube = ClusterClient(Path(kubeconfig))
+    pod = running(kube, "sleeper")
+    os.kill(parent.pid if victim == "parent" else cluster, signal.SIGKILL)
+    until(lambda: not alive(pod) and not alive(cluster) and not folder.exists())
+    assert not reachable(server)
+    kube.close()
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+
+
+def test_a_cluster_that_cannot_start_says_why(tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(ClusterError, match=f"can't listen on 127.0.0.1:{port}"):
+            LocalCluster(tmp_path, port=port).start()
+
+
+def test_a_state_folder_serves_one_cluster(tmp_path):
+    with LocalCluster(tmp_path), pytest.raises(ClusterError, match="did not start"):
+        LocalCluster(tmp_path).start()
+
+
+def test_a_cluster_that_was_not_started():
+    with pytest.raises(ClusterError, match="not started"):
+        LocalCluster().kubeconfig  # noqa: B018 - the error is what is looked at
+
+
+def test_state_survives_a_restart(tmp_path):
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    with LocalCluster(tmp_path) as cluster:
+        kube = ClusterClient(cluster.kubeconfig)
+        server, token = cluster.server, cluster.token
+        kube.core.create_namespaced_persistent_volume_claim("default", {"metadata": {"name": "w"}, "spec": claim})
+        kube.submit(train_job("done", "echo", "kept"))
+        kube.ended("done")
+        kube.runtime("never", policy="Never", limit=0)
+        kube.submit(train_job("lost", "sleep", "300", runtime="never", kind="TrainingRuntime"))
+        kube.until("lost", lambda job: job.get("status", {}).get("jobsStatus", [{}])[0].get("ready"))
+        script = 'if [ -e "$HOME/again" ]; then echo again; else touch "$HOME/again"; echo first; sleep 300; fi'
+        kube.submit(train_job("restarted", "sh", "-c", script))
+        kube.until("restarted", lambda job: job.get("status", {}).get("jobsStatus", [{}])[0].get("ready"))
+        until(lambda: kube.log(kube.pod("restarted").metadata.name) == "first\n")
+        kube.close()
+        os.kill(cluster.pid, signal.SIGKILL)
+    with LocalCluster(tmp_path) as cluster:
+        assert (cluster.server, cluster.token) == (server, token)
+        kube = ClusterClient(cluster.kubeconfig)
+        assert until(lambda: log_of_the_past(kube, "done")) == "kept\n"
+        assert kube.ended("lost")["reason"] == "FailedJobs"
+        end = kube.pod("lost").status.container_statuses[0].state.terminated
+        assert (end.exit_code, end.reason) == (137, "ContainerStatusUnknown")
+        assert kube.ended("restarted")["type"] == "Complete"
+        (status,) = kube.pod("restarted").status.container_statuses
+        assert (status.restart_count, status.last_state.terminated.exit_code) == (1, 137)
+        name = kube.pod("restarted").metadata.name
+        assert (kube.log(name, previous=True), kube.log(name)) == ("first\n", "again\n")
+        assert kube.core.read_namespaced_persistent_volume_claim("w", "default").status.phase == "Pending"
+        kube.close()
+
+
+def test_the_command(tmp_path):
+    arguments = [sys.executable, "-c", "from trainjob.cli import main; main()", "local", "up", "--state", str(tmp_path)]
+    command = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
+    assert command.stdout is not None
+    lines = []
+    for line in command.stdout:
+        lines.append(line)
+        if "Ctrl-C" in line:
+            break
+    assert f"export KUBECONFIG={tmp_path}/kubeconfig" in "".join(lines).replace("  ", "")
+    command.send_signal(signal.SIGINT)
+    assert command.wait(60) == 0
+    command.stdout.close()
+
+
+@pytest.mark.parametrize("option", ["--environment", "--pod-env"])
+def test_a_pair_without_a_value(option):
+    arguments = [sys.executable, "-c", "from trainjob.cli import main; main()", "local", "up", option, "secret"]
+    ended = subprocess.run(arguments, capture_output=True, text=True)
+    assert ended.returncode == 2
+    assert f"{option}: " in ended.stderr
+    assert ("secret" in ended.stderr) == (option == "--environment")

@@ -1,0 +1,343 @@
+"""The pure parts of the kubelet, and its log files."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.polling import until
+from trainjob_local.images import Image, default_images, find_image, images_from_json, images_to_json
+from trainjob_local.kubelet import undertaker
+from trainjob_local.kubelet.command_line import expand, rewriter
+from trainjob_local.kubelet.container_logs import ContainerLog, LogOptions, records, since_text
+from trainjob_local.kubelet.containers import pull_problems
+from trainjob_local.kubelet.pod_status import lost, pod_conditions, qos_class
+from trainjob_local.kubelet.processes import Processes
+from trainjob_local.settings import ClusterSettings
+
+NOW = datetime(2026, 1, 31, 12, 0, 0, tzinfo=timezone.utc)
+
+# -- command, environment, paths --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("$(A)-$(B)", "1-$(B)"),
+        ("$$(A)", "$(A)"),
+        ("$$$(A)", "$1"),
+        ("$A ${A} $(A", "$A ${A} $(A"),
+        ("$(metadata.name)", "x"),
+    ],
+)
+def test_references_are_expanded_as_kubernetes_does(text, expected):
+    assert expand(text, {"A": "1", "metadata.name": "x"}) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("/workspace/model", "/v/w/model"),
+        ("cp -r a /workspace && ls /workspace/", "cp -r a /v/w && ls /v/w/"),
+        ("output_dir=/workspace/output", "output_dir=/v/o"),  # the longer mount first
+        ("/workspace/outputs", "/v/w/outputs"),
+        ("/workspace2", "/workspace2"),
+        ("/my/workspace", "/my/workspace"),
+        ("https://workspace/x", "https://workspace/x"),
+        ("--rdzv_endpoint=job-node-0-0.job:29500", "--rdzv_endpoint=127.0.0.1:29500"),
+        ("job-node-0-1.job.ns.svc.cluster.local", "127.0.0.1"),
+        ("job-node-0-1.jobs", "job-node-0-1.jobs"),
+        ("my.job", "127.0.0.1"),
+    ],
+)
+def test_paths_and_hosts_are_rewritten(text, expected):
+    rewrite = rewriter([("/workspace", "/v/w"), ("/workspace/output", "/v/o")], "job", "ns")
+    assert rewrite(text) == expected
+
+
+@given(st.text(alphabet="ab/. =:", max_size=30))
+def test_a_rewritten_path_is_not_rewritten_again(text):
+    folders = {"/a": "/a/b", "/a/b": "/a"}
+    marks = {"/a": "\N{SNOWMAN}", "/a/b": "\N{COMET}"}
+    marked = rewriter(list(marks.items()), "", "ns")(text)
+    for path, mark in marks.items():
+        marked = marked.replace(mark, folders[path])
+    assert rewriter(list(folders.items()), "", "ns")(text) == marked
+
+
+def test_without_mounts_and_subdomain_nothing_changes():
+    assert rewriter([], "", "ns")("/workspace job.x") == "/workspace job.x"
+
+
+# -- logs -------------------------------------------------------------------------------------------------------------
+
+chunks = st.lists(st.binary(min_size=1, max_size=20), max_size=12)
+
+
+@given(chunks)
+def test_a_log_gives_back_every_byte(tmp_path_factory, written):
+    log = ContainerLog(tmp_path_factory.mktemp("log") / "c.log")
+    for chunk in written:
+        log.write(chunk)
+    log.close()
+    assert b"".join(log.read(LogOptions())) == b"".join(written)
+    assert b"".join(ContainerLog(log.path, ended=True).read(LogOptions(follow=True))) == b"".join(written)
+
+
+@given(chunks, st.integers(0, 5))
+def test_the_tail_of_a_log_is_its_last_lines(tmp_path_factory, written, lines):
+    log = ContainerLog(tmp_path_factory.mktemp("log") / "c.log")
+    for chunk in written:
+        log.write(chunk)
+    log.close()
+    text = b"".join(written)
+    split = text.split(b"\n")
+    kept = [line + b"\n" for line in split[:-1]] + ([split[-1]] if split[-1] else [])
+    assert b"".join(log.read(LogOptions(tail=lines))) == b"".join(
+        kept[len(kept) - lines :] if lines < len(kept) else kept
+    )
+
+
+@given(chunks, st.integers(0, 60))
+def test_a_limit_cuts_a_log(tmp_path_factory, written, limit):
+    log = ContainerLog(tmp_path_factory.mktemp("log") / "c.log")
+    for chunk in written:
+        log.write(chunk)
+    log.close()
+    assert b"".join(log.read(LogOptions(limit=limit))) == b"".join(written)[:limit]
+
+
+def test_records_have_the_format_of_container_runtimes():
+    assert records(b"one\ntwo\r", NOW) == (
+        b"2026-01-31T12:00:00.000000000Z stdout F one\n2026-01-31T12:00:00.000000000Z stdout P two\r\n"
+    )
+
+
+def test_timestamps_stand_at_the_beginning_of_lines_only(tmp_path):
+    log = ContainerLog(tmp_path / "c.log")
+    for chunk in (b"10%\r", b"20%\r", b"done\nnext\n"):
+        log.write(chunk)
+    log.close()
+    text = b"".join(log.read(LogOptions(timestamps=True)))
+    lines = text.split(b"\n")
+    assert [line.split(b" ", 1)[1] for line in lines[:2]] == [b"10%\r20%\rdone", b"next"]
+    assert text.count(b"Z ") == 2
+
+
+def test_since_leaves_out_earlier_records(tmp_path):
+    path = tmp_path / "c.log"
+    path.write_bytes(records(b"old\n", NOW) + records(b"new\n", NOW + timedelta(seconds=0.5)))
+    log = ContainerLog(path, ended=True)
+    for since, expected in (
+        ("2026-01-31T12:00:00Z", b"old\nnew\n"),
+        ("2026-01-31T12:00:00.2Z", b"new\n"),
+        ("2026-01-31T13:00:00.5+01:00", b"new\n"),
+        ("2026-01-31T12:00:01Z", b""),
+    ):
+        assert b"".join(log.read(LogOptions(since=since_text(since, None, NOW)))) == expected
+    path.write_bytes(records(b"begun", NOW) + records(b" ended\nnew\n", NOW + timedelta(seconds=1)))
+    rest = b"".join(log.read(LogOptions(since="2026-01-31T12:00:01", timestamps=True)))
+    assert rest == b" ended\n2026-01-31T12:00:01.000000000Z new\n"  # its time was in front of the line's beginning
+    assert since_text("", 90, NOW) == "2026-01-31T11:58:30"
+    assert since_text("", None, NOW) == ""
+    with pytest.raises(ValueError, match="RFC 3339"):
+        since_text("yesterday", None, NOW)
+
+
+def test_a_follower_sees_progress_frames_before_any_newline(tmp_path):
+    log = ContainerLog(tmp_path / "c.log")
+    seen: list[bytes] = []
+    arrived = threading.Condition()
+
+    def follow() -> None:
+        for piece in log.read(LogOptions(follow=True)):
+            with arrived:
+                seen.append(piece)
+                arrived.notify_all()
+
+    reader = threading.Thread(target=follow)
+    reader.start()
+    for number, frame in enumerate((b"\r 1%", b"\r 2%", b"\r 3%\n"), start=1):
+        log.write(frame)
+        with arrived:
+            assert arrived.wait_for(lambda wanted=number: len(seen) >= wanted, timeout=60)
+    log.close()
+    reader.join(60)
+    assert not reader.is_alive()
+    assert b"".join(seen) == b"\r 1%\r 2%\r 3%\n"
+
+
+def test_a_follower_that_has_gone_is_let_go(tmp_path):
+    log, gone = ContainerLog(tmp_path / "c.log"), threading.Event()
+    reader = threading.Thread(target=lambda: list(log.read(LogOptions(follow=True), gone)))
+    reader.start()
+    gone.set()
+    reader.join(60)
+    assert not reader.is_alive()
+    log.close()
+
+
+# -- processes --------------------------------------------------------------------------------------------------------
+
+
+def test_output_exit_code_and_signals(tmp_path):
+    processes = Processes()
+    try:
+        env = {"PATH": os.environ["PATH"]}
+        process = processes.start(["sh", "-c", "echo hi; exit 7"], env, tmp_path)
+        assert (process.read(), process.read(), process.wait()) == (b"hi\n", b"", 7)
+        process = processes.start(["sleep", "60"], env, tmp_path)
+        process.signal(signal.SIGTERM)
+        assert process.wait() == 143
+        with pytest.raises(OSError):
+            processes.start(["/no/such/program"], env, tmp_path)
+    finally:
+        processes.close()
+
+
+@pytest.mark.parametrize("command", ["touch ready; sleep 60", "setsid sh -c 'touch ready; sleep 60'"])
+def test_a_container_ends_with_its_first_process(tmp_path, command):
+    processes = Processes()
+    try:
+        script = f"{{ {command}; }} 2>/dev/null & until [ -e ready ]; do sleep 0.01; done; exit 3"
+        process = processes.start(["sh", "-c", script], {"PATH": os.environ["PATH"]}, tmp_path)
+        assert process.read() == b""  # the sleeper held the pipe until it was killed; of that its shell may tell
+        assert process.wait() == 3
+    finally:
+        processes.close()
+
+
+KILLED = """
+import os, sys, time
+from pathlib import Path
+from trainjob_local.kubelet.processes import Processes
+processes = Processes(remove=Path(sys.argv[1]))
+env = {"PATH": os.environ["PATH"]}
+import threading
+started = []
+sleepers = ["sh", "-c", "sleep 300 & sleep 300"]
+thread = threading.Thread(target=lambda: started.append(processes.start(sleepers, env, "/")))
+thread.start(); thread.join()
+leave_the_group = "import os, time; os.setsid() if os.fork() == 0 else None; time.sleep(300)"
+escaped = processes.start([sys.executable, "-c", leave_the_group], env, "/")
+print(started[0].pid, escaped.pid, flush=True)
+time.sleep(300)
+"""
+
+
+def test_a_killed_kubelet_leaves_nothing(tmp_path):
+    folder = tmp_path / "state"
+    folder.mkdir()
+    kubelet = subprocess.Popen([sys.executable, "-c", KILLED, str(folder)], stdout=subprocess.PIPE, text=True)
+    assert kubelet.stdout is not None
+    groups = [int(pid) for pid in kubelet.stdout.readline().split()]
+    mark = next(
+        entry.split("=", 1)[1]
+        for entry in Path(f"/proc/{groups[0]}/environ").read_text().split("\0")
+        if entry.startswith(undertaker.MARK)
+    )
+    until(lambda: len(undertaker.marked(mark)) >= 3)
+    kubelet.kill()
+    kubelet.wait()
+    kubelet.stdout.close()
+    until(lambda: not undertaker.marked(mark) and not folder.exists())
+
+
+def test_orders_of_the_undertaker():
+    assert undertaker.living(["+1\n", "+2\n", "-1\n", "rubbish\n", "+3"]) == {2, 3}
+
+
+def test_conditions_keep_their_time_until_they_change():
+    container = {"state": {"running": {}}, "ready": True}
+    first = pod_conditions("Running", [], [container], [], NOW, prepared=True)
+    later = pod_conditions("Running", [], [container], first, NOW + timedelta(seconds=5), prepared=True)
+    assert later == first
+    assert [one["status"] for one in first] == ["True"] * 5
+    end, over = NOW + timedelta(seconds=9), {**container, "ready": False}
+    ended = pod_conditions("Succeeded", [], [over], first, end, prepared=True)
+    assert [one.get("reason") for one in ended] == [None, None, None, "PodCompleted", "PodCompleted"]
+    assert [one["status"] for one in ended] == ["False", "True", "True", "False", "False"]
+    assert [one["lastTransitionTime"][-3:] for one in ended] == ["09Z", "00Z", "00Z", "09Z", "09Z"]
+
+
+def test_conditions_of_others_stay():
+    theirs = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+    assert pod_conditions("Running", [], [], [theirs], NOW, prepared=True)[-1] == theirs
+
+
+@pytest.mark.parametrize(
+    ("image", "there", "reasons"),
+    [
+        ("docker.io/library/python:3.12-alpine", True, []),
+        ("ghcr.io:443/a/b_c/d-e.f@sha256:" + "a" * 64, True, []),
+        ("localhost:5000/x", False, ["ErrImagePull", "ImagePullBackOff"]),
+        ("Busybox", True, ["InvalidImageName"]),
+        ("a b", True, ["InvalidImageName"]),
+        ("busybox:", True, ["InvalidImageName"]),
+        ("", True, ["InvalidImageName"]),
+    ],
+)
+def test_why_an_image_cannot_be_had(image, there, reasons):
+    assert list(pull_problems(image, there=there)) == reasons
+
+
+def test_a_container_lost_with_its_node_has_exit_code_137():
+    state = lost({"running": {"startedAt": "2026-01-31T11:00:00Z"}}, NOW)["terminated"]
+    assert (state["exitCode"], state["startedAt"]) == (137, "2026-01-31T11:00:00Z")
+
+
+@pytest.mark.parametrize(
+    ("resources", "expected"),
+    [
+        ({}, "BestEffort"),
+        ({"limits": {"nvidia.com/gpu": "1"}}, "BestEffort"),
+        ({"requests": {"cpu": "1"}}, "Burstable"),
+        ({"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "1", "memory": "1Gi"}}, "Guaranteed"),
+    ],
+)
+def test_quality_of_service(resources, expected):
+    assert qos_class({"containers": [{"resources": resources}]}) == expected
+
+
+def test_stock_images_find_their_environments(tmp_path):
+    images = default_images({"initializer": tmp_path / "i", "torchtune": tmp_path / "t"})
+    dataset = find_image(images, "ghcr.io/kubeflow/trainer/dataset-initializer:v2.3.0")
+    assert dataset.entrypoint == ("python", "-m", "pkg.initializers.dataset")
+    assert dataset.environment == tmp_path / "i"
+    assert (dataset.python_path[0] / "pkg" / "initializers").is_dir()
+    tune = find_image(images, "ghcr.io/kubeflow/trainer/torchtune-trainer:v2.3.0")
+    assert (tune.environment, tune.env["TIKTOKEN_CACHE_DIR"]) == (tmp_path / "t", "")
+    assert "no folder bin" in tune.problem()
+    assert find_image(images, "busybox").environment == Path(sys.prefix)
+    assert find_image(images, "busybox").problem() == ""
+
+
+def test_a_missing_environment_says_what_to_install():
+    problem = find_image(default_images(), "ghcr.io/kubeflow/trainer/torchtune-trainer").problem()
+    assert "pip install torch torchtune" in problem
+    assert "--environment torchtune=DIR" in problem
+
+
+def test_images_travel_as_json():
+    image = Image("a|b", Path("/e"), ("x", "y"), {"K": "V"}, (Path("/p"),), ("nice",), "why")
+    assert images_from_json(images_to_json([image])) == (image,)
+    assert images_from_json('[{"match": "x"}]') == (Image("x"),)
+    for wrong in ("{}", '[{"entrypoint": []}]', '[{"match": "x", "colour": 1}]'):
+        with pytest.raises(ValueError, match="image"):
+            images_from_json(wrong)
+
+
+def test_settings_travel_as_json():
+    settings = ClusterSettings(
+        Path("/s"), True, 7, {"t": Path("/e")}, {"HF_ENDPOINT": "x"}, (Image("m", Path("/e"), env={"A": "b"}),), gpus=2
+    )
+    assert ClusterSettings.from_json(settings.to_json()) == settings

@@ -1,0 +1,102 @@
+"""What `make dist` left in dist/: each wheel has its licence, installs into a clean environment and imports there."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import zipfile
+from email.parser import HeaderParser
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+DIST = ROOT / "dist"
+UV = shutil.which("uv") or str(ROOT / ".venv" / "uv" / "bin" / "uv")
+PACKAGES = {
+    "trainjob": "trainjob",
+    "trainjob_local": "trainjob_local",
+    "trainjob_migrate": "trainjob_migrate",
+    "airflow_provider_trainjob": "trainjob_airflow",
+    "kfp_trainjob": "trainjob_kfp",
+}
+# What each distribution is installed with, and a program that shows that it works.
+USES = {
+    "trainjob": ("[cli]", "import trainjob.cli.application as a; a.application()"),
+    "trainjob_local": ("", "from trainjob.local import LocalCluster; LocalCluster().start().stop()"),
+    "trainjob_migrate": ("", "import trainjob_migrate.cli as c; c.commands()"),
+    "airflow_provider_trainjob": (
+        "",
+        "import trainjob_airflow as p, trainjob_airflow.plugins.page; [getattr(p, name) for name in p.__all__]",
+    ),
+    "kfp_trainjob": ("[author]", "import trainjob_kfp as p; [getattr(p, name) for name in p.__all__]"),
+}
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+def wheel_of(distribution):
+    [found] = DIST.glob(f"{distribution}-*.whl")
+    return found
+
+
+def test_each_distribution_is_there_once():
+    suffixes = {name: [] for name in PACKAGES}
+    for path in DIST.iterdir():
+        if path.name != ".gitignore":
+            suffixes[path.name.split("-")[0]].append(path.suffix)
+    assert {name: sorted(found) for name, found in suffixes.items()} == {name: [".gz", ".whl"] for name in PACKAGES}
+
+
+@pytest.mark.parametrize("distribution", PACKAGES)
+def test_wheel_has_its_licence_and_only_its_package(distribution):
+    with zipfile.ZipFile(wheel_of(distribution)) as wheel:
+        names = wheel.namelist()
+        [info] = {name.split("/")[0] for name in names if ".dist-info/" in name}
+        metadata = HeaderParser().parsestr(wheel.read(f"{info}/METADATA").decode())
+        licence = wheel.read(f"{info}/licenses/LICENSE").decode()
+    assert metadata.get_all("License-File") == ["LICENSE"]
+    assert licence == (ROOT / "LICENSE").read_text("utf-8")
+    assert {name.split("/")[0] for name in names} == {PACKAGES[distribution], info}
+    assert not [name for name in names if "__pycache__" in name or name.endswith(".pyc")]
+
+
+def install(folder, wheels):
+    """Return the Python of a new environment in the folder with these wheels in it."""
+    environment = folder / "venv"
+    subprocess.run([UV, "venv", "-q", "--python", sys.executable, environment], check=True)
+    subprocess.run([UV, "pip", "install", "-q", "--python", environment, *wheels], check=True)
+    subprocess.run([UV, "pip", "check", "-q", "--python", environment], check=True)
+    return environment / "bin" / "python"
+
+
+@pytest.mark.parametrize("distribution", PACKAGES)
+def test_wheel_installs_alone_and_works(distribution, tmp_path):
+    extras, program = USES[distribution]
+    # The core is given as a file as well, so that no other distribution of its name is taken from an index.
+    wheels = {wheel_of("trainjob"): "", wheel_of(distribution): extras}
+    python = install(tmp_path, [f"{path}{extra}" for path, extra in wheels.items()])
+    subprocess.run([python, "-I", "-c", program], cwd=tmp_path, check=True)
+
+
+def test_all_wheels_install_together_and_add_their_commands(tmp_path):
+    extras = {"trainjob": "[cli,local]"}
+    python = install(tmp_path, [f"{wheel_of(name)}{extras.get(name, '')}" for name in PACKAGES])
+    command = [python, "-I", "-m", "trainjob"]
+    shown = subprocess.run([*command, "--help"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert {"local", "migrate"} <= {line.split()[1] for line in shown.splitlines() if line.startswith("│ ")}
+    for name in ("local", "migrate"):
+        subprocess.run([*command, name, "--help"], cwd=tmp_path, stdout=subprocess.DEVNULL, check=True)
+
+
+def test_core_alone_names_the_package_that_is_missing(tmp_path):
+    python = install(tmp_path, [f"{wheel_of('trainjob')}[cli]"])
+    for arguments, package in (
+        (["-c", "import trainjob.local"], "trainjob-local"),
+        (["-m", "trainjob", "local", "up"], "trainjob-local"),
+        (["-m", "trainjob", "migrate", "report"], "trainjob-migrate"),
+    ):
+        done = subprocess.run([python, "-I", *arguments], cwd=tmp_path, capture_output=True, text=True)
+        assert (done.returncode != 0, done.stdout) == (True, "")
+        assert f"needs the package {package}" in " ".join(done.stderr.replace("│", " ").split())

@@ -1,0 +1,65 @@
+"""The source distribution of each member: its archive extracts safely; it has its licence, sources and nothing else."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tarfile
+from email.parser import HeaderParser
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+MEMBERS = ("core", "laptop", "migrate", "providers/airflow", "components/kfp")
+BESIDE_SOURCES = {".gitignore", "LICENSE", "PKG-INFO", "README.md", "pyproject.toml"}
+
+
+@pytest.fixture(scope="module", params=MEMBERS)
+def member(request):
+    """Folder of a distribution, relative to the repository's root."""
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def extracted(member, tmp_path_factory):
+    """Folder into which the member's source distribution was extracted as pip does it."""
+    out = tmp_path_factory.mktemp("sdist")
+    command = [sys.executable, "-m", "hatchling", "build", "--target", "sdist", "--directory", out]
+    subprocess.run(command, cwd=ROOT / member, check=True, timeout=60)
+    [archive] = out.glob("*.tar.gz")
+    with tarfile.open(archive) as files:
+        files.extractall(out, filter="data")  # refuses links that leave the archive
+    [folder] = [path for path in out.iterdir() if path.is_dir()]
+    return folder
+
+
+def test_licence_is_a_regular_file(extracted):
+    licence = extracted / "LICENSE"
+    assert not licence.is_symlink()
+    assert licence.read_text("utf-8") == (ROOT / "LICENSE").read_text("utf-8")
+
+
+def test_metadata_names_licence_and_readme(extracted):
+    metadata = HeaderParser().parsestr((extracted / "PKG-INFO").read_text("utf-8"))
+    assert metadata["License-Expression"] == "Apache-2.0"
+    assert metadata.get_all("License-File") == ["LICENSE"]
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    assert metadata.get_payload() == (extracted / "README.md").read_text("utf-8")
+
+
+def test_readme_has_no_relative_links(extracted):
+    """A package index shows the README without the files beside it."""
+    links = re.findall(r"\]\(([^)]+)\)", (extracted / "README.md").read_text("utf-8"))
+    assert [link for link in links if not link.startswith("https://")] == []
+
+
+def test_holds_sources_and_nothing_else(extracted, member):
+    assert [path for path in extracted.rglob("*") if path.is_symlink()] == []
+    found = {path.relative_to(extracted).as_posix() for path in extracted.rglob("*") if path.is_file()}
+    files = (path for path in (ROOT / member / "src").rglob("*") if path.is_file())
+    sources = (path for path in files if "__pycache__" not in path.parts)
+    beside = {path for path in found if not path.startswith("src/")}
+    assert found - beside == {path.relative_to(ROOT / member).as_posix() for path in sources}
+    assert beside - {"Containerfile"} == BESIDE_SOURCES

@@ -1,0 +1,173 @@
+"""Run the quick tests of each distribution on every promised Python, and with the lowest promised dependencies.
+
+`make versions` calls it. A Python that is not installed is reported as skipped; any failure makes the exit code 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import tomllib
+
+ROOT = Path(__file__).resolve().parents[3]
+PYTHONS = ("3.10", "3.11", "3.12", "3.13")
+KFP_TESTS = sorted((ROOT / "tests" / "integration" / "kfp").glob("test_*.py"))
+PYTEST_TOOLS = ("hypothesis", "pytest", "pytest-rerunfailures", "pytest-timeout", "pytest-xdist")
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """Distributions that are tested in one environment: how they are installed, and which tests show that they work."""
+
+    name: str
+    folders: tuple[str, ...]
+    editable: tuple[str, ...]
+    test_requirements: tuple[str, ...]
+    tests: tuple[str, ...]
+    slow_tests: tuple[str, ...] = ()
+    lowest_besides: tuple[str, ...] = ()
+
+
+DISTRIBUTIONS = (
+    Distribution(
+        "core",
+        ("core", "laptop", "migrate"),
+        ("./core[local,cli]", "./laptop", "./migrate"),
+        ("hatchling", "jsonschema", "kubeflow-trainer-api==2.3.0"),
+        (
+            "unit",
+            "integration/lifecycle/test_life.py",
+            "integration/local/test_cluster_jobs.py",
+            "integration/cli/test_command.py",
+        ),
+        ("integration/cli/test_logs_command.py", "integration/cli/test_run.py"),  # the oldest rich fails these
+    ),
+    Distribution(
+        "airflow",
+        ("providers/airflow",),
+        ("./core[local,cli]", "./laptop", "./providers/airflow"),
+        ("apache-airflow-providers-openlineage", "apache-airflow-providers-standard"),
+        ("integration/airflow",),
+        lowest_besides=("pydantic>=2.12",),  # Airflow 3.3.0 allows older ones, but its own commands need this one
+    ),
+    Distribution(
+        "kfp",
+        ("components/kfp",),
+        ("./core[local,cli]", "./laptop", "./components/kfp[author]"),
+        ("kubeflow==0.5.0", "kubeflow-trainer-api==2.3.0"),
+        # Not test_image.py: it compares the launcher's environment, which is of one Python.
+        tuple(path.relative_to(ROOT / "tests").as_posix() for path in KFP_TESTS if path.name != "test_image.py"),
+    ),
+)
+
+
+def promised_pythons(folder: str) -> list[str]:
+    """Return the Python versions of a distribution's classifiers, lowest first."""
+    text = (ROOT / folder / "pyproject.toml").read_text("utf-8")
+    classifiers = tomllib.loads(text)["project"]["classifiers"]
+    return [version for version in PYTHONS if f"Programming Language :: Python :: {version}" in classifiers]
+
+
+class Environments:
+    """Creates environments below .venv/ with uv, and runs tests in them."""
+
+    def __init__(self, uv: str) -> None:
+        self._uv = uv
+
+    def find_python(self, version: str) -> str | None:
+        """Return the path of an installed Python, or None."""
+        command = [self._uv, "python", "find", "--no-project", "--system", "--no-python-downloads", version]
+        done = subprocess.run(command, capture_output=True, text=True)
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    def locked(self, distribution: Distribution, version: str, python: str) -> Path:
+        """Return an environment with the versions of the lock file."""
+        folder = self._create(f"py{version}-{distribution.name}", python)
+        self._run("pip", "sync", "--python", str(folder), f"requirements/{distribution.name}.txt")
+        return folder
+
+    def lowest(self, distribution: Distribution, python: str) -> Path:
+        """Return an environment with the lowest direct dependencies that the distribution allows."""
+        folder = self._create(f"lowest-{distribution.name}", python)
+        # Resolved alone, because pytest and its plugins do not have to be the lowest. Not locked: what they depend on
+        # in turn is the newest of today, as it is for a user who pins our dependencies only.
+        given, resolved = folder / "lowest.in", folder / "lowest.txt"
+        lines = [*(f"-e {path}" for path in distribution.editable), *distribution.lowest_besides]
+        given.write_text("\n".join(lines), "utf-8")
+        self._run(
+            *("pip", "compile", "--resolution", "lowest-direct", "--python", str(folder)),
+            *("--no-header", "--no-annotate", "-o", str(resolved), str(given)),
+        )
+        requirements = (*PYTEST_TOOLS, *distribution.test_requirements)
+        self._run("pip", "install", "--exact", "--python", str(folder), "-r", str(resolved), *requirements)
+        return folder
+
+    def run_tests(self, distribution: Distribution, folder: Path) -> bool:
+        """Run the distribution's quick tests and return whether all passed."""
+        selections = [("not slow", distribution.tests), ("slow", distribution.slow_tests)]
+        return all(self._pytest(folder, mark, tests) for mark, tests in selections if tests)
+
+    def _pytest(self, folder: Path, mark: str, tests: tuple[str, ...]) -> bool:
+        options = ("-q", "-n", "2", "-m", mark, "--hypothesis-profile", "quick", "-p", "no:cacheprovider")
+        paths = [f"tests/{path}" for path in tests]
+        return subprocess.run([folder / "bin" / "pytest", *options, *paths], cwd=ROOT).returncode == 0
+
+    def _create(self, name: str, python: str) -> Path:
+        folder = ROOT / ".venv" / name
+        self._run("venv", "--allow-existing", "--python", python, str(folder))
+        return folder
+
+    def _run(self, *arguments: str) -> None:
+        subprocess.run([self._uv, "-q", *arguments], cwd=ROOT, check=True)
+
+
+def run(environments: Environments, distributions: list[Distribution], selected: list[str]) -> dict[str, str]:
+    """Run the tests of all combinations and return the result of each by its name."""
+    results: dict[str, str] = {}
+    for distribution in distributions:
+        versions = promised_pythons(distribution.folders[0])
+        for label in [*versions, "lowest"]:
+            if label not in selected:
+                continue
+            name = f"{distribution.name} {label}"
+            version = versions[0] if label == "lowest" else label
+            python = environments.find_python(version)
+            if python is None:
+                results[name] = f"skipped: Python {version} is not installed"
+                continue
+            print(f"== {name}: {python}", flush=True)
+            try:
+                if label == "lowest":
+                    folder = environments.lowest(distribution, python)
+                else:
+                    folder = environments.locked(distribution, label, python)
+                passed = environments.run_tests(distribution, folder)
+            except subprocess.CalledProcessError as error:
+                results[name] = f"FAILED: {error}"
+            else:
+                results[name] = "passed" if passed else "FAILED"
+    return results
+
+
+def main() -> int:
+    """Run what the arguments select, print one line for each combination, and return the exit code."""
+    names = [distribution.name for distribution in DISTRIBUTIONS]
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--uv", default="uv")
+    parser.add_argument("--distribution", choices=names, nargs="+", default=names)
+    labels = [*PYTHONS, "lowest"]
+    parser.add_argument("--with", choices=labels, nargs="+", default=labels, dest="selected")
+    given = parser.parse_args()
+    distributions = [one for one in DISTRIBUTIONS if one.name in given.distribution]
+    results = run(Environments(given.uv), distributions, given.selected)
+    for name, result in results.items():
+        print(f"{name:16} {result}")
+    return int(any(result.startswith("FAILED") for result in results.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

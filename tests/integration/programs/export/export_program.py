@@ -1,0 +1,25 @@
+"""The export as a program, run where upstream's model-initializer image has its libraries."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[4]
+PYTHON = ROOT / ".venv" / "initializer" / "bin" / "python"
+CLEAN = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
+
+RunExport = Callable[..., subprocess.CompletedProcess[str]]
+StartExport = Callable[..., "subprocess.Popen[str]"]
+
+
+def export_command(workspace: Path, destination: object, *more: str) -> list[str]:
+    folders = ["--output", str(workspace / "output"), "--model", str(workspace / "model")]
+    return [str(PYTHON), "-m", "trainjob.programs.export", *folders, "--destination", str(destination), *more]
+
+
+def export_environment(home: Path, **env: str) -> dict[str, str]:
+    here = {"PYTHONPATH": str(ROOT / "core" / "src"), "HOME": str(home), "HF_HUB_DISABLE_XET": "1"}
+    return {**CLEAN, **here, "AWS_EC2_METADATA_DISABLED": "true", **env}

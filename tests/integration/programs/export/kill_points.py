@@ -1,0 +1,99 @@
+"""Kills an export at every point where it touches a file, runs it again, and compares; prints how many points there
+were.
+
+    python kill_points.py WORKSPACE DESTINATION [no-swap]
+
+A child process per point counts the interpreter's audit events and gets SIGKILL at the n-th. DESTINATION exists
+before, as an export of another run when DESTINATION.before does.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.support.export_runs import tree
+from trainjob.programs.export import Export, export_model
+
+TOUCHES = ("open", "os.", "shutil.", "ctypes.dlsym")
+
+
+def in_child(work: Callable[[], None]) -> int:
+    """The wait status of a child that did the work."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            work()
+            os._exit(0)
+        except Exception as failure:  # noqa: BLE001 - the parent reports it
+            print(repr(failure), file=sys.stderr, flush=True)
+            os._exit(1)
+    return os.waitpid(pid, 0)[1]
+
+
+def killed_at(point: int, work: Callable[[], None]) -> Callable[[], None]:
+    def run() -> None:
+        left = point
+
+        def count(event: str, _: object) -> None:
+            nonlocal left
+            left -= event.startswith(TOUCHES)
+            if left < 0 and event != "os.kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        sys.addaudithook(count)
+        work()
+
+    return run
+
+
+def no_library(_: object) -> None:
+    """Stands for a system, or a file system such as NFS, that cannot swap two folders."""
+    raise OSError
+
+
+def main(workspace: Path, destination: Path, *, swaps: bool) -> None:
+    request = Export(workspace / "output", workspace / "model", str(destination))
+    before = destination.with_name(f"{destination.name}.before")
+
+    def export() -> None:
+        export_model(request, lambda _: None)
+
+    def reset() -> None:
+        for path in destination.parent.glob(f"*{destination.name}*"):
+            if path != before:
+                shutil.rmtree(path)
+        if before.exists():
+            shutil.copytree(before, destination)
+
+    reset()
+    assert in_child(export) == 0
+    wanted = tree(destination)
+    earlier = tree(before) if before.exists() else {}
+    # What a reader may meet: the earlier export or the new one, whole; or nothing, where folders cannot be swapped.
+    allowed = [earlier, wanted] if swaps else [earlier, wanted, {}]
+    killed = 0
+    while True:
+        reset()
+        status = in_child(killed_at(killed, export))
+        assert tree(destination) in allowed
+        if status == 0:
+            break
+        assert os.WTERMSIG(status) == signal.SIGKILL, status
+        killed += 1
+        assert in_child(export) == 0
+        assert tree(destination) == wanted
+        assert {path.name for path in destination.parent.iterdir()} <= {destination.name, before.name}
+    print(json.dumps({"killed": killed}))
+
+
+if __name__ == "__main__":
+    if sys.argv[3:] == ["no-swap"]:
+        ctypes.CDLL = no_library  # type: ignore[assignment,misc]
+    main(Path(sys.argv[1]), Path(sys.argv[2]), swaps=sys.argv[3:] != ["no-swap"])

@@ -1,0 +1,121 @@
+"""Exports to the Hugging Face hub, by the real client over the wire."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.programs.export.export_program import RunExport, StartExport
+from tests.integration.programs.export.hub_uploads import Uploads, upload_hub
+from tests.support.export_runs import make_run, tree, write
+from trainjob_local.demo.hub import HubServer
+
+TOKEN = "hf_token_of_the_test"
+
+
+@pytest.fixture
+def uploads() -> Uploads:
+    return Uploads(TOKEN)
+
+
+@pytest.fixture
+def hub(tmp_path: Path, uploads: Uploads) -> Iterator[HubServer]:
+    (tmp_path / "hub" / "models").mkdir(parents=True)
+    with upload_hub(tmp_path / "hub", uploads) as server:
+        yield server
+
+
+def receipt(done: subprocess.CompletedProcess[str]) -> dict[str, object]:
+    assert done.returncode == 0, done.stderr
+    found: dict[str, object] = json.loads(done.stdout.splitlines()[-1].removeprefix("export: done "))
+    return found
+
+
+@pytest.mark.parametrize(("folder", "place"), [("", "models/org/name"), ("/v1/final", "models/org/name/v1/final")])
+def test_one_commit_makes_the_repository_the_folder(
+    workspace: Path, run_export: RunExport, hub: HubServer, uploads: Uploads, folder: str, place: str
+) -> None:
+    run_export(workspace / "export")
+    done = receipt(run_export(f"hf://org/name{folder}", "--endpoint", hub.url, ACCESS_TOKEN=TOKEN))
+    assert tree(Path(hub.root) / place) == tree(workspace / "export")
+    assert (len(uploads.commits), done["sent"], len(str(done["revision"]))) == (1, 8, 40)
+
+
+def test_a_second_export_commits_nothing(run_export: RunExport, hub: HubServer, uploads: Uploads) -> None:
+    first = receipt(run_export("hf://org/name", "--endpoint", hub.url, HF_TOKEN=TOKEN))
+    second = receipt(run_export("hf://org/name", HF_TOKEN=TOKEN, HF_ENDPOINT=hub.url))
+    assert second == {**first, "sent": 0}
+    assert len(uploads.commits) == 1
+
+
+def test_stale_files_go_in_the_same_commit_and_others_stay(
+    workspace: Path, run_export: RunExport, hub: HubServer, uploads: Uploads
+) -> None:
+    repository = Path(hub.root) / "models" / "org" / "name"
+    write(repository / ".gitattributes", "lfs")
+    shutil.rmtree(workspace / "output")
+    make_run(workspace / "output", shards=2)
+    receipt(run_export("hf://org/name", "--endpoint", hub.url, ACCESS_TOKEN=TOKEN))
+    shutil.rmtree(workspace / "output")
+    make_run(workspace / "output")
+    receipt(run_export("hf://org/name", "--endpoint", hub.url, ACCESS_TOKEN=TOKEN))
+    run_export(workspace / "export")
+    assert tree(repository) == {**tree(workspace / "export"), ".gitattributes": b"lfs"}
+    assert uploads.commits[1] == {
+        "manifest.json": "file",
+        "model.safetensors": "lfsFile",
+        "model-00001-of-00002.safetensors": "deletedFile",
+        "model-00002-of-00002.safetensors": "deletedFile",
+        "model.safetensors.index.json": "deletedFile",
+    }
+
+
+@pytest.mark.parametrize(
+    ("where", "after"), [("/lfs/", False), ("/lfs/", True), ("/commit/", False), ("/commit/", True)]
+)
+def test_killed_at_an_upload_or_the_commit_and_run_again_gives_the_same(
+    workspace: Path,
+    start_export: StartExport,
+    run_export: RunExport,
+    hub: HubServer,
+    uploads: Uploads,
+    where: str,
+    after: bool,
+) -> None:
+    process = start_export("hf://org/name", "--endpoint", hub.url, ACCESS_TOKEN=TOKEN)
+
+    def kill(path: str, now: bool) -> None:
+        if where in path and now == after:
+            os.kill(process.pid, signal.SIGKILL)
+
+    uploads.hook = kill
+    process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGKILL
+    sent: list[str] = []
+    uploads.hook = lambda path, now: sent.append(path) if path.startswith("/lfs/") and now else None
+    receipt(run_export("hf://org/name", "--endpoint", hub.url, ACCESS_TOKEN=TOKEN))
+    if after or where == "/commit/":
+        assert sent == []  # the weights had arrived
+    run_export(workspace / "export")
+    assert tree(Path(hub.root) / "models" / "org" / "name") == tree(workspace / "export")
+
+
+def test_a_token_that_may_not_write_is_one_sentence_without_it(run_export: RunExport, hub: HubServer) -> None:
+    failed = run_export("hf://org/name", "--endpoint", hub.url, ACCESS_TOKEN="hf_another_token")
+    assert (failed.returncode, len(failed.stderr.splitlines())) == (1, 2)
+    assert "hf://org/name@main: access denied (403)" in failed.stderr
+    assert "hf_another_token" not in failed.stdout + failed.stderr
+
+
+def test_a_foreign_manifest_is_not_replaced(run_export: RunExport, hub: HubServer, uploads: Uploads) -> None:
+    write(Path(hub.root) / "models" / "org" / "name" / "manifest.json", "{}")
+    failed = run_export("hf://org/name", "--endpoint", hub.url, ACCESS_TOKEN=TOKEN)
+    assert (failed.returncode, uploads.commits) == (1, [])
+    assert "no export wrote" in failed.stderr

@@ -1,0 +1,292 @@
+"""Registering an export in a Model Registry, over the wire, against the registry's published contract."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.programs.export.export_program import RunExport, StartExport
+from tests.support.export_runs import make_run, tree
+from tests.support.registry_server import RegistryServer
+from trainjob.errors import InvalidSpec
+from trainjob.manifest import build, train_job
+from trainjob.programs.export.properties import properties
+from trainjob.spec import ExportModel, ModelRegistry, SecretReference, Workspace
+
+TOKEN = "registry-token-of-the-test"
+FACTS = {"base_model": "hf://org/base", "run_key": {"engine": "airflow", "run": "2026-11-21"}, "trainjob_uid": "u-1"}
+
+
+@pytest.fixture
+def registry() -> Iterator[RegistryServer]:
+    with RegistryServer() as server:
+        yield server
+    assert server.broken == []
+
+
+Register = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def entry(registry: RegistryServer, **more: str) -> list[str]:
+    told = {"server": registry.url, "model": "tickets", "uri": "s3://models/tickets", **more}
+    return ["--registry", json.dumps(told), "--manifest", json.dumps(FACTS)]
+
+
+@pytest.fixture
+def register(workspace: Path, run_export: RunExport, registry: RegistryServer) -> Register:
+    """An export to a folder that is registered."""
+
+    def run(env: dict[str, str] | None = None, **more: str) -> subprocess.CompletedProcess[str]:
+        return run_export(workspace / "export", *entry(registry, **more), **(env or {}))
+
+    return run
+
+
+def receipt(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1].removeprefix("export: done "))
+    return found
+
+
+def test_model_version_and_artifact_are_registered(register: Register, registry: RegistryServer) -> None:
+    done = receipt(register(author="night shift"))
+    [model], [version], [artifact] = registry.kept.values()
+    assert done["registered"] == {
+        "model": "tickets",
+        "version": done["manifest_sha256"][:12],
+        "model_id": model["id"],
+        "version_id": version["id"],
+        "artifact_id": artifact["id"],
+    }
+    assert (version["author"], artifact["uri"]) == ("night shift", "s3://models/tickets")
+    [said] = registry.versions().values()
+    assert said["digest"] == done["manifest_sha256"]
+    assert {name: said[name] for name in said if name.startswith(("metrics.", "parameters."))} == {
+        "metrics.steps": "8",
+        "metrics.loss": 0.25,
+        "metrics.lr": 0.1,
+        "metrics.grad_norm": "nan",
+        "parameters.epochs": "2",
+    }
+    assert (said["base_model"], said["run_key.run"], said["trainjob_uid"]) == ("hf://org/base", "2026-11-21", "u-1")
+
+
+def test_registering_again_changes_nothing(register: Register, registry: RegistryServer) -> None:
+    first = receipt(register())
+    registry.requests.clear()
+    assert receipt(register()) == {**first, "sent": 0}
+    assert {method for method, _ in registry.requests} == {"GET"}
+
+
+def test_another_export_is_another_version_of_the_same_model(
+    workspace: Path, register: Register, registry: RegistryServer
+) -> None:
+    first = receipt(register())["registered"]
+    shutil.rmtree(workspace / "output")
+    make_run(workspace / "output", seed="b")
+    second = receipt(register())["registered"]
+    assert first["model_id"] == second["model_id"]
+    assert len(registry.versions()) == 2
+
+
+def test_a_version_that_is_another_export_is_refused_before_anything_is_sent(
+    workspace: Path, register: Register, registry: RegistryServer
+) -> None:
+    receipt(register(version="v1"))
+    before, kept = tree(workspace / "export"), json.dumps(registry.kept)
+    shutil.rmtree(workspace / "output")
+    make_run(workspace / "output", seed="b")
+    failed = register(version="v1")
+    assert failed.returncode == 1
+    assert "has a version v1 of tickets already, and it is another export" in failed.stderr
+    assert "name another version" in failed.stderr
+    assert (tree(workspace / "export"), json.dumps(registry.kept)) == (before, kept)
+
+
+def test_a_failure_after_the_upload_is_retried_without_another_upload(
+    workspace: Path, register: Register, registry: RegistryServer
+) -> None:
+    registry.hook = lambda method, path, after: 403 if method == "POST" and not after else 0
+    failed = register()
+    assert (failed.returncode, len(failed.stderr.splitlines())) == (1, 2)
+    assert "access denied (403)" in failed.stderr
+    assert (workspace / "export" / "manifest.json").exists()
+    registry.hook = lambda *_: 0
+    again = receipt(register())
+    assert (again["sent"], len(registry.versions())) == (0, 1)
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before-the-registry-acts", "before-it-answers"])
+def test_killed_at_any_request_and_run_again_there_is_one_of_each(
+    workspace: Path, start_export: StartExport, register: Register, registry: RegistryServer, after: bool
+) -> None:
+    """At a search it is as it was after the last thing that was made."""
+    for point in range(3):
+        for kept in registry.kept.values():
+            kept.clear()
+        registry.requests.clear()
+        process = start_export(workspace / "export", *entry(registry))
+
+        def kill(method: str, path: str, now: bool, pid: int = process.pid, point: int = point) -> int:
+            made = sum(map(len, registry.kept.values()))
+            if method == "POST" and now == after and made == point + after:
+                os.kill(pid, signal.SIGKILL)
+            return 0
+
+        registry.hook = kill
+        process.communicate(timeout=60)
+        assert process.returncode == -signal.SIGKILL
+        registry.hook = lambda *_: 0
+        receipt(register())
+        assert [len(kept) for kept in registry.kept.values()] == [1, 1, 1]
+
+
+def test_an_answer_that_is_lost_and_one_that_says_later_are_asked_for_again(
+    register: Register, registry: RegistryServer
+) -> None:
+    """What the registry did before it answered 503 is found, not made twice."""
+    refused: set[tuple[str, str]] = set()
+
+    def once(method: str, path: str, after: bool) -> int:
+        if after and method == "POST" and (method, path) not in refused:
+            refused.add((method, path))
+            return 503
+        return 0
+
+    registry.hook = once
+    receipt(register())
+    assert len(refused) == 3
+    assert [len(kept) for kept in registry.kept.values()] == [1, 1, 1]
+
+
+def test_a_token_is_sent_and_a_wrong_one_not_shown(register: Register, registry: RegistryServer) -> None:
+    registry.token = TOKEN
+    failed = register({"REGISTRY_TOKEN": "another-token"})
+    assert (failed.returncode, len(failed.stderr.splitlines())) == (1, 2)
+    assert "access denied (401)" in failed.stderr
+    assert "another-token" not in failed.stdout + failed.stderr
+    receipt(register({"REGISTRY_TOKEN": TOKEN}))
+
+
+def test_a_token_goes_nowhere_else(register: Register, registry: RegistryServer) -> None:
+    with RegistryServer() as other:
+        registry.elsewhere = other.url
+        registry.hook = lambda *_: 307
+        assert "answered 307" in register({"REGISTRY_TOKEN": TOKEN}).stderr
+        assert other.requests == []
+
+
+def test_a_registry_that_is_not_there_is_one_sentence(
+    workspace: Path, run_export: RunExport, refusing_url: str
+) -> None:
+    registration = {"server": refusing_url, "model": "tickets", "uri": "s3://models/tickets"}
+    failed = run_export(workspace / "export", "--registry", json.dumps(registration))
+    assert (failed.returncode, len(failed.stderr.splitlines())) == (1, 2)
+    assert "no answer" in failed.stderr
+    assert not (workspace / "export").exists()
+
+
+def test_properties_have_the_contracts_types() -> None:
+    said = properties({"a": {"b": 1, "c": 2.5, "d": True}, "e": [1, "x"], "f": None, "g": "", "h": 10**12, "i": -0})
+    assert {name: list(typed.values())[1] for name, typed in said.items()} == {
+        "a.b": "1",
+        "a.c": 2.5,
+        "a.d": True,
+        "e": '[1, "x"]',
+        "h": "1000000000000",
+        "i": "0",
+    }
+    assert said["h"]["metadataType"] == "MetadataStringValue"
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        (
+            {"server": "registry.example.org"},
+            "registry.server: 'registry.example.org' is not allowed; it must be a URI",
+        ),
+        (
+            {"server": "https://me:word@registry"},
+            "registry.server: *** is not allowed; it must hold no user and password",
+        ),
+        ({"server": "https://registry/?a=b"}, "the registry's address alone"),
+        ({"model": ""}, "registry.model: '' is not allowed"),
+        ({"model": "modèle"}, "it must be printable ASCII text"),
+        ({"version": " v1"}, "registry.version: ' v1' is not allowed"),
+        ({"token": "abc"}, "registry.token: *** is not allowed; there is no such field"),
+        ({"secret": "My Secret"}, "registry.secret: *** is not allowed; it must be the name of a Secret"),
+    ],
+)
+def test_what_is_wrong_is_said_when_it_is_asked_for(fields: dict[str, str], says: str) -> None:
+    with pytest.raises(InvalidSpec) as refused:
+        ExportModel(
+            workspace="w",
+            destination="s3://b/x",
+            registry={"server": "https://registry", "model": "tickets", **fields},  # type: ignore[arg-type]
+        )
+    assert says in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("destination", "says"),
+    [
+        (
+            "oci://registry/models/tickets",
+            "nothing in the step's image writes to a registry of images: give s3://…, gs://…",
+        ),
+        ("azure://models/tickets", "allowed are s3://… or gs://… or hf://…"),
+    ],
+)
+def test_a_place_that_nothing_here_writes_to_is_refused(destination: str, says: str) -> None:
+    with pytest.raises(InvalidSpec) as refused:
+        ExportModel(workspace="w", destination=destination)
+    assert says in str(refused.value)
+
+
+def trainer_of(step: ExportModel) -> dict[str, Any]:
+    found: dict[str, Any] = build(train_job(step), name="n", namespace="ns")["spec"]["trainer"]
+    return found
+
+
+def test_the_step_passes_a_reference_to_the_token_and_never_a_token() -> None:
+    secret = SecretReference(name="registry", keys={"REGISTRY_TOKEN": "token"})
+    registry = ModelRegistry(server="https://registry/", model="tickets", version="v1", secret=secret)
+    trainer = trainer_of(ExportModel(workspace="w", destination="s3://b/x", secret="s3", registry=registry))
+    told = json.loads(trainer["args"][trainer["args"].index("--registry") + 1])
+    assert told == {
+        "server": "https://registry",
+        "model": "tickets",
+        "version": "v1",
+        "author": None,
+        "uri": "s3://b/x",
+    }
+    by_name = {variable["name"]: variable["valueFrom"]["secretKeyRef"] for variable in trainer["env"]}
+    assert by_name["REGISTRY_TOKEN"] == {"name": "registry", "key": "token"}
+    assert by_name["ACCESS_KEY_ID"]["name"] == "s3"
+
+
+@pytest.mark.parametrize(
+    ("workspace", "uri"),
+    [
+        ({"claim": "tickets"}, "pvc://tickets/export/v1"),
+        ({"claim": "tickets", "sub_path": "a/b"}, "pvc://tickets/a/b/export/v1"),
+        ({"node_path": "/data/tickets"}, "file:///data/tickets/export/v1"),
+    ],
+)
+def test_a_place_on_the_workspace_is_told_by_its_claim(workspace: dict[str, str], uri: str) -> None:
+    step = ExportModel(
+        workspace=Workspace(**workspace),
+        destination="/workspace/export/v1/",
+        registry=ModelRegistry(server="https://registry", model="tickets"),
+    )
+    arguments = trainer_of(step)["args"]
+    assert json.loads(arguments[arguments.index("--registry") + 1])["uri"] == uri

@@ -1,0 +1,105 @@
+"""An exported model is the next job's base model: exports, then the laptop cluster's model initializer downloads it."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.programs.export.export_program import PYTHON, ROOT, RunExport, export_environment
+from tests.integration.programs.export.hub_uploads import Uploads, upload_hub
+from tests.support.export_runs import tree
+from tests.support.s3_server import S3Server, Stored
+
+IMAGES = ROOT / "laptop" / "src" / "trainjob_local" / "image_files"
+Initialize = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def store() -> Iterator[S3Server]:
+    with S3Server() as server:
+        yield server
+
+
+@pytest.fixture
+def initialize(tmp_path: Path) -> Initialize:
+    def run(kind: str, **env: str) -> subprocess.CompletedProcess[str]:
+        here = {"PYTHONPATH": str(IMAGES), "WORKSPACE": str(tmp_path / "next")}
+        return subprocess.run(
+            [PYTHON, "-m", f"pkg.initializers.{kind}"],
+            env={**export_environment(tmp_path), **here, **env},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+
+    return run
+
+
+def test_through_an_object_store(
+    tmp_path: Path,
+    workspace: Path,
+    run_export: RunExport,
+    initialize: Initialize,
+    store: S3Server,
+    evidence: Callable[..., None],
+) -> None:
+    run_export(workspace / "export")
+    run_export("s3://models/v1", "--endpoint", store.url, **store.environment)
+    done = initialize("model", STORAGE_URI="s3://models/v1/", ENDPOINT=store.url, **store.environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert tree(tmp_path / "next" / "model") == tree(workspace / "export")
+    for row in ("S3 initializer", "export"):
+        evidence("features", row=row, cell="real run")
+
+
+def test_through_the_hub(tmp_path: Path, workspace: Path, run_export: RunExport, initialize: Initialize) -> None:
+    run_export(workspace / "export")
+    (tmp_path / "hub" / "models").mkdir(parents=True)
+    with upload_hub(tmp_path / "hub", Uploads("hf_token")) as hub:
+        run_export("hf://org/name", ACCESS_TOKEN="hf_token", HF_ENDPOINT=hub.url)
+        done = initialize("model", STORAGE_URI="hf://org/name", HF_ENDPOINT=hub.url)
+    assert (done.returncode, done.stderr) == (0, "")
+    found = {name: content for name, content in tree(tmp_path / "next/model").items() if not name.startswith(".cache")}
+    exported = tree(workspace / "export")
+    assert exported.pop("README.md")  # a model's initializer takes no cards
+    assert found == exported
+
+
+def test_keys_are_cut_at_the_prefix_and_patterns_see_whole_keys(
+    tmp_path: Path, initialize: Initialize, store: S3Server
+) -> None:
+    for key in ("data/train.parquet", "data/deep/b.parquet", "data/notes.txt", "database/x", "other"):
+        store.objects[f"models/{key}"] = Stored(key.encode(), {})
+    env = {"ENDPOINT": store.url, "IGNORE_PATTERNS": "data/*.txt", **store.environment}
+    assert initialize("dataset", STORAGE_URI="s3://models/data", **env).returncode == 0
+    assert tree(tmp_path / "next" / "dataset") == {
+        "train.parquet": b"data/train.parquet",
+        "deep/b.parquet": b"data/deep/b.parquet",
+        "base/x": b"database/x",  # a prefix is no folder: so it is upstream too
+    }
+
+
+def test_a_prefix_that_is_a_key_is_that_one_file(tmp_path: Path, initialize: Initialize, store: S3Server) -> None:
+    store.objects["models/data/train.parquet"] = Stored(b"rows", {})
+    env = {"ENDPOINT": store.url, **store.environment}
+    assert initialize("dataset", STORAGE_URI="s3://models/data/train.parquet", **env).returncode == 0
+    assert tree(tmp_path / "next" / "dataset") == {"train.parquet": b"rows"}
+
+
+@pytest.mark.parametrize(
+    ("uri", "key", "says"),
+    [
+        ("s3://models/none", "access-key-of-the-test", "no object that is wanted; it has none"),
+        ("s3://nowhere/none", "access-key-of-the-test", "no bucket nowhere"),
+        ("s3://models/none", "another-key", "no access to s3://models/none"),
+    ],
+)
+def test_a_failure_is_one_sentence(initialize: Initialize, store: S3Server, uri: str, key: str, says: str) -> None:
+    env = {"ENDPOINT": store.url, **store.environment, "ACCESS_KEY_ID": key}
+    failed = initialize("model", STORAGE_URI=uri, **env)
+    assert (failed.returncode, failed.stdout, len(failed.stderr.splitlines())) == (1, "", 1)
+    assert says in failed.stderr
+    assert key not in failed.stderr

@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from trainjob_local.demo.hub import HubHandler, HubServer
+
+ROOT = Path(__file__).resolve().parents[4]
+PYTHON = ROOT / ".venv" / "initializer" / "bin" / "python"
+
+
+DATASET = ("README.md", "data/train.parquet", "heldout/test.parquet")
+MODEL = ("README.md", "config.json", "model.safetensors", "original/tokenizer.model", "pytorch_model.bin")
+WANTED = ["config.json", "model.safetensors", "original/tokenizer.model"]
+
+StartFetch = Callable[..., "subprocess.Popen[str]"]
+RunFetch = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+class Watched(HubHandler):
+    """A hub whose requests are counted, and may be interrupted or damaged; `listed` are names that it lists besides."""
+
+    hook: ClassVar[Callable[[str], None]]
+    damage: ClassVar[set[str]]
+    seen: ClassVar[list[str]]
+    ranges: ClassVar[list[tuple[str, int, int]]]
+    listed: ClassVar[list[str]]
+    without_ranges: ClassVar[bool] = False
+
+    def do_GET(self) -> None:  # noqa: N802 - the library's name
+        self.seen.append(f"{self.command} {self.path}")
+        if self.without_ranges:
+            del self.headers["Range"]
+        type(self).hook(f"{self.command} {self.path}")
+        super().do_GET()
+
+    def answer(self, value: Any) -> None:
+        if isinstance(value, list):  # the files of a repository
+            value += [{"type": "file", "path": name, "size": 4, "oid": "0" * 40} for name in self.listed]
+        super().answer(value)
+
+    def _send_part(self, path: Path, first: int, end: int) -> None:
+        self.ranges.append((path.name, first, end))
+        if path.name in self.damage:
+            self.damage.discard(path.name)
+            self.wfile.write(b"x" * (end - first))
+        else:
+            super()._send_part(path, first, end)
+
+
+class Hub(HubServer):
+    """The hub, with what its handler knows."""
+
+    watched: type[Watched]
+
+    def files_sent(self) -> list[str]:
+        """The paths of the files whose content was asked for."""
+        marks = [line.partition("/resolve/")[2] for line in self.watched.seen if line.startswith("GET ")]
+        return sorted(mark.partition("/")[2] for mark in marks if mark)
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Iterator[Hub]:
+    for repository, files in (
+        ("datasets/demo/tickets", DATASET),
+        ("models/demo/tiny", MODEL),
+        ("models/demo/private", MODEL),
+    ):
+        for file in files:
+            path = tmp_path / "hub" / repository / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"{repository} {file}")
+    state: dict[str, Any] = {"hook": staticmethod(lambda line: None), "damage": set(), "seen": []}
+    state |= {"ranges": [], "listed": []}
+    handler = type("Handler", (Watched,), state)
+    with Hub(tmp_path / "hub", tokens={"demo/private": "hf_right"}, handler=handler) as server:
+        server.watched = handler
+        yield server  # type: ignore[misc]
+
+
+@pytest.fixture
+def start_fetch(tmp_path: Path) -> StartFetch:
+    """Starts `python -m trainjob.programs.fetch` where upstream's images have its libraries."""
+
+    def start(kind: str, uri: str, **env: str) -> subprocess.Popen[str]:
+        clean = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
+        here = {"PYTHONPATH": str(ROOT / "core" / "src"), "HOME": str(tmp_path)}
+        return subprocess.Popen(
+            [PYTHON, "-m", "trainjob.programs.fetch", "--kind", kind, "--folder", tmp_path / "workspace" / kind],
+            env={**clean, **here, "AWS_EC2_METADATA_DISABLED": "true", "STORAGE_URI": uri, **env},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    return start
+
+
+@pytest.fixture
+def run_fetch(start_fetch: StartFetch) -> RunFetch:
+    """Runs it to its end."""
+
+    def run(kind: str, uri: str, **env: str) -> subprocess.CompletedProcess[str]:
+        process = start_fetch(kind, uri, **env)
+        out, err = process.communicate(timeout=120)
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    return run

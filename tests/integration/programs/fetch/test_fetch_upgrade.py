@@ -1,0 +1,80 @@
+"""A folder that an earlier version filled with `hf_hub_download(local_dir=...)` is picked up."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from tests.integration.programs.fetch.fetched import contents, everything, receipt
+from tests.support.object_server import Stored
+from tests.support.s3_server import S3Server
+
+MODEL = "hf://demo/tiny"
+COMMIT = "b0dcf92b70ec8c2ee5aa6ac56dd2be4deaf2fea4"
+# What it wrote for the repository of the fixture `hub`.
+RECORD = f"""\
+{{"format": "trainjob-fetch", "version": 1, "uri": "hf://demo/tiny", "revision": "{COMMIT}"}}
+{{"path": "config.json", "size": 28, "mark": "5da0286d0d479f116030116938b2583a9c3e4112", \
+"sha256": "984b08ecb0f9e4745a229f316ebbf0cd636803d6d01868c36aa267d435d55c8b"}}
+{{"path": "model.safetensors", "size": 34, "mark": "40786b81745f01a5e143c897f6961cf5d42285d3c1a41af8e6db4544b5b8af3f", \
+"sha256": "40786b81745f01a5e143c897f6961cf5d42285d3c1a41af8e6db4544b5b8af3f"}}
+{{"path": "original/tokenizer.model", "size": 41, "mark": "e02510067809a9657bd9defc49b1e247718ca0b9", \
+"sha256": "8bf64ab44139e7393056096f3fc120e4d632c500fd15a0ceeb6b4718b8360ab9"}}
+{{"whole": true}}
+"""
+LIBRARY = {
+    ".gitignore": "*",
+    "download/config.json.lock": "",
+    "download/config.json.metadata": f"{COMMIT}\n5da0286d0d479f116030116938b2583a9c3e4112\n1.5\n",
+    "download/0KDCuPKEBbUEPI9p0yNHWPgGOE8=.40786b81.0a1b2c3d.incomplete": "models/demo",
+}
+
+
+def lay_out(folder: Path, record: str, *names: str) -> None:
+    texts = {name: f"models/demo/tiny {name}" for name in names}
+    texts |= {f".cache/huggingface/{name}": text for name, text in LIBRARY.items()}
+    for name, text in {**texts, ".trainjob-fetch/record.jsonl": record}.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return tmp_path / "workspace" / "model"
+
+
+def test_a_whole_folder_is_left_as_it_is(run_fetch, hub, model):
+    lay_out(model, RECORD, "config.json", "model.safetensors", "original/tokenizer.model")
+    before = everything(model)
+    done = run_fetch("model", MODEL, HF_ENDPOINT=hub.url)
+    assert receipt(done) == {"uri": MODEL, "revision": COMMIT, "files": 3, "bytes": 103, "fetched": 0}
+    assert "fetch: all of it is there already" in done.stdout
+    assert hub.files_sent() == []
+    assert everything(model) == before
+
+
+def test_half_a_folder_keeps_its_files(run_fetch, hub, model):
+    """One file is recorded, one arrived before the kill could be recorded, one is missing."""
+    head, first, *_ = RECORD.splitlines(keepends=True)
+    lay_out(model, head + first + first[:20], "config.json", "original/tokenizer.model")
+    assert receipt(run_fetch("model", MODEL, HF_ENDPOINT=hub.url))["fetched"] == 1
+    assert hub.files_sent() == ["model.safetensors"]
+    assert sorted(contents(model)) == ["config.json", "model.safetensors", "original/tokenizer.model"]
+
+
+def test_half_an_object_is_continued(tmp_path, run_fetch):
+    content, there = b"0123456789" * 2_000_000, 19_999_990
+    with S3Server() as store:
+        stored = store.objects["models/v1/weights.bin"] = Stored(content, {})
+        mark = f'"{stored.md5.hex()}"'
+        part = hashlib.sha256(f"v1/weights.bin {mark}".encode()).hexdigest()[:32]
+        parts = tmp_path / "workspace/dataset/.trainjob-fetch/parts"
+        parts.mkdir(parents=True)
+        (parts / part).write_bytes(content[:there])
+        receipt(run_fetch("dataset", "s3://models/v1", ENDPOINT=store.url, **store.environment))
+        # A block has 8 MiB: fetching all of it would be three requests.
+        assert store.requests.count(("GET", "models/v1/weights.bin")) == 1
+    assert contents(tmp_path / "workspace/dataset") == {"weights.bin": content}
+    assert not parts.exists()

@@ -1,0 +1,59 @@
+"""Trainings over folders of this machine: the demo's tiny model, its tickets, and pods that see them."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from trainjob import FineTune, RunKey, TorchTuneConfig, Workspace, submit, wait
+from trainjob.lifecycle import Listener
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "examples"))
+import demo
+
+
+@pytest.fixture(scope="session")
+def hub(tmp_path_factory):
+    """A folder with the tiny model and the tickets, as the demo's hub has them."""
+    folder = tmp_path_factory.mktemp("hub")
+    demo.make_hub(folder)
+    return folder
+
+
+@pytest.fixture
+def as_on_gpus():
+    """The environment of a training that takes a CPU for GPUs."""
+    return {"PYTHONPATH": str(Path(__file__).parent / "as_on_gpus")}
+
+
+@pytest.fixture
+def workspace(hub, tmp_path):
+    """A folder with `model` and `dataset`, to be a workspace."""
+    folder = tmp_path / "workspace"
+    shutil.copytree(hub / "models" / "demo" / "tiny-llama", folder / "model")
+    shutil.copytree(hub / "datasets" / "demo" / "tickets", folder / "dataset")
+    return folder
+
+
+@pytest.fixture
+def train(cluster, unique, workspace) -> Callable[..., tuple[object, list[str]]]:
+    """Runs a training of a run of this name and gives how it ended and its log."""
+
+    def run(name: str, config: TorchTuneConfig, *, model: str = "llama3.2-1b", **fields):
+        lines: list[str] = []
+        step = FineTune(
+            model=model,
+            workspace=Workspace(node_path=str(workspace)),
+            config=config,
+            output_path=name,
+            **fields,
+        )
+        reference = submit(cluster, step, RunKey("test", "torchtune", unique, name))
+        outcome = wait(cluster, reference, listener=Listener(on_log=lambda line: lines.append(line.text)))
+        return outcome, lines
+
+    return run

@@ -1,0 +1,81 @@
+"""Service accounts with few rights, and how to be one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.support.kubernetes_client import Client, Object, path_of
+from tests.support.polling import until
+
+RBAC = "rbac.authorization.k8s.io"
+
+
+def account(client: Client, namespace: str, name: str = "robot") -> str:
+    """Creates a service account; its user name."""
+    client.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}, namespace)
+    return f"system:serviceaccount:{namespace}:{name}"
+
+
+def request_token(client: Client, namespace: str, spec: Mapping[str, Any], name: str = "robot") -> Any:
+    """Asks for a token of a service account; the answer."""
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": dict(spec)}
+    return client.ask("POST", path_of("ServiceAccount", namespace, name, "token"), body)
+
+
+def token_of(client: Client, namespace: str, name: str = "robot", **spec: Any) -> str:
+    """A token of a service account."""
+    answer = request_token(client, namespace, spec, name)
+    assert answer.code == 201, answer.message
+    return str(answer.body["status"]["token"])
+
+
+def allow(client: Client, namespace: str, rules: Sequence[Object], name: str = "robot") -> None:
+    """Gives a service account these rights in its namespace."""
+    meta = {"name": name}
+    client.create({"apiVersion": f"{RBAC}/v1", "kind": "Role", "metadata": meta, "rules": list(rules)}, namespace)
+    role = {"apiGroup": RBAC, "kind": "Role", "name": name}
+    subject = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
+    binding = {"apiVersion": f"{RBAC}/v1", "kind": "RoleBinding", "metadata": meta}
+    client.create({**binding, "roleRef": role, "subjects": [subject]}, namespace)
+
+
+def may(client: Client, namespace: str, verb: str, group: str, resource: str) -> bool:
+    """Whether the server says that this client's identity may do that."""
+    plural, _, subresource = resource.partition("/")
+    asked = {"namespace": namespace, "verb": verb, "group": group, "resource": plural, "subresource": subresource}
+    answer = client.ask("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review(asked))
+    assert answer.code == 201, answer.message
+    return bool(answer.body["status"]["allowed"])
+
+
+def review(asked: Mapping[str, str]) -> Object:
+    """The question whether one may do that."""
+    kind = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
+    return {**kind, "spec": {"resourceAttributes": dict(asked)}}
+
+
+def until_allowed(client: Client, namespace: str, verb: str, group: str, resource: str) -> None:
+    """Waits until new rights are in force; a real API server hears of them a moment later."""
+    until(lambda: may(client, namespace, verb, group, resource))
+
+
+def kubeconfig_of(kubeconfig: str, token: str, namespace: str) -> str:
+    """The content of a kubeconfig with the same server, for the bearer of a token."""
+    found = yaml.safe_load(Path(kubeconfig).read_text())
+    context = next(one for one in found["contexts"] if one["name"] == found["current-context"])["context"]
+    (cluster,) = (one["cluster"] for one in found["clusters"] if one["name"] == context["cluster"])
+    return json.dumps(
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "c",
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u", "namespace": namespace}}],
+            "clusters": [{"name": "c", "cluster": cluster}],
+            "users": [{"name": "u", "user": {"token": token}}],
+        }
+    )

@@ -1,0 +1,112 @@
+"""The examples for Airflow, run with `dag.test()` against a laptop cluster that serves the demo's model and tickets."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from trainjob_local import LocalCluster
+from trainjob_local.demo.hub import HubServer
+
+ROOT = Path(__file__).resolve().parents[2]
+DAGS = ROOT / "examples" / "airflow"
+sys.path.insert(0, str(ROOT / "examples"))
+import demo  # noqa: E402 - it lies there
+
+
+@contextlib.contextmanager
+def laptop_with_tickets(folder: Path) -> Iterator[dict[str, str]]:
+    """A laptop cluster; gives the environment of an Airflow of its own whose default connection it is."""
+    hub = folder / "hub"
+    demo.make_hub(hub)
+    with (
+        HubServer(hub) as server,
+        LocalCluster(
+            folder / "cluster", environments=demo.ENVIRONMENTS, pod_env={"HF_ENDPOINT": server.url}
+        ) as cluster,
+    ):
+        yield airflow_on(cluster.kubeconfig, folder / "airflow")
+
+
+def airflow_on(kubeconfig: Path, home: Path) -> dict[str, str]:
+    """The environment of an Airflow of its own whose default connection is that cluster."""
+    extra = {"kube_config_path": str(kubeconfig), "namespace": "default"}
+    return {
+        **os.environ,
+        "AIRFLOW_HOME": str(home),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(DAGS),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW_CONN_KUBERNETES_DEFAULT": json.dumps({"conn_type": "kubernetes", "extra": extra}),
+    }
+
+
+def objects_of(hub: Path) -> dict[str, bytes]:
+    """Model and tickets as the examples that fetch from an object store want them there, by `bucket/key`."""
+    found = {}
+    for folder, place in (("datasets/demo/tickets", "models/tickets"), ("models/demo/tiny-llama", "models/tiny-llama")):
+        for path in (hub / folder).rglob("*"):
+            if path.is_file():
+                found[f"{place}/{path.relative_to(hub / folder).as_posix()}"] = path.read_bytes()
+    return found
+
+
+class ExampleRuns:
+    """A process in Airflow's environment that runs one example after the other."""
+
+    def __init__(self, environment: dict[str, str], log: Path) -> None:
+        """Makes Airflow's database, and loads the DAGs.
+
+        Args:
+            environment: see `laptop_with_tickets`.
+            log: where the output of Airflow and the tasks goes.
+        """
+        programs = ROOT / ".venv" / "airflow" / "bin"
+        self._log = log
+        runner = ROOT / "tests" / "support" / "dag_runner.py"
+        with log.open("w") as out:
+            subprocess.run([programs / "airflow", "db", "migrate"], env=environment, stdout=out, stderr=out, check=True)
+            self._process = subprocess.Popen(
+                [programs / "python", runner, DAGS],
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=out,
+                text=True,
+                bufsize=1,
+            )
+
+    def run(self, dag: str, **conf: Any) -> Any:
+        """How a run of the DAG ended: its `state`, and `tasks` and `returned` by task."""
+        print(json.dumps({"dag": dag, "conf": conf}), file=self._process.stdin, flush=True)
+        return self._answer()
+
+    def stop(self) -> None:
+        """Ends the process, which is idle."""
+        self._process.kill()
+        self._process.communicate()
+
+    def output(self) -> str:
+        """What Airflow and the tasks printed."""
+        return self._log.read_text(errors="replace")
+
+    def _answer(self) -> Any:
+        line = self._process.stdout.readline() if self._process.stdout else ""
+        assert line, self.output()[-6000:]
+        return json.loads(line)
+
+
+@contextlib.contextmanager
+def example_runs(folder: Path) -> Iterator[ExampleRuns]:
+    """The examples, ready to run."""
+    with laptop_with_tickets(folder) as environment:
+        runs = ExampleRuns(environment, folder / "airflow.log")
+        try:
+            yield runs
+        finally:
+            runs.stop()

@@ -1,0 +1,148 @@
+"""Google Cloud Storage on loopback: the JSON API's insert, get, delete and list, and the XML API's multipart uploads.
+
+Besides, what gives out access tokens: a token exchange (RFC 8693) for who has a key file of a workload identity
+federation, and the metadata server of a machine with an identity of its own.
+Source: Cloud Storage JSON API v1 and XML API references; Google's AIP-4117 for the key file of a federation.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass
+from email import message_from_bytes
+from typing import Any, ClassVar
+from urllib.parse import parse_qs, unquote
+
+from tests.support.object_server import Answer, ObjectHandler, ObjectServer, Query, Stored
+
+__all__ = ["GcsServer", "Stored"]
+
+_TOKEN_EXCHANGE, _SUBJECT = "/token", "/subject"
+_REASONS = {401: "authError", 403: "forbidden", 404: "notFound", 412: "conditionNotMet"}
+_METADATA = "/computeMetadata/v1/instance/service-accounts/default/token"
+_BYTES = {"Content-Type": "application/octet-stream"}
+
+
+class _Handler(ObjectHandler):
+    def key(self, path: str, query: Query) -> str:
+        """The JSON API has the object's name as one segment of the path, or as a parameter; the XML API in the path."""
+        before, api, place = path.partition("/storage/v1/b/")
+        if not api:
+            return unquote(path).strip("/")
+        bucket, _, name = place.partition("/o/")
+        name = name or query.get("name", [""])[0] if before or name else ""
+        return f"{bucket.removesuffix('/o')}/{unquote(name)}".rstrip("/")
+
+    def method(self, query: Query) -> str:
+        """The JSON API gets an object to tell what is known of it."""
+        return "HEAD" if self.command == "GET" and not {"alt", "prefix"} & query.keys() else self.command
+
+    def refusal(self, key: str) -> Answer | None:
+        if self.headers.get("Authorization") != f"Bearer {self.store.access_token}":
+            return _error(401, "Invalid Credentials")
+        if key.split("/", maxsplit=1)[0] not in self.store.buckets:
+            return _error(404, "The specified bucket does not exist.")
+        return None
+
+    def aside(self, body: bytes) -> Answer | None:
+        if self.path == _SUBJECT:
+            return 200, self.headers.get("X-Workload", "").encode(), {}
+        if self.path.startswith(_METADATA):
+            return self._access() if self.store.has_identity else _error(404, "no service account")
+        return self._exchange(parse_qs(body.decode())) if self.path == _TOKEN_EXCHANGE else None
+
+    def operation(self, key: str, query: Query, body: bytes) -> Answer:
+        if answer := self.multipart(key, query, body, self.metadata("x-goog-meta-")):
+            return answer
+        if self.command == "POST":
+            return self._insert(key, query["uploadType"][0], body)
+        if self.command == "DELETE":
+            gone = self.store.objects.pop(key, None) is None
+            return _error(404, "No such object") if gone else (204, b"", {})
+        return self._list(key, query["prefix"][0]) if "prefix" in query else self._get(key, query)
+
+    def _exchange(self, asked: Query) -> Answer:
+        known = asked["subject_token"] == [self.store.subject]
+        return self._access() if known else _error(400, "invalid_grant")
+
+    def _access(self) -> Answer:
+        kind = "urn:ietf:params:oauth:token-type:access_token"
+        token = {"access_token": self.store.access_token, "issued_token_type": kind}
+        return _json({**token, "token_type": "Bearer", "expires_in": 3600})
+
+    def _insert(self, key: str, kind: str, body: bytes) -> Answer:
+        told: dict[str, Any] = {}
+        if kind == "multipart":
+            head = f"Content-Type: {self.headers['Content-Type']}\r\n\r\n".encode()
+            # The parts' own headers and the content are taken apart by hand: the content is bytes, not text.
+            boundary = b"--" + message_from_bytes(head).get_boundary(b"").encode()  # type: ignore[union-attr]
+            about, content = (part.split(b"\r\n\r\n", 1)[1] for part in body.split(boundary)[1:3])
+            told, body = json.loads(about), content.removesuffix(b"\r\n")
+        self.store.objects[key] = Stored(body, told.get("metadata", {}))
+        return _json(_resource(key, self.store.objects[key]))
+
+    def _get(self, key: str, query: Query) -> Answer:
+        found = self.store.objects.get(key)
+        if found is None:
+            return _error(404, f"No such object: {key}")
+        if self.headers.get("If-Match", _etag(found)) != _etag(found):
+            return _error(412, "At least one of the pre-conditions you specified did not hold.")
+        if query.get("alt") == ["media"]:
+            return self.content(found.data, {"ETag": _etag(found), **_BYTES})
+        return _json(_resource(key, found))
+
+    def _list(self, bucket: str, prefix: str) -> Answer:
+        found = sorted((key, one) for key, one in self.store.objects.items() if key.startswith(f"{bucket}/{prefix}"))
+        return _json({"kind": "storage#objects", "items": [_resource(key, one) for key, one in found]})
+
+
+@dataclass
+class GcsServer(ObjectServer):
+    scheme: ClassVar[str] = "gs"
+    handler: ClassVar[type[ObjectHandler]] = _Handler
+    access_token: str = "access-token-of-the-test"
+    subject: str = "subject-token-of-the-test"
+    has_identity: bool = False
+
+    def credentials(self, *, known: bool) -> dict[str, str]:
+        """A key file whose token a URL tells to who sends the header that it names."""
+        workload = self.subject if known else "another-subject-of-the-test"
+        source = {"url": f"{self.url}{_SUBJECT}", "headers": {"X-Workload": workload}, "format": {"type": "text"}}
+        key_file = {
+            "type": "external_account",
+            "audience": "//iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/p/providers/p",
+            "subject_token_type": "urn:ietf:params:oauth:token-type:jwt",
+            "token_url": f"{self.url}{_TOKEN_EXCHANGE}",
+            "credential_source": source,
+        }
+        return {"GOOGLE_CREDENTIALS": json.dumps(key_file)}
+
+
+def _resource(key: str, stored: Stored) -> dict[str, Any]:
+    bucket, _, name = key.partition("/")
+    return {
+        "kind": "storage#object",
+        "bucket": bucket,
+        "name": name,
+        "size": str(len(stored.data)),
+        "md5Hash": base64.b64encode(stored.md5).decode(),
+        "etag": _etag(stored),
+        "updated": "2026-01-01T00:00:00.000Z",
+        "contentType": "application/octet-stream",
+        "metadata": stored.metadata,
+    }
+
+
+def _etag(stored: Stored) -> str:
+    """Changes with the content, and has no quotes."""
+    return base64.b64encode(stored.md5[:9]).decode()
+
+
+def _json(value: Any, status: int = 200) -> Answer:
+    return status, json.dumps(value).encode(), {"Content-Type": "application/json; charset=UTF-8"}
+
+
+def _error(status: int, message: str) -> Answer:
+    reason = {"domain": "global", "reason": _REASONS.get(status, "error"), "message": message}
+    return _json({"error": {"code": status, "message": message, "errors": [reason]}}, status)

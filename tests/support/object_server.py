@@ -1,0 +1,173 @@
+"""What object stores on loopback have in common: objects in memory, and a look at every request.
+
+`hook` is called around every request, to look or to interrupt.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import threading
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler
+from typing import Any, ClassVar
+from urllib.parse import parse_qs, urlsplit
+from xml.sax.saxutils import escape
+
+from typing_extensions import Self
+
+from tests.support.loopback_server import LoopbackServer
+
+Query = dict[str, list[str]]
+Answer = tuple[int, bytes, dict[str, str]]
+
+
+@dataclass
+class Stored:
+    data: bytes
+    metadata: dict[str, str]
+    """What its writer said of it, by names without the store's own prefix."""
+
+    @property
+    def md5(self) -> bytes:
+        return hashlib.md5(self.data).digest()  # noqa: S324 - what stores do
+
+
+@dataclass
+class ObjectServer:
+    """A context manager; `objects` is what is stored, by `bucket/key`."""
+
+    scheme: ClassVar[str]
+    handler: ClassVar[type[ObjectHandler]]
+    buckets: tuple[str, ...] = ("models",)
+    hook: Callable[[str, str, bool], None] = lambda method, key, after: None
+    objects: dict[str, Stored] = field(default_factory=dict)
+    parts: dict[str, dict[int, bytes]] = field(default_factory=dict)
+    pending: dict[str, dict[str, str]] = field(default_factory=dict)
+    requests: list[tuple[str, str]] = field(default_factory=list)
+    lock: threading.RLock = field(default_factory=threading.RLock)
+
+    def __enter__(self) -> Self:
+        handler = type("Handler", (self.handler,), {"store": self})
+        self._server = LoopbackServer(handler)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.end()
+
+    @property
+    def url(self) -> str:
+        return self._server.url
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Credentials that it knows, as a step's secret has them."""
+        return self.credentials(known=True)
+
+    def credentials(self, *, known: bool) -> dict[str, str]:
+        raise NotImplementedError
+
+    def below(self, prefix: str) -> dict[str, bytes]:
+        """The contents of the objects below `bucket/prefix/`."""
+        found = {key: value.data for key, value in self.objects.items() if key.startswith(f"{prefix}/")}
+        return {key.removeprefix(f"{prefix}/"): data for key, data in found.items()}
+
+    def writes(self) -> list[tuple[str, str]]:
+        return [(method, key) for method, key in self.requests if method not in {"GET", "HEAD"}]
+
+    def sent(self) -> list[str]:
+        """The keys of the objects, or of their parts, that were sent."""
+        return [key for method, key in self.requests if method in {"PUT", "POST"}]
+
+
+class ObjectHandler(BaseHTTPRequestHandler):
+    """One connection; a store says what a request asks for, and how it is answered."""
+
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    store: Any
+
+    def key(self, path: str, query: Query) -> str:
+        """`bucket/key`, or the bucket alone."""
+        raise NotImplementedError
+
+    def aside(self, body: bytes) -> Answer | None:
+        """The answer to what asks for no object; it counts for nothing."""
+        return None
+
+    def method(self, query: Query) -> str:
+        """What a request does, as S3 calls it."""
+        return self.command
+
+    def refusal(self, key: str) -> Answer | None:
+        """The answer to who may not, or asks for a bucket that is not there."""
+        raise NotImplementedError
+
+    def operation(self, key: str, query: Query, body: bytes) -> Answer:
+        raise NotImplementedError
+
+    def _serve(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        parts = urlsplit(self.path)
+        query = parse_qs(parts.query, keep_blank_values=True)
+        if aside := self.aside(body):
+            self._send(*aside)
+            return
+        key = self.key(parts.path, query)
+        method = self.method(query)
+        self.store.hook(method, key, False)
+        with self.store.lock:
+            self.store.requests.append((method, key))
+            answer = self.refusal(key) or self.operation(key, query, body)
+        self.store.hook(method, key, True)
+        self._send(*answer)
+
+    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _serve  # noqa: N815 - the library's names
+
+    def metadata(self, prefix: str) -> dict[str, str]:
+        """What the request's headers say of the object."""
+        named = {name.lower(): value for name, value in self.headers.items()}
+        return {name.removeprefix(prefix): value for name, value in named.items() if name.startswith(prefix)}
+
+    def multipart(self, key: str, query: Query, body: bytes, metadata: dict[str, str]) -> Answer | None:
+        """An upload in parts, where that is asked for: S3's way, which Google's XML API has, too."""
+        upload = query.get("uploadId", [""])[0]
+        if self.command == "POST" and "uploads" in query:
+            upload = uuid.uuid4().hex
+            self.store.parts[upload], self.store.pending[upload] = {}, metadata
+            return xml("InitiateMultipartUploadResult", f"<Key>{escape(key)}</Key><UploadId>{upload}</UploadId>")
+        if self.command == "PUT" and upload:
+            self.store.parts[upload][int(query["partNumber"][0])] = body
+            return 200, b"", {"ETag": f'"{Stored(body, {}).md5.hex()}"'}
+        if self.command == "POST" and upload:
+            numbers = [int(number) for number in re.findall(rb"<PartNumber>(\d+)</PartNumber>", body)]
+            parts, metadata = self.store.parts.pop(upload), self.store.pending.pop(upload)
+            self.store.objects[key] = Stored(b"".join(parts[number] for number in numbers), metadata)
+            return xml("CompleteMultipartUploadResult", f"<Key>{escape(key)}</Key><ETag>&quot;x&quot;</ETag>")
+        return None
+
+    def content(self, data: bytes, headers: dict[str, str]) -> Answer:
+        """An object's bytes, or the range of them that is asked for."""
+        asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+        if not asked:
+            return 200, data, headers
+        first, last = int(asked[1]), min(int(asked[2] or len(data) - 1), len(data) - 1)
+        return 206, data[first : last + 1], {**headers, "Content-Range": f"bytes {first}-{last}/{len(data)}"}
+
+    def _send(self, status: int, body: bytes, headers: dict[str, str]) -> None:
+        self.send_response(status)
+        for name, value in {**headers, "Content-Length": str(len(body))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+        pass
+
+
+def xml(name: str, inside: str) -> Answer:
+    text = f'<?xml version="1.0" encoding="UTF-8"?><{name}>{inside}</{name}>'
+    return 200, text.encode(), {"Content-Type": "application/xml"}

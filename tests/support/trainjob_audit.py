@@ -1,0 +1,154 @@
+"""What the API server saw: every state that it stored of every TrainJob, in its own order."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from tests.support.polling import until
+from trainjob.lifecycle import RunKey
+
+_TRAINJOBS = "/apis/trainer.kubeflow.org/v1alpha1/namespaces/default/trainjobs"
+_LABEL = "trainjob.dev/run-key"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One change of one TrainJob, as the API server announced it.
+
+    Attributes:
+        change: ADDED, MODIFIED or DELETED.
+        uid: the TrainJob's.
+        end: `Complete` or `Failed`, as its conditions say; empty while it works.
+    """
+
+    change: str
+    uid: str
+    end: str
+
+
+class AuditLog:
+    """Watches all TrainJobs of a cluster from outside of the product; a context manager."""
+
+    def __init__(self, laptop: Any) -> None:
+        self._address, self._headers = urlsplit(laptop.server).netloc, {"Authorization": f"Bearer {laptop.token}"}
+        self._lock = threading.Lock()
+        self._seen: dict[str, list[Seen]] = {}
+
+    def __enter__(self) -> AuditLog:
+        version = self._list("")["metadata"]["resourceVersion"]
+        query = f"?watch=true&timeoutSeconds=86400&resourceVersion={version}"
+        self._connection = http.client.HTTPConnection(self._address)
+        self._connection.request("GET", _TRAINJOBS + query, headers=self._headers)
+        self._stream = self._connection.getresponse()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.sock.shutdown(socket.SHUT_RDWR)
+        self._reader.join(60)
+        self._connection.close()
+
+    def of(self, key: RunKey) -> list[Seen]:
+        """What was seen of a run key's TrainJobs."""
+        with self._lock:
+            return list(self._seen.get(key.digest, ()))
+
+    def most_active(self, key: RunKey) -> int:
+        """How many TrainJobs of a run key were there at once that had not ended."""
+        return max((len(active) for active in self._active(key)), default=0)
+
+    def active(self, key: RunKey) -> set[str]:
+        """The uids of those that are there and have not ended, by the last that was seen."""
+        return ([set(), *self._active(key)])[-1]
+
+    def made(self, key: RunKey) -> list[str]:
+        """The uids of all that there ever were, in the order of their creation."""
+        return list(dict.fromkeys(seen.uid for seen in self.of(key)))
+
+    def ends(self, key: RunKey) -> dict[str, str]:
+        """How each ended: `Complete`, `Failed`, or `deleted` while it worked; those that work are left out."""
+        found: dict[str, str] = {}
+        for seen in self.of(key):
+            if seen.end or seen.change == "DELETED":
+                found.setdefault(seen.uid, seen.end or "deleted")
+        return found
+
+    def catch_up(self, key: RunKey) -> None:
+        """Wait until all is seen that has happened to a run key's TrainJobs until now."""
+        query = f"?labelSelector={_LABEL}%3D{key.digest}"
+
+        def same() -> bool:
+            there = {job["metadata"]["uid"]: _end(job) for job in self._list(query)["items"]}
+            last = {seen.uid: seen for seen in self.of(key)}
+            return there == {uid: seen.end for uid, seen in last.items() if seen.change != "DELETED"}
+
+        until(same)
+
+    def summary(self, key: RunKey) -> str:
+        """What happened, in a few words."""
+        ends = list(self.ends(key).values())
+        told = f"{len(self.made(key))} made: {', '.join(ends) or 'none has ended'}"
+        return f"{told}; {len(self.active(key))} active at the end"
+
+    def judge(
+        self,
+        evidence: Callable[..., None],
+        key: RunKey,
+        *,
+        point: str,
+        actor: str,
+        beside: str,
+        kills: int,
+        more: str = "",
+    ) -> None:
+        """Leave a row of what has happened to a run key's TrainJobs until now; never were two of them active."""
+        self.catch_up(key)
+        most = self.most_active(key)
+        evidence(
+            "crash points",
+            point=point,
+            actor=actor,
+            beside=beside,
+            kills=kills,
+            result=self.summary(key) + more,
+            most_active=most,
+        )
+        assert most == 1, key.task
+
+    def _active(self, key: RunKey) -> Iterator[set[str]]:
+        active: set[str] = set()
+        for seen in self.of(key):
+            if seen.end or seen.change == "DELETED":
+                active.discard(seen.uid)
+            else:
+                active.add(seen.uid)
+            yield set(active)
+
+    def _list(self, query: str) -> Any:
+        with closing(http.client.HTTPConnection(self._address)) as connection:
+            connection.request("GET", _TRAINJOBS + query, headers=self._headers)
+            return json.load(connection.getresponse())
+
+    def _read(self) -> None:
+        while line := self._stream.readline():
+            event = json.loads(line)
+            assert event["type"] in ("ADDED", "MODIFIED", "DELETED"), event
+            meta = event["object"]["metadata"]
+            key = (meta.get("labels") or {}).get(_LABEL, "")
+            with self._lock:
+                self._seen.setdefault(key, []).append(Seen(event["type"], meta["uid"], _end(event["object"])))
+
+
+def _end(job: dict[str, Any]) -> str:
+    conditions = (job.get("status") or {}).get("conditions") or ()
+    ends = [one["type"] for one in conditions if one["type"] in ("Complete", "Failed") and one["status"] == "True"]
+    return str(ends[0]) if ends else ""

@@ -1,0 +1,128 @@
+"""Requests as people write them into files."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainjob import FineTune, LoraConfig, TorchTuneConfig, TrainJobManifest
+from trainjob.errors import InvalidSpec
+from trainjob.manifest.written import STEPS, requests
+from trainjob.spec.yaml_text import documents
+
+STEP = """
+# a comment first
+step: FineTune
+model: llama3.2-1b
+workspace: tickets
+deadline: 6h
+ttl_after_success: 90
+env: {WANDB_API_KEY: {name: wandb, key: token}}
+config:
+  epochs: 3
+  peft_config: {lora_rank: 16}
+"""
+MANIFEST = """
+apiVersion: trainer.kubeflow.org/v1alpha1
+kind: TrainJob
+metadata: {name: tune}
+spec: {runtimeRef: {name: torch-distributed}}
+"""
+
+
+def wrong(text):
+    with pytest.raises(InvalidSpec) as caught:
+        requests(text, "file.yaml")
+    return [f"{problem.field} | {problem.value} | {problem.allowed}" for problem in caught.value.problems]
+
+
+def test_a_step_is_its_class_and_the_fields_as_in_python():
+    [found] = requests(STEP, "file.yaml")
+    assert found == FineTune(
+        model="llama3.2-1b",
+        workspace="tickets",
+        deadline=timedelta(hours=6),
+        ttl_after_success=timedelta(seconds=90),
+        env={"WANDB_API_KEY": {"name": "wandb", "key": "token"}},
+        config=TorchTuneConfig(epochs=3, peft_config=LoraConfig(lora_rank=16)),
+    )
+
+
+def test_both_kinds_in_one_file_and_a_name_for_the_only_one():
+    first, second = requests(f"---{MANIFEST}---\n---{STEP}", "file.yaml")
+    assert isinstance(first, TrainJobManifest)
+    assert isinstance(second, FineTune)
+    assert [requests(text, "file.yaml", name="mine")[0].name for text in (STEP, MANIFEST)] == ["mine", "mine"]
+    document = {"step": "TrainJobManifest", "max_restarts": 3, "manifest": yaml.safe_load(MANIFEST)}
+    [whole] = requests(yaml.safe_dump(document), "file.yaml", name="mine")
+    assert (whole.name, whole.max_restarts) == ("mine", 3)
+
+
+def test_the_file_of_the_page_is_a_chain():
+    page = Path(__file__).resolve().parents[3] / "docs" / "command.md"
+    [example] = re.findall(r"```yaml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    steps = [type(request).__name__ for request in requests(example, "tickets.yaml")]
+    assert steps == ["InitializeDataset", "InitializeModel", "FineTune", "ExportModel"]
+    told = re.search(r"^error: (tickets\.yaml.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    with pytest.raises(InvalidSpec) as caught:
+        requests(example.replace("epochs: 3", "epochs: 0"), "tickets.yaml")
+    assert told
+    assert str(caught.value) == told[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "file.yaml | nothing | write a TrainJob as for kubectl"),
+        ("# only a comment\n---\n", "file.yaml | nothing | write a TrainJob as for kubectl"),
+        ("step: FineTun", "file.yaml: step | 'FineTun' | did you mean FineTune? there are InitializeDataset, "),
+        ("[1]", "file.yaml | 'a list' | write a TrainJob as for kubectl"),
+        ("step: TrainJob\ndeadline: soon", "file.yaml: deadline | 'soon' | write a whole number and s, m, h or d"),
+        ("step: TrainJob\n1: 2", "file.yaml: 1 | 2 | there is no such field"),
+        ("kind: TrainJob\non: 3", "file.yaml: true | 3 | "),
+        ("kind: Pod", "file.yaml: apiVersion | None | it must be trainer.kubeflow.org/v1alpha1"),
+        ("step: TrainJob\nkept: 2026-11-22", "file.yaml | 'a dict' | only JSON values have a place in it"),
+        (f"{STEP}---\nstep: [", "file.yaml:12 | 'a text of 11 characters' | it must be YAML or JSON: "),
+        ("step: TrainJob\nenv: {HF_TOKEN: hf_abc}", "file.yaml: env | *** | there is no such field"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_told_with_file_line_and_field(text, told):
+    assert [line for line in wrong(text) if line.startswith(told)], wrong(text)
+    assert "hf_abc" not in str(wrong(text))
+
+
+def test_all_that_is_wrong_is_told_at_once():
+    assert len(wrong("step: FineTune\n---\nstep: FineTun\n---\n{")) >= 3
+
+
+KEYS = st.text() | st.sampled_from(["step", "kind", "trainer", "deadline"])
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.sampled_from([*STEPS]),
+    lambda inner: st.lists(inner) | st.dictionaries(KEYS, inner),
+    max_leaves=8,
+)
+
+
+@given(st.text() | VALUES.map(yaml.safe_dump))
+def test_any_text_is_requests_or_told_in_our_words(text):
+    try:
+        assert requests(text, "file.yaml")
+    except InvalidSpec as error:
+        assert all(problem.field.startswith("file.yaml") for problem in error.problems)
+
+
+@given(st.lists(st.sampled_from(["a: 1\n", "# b\n", "---\n", "--- c\n", "|\n ---\n", "----\n", "\n"])))
+def test_documents_are_the_whole_text_with_their_lines(parts):
+    text = "".join(parts)
+    lines = text.splitlines(keepends=True)
+    for line, document in documents(text):
+        own = document.splitlines(keepends=True)
+        assert lines[line - 1 : line - 1 + len(own)] == own
+    told = [line for _, document in documents(text) for line in document.splitlines() if ":" in line or "c" in line]
+    assert told == [line for line in text.splitlines() if ":" in line or "c" in line]

@@ -1,0 +1,187 @@
+"""The trap: a program that reads what the Training Operator set, and the Trainer does not."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.migrate.v1_jobs import pytorch_job, with_spec
+from trainjob_migrate import Fate, Launch, convert
+from trainjob_migrate.environment import Program
+
+OLD = {
+    "MASTER_ADDR": {"value": "mnist-node-0-0.mnist"},
+    "MASTER_PORT": {"value": "29500"},
+    "WORLD_SIZE": {"value": "2"},
+    "RANK": {
+        "valueFrom": {"fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}}
+    },
+}
+UNBUFFERED = {"PYTHONUNBUFFERED": {"value": "1"}}
+TORCHRUN = {
+    "torchrun": ["torchrun", "train.py"],
+    "its path": ["/opt/conda/bin/torchrun", "--max-restarts=2", "train.py"],
+    "the module": ["python", "-m", "torch.distributed.run", "train.py"],
+    "the module, unbuffered": ["python3.11", "-u", "-m", "torch.distributed.launch", "--use_env", "train.py"],
+    "in a shell": ["bash", "-lc", "pip install x && exec torchrun --nnodes $PET_NNODES train.py"],
+    "in a shell's loop": ["sh", "-c", "for lr in 1 2; do torchrun train.py --lr $lr; done"],
+    "in a shell, with a variable": ["sh", "-ec", "NCCL_DEBUG=INFO python -m torch.distributed.run train.py"],
+}
+PLAIN = {
+    "a script": ["python", "train.py"],
+    "a path": ["/usr/bin/python3", "-u", "/src/train.py", "--backend", "gloo"],
+    "a module": ["python", "-m", "team.train"],
+    "a program in it": ["python", "-c", "import train"],
+    "a shell": ["sh", "-c", "python train.py"],
+    "a login shell": ["bash", "-lc", "cd /src; python train.py --lr 1"],
+    "a shell with both": ["bash", "-c", "python prepare.py && torchrun train.py"],
+    "a shell with an unknown program": ["bash", "-c", "./prepare.sh && torchrun train.py"],
+    "a shell's branches": ["sh", "-c", "torchrun a.py; if test -e b.py; then python b.py; fi"],
+    "a file with a shebang": ["./train.py"],
+    "another launcher": ["accelerate", "launch", "train.py"],
+    "torchrun as an argument": ["python", "train.py", "--launcher", "torchrun"],
+    "a shell's script": ["bash", "run.sh"],
+    "a shell without a line": ["bash", "-c"],
+}
+READING = {
+    "by the shell": ["sh", "-c", "torchrun --node_rank=$RANK --master_addr=${MASTER_ADDR} train.py"],
+    "by Kubernetes": ["torchrun", "--nnodes=$(WORLD_SIZE)", "--node_rank=$(RANK)", "train.py"],
+    "with a default": ["sh", "-c", "python -m torch.distributed.run --master_port ${MASTER_PORT:-23456} train.py"],
+}
+ENVIRONMENT = "environment"
+
+
+def variables(conversion):
+    env = conversion.train_job["spec"]["trainer"].get("env", [])
+    return {variable["name"]: {key: value for key, value in variable.items() if key != "name"} for variable in env}
+
+
+def finding(conversion, topic=ENVIRONMENT):
+    return next((one for one in conversion.findings if one.topic == topic), None)
+
+
+@pytest.mark.parametrize("name", TORCHRUN)
+@pytest.mark.parametrize("launch", Launch)
+def test_torchrun_needs_nothing(name, launch):
+    found = convert(pytorch_job(command=TORCHRUN[name]), launch=launch)
+    assert finding(found) is None
+    assert variables(found) == UNBUFFERED
+    assert found.train_job["spec"]["trainer"]["command"] == TORCHRUN[name]
+
+
+@pytest.mark.parametrize("command", [*PLAIN.values(), *READING.values()], ids=[*PLAIN, *READING])
+def test_what_may_read_them_gets_the_variables(command):
+    found = convert(pytorch_job(command=command))
+    assert variables(found) == UNBUFFERED | OLD
+    assert found.train_job["spec"]["trainer"]["command"] == command
+    assert "2 separate trainings" in finding(found).why
+
+
+def test_an_entrypoint_is_not_known_and_gets_them():
+    for launch in Launch:
+        found = convert(pytorch_job(args=["--epochs", "1"]), launch=launch)
+        assert "entrypoint" in finding(found).what
+        assert variables(found) == UNBUFFERED | OLD
+
+
+WRAPPED = {
+    "a script": ["python", "-m", "torch.distributed.run", "train.py"],
+    "a path": ["/usr/bin/python3", "-u", "-m", "torch.distributed.run", "/src/train.py", "--backend", "gloo"],
+    "a module": ["python", "-m", "torch.distributed.run", "-m", "team.train"],
+    "a program in it": ["torchrun", "--no-python", "python", "-c", "import train"],
+    "a shell": ["torchrun", "--no-python", "sh", "-c", "python train.py"],
+    "a file with a shebang": ["torchrun", "--no-python", "./train.py"],
+}
+
+
+@pytest.mark.parametrize("name", WRAPPED)
+def test_torchrun_starts_it_when_asked(name):
+    found = convert(pytorch_job(command=PLAIN[name]), launch=Launch.TORCHRUN)
+    trainer = found.train_job["spec"]["trainer"]
+    assert trainer["command"] == WRAPPED[name]
+    assert trainer["numProcPerNode"] == 1
+    assert variables(found) == UNBUFFERED
+    assert "torchrun starts it" in finding(found).done
+
+
+def test_a_script_among_the_arguments_is_wrapped_there():
+    found = convert(pytorch_job(command=["python"], args=["train.py", "--lr", "1"]), launch=Launch.TORCHRUN)
+    trainer = found.train_job["spec"]["trainer"]
+    assert trainer["command"] + trainer["args"] == ["python", "-m", "torch.distributed.run", "train.py", "--lr", "1"]
+    found = convert(pytorch_job(command=["python"], args=["-u", "train.py"]), launch=Launch.TORCHRUN)
+    assert found.train_job["spec"]["trainer"]["args"] == ["-u", "-m", "torch.distributed.run", "train.py"]
+
+
+def exit_code(job):
+    for replicas in job["spec"]["pytorchReplicaSpecs"].values():
+        replicas["restartPolicy"] = "ExitCode"
+    return job
+
+
+PLAIN_JOB = pytorch_job(command=["python", "train.py"])
+NOT_BY_TORCHRUN = {
+    "processes of its own": (with_spec(PLAIN_JOB, nprocPerNode="4"), "8", "one process a node"),
+    "filled in by Kubernetes": (pytorch_job(command=["python", "t.py", "--rank=$(RANK)"]), "2", "Kubernetes fills"),
+    "exit codes": (exit_code(pytorch_job(command=["python", "t.py"])), "2", "ExitCode"),
+}
+
+
+@pytest.mark.parametrize("name", NOT_BY_TORCHRUN)
+def test_where_torchrun_would_change_what_it_does_it_gets_them(name):
+    job, world, why = NOT_BY_TORCHRUN[name]
+    found = convert(job, launch=Launch.TORCHRUN)
+    assert variables(found)["WORLD_SIZE"] == {"value": world}
+    assert why in finding(found).done
+
+
+def test_one_node_gets_them_too():
+    found = convert(pytorch_job(workers=0, command=["python", "train.py"]))
+    assert variables(found) == UNBUFFERED | OLD | {"WORLD_SIZE": {"value": "1"}}
+
+
+def test_without_a_master_there_were_none():
+    """The Training Operator sets them for jobs with a Master only."""
+    found = convert(pytorch_job(master=False, workers=2, command=["python", "train.py"]))
+    assert variables(found) == UNBUFFERED
+    own = [{"name": "RANK", "value": "7"}]
+    assert variables(convert(pytorch_job(master=False, env=own)))["RANK"] == {"value": "7"}
+
+
+def test_the_jobs_own_values_never_counted():
+    env = [{"name": "RANK", "value": "7"}, {"name": "PYTHONUNBUFFERED", "value": "0"}, {"name": "LR", "value": "1"}]
+    found = convert(pytorch_job(command=["python", "train.py"], env=env))
+    assert variables(found) == {"LR": {"value": "1"}} | UNBUFFERED | OLD
+    dropped = [line.path for line in found.lines if line.fate is Fate.DROPPED]
+    assert [path for path in dropped if ".Worker." in path and ".env[" in path] == [
+        f"spec.pytorchReplicaSpecs.Worker.template.spec.containers[0].env[{number}]" for number in (0, 1)
+    ]
+
+
+def test_reserved_names_are_left_out():
+    env = [{"name": "PET_NNODES", "value": "9"}, {"name": "PET_RDZV_TIMEOUT", "value": "9"}]
+    found = convert(pytorch_job(command=["torchrun", "train.py"], env=env))
+    assert variables(found) == {"PET_RDZV_TIMEOUT": {"value": "9"}} | UNBUFFERED
+
+
+def test_old_hosts_become_new_ones():
+    command = ["torchrun", "--rdzv_endpoint=mnist-master-0:23456", "train.py", "my-mnist-master-0", "mnist-worker-01x"]
+    env = [{"name": "PEER", "value": "http://mnist-worker-1.team.svc:80"}]
+    found = convert(pytorch_job(command=command, env=env))
+    assert found.train_job["spec"]["trainer"]["command"] == [
+        "torchrun",
+        "--rdzv_endpoint=mnist-node-0-0.mnist:23456",
+        "train.py",
+        "my-mnist-master-0",
+        "mnist-worker-01x",
+    ]
+    assert variables(found)["PEER"] == {"value": "http://mnist-node-0-2.mnist.team.svc:80"}
+    assert {one.what for one in found.findings if one.topic == "hosts"} == {
+        "The job names the host mnist-master-0.",
+        "The job names the host mnist-worker-1.",
+    }
+
+
+def test_a_program_is_read_without_trusting_it():
+    assert not Program((), ("torchrun",)).is_torchrun
+    assert not Program(("bash",), ()).is_torchrun
+    assert not Program(("python",), ("-m",)).is_torchrun
+    assert Program(("python",), ()).wrapped().command == ("torchrun", "--no-python", "python")

@@ -1,0 +1,110 @@
+"""Any MPIJob, XGBoostJob and JAXJob, sensible or not: no field without a line, a result or reasons, no secret shown."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.unit.migrate.test_properties import ANYTHING, BUSY, DIALECTS, SECRET, jobs
+from tests.unit.migrate.v1_jobs import every_field
+from trainjob_migrate import Fate, convert
+from trainjob_migrate.ledger import leaves, value_at, written
+
+SENSIBLE, WILD = jobs(wild=False), jobs(wild=True)
+KINDS = {
+    "XGBoostJob": ("xgbReplicaSpecs", "xgboost", {}),
+    "JAXJob": ("jaxReplicaSpecs", "jax", {}),
+    "MPIJob": ("mpiReplicaSpecs", "pytorch", {"Master": "Launcher"}),
+}
+MPI = {
+    "slotsPerWorker": st.integers(0, 4),
+    "cleanPodPolicy": st.sampled_from(["None", "Running", "All"]),
+    "mainContainer": st.sampled_from(["pytorch", "beside", ""]),
+    "sshAuthMountPath": st.just("/home/mpiuser/.ssh"),
+    "mpiImplementation": st.sampled_from(["OpenMPI", "Intel", "MPICH"]),
+    "runLauncherAsWorker": st.booleans(),
+    "launcherCreationPolicy": st.sampled_from(["AtStartup", "WaitForWorkersReady"]),
+}
+
+
+def as_kind(job, kind, more):
+    """The same job as one of another kind: its replicas and containers are called otherwise."""
+    field, container, roles = KINDS[kind]
+    spec = json.loads(json.dumps(job["spec"]).replace('"name": "pytorch"', f'"name": "{container}"'))
+    if isinstance(spec, dict):
+        specs = spec.pop("pytorchReplicaSpecs", {})
+        spec[field] = {roles.get(role, role): one for role, one in specs.items()} if isinstance(specs, dict) else specs
+        spec |= more
+    return {**job, "kind": kind, "spec": spec}
+
+
+@st.composite
+def of_kind(draw, kind):
+    """A job of that kind, made of a PyTorchJob."""
+    is_wild = draw(st.booleans())
+    job = draw(WILD if is_wild else SENSIBLE)
+    options = {name: st.one_of(value, ANYTHING) if is_wild else value for name, value in MPI.items()}
+    more = draw(st.fixed_dictionaries({}, optional=options)) if kind == "MPIJob" else {}
+    made = as_kind(job, kind, more)
+    if not is_wild:
+        for field in ("elasticPolicy", "nprocPerNode"):
+            made["spec"].pop(field, None)
+    if kind == "MPIJob" and draw(st.booleans()):
+        made["apiVersion"] = "kubeflow.org/v2beta1"
+    return made
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_field_disappears(kind):
+    @settings(max_examples=50, suppress_health_check=BUSY)
+    @given(of_kind(kind), DIALECTS)
+    def holds(job, dialect):
+        found = convert(job, dialect=dialect)
+        paths = [line.path for line in found.lines]
+        assert len(set(paths)) == len(paths)
+        for leaf in leaves(job):
+            above = {written(leaf[:length]) for length in range(len(leaf) + 1)}
+            assert len(above.intersection(paths)) == 1, leaf
+        assert (found.train_job is None) == bool(found.blockers)
+        assert found.runtime is None or found.train_job
+        assert all(line.reason for line in found.lines if line.fate in (Fate.REFUSED, Fate.DROPPED))
+        assert all(line.target for line in found.lines if line.fate in (Fate.CONVERTED, Fate.MOVED))
+        assert SECRET not in json.dumps(found.to_dict())
+        assert found == convert(json.loads(json.dumps(job)), dialect=dialect)
+
+    holds()
+
+
+@pytest.mark.parametrize(
+    ("kind", "version"), [*((kind, "kubeflow.org/v1") for kind in KINDS), ("MPIJob", "kubeflow.org/v2beta1")]
+)
+def test_no_value_is_lost(kind, version):
+    """In a job with every field, what is converted or moved stands in the new objects, word for word."""
+    more = {"slotsPerWorker": 5, "sshAuthMountPath": "/home/of/keys"} if kind == "MPIJob" else {}
+    job = as_kind(every_field(), kind, more)
+    job["apiVersion"] = version
+    replicas = job["spec"][KINDS[kind][0]]
+    for name in ("elasticPolicy", "nprocPerNode"):
+        del job["spec"][name]
+    if kind == "JAXJob":
+        del replicas["Master"]
+    if kind == "MPIJob":
+        for one in replicas.values():
+            one["restartPolicy"] = "OnFailure"
+        replicas["Worker"]["template"]["spec"]["containers"][0]["command"] = ["/usr/sbin/sshd", "-De"]
+        if version == "kubeflow.org/v1":
+            del job["spec"]["sshAuthMountPath"]
+    found = convert(job)
+    assert [line.path for line in found.blockers] == []
+    text = json.dumps([found.train_job, found.runtime])
+    kept = [line.path for line in found.lines if line.fate in (Fate.CONVERTED, Fate.MOVED)]
+    same = () if kind == "MPIJob" else ("spec.xgbReplicaSpecs.Master",)
+    elsewhere = (*same, "apiVersion", "kind", "spec.runPolicy.managedBy")
+    for leaf in leaves(found.source):
+        path = written(leaf)
+        changed = path.endswith(("restartPolicy", ".name", "replicas")) or path.startswith(elsewhere)
+        if not changed and any(path.startswith(line) for line in kept):
+            assert json.dumps(value_at(found.source, leaf)) in text, path

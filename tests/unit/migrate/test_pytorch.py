@@ -1,0 +1,244 @@
+"""PyTorchJob to TrainJob: size, names, elastic jobs, and what the whole looks like."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from tests.unit.migrate.test_environment import finding, variables
+from tests.unit.migrate.v1_jobs import ELASTIC, every_field, pytorch_job, with_spec
+from trainjob import InvalidSpec
+from trainjob.manifest import Dialect
+from trainjob_migrate import Fate, Launch, Readiness, convert
+
+TORCHRUN = ["torchrun", "train.py"]
+
+
+def trainer(job, **options):
+    return convert(job, **options).train_job["spec"]["trainer"]
+
+
+def line(conversion, path):
+    return next(line for line in conversion.lines if line.path == path)
+
+
+def test_a_simple_job_is_a_trainer_on_the_stock_runtime():
+    job = pytorch_job(workers=2, command=TORCHRUN, args=["--lr", "1"], resources={"limits": {"nvidia.com/gpu": "1"}})
+    found = convert(with_spec(job, nprocPerNode="1"))
+    assert found.train_job == {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": {"name": "mnist"},
+        "spec": {
+            "runtimeRef": {
+                "apiGroup": "trainer.kubeflow.org",
+                "kind": "ClusterTrainingRuntime",
+                "name": "torch-distributed",
+            },
+            "trainer": {
+                "numNodes": 3,
+                "numProcPerNode": 1,
+                "image": "example.com/mnist:1",
+                "command": TORCHRUN,
+                "args": ["--lr", "1"],
+                "resourcesPerNode": {"limits": {"nvidia.com/gpu": "1"}},
+                "env": [{"name": "PYTHONUNBUFFERED", "value": "1"}],
+            },
+        },
+    }
+    assert (found.readiness, found.runtime, found.blockers) == (Readiness.SIMPLE, None, ())
+
+
+def test_patches_make_it_standard():
+    found = convert(pytorch_job(command=TORCHRUN, pod={"nodeSelector": {"pool": "gpu"}}))
+    assert found.readiness is Readiness.STANDARD
+    pod = {"spec": {"nodeSelector": {"pool": "gpu"}}}
+    jobs = [{"name": "node", "template": {"spec": {"template": pod}}}]
+    assert found.train_job["spec"]["runtimePatches"] == [
+        {"manager": "trainjob.dev/migrate", "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}}}
+    ]
+
+
+def test_a_runtime_has_everything_that_the_trainer_has_not():
+    found = convert(pytorch_job(command=TORCHRUN, workingDir="/src", pod={"nodeSelector": {"pool": "gpu"}}))
+    assert found.readiness is Readiness.COMPLEX
+    assert found.train_job["spec"]["runtimeRef"]["kind"] == "TrainingRuntime"
+    assert "runtimePatches" not in found.train_job["spec"]
+    (job,) = found.runtime["spec"]["template"]["spec"]["replicatedJobs"]
+    pod = {"spec": {"nodeSelector": {"pool": "gpu"}, "containers": [{"name": "node", "workingDir": "/src"}]}}
+    assert job["template"] == {
+        "metadata": {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}},
+        "spec": {"template": pod},
+    }
+    assert found.runtime["metadata"] == {"name": "mnist", "labels": {"trainer.kubeflow.org/framework": "torch"}}
+
+
+@pytest.mark.parametrize(
+    ("job", "nodes"),
+    [
+        (pytorch_job(workers=0), 1),
+        (pytorch_job(workers=3), 4),
+        (pytorch_job(master=False, workers=3), 3),
+    ],
+)
+def test_nodes_are_all_replicas(job, nodes):
+    assert trainer(job)["numNodes"] == nodes
+
+
+def test_roles_may_be_written_in_any_case():
+    job = pytorch_job(workers=2)
+    replicas = job["spec"]["pytorchReplicaSpecs"]
+    assert trainer(with_spec(job, pytorchReplicaSpecs={key.lower(): value for key, value in replicas.items()})) == (
+        trainer(job)
+    )
+
+
+@pytest.mark.parametrize(
+    ("role", "count"), [("Master", 2), ("Worker", 0), ("Worker", "2"), ("Worker", -1), ("Worker", True)]
+)
+def test_a_number_of_replicas_that_can_not_be(role, count):
+    job = pytorch_job()
+    job["spec"]["pytorchReplicaSpecs"][role]["replicas"] = count
+    assert [line.path for line in convert(job).blockers] == [f"spec.pytorchReplicaSpecs.{role}.replicas"]
+
+
+@pytest.mark.parametrize("specs", [{}, None, {"Chief": {"replicas": 1}}, "none"])
+def test_without_replicas_there_is_no_job(specs):
+    job = with_spec(pytorch_job(), pytorchReplicaSpecs=specs, runPolicy={"suspend": True})
+    assert any(line.path == "spec.pytorchReplicaSpecs" for line in convert(job).blockers)
+
+
+PROCESSES = {
+    ("4", Dialect.V2_2): 4,
+    (4, Dialect.V2_2): 4,
+    ("auto", Dialect.V2_2): None,
+    ("gpu", Dialect.V2_2): None,
+    (None, Dialect.V2_2): None,
+    ("auto", Dialect.V2_1): "auto",
+    ("cpu", Dialect.V2_0): "cpu",
+}
+
+
+@pytest.mark.parametrize(("given", "dialect"), PROCESSES)
+def test_processes_of_a_node(given, dialect):
+    job = with_spec(pytorch_job(command=TORCHRUN), nprocPerNode=given)
+    assert trainer(job, dialect=dialect).get("numProcPerNode") == PROCESSES[given, dialect]
+
+
+def test_processes_that_can_not_be_said():
+    with_gpu = pytorch_job(command=TORCHRUN, resources={"limits": {"nvidia.com/gpu": 1}})
+    for job, given in ((with_gpu, "cpu"), (pytorch_job(), "many"), (pytorch_job(), 0), (pytorch_job(), 1.5)):
+        assert [line.path for line in convert(with_spec(job, nprocPerNode=given)).blockers] == ["spec.nprocPerNode"]
+
+
+def test_torchrun_counts_other_cpus():
+    assert finding(convert(pytorch_job(command=TORCHRUN)), "processes")
+    assert not finding(convert(pytorch_job(command=["python", "t.py"])), "processes")
+    assert not finding(convert(with_spec(pytorch_job(command=TORCHRUN), nprocPerNode="2")), "processes")
+
+
+def test_an_elastic_job_gets_a_fixed_size_and_keeps_its_restarts():
+    found = convert(with_spec(pytorch_job(master=False, workers=2, command=TORCHRUN), elasticPolicy=ELASTIC))
+    assert found.readiness is Readiness.COMPLEX
+    assert "from 1 to 4 nodes" in finding(found, "elastic").what
+    assert found.train_job["spec"]["trainer"]["numNodes"] == 2
+    assert variables(found) == {
+        "PET_RDZV_BACKEND": {"value": "etcd"},
+        "PET_RDZV_ENDPOINT": {"value": "etcd.example.com:2379"},
+        "PET_RDZV_ID": {"value": "meeting"},
+        "PET_RDZV_CONF": {"value": "join_timeout=345"},
+        "PET_MAX_RESTARTS": {"value": "9"},
+        "PYTHONUNBUFFERED": {"value": "1"},
+    }
+    assert line(found, "spec.elasticPolicy.maxReplicas").fate is Fate.DROPPED
+
+
+def test_an_elastic_job_of_one_size_meets_on_its_rank_0():
+    policy = {"minReplicas": 2, "maxReplicas": 2, "nProcPerNode": 3, "rdzvHost": "mnist-worker-0", "standalone": True}
+    found = convert(with_spec(pytorch_job(master=False, workers=2, command=TORCHRUN), elasticPolicy=policy))
+    assert finding(found, "elastic") is None
+    assert found.train_job["spec"]["trainer"]["numProcPerNode"] == 3
+    assert variables(found)["PET_RDZV_BACKEND"] == {"value": "c10d"}
+    assert variables(found)["PET_RDZV_ENDPOINT"] == {"value": "mnist-node-0-0.mnist:29500"}
+    assert variables(found)["PET_STANDALONE"] == {"value": "1"}
+
+
+def test_names_and_what_the_server_wrote():
+    found = convert(every_field())
+    assert found.train_job["metadata"] == {
+        "name": "every-field",
+        "namespace": "team-a",
+        "labels": {"kueue.x-k8s.io/queue-name": "gpu-queue", "team": "language"},
+        "annotations": {"note": "kept-note"},
+    }
+    assert found.runtime["metadata"]["namespace"] == "team-a"
+    assert found.blockers == ()
+    dropped = {line.path for line in found.lines if line.fate is Fate.DROPPED}
+    assert {"status", "metadata.uid", "metadata.ownerReferences", "metadata.finalizers"} <= dropped
+
+
+def test_a_long_name_is_cut_and_stays_its_own():
+    names = [
+        convert(pytorch_job(name=f"{'long-name-' * 5}{number}")).train_job["metadata"]["name"] for number in (1, 2)
+    ]
+    assert all(len(name) <= 44 and name.startswith("long-name-long") for name in names)
+    assert len(set(names)) == 2
+    longest = "a" * 44
+    assert convert(pytorch_job(name=longest)).train_job["metadata"]["name"] == longest
+
+
+def test_a_generated_name_is_fixed():
+    job = pytorch_job(command=["python", "t.py"])
+    job["metadata"] = {"generateName": "nightly-"}
+    found = convert(job)
+    assert found.train_job["metadata"] == {"name": "nightly"}
+    assert variables(found)["MASTER_ADDR"] == {"value": "nightly-node-0-0.nightly"}
+
+
+@pytest.mark.parametrize("name", ["7up", "UPPER", "a.b"])
+def test_a_name_that_a_trainjob_can_not_have(name):
+    assert [line.path for line in convert(pytorch_job(name=name)).blockers] == ["metadata.name"]
+
+
+NO_JOBS = {
+    "no mapping": [],
+    "another kind": {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"}},
+    "another group": {**pytorch_job(), "apiVersion": "example.com/v1"},
+    "no name": {**pytorch_job(), "metadata": {}},
+    "no metadata": {**pytorch_job(), "metadata": None},
+    "a name that is none": {**pytorch_job(), "metadata": {"name": 7}},
+    "no JSON": {**pytorch_job(), "spec": {"a": object()}},
+}
+
+
+@pytest.mark.parametrize("name", NO_JOBS)
+def test_what_is_no_job_is_an_error(name):
+    with pytest.raises(InvalidSpec):
+        convert(NO_JOBS[name])
+
+
+@pytest.mark.parametrize("kind", ["TFJob", "PaddleJob", "MXJob"])
+def test_kinds_without_a_way_are_refused_with_a_reason(kind):
+    found = convert({**pytorch_job(), "kind": kind})
+    assert found.train_job is None
+    assert {line.path for line in found.blockers} == {"spec"}
+    assert "the Trainer has no runtime" in found.blockers[0].reason
+
+
+def test_where_a_policy_once_stood_it_is_not_read():
+    found = convert(with_spec(pytorch_job(), cleanPodPolicy="None", backoffLimit=3))
+    assert line(found, "spec.cleanPodPolicy").fate is Fate.DROPPED
+    assert found.runtime is None
+
+
+@pytest.mark.parametrize("launch", Launch)
+@pytest.mark.parametrize("dialect", Dialect)
+def test_the_source_is_left_alone_and_the_same_comes_of_it(dialect, launch):
+    job = every_field()
+    before = copy.deepcopy(job)
+    first, second = (convert(job, dialect=dialect, launch=launch) for _ in range(2))
+    assert job == before
+    assert first == second
+    first.train_job["spec"]["trainer"]["env"].clear()
+    assert second.train_job["spec"]["trainer"]["env"]
