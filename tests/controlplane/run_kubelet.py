@@ -13,13 +13,12 @@ from pathlib import Path
 from process_kubelet.http_api import HttpApi, client_tls
 from process_kubelet.isolation import Namespaces
 from process_kubelet.log_server import LogServer
+from process_kubelet.provisioner import Provisioner
 from trainjob_local.images import images_from_json
 from trainjob_local.kubelet.kubelet import Kubelet
 from trainjob_local.kubelet.settings import KubeletSettings
 
 __all__ = ["main", "settings_from"]
-
-_PROVISIONER = "controlplane.local/directory"
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -44,7 +43,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--missing-image", default="does-not-exist", help="images that match cannot be pulled")
     add("--path", action="append", default=[], help="folder put first in every pod's PATH")
     add("--pass-env", action="append", default=[], help="environment variable handed on to every pod")
-    add("--provisioner", default=_PROVISIONER, help="name under which volumes are made for claims")
     add("--isolate", action="store_true", help="give containers mounts and process ids of their own (Linux, as root)")
     add("--exec-socket", type=Path, help="socket of a program that runs commands in isolated containers")
     return parser
@@ -65,7 +63,6 @@ def settings_from(options: argparse.Namespace) -> KubeletSettings:
         missing_image=options.missing_image,
         path=tuple(options.path),
         pod_env={name: os.environ[name] for name in options.pass_env if name in os.environ},
-        provisioner=options.provisioner,
         isolation=Namespaces() if options.isolate else None,
     )
 
@@ -75,12 +72,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = _parser().parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     settings = settings_from(options)
-    kubelet = Kubelet(HttpApi(options.server, tls=client_tls(options.pki, "process-kubelet")), settings)
+    api = HttpApi(options.server, tls=client_tls(options.pki, "process-kubelet"))
+    kubelet = Kubelet(api, settings)
     over = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: over.set())
     LogServer(kubelet, options.port, options.pki, exec_socket=options.exec_socket).start()
     kubelet.start()
+    Provisioner(api, settings).start()
     over.wait()
     kubelet.stop()
     os._exit(0)  # watches of a server that ends too need not be waited for

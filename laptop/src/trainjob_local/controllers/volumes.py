@@ -1,8 +1,7 @@
 """Binds claims to folders and lets them go; the deciding functions are pure.
 
 A claim waits for its first pod (StorageClass `local-directory`, binding mode WaitForFirstConsumer), then gets a
-volume that is a
-folder. It may not go while a pod uses it; when it goes, volume and folder go too.
+volume that is a folder. It may not go while a pod uses it; when it goes, volume and folder go too.
 Source: Kubernetes 1.36 `pkg/controller/volume/{persistentvolume,pvcprotection}`,
 `pkg/scheduler/framework/plugins/volumebinding`.
 """
@@ -14,7 +13,6 @@ from collections.abc import Sequence
 from trainjob_local.controllers.job_pods import has_ended
 from trainjob_local.controllers.scheduling import claims_of
 from trainjob_local.controllers.writes import Create, Note, Patch, Write, set_status
-from trainjob_local.kubelet.provisioner import volume_for
 from trainjob_local.objects import Json
 
 __all__ = [
@@ -26,6 +24,7 @@ __all__ = [
     "never",
     "provided",
     "unprotected",
+    "volume_for",
     "waiting",
 ]
 
@@ -54,6 +53,28 @@ def never(claim: Json) -> Note:
         return Note("persistentvolumeclaims", claim, "Normal", "FailedBinding", text, _COMPONENT)
     text = f'storageclass.storage.k8s.io "{name}" not found'
     return Note("persistentvolumeclaims", claim, "Warning", "ProvisioningFailed", text, _COMPONENT)
+
+
+def volume_for(claim: Json, path: str, provisioner: str) -> Json:
+    """Return the PersistentVolume of a claim: a folder, deleted with the claim."""
+    meta, spec = claim["metadata"], claim["spec"]
+    ref = {"apiVersion": "v1", "kind": "PersistentVolumeClaim"} | {
+        key: meta[key] for key in ("namespace", "name", "uid")
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": f"pvc-{meta['uid']}", "annotations": {"pv.kubernetes.io/provisioned-by": provisioner}},
+        "spec": {
+            "capacity": spec["resources"]["requests"],
+            "accessModes": spec["accessModes"],
+            "persistentVolumeReclaimPolicy": "Delete",
+            "storageClassName": spec.get("storageClassName", ""),
+            "volumeMode": "Filesystem",
+            "claimRef": ref,
+            "hostPath": {"path": path, "type": ""},
+        },
+    }
 
 
 def binding(claim: Json, node: str, folder: str) -> list[Write]:

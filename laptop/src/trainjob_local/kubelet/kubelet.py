@@ -24,7 +24,6 @@ from trainjob_local.kubelet.container_logs import LogOptions
 from trainjob_local.kubelet.host import Host
 from trainjob_local.kubelet.pods import PodRun
 from trainjob_local.kubelet.processes import Processes
-from trainjob_local.kubelet.provisioner import Provisioner
 from trainjob_local.kubelet.settings import KubeletSettings
 from trainjob_local.objects import Json, ObjectApi, timestamp, utc_now
 
@@ -76,10 +75,6 @@ class Kubelet:
         """
         self._register()
         self._api.follow("pods", self._on_pod, field_selector=f"spec.nodeName={self._settings.node}")
-        if self._settings.provisioner:
-            provisioner = Provisioner(self._api, self._settings)
-            self._api.follow("persistentvolumeclaims", provisioner.on_claim)
-            self._api.follow("persistentvolumes", provisioner.on_volume)
 
     def stop(self) -> None:
         """Ends all pods' processes; the objects stay, as when a node goes down."""

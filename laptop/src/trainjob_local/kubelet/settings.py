@@ -28,7 +28,6 @@ class KubeletSettings:
         missing_image: regular expression of images that cannot be pulled.
         path: folders put first in every container's PATH.
         pod_env: environment of every container, below the image's and the pod's own.
-        provisioner: name under which volumes are made for claims of the default StorageClass, or empty.
         isolation: gives containers mounts and process IDs of their own; None leaves them this machine's.
     """
 
@@ -44,7 +43,6 @@ class KubeletSettings:
     missing_image: str = "does-not-exist"
     path: tuple[str, ...] = ()
     pod_env: Mapping[str, str] = field(default_factory=dict)
-    provisioner: str = ""
     isolation: Isolation | None = None
 
     def image(self, name: str) -> Image:

@@ -1,0 +1,62 @@
+"""The provisioner of the default StorageClass: it makes a folder for each claim, as a cluster's does.
+
+The scheduler and the persistentvolume-controller of a real control plane ask for it (binding mode
+WaitForFirstConsumer); the laptop cluster binds claims itself.
+Source: kubernetes-sigs/sig-storage-lib-external-provisioner 12 `controller/controller.go`.
+"""
+
+from __future__ import annotations
+
+import shutil
+
+from trainjob.errors import ClusterError
+from trainjob_local.controllers.volumes import volume_for
+from trainjob_local.kubelet.settings import KubeletSettings
+from trainjob_local.objects import Json, ObjectApi
+
+__all__ = ["Provisioner"]
+
+_NAME = "controlplane.local/directory"  # of the StorageClass that cmd/controlplane/up.go creates
+
+
+class Provisioner:
+    """Creates volumes for claims whose pod was put on this node, and removes those that were released."""
+
+    def __init__(self, api: ObjectApi, settings: KubeletSettings) -> None:
+        self._api, self._settings = api, settings
+
+    def start(self) -> None:
+        """Watch claims and volumes."""
+        self._api.follow("persistentvolumeclaims", self.on_claim)
+        self._api.follow("persistentvolumes", self.on_volume)
+
+    def on_claim(self, change: str, claim: Json) -> None:
+        """Create the volume of a claim that waits for one."""
+        meta = claim["metadata"]
+        notes = meta.get("annotations") or {}
+        ours = notes.get("volume.kubernetes.io/storage-provisioner") == _NAME
+        here = notes.get("volume.kubernetes.io/selected-node") == self._settings.node
+        if change == "DELETED" or claim["spec"].get("volumeName") or not (ours and here):
+            return
+        folder = self._settings.volume_folder(meta["namespace"], meta["name"], meta["uid"])
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self._api.create("persistentvolumes", volume_for(claim, str(folder), _NAME))
+        except ClusterError as error:
+            if error.status != 409:
+                raise
+
+    def on_volume(self, change: str, volume: Json) -> None:
+        """Remove a volume of ours whose claim is gone, with its folder."""
+        meta = volume["metadata"]
+        notes = meta.get("annotations") or {}
+        ours = notes.get("pv.kubernetes.io/provisioned-by") == _NAME
+        released = volume.get("status", {}).get("phase") == "Released"
+        if change == "DELETED" or not ours or not released or "deletionTimestamp" in meta:
+            return
+        shutil.rmtree(volume["spec"]["hostPath"]["path"], ignore_errors=True)
+        try:
+            self._api.delete("persistentvolumes", meta["name"])
+        except ClusterError as error:
+            if error.status != 404:
+                raise
