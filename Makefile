@@ -85,7 +85,7 @@ readmes: .venv/kfp/.ready ## write each Kubeflow component's README.md anew, fro
 lint: .venv/core/.ready ## style and import contracts
 	$(call IN,core)/ruff check .
 	$(call IN,core)/ruff format --check .
-	$(call IN,core)/lint-imports
+	PYTHONPATH=providers/airflow/src:components/kfp/src $(call IN,core)/lint-imports
 
 # What tests import. Not checked: DAGs, pipelines and start-up files, which tests hand to other programs.
 HELPERS := $(shell find tests -name '*.py' ! -name 'test_*' ! -name conftest.py ! -name pipelines.py ! -name secret_chain.py ! -name sitecustomize.py ! -path '*/dags/*' ! -path '*/watching/*')

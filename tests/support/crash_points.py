@@ -129,7 +129,7 @@ TRIGGER = (
     Point("outcome reported", "after", f"{_TRIGGER}.run"),
 )
 # A triggerer that was taken for dead hears that another one has its triggers.
-HANDED_OVER = Point("handed to another triggerer", "after", "trainjob_airflow.operators.stopping:is_anothers_now")
+HANDED_OVER = Point("handed to another triggerer", "after", "trainjob_airflow.termination:is_anothers_now")
 # A person has marked the task failed: its TrainJob is to go.
 KILLED_TASK = (
     Point("about to clean up", "before", f"{_API}.delete_trainjob", within=f"{_OPERATOR}._give_up"),

@@ -25,8 +25,8 @@ from trainjob_airflow.failing import error_told, failing_for_good
 from trainjob_airflow.hooks.trainjob import DEFAULT_CONNECTION, TrainJobHook
 from trainjob_airflow.links.trainjob import LINKS
 from trainjob_airflow.operators.openness import is_file, is_open
-from trainjob_airflow.operators.stopping import StopAsked, StopRequest, decision_about
 from trainjob_airflow.operators.workspace import Workspace
+from trainjob_airflow.termination import StopAsked, StopRequest, decision_about
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -11,8 +11,8 @@ from airflow.sdk import BaseOperator
 
 from trainjob_airflow.failing import failing_for_good
 from trainjob_airflow.hooks.trainjob import DEFAULT_CONNECTION, TrainJobHook
-from trainjob_airflow.operators.stopping import ENDED
 from trainjob_airflow.run_key import this_airflow
+from trainjob_airflow.termination import ENDED
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

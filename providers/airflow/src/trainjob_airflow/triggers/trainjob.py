@@ -99,7 +99,7 @@ class TrainJobTrigger(BaseTrigger):
         from trainjob.lifecycle import give_up
         from trainjob.manifest import labels
         from trainjob.status import judge
-        from trainjob_airflow.operators.stopping import is_anothers_now
+        from trainjob_airflow.termination import is_anothers_now
 
         cluster, reference = await self._cluster(), self._reference()
         found = await asyncio.to_thread(cluster.get_trainjob, reference.name, reference.namespace)
