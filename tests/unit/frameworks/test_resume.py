@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from tests.support.recorded_programs import RECORDED_COMMANDS
 from trainjob import FineTune, InvalidSpec, LoraConfig, TorchTuneConfig
 from trainjob.manifest import build, spec_hash, train_job
 
@@ -43,13 +44,16 @@ def workspace(tmp_path):
     return tmp_path
 
 
-def program(workspace, *more, run=RUN):
-    """What is told, the arguments that the command gets besides its own, and the packages it finds."""
+def program(workspace, *more, run=RUN, packed=()):
+    """What is told, the arguments that the command gets besides its own, and the packages it finds.
+
+    `packed` is the command of another version's program.
+    """
     step = FineTune(model="llama3.2-1b", workspace="w", config=TorchTuneConfig(epochs=4))
     trainer = train_job(step, run=run).trainer
     start = trainer.args.index("tune")
     options = [word.replace("/workspace", str(workspace)) for word in trainer.args[:start]]
-    command = [sys.executable, *trainer.command[1:], *options, *more, sys.executable, "-c", TELL, "own"]
+    command = [sys.executable, *(packed or trainer.command)[1:], *options, *more, sys.executable, "-c", TELL, "own"]
     environment = {**os.environ, "PYTHONPATH": "/theirs"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
     assert done.returncode == 0, done.stderr
@@ -85,6 +89,16 @@ def test_the_last_whole_epoch_is_resumed(workspace):
         "import sys; sys.path.insert(0, sys.argv[1]); import trainjob.frameworks.torchtune.pod.epochs",
     ]
     subprocess.run([*importing, ours], check=True, timeout=60)
+
+
+def test_the_epochs_of_an_earlier_version_are_resumed(workspace):
+    (workspace / "output/recipe_state/run").unlink()
+    states = [(path, path.read_text()) for path in (workspace / "output/recipe_state").glob("epoch_*.pt")]
+    told, [checkpointer], _ = program(workspace, packed=RECORDED_COMMANDS["resume"])  # it begins anew
+    assert (told, checkpointer) == ([], "checkpointer._component_=trainjob.resume.checkpointer.WholeEpochsCheckpointer")
+    for path, text in states:
+        path.write_text(text)
+    assert program(workspace)[0] == [f"resumed from epoch 2: {workspace}/output/epoch_1 is whole"]
 
 
 def test_an_adapter_is_resumed_with_its_schedule(workspace):
