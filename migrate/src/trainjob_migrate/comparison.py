@@ -60,11 +60,6 @@ class Comparison:
     after: str
     rows: tuple[Row, ...]
 
-    @property
-    def differences(self) -> list[Row]:
-        """What they do not agree in."""
-        return [row for row in self.rows if row.same is False]
-
     def to_dict(self) -> dict[str, Any]:
         """As JSON values: `before`, `after`, and `rows` with `aspect`, `before`, `after`, `same` and `note`."""
         return {**asdict(self), "rows": [asdict(row) for row in self.rows]}

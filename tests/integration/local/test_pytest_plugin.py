@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 USER_TESTS = """
+import time
 import urllib.error
 import urllib.request
 
@@ -34,6 +35,13 @@ def test_faults(trainjob_cluster, trainjob_faults):
         get(trainjob_cluster, "/api/v1/nodes")
 
 
+def test_latency(trainjob_cluster, trainjob_faults):
+    trainjob_faults.set_latency(0.5)
+    began = time.monotonic()
+    get(trainjob_cluster, "/api/v1/nodes")
+    assert time.monotonic() - began >= 0.5
+
+
 def test_faults_end_with_their_test(trainjob_cluster):
     assert get(trainjob_cluster, "/api/v1/nodes")
 """
@@ -47,7 +55,7 @@ def run_pytest(folder, *options):
 def test_fixtures(tmp_path):
     (tmp_path / "test_user.py").write_text(USER_TESTS)
     done = run_pytest(tmp_path)
-    assert (done.returncode, "3 passed" in done.stdout) == (0, True), done.stdout + done.stderr
+    assert (done.returncode, "4 passed" in done.stdout) == (0, True), done.stdout + done.stderr
 
 
 def test_nothing_is_imported_before_a_fixture_is_used(tmp_path):

@@ -185,10 +185,6 @@ class Registry:
         status = subresource == "status"
         return self._writer.update(resource_named(resource), body, namespace, status, options or WriteOptions())
 
-    def update_status(self, resource: str, body: Mapping[str, Any], namespace: str = "") -> Json:
-        """Replaces the status of an object; see [update][]."""
-        return self.update(resource, body, namespace, subresource="status")
-
     def patch(
         self,
         resource: str,

@@ -46,10 +46,6 @@ class StatusBoard:
         with self._lock:
             return dict(self._containers[name])
 
-    def knows(self, name: str) -> bool:
-        """Tells whether the pod has a container of this name."""
-        return name in self._containers
-
     def update(self, name: str, **change: object) -> None:
         """Changes the status of a container; `push` tells it."""
         with self._lock:
