@@ -13,8 +13,8 @@ and does not poll. It recovers from these problems of a long wait:
 | 401, 403, 404 or a gateway's page after a successful list | retries for a while: rules and tokens are replaced |
 | a list without fields that every list has | retries for a while, also the first list |
 
-The length of that while is [Pace.refused][trainjob.client.backoff.Pace]. Every handler gets an error if the problem
-lasts longer, if the first list is refused, or after a bug in this program, because the wait would never end.
+The length of that while is `Pace.refused`. Every handler gets an error if the problem lasts longer, if the first list
+is refused, or after a bug in this program, because the wait would never end.
 
 This project does not use `kubernetes.informer.SharedInformer`, because kfp requires kubernetes<31, which lacks it. The
 one in kubernetes 36.0.3 reconnects after a watch error without a pause and never gives up on 401 or 403.
@@ -224,7 +224,7 @@ class SharedInformer:
 
     def _raise_if_permanent(self, error: ClusterError) -> None:
         """Raise the error of a failed list unless a retry can help."""
-        invalid = isinstance(error, InvalidResponse)  # a server other than the API may answer forever
+        invalid = isinstance(error, InvalidResponse)  # a server other than the API server may answer forever
         if (error.retryable and not invalid) or isinstance(error, Expired):
             return
         now = time.monotonic()

@@ -139,7 +139,7 @@ class LogFollower:
     def finish(self, seconds: float) -> None:
         """Read the logs of all ended containers to their ends after the job's end, then stop.
 
-        For each log that was not read to its end, the follower emits a line that says so.
+        If the log of an ended container was not read to its end, the follower emits a line that says so.
 
         Args:
             seconds: time without a line after which the method gives up. It also gives up on a container that does not

@@ -20,9 +20,7 @@ class Standing(Enum):
 
 
 class Position:
-    """Position in a log: the newest time, and the number of lines of its second.
-
-    It also counts the lines of the second before.
+    """Position in a log: the newest time, and the numbers of lines of its last two seconds.
 
     Attributes:
         first: time of the log's first line.
@@ -31,9 +29,9 @@ class Position:
             rotated file, or it is another log.
 
     The API resumes at whole seconds. The stream starts one second earlier than needed, because two streams of a
-    container may be stamped in another order than they are written. Repeated lines are counted off. A line that is
-    newer than all known lines is new in any case: the kubelet serves its newest file only, so counted lines may be
-    gone.
+    container may be stamped in another order than they are written. Repeated lines are counted and left out. A line
+    that is newer than all known lines is new in any case: the kubelet serves its newest file only, so counted lines may
+    be gone.
 
     If a clock is set back by more than that, the next line shows it. Until the clock passes the newest line again, a
     new stream starts at the log's beginning. The first lines after the clock was set back can't be requested if no

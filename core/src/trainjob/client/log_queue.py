@@ -213,6 +213,6 @@ class LogQueue:
 
 
 def size_of(line: LogLine) -> int:
-    """Return the bytes of a line's text, with its line end."""
+    """Return the number of bytes of a line's text, including its line end."""
     size = len(line.text) if line.text.isascii() else len(line.text.encode(errors="replace"))
     return size + (not line.goes_on)

@@ -85,7 +85,7 @@ class PlatformInspector:
         first = "" if isinstance(queues, ClusterError) or not queues else text(queues[0], "metadata", "name")
         answer = self._try(namespace, runtime, spec=_WRONG)
         refusal = answer if isinstance(answer, ClusterError) else None
-        # After such an error there are no further trials, because each of them waits 10 s for a webhook.
+        # After such an error there are no further trials, because each of them may wait 10 s for a webhook.
         hopeless = refusal if refusal and not isinstance(refusal, AdmissionRefused) else None
         return {
             "trainer": self._version(),
