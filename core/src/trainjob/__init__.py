@@ -1,7 +1,8 @@
-"""Kubeflow Trainer v2 jobs as workflow steps: build, submit or adopt, wait, follow, export.
+"""Kubeflow Trainer v2 jobs as workflow steps.
 
-Names are imported on first use: `import trainjob` is cheap, and no kubernetes module is loaded before a cluster is
-asked.
+The package builds TrainJobs, submits or adopts them, waits for them, follows their logs and exports their models. Names
+are imported on first use. So `import trainjob` is cheap, and no kubernetes module is loaded before the first request to
+a cluster.
 """
 
 from __future__ import annotations
@@ -129,7 +130,7 @@ __all__ = [
     "wait_async",
 ]
 
-# Where they come from, the cheapest first.
+# The packages that define these names, the cheapest to import first.
 _PACKAGES = ("errors", "spec", "frameworks.torchtune", "status", "lifecycle", "client")
 
 

@@ -1,7 +1,8 @@
-"""The one error tree of the project: what went wrong, whether trying again can help, and what to do.
+"""Error classes of the project; every error is a [TrainJobError][].
 
-A caller needs to know only [TrainJobError][]. Each class below it says how a program ends that got the error, and
-whether a workflow engine should retry the step:
+An error says what went wrong, whether a retry can help, and what to do. A caller needs to know only [TrainJobError][].
+For each class below it, this table has the exit code of a program that ends with the error. It also says whether a
+workflow engine should retry the step:
 
 | Error | Meaning | Exit code | Retry by the engine |
 |---|---|---|---|
@@ -22,7 +23,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, ClassVar
 
-# In front of the @ of a URL stand credentials: user:password, or a token alone.
+# The text before the @ of a URL is credentials: user:password, or a token alone.
 _CREDENTIALS = re.compile(r"(?<=://)[^/\s@]+@|(?<![^/\s@])[^/\s@:]+:[^/\s@]+@")
 
 __all__ = [
@@ -62,7 +63,7 @@ class ExitCode(IntEnum):
 
     DONE = 0
     FAILED = 1
-    """It could not be done: no connection, no permission, no such object, or an unexpected error."""
+    """The command failed: no connection, no permission, no such object, or an unexpected error."""
     INVALID_REQUEST = 2
     """The request is wrong: nothing was sent, or the cluster refused it."""
     JOB_FAILED = 3
@@ -70,17 +71,17 @@ class ExitCode(IntEnum):
     STILL_RUNNING = 4
     """The wait ended; the TrainJob may still run."""
     INTERRUPTED = 130
-    """Ctrl-C, as a shell counts it."""
+    """Ctrl-C, with the exit code that a shell uses for it."""
 
 
 class TrainJobError(Exception):
-    """Base of every error this project raises on purpose.
+    """Base class of every error that this project raises on purpose.
 
     Attributes:
-        retryable: whether the same request may succeed later without anybody changing anything.
-        hint: what to do, as one sentence; empty when the message says it already.
+        retryable: whether the same request may succeed later without any change by a person.
+        hint: what to do, as one sentence; empty if the message says it already.
         exit_code: exit code of a program that ends with this error.
-        was_tried: whether the step was tried, so that the retries that its author has given it apply.
+        was_tried: whether the step was tried, so that the retries that its author configured apply.
     """
 
     exit_code: ClassVar[ExitCode] = ExitCode.FAILED
@@ -97,18 +98,18 @@ class TrainJobError(Exception):
 
     @property
     def permanent(self) -> bool:
-        """Whether a workflow engine should skip the retries that the step has left."""
+        """Whether a workflow engine should skip the remaining retries of the step."""
         return not (self.was_tried or self.retryable)
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong with a request.
+    """One error in a request.
 
     Attributes:
-        field: where, as a path such as `config.peft_config.lora_rank`.
-        value: what was given, shortened; `***` where it could be a secret.
-        allowed: what is allowed there and, where it helps, what to do.
+        field: path of the field, such as `config.peft_config.lora_rank`.
+        value: given value, shortened; `***` if it may be a secret.
+        allowed: allowed values and, if useful, what to do.
     """
 
     field: str
@@ -120,14 +121,14 @@ class Problem:
 
 
 def without_credentials(text: str) -> str:
-    """A text for people, with `***` where a URL in it has a user, a password or a token."""
+    """Return a text with `***` in place of user, password or token in its URLs."""
     return _CREDENTIALS.sub("***@", text)
 
 
 class InvalidSpec(TrainJobError, ValueError):
-    """The request breaks a rule that is known before anything is sent.
+    """A request that breaks a rule known before anything is sent.
 
-    It is a `ValueError` too, so that pydantic can report it from inside a validator.
+    It is a `ValueError`, too, so that pydantic can report it from inside a validator.
 
     Attributes:
         problems: every rule that was broken, not only the first.
@@ -141,31 +142,34 @@ class InvalidSpec(TrainJobError, ValueError):
 
 
 class ClusterError(TrainJobError):
-    """The Kubernetes API could not be asked, or said no.
+    """A request to the Kubernetes API that failed or was refused.
 
     Attributes:
-        status: the HTTP status code, or None when there was no answer.
-        reason: the `reason` of the Kubernetes Status object, such as `AlreadyExists`; may be empty.
+        status: HTTP status code; None without a response.
+        reason: `reason` of the Kubernetes Status object, such as `AlreadyExists`; may be empty.
     """
 
     def __init__(self, message: str, *, hint: str = "", status: int | None = None, reason: str = "") -> None:
-        super().__init__(without_credentials(message), hint=hint)  # the server's URL may hold some
+        super().__init__(without_credentials(message), hint=hint)  # the server's URL may hold credentials
         self.status = status
         self.reason = reason
 
 
 class NoClusterConfigured(ClusterError):
-    """No usable kubeconfig and not inside a cluster."""
+    """A connection that can't be opened: no usable kubeconfig, and not inside a cluster."""
 
 
 class ClusterUnreachable(ClusterError):
-    """No answer: wrong address, connection refused or reset, DNS, TLS, time-out."""
+    """A request without a response.
+
+    Causes are a wrong address, a refused or reset connection, DNS, TLS, or a time-out.
+    """
 
     retryable = True
 
 
 class InvalidResponse(ClusterError):
-    """The API server answered with success, and the body is empty or lacks fields that every such answer has.
+    """A successful response with an empty body, or without fields that it must have.
 
     After a request to create an object, the object may exist.
     """
@@ -174,10 +178,10 @@ class InvalidResponse(ClusterError):
 
 
 class ServerUnavailable(ClusterError):
-    """The API server answers 429 or 5xx, or a webhook it must ask is down.
+    """A response 429 or 5xx of the API server, or a required webhook that is down.
 
     Attributes:
-        retry_after: seconds the server asked to wait, or None.
+        retry_after: seconds to wait as the server requests, or None.
     """
 
     retryable = True
@@ -200,23 +204,23 @@ class Unauthorized(ClusterError):
 
 
 class PermissionDenied(ClusterError):
-    """403 from RBAC: the credentials are good, a rule is missing."""
+    """403 from RBAC: the credentials are valid, but a rule is missing."""
 
 
 class AdmissionRefused(ClusterError):
-    """400, 403 by a webhook, or 422: the server refuses the object itself."""
+    """400, 403 from a webhook, or 422: the server refuses the object itself."""
 
     exit_code = ExitCode.INVALID_REQUEST
 
 
 class QuotaExceeded(ClusterError):
-    """403 by a ResourceQuota: the namespace may have no more of these now."""
+    """403 from a ResourceQuota: the namespace may have no more of these objects now."""
 
     retryable = True
 
 
 class NotFound(ClusterError):
-    """404."""
+    """404: the object or its kind does not exist."""
 
 
 class Conflict(ClusterError):
@@ -224,15 +228,17 @@ class Conflict(ClusterError):
 
 
 class Expired(ClusterError):
-    """410: the resourceVersion of a watch is too old; list again."""
+    """410: the resourceVersion of a watch or list is too old; list again."""
 
 
 class OwnershipConflict(TrainJobError):
-    """A TrainJob of the wanted name exists and belongs to somebody else."""
+    """A TrainJob with the requested name exists and belongs to another owner."""
 
 
 class JobFailed(TrainJobError):
-    """The TrainJob ended without success; one of the classes below where it is known whose fault it was.
+    """A TrainJob that ended without success.
+
+    If the cause is known, the error is of one of the subclasses below.
 
     Attributes:
         outcome: the [trainjob.status.Outcome][] with step, rank, exit code, events and last log lines.
@@ -247,11 +253,14 @@ class JobFailed(TrainJobError):
 
 
 class CommandFailed(JobFailed):
-    """The step's own command ended with an error; the same code on the same data is likely to fail again."""
+    """The step's own command ended with an error.
+
+    The same code on the same data is likely to fail again.
+    """
 
 
 class OutOfMemory(JobFailed):
-    """A container of the step needed more memory than it may have."""
+    """A container of the step needed more memory than its limit."""
 
 
 class DeadlineExceeded(JobFailed):
@@ -259,29 +268,38 @@ class DeadlineExceeded(JobFailed):
 
 
 class Interrupted(JobFailed):
-    """The pod was evicted, preempted, or lost with its node; nothing is wrong with the step itself."""
+    """The pod was evicted, preempted, or lost with its node.
+
+    Nothing is wrong with the step itself.
+    """
 
     retryable = True
 
 
 class JobDeleted(JobFailed):
-    """Somebody deleted the TrainJob while we waited for it; never success."""
+    """Somebody deleted the TrainJob during the wait, which never counts as success."""
 
     retryable = True
 
 
 class NeverStarted(JobFailed):
-    """What the step's pods need is missing, wrong or refused, and waiting for it is hopeless; the job was ended."""
+    """A job that was ended because its pods could not start and waiting is hopeless.
+
+    An object that the step's pods need is missing, wrong or refused.
+    """
 
     was_tried = False
 
 
 class ImageUnavailable(NeverStarted):
-    """The registry does not have the step's image, or does not give it to these pods."""
+    """The registry does not have the step's image, or refuses it to these pods."""
 
 
 class WaitTimeout(TrainJobError, TimeoutError):
-    """A limit on waiting was reached; what happened to the job is in the message."""
+    """A limit on waiting was reached.
+
+    The message says what happened to the job.
+    """
 
     exit_code = ExitCode.STILL_RUNNING
     was_tried = True  # the next try adopts the TrainJob

@@ -1,4 +1,4 @@
-"""The laptop cluster of the distribution `trainjob-local`, under the core's name."""
+"""Import of the laptop cluster in the distribution `trainjob-local` as `trainjob.local`."""
 
 from __future__ import annotations
 

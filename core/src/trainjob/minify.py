@@ -1,7 +1,8 @@
-"""Python source without docstrings and comments, for programs that travel inside a container's command.
+"""Removal of docstrings and comments from Python source.
 
-Text is cut out of the source. `ast.unparse` would write f-strings in the syntax of the Python that it runs in, which
-the Python in the pod may not know, and another text in each version.
+It is for programs that travel inside a container's command. The module cuts text out of the source and does not use
+`ast.unparse`. That function would write f-strings in the syntax of the Python that it runs in, which the Python in the
+pod may not know. Its output also differs between versions.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from itertools import accumulate
 
 @functools.cache
 def minify(text: str) -> str:
-    """Return a module without docstrings, comments, blank lines, `if TYPE_CHECKING` and annotations of functions.
+    """Return the source of a module without the text that only readers need.
 
-    Names and the other lines stay, so that a traceback can be read. Annotations of classes stay, because pydantic and
-    dataclasses read them.
+    This is docstrings, comments, blank lines, `if TYPE_CHECKING` and annotations of functions. Names and the other
+    lines stay, so that a traceback can be read. Annotations of classes stay, because pydantic and dataclasses read
+    them.
     """
     lines = text.encode().splitlines(keepends=True)
     starts = [0, *accumulate(map(len, lines))]
@@ -31,11 +33,14 @@ def minify(text: str) -> str:
     return (bytes(kept) + raw[at:]).decode()
 
 
-_Cut = tuple[int, int, bytes]  # from, to, and what stands there instead
+_Cut = tuple[int, int, bytes]  # start, end, and the replacement
 
 
 def _cuts(tree: ast.Module, raw: bytes, starts: list[int]) -> Iterator[_Cut]:
-    """Docstrings, the text below constants and fields, what is for type checkers, annotations of functions."""
+    """Yield the cuts of docstrings, `if TYPE_CHECKING` and annotations of functions.
+
+    The texts below constants and fields count as docstrings.
+    """
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             unread = [statement for statement in node.body if _is_for_readers(statement)]
@@ -66,7 +71,10 @@ def _place(node: ast.expr | ast.arg, starts: list[int]) -> tuple[int, int]:
 
 
 def _comments(text: str, lines: list[bytes], starts: list[int]) -> Iterator[_Cut]:
-    """Comments with the space before them, and lines that hold nothing else; not those inside of texts."""
+    """Yield the cuts of comments with the space before them, and of blank lines.
+
+    A `#` inside a text is no comment.
+    """
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         number = token.start[0] - 1
         if token.type == tokenize.NL and not token.line.partition("#")[0].strip():

@@ -1,4 +1,4 @@
-"""Our own programs as a container's command, so that their steps need no image of ours."""
+"""Programs of this project as a container's command, without an image of its own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from itertools import accumulate
 
 from trainjob.minify import minify
 
-# A zip file's first possible date: the same files give the same text.
+# The earliest date that a zip file can have. It is fixed, so that the same files give the same text.
 _DATE = (1980, 1, 1, 0, 0, 0)
 BOOTSTRAP = (
     "import base64,os,runpy,sys,tempfile,zlib;"
@@ -25,7 +25,9 @@ BOOTSTRAP = (
 
 
 def program_command(package: str, *needs: str) -> list[str]:
-    """Return the command that runs a package of `trainjob` as a program; its arguments follow.
+    """Return the command that runs a package of `trainjob` as a program.
+
+    The caller appends the program's arguments.
 
     Args:
         package: name below `trainjob` of a package with a `__main__`, such as `programs.fetch`.
@@ -36,14 +38,18 @@ def program_command(package: str, *needs: str) -> list[str]:
 
 @functools.cache
 def _packed(*names: str) -> str:
-    """Return the sources of modules and packages: a zip file, compressed, in base64."""
+    """Return the sources of modules and packages as a compressed zip file, in base64."""
     files = dict(sorted(file for name in names for file in _sources(name.split("."))))
-    # As a whole: file by file it would be larger by 40 %, and an item of a command has a limit (65 536, Trainer 2.2).
+    # Compressed as a whole: file by file, it would be larger by 40 %, and the length of an item of a command is limited
+    # (65 536, Trainer 2.2).
     return base64.b64encode(zlib.compress(pack(files), 9)).decode()
 
 
 def _sources(parts: list[str]) -> Iterator[tuple[str, str]]:
-    """Yield path and text of each file of a module or package; packages around it get an empty `__init__.py`."""
+    """Yield path and text of each file of a module or package.
+
+    The packages around it get an empty `__init__.py`.
+    """
     *around, path = accumulate(["trainjob", *parts], "{}/{}".format)
     yield from ((f"{package}/__init__.py", "") for package in around)
     *folders, last = parts
@@ -58,7 +64,10 @@ def _sources(parts: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def pack(files: dict[str, str]) -> bytes:
-    """Return an uncompressed zip file of these texts by their paths; the same for the same texts."""
+    """Return an uncompressed zip file of these texts, named by their paths.
+
+    The same texts always give the same file.
+    """
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for path, text in files.items():

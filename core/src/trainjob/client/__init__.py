@@ -1,4 +1,7 @@
-"""The only package that talks to Kubernetes: connection, requests, shared informers, logs, diagnostics."""
+"""The only package that communicates with the Kubernetes API.
+
+It has the connection, the requests, the shared informers, the logs and the diagnostics.
+"""
 
 from trainjob.client.backoff import Backoff
 from trainjob.client.cluster import Cluster

@@ -1,4 +1,4 @@
-"""What the API's answers and the network's failures mean, as our typed errors."""
+"""Typed errors for responses of the Kubernetes API and for failures of the network."""
 
 from __future__ import annotations
 
@@ -27,14 +27,15 @@ _ROLE_HINT = "`trainjob check` tells which rights are missing; the Roles in mani
 
 
 def from_status(code: int, body: str, headers: Mapping[str, str], *, server: str, doing: str) -> ClusterError:
-    """The error for an HTTP answer that is no success.
+    """Return the error for an HTTP response without success.
 
     Args:
         code: HTTP status code.
-        body: the body; only believed when it is a Kubernetes Status.
-        headers: the answer's headers.
-        server: the API server's URL, for the message.
-        doing: what was asked, such as `create trainjobs in namespace default`.
+        body: body of the response. If it is a Kubernetes Status, the error has its reason and message; otherwise the
+            first 300 characters of the body are the message.
+        headers: headers of the response.
+        server: URL of the API server, for the message.
+        doing: purpose of the request, such as `create trainjobs in namespace default`.
     """
     status = _status_object(body)
     reason, said = str(status.get("reason") or ""), str(status.get("message") or body.strip()[:300] or f"HTTP {code}")
@@ -68,7 +69,10 @@ def from_status(code: int, body: str, headers: Mapping[str, str], *, server: str
 
 
 def from_network(error: Exception, *, server: str, doing: str) -> ClusterUnreachable:
-    """The error for a request that got no answer: DNS, refused, reset, TLS, time-out."""
+    """Return the error for a request that got no response.
+
+    Causes are DNS, a refused or reset connection, TLS, or a time-out.
+    """
     cause = getattr(error, "reason", None) or error
     return ClusterUnreachable(
         f"no answer from {server}: can't {doing}: {_short(cause)}",
@@ -77,15 +81,15 @@ def from_network(error: Exception, *, server: str, doing: str) -> ClusterUnreach
 
 
 def invalid_response(problem: str, *, status: int, server: str, doing: str) -> InvalidResponse:
-    """Return the error for a response of success whose body is not what was requested.
+    """Return the error for a successful response whose body is not what was requested.
 
-    The body itself is not shown: it may be an object with values that are secret.
+    The message does not show the body, because it may be an object with secret values.
 
     Args:
         problem: what is wrong with the body, such as `it has no metadata.uid`.
-        status: the HTTP status code.
-        server: the API server's URL.
-        doing: what was requested, such as `create trainjobs in namespace default`.
+        status: HTTP status code.
+        server: URL of the API server.
+        doing: purpose of the request, such as `create trainjobs in namespace default`.
     """
     return InvalidResponse(
         f"{server} answered {status} to the request to {doing}, and the body is invalid: {problem}",
@@ -95,7 +99,10 @@ def invalid_response(problem: str, *, status: int, server: str, doing: str) -> I
 
 
 def not_understood(said: bytes, *, doing: str) -> ClusterError:
-    """The error for an answer that no Kubernetes API server gives, such as a gateway's page to log in."""
+    """Return the error for a response that no Kubernetes API server sends.
+
+    An example is the login page of a gateway.
+    """
     shown = " ".join(said[:200].decode(errors="replace").split())
     return ClusterError(
         f"can't {doing}: what came is no answer of a Kubernetes API server: {shown or 'nothing'}",
@@ -104,13 +111,17 @@ def not_understood(said: bytes, *, doing: str) -> ClusterError:
 
 
 def _seconds(retry_after: str) -> float | None:
-    """Kubernetes sends seconds (k8s.io/apiserver 0.36); a date, as HTTP allows, is for proxies, and counts as none."""
+    """Return the seconds of a Retry-After header, or None if it is not a number.
+
+    Kubernetes sends seconds (k8s.io/apiserver 0.36). HTTP also allows a date, which is for proxies; a date counts as
+    None.
+    """
     return float(retry_after) if retry_after.isascii() and retry_after.isdigit() else None
 
 
 def _short(cause: object) -> str:
     text = str(cause)
-    if ">: " in text:  # urllib3 puts the connection object's repr in front
+    if ">: " in text:  # urllib3 puts the connection object's repr first
         text = text.split(">: ", 1)[1]
     return text or type(cause).__name__
 

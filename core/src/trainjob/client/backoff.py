@@ -1,4 +1,7 @@
-"""How long to wait before asking again: exponential, jittered, capped; and what else a shared watch waits for."""
+"""Pauses between retries, and the time limits of an informer.
+
+The pauses grow exponentially up to a limit, with jitter.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +18,13 @@ T = TypeVar("T")
 
 @dataclass
 class Backoff:
-    """Delays that double from `first` up to `longest` seconds, each shortened by up to half at random.
+    """Delays that double from `first` up to `longest` seconds, with random jitter.
 
-    A server's own `Retry-After` is the least, but `longest` is the most: it may say so again. The jitter keeps hundreds
-    of waiters from asking a recovering server at the same instant.
+    The jitter shortens each delay by up to half. It keeps hundreds of waiters from asking a recovering server at the
+    same instant.
+
+    A delay is at least the server's `Retry-After`, but at most `longest`. A server that needs more time can send
+    `Retry-After` again.
     """
 
     first: float = 0.2
@@ -27,30 +33,30 @@ class Backoff:
     _failures: int = 0
 
     def next(self, error: Exception | None = None) -> float:
-        """Seconds to wait now, after this error."""
+        """Return the seconds to wait after this error."""
         delay = min(self.longest, self.first * 2.0 ** min(self._failures, 16)) * (1 - 0.5 * self.jitter())
         self._failures += 1
         asked = error.retry_after if isinstance(error, ServerUnavailable) else None
         return max(delay, min(asked or 0.0, self.longest))
 
     def reset(self) -> None:
-        """After a success the next failure starts from `first` again."""
+        """Start again from `first`, because a request has succeeded."""
         self._failures = 0
 
 
 @dataclass(frozen=True)
 class Pace:
-    """How an informer spends its time, in seconds.
+    """Time limits and pauses of an informer, in seconds.
 
     Attributes:
-        watch: after which the server ends a watch; below the idle limits of common load balancers.
-        silence: how long a stream may be silent; an API server sends a bookmark about every 60 s when there is news of
-            any kind (Kubernetes 1.36), and more silence may be a half-open connection.
-        steady: a stream that lasted so long was a good one, so that the next trouble is the first again.
-        poll: between lists where watching is not permitted.
-        linger: how long the watch is kept for the next waiter when the last one has left.
-        refused: how long a list that was permitted before may be refused.
-        backoff: makes the pauses.
+        watch: time after which the server ends a watch; below the idle limits of common load balancers.
+        silence: longest silence of a stream. An API server sends a bookmark about every 60 s if there are changes of
+            any kind (Kubernetes 1.36), so a longer silence may be a half-open connection.
+        steady: duration after which a stream counts as successful, so that the backoff starts from the beginning.
+        poll: pause between lists if watching is not permitted.
+        linger: time for which the watch is kept for another handler after the last one was removed.
+        refused: time for which a refused list is repeated if an earlier list succeeded.
+        backoff: function that creates the backoff of the pauses.
     """
 
     watch: int = 290
@@ -69,9 +75,15 @@ def persist(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> T:
-    """Ask until there is an answer, an error that trying again can't mend, or `patience` seconds are over.
+    """Repeat a request until it succeeds, fails for good, or `patience` seconds are over.
 
-    Only for requests that may be repeated: reads, deletes with a uid, merge patches.
+    Use it only for requests that may be repeated: reads, deletes with a uid, merge patches.
+
+    Args:
+        ask: function that sends the request.
+        patience: seconds after which a failed request is not repeated.
+        clock: returns monotonic seconds; for tests.
+        sleep: waits for a number of seconds; for tests.
 
     Raises:
         ClusterError: the last error.

@@ -1,4 +1,4 @@
-"""A bounded number of threads for work that mostly waits."""
+"""A bounded number of threads for work that spends most of its time waiting."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ Work = Callable[[], None]
 
 
 class BoundedExecutor:
-    """Executor that runs each piece of work on a daemon thread of its own, a bounded number of them at once.
+    """Executor that runs each piece of work on its own daemon thread.
 
-    The executors of the standard library join their threads when the interpreter exits; this one does not, so that a
-    thread that waits for the network keeps no process from ending.
+    At most `max_threads` of these threads run at once; further work is queued. The executors of the standard library
+    join their threads when the interpreter exits. This executor does not, so a thread that waits for the network does
+    not keep the process from ending.
     """
 
     def __init__(self, name: str, max_threads: int) -> None:
@@ -24,10 +25,14 @@ class BoundedExecutor:
         """
         self.max_threads, self._name, self._running = max_threads, name, 0
         self._lock = threading.Lock()
-        self._queued: dict[Work, None] = {}  # in order
+        self._queued: dict[Work, None] = {}  # in the order of submission
 
     def submit(self, work: Work) -> bool:
-        """Run `work` on a thread, or queue it until a thread is free. Returns True if it started immediately."""
+        """Run `work` on a thread, or queue it until a thread is free.
+
+        Returns:
+            True if the work started immediately; False if it is queued.
+        """
         with self._lock:
             if self._running >= self.max_threads:
                 self._queued[work] = None
@@ -37,7 +42,11 @@ class BoundedExecutor:
         return True
 
     def cancel(self, work: Work) -> bool:
-        """Remove work from the queue. Returns False if it has started or was never submitted."""
+        """Remove work from the queue.
+
+        Returns:
+            True if the work was removed; False if it has started or was never submitted.
+        """
         with self._lock:
             return self._queued.pop(work, self) is None
 

@@ -1,4 +1,7 @@
-"""What this project asks of a cluster: TrainJobs, their pods, events and logs, and claims. Plain dicts in and out."""
+"""Client for the TrainJobs, pods, events, logs and claims of a cluster.
+
+Objects are plain dicts.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ from trainjob.status.pods import JOBSET_LABEL
 from trainjob.status.reading import text
 
 MANAGED = "app.kubernetes.io/managed-by=trainjob"
-_LIVE_LOGS, _ENDED_LOGS = 200, 16  # threads; each has a connection of its own, too
+_LIVE_LOGS, _ENDED_LOGS = 200, 16  # threads; each has its own connection
 _CONCLUSIONS = 32  # threads
 _TRAINJOBS = Resource("trainjobs", TRAINER_API, MANAGED)
 _JOBSETS = Resource("jobsets", "/apis/jobset.x-k8s.io/v1alpha2", "")
@@ -43,31 +46,31 @@ def _trainjob_of(pod: Mapping[str, Any]) -> str:
 
 
 class Cluster:
-    """One cluster, seen with one connection's rights; safe to use from several threads.
+    """Client for one cluster, with the permissions of one connection.
 
-    Reads, deletes and patches are asked again through short outages; creation is not, as a lost answer needs the
-    care of [trainjob.lifecycle.submit][].
+    It is safe to use from several threads. Reads, deletes and patches are retried through short outages. Creation is
+    not retried, because [trainjob.lifecycle.submit][] has to handle a lost response.
 
     Attributes:
-        namespace: where to work when a caller names no namespace.
-        server: the API server's URL.
+        namespace: default namespace, for callers that name no namespace.
+        server: URL of the API server.
         diagnostics: Warning events and Kueue Workloads, shared by all waiters that diagnose a pending job.
-        platform: what the cluster has for TrainJobs.
-        runtimes: the training runtimes.
-        live_logs: the threads that follow logs of running containers.
-        ended_logs: those that read logs of ended ones, which takes them a moment.
-        conclusions: the threads on which the outcomes of ended jobs are gathered.
+        platform: inspector of what the cluster provides for TrainJobs.
+        runtimes: training runtimes of the cluster.
+        live_logs: threads that follow the logs of running containers.
+        ended_logs: threads that read the logs of ended containers, which takes a moment.
+        conclusions: threads that gather the outcomes of ended jobs.
     """
 
     def __init__(self, connection: Connection | None = None, *, patience: float = 60.0) -> None:
-        """Open a connection.
+        """Open a connection to a cluster.
 
         Args:
-            connection: how to reach the cluster; None finds it as kubectl would.
-            patience: seconds to keep asking while the cluster can't answer.
+            connection: how to reach the cluster; None finds it as kubectl does.
+            patience: seconds for which requests are retried while the cluster can't answer.
 
         Raises:
-            NoClusterConfigured: there is nothing to connect with.
+            NoClusterConfigured: no usable connection is configured.
         """
         self._http = HttpClient(connection or Connection())
         self._patience = patience
@@ -84,32 +87,39 @@ class Cluster:
     # -- TrainJobs ------------------------------------------------------------------------------------------------
 
     def trainjob_spec_fields(self, *, fresh: bool = False) -> frozenset[str]:
-        """The fields that a TrainJob's spec has here, by which Trainers differ; read once and kept.
+        """Return the fields of a TrainJob's spec that the installed Trainer has.
+
+        The versions of the Trainer differ in these fields. They are read once and cached.
 
         Args:
-            fresh: read them anew; somebody may have upgraded the Trainer.
+            fresh: read the fields again, because the Trainer may have been upgraded.
 
         Returns:
-            The fields; empty when the server does not tell (its OpenAPI document may be withheld).
+            The names of the fields; empty if the server does not publish them (its OpenAPI document may be withheld).
 
         Raises:
             NotFound: Kubeflow Trainer is not installed.
-            ClusterError: the cluster can't be asked.
+            ClusterError: the request failed.
         """
         return self._trainer.spec_fields(fresh=fresh)
 
     @property
     def known_spec_fields(self) -> frozenset[str]:
-        """What [trainjob_spec_fields][] said last; empty when nobody has asked for it, or the server did not tell."""
+        """The last result of [trainjob_spec_fields][].
+
+        It is empty if that method was never called, or if the server does not publish the fields.
+        """
         return self._trainer.known
 
     def create_trainjob(self, job: Mapping[str, Any]) -> dict[str, Any]:
-        """Create a TrainJob; unknown fields are an error, as the API server would drop them silently.
+        """Create a TrainJob, with an error for unknown fields.
+
+        Without strict validation the API server would drop unknown fields silently.
 
         Raises:
-            AdmissionRefused: the API server or a webhook refuses it.
-            Conflict: the name exists.
-            ClusterError: anything else; the job may exist all the same when there was no answer.
+            AdmissionRefused: the API server or a webhook refuses the TrainJob.
+            Conflict: a TrainJob of this name exists.
+            ClusterError: the request failed for another reason. Without a response, the TrainJob may still exist.
         """
         namespace = job["metadata"]["namespace"]
         return self._http.request(
@@ -122,42 +132,44 @@ class Cluster:
         )
 
     def get_trainjob(self, name: str, namespace: str) -> dict[str, Any] | None:
-        """The TrainJob, or None when there is none of that name."""
+        """Return the TrainJob, or None if it does not exist."""
         return self._get(_TRAINJOBS, name, namespace)
 
     def list_trainjobs(self, namespace: str | None, selector: str = MANAGED) -> list[dict[str, Any]]:
-        """The TrainJobs that match a label selector.
+        """Return the TrainJobs that match a label selector.
 
         Args:
-            namespace: where; None for all namespaces.
-            selector: ours by default; empty for everybody's.
+            namespace: namespace to list; None lists all namespaces.
+            selector: label selector; the default selects TrainJobs of this project, an empty one selects all TrainJobs.
 
         Raises:
             NotFound: Kubeflow Trainer is not installed.
-            ClusterError: the cluster can't be asked.
+            ClusterError: the list request failed.
         """
         try:
             return self.list_objects(_TRAINJOBS, namespace, selector)
-        except NotFound as error:  # a namespace that does not exist has an empty list
+        except NotFound as error:  # no such kind: for a missing namespace the list is empty
             raise self._trainer.missing() from error
 
     def delete_trainjob(self, name: str, namespace: str, uid: str | None, version: str = "") -> bool:
-        """Delete exactly this TrainJob; what is below it goes right after it (background).
+        """Delete exactly this TrainJob; the cluster deletes its dependents right after it.
 
-        Not in the foreground: Trainers up to 2.3 look at no deletionTimestamp and make the JobSet anew while it goes,
-        so that the training starts again; and 2.3 does not let go of a TrainJob whose runtime is gone.
+        This is background propagation. Foreground propagation fails in two ways. Trainers up to 2.3 ignore the
+        deletionTimestamp and create the JobSet again during the deletion, so that the training starts again. Trainer
+        2.3 also does not release a TrainJob whose runtime is gone.
 
         Args:
-            name: its name.
-            namespace: where it is.
-            uid: its uid; None, while the answer to its creation is not there yet, means whichever has the name.
-            version: its resourceVersion, where it must not have changed since it was read.
+            name: name of the TrainJob.
+            namespace: namespace of the TrainJob.
+            uid: uid of the TrainJob. None deletes any TrainJob of this name, for callers that have no response to its
+                creation yet.
+            version: resourceVersion of the TrainJob, if it must not have changed since it was read.
 
         Returns:
-            False when it was gone already, its name belongs to another TrainJob by now, or it has changed.
+            False if the TrainJob was already gone, its name belongs to another TrainJob by now, or it has changed.
 
         Raises:
-            ClusterError: it could not be deleted.
+            ClusterError: the TrainJob could not be deleted.
         """
         options: dict[str, Any] = {"propagationPolicy": "Background"}
         wanted = {"uid": uid, "resourceVersion": version or None}
@@ -166,20 +178,23 @@ class Cluster:
         return self._delete(_TRAINJOBS, name, namespace, options)
 
     def has_remains(self, name: str, namespace: str) -> bool:
-        """Whether a JobSet or pods of a TrainJob of this name are still there, also when it itself is gone.
+        """Return whether a JobSet or pods of a TrainJob still exist, even without the TrainJob.
 
-        Who may not look at JobSets is told by the pods alone: JobSets go first.
+        Without the permission to get JobSets the pods alone decide, because JobSets are deleted first.
 
         Raises:
-            ClusterError: the cluster can't be asked.
+            ClusterError: a request failed.
         """
         return self.get_jobset(name, namespace) is not None or bool(self.list_pods(name, namespace))
 
     def get_jobset(self, name: str, namespace: str) -> dict[str, Any] | None:
-        """The JobSet of a TrainJob of this name, or None where there is none, or no right to look.
+        """Return the JobSet of a TrainJob of this name.
+
+        Returns:
+            The JobSet; None if it does not exist or the permission to get JobSets is missing.
 
         Raises:
-            ClusterError: the cluster can't be asked.
+            ClusterError: the request failed for another reason.
         """
         with contextlib.suppress(PermissionDenied):
             return self._get(_JOBSETS, name, namespace)
@@ -188,23 +203,24 @@ class Cluster:
     def patch_trainjob(
         self, name: str, namespace: str, uid: str, *, version: str = "", suspend: bool | None = None, **marks: Any
     ) -> dict[str, Any]:
-        """Change exactly this TrainJob.
+        """Change exactly this TrainJob and return it.
 
         Args:
-            name: its name.
-            namespace: where it is.
-            uid: its uid.
-            version: its resourceVersion, where it must not have changed since it was read.
-            suspend: suspend it (its pods go, it stays) or let it go on; None leaves that as it is.
-            **marks: `labels` and `annotations` to add; those that are None go.
+            name: name of the TrainJob.
+            namespace: namespace of the TrainJob.
+            uid: uid of the TrainJob.
+            version: resourceVersion of the TrainJob, if it must not have changed since it was read.
+            suspend: True suspends the TrainJob (its pods are deleted, the TrainJob stays), False resumes it, None
+                changes neither.
+            **marks: `labels` and `annotations` to add; a value of None removes the label or annotation.
 
         Returns:
-            It, as it is then.
+            The TrainJob after the change.
 
         Raises:
-            NotFound: it is gone.
-            Conflict: its name belongs to another TrainJob by now, or it has changed.
-            ClusterError: it could not be changed.
+            NotFound: the TrainJob does not exist.
+            Conflict: the name belongs to another TrainJob by now, or the TrainJob has changed.
+            ClusterError: the TrainJob could not be changed.
         """
         metadata = {"uid": uid, **({"resourceVersion": version} if version else {}), **marks}
         spec = {} if suspend is None else {"spec": {"suspend": suspend}}
@@ -217,18 +233,23 @@ class Cluster:
             check=_TRAINJOBS.check,
         )
 
-    # -- what belongs to them -------------------------------------------------------------------------------------
+    # -- objects of a TrainJob ------------------------------------------------------------------------------------
 
     def list_pods(self, trainjob: str, namespace: str) -> list[dict[str, Any]]:
-        """The pods of a TrainJob, those of its initializers included."""
+        """Return the pods of a TrainJob, including those of its initializers."""
         return self.list_objects(_PODS, namespace, f"{JOBSET_LABEL}={trainjob}")
 
     def get_pod(self, name: str, namespace: str) -> dict[str, Any] | None:
-        """The pod, or None when there is none of that name."""
+        """Return the pod, or None if it does not exist."""
         return self._get(_PODS, name, namespace)
 
     def list_events(self, namespace: str, field_selector: str) -> list[dict[str, Any]]:
-        """Core events of a namespace; `field_selector` such as `involvedObject.name=tune,type=Warning`."""
+        """Return the core events of a namespace that match a field selector.
+
+        Args:
+            namespace: namespace of the events.
+            field_selector: field selector, such as `involvedObject.name=tune,type=Warning`.
+        """
         doing = f"list events in namespace {namespace}"
         return self._all(EVENTS.path(namespace), doing, {"fieldSelector": field_selector})
 
@@ -244,20 +265,22 @@ class Cluster:
         tail: int | None = None,
         read_seconds: float | None = 30.0,
     ) -> Any:
-        """A container's log as an open urllib3 response; each line starts with its RFC 3339 time. Close it.
+        """Open a container's log and return the urllib3 response, which the caller closes.
+
+        Each line starts with its RFC 3339 time.
 
         Args:
-            pod: the pod's name.
-            namespace: the pod's namespace.
-            container: the container's name.
+            pod: name of the pod.
+            namespace: namespace of the pod.
+            container: name of the container.
             follow: keep the stream open while the container runs.
-            previous: the instance before the last restart.
-            since: only lines from this time on; the API knows whole seconds only.
-            tail: only the last lines, this many.
-            read_seconds: longest silence before the stream counts as broken.
+            previous: read the log of the run before the last restart.
+            since: time of the first line; the API uses whole seconds only.
+            tail: number of last lines to read; None reads all lines.
+            read_seconds: longest silence in seconds before the stream counts as broken; None means no limit.
 
         Raises:
-            ClusterError: there is no log, or not yet.
+            ClusterError: the log does not exist, or not yet; or the request failed.
         """
         return self._http.open(
             "GET",
@@ -277,22 +300,26 @@ class Cluster:
     # -- claims ---------------------------------------------------------------------------------------------------
 
     def get_claim(self, name: str, namespace: str) -> dict[str, Any] | None:
-        """The PersistentVolumeClaim, or None."""
+        """Return the PersistentVolumeClaim, or None if it does not exist."""
         return self._get(_CLAIMS, name, namespace)
 
     def create_claim(self, claim: Mapping[str, Any]) -> dict[str, Any]:
         """Create a PersistentVolumeClaim.
 
         Raises:
-            Conflict: the name exists.
-            ClusterError: anything else.
+            Conflict: a claim of this name exists.
+            ClusterError: the request failed for another reason.
         """
         namespace = claim["metadata"]["namespace"]
         doing = f"create persistentvolumeclaims in namespace {namespace}"
         return self._http.request("POST", _CLAIMS.path(namespace), doing=doing, body=claim, check=_CLAIMS.check)
 
     def delete_claim(self, name: str, namespace: str, uid: str) -> bool:
-        """Delete exactly this claim; False when it was gone already or its name belongs to another by now."""
+        """Delete exactly this claim.
+
+        Returns:
+            False if the claim was already gone, or its name belongs to another claim by now.
+        """
         return self._delete(_CLAIMS, name, namespace, {"preconditions": {"uid": uid}})
 
     # -- any kind -------------------------------------------------------------------------------------------------
@@ -316,31 +343,32 @@ class Cluster:
     # -- namespaces -----------------------------------------------------------------------------------------------
 
     def list_namespaces(self) -> list[str]:
-        """The names of all namespaces.
+        """Return the names of all namespaces.
 
         Raises:
-            ClusterError: the cluster can't be asked, or does not allow it, as to most people.
+            ClusterError: the request failed, or the permission is missing, as for most users.
         """
         found = everything(self._ask, _NAMESPACES.path(""), doing="list namespaces", query={}, check=_NAMESPACES.check)
         return [_name(one) for one in found]
 
-    # -- watching -------------------------------------------------------------------------------------------------
+    # -- informers ------------------------------------------------------------------------------------------------
 
     def trainjob_informer(self, namespace: str, selector: str = MANAGED) -> SharedInformer:
-        """The shared list+watch of a namespace's TrainJobs that match a label selector, keyed by their names.
+        """Return the shared informer of the TrainJobs in a namespace, keyed by name.
 
         Args:
-            namespace: where.
-            selector: ours by default, which all who wait for what they made share; empty for everybody's.
+            namespace: namespace of the TrainJobs.
+            selector: label selector. The default selects TrainJobs of this project, and all their waiters share its
+                informer; an empty one selects all TrainJobs.
         """
         return self._informer(replace(_TRAINJOBS, selector=selector), namespace, _name)
 
     def pod_informer(self, namespace: str) -> SharedInformer:
-        """The shared list+watch of training pods in a namespace, keyed by their TrainJobs' names."""
+        """Return the shared informer of the training pods in a namespace, keyed by TrainJob name."""
         return self._informer(_PODS, namespace, _trainjob_of)
 
     def labelled_pod_informer(self, namespace: str, selector: str) -> SharedInformer:
-        """The shared list+watch of a namespace's pods that match a label selector, keyed by their names."""
+        """Return the shared informer of pods that match a label selector, keyed by name."""
         return self._informer(replace(_PODS, selector=selector), namespace, _name)
 
     def _informer(self, resource: Resource, namespace: str, key: Callable[[Mapping[str, Any]], str]) -> SharedInformer:
@@ -350,7 +378,7 @@ class Cluster:
                 self._informers[known] = SharedInformer(self._http, resource, namespace, key)
             return self._informers[known]
 
-    # -- shared by all --------------------------------------------------------------------------------------------
+    # -- requests -------------------------------------------------------------------------------------------------
 
     def _ask(self, method: str, path: str, **arguments: Any) -> dict[str, Any]:
         return persist(lambda: self._http.request(method, path, **arguments), patience=self._patience)
@@ -374,15 +402,15 @@ class Cluster:
         return True
 
     def touch(self) -> None:
-        """Send the least request there is, so that a connection is open for the next one.
+        """Send a small request, so that a connection is open for the next one.
 
         Raises:
-            ClusterError: the cluster can't be asked now; it is not tried again.
+            ClusterError: the request failed; it is not retried.
         """
         self._http.request("GET", "/version", doing="get the API server's version")
 
     def close(self) -> None:
-        """End the watches and close pooled connections."""
+        """Close all informers and the pooled connections."""
         with self._lock:
             for informer in self._informers.values():
                 informer.close()

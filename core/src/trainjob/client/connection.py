@@ -1,4 +1,4 @@
-"""Where a cluster is and who we are there: the settings, and the kubernetes client made from them."""
+"""Connection settings of a cluster, and the kubernetes client made from them."""
 
 from __future__ import annotations
 
@@ -20,21 +20,24 @@ _POOL_SIZE = 64  # watches and log streams each hold a connection
 
 @dataclass(frozen=True)
 class Connection:
-    """How to reach a cluster. All fields empty: `KUBECONFIG`, then `~/.kube/config`, then the pod's service account.
+    """Settings to reach a cluster and to authenticate there.
 
-    Holds references only, so it can travel in a trigger's arguments: `token_file` names a file, never a token.
+    If all fields are empty, the client uses `KUBECONFIG`, then `~/.kube/config`, then the pod's service account.
+
+    The fields name files instead of holding credentials, so that they can travel in a trigger's arguments: `token_file`
+    names a file, never a token. Only `kubeconfig_json` may hold credentials.
 
     Attributes:
         kubeconfig: path of a kubeconfig file.
-        kubeconfig_json: a kubeconfig's content as JSON text, where there is no file; may hold credentials, so it is
-            left out of the representation.
-        context: the kubeconfig's context; empty means its current one.
-        in_cluster: use the pod's own service account.
-        server: an API server's URL, for an explicit connection.
-        token_file: file with the bearer token for `server`; read anew when the server answers 401.
+        kubeconfig_json: content of a kubeconfig as JSON text, if there is no file. The representation shows `***`
+            instead, because it may hold credentials.
+        context: context of the kubeconfig; empty means its current context.
+        in_cluster: whether to use the pod's own service account.
+        server: URL of an API server, for an explicit connection.
+        token_file: file with the bearer token for `server`; read again before each request.
         ca_file: file with the certificate authority of `server`.
-        namespace: the namespace to work in; empty means the context's or the pod's own, then `default`.
-        verify_tls: check the server's certificate.
+        namespace: default namespace; empty means that of the context or of the pod, then `default`.
+        verify_tls: whether to check the server's certificate.
     """
 
     kubeconfig: str = ""
@@ -67,19 +70,24 @@ class Connection:
 
     @property
     def uses_service_account(self) -> bool:
-        """Whether it is the pod's own service account that it leads to, as nothing else is given or configured."""
+        """Whether the connection uses the pod's own service account.
+
+        It does if `in_cluster` is set, or if no other way is given or configured.
+        """
         return self.in_cluster or not (self.server or self.kubeconfig or self.kubeconfig_json or _default_kubeconfig())
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields that are set, as JSON values."""
+        """Return the fields that differ from their defaults, as JSON values."""
         return {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
 
 
 def open_client(connection: Connection) -> tuple[ApiClient, str]:
-    """A kubernetes client of its own (never the library's global one), and the namespace to work in.
+    """Create a kubernetes client, and return it with the default namespace.
+
+    The client is separate from the library's global client.
 
     Raises:
-        NoClusterConfigured: there is nothing to connect with, or the kubeconfig can't be used.
+        NoClusterConfigured: no connection is configured, or the kubeconfig can't be used.
     """
     from kubernetes import client
 
@@ -87,7 +95,7 @@ def open_client(connection: Connection) -> tuple[ApiClient, str]:
     try:
         namespace = _configure(connection, configuration)
         configuration.connection_pool_maxsize = _POOL_SIZE
-        configuration.retries = False  # one place retries: trainjob.client.backoff
+        configuration.retries = False  # only trainjob.client.backoff retries
         if not connection.verify_tls:
             configuration.verify_ssl = False
         configuration.host = _checked_url(configuration.host)
@@ -99,10 +107,10 @@ def open_client(connection: Connection) -> tuple[ApiClient, str]:
 
 
 def _checked_url(server: Any) -> str:
-    """The API server's URL.
+    """Return the API server's URL without a slash at its end.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the value is not the URL of an API server.
     """
     parts = urlsplit(server) if isinstance(server, str) else None
     if parts is None or parts.scheme not in ("https", "http") or not parts.hostname or not server.isprintable():
@@ -163,13 +171,17 @@ def _configure_from_kubeconfig(connection: Connection, configuration: Any) -> st
 
 
 def _default_kubeconfig() -> str:
-    """`KUBECONFIG` when it is set (it may name a file that is missing: then that is the error), or the usual file."""
+    """Return the path in `KUBECONFIG`, or the usual kubeconfig if it exists.
+
+    `KUBECONFIG` may name a file that does not exist; the client then raises an error for that file. Without either of
+    them the path is empty.
+    """
     usual = Path.home() / ".kube" / "config"
     return os.environ.get("KUBECONFIG", "") or (str(usual) if usual.exists() else "")
 
 
 def _unusable(connection: Connection, error: Exception) -> NoClusterConfigured:
-    # Where the library quotes a part of the kubeconfig, it may be a token.
+    # If the library quotes a part of the kubeconfig, that part may be a token.
     reason = re.split(r"[{\[]", " ".join(str(error).split()).removeprefix("[Errno 2] "))[0].strip()
     if connection.in_cluster:
         return NoClusterConfigured(

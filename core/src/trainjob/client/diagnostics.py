@@ -1,4 +1,4 @@
-"""Gathering the evidence about a job that ended badly, or that does not get going."""
+"""Evidence about a TrainJob that failed or does not start: Warning events and log lines."""
 
 from __future__ import annotations
 
@@ -17,23 +17,27 @@ if TYPE_CHECKING:
 
 _LOG_LINES = 20
 _EVENTS = 8
-# A container that fails and is started again; the failure itself is told with its exit code.
+# The reason for restarting a failed container; the failure itself is reported with its exit code.
 _NOISE = frozenset({"BackOff"})
 
 
 def warnings_about(
     cluster: Cluster, namespace: str, trainjob: str, pods: Iterable[Mapping[str, Any]], *, since: str = ""
 ) -> list[str]:
-    """The newest Warning events about a TrainJob, its JobSet and Jobs, and its pods, one line each, oldest first.
+    """Return the newest Warning events about a TrainJob and its objects, oldest first.
 
-    Empty when events can't be read: a diagnosis must not fail the job it is about.
+    These objects are its JobSet, its Jobs, its pods and the claims that the pods mount. Each event is one line,
+    `REASON: MESSAGE`. Events with the reason BackOff and repeated lines are left out, and at most 8 lines remain.
+
+    The list is empty if the events can't be read, because a diagnosis must not fail the job that it is about.
 
     Args:
-        cluster: where to look.
-        namespace: the TrainJob's namespace.
-        trainjob: its name.
-        pods: those of its pods that are known.
-        since: RFC 3339 time of its creation: events outlive an earlier job of its name.
+        cluster: cluster of the TrainJob.
+        namespace: namespace of the TrainJob.
+        trainjob: name of the TrainJob.
+        pods: known pods of the TrainJob.
+        since: RFC 3339 time of the TrainJob's creation. Events created before it are left out, because events outlive
+            an earlier TrainJob of the same name.
     """
     try:
         found = warning_events(cluster, namespace, trainjob, pods)
@@ -48,14 +52,16 @@ def warnings_about(
 def warning_events(
     cluster: Cluster, namespace: str, trainjob: str, pods: Iterable[Mapping[str, Any]], *, recent: bool = False
 ) -> list[dict[str, Any]]:
-    """All Warning events about a TrainJob, its JobSet and Jobs, its pods and their claims, oldest first.
+    """Return all Warning events about a TrainJob and its objects, oldest first.
+
+    These objects are its JobSet, its Jobs, its pods and the claims that the pods mount.
 
     Args:
-        cluster: where to look.
-        namespace: the TrainJob's namespace.
-        trainjob: its name.
-        pods: those of its pods that are known.
-        recent: events up to 15 s old will do, which all who look share.
+        cluster: cluster of the TrainJob.
+        namespace: namespace of the TrainJob.
+        trainjob: name of the TrainJob.
+        pods: known pods of the TrainJob.
+        recent: read the events from a cache that all callers share; they are up to 15 s old.
 
     Raises:
         ClusterError: the events can't be read.
@@ -73,14 +79,18 @@ def _is_about(event: Mapping[str, Any], trainjob: str, claims: set[str]) -> bool
     kind, name = text(event, "involvedObject", "kind"), text(event, "involvedObject", "name")
     if kind == "PersistentVolumeClaim":
         return name in claims
-    # Jobs and pods are called `<trainjob>-<replicated job>-<index>...`; a gone pod's events are wanted too.
+    # Jobs and pods are named `<trainjob>-<replicated job>-<index>...`; events of deleted pods are included.
     return name == trainjob or (name.startswith(f"{trainjob}-") and kind in ("Job", "JobSet", "Pod"))
 
 
 def last_lines(cluster: Cluster, namespace: str, failure: ContainerFailure) -> list[str]:
-    """The last log lines of a failed container, also after it was restarted; empty when its log is gone.
+    """Return the last log lines of a failed container, even if it was restarted.
 
-    The kubelet may have restarted it since it was seen to fail: then its log is the previous one by now.
+    The kubelet may have restarted the container since its failure was observed. The log of the failed run is then the
+    previous log.
+
+    Returns:
+        At most 20 lines, oldest first; empty if the log no longer exists or can't be read.
     """
     for previous in (True,) if failure.restarted else (False, True):
         with contextlib.suppress(ClusterError):
@@ -90,7 +100,11 @@ def last_lines(cluster: Cluster, namespace: str, failure: ContainerFailure) -> l
 
 
 def last_lines_of(cluster: Cluster, namespace: str, pod: Mapping[str, Any], container: str) -> list[str]:
-    """The last log lines of a container, whatever became of it; empty when they can't be read."""
+    """Return the last log lines of a container in any state.
+
+    Returns:
+        At most 20 lines, oldest first; empty if they can't be read.
+    """
     with contextlib.suppress(ClusterError):
         return _read_tail(cluster, namespace, text(pod, "metadata", "name"), container, previous=False)
     return []
@@ -100,7 +114,7 @@ def _read_tail(cluster: Cluster, namespace: str, pod: str, container: str, *, pr
     stream = cluster.open_log(pod, namespace, container, previous=previous, tail=_LOG_LINES, read_seconds=10.0)
     found, transcript = Tail(_LOG_LINES), Transcript()
     try:
-        with contextlib.suppress(ClusterError):  # what came until then is better than nothing
+        with contextlib.suppress(ClusterError):  # lines that arrived before the error are kept
             for lines in transcript.read(stream):
                 found.extend(lines)
     finally:

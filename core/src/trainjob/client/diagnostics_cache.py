@@ -1,4 +1,7 @@
-"""Cache of Warning events and Kueue Workloads of a namespace, shared by all waiters that diagnose a pending job."""
+"""Cache of Warning events and Kueue Workloads of a namespace.
+
+All waiters that diagnose a pending job share it.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from trainjob.status.reading import text
 
 T = TypeVar("T")
 Found = Mapping[str, Sequence[dict[str, Any]]]
-"""Objects by a key; several may have one."""
+"""Objects by key; several objects may have the same key."""
 
 _WARNINGS_SECONDS, _WORKLOADS_SECONDS = 15.0, 60.0
 _KUEUE = "/apis/kueue.x-k8s.io"
@@ -23,14 +26,17 @@ _OWNER = "kueue.x-k8s.io/job-uid"  # the label (Kueue 0.17 pkg/controller/consta
 
 
 class DiagnosticsCache:
-    """Lists of whole namespaces, each kept for some seconds, so that their number does not grow with the waiters."""
+    """Cache of lists of whole namespaces, each kept for some seconds.
+
+    So the number of list requests does not grow with the number of waiters.
+    """
 
     def __init__(self, ask: Callable[..., dict[str, Any]]) -> None:
         """Create an empty cache.
 
         Args:
-            ask: sends one request, as [trainjob.client.http_client.HttpClient.request][] does; a failed request is not
-                repeated.
+            ask: function that sends one request, as [trainjob.client.http_client.HttpClient.request][] does; a failed
+                request is not repeated.
         """
         self._ask = ask
         self._lock = threading.Lock()
@@ -38,10 +44,11 @@ class DiagnosticsCache:
         self._workloads: dict[str, TtlCache[tuple[str, Found]]] = {}
 
     def warnings(self, namespace: str) -> Found:
-        """Return core events of type Warning, up to 15 s old, by the involved object's name and each prefix of it.
+        """Return the Warning events of a namespace, up to 15 s old, by object name.
 
-        The prefixes end before a dash: `tune` has the events of `tune-node-0-0-x7x2p`, so that the events of one job
-        are found without a search. Empty without the permission to list events.
+        The keys are the involved object's name and each prefix of it that ends before a dash. For example, `tune` has
+        the events of `tune-node-0-0-x7x2p`, so that the events of one job are found without a search. The result is
+        empty without the permission to list events.
 
         Raises:
             ClusterError: the list request failed.
@@ -51,8 +58,9 @@ class DiagnosticsCache:
     def workload(self, job_uid: str, namespace: str) -> dict[str, Any] | None:
         """Return the Kueue Workload of a TrainJob that waits for quota.
 
-        A cached Workload is up to a minute old and is returned only if it has a reason why the TrainJob waits. Any
-        other one is read again on its own: it may be newer than the cache, or have lost its quota since.
+        A cached Workload is up to a minute old. It is returned only if it has a reason why the TrainJob waits.
+        Otherwise the Workload is read again on its own, because it may be newer than the cache, or have lost its quota
+        since.
 
         Returns:
             The Workload; empty if Kueue has not created it; None without Kueue or the permission to list Workloads.
@@ -82,7 +90,10 @@ class DiagnosticsCache:
         return found
 
     def _read_workloads(self, namespace: str) -> tuple[str, Found]:
-        """Return the Workloads' URL path and the Workloads by TrainJob uid; an empty path if they can't be read."""
+        """Return the URL path of the Workloads, and the Workloads by TrainJob uid.
+
+        The path is empty if Kueue is not installed or the permission to list Workloads is missing.
+        """
         doing = f"list workloads in namespace {namespace}"
         found: dict[str, list[dict[str, Any]]] = {}
         with contextlib.suppress(NotFound, PermissionDenied):
@@ -96,5 +107,5 @@ class DiagnosticsCache:
 
 
 def _beginnings(name: str) -> list[str]:
-    parts = name.split("-")[:64]  # a TrainJob's name has at most 32
+    parts = name.split("-")[:64]  # a TrainJob's name has at most 32 parts
     return ["-".join(parts[:count]) for count in range(1, len(parts))] + [name]

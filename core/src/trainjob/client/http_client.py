@@ -20,18 +20,20 @@ _MERGE_PATCH = "application/merge-patch+json"
 
 
 class HttpClient:
-    """Client that sends JSON requests with the connection's credentials and returns plain dicts.
+    """Client that sends JSON requests with the connection's credentials.
+
+    It returns plain dicts and is safe to use from several threads. After a 401 it reloads the credentials and sends the
+    request once more.
 
     It uses the kubernetes client for configuration, credentials and their renewal, TLS and the connection pool. It does
-    not use its generated models, which drop fields that they do not know and differ between 30 and 36. Safe to use
-    from several threads. After a 401 it reloads the credentials and sends the request once more.
+    not use that client's generated models, because they drop unknown fields and differ between 30 and 36.
     """
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self._lock = threading.Lock()
         self._client, self.namespace = open_client(connection)
-        self.server = without_credentials(self._client.configuration.host)  # for people
+        self.server = without_credentials(self._client.configuration.host)  # for messages
 
     def request(
         self,
@@ -47,8 +49,8 @@ class HttpClient:
 
         Args:
             method: GET, POST, PATCH (sent as a JSON merge patch) or DELETE.
-            path: the URL's path, such as `/api/v1/namespaces/default/pods`.
-            doing: what this is for, for error messages: `list pods in namespace default`.
+            path: path of the URL, such as `/api/v1/namespaces/default/pods`.
+            doing: purpose of the request, for error messages: `list pods in namespace default`.
             query: query parameters; those that are None are left out.
             body: a JSON value.
             check: returns what is wrong with the JSON, or an empty string.
@@ -74,7 +76,9 @@ class HttpClient:
         body: Any = None,
         read_seconds: float | None = _ANSWER_SECONDS,
     ) -> Any:
-        """Send one request and return the open urllib3 response, for streams; the caller closes it.
+        """Send one request and return the open urllib3 response, for streams.
+
+        The caller closes the response.
 
         Args:
             method: see [request][].
@@ -82,7 +86,7 @@ class HttpClient:
             doing: see [request][].
             query: see [request][].
             body: see [request][].
-            read_seconds: longest silence on the stream, in seconds; None means for ever.
+            read_seconds: longest silence on the stream, in seconds; None means no limit.
 
         Raises:
             ClusterError: the status is not 2xx, or there is no response.
@@ -138,7 +142,7 @@ class HttpClient:
         try:
             answer: dict[str, Any] = json.loads(content)
         except (ValueError, RecursionError) as error:
-            if content.lstrip()[:1] == b"{":  # cut off: as good as no answer
+            if content.lstrip()[:1] == b"{":  # cut off, which counts as no response
                 raise from_network(error, server=self.server, doing=doing) from error
             raise not_understood(content, doing=doing) from error
         if problem := check(answer):
@@ -146,13 +150,16 @@ class HttpClient:
         return answer
 
     def _renew(self, refused: ApiClient) -> None:
-        """Reload the credentials (a rotated token, a renewed certificate), unless another thread has just done so."""
+        """Reload the credentials, unless another thread has just done so.
+
+        For example, a token was rotated or a certificate was renewed.
+        """
         with self._lock:
             if self._client is refused:
                 self._client, _ = open_client(self.connection)
 
     def close(self) -> None:
-        """Close pooled connections."""
+        """Close the pooled connections."""
         self._client.rest_client.pool_manager.clear()
 
 

@@ -1,23 +1,23 @@
 """One list+watch of one kind of object in one namespace, shared by any number of waiters.
 
-The informer's thread lists, then watches from the list's resourceVersion. Each change is delivered once and in order,
-and nothing is polled. It survives what a long wait meets:
+The informer's thread lists, then watches from the list's resourceVersion. It delivers each change once and in order,
+and does not poll. It recovers from these problems of a long wait:
 
-| Trouble | What the informer does |
+| Problem | Action of the informer |
 |---|---|
 | the stream breaks, ends or is silent; 429, 5xx, no network | resumes from the last resourceVersion, after a pause |
 | a line that is no watch event | the same; relists if it happens again at the same resourceVersion |
 | 410 Expired | relists |
-| the server's resourceVersions went back, because its etcd was restored | relists |
-| no permission to watch | lists again and again, once for all waiters |
+| the server's resourceVersions are lower than before, because its etcd was restored | relists |
+| no permission to watch | lists repeatedly, once for all waiters |
 | 401, 403, 404 or a gateway's page after a successful list | retries for a while: rules and tokens are replaced |
 | a list without fields that every list has | retries for a while, also the first list |
 
-Every handler gets an error if the trouble lasts longer than that while, if the first list is refused, and after a
-mistake of this program, because the wait would never end.
+The length of that while is `Pace.refused`. Every handler gets an error if the problem lasts longer, if the first list
+is refused, or after a bug in this program, because the wait would never end.
 
-Why not `kubernetes.informer.SharedInformer`: kfp requires kubernetes<31, which does not have it. That of kubernetes
-36.0.3 reconnects after a watch error without a pause and never gives up on 401 or 403.
+This project does not use `kubernetes.informer.SharedInformer`, because kfp requires kubernetes<31, which lacks it. The
+one in kubernetes 36.0.3 reconnects after a watch error without a pause and never gives up on 401 or 403.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ from trainjob.errors import ClusterError, ClusterUnreachable, Expired, InvalidRe
 
 
 class Source(Protocol):
-    """Where an informer's answers come from: [trainjob.client.http_client.HttpClient][]."""
+    """Interface of the client that sends an informer's requests.
+
+    Its implementation is [trainjob.client.http_client.HttpClient][].
+    """
 
     server: str
 
@@ -51,7 +54,7 @@ class Source(Protocol):
         query: Mapping[str, Any] | None = None,
         check: ResponseCheck = check_json_object,
     ) -> dict[str, Any]:
-        """Send a request and return its JSON."""
+        """Send a request and return the JSON of the response."""
         ...
 
     def open(
@@ -68,7 +71,10 @@ class Source(Protocol):
 
 
 class SharedInformer:
-    """One list+watch that is shared by many handlers; its thread runs while there are handlers."""
+    """One list+watch that many handlers share.
+
+    Its thread runs while there are handlers.
+    """
 
     def __init__(
         self,
@@ -100,7 +106,7 @@ class SharedInformer:
         self._reset()
 
     def add_event_handler(self, key: str | None, deliver: Deliver, missing: Missing = lambda: None) -> EventHandler:
-        """Call `deliver` with every object of this key: those known now at once, then each change.
+        """Call `deliver` with each known object of a key, and then with each change.
 
         Both callbacks run on the informer's thread (the first calls on the caller's), one handler after the other, so
         they must not block. A handler that raises gets an event with an error and is removed.
@@ -116,14 +122,14 @@ class SharedInformer:
             if self._closed:
                 deliver(ObjectEvent(error=self._closed_error()))
                 return handler
-            if self._thread is None or not self._thread.is_alive():  # a fork leaves threads behind
+            if self._thread is None or not self._thread.is_alive():  # threads do not survive a fork
                 self._start_thread()
             self._cache.add_handler(handler)
             self._changed.notify_all()
         return handler
 
     def close(self) -> None:
-        """Stop the watch; every handler gets an error."""
+        """Stop the watch and deliver an error to every handler."""
         with self._lock:
             self._closed = True
             self._cache.fail(self._closed_error())
@@ -149,10 +155,13 @@ class SharedInformer:
                 self._interrupt()
 
     def _interrupt(self) -> None:
-        """Wake the thread from a read that may last a minute; it resumes from the resourceVersion that it has."""
+        """Shut down the open stream, because a read may block for a minute.
+
+        The thread then resumes from its last resourceVersion.
+        """
         if self._stream is not None:
             self._backoff.reset()  # this is no failure
-            with contextlib.suppress(OSError, ValueError, RuntimeError):  # it has just ended by itself
+            with contextlib.suppress(OSError, ValueError, RuntimeError):  # the stream has just ended
                 self._stream.shutdown()
 
     def _closed_error(self) -> ClusterError:
@@ -175,7 +184,10 @@ class SharedInformer:
             self._fail(broken)
 
     def _is_needed(self) -> bool:
-        """Return whether there is a handler, or a new one within the linger time; the thread ends after False."""
+        """Return whether a handler exists or is added within the linger time.
+
+        After False the thread ends.
+        """
         with self._changed:
             self._changed.wait_for(lambda: self._cache or self._closed, timeout=self._pace.linger)
             if self._cache:
@@ -190,7 +202,7 @@ class SharedInformer:
             self._cache.fail(error)
 
     def _list_and_watch(self) -> None:
-        """List if that is needed, watch once, and pause."""
+        """List if necessary, watch once, and pause."""
         try:
             if not self._version or self._server_went_back():
                 self._list()
@@ -212,7 +224,7 @@ class SharedInformer:
 
     def _raise_if_permanent(self, error: ClusterError) -> None:
         """Raise the error of a failed list unless a retry can help."""
-        invalid = isinstance(error, InvalidResponse)  # something else than the API server may answer, for ever
+        invalid = isinstance(error, InvalidResponse)  # a server other than the API server may answer forever
         if (error.retryable and not invalid) or isinstance(error, Expired):
             return
         now = time.monotonic()
@@ -221,9 +233,10 @@ class SharedInformer:
             raise error
 
     def _handle_watch_error(self, error: ClusterError) -> None:
-        """Handle a failed watch: resume from the last resourceVersion, or relist if the server has expired it.
+        """Resume a failed watch from the last resourceVersion, or relist if it has expired.
 
-        Resuming comes first, because a list does not show objects that came and went since.
+        Resuming comes first, because a list does not show objects that were created and deleted since. A second
+        permanent error at the same resourceVersion also leads to a relist.
         """
         if isinstance(error, Expired) or (not error.retryable and self._version == self._failed_version):
             self._version = ""
@@ -236,16 +249,19 @@ class SharedInformer:
                 self._changed.wait_for(lambda: self._closed, timeout=seconds)
 
     def _server_went_back(self) -> bool:
-        """Return whether the server's resourceVersions are older than ours.
+        """Return whether the server's resourceVersions are lower than ours.
 
-        A watch from ours would wait without an event then. resourceVersions are whole numbers that may be compared
-        (Kubernetes 1.35, KEP-5504); if they are not, this returns False.
+        A watch from ours would then wait without an event. resourceVersions are whole numbers that may be compared
+        (Kubernetes 1.35, KEP-5504). If they are not numbers, this method returns True, so the informer relists.
         """
         now = newest_version(self._source.request, self._path, doing=self._doing("list"))
         return not (now.isdecimal() and self._version.isdecimal() and int(now) >= int(self._version))
 
     def _list(self) -> None:
-        """Deliver new and changed objects page by page, which wakes few waiters at once; then the deleted ones."""
+        """Deliver new and changed objects page by page, then the deleted ones.
+
+        A page wakes only few waiters at once.
+        """
         self._version = ""
         doing, query, listed, version = self._doing("list"), {"labelSelector": self._resource.selector}, set[str](), ""
         for items, version in pages(self._source.request, self._path, doing=doing, query=query):  # noqa: B007
@@ -256,7 +272,7 @@ class SharedInformer:
         self._version = version
 
     def _watch(self) -> None:
-        """Watch from the last resourceVersion, which each event moves on."""
+        """Watch from the last resourceVersion, which each event advances."""
         query = {
             "labelSelector": self._resource.selector,
             "watch": True,
@@ -277,7 +293,7 @@ class SharedInformer:
                 self._backoff.reset()
 
     def _set_stream(self, stream: Any) -> bool:
-        """Let `_interrupt` shut this stream down from now on, and return whether there is a handler."""
+        """Register the stream for `_interrupt`, and return whether there is a handler."""
         with self._lock:
             self._stream = stream
             return bool(self._cache)
@@ -303,7 +319,10 @@ class SharedInformer:
         return uid
 
     def _without_unused_fields(self, found: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the object without fields that no handler reads; managedFields alone are half of a pod's size."""
+        """Return the object without the fields that no handler reads.
+
+        managedFields alone are half of a pod's size.
+        """
         metadata = {name: value for name, value in found["metadata"].items() if name != "managedFields"}
         if not self._resource.spec_kept or "spec" not in found:
             return {**found, "metadata": metadata}

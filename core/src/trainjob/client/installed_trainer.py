@@ -1,4 +1,4 @@
-"""Which Kubeflow Trainer a cluster has, as far as the API server tells: the fields of a TrainJob's spec."""
+"""Detection of the installed Kubeflow Trainer by the fields of a TrainJob's spec."""
 
 from __future__ import annotations
 
@@ -14,32 +14,36 @@ _KINDS = "x-kubernetes-group-version-kind"
 
 
 class InstalledTrainer:
-    """The fields of a TrainJob's spec, read once from the server's OpenAPI document; safe to use from several threads.
+    """Fields of a TrainJob's spec, read once from the server's OpenAPI document.
 
-    Every Trainer serves the same version v1alpha1 with other fields. The document is readable by every authenticated
-    user (the ClusterRole system:discovery of Kubernetes 1.14 and later).
+    This class is safe to use from several threads. Every Trainer serves the same version v1alpha1, but with different
+    fields. Every authenticated user can read the document (the ClusterRole system:discovery of Kubernetes 1.14 and
+    later).
     """
 
     def __init__(self, ask: Callable[..., dict[str, Any]], server: str) -> None:
-        """Remember how to ask.
+        """Create an instance that has read nothing yet.
 
         Args:
-            ask: sends a request as `trainjob.client.http_client.HttpClient.request` does, through short outages.
-            server: the API server's URL, for messages.
+            ask: function that sends a request as `trainjob.client.http_client.HttpClient.request` does, with retries
+                through short outages.
+            server: URL of the API server, for messages.
         """
         self._ask, self._server = ask, server
         self._lock = threading.Lock()
         self._known: frozenset[str] = frozenset()
 
     def spec_fields(self, *, fresh: bool = False) -> frozenset[str]:
-        """The fields; empty when the server does not tell, which is asked again the next time.
+        """Return the names of the fields of a TrainJob's spec.
+
+        The result is empty if the server does not publish them. The next call then requests them again.
 
         Args:
-            fresh: read them anew; somebody may have upgraded the Trainer.
+            fresh: read the fields again, because the Trainer may have been upgraded.
 
         Raises:
             NotFound: Kubeflow Trainer is not installed.
-            ClusterError: the cluster can't be asked.
+            ClusterError: the request failed.
         """
         with self._lock:
             if fresh or not self._known:
@@ -48,11 +52,11 @@ class InstalledTrainer:
 
     @property
     def known(self) -> frozenset[str]:
-        """The fields as they were read last; empty when they never were."""
+        """The fields as they were read last; empty if they were never read."""
         return self._known
 
     def missing(self) -> NotFound:
-        """The error for a server that knows no TrainJobs."""
+        """Return the error for a server that does not serve TrainJobs."""
         return NotFound(
             f"Kubeflow Trainer is not installed on {self._server}: it serves no {TRAINER_API.removeprefix('/apis/')}",
             hint="install Kubeflow Trainer 2.0 or later with its CRDs, or connect to the cluster that has it",
@@ -61,7 +65,11 @@ class InstalledTrainer:
         )
 
     def _read(self) -> frozenset[str]:
-        """About 1 MB of JSON for Trainer 2.3 (it repeats the whole pod for each runtime); only the names are kept."""
+        """Request the OpenAPI document and return the names of the fields.
+
+        The document is about 1 MB of JSON for Trainer 2.3, because it repeats the whole pod for each runtime. Only the
+        names are kept.
+        """
         try:
             document = self._ask("GET", f"/openapi/v3{TRAINER_API}", doing="get the API's OpenAPI document")
         except Unauthorized:
@@ -75,7 +83,11 @@ class InstalledTrainer:
         return frozenset(name for fields in _specs(document) for name in fields)
 
     def _check_served(self) -> None:
-        """A proxy may withhold the document, and the server publishes it a moment after the API itself."""
+        """Raise the error for a missing Trainer if the server does not serve its API.
+
+        The document alone proves nothing: a proxy may withhold it, and the server publishes it a moment after the API
+        itself.
+        """
         try:
             self._ask("GET", TRAINER_API, doing=f"get {TRAINER_API}")
         except NotFound as error:

@@ -1,4 +1,8 @@
-"""Following the logs of all containers of a TrainJob: live, prefixed, resumed after a break, in bounded memory."""
+"""Follower of all container logs of a TrainJob.
+
+It returns lines while the containers run, each with its source. It resumes after a broken stream, and its memory is
+bounded.
+"""
 
 from __future__ import annotations
 
@@ -20,48 +24,52 @@ if TYPE_CHECKING:
     from trainjob.client.cluster import Cluster
     from trainjob.client.object_cache import ObjectEvent
 
-_SILENCE_SECONDS = 120.0  # a training may be silent for long; then the stream is opened anew from where it was
+_SILENCE_SECONDS = 120.0  # a training may print nothing for long; the stream is then reopened at its position
 _TAIL_LINES = 20
-_LAST_PAUSE = 1.0  # seconds between tries to read the log of a container that has ended
-_Instance = tuple[str, str, int]  # the pod's uid, the container's name, how often it was restarted before
+_LAST_PAUSE = 1.0  # most seconds between attempts to read the log of a container that has ended
+_Instance = tuple[str, str, int]  # the pod's uid, the container's name, and the restarts before this run
 
 
 class LogFollower:
-    """Follows every container of one TrainJob's pods, one thread each, and hands the lines to `emit`.
+    """Follower of every container of one TrainJob's pods; it passes the lines to `emit`.
 
-    The cluster bounds the threads, as a process may wait for thousands of jobs: a container that finds no free one is
-    read later, at the latest when it has ended, which is told as a line.
+    Each container is read on its own thread. The cluster bounds the number of threads, because a process may wait for
+    thousands of jobs. If no thread is free, the container is read later, at the latest when it has ended. The follower
+    then emits a line that says so.
 
-    Pods that appear late, containers that restart and streams that break are followed on. A slow `emit` makes the
-    readers of this job wait, and through them the network; it keeps nobody else waiting. Trouble with logs never
-    fails a job: it is tried again, and told as a line where that can't help.
+    The follower also reads pods that appear late and containers that restart, and it resumes broken streams. A slow
+    `emit` blocks the readers of this job, and through them the network; it delays no other job. An error with a log
+    never fails a job: the follower retries, or emits a line about the error if a retry can't help.
     """
 
     def __init__(self, cluster: Cluster, namespace: str, emit: Callable[[LogLine], None]) -> None:
-        """Nothing is followed yet.
+        """Create a follower that reads no log yet.
 
         Args:
-            cluster: where the pods are.
-            namespace: the pods' namespace.
-            emit: takes each line; called from several threads, one at a time.
+            cluster: cluster of the pods.
+            namespace: namespace of the pods.
+            emit: function that takes each line; called from several threads, one call at a time.
         """
         self._cluster, self._namespace, self._emit = cluster, namespace, emit
         self._lock, self._telling = threading.Lock(), threading.Lock()
         self._observed = threading.Condition(self._lock)
         self._readings: dict[_Instance, _Reading] = {}
         self._ended: set[_Instance] = set()
-        self._over: set[_Instance] = set()  # ended, and the container will not be started again
+        self._over: set[_Instance] = set()  # ended, and the container will not be restarted
         self._restarts: dict[tuple[str, str], int] = {}
-        self._waiting: set[tuple[str, str]] = set()  # to be restarted
-        self._logs: dict[tuple[str, str, Moment], _Reading] = {}  # who reads which, told by its first line's time
+        self._waiting: set[tuple[str, str]] = set()  # containers that wait for a restart
+        self._logs: dict[tuple[str, str, Moment], _Reading] = {}  # the reader of each log, by its first line's time
         self._tails: dict[str, Tail] = {}
         self._streams: set[Any] = set()
-        self._read_parts = 0  # of all logs: what shows that reading goes on
+        self._read_parts = 0  # chunks and lines of all logs: an increase shows that reading continues
         self._queue_told = False
         self._stopped = threading.Event()
 
     def observe(self, change: ObjectEvent) -> None:
-        """Look at a pod's newest state: follow what has started, note what has ended. Does not block."""
+        """Start to read the started containers of a changed pod, and note the ended ones.
+
+        It does not block.
+        """
         pod = change.found
         if pod is None or self._stopped.is_set():
             return
@@ -76,7 +84,7 @@ class LogFollower:
         state = table(status, "state")
         waits = "waiting" in state and "terminated" in table(status, "lastState")
         done, instance = "terminated" in state, (uid, name, restarts)
-        # Of a pod that is being deleted, the name may be another's next.
+        # If the pod is being deleted, another pod may get its name.
         stays = done and not gone and not text(pod, "metadata", "deletionTimestamp")
         with self._lock:
             self._restarts[uid, name] = restarts
@@ -92,7 +100,7 @@ class LogFollower:
                 return
             source = f"{step_of(pod)}-{rank_of(pod)}" + (f"/{name}" if several else "")
             begun = [instance] if waits or done or "running" in state else []
-            # One that failed before it was seen is still there as the previous one.
+            # If a run failed before it was observed, its log is still available as the previous log.
             earlier = [(uid, name, restarts - 1)] if restarts else []
             for key in [*earlier, *begun]:
                 if key not in self._readings:
@@ -111,26 +119,31 @@ class LogFollower:
             self._cluster.ended_logs.submit(lambda: self._hand_out(reading.source, [LogLine(reading.source, said)]))
 
     def _hurry(self, reading: _Reading) -> None:
-        """One that waits for others that may take hours is read now; there are threads for that."""
+        """Move a queued reading to the threads for ended logs, so that it starts soon.
+
+        In its queue it would wait for the logs of running containers, which may take hours.
+        """
         if self._cluster.live_logs.cancel(reading):
             self._cluster.ended_logs.submit(reading)
 
     def catch_up(self, seconds: float) -> None:
-        """Read the logs of containers that have ended to their ends; others go on.
+        """Read the logs of ended containers to their ends, and keep following the others.
 
         Args:
-            seconds: when to give up: after so long without a line.
+            seconds: time without a line after which the method gives up.
         """
         with self._lock:
             readings = [reading for key, reading in self._readings.items() if key in self._ended]
         self._join(readings, seconds)
 
     def finish(self, seconds: float) -> None:
-        """After the job's end: read on until every ended container's log is read whole; then stop.
+        """Read the logs of all ended containers to their ends after the job's end, then stop.
+
+        If the log of an ended container was not read to its end, the follower emits a line that says so.
 
         Args:
-            seconds: when to give up: after so long without a line, and with a container that does not end after so
-                long in any case.
+            seconds: time without a line after which the method gives up. It also gives up on a container that does not
+                end within this time.
         """
         with self._lock:
             readings = list(self._readings.values())
@@ -141,7 +154,7 @@ class LogFollower:
         self.stop()
 
     def _join(self, readings: Iterable[_Reading], seconds: float) -> list[_Reading]:
-        """Waits for the readings' ends; those that have not come to theirs."""
+        """Wait until the readings are done, and return those that are not."""
         deadline, left = time.monotonic() + seconds, []
         for reading in readings:
             known = self._read_parts
@@ -155,14 +168,14 @@ class LogFollower:
     def _apologize(self, unread: Iterable[_Reading], seconds: float) -> None:
         said = f"no line of this log came for {seconds:g} s: what is left of it was not read"
         for reading in unread:
-            if reading.key in self._ended and self._telling.acquire(timeout=1.0):  # who is stuck there gets no more
+            if reading.key in self._ended and self._telling.acquire(timeout=1.0):  # a blocked emit gets no more lines
                 try:
                     self._emit(LogLine(reading.source, said))
                 finally:
                     self._telling.release()
 
     def stop(self) -> None:
-        """Stop following at once."""
+        """Stop all readings at once."""
         self._stopped.set()
         with self._lock:
             streams, readings = list(self._streams), list(self._readings.values())
@@ -171,11 +184,11 @@ class LogFollower:
             self._cluster.live_logs.cancel(reading)
             self._cluster.ended_logs.cancel(reading)
         for stream in streams:
-            with contextlib.suppress(OSError, ValueError, RuntimeError):  # it has just come to its end
+            with contextlib.suppress(OSError, ValueError, RuntimeError):  # the stream has just ended
                 stream.shutdown()
 
     def tail(self, source: str) -> tuple[str, ...]:
-        """The last lines seen of a source; the pod may be gone by now."""
+        """Return the last 20 lines of a source, even if its pod is gone."""
         with self._lock:
             return self._tails[source].lines if source in self._tails else ()
 
@@ -185,7 +198,7 @@ class LogFollower:
         backoff, transcript, refusal = Backoff(longest=10.0), self._transcript(job), ""
         while not (self._stopped.is_set() or self._is_lost(job.key)):
             key = job.key
-            ended = key in self._ended  # read before the stream: what is written until now will be in it
+            ended = key in self._ended  # read before the stream is opened: it will contain everything written until now
             try:
                 if not self._read(job, transcript, backoff):
                     transcript = self._transcript(job)
@@ -197,11 +210,11 @@ class LogFollower:
                     refusal = str(error)
                     self._hand_out(job.source, [LogLine(job.source, f"this log can't be read: {error}")])
                 if isinstance(error, AdmissionRefused | PermissionDenied) and ended:
-                    break  # no such log, and none to come
+                    break  # there is no log to read, now or later
                 self._pause(key, backoff.next(error))
                 continue
-            # The API server ends a stream alike when the container has ended and when the kubelet has gone: one more
-            # look tells, where it can't be a restarted container's log that is looked at.
+            # The API server ends a stream in the same way when the container has ended and when the kubelet has gone.
+            # Another read shows the difference, unless it might return the log of a restarted container.
             if key == job.key and (ended or (self._ends_now(key) and key not in self._over)):
                 break
         self._hand_out(job.source, transcript.rest())
@@ -210,7 +223,10 @@ class LogFollower:
         return Transcript(job.source, f"kubectl logs {job.pod} -c {job.container} -n {self._namespace}")
 
     def _pause(self, key: _Instance, seconds: float) -> None:
-        """Before the next try; a short one once the container has ended, as who waits for the end gives up soon."""
+        """Wait before the next attempt, or until the container ends or the follower stops.
+
+        Once the container has ended, the pause is at most 1 s, because the wait for its log ends soon.
+        """
         with self._observed:
             ended = key in self._ended
             self._observed.wait_for(
@@ -219,22 +235,24 @@ class LogFollower:
             )
 
     def _ends_now(self, key: _Instance) -> bool:
-        """A followed stream has ended by itself: with its container, as the pod's status is about to say?
+        """Return whether a container has ended together with its log stream.
 
-        If not (a server may end a stream of hours), the log is to be opened again; never before this is known, as a
-        restarted container's log would be taken for this one's.
+        The pod's status may be late, so this method waits up to 2 s for it. If the container still runs, its log has to
+        be opened again, because a server may end a stream that lasts for hours. The log must not be opened before this
+        is known: the log of a restarted container would be mistaken for this one. The method also returns True if the
+        follower was stopped.
         """
         with self._observed:
             return self._observed.wait_for(lambda: key in self._ended or self._stopped.is_set(), timeout=2.0)
 
     def _read(self, job: _Reading, transcript: Transcript, backoff: Backoff) -> bool:
-        """Reads one stream to its end; False when it is somebody else's to read."""
+        """Read one stream to its end, and return False if the log belongs to another reading."""
         previous = self._is_previous(job.key)
         stream = self._cluster.open_log(
             job.pod,
             self._namespace,
             job.container,
-            follow=not previous and job.key not in self._over,  # else that is all there will be
+            follow=not previous and job.key not in self._over,  # otherwise the log is complete
             previous=previous,
             since=transcript.since,
             read_seconds=_SILENCE_SECONDS,
@@ -242,13 +260,13 @@ class LogFollower:
         with self._lock:
             self._streams.add(stream)
         try:
-            if self._stopped.is_set():  # which may not have seen it
+            if self._stopped.is_set():  # stop() may have missed this stream
                 return True
             for lines in transcript.read(stream):
                 self._read_parts += 1
                 if not self._claim(transcript.first, job):
                     return False
-                if transcript.jumped and self._ends_now(job.key):  # that is the next run's log, and this one was read
+                if transcript.jumped and self._ends_now(job.key):  # the next run's log; this run's was read
                     transcript.drop()
                     return True
                 backoff.reset()
@@ -263,10 +281,11 @@ class LogFollower:
         return self._claim(transcript.first, job)
 
     def _claim(self, first: Moment | None, job: _Reading) -> bool:
-        """Whether a log that begins like that is this one's to read.
+        """Return whether a log with this first line belongs to this reading.
 
-        A container that was restarted between its pod's last news and the opening of its log gave the next run's: who
-        reads that goes on with it, and this one, which came for it, reads the one that was missed.
+        A container may restart between the last event of its pod and the opening of its log. The reading then gets the
+        log of the next run, and continues to read it. The reading that was started for that next run reads the missed
+        log instead: the two swap their keys.
         """
         if first is None:
             return True
@@ -281,11 +300,17 @@ class LogFollower:
         return self._runs_after(key) > 0
 
     def _is_lost(self, key: _Instance) -> bool:
-        """Whether it is the log of a run before the last one, which nobody can have any more."""
+        """Return whether the log belongs to a run before the previous one.
+
+        The API no longer serves such a log.
+        """
         return self._runs_after(key) > 1
 
     def _runs_after(self, key: _Instance) -> int:
-        """How many runs of the container came after this one, or are about to: a waiting one has ended its last."""
+        """Return how many runs of the container followed this one or are about to follow.
+
+        A container that waits for a restart has ended its last run.
+        """
         return self._restarts.get(key[:2], key[2]) + (key[:2] in self._waiting) - key[2]
 
     def _hand_out(self, source: str, lines: list[LogLine]) -> None:
@@ -301,7 +326,7 @@ class LogFollower:
 
 @dataclass(eq=False)
 class _Reading:
-    """The work of reading one container instance's log, and whether it is done."""
+    """The work of reading the log of one run of a container, and whether it is done."""
 
     follow: Callable[[_Reading], None]
     pod: str

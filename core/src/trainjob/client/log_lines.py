@@ -1,18 +1,20 @@
-"""A container's log out of streams that may end anywhere: lines, frames of progress bars, pieces of long lines.
+"""Parser of container logs that arrive in streams which may end anywhere.
 
-What the log endpoint gives, by Kubernetes 1.36 (`pkg/kubelet/kubelet_pods.go`, k8s.io/cri-client `pkg/logs/logs.go`):
+It returns lines, frames of progress bars and pieces of long lines. These facts about the log endpoint are from
+Kubernetes 1.36 (`pkg/kubelet/kubelet_pods.go`, k8s.io/cri-client `pkg/logs/logs.go`):
 
-* A container runtime writes records of up to 16 KiB, a longer line as several, each with its time. The endpoint joins
-  them: a line has one time, that of its first record, however long it is. Carriage returns are bytes like others. A log
-  that ends without a newline ends like that here, too.
-* The time is written with the node's own offset from UTC, always with nine digits.
-* `sinceTime` chooses records, not lines: the rest of a line that began before comes first, without a time.
-* A line of standard error between two records of one of standard output is glued to the first; the rest of the latter
-  comes as a line of its own. Nobody can tell them apart any more.
-* The endpoint reads the newest file only; the kubelet begins a new one every 10 MiB. Lines that were put away before
-  they were read are lost.
-* When the kubelet goes away, the API server ends the answer as if the log had ended, be it in the middle of a line. The
-  kubelet's own trouble ("too many open files") is text at the end of the answer, without a time.
+* A container runtime writes records of up to 16 KiB. It writes a longer line as several records, each with its time.
+  The endpoint joins them: a line of any length has one time, that of its first record. Carriage returns are ordinary
+  bytes. If a log ends without a newline, the response does, too.
+* The time has the node's own offset from UTC, and always nine digits of a fraction.
+* `sinceTime` selects records, not lines. If a line began earlier, the rest of it comes first, without a time.
+* A line of standard error may come between two records of a line of standard output. The endpoint then appends it to
+  the first record, and the rest of the standard output follows as a line of its own. No reader can separate them
+  afterwards.
+* The endpoint reads the newest file only, and the kubelet starts a new file every 10 MiB. Lines are lost if their file
+  is rotated before they were read.
+* When the kubelet goes away, the API server ends the response as if the log had ended, even in the middle of a line. An
+  error of the kubelet itself ("too many open files") is text at the end of the response, without a time.
 """
 
 from __future__ import annotations
@@ -28,8 +30,8 @@ from trainjob.client.api_errors import from_network
 from trainjob.client.log_position import Moment, Position, Standing
 from trainjob.errors import ClusterUnreachable
 
-_READ = 1 << 16  # bytes taken from the network at once
-_LONGEST = 1 << 18  # bytes; a longer line comes in pieces
+_READ = 1 << 16  # bytes read from the network at once
+_LONGEST = 1 << 18  # bytes; a longer line is returned in pieces
 _LONGEST_KEPT = 2000  # characters of a line that is kept as evidence
 _STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d) ")
 _STAMP_BEGUN = re.compile(rb"[0-9T:.Z+-]{0,35}")
@@ -37,15 +39,15 @@ _STAMP_BEGUN = re.compile(rb"[0-9T:.Z+-]{0,35}")
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """One line, one frame of a progress bar, or a piece of a line that is too long to be held.
+    """One line, one frame of a progress bar, or one piece of a very long line.
 
     Attributes:
-        source: step and rank, such as `node-0` (with the container's name where a pod has several).
-        text: the line without its end.
-        frame: a state of a line that was overwritten with a carriage return, as progress bars do; worth reading for
-            progress, not worth keeping.
-        goes_on: the next of this source goes on with the same line.
-        command: prints the log that the line is in; empty if it is unknown.
+        source: replicated job and rank, such as `node-0`, with the container's name if the pod has several containers.
+        text: the line without its line end.
+        frame: whether this is a state of a line that was overwritten with a carriage return, as progress bars do.
+            Frames show progress and need not be kept.
+        goes_on: whether the next item of this source continues the same line.
+        command: command that prints the log of this line; empty if it is unknown.
     """
 
     source: str
@@ -59,19 +61,22 @@ class LogLine:
 
 
 class Tail:
-    """The last lines of a log, in bounded memory; of a very long line its beginning."""
+    """The last lines of a log, in bounded memory.
+
+    Of a very long line it keeps the first 2000 characters.
+    """
 
     def __init__(self, most: int) -> None:
-        """Nothing was added yet.
+        """Create an empty tail.
 
         Args:
-            most: lines to keep.
+            most: number of lines to keep.
         """
         self._lines: deque[str] = deque(maxlen=most)
         self._goes_on = False
 
     def extend(self, lines: list[LogLine]) -> None:
-        """More of them; frames are left out."""
+        """Add lines; frames are left out."""
         for line in lines:
             if not line.frame and not self._goes_on:
                 cut = line.goes_on or len(line.text) > _LONGEST_KEPT
@@ -80,53 +85,62 @@ class Tail:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """Oldest first."""
+        """The lines, oldest first."""
         return tuple(self._lines)
 
 
 class Transcript:
-    """Reads one container's log, stream after stream: every line once, in bounded memory.
+    """Reader of one container's log that returns every line once, in bounded memory.
 
-    Each stream goes on where the one before it ended, at any byte. A line is told when its end is there; what is left
-    of one when the log itself has ended is told by [rest][].
+    It reads one stream after the other. Each stream continues where the previous one ended, at any byte. A line is
+    returned when its end has arrived. After the end of the log, [rest][] returns a line without an end.
     """
 
     def __init__(self, source: str = "", command: str = "") -> None:
-        """Nothing was read yet.
+        """Create a transcript that has read nothing yet.
 
         Args:
-            source: what to call the container in each [LogLine][].
-            command: prints the container's log; for each [LogLine][].
+            source: name of the container in each [LogLine][].
+            command: command that prints the container's log, for each [LogLine][].
         """
         self._source, self._command, self._position = source, command, Position()
-        self._unfinished, self._stamped = False, True  # the line that was begun, and whether it has a time
-        self._rest, self._told = bytearray(), 0  # of that line: what is there and not told yet; how many bytes were
-        self._returns = 0  # carriage returns behind it: with what follows, it is a frame
-        self._again = 0  # bytes of the line that come again in this stream
-        self._inside = self._passing = False  # in the middle of a line; of one that was told
-        self._fragment, self._first = b"", False  # of a time; whether the stream's first line is to come
+        self._unfinished, self._stamped = False, True  # whether a line was begun; whether it has a time
+        self._rest, self._told = bytearray(), 0  # of that line: the bytes not returned yet; the number returned
+        self._returns = 0  # carriage returns at its end: if bytes follow them, the line is a frame
+        self._again = 0  # bytes of the line that this stream repeats
+        self._inside = self._passing = False  # in the middle of a line; of a line returned before
+        self._fragment, self._first = b"", False  # part of a time; whether the first line is yet to come
         self._trouble = b""
         self._clock, self._second = (b"", b""), 0
 
     @property
     def since(self) -> datetime | None:
-        """Where the next stream is to begin; None for the log's beginning."""
+        """Time at which the next stream has to begin; None for the beginning of the log."""
         return self._position.since
 
     @property
     def jumped(self) -> bool:
-        """Whether the stream repeats nothing of what was told: lines were put away, or it is another run's log."""
+        """Whether the stream repeated nothing of what was returned before.
+
+        In that case lines were lost in a rotated file, or the stream is the log of another run.
+        """
         return self._position.jumped
 
     @property
     def first(self) -> Moment | None:
-        """When the log's first line was written, which no other log of a container shares; None before it was read."""
+        """Time of the log's first line; None before that line was read.
+
+        No other log of the container starts with the same time.
+        """
         return self._position.first
 
     def read(self, stream: Any) -> Iterator[list[LogLine]]:
-        """Yield what is new in a stream (an open urllib3 response), as it comes, many lines at once.
+        """Yield the new lines of a stream as they arrive, many lines at once.
 
-        An empty list means that a part came that holds no new line.
+        An empty list means that a part of the stream arrived without a new line.
+
+        Args:
+            stream: an open urllib3 response.
 
         Raises:
             ClusterUnreachable: the stream broke; open the next one.
@@ -142,8 +156,8 @@ class Transcript:
                 yield self._take(chunk)
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise _broken(error) from error
-        # Of an answer that tells neither its length nor its end, such as one that was cut in its headers, only the
-        # repetition is believed to be whole.
+        # A response may state neither its length nor its end, for example if its headers were cut. Such a response
+        # counts as complete only if it repeated known lines and had nothing new.
         if not (stream.chunked or "Content-Length" in stream.headers) and (self._extent != known or not came):
             raise _broken(ConnectionError("the answer may have been cut"))
 
@@ -152,14 +166,14 @@ class Transcript:
         return self._position.lines, self._told + len(self._rest) + self._returns
 
     def rest(self) -> list[LogLine]:
-        """The line that no newline ends, when the log has ended."""
+        """Return the last line if no newline ends it; call this after the log's end."""
         told: list[LogLine] = []
         if self._unfinished:
             self._finish(told)
         return told
 
     def drop(self) -> None:
-        """Forget the line that was begun: it is another log's."""
+        """Discard the unfinished line, because it belongs to another log."""
         self._unfinished = False
         self._rest.clear()
 
@@ -181,7 +195,7 @@ class Transcript:
         return told
 
     def _to_its_end(self, chunk: bytes, told: list[LogLine]) -> bytes:
-        """More of the line that the chunk before ended in; what comes behind it."""
+        """Add bytes to the line in which the previous chunk ended, and return those after it."""
         content, newline, behind = chunk.partition(b"\n")
         if not self._passing:
             self._go_on(content, told)
@@ -195,7 +209,7 @@ class Transcript:
         content = self._begin(line, told)
         if content is None:
             return
-        if self._stamped and not self._again and len(content) <= _LONGEST and b"\r" not in content:  # nearly all
+        if self._stamped and not self._again and len(content) <= _LONGEST and b"\r" not in content:  # nearly all lines
             told.append(LogLine(self._source, content.decode(errors="replace"), False, False, self._command))
             self._position.end()
             self._unfinished = False
@@ -204,11 +218,11 @@ class Transcript:
             self._end(told)
 
     def _begin(self, line: bytes, told: list[LogLine]) -> bytes | None:
-        """A line's own bytes, without its time; None when it was told already."""
+        """Return a line's bytes without its time, or None if the line was returned before."""
         first, self._first = self._first, False
         stamp = self._stamp(line)
         if stamp is None:
-            if first:  # the rest of a line that began before the second that was asked for
+            if first:  # the rest of a line that began before the requested second
                 return None
         else:
             moment, line = stamp
@@ -219,13 +233,13 @@ class Transcript:
                 self._rest.clear()
                 self._returns, self._again = 0, self._told
                 return line
-        if self._unfinished:  # it is not there any more
+        if self._unfinished:  # the log no longer has the rest of that line
             self._finish(told)
         self._unfinished, self._stamped, self._again = True, stamp is not None, 0
         return line
 
     def _go_on(self, content: bytes, told: list[LogLine]) -> None:
-        """More of the line: frames are told when the next one begins."""
+        """Add bytes to the current line; a frame is returned when the next one begins."""
         if self._again:
             cut = min(self._again, len(content))
             self._again -= cut
@@ -239,7 +253,10 @@ class Transcript:
             self._drop(cut)
 
     def _draw(self, content: bytes, told: list[LogLine]) -> bytes:
-        """Tells the frames that something follows; what is left may be the last one."""
+        """Append the complete frames to the list, and return the remaining bytes.
+
+        A frame is complete when other bytes follow it. The remaining bytes may be the last frame.
+        """
         body, last = content.rstrip(b"\r"), b""
         if body:
             *frames, last = (b"\r" * bool(self._returns) + body).split(b"\r")
@@ -269,7 +286,7 @@ class Transcript:
         self._rest.clear()
         self._unfinished, self._told, self._returns = False, 0, 0
         if not self._stamped:
-            if text == self._trouble:  # each stream ends with it
+            if text == self._trouble:  # the kubelet's error text, which each stream repeats
                 return
             self._trouble = text
         told.append(self._line(text))
@@ -296,8 +313,8 @@ def _broken(error: Exception) -> ClusterUnreachable:
 
 
 def _character_before(text: bytearray, cut: int) -> int:
-    """The nearest place up to there that is not within a UTF-8 character."""
+    """Return the last place up to `cut` that is not within a UTF-8 character."""
     for place in range(cut, cut - 4, -1):
         if text[place] & 0xC0 != 0x80:
             return place
-    return cut  # that is no UTF-8
+    return cut  # the text is not UTF-8

@@ -1,4 +1,4 @@
-"""How far a container's log was told, so that a new stream of it is told from there on."""
+"""Position in a container's log, at which a new stream resumes."""
 
 from __future__ import annotations
 
@@ -6,40 +6,43 @@ from datetime import datetime, timezone
 from enum import Enum
 
 Moment = tuple[int, bytes]
-"""Seconds of the epoch and nine digits of a fraction, as the stamp of a line says."""
+"""Time of a log line: seconds of the epoch, and nine digits of a fraction of a second."""
 
 _NEVER: Moment = (-1, b"")
 
 
 class Standing(Enum):
-    """What a line of a stream is to one who was told the log up to a position."""
+    """Relation of a line in a stream to the lines that were returned before."""
 
     NEW = "new"
     TOLD = "told"
-    BEGUN = "begun"  # it was told in part
+    BEGUN = "begun"  # a part of it was returned
 
 
 class Position:
-    """How far a log was told: the newest time, and how many lines of its second and of the one before.
+    """Position in a log: the newest time, and the numbers of lines of its last two seconds.
 
     Attributes:
-        first: the time of the log's first line.
-        lines: how many were told to their ends.
-        jumped: the stream came to something new without repeating anything: lines were put away, or it is another log.
+        first: time of the log's first line.
+        lines: number of lines that were returned to their ends.
+        jumped: whether the stream reached a new line without repeating a known one. In that case lines were lost in a
+            rotated file, or it is another log.
 
-    The API resumes at whole seconds. It is asked for one more than needed, as two streams of a container may be stamped
-    in another order than they are written; what comes again is counted off. A line that is newer than everything told
-    is new in any case: the kubelet serves its newest file only, so lines that were counted may be gone.
+    The API resumes at whole seconds. The stream starts one second earlier than needed, because two streams of a
+    container may be stamped in another order than they are written. Repeated lines are counted and left out. A line
+    that is newer than all known lines is new in any case: the kubelet serves its newest file only, so counted lines may
+    be gone.
 
-    A clock that is set back by more is noticed by the next line; until it is past the newest line again, the log would
-    be resumed at its beginning. What is written first after that, while no stream is open, can't be asked for.
+    If a clock is set back by more than that, the next line shows it. Until the clock passes the newest line again, a
+    new stream starts at the log's beginning. The first lines after the clock was set back can't be requested if no
+    stream was open.
     """
 
     def __init__(self) -> None:
-        """At a log's beginning."""
+        """Create the position of a log's beginning."""
         self.first: Moment | None = None
         self._newest = _NEVER
-        self._now = self._before = self.lines = 0  # told: of the newest second, of the one before, of all
+        self._now = self._before = self.lines = 0  # lines: of the newest second, of the one before, all
         self._set_back = False
         self._begun: Moment | None = None
         self._left = self._asked = 0
@@ -47,23 +50,23 @@ class Position:
 
     @property
     def since(self) -> datetime | None:
-        """Where to resume; None for the beginning."""
+        """Time from which a stream resumes; None for the beginning of the log."""
         if self._set_back or self._newest is _NEVER:
             return None
         return datetime.fromtimestamp(self._newest[0] - 1, timezone.utc)
 
     @property
     def resuming(self) -> bool:
-        """Whether the stream has not come to anything new yet."""
+        """Whether the stream has not reached a new line yet."""
         return self._resuming
 
     def resume(self) -> None:
-        """A new stream begins, from [since][] on."""
+        """Prepare for a new stream that starts at [since][]."""
         self._left = self._asked = self.lines if self._set_back else self._before + self._now
         self._resuming, self.jumped = self._newest is not _NEVER, False
 
     def begin(self, moment: Moment) -> Standing:
-        """A line of this time begins."""
+        """Record that a line of this time begins, and return its relation to known lines."""
         newest = self._newest
         if self._resuming:
             if moment <= newest:
@@ -85,7 +88,7 @@ class Position:
         return Standing.NEW
 
     def end(self) -> None:
-        """The line that was begun is told to its end."""
+        """Record that the current line was returned to its end."""
         if self._begun is not None:
             self._now += self._begun[0] == self._newest[0]
             self._before += self._begun[0] == self._newest[0] - 1

@@ -1,6 +1,7 @@
-"""A bounded queue of log lines that skips lines, and says so, when they come faster than they can be written.
+"""A bounded queue of log lines that skips lines if they come too fast.
 
-Everything here is pure: no threads, no clock of its own. [trainjob.client.log_writer][] has both.
+It reports the lines that it skips. This module has no threads and no clock of its own; [trainjob.client.log_writer][]
+has both.
 """
 
 from __future__ import annotations
@@ -14,15 +15,15 @@ from trainjob.client.log_lines import LogLine
 
 @dataclass(frozen=True)
 class QueueLimits:
-    """How much a [LogQueue][] holds, and for how long its readers wait before lines are skipped.
+    """Capacity of a [LogQueue][], and how long readers wait before it skips lines.
 
     Attributes:
         lines: most lines in the queue.
-        bytes: most bytes of text in the queue; a single longer line is still taken.
+        bytes: most bytes of text in the queue; a single longer line is still accepted.
         patience: seconds of congestion during which readers wait; after that, lines are skipped.
-        kept_lines: newest lines of a source that are kept while its lines are skipped. Several sources that are
-            skipped at once share them, but each keeps at least ten.
-        kept_bytes: most bytes of those lines, shared alike; the newest line of a source is kept in any case.
+        kept_lines: newest lines of a source that are kept while its lines are skipped. Several sources that are skipped
+            at once share them, but each keeps at least ten.
+        kept_bytes: most bytes of those lines, shared in the same way; the newest line of a source is always kept.
     """
 
     lines: int = 1000
@@ -34,13 +35,13 @@ class QueueLimits:
 
 @dataclass(frozen=True)
 class SkippedLines:
-    """A gap in what is written of one source.
+    """A gap in the written lines of one source.
 
     Attributes:
         source: as in [LogLine][].
-        lines: how many lines were skipped; the pieces of a very long line count as one.
-        bytes: of their text, with line ends.
-        command: prints the log they are in; empty if it is unknown.
+        lines: number of skipped lines; the pieces of a very long line count as one.
+        bytes: size of their text, with line ends.
+        command: command that prints the log of these lines; empty if it is unknown.
     """
 
     source: str
@@ -71,7 +72,7 @@ def _size(count: int) -> str:
 
 @dataclass
 class _Skipping:
-    """A source whose lines are being skipped: what was counted, and its newest lines."""
+    """State of a source whose lines are being skipped: the counts and its newest lines."""
 
     lines: int = 0
     bytes: int = 0
@@ -85,7 +86,7 @@ class _Skipping:
         self.command = line.command or self.command
 
     def add_gap(self, gap: SkippedLines) -> None:
-        """A gap behind the lines so far: those count as skipped, too, so that one gap remains."""
+        """Add a gap, and count the lines before it as skipped, too, so that one gap remains."""
         self.trim(0, 0, least=0)
         self.lines, self.bytes, self.command = self.lines + gap.lines, self.bytes + gap.bytes, gap.command
 
@@ -106,18 +107,18 @@ _LEAST_KEPT = 10  # lines of each source, however many sources are skipped at on
 
 
 class LogQueue:
-    """Holds the lines of one job, from several sources, until they are written.
+    """Queue of one job's lines from several sources, until they are written.
 
-    While the queue is full, readers wait. If it has not drained to its half for as long as
-    [QueueLimits.patience][QueueLimits] says, the lines of each source that still comes are skipped until the queue is
-    empty; then one [SkippedLines][] for each source takes their place, followed by its newest lines.
+    While the queue is full, readers wait. They wait for at most [QueueLimits.patience][QueueLimits] seconds in which
+    the queue does not drain to its half. Then the queue skips the lines of each source that continues to send, until
+    the queue is empty. One [SkippedLines][] for each source takes their place, followed by the source's newest lines.
     """
 
     def __init__(self, limits: QueueLimits | None = None) -> None:
         """Create an empty queue.
 
         Args:
-            limits: how much it holds.
+            limits: limits of the queue.
         """
         self._limits = limits or QueueLimits()
         self._queue: deque[LogLine | SkippedLines] = deque()
@@ -135,11 +136,12 @@ class LogQueue:
         Args:
             line: the line; lines of one source are offered in order.
             now: seconds of a monotonic clock.
-            may_wait: False if the caller can't wait: with a full queue, lines of its source are skipped at once.
+            may_wait: False if the caller can't wait. If the queue is full, lines of its source are then skipped at
+                once.
 
         Returns:
             False if the queue is full and the caller has to offer the line again, after a [take][] or after
-            [seconds_to_skip][].
+                [seconds_to_skip][].
         """
         skipping = self._skipping.get(line.source)
         if skipping is None:
@@ -157,12 +159,12 @@ class LogQueue:
         return True
 
     def seconds_to_skip(self, now: float) -> float:
-        """Return for how long a reader has to wait until lines are skipped instead."""
+        """Return the seconds that a reader has to wait until lines are skipped instead."""
         began = now if self._congested_since is None else self._congested_since
         return max(0.0, began + self._patience - now)
 
     def take(self) -> LogLine | SkippedLines | None:
-        """Return what is to be written next; None if the queue is empty."""
+        """Return the next item to write, or None if the queue is empty."""
         if not self._queue:
             self._release()
         if not self._queue:
@@ -175,11 +177,14 @@ class LogQueue:
         return first
 
     def skip_at_once(self) -> None:
-        """Let no reader wait any more, because the job has ended; the newest lines are kept as before."""
+        """Stop making readers wait, because the job has ended.
+
+        The newest lines are kept as before.
+        """
         self._patience = 0.0
 
     def cut(self) -> None:
-        """Skip all that is queued but the newest lines of each source."""
+        """Skip all queued lines except the newest lines of each source."""
         skipping, self._skipping = self._skipping, {}
         waiting = [*self._queue, *(item for name, one in skipping.items() for item in one.release(name))]
         self._queue.clear()
@@ -197,7 +202,7 @@ class LogQueue:
         return not self._queue or (len(self._queue) < limits.lines and self._bytes + size_of(line) <= limits.bytes)
 
     def _release(self) -> None:
-        """Queue a notice for each gap, and behind it the lines that were kept."""
+        """Queue a notice for each gap, followed by the lines that were kept."""
         skipping, self._skipping = self._skipping, {}
         each = max(min(_LEAST_KEPT, self._limits.kept_lines), self._limits.kept_lines // max(1, len(skipping)))
         for source, one in skipping.items():
@@ -208,6 +213,6 @@ class LogQueue:
 
 
 def size_of(line: LogLine) -> int:
-    """Return the bytes of a line's text, with its line end."""
+    """Return the number of bytes of a line's text, including its line end."""
     size = len(line.text) if line.text.isascii() else len(line.text.encode(errors="replace"))
     return size + (not line.goes_on)

@@ -1,4 +1,4 @@
-"""How fast lines may be written to a log: a token bucket, which slows down when the log is seen to block."""
+"""Rate limit of a log: a token bucket that slows down while the log blocks."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ class RateLimit:
     """The rate that a log sustains.
 
     Attributes:
-        bytes_per_second: how much may be written in the long run.
+        bytes_per_second: bytes per second in the long run.
         burst: bytes that may be written at once after a pause.
-        line_overhead: bytes that each line costs besides its text: what the log adds to it.
-        slow_write: seconds; when a single write takes longer, the log is congested and the rate is halved.
+        line_overhead: bytes that the log adds to each line's text.
+        slow_write: seconds; if a single write takes longer, the log is congested and the rate is halved.
     """
 
     bytes_per_second: float
@@ -22,26 +22,26 @@ class RateLimit:
     slow_write: float = 0.05
 
     def cost(self, text: str) -> int:
-        """Return the bytes that writing a line costs."""
+        """Return the cost of a line in bytes, including the log's overhead."""
         return self.line_overhead + len(text)
 
 
-_LEAST_RATE = 1 / 16  # of the limit, after slow writes
+_LEAST_RATE = 1 / 16  # of the limit: the lowest rate after slow writes
 _RECOVERY_SECONDS = 60.0  # from nothing to the full rate, while writes are quick
 
 
 class TokenBucket:
-    """Says when the next line may be written.
+    """Token bucket that limits the rate of written lines.
 
-    A line may be written while the bucket is not empty, also one that is longer than the whole burst; the bucket is in
-    debt afterwards, so that the rate holds for lines of every length.
+    A line may be written while the bucket is not empty, even if the line is longer than the whole burst. The bucket is
+    in debt afterwards, so that the rate holds for lines of every length.
     """
 
     def __init__(self, limit: RateLimit, now: float) -> None:
-        """Start with a full bucket.
+        """Create a full bucket.
 
         Args:
-            limit: the rate to keep.
+            limit: rate to keep.
             now: seconds of a monotonic clock, as for all methods.
         """
         self._limit, self._at = limit, now
@@ -49,7 +49,7 @@ class TokenBucket:
 
     @property
     def rate(self) -> float:
-        """Bytes per second at present."""
+        """Current rate in bytes per second."""
         return self._rate
 
     def seconds_to_wait(self, now: float) -> float:
@@ -58,12 +58,12 @@ class TokenBucket:
         return max(0.0, -self._tokens / self._rate)
 
     def spend(self, text: str, began: float, ended: float) -> None:
-        """Count a line that was written.
+        """Subtract the cost of a written line, and halve the rate if the write was slow.
 
         Args:
             text: the line.
-            began: when its write began.
-            ended: when its write returned.
+            began: time at which the write began.
+            ended: time at which the write returned.
         """
         self._refill(ended)
         self._tokens -= self._limit.cost(text)

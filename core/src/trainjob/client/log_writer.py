@@ -1,4 +1,7 @@
-"""Writing the log lines of many jobs on one thread: in order, fairly, and at most at a given rate."""
+"""Writer of the log lines of many jobs on one thread.
+
+It keeps each job's order, serves the jobs fairly, and writes at most at a given rate.
+"""
 
 from __future__ import annotations
 
@@ -15,25 +18,25 @@ from trainjob.client.log_lines import LogLine
 from trainjob.client.log_queue import LogQueue, QueueLimits, SkippedLines
 from trainjob.client.log_rate import RateLimit, TokenBucket
 
-_BATCH = 100  # lines of one job, before it is the next one's turn
-_FEW = 50  # lines of a job that are written before those of jobs that print a lot
-_DRAIN_SECONDS = 10.0  # after a job's end: how long queued lines are written before all but the newest are skipped
-_NEWEST_SECONDS = 20.0  # how long writing the newest lines may take then
+_BATCH = 100  # lines of one job that are written before the next job's turn
+_FEW = 50  # a job with at most so many queued lines comes before jobs that print a lot
+_DRAIN_SECONDS = 10.0  # after a job's end: the time for queued lines, before all but the newest are skipped
+_NEWEST_SECONDS = 20.0  # after that: the time for the newest lines
 
 
 class LogWriter:
-    """Writes the lines of all its channels on one daemon thread, which runs while a channel is open.
+    """Writer of the lines of all its channels on one daemon thread.
 
-    The channels share the rate limit, and take turns. Those with few lines to write come first, so that a job that
-    prints a lot delays neither the lines nor the end of another one.
+    The thread runs while a channel is open. The channels share the rate limit and take turns. Those with few lines to
+    write come first, so that a job that prints a lot delays neither the lines nor the end of another job.
     """
 
     def __init__(self, limit: RateLimit | None = None, queue_limits: QueueLimits | None = None) -> None:
-        """Start no thread yet.
+        """Create a writer; it starts no thread yet.
 
         Args:
-            limit: how fast to write; None means as fast as the log takes the lines.
-            queue_limits: how much each channel holds.
+            limit: rate of writing; None means as fast as the log accepts lines.
+            queue_limits: limits of each channel's queue.
         """
         self._limit, self._queue_limits = limit, queue_limits
         self._changed = threading.Condition()
@@ -45,7 +48,7 @@ class LogWriter:
         """Open a channel for the lines of one job.
 
         Args:
-            write: writes one line; called on the writer's thread only.
+            write: function that writes one line; called on the writer's thread only.
         """
         channel = LogChannel(self, write, LogQueue(self._queue_limits))
         with self._changed:
@@ -56,14 +59,14 @@ class LogWriter:
         return channel
 
     def schedule(self, channel: LogChannel) -> None:
-        """Give a channel that has lines to write its turn, after those that wait already."""
+        """Give a channel with lines to write its turn, after the channels that wait already."""
         with self._changed:
             if channel in self._open:
                 self._ready[channel] = None
                 self._changed.notify()
 
     def discard(self, channel: LogChannel) -> None:
-        """Forget a closed channel."""
+        """Remove a closed channel."""
         with self._changed:
             self._open.discard(channel)
             self._ready.pop(channel, None)
@@ -81,7 +84,7 @@ class LogWriter:
                 bucket.spend(text, began, time.monotonic())
 
     def _next(self) -> LogChannel | None:
-        """Wait for a channel with lines to write; None when no channel is open any more."""
+        """Wait for a channel with lines to write; return None if no channel is open."""
         with self._changed:
             while not self._ready:
                 if not self._open:
@@ -95,16 +98,16 @@ class LogWriter:
 
 
 class LogChannel:
-    """The lines of one job on their way to its log; a context manager that ends with [finish][].
+    """Queue of one job's lines, from which the writer writes them to the job's log.
 
-    Its methods may be called from any thread.
+    It is a context manager that ends with [finish][]. Its methods may be called from any thread.
 
     Attributes:
-        pending: how many lines are queued.
+        pending: number of queued lines.
     """
 
     def __init__(self, writer: LogWriter, write: Callable[[str], None], queue: LogQueue) -> None:
-        """Create it; see [LogWriter.open][]."""
+        """Create a channel; see [LogWriter.open][]."""
         self._writer, self._write, self._queue = writer, write, queue
         self._changed = threading.Condition()
         self._is_scheduled = self._is_closed = self._is_ending = False
@@ -117,33 +120,39 @@ class LogChannel:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Write what is queued; after a signal, close at once."""
+        """Write the queued lines; after a signal, close at once."""
         if kind is None or issubclass(kind, Exception):
             self.finish()
         else:
             self.close()
 
     def put(self, line: LogLine) -> None:
-        """Queue a line of a container's log; blocks while the queue is full, until lines are to be skipped."""
+        """Queue a line of a container's log.
+
+        The method blocks while the queue is full, until the queue starts to skip lines.
+        """
         with self._changed:
             while not self._is_closed and not self._queue.offer(line, now := time.monotonic()):
                 self._changed.wait(self._queue.seconds_to_skip(now))
             self._schedule()
 
     def report(self, text: str) -> None:
-        """Queue a line of our own, such as a phase; does not block."""
+        """Queue a line of this project, such as a phase, without blocking."""
         with self._changed:
             self._queue.offer(LogLine("", text), time.monotonic(), may_wait=False)
             self._schedule()
 
     def skip_at_once(self) -> None:
-        """Let no reader wait for a full queue any more, because the job has ended."""
+        """Stop blocking readers while the queue is full, because the job has ended.
+
+        Lines are skipped instead.
+        """
         with self._changed:
             self._queue.skip_at_once()
             self._changed.notify_all()
 
     def finish(self) -> None:
-        """Write what is queued and close; if that takes long, skip all but the newest lines."""
+        """Write the queued lines and close; if that takes long, skip all but the newest lines."""
         drained = self._end()
         if not wait_for_futures([drained], _DRAIN_SECONDS).done:
             self._cut()
@@ -151,7 +160,7 @@ class LogChannel:
         self.close()
 
     async def finish_async(self) -> None:
-        """Do what [finish][] does, without blocking the event loop."""
+        """Do the same as [finish][], without blocking the event loop."""
         drained = asyncio.wrap_future(self._end())
         try:
             if not (await asyncio.wait({drained}, timeout=_DRAIN_SECONDS))[0]:
@@ -161,7 +170,7 @@ class LogChannel:
             self.close()
 
     def close(self) -> None:
-        """Write nothing more."""
+        """Close the channel without writing further lines."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
@@ -188,7 +197,7 @@ class LogChannel:
     def _write_one(self, text: str) -> None:
         try:
             self._write(text)
-        except Exception:  # a log that can't be written must not end the waiting, or other jobs' logs
+        except Exception:  # a failing log must end neither the wait nor other jobs' logs
             logging.getLogger(__name__).debug("a line of a log could not be written", exc_info=True)
 
     def _schedule(self) -> None:

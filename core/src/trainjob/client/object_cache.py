@@ -12,7 +12,9 @@ from trainjob.errors import ClusterError, ClusterUnreachable
 
 @dataclass(frozen=True)
 class ObjectEvent:
-    """One event for a handler: an object was added, modified or deleted, or the informer failed.
+    """One event for a handler.
+
+    An object was added, modified or deleted, or the informer failed.
 
     Attributes:
         found: the object as it is now, or its last known state if it was deleted; None with an error.
@@ -30,7 +32,7 @@ Missing = Callable[[], None]
 
 
 class EventHandler:
-    """Callbacks of one waiter at an informer; close it when the waiter is done."""
+    """Callbacks of one waiter for an informer's events; close it when the wait is over."""
 
     def __init__(
         self, key: str | None, deliver: Deliver, missing: Missing, remove: Callable[[EventHandler], None]
@@ -50,14 +52,15 @@ class EventHandler:
 
 
 class ObjectCache:
-    """Known objects and event handlers of an informer. No I/O and no thread: users on several threads hold a lock.
+    """Known objects and event handlers of an informer.
 
-    A handler that raises gets an event with an error and is removed; the other handlers get their events all the same.
+    The cache does no I/O and starts no thread; users on several threads hold a lock. A handler that raises gets an
+    event with an error and is removed; the other handlers get their events all the same.
     """
 
     def __init__(self) -> None:
         """Create an empty cache without handlers."""
-        self._handlers: dict[str | None, dict[EventHandler, None]] = {}  # by key: an event concerns few of thousands
+        self._handlers: dict[str | None, dict[EventHandler, None]] = {}  # by key: an event concerns few of them
         self._objects: dict[str, dict[str, Mapping[str, Any]]] = {}  # by key, then by uid
         self.listed = False
 
@@ -69,7 +72,7 @@ class ObjectCache:
         """Deliver the known objects to a handler, and from now on each event.
 
         Raises:
-            Exception: what the handler raises; it is not added then.
+            Exception: an error of the handler; the handler is not added then.
         """
         known = self._known_by(handler.key)
         for found in known:
@@ -79,7 +82,7 @@ class ObjectCache:
         self._handlers.setdefault(handler.key, {})[handler] = None
 
     def remove_handler(self, handler: EventHandler) -> None:
-        """Deliver nothing more to a handler, not even an event that is being delivered to others now."""
+        """Stop all deliveries to a handler, even of an event that others are getting now."""
         handler.ended = True
         of_key = self._handlers.get(handler.key, {})
         of_key.pop(handler, None)
@@ -87,7 +90,10 @@ class ObjectCache:
             self._handlers.pop(handler.key, None)
 
     def update(self, key: str, found: Mapping[str, Any], *, gone: bool = False) -> None:
-        """Store or delete an object, and deliver the event unless the object is the one that is stored."""
+        """Store or delete an object, and deliver an event if that is a change.
+
+        Nothing is delivered if the cache has the same object already.
+        """
         uid, of_key = found["metadata"]["uid"], self._objects.setdefault(key, {})
         changed = gone or of_key.get(uid) != found
         if gone:
@@ -100,7 +106,9 @@ class ObjectCache:
             self._call(handler, lambda one: one.deliver(ObjectEvent(found, gone=gone)))
 
     def finish_list(self, listed: set[str]) -> None:
-        """Delete the objects that a complete list does not have; after the first list call `missing` where it applies.
+        """Delete the objects that are missing in a complete list.
+
+        After the first list, call `missing` of each handler that has no object.
 
         Args:
             listed: uids of the list's objects.
@@ -123,7 +131,7 @@ class ObjectCache:
             handler.ended = True
 
     def clear(self) -> None:
-        """Remove all objects, because no watch keeps them up to date; handlers stay."""
+        """Remove all objects, because no watch keeps them up to date; the handlers stay."""
         self._objects, self.listed = {}, False
 
     def _known_by(self, key: str | None) -> list[Mapping[str, Any]]:

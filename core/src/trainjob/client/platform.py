@@ -1,4 +1,7 @@
-"""Looking at what a cluster has for TrainJobs, without changing anything: what is created is only tried (dryRun)."""
+"""Inspection of what a cluster provides for TrainJobs, without changing it.
+
+Objects are created with dryRun only.
+"""
 
 from __future__ import annotations
 
@@ -18,42 +21,46 @@ from trainjob.status.verdict import QUEUE_LABEL
 T = TypeVar("T")
 
 _NAME = "trainjob-check"
-# Every Trainer's webhook refuses it on a runtime without initializers; Kueue's refuses a missing runtime, too, so that
-# such a TrainJob would tell nothing of the Trainer's.
+# Every Trainer's webhook refuses this on a runtime without initializers. A missing runtime would not do for this test:
+# Kueue's webhook refuses it, too, so the refusal would not show that the Trainer's webhook works.
 _WRONG = {"initializer": {"dataset": {"storageUri": "hf://trainjob/check"}}}
 _NONE: Mapping[str, Any] = {}
 _TRAINJOBS = Resource("trainjobs", TRAINER_API, "")
 _CLAIMS = Resource("persistentvolumeclaims", "/api/v1", "")
 _CLASSES = Resource("storageclasses", f"/apis/{STORAGE}/v1", "", namespaced=False)
-# Readable by everybody with a name since Trainer 2.2 (manifests/base/rbac/public_configmap_role_binding.yaml).
+# Readable by all authenticated users since Trainer 2.2 (manifests/base/rbac/public_configmap_role_binding.yaml).
 _PUBLIC = "/api/v1/namespaces/kubeflow-system/configmaps/kubeflow-trainer-public"
 
 
 class PlatformInspector:
-    """Asks about everything that a TrainJob needs: each question once, and none again when it fails."""
+    """Inspector of everything that a TrainJob needs from a cluster.
+
+    It sends each request once, and does not repeat a request that fails.
+    """
 
     def __init__(
         self, ask: Callable[..., dict[str, Any]], server: str, trainer: InstalledTrainer, runtimes: Runtimes
     ) -> None:
-        """Nothing is asked yet.
+        """Create an inspector; it sends no request yet.
 
         Args:
-            ask: sends one request, as [trainjob.client.http_client.HttpClient.request][] does.
-            server: the API server's URL.
-            trainer: which Trainer it has.
-            runtimes: the training runtimes.
+            ask: function that sends one request, as [trainjob.client.http_client.HttpClient.request][] does.
+            server: URL of the API server.
+            trainer: the installed Trainer.
+            runtimes: training runtimes of the cluster.
         """
         self._ask, self._server, self._trainer, self._runtimes = ask, server, trainer, runtimes
 
     def inspect(self, namespace: str, runtime: str) -> Platform:
-        """All that this user can learn about a namespace.
+        """Return everything that this user can learn about a namespace.
 
         Args:
-            namespace: which.
-            runtime: the ClusterTrainingRuntime that a TrainJob is tried on.
+            namespace: namespace to inspect.
+            runtime: ClusterTrainingRuntime for the trial TrainJobs.
 
         Raises:
-            ClusterError: the API server can't be asked at all.
+            ClusterError: a request without which there is nothing to report failed, such as the one for the server's
+                version.
         """
         version = text(self._ask("GET", "/version", doing="get the API server's version"), "gitVersion")
         served = rows(self._ask("GET", "/apis", doing="list the API groups"), "groups")
@@ -78,7 +85,8 @@ class PlatformInspector:
         first = "" if isinstance(queues, ClusterError) or not queues else text(queues[0], "metadata", "name")
         answer = self._try(namespace, runtime, spec=_WRONG)
         refusal = answer if isinstance(answer, ClusterError) else None
-        hopeless = refusal if refusal and not isinstance(refusal, AdmissionRefused) else None  # a webhook takes 10 s
+        # After such an error there are no further trials, because each of them may wait 10 s for a webhook.
+        hopeless = refusal if refusal and not isinstance(refusal, AdmissionRefused) else None
         return {
             "trainer": self._version(),
             "refusal": refusal,
@@ -95,12 +103,15 @@ class PlatformInspector:
             return None
 
     def _version(self) -> str:
-        """Of the Trainer."""
+        """Return the Trainer's version, or an empty string if it can't be read."""
         found = _or_error(lambda: self._ask("GET", _PUBLIC, doing="get the Trainer's version"))
         return "" if isinstance(found, ClusterError) else text(found, "data", "kubeflow_trainer_version")
 
     def _user(self) -> str:
-        """The API server's name for who asks; Kubernetes before 1.28 does not tell."""
+        """Return the user's name as the API server knows it.
+
+        It is empty if the request fails, as before Kubernetes 1.28.
+        """
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
         path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
         found = _or_error(lambda: self._ask("POST", path, doing="ask who this is", body=body))
@@ -124,7 +135,10 @@ class PlatformInspector:
     def _try(
         self, namespace: str, runtime: str, *, labels: Mapping[str, str] = _NONE, spec: Mapping[str, Any] = _NONE
     ) -> Any:
-        """A TrainJob as it would be created, by all webhooks' leave; or why it would not."""
+        """Create a TrainJob with dryRun, and return the TrainJob or the error.
+
+        All webhooks are called. A TrainJob shows that they admit it.
+        """
         reference = {"apiGroup": TRAINER, "kind": KINDS[0], "name": runtime}
         job = {
             "apiVersion": TRAINER_API.removeprefix("/apis/"),
@@ -135,7 +149,7 @@ class PlatformInspector:
         path, doing = _TRAINJOBS.path(namespace), f"create trainjobs in namespace {namespace}"
         try:
             return self._ask("POST", path, doing=doing, query={"dryRun": "All"}, body=job)
-        except Conflict:  # one of this name is there; the webhooks had nothing against another
+        except Conflict:  # a TrainJob of this name exists; the webhooks admitted this one
             return job
         except ClusterError as error:
             return error

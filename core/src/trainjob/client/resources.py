@@ -1,4 +1,4 @@
-"""The kinds of objects that are asked for, and reading all of one kind."""
+"""Kinds of Kubernetes objects, and functions that list all objects of a kind."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from trainjob.client.api_errors import not_understood
 from trainjob.client.response_checks import ResponseCheck, check_list_of, check_namespaced_object, check_object
 from trainjob.errors import Expired, InvalidSpec, Problem
 
-# Reading a page's JSON keeps all other threads, so an event loop, from running: 100 pods are about 1 MB, or 10 ms.
+# Parsing a page's JSON blocks all other threads, and so the event loop: 100 pods are about 1 MB, or 10 ms.
 _PAGE = 100
 _TRIES = 3
-# A DNS subdomain (Kubernetes 1.36, IsDNS1123Subdomain); a namespace is one without dots.
+# A DNS subdomain (Kubernetes 1.36, IsDNS1123Subdomain); the name of a namespace has no dots.
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 
 @dataclass(frozen=True)
 class Resource:
-    """One kind of object.
+    """One kind of Kubernetes object.
 
     Attributes:
-        plural: such as `trainjobs`.
-        prefix: the API group's path, such as `/apis/batch/v1`.
-        selector: the label selector that every list and watch uses.
-        spec_kept: the fields of its spec that an informer keeps; empty keeps all.
-        namespaced: whether its objects are in namespaces.
+        plural: plural name in the URL, such as `trainjobs`.
+        prefix: URL path of the API group and version, such as `/apis/batch/v1`.
+        selector: label selector of an informer's lists and watches.
+        spec_kept: fields of the spec that an informer keeps; empty keeps all fields.
+        namespaced: whether objects of this kind belong to a namespace.
     """
 
     plural: str
@@ -39,14 +39,14 @@ class Resource:
 
     @property
     def check(self) -> ResponseCheck:
-        """The check of one object of this kind."""
+        """The check of a response that must be one object of this kind."""
         return check_namespaced_object if self.namespaced else check_object
 
     def path(self, namespace: str, name: str = "") -> str:
-        """The URL's path of the collection, or of one object.
+        """Return the URL path of the collection, or of one object if `name` is given.
 
         Raises:
-            InvalidSpec: what is no name could lead to another path.
+            InvalidSpec: the namespace or the name is not a Kubernetes name, and could lead to another path.
         """
         within = f"/namespaces/{_checked(namespace, 'namespace')}" if self.namespaced else ""
         collection = f"{self.prefix}{within}/{self.plural}"
@@ -72,19 +72,19 @@ def pages(
     query: Mapping[str, Any],
     check: ResponseCheck = check_namespaced_object,
 ) -> Iterator[tuple[list[dict[str, Any]], str]]:
-    """All objects of a collection, page by page, each with the resourceVersion of the whole.
+    """Yield the objects of a collection page by page, with the collection's resourceVersion.
 
     Args:
-        ask: sends one request, as [trainjob.client.http_client.HttpClient.request][] does.
-        path: the collection's path.
-        doing: what this is for, for error messages.
-        query: selectors.
-        check: the check of each object.
+        ask: function that sends one request, as [trainjob.client.http_client.HttpClient.request][] does.
+        path: URL path of the collection.
+        doing: purpose of the request, for error messages.
+        query: query parameters, such as the label or field selector.
+        check: check of each object.
 
     Raises:
-        Expired: reading took so long that the server does not know the rest any more.
-        InvalidResponse: a page is not one, or one of its objects does not pass the check.
-        ClusterError: a page could not be read.
+        Expired: reading took so long that the server no longer has the rest of the list.
+        InvalidResponse: a page is not a valid list, or one of its objects does not pass the check.
+        ClusterError: a page could not be read, or the server repeats a `continue` token.
     """
     more, before = "", set[str]()
     while more not in before:
@@ -95,7 +95,7 @@ def pages(
         yield answer["items"] or [], answer["metadata"]["resourceVersion"]
         if not more:
             return
-    raise not_understood(f"its list begins anew at {more}".encode(), doing=doing)  # it would never end
+    raise not_understood(f"its list begins anew at {more}".encode(), doing=doing)  # the list would never end
 
 
 def everything(
@@ -106,10 +106,12 @@ def everything(
     query: Mapping[str, Any],
     check: ResponseCheck = check_namespaced_object,
 ) -> list[dict[str, Any]]:
-    """All objects of a collection, as of one moment; see [pages][].
+    """Return all objects of a collection, as of one moment; see [pages][].
+
+    If the list expires while it is read, it is read again, up to three times in total.
 
     Raises:
-        ClusterError: they could not be read.
+        ClusterError: the objects could not be read.
     """
 
     def read() -> list[dict[str, Any]]:
@@ -122,10 +124,10 @@ def everything(
 
 
 def newest_version(ask: Callable[..., dict[str, Any]], path: str, *, doing: str) -> str:
-    """The resourceVersion that a list has now, for the price of one object; see [pages][].
+    """Return the current resourceVersion of a list by requesting only one object.
 
     Raises:
-        ClusterError: it could not be read.
+        ClusterError: the list could not be read; see [pages][].
     """
     answer = ask("GET", path, doing=doing, query={"limit": 1}, check=check_list_of(check_object))
     return str(answer["metadata"]["resourceVersion"])

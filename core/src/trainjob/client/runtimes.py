@@ -1,4 +1,7 @@
-"""The training runtimes of a cluster: all of them for people, and each one remembered for who submits."""
+"""Client for the training runtimes of a cluster.
+
+Users list all runtimes. A submission looks up one runtime, which is cached for an hour.
+"""
 
 from __future__ import annotations
 
@@ -19,40 +22,41 @@ _RESOURCES = {
 }
 _OWN = _RESOURCES["TrainingRuntime"]
 KINDS = tuple(_RESOURCES)
-"""The kinds of runtimes: the cluster's, and a namespace's."""
-# Runtimes change with a new release of somebody's platform; a refused TrainJob has its own read anew.
+"""The kinds of runtimes: of a cluster, and of a namespace."""
+# Runtimes change with a new release of a platform; after a refused TrainJob, its runtime is read again.
 _SECONDS = 3600.0
 
 
 class Runtimes:
-    """What is known of a cluster's runtimes; safe to use from several threads.
+    """Client for a cluster's training runtimes, safe to use from several threads.
 
-    Those of a cluster belong to no namespace, so no Role can grant them: where to read them is forbidden, nothing is
-    known of them, and nothing fails for it.
+    ClusterTrainingRuntimes belong to no namespace, so no Role can grant access to them. If reading one is forbidden,
+    `find` returns None and does not fail.
     """
 
     def __init__(self, ask: Callable[..., dict[str, Any]], clock: Callable[[], float] = time.monotonic) -> None:
-        """Nothing is read yet.
+        """Create a client with an empty cache.
 
         Args:
-            ask: sends a request as [trainjob.client.http_client.HttpClient.request][] does, through short outages.
-            clock: seconds, for tests.
+            ask: function that sends a request as [trainjob.client.http_client.HttpClient.request][] does, with retries
+                through short outages.
+            clock: returns monotonic seconds; for tests.
         """
         self._ask, self._clock = ask, clock
         self._known: dict[tuple[str, str, str], tuple[float, RuntimeDescription | None]] = {}
 
     def find(self, name: str, kind: str, namespace: str, *, fresh: bool = False) -> RuntimeDescription | None:
-        """One runtime, as it was up to an hour ago; None where it may not be read.
+        """Return one runtime, up to an hour old, or None if reading it is forbidden.
 
         Args:
-            name: its name.
+            name: name of the runtime.
             kind: `ClusterTrainingRuntime` or `TrainingRuntime`.
-            namespace: the TrainJob's.
-            fresh: read it anew.
+            namespace: namespace of the TrainJob.
+            fresh: read the runtime again.
 
         Raises:
-            NotFound: there is none, which is asked again each time.
-            ClusterError: the cluster can't be asked.
+            NotFound: the runtime does not exist; this result is not cached.
+            ClusterError: the request failed.
         """
         key = (kind, namespace, name)
         end, found = self._known.get(key, (0.0, None))
@@ -71,14 +75,14 @@ class Runtimes:
         return describe(answer, kind)
 
     def all(self, kind: str, namespace: str) -> list[RuntimeDescription]:
-        """All of a kind, by name.
+        """Return all runtimes of a kind, sorted by name.
 
         Args:
             kind: `ClusterTrainingRuntime` or `TrainingRuntime`.
-            namespace: where, for the latter.
+            namespace: namespace of the TrainingRuntimes.
 
         Raises:
-            ClusterError: they can't be listed, or may not be.
+            ClusterError: the request failed, or the permission is missing.
         """
         resource = _RESOURCES[kind]
         doing = f"list {resource.plural}"
@@ -86,26 +90,26 @@ class Runtimes:
         return sorted((describe(one, kind) for one in found), key=lambda one: one.name)
 
     def create(self, runtime: Mapping[str, Any]) -> dict[str, Any]:
-        """Create a namespace's own runtime; unknown fields are an error.
+        """Create a TrainingRuntime in a namespace, with an error for unknown fields.
 
         Raises:
-            AdmissionRefused: the API server or a webhook refuses it.
-            Conflict: the name exists.
-            ClusterError: anything else.
+            AdmissionRefused: the API server or a webhook refuses the runtime.
+            Conflict: a TrainingRuntime of this name exists.
+            ClusterError: the request failed for another reason.
         """
         path = _OWN.path(runtime["metadata"]["namespace"])
         query = {"fieldValidation": "Strict"}
         return self._ask("POST", path, doing=f"create {_OWN.plural}", query=query, body=runtime, check=_OWN.check)
 
     def give(self, runtime: Mapping[str, Any], owner: Mapping[str, Any]) -> None:
-        """Have a namespace's own runtime go with its owner.
+        """Make a TrainJob the owner of a TrainingRuntime, so that both are deleted together.
 
         Args:
-            runtime: as the API gives it.
-            owner: a TrainJob, as the API gives it.
+            runtime: the TrainingRuntime, as the API returns it.
+            owner: the TrainJob, as the API returns it.
 
         Raises:
-            ClusterError: it could not be changed.
+            ClusterError: the runtime could not be changed.
         """
         metadata, uid = owner["metadata"], runtime["metadata"]["uid"]
         reference = {**{key: owner[key] for key in ("apiVersion", "kind")}, **{k: metadata[k] for k in ("name", "uid")}}
@@ -119,10 +123,10 @@ class Runtimes:
         )
 
     def delete(self, name: str, namespace: str) -> None:
-        """Delete a namespace's own runtime; one that is gone is no error.
+        """Delete a TrainingRuntime, or do nothing if it does not exist.
 
         Raises:
-            ClusterError: it could not be deleted.
+            ClusterError: the runtime could not be deleted.
         """
         with contextlib.suppress(NotFound):
             self._ask("DELETE", _OWN.path(namespace, name), doing=f"delete {_OWN.plural}", check=check_deletion)

@@ -1,4 +1,4 @@
-"""Opening clusters: one of one's own, or the one that all of a process share."""
+"""Functions that open a cluster: a new one, or the one that a process shares."""
 
 from __future__ import annotations
 
@@ -8,39 +8,42 @@ import threading
 from trainjob.client.cluster import Cluster
 from trainjob.client.connection import Connection
 
-_MOST = 64  # a connection whose content changes, such as a token in it, is another one each time
+_MOST = 64  # clusters; a connection whose content changes, such as its token, needs another one each time
 
 
 def connect(connection: Connection | None = None) -> Cluster:
-    """Open a cluster of one's own; see [Cluster][]."""
+    """Open a cluster that the caller does not share; see [Cluster][]."""
     return Cluster(connection)
 
 
 def shared_cluster(connection: Connection | None = None) -> Cluster:
-    """The process's one [Cluster][] for a connection, so that all who wait share its watches.
+    """Return the process's [Cluster][] for a connection, so that waiters share its watches.
 
-    A forked child gets its own, as threads and sockets do not survive a fork.
+    A forked child gets its own cluster, because threads and sockets do not survive a fork.
     """
     return _shared.cluster(connection or Connection())
 
 
 class _Shared:
-    """The clusters of this process; also one when many threads ask for the same at once."""
+    """The clusters of this process, one for each connection.
+
+    Threads that request the same connection at the same time get the same cluster.
+    """
 
     def __init__(self) -> None:
         self.forget()
 
     def forget(self) -> None:
-        """Begin anew, in a child process."""
-        self._lock = threading.Lock()  # the parent's may be held for ever
+        """Remove all clusters, in a child process after a fork."""
+        self._lock = threading.Lock()  # the parent's lock may be held forever
         self._clusters: dict[Connection, Cluster] = {}
 
     def cluster(self, connection: Connection) -> Cluster:
-        """The one for a connection."""
+        """Return the cluster of a connection; open it if it does not exist yet."""
         with self._lock:
             if connection not in self._clusters:
                 if len(self._clusters) >= _MOST:
-                    del self._clusters[next(iter(self._clusters))]  # who has it keeps it
+                    del self._clusters[next(iter(self._clusters))]  # its users keep it
                 self._clusters[connection] = Cluster(connection)
             return self._clusters[connection]
 

@@ -1,4 +1,4 @@
-"""A value that all callers share for some seconds."""
+"""Cache of one value that callers share for some seconds."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ T = TypeVar("T")
 
 
 class TtlCache(Generic[T]):
-    """One value that is read again when it is too old; concurrent callers wait for the same read.
+    """Cache of one value, which is read again when it is too old.
 
-    Errors are cached, too: otherwise a failing server would keep each of thousands of callers waiting in turn.
+    Concurrent callers wait for the same read. Errors are cached, too: otherwise a failing server would keep each of
+    thousands of callers waiting in turn.
     """
 
     def __init__(self, read: Callable[[], T], seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -34,7 +35,7 @@ class TtlCache(Generic[T]):
         self._end = -math.inf
 
     def get(self) -> T:
-        """Return the value, after reading it if it is too old.
+        """Return the value; read it first if it is too old.
 
         Raises:
             TrainJobError: the read ended with this error.

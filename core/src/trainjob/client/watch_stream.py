@@ -1,4 +1,4 @@
-"""Reading the stream of a watch: its lines, and what each of them says."""
+"""Reader of a watch stream: it splits the stream into lines and parses each line."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _PIECE = 64 * 1024
 
 @dataclass(frozen=True)
 class WatchEvent:
-    """One event.
+    """One event of a watch.
 
     Attributes:
-        found: the object as it is now, or as it was last; None in a bookmark.
-        version: where to go on from.
-        gone: the object does not exist any more.
+        found: the object as it is now, or its last state if it was deleted; None in a bookmark.
+        version: resourceVersion from which a watch resumes after this event.
+        gone: whether the object was deleted.
     """
 
     found: Mapping[str, Any] | None
@@ -32,16 +32,18 @@ class WatchEvent:
 
 
 def event_lines(stream: Any, *, server: str, doing: str) -> Iterator[bytes]:
-    """The complete lines of a watch, each as soon as it is there; what is cut off at the end is left out.
+    """Yield the complete lines of a watch, each as soon as it has arrived.
+
+    An incomplete line at the end of the stream is left out.
 
     Args:
         stream: an open urllib3 response.
-        server: the API server's URL, for messages.
-        doing: what this is for, for messages.
+        server: URL of the API server, for error messages.
+        doing: purpose of the request, for error messages.
 
     Raises:
         ClusterUnreachable: the stream broke.
-        ClusterError: a line without an end.
+        ClusterError: a line is longer than 16 MiB.
     """
     import urllib3
 
@@ -57,16 +59,16 @@ def event_lines(stream: Any, *, server: str, doing: str) -> Iterator[bytes]:
             rest += begun
             if len(rest) > _LONGEST_LINE:
                 raise not_understood(bytes(rest), doing=doing)
-    except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:  # ValueError: TLS that was shut down
+    except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:  # ValueError: TLS was shut down
         raise from_network(error, server=server, doing=doing) from error
 
 
 def read_event(line: bytes, *, server: str, doing: str) -> WatchEvent:
-    """What a line says.
+    """Parse one line of a watch and return its event.
 
     Raises:
-        Expired: the server does not know any more what happened since the version.
-        ClusterError: the server's own error, or no event at all.
+        Expired: the server no longer has the changes since the resourceVersion.
+        ClusterError: the line is another error of the server, or not a watch event.
     """
     try:
         event = json.loads(line)

@@ -1,4 +1,4 @@
-"""Reading a container's log as far as it goes now."""
+"""Reader of everything that a container has logged until now."""
 
 from __future__ import annotations
 
@@ -13,25 +13,27 @@ from trainjob.status.reading import text
 if TYPE_CHECKING:
     from trainjob.client.cluster import Cluster
 
-_PATIENCE = 60.0  # seconds to keep asking while the cluster can't answer
+_PATIENCE = 60.0  # seconds of retries while the cluster can't answer
 
 
 def read_log(
     cluster: Cluster, pod: Mapping[str, Any], container: str, emit: Callable[[LogLine], None], *, previous: bool = False
 ) -> None:
-    """Hand out every line that a container has written until now; a stream that breaks is read on where it was.
+    """Emit every line that a container has written until now.
+
+    If a stream breaks, the next one resumes at its position.
 
     Args:
-        cluster: where.
-        pod: as the API gives it.
-        container: its name.
-        emit: takes each line, on this thread.
-        previous: of its run before the last restart.
+        cluster: cluster of the pod.
+        pod: the pod, as the API returns it.
+        container: name of the container.
+        emit: called with each line, on this thread.
+        previous: read the log of the run before the last restart.
 
     Raises:
-        AdmissionRefused: there is no such log, or not yet.
+        AdmissionRefused: the log does not exist, or not yet.
         NotFound: the pod is gone, and its log with it.
-        ClusterError: the cluster can't be asked.
+        ClusterError: the request failed.
     """
     several = len(container_statuses(pod)) > 1
     transcript = Transcript(f"{step_of(pod)}-{rank_of(pod)}" + (f"/{container}" if several else ""))

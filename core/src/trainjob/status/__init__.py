@@ -1,7 +1,7 @@
-"""What a TrainJob's objects mean: pure functions over plain dicts, asked by everybody who waits.
+"""Interpretation of a TrainJob's objects: pure functions over plain dicts.
 
-No IO and no clock: the same dict always gives the same answer, whether an operator, a trigger, a pipeline step or a
-command asks.
+They do no I/O and read no clock, so the same dict always gives the same result. Operators, triggers, pipeline steps and
+commands all use them.
 """
 
 from trainjob.status.findings import Finding

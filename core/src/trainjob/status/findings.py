@@ -1,6 +1,6 @@
-"""Why a TrainJob does not get going, from everything around it that says so: pods, events, its Kueue Workload.
+"""Reasons why a TrainJob does not start, from its pods, events and Kueue Workload.
 
-Its own status never does (Trainer 2.3): it says `active`, or nothing at all.
+The TrainJob's own status never has such a reason (Trainer 2.3): it says `active`, or nothing at all.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from trainjob.status.pods import container_statuses, rank_of, step_of, waiting_f
 from trainjob.status.reading import rows, table, text, true_conditions
 from trainjob.status.trouble import RULES, Category, Rule, recognize
 
-# What a pod's own status says, too, and says no longer when it is over.
+# The pod's own status has these reasons, too, and drops them as soon as they no longer hold.
 _NOISE = frozenset({"BackOff", "FailedScheduling"})
 _ERROR, _NO_PULL = "Failed", "Failed to pull image "
 _PULLING = frozenset({"ErrImagePull", "ImagePullBackOff"})
 _OF_TRAINJOB = "TrainJobResourcesCreationFailed"
-# Of a runtime whose volumeClaimPolicies have no retentionPolicy (Trainer 2.3.0 with JobSet 0.12.0).
+# The error for a runtime whose volumeClaimPolicies have no retentionPolicy (Trainer 2.3.0 with JobSet 0.12.0).
 _CLAIMS_FIXED = "spec.volumeClaimPolicies: Invalid value"
-# A Job that may have no pod tries each time with another name.
+# A Job whose pod is refused tries again with another pod name.
 _REFUSED_POD = re.compile(r'pods "[^"]*"')
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One reason why a job does not get going.
+    """One reason why a job does not start.
 
     Attributes:
-        category: which kind of trouble it is.
-        where: whom it is about, such as `node-0`, or `Job tune-node-0`.
+        category: category of the problem.
+        where: object with the problem, such as `node-0` or `Job tune-node-0`.
         reason: Kubernetes' reason.
-        message: its text.
-        step: the replicated job, where it is about a pod of one.
-        others: how many more say the same.
+        message: Kubernetes' message.
+        step: replicated job of the pod, if the object is a pod of one.
+        others: number of other objects with the same problem.
     """
 
     category: Category
@@ -48,7 +48,7 @@ class Finding:
 
     @property
     def rule(self) -> Rule:
-        """What follows from it."""
+        """The rule for the finding's category."""
         return RULES[self.category]
 
     def __str__(self) -> str:
@@ -57,7 +57,11 @@ class Finding:
 
 
 def weighed(findings: Iterable[Finding]) -> list[Finding]:
-    """These findings, each once however many say it, the hopeless first; what nobody knows only where all is that."""
+    """Return distinct findings, those that end the wait first.
+
+    Findings with the same category, reason and message are merged and counted. Findings of unknown category are
+    returned only if there are no others, and at most two of them.
+    """
     merged: dict[tuple[Category, str, str], list[Finding]] = {}
     for finding in findings:
         said = _REFUSED_POD.sub("pods", finding.message)
@@ -68,17 +72,22 @@ def weighed(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def of_pod(pod: Mapping[str, Any]) -> list[Finding]:
-    """What the status of one of a job's pods says; nothing for one that is being deleted."""
+    """Return the findings from the status of one of a job's pods.
+
+    A pod that is being deleted has no findings.
+    """
     if text(pod, "metadata", "deletionTimestamp"):
         return []
     return [_finding(_place(pod), reason, message, step_of(pod)) for reason, message in waiting_for(pod)]
 
 
 def of_workload(workload: Mapping[str, Any] | None) -> list[Finding]:
-    """Why a job's Kueue Workload has no quota, lost what it had, or is not admitted yet (Kueue 0.17 pkg/workload).
+    """Return why a job's Kueue Workload has no quota, lost it, or is not admitted yet.
+
+    The conditions are those of Kueue 0.17 pkg/workload.
 
     Args:
-        workload: as the API gives it; empty where Kueue has made none; None when that is not known.
+        workload: the Workload, as the API returns it; empty if Kueue has not created it; None if that is not known.
     """
     if workload is None:
         return []
@@ -102,10 +111,16 @@ def of_workload(workload: Mapping[str, Any] | None) -> list[Finding]:
 def of_events(
     events: Iterable[Mapping[str, Any]], job: Mapping[str, Any], pods: Iterable[Mapping[str, Any]]
 ) -> list[Finding]:
-    """What Warning events about a TrainJob, its JobSet, Jobs, pods and claims say that holds still.
+    """Return the findings from those Warning events that still hold.
 
-    Left out are those of an earlier job of its name - events outlive what they are about, for an hour - and those that
-    are out of date, by what its pods say.
+    The events are about a TrainJob and its JobSet, Jobs, pods and claims. Events of an earlier job of the same name are
+    left out, because events outlive their objects for an hour. Events that the job's pods show to be out of date are
+    left out, too.
+
+    Args:
+        events: Warning events.
+        job: the TrainJob.
+        pods: known pods of the TrainJob.
     """
     named = {text(pod, "metadata", "name"): pod for pod in pods}
 
@@ -121,9 +136,9 @@ def of_events(
             continue
         pod = named.get(name, {}) if kind == "Pod" else {}
         if kind == "Pod":
-            holds = _still_so(event, pod) if pod else not named  # who can't see pods believes events
+            holds = _still_so(event, pod) if pod else not named  # without known pods, the event counts
         elif reason == _OF_TRAINJOB and (rows(job, "status", "conditions") or rows(job, "status", "jobsStatus")):
-            # Kueue 0.17 makes one at each eviction, which is harmless; a JobSet that refuses to begin is not.
+            # Kueue 0.17 causes such an event at each eviction, which is harmless. A JobSet that can't start is not.
             holds = _CLAIMS_FIXED in text(event, "message") and not named
         else:
             holds = last_made(name)[:19] <= event_time(event)[:19]
@@ -135,11 +150,11 @@ def of_events(
 
 
 def _still_so(event: Mapping[str, Any], pod: Mapping[str, Any]) -> bool:
-    """Whether an event about a pod tells more than the pod's own status, and still holds."""
-    if text(event, "reason") == _ERROR:  # the kubelet's back-off names the cause from Kubernetes 1.32 on only
+    """Return whether an event adds to its pod's status and still holds."""
+    if text(event, "reason") == _ERROR:  # before Kubernetes 1.32 the back-off's message lacks the cause
         pulling = any(reason in _PULLING for reason, _ in waiting_for(pod))
         return pulling and text(event, "message").startswith(_NO_PULL)
-    # From Kubernetes 1.29 on it says when all volumes are there and the sandbox is.
+    # From Kubernetes 1.29 on, this condition shows that all volumes and the sandbox exist.
     prepared = "PodReadyToStartContainers" in true_conditions(pod)
     begun = any(table(one, "state", "running") or table(one, "lastState") for one in container_statuses(pod))
     return text(pod, "status", "phase") in ("", "Pending") and not prepared and not begun
@@ -158,9 +173,9 @@ def _made(item: Mapping[str, Any]) -> str:
 
 
 def event_time(event: Mapping[str, Any]) -> str:
-    """When an event was last seen, in RFC 3339; empty when nobody says.
+    """Return the RFC 3339 time at which an event was last seen; empty if it has none.
 
-    Controllers that write through events.k8s.io leave lastTimestamp empty (Trainer 2.2 and JobSet 0.11 on).
+    Controllers that write through events.k8s.io leave lastTimestamp empty (Trainer 2.2 and JobSet 0.11 and later).
     """
     series, created = text(event, "series", "lastObservedTime"), text(event, "metadata", "creationTimestamp")
     return text(event, "lastTimestamp") or series or text(event, "eventTime") or created

@@ -1,4 +1,7 @@
-"""What a step's own program hands back: one line of JSON in its log, behind words that nothing else begins with."""
+"""Result of a step's program: one line of JSON in its log, after a fixed prefix.
+
+No other line starts with that prefix.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,16 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-# The last lines of `python -m trainjob.programs.export` and `trainjob.programs.fetch`, before a JSON object.
+# The starts of the last lines of `python -m trainjob.programs.export` and `trainjob.programs.fetch`; JSON follows.
 _RECEIPTS = ("export: done ", "fetch: done ")
-_RESULT = "trainjob result: "  # before what a function returned, as JSON (trainjob.manifest.function)
+_RESULT = "trainjob result: "  # the function's return value as JSON follows (trainjob.manifest.function)
 
 
 def handed_back(line: str) -> dict[str, Any] | None:
-    """What a line hands back: an export's or a fetch's receipt, or `{"result": ...}` of a training's function.
+    """Return the result in a log line, or None if the line has no result.
 
-    None for every other line, also for one that only begins like one of these.
+    The result is the receipt of an export or a fetch, or `{"result": ...}` of a training's function. A line that only
+    starts like a result has none.
     """
     try:
         if line.startswith(_RESULT):
@@ -28,7 +32,11 @@ def handed_back(line: str) -> dict[str, Any] | None:
 
 
 def export_facts(receipt: Mapping[str, Any]) -> dict[str, Any]:
-    """What an export's receipt tells of the model: its digest, kind, size, metrics, where it is registered."""
+    """Return the facts about the model from an export's receipt.
+
+    They are the digest, and those of kind, epoch, files, bytes, revision, metrics and registration that the receipt
+    has. The result is empty without a digest.
+    """
     if "manifest_sha256" not in receipt:
         return {}
     told = ("kind", "epoch", "files", "bytes", "revision", "metrics", "registered")

@@ -1,7 +1,7 @@
-"""TrainJobs that we have ended as failed and left where they are, for a person to look at.
+"""Annotation of a TrainJob that this project ended as failed and retained.
 
-Their status is the cluster's to write, so an annotation says it, and every verdict reads it: such a TrainJob has
-failed, whatever its pods still do.
+A retained TrainJob can be inspected. Only the cluster writes its status, so an annotation records the failure. Every
+verdict reads the annotation: such a TrainJob has failed, whatever its pods still do.
 """
 
 from __future__ import annotations
@@ -17,19 +17,23 @@ _LONGEST = 1000  # characters of the message
 
 
 def failed_mark(reason: str, message: str, step: str, at: str) -> str:
-    """The annotation's text.
+    """Return the text of the annotation.
 
     Args:
-        reason: why, as one word.
-        message: why, for a person.
-        step: the replicated job that failed.
-        at: RFC 3339 time.
+        reason: reason of the failure, as one word.
+        message: reason of the failure, for users; cut after 1000 characters.
+        step: replicated job that failed.
+        at: RFC 3339 time of the failure.
     """
     return json.dumps({"reason": reason, "message": message[:_LONGEST], "step": step, "at": at})
 
 
 def left_as_failed(job: Any) -> Mapping[str, Any]:
-    """What the annotation says: reason, message, step, at; empty when there is none."""
+    """Return the content of the annotation; empty if it does not exist.
+
+    The keys are `reason`, `message`, `step` and `at`. Of an annotation that can't be read, only the reason `Failed` is
+    returned.
+    """
     mark = text(job, "metadata", "annotations", FAILED_MARK)
     try:
         told = json.loads(mark) if mark else {}
@@ -39,6 +43,6 @@ def left_as_failed(job: Any) -> Mapping[str, Any]:
 
 
 def is_left_at_work(job: Any) -> bool:
-    """Whether its pods may still be at work, though it has failed for us."""
+    """Return whether a TrainJob that is marked as failed may still have running pods."""
     ended = {"Complete", "Failed"} & true_conditions(job).keys()
     return bool(left_as_failed(job)) and not ended and not table(job, "spec").get("suspend")

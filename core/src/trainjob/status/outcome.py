@@ -1,4 +1,4 @@
-"""How a TrainJob ended, with the evidence: what failed, where, why, and what to do."""
+"""Outcome of a TrainJob with the evidence: what failed, where, why, and what to do."""
 
 from __future__ import annotations
 
@@ -15,30 +15,31 @@ from trainjob.status.trouble import RULES, Category, recognize
 from trainjob.status.verdict import INITIALIZERS, Phase, Verdict
 
 RESTART_LIMIT_EXCEEDED = "RestartLimitExceeded"
-"""Our own reason for a job that we ended because its container failed more often than allowed."""
+"""Reason of this project for a job that it ended after more container failures than allowed."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The end of one TrainJob.
+    """Result of one finished TrainJob, with the evidence.
 
     Attributes:
-        job: the TrainJob's name.
-        namespace: where it lived.
-        uid: its uid.
+        job: name of the TrainJob.
+        namespace: namespace of the TrainJob.
+        uid: uid of the TrainJob.
         phase: Complete, Failed or Deleted.
-        category: who has to act.
-        reason: the condition's reason, or ours where there is none.
-        message: the condition's message, or ours.
-        step: the replicated job that failed first, such as `node`.
-        rank: the rank of the container that failed first.
-        exit_code: the exit code of that container, 1-255.
-        events: recent warnings about the job and its pods, one line each.
-        log_tail: the last lines of the container that failed first; where its log went with its pod before it could be
-            read, those of another one that failed, each with its source: `[node-1] Connection reset by peer`.
+        category: category of the end, with the rules in [trainjob.status.trouble.RULES][].
+        reason: reason of the condition, or of this project if there is none.
+        message: message of the condition, or of this project.
+        step: replicated job that failed first, such as `node`.
+        rank: rank of the container that failed first.
+        exit_code: exit code of that container, 1-255.
+        events: recent Warning events about the job and its pods, one line each.
+        log_tail: last lines of the container that failed first. If its log was deleted with its pod before it could be
+            read, these are lines of another failed container, each with its source: `[node-1] Connection reset by
+            peer`.
         created: RFC 3339 time of the TrainJob's creation.
-        finished: RFC 3339 time of the end, as the cluster saw it; empty when it does not say.
-        progress: the last progress the training's log told.
+        finished: RFC 3339 time of the end, as the cluster saw it; empty if the cluster does not report it.
+        progress: last progress in the training's log.
     """
 
     job: str
@@ -59,25 +60,31 @@ class Outcome:
 
     @property
     def succeeded(self) -> bool:
-        """Whether the step did its work."""
+        """Whether the TrainJob is complete."""
         return self.phase is Phase.COMPLETE
 
     @property
     def retryable(self) -> bool:
-        """Whether the same step may succeed without anybody changing anything."""
+        """Whether the same step may succeed without any change by a person."""
         return RULES[self.category].retryable
 
     @property
     def seconds(self) -> float | None:
-        """Seconds from creation to the end by the cluster's clock, queueing included; None when it is not known."""
+        """Seconds from creation to the end, by the cluster's clock.
+
+        Time in a queue is included. The value is None if one of the times is missing or has no time zone.
+        """
         try:
             begin, end = (datetime.fromisoformat(text.replace("Z", "+00:00")) for text in (self.created, self.finished))
             return (end - begin).total_seconds()
-        except (ValueError, TypeError):  # one is missing, or no time with a zone
+        except (ValueError, TypeError):  # one is missing, or has no time zone
             return None
 
     def explain(self) -> str:
-        """The whole story for a person, several lines: what, where, why, the last log lines."""
+        """Return a description of the end for users: what, where, why, the last log lines.
+
+        The text has several lines.
+        """
         where = f"TrainJob {self.namespace}/{self.job}"
         if self.succeeded:
             return f"{where} is complete"
@@ -92,10 +99,11 @@ class Outcome:
         return "\n".join(lines)
 
     def raise_for_failure(self) -> None:
-        """Do nothing after success.
+        """Raise an error if the TrainJob did not succeed.
 
         Raises:
-            JobFailed: it failed; of the class that [trainjob.status.trouble.RULES][] has for its category.
+            JobFailed: the TrainJob did not succeed. The class is that of its category in
+                [trainjob.status.trouble.RULES][].
         """
         if self.succeeded:
             return
@@ -105,7 +113,7 @@ class Outcome:
         raise failure
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON values, for XCom, output files and triggers' events."""
+        """Return the outcome as JSON values, for XCom, output files and events of triggers."""
         values = asdict(self)
         values["phase"], values["category"] = self.phase.value, self.category.value
         values["events"], values["log_tail"] = list(self.events), list(self.log_tail)
@@ -113,10 +121,12 @@ class Outcome:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Outcome:
-        """The inverse of [to_dict][]; unknown keys, of a newer version, are left out.
+        """Create an outcome from the result of [to_dict][].
+
+        Unknown keys, for example of a newer version, are ignored.
 
         Raises:
-            InvalidSpec: it is no such dict.
+            InvalidSpec: the dict is not a result of [to_dict][].
         """
         try:
             return cls._from_known(values)
@@ -143,15 +153,15 @@ def conclude(
     log_tail: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> Outcome:
-    """Put the verdict and the evidence together.
+    """Return the outcome that combines the verdict and the evidence.
 
     Args:
-        job: the TrainJob as last seen (also when it is deleted by now).
-        verdict: how it ended.
+        job: the TrainJob as last seen, even if it is deleted by now.
+        verdict: verdict on its end.
         failures: its failed containers, the first to fail first.
-        events: warnings worth showing, one line each.
-        log_tail: the last lines of the container that failed first.
-        progress: the last progress seen.
+        events: Warning events to show, one line each.
+        log_tail: last lines of the container that failed first.
+        progress: last progress seen.
     """
     first = next((f for f in failures if not verdict.step or f.step == verdict.step), None)
     if verdict.phase is Phase.COMPLETE:
@@ -177,7 +187,10 @@ def conclude(
 
 
 def _message(verdict: Verdict, first: ContainerFailure | None) -> str:
-    """The verdict's, and why its pod was ended where that is another matter: a JobSet tells only that it failed."""
+    """Return the verdict's message, and the reason why its first failed pod ended.
+
+    A JobSet says only that a Job failed. The reason is left out if it adds nothing to the message.
+    """
     if first is None or first.reason == "Error" or first.reason in verdict.message:
         return verdict.message
     why = f"{first.reason}: {first.message.strip().splitlines()[0][:300]}" if first.message.strip() else first.reason

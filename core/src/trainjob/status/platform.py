@@ -1,4 +1,4 @@
-"""What there is for TrainJobs in a namespace of a cluster, as far as it tells: facts to judge by."""
+"""Facts about what a cluster provides for TrainJobs in a namespace."""
 
 from __future__ import annotations
 
@@ -12,31 +12,33 @@ from trainjob.status.runtimes import RuntimeDescription
 
 Objects = Sequence[Mapping[str, Any]]
 TRAINER, JOBSET, KUEUE, STORAGE = "trainer.kubeflow.org", "jobset.x-k8s.io", "kueue.x-k8s.io", "storage.k8s.io"
-"""API groups: who serves them is installed."""
+"""API groups; a product is installed if the API server serves its group."""
 
 
 @dataclass(frozen=True)
 class Platform:
-    """Each fact is there, or the error that came in its place; nothing is asked of what is not installed.
+    """Facts about a cluster and a namespace, as far as the cluster reports them.
+
+    Each fact is a value, or the error of its request. Nothing is requested from products that are not installed.
 
     Attributes:
-        server: the API server's URL.
-        namespace: which namespace it is about.
-        version: Kubernetes' version.
-        user: who asks; empty where the server does not tell.
-        groups: the API groups that it serves.
-        trainer: the Trainer's version; empty where it does not tell, as up to 2.1.
-        spec_fields: the fields of a TrainJob's spec; empty when the server does not tell, None without a Trainer.
-        denied: which of [trainjob.status.rights.RIGHTS][] the user has not got, of groups that there are.
-        refusal: what came of trying a TrainJob with an initializer that the stock runtime has not got; None when it was
+        server: URL of the API server.
+        namespace: namespace of these facts.
+        version: version of Kubernetes.
+        user: name of the user; empty if the server does not report it.
+        groups: API groups that the server serves.
+        trainer: version of the Trainer; empty if the Trainer does not report it, as up to 2.1.
+        spec_fields: fields of a TrainJob's spec; empty if the server does not publish them, None without a Trainer.
+        denied: permissions of [trainjob.status.rights.RIGHTS][] that the user does not have, in the served groups.
+        refusal: error of a trial TrainJob with an initializer that the stock runtime does not have; None if it was
             accepted.
-        trial: what came of trying a TrainJob on the stock runtime: itself, as it would be.
-        queued: the same in the first of the queues; None without one.
-        runtimes: by their kinds.
-        jobs: the namespace's TrainJobs.
-        queues: its LocalQueues.
-        classes: the cluster's StorageClasses.
-        claims: the namespace's PersistentVolumeClaims.
+        trial: result of a trial TrainJob on the stock runtime: the TrainJob as it would be created, or the error.
+        queued: result of the same trial in the first of the queues; None without a queue.
+        runtimes: runtimes by their kinds.
+        jobs: TrainJobs of the namespace.
+        queues: LocalQueues of the namespace.
+        classes: StorageClasses of the cluster.
+        claims: PersistentVolumeClaims of the namespace.
     """
 
     server: str

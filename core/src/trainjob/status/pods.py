@@ -1,4 +1,4 @@
-"""What a TrainJob's pods say: which container failed how, and why a pod does not start."""
+"""Failures of the containers of a TrainJob's pods, and reasons why a pod does not start."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trainjob.status.reading import number, rows, table, text, true_conditions
 JOBSET_LABEL = "jobset.sigs.k8s.io/jobset-name"
 STEP_LABEL = "jobset.sigs.k8s.io/replicatedjob-name"
 RANK_LABEL = "batch.kubernetes.io/job-completion-index"
-# A pod that never ran for these reasons is only on its way, not in trouble.
+# Ordinary reasons of a pod that is about to start; they are no problems.
 _ORDINARY_WAITING = frozenset({"ContainerCreating", "PodInitializing"})
 
 
@@ -20,16 +20,16 @@ class ContainerFailure:
     """A container that ended with an error.
 
     Attributes:
-        pod: the pod's name.
-        step: the replicated job, such as `node` or `dataset-initializer`.
-        rank: the pod's completion index, counted from 0.
-        container: the container's name.
-        exit_code: 1-255; 137 after SIGKILL; None when the pod was ended before its containers said anything.
-        reason: such as `Error` or `OOMKilled`; why the pod itself was ended (`Evicted`, `PreemptionByScheduler`) where
-            it was.
-        count: how often this container has failed in this pod, the latest included.
-        message: what the kubelet says about it, such as why the command could not start; often empty.
-        restarted: a later instance of the container runs or waits, so the logs are those of the previous one.
+        pod: name of the pod.
+        step: replicated job, such as `node` or `dataset-initializer`.
+        rank: completion index of the pod, counted from 0.
+        container: name of the container.
+        exit_code: 1-255; 137 after SIGKILL; None if the pod was ended before its containers reported anything.
+        reason: reason such as `Error` or `OOMKilled`. If the pod itself was ended, the reason for that (`Evicted`,
+            `PreemptionByScheduler`).
+        count: number of failures of this container in this pod, including the latest.
+        message: the kubelet's message, such as why the command could not start; often empty.
+        restarted: whether a later run of the container runs or waits, so that the logs are those of the previous run.
     """
 
     pod: str
@@ -44,14 +44,15 @@ class ContainerFailure:
 
 
 def failures(pods: Iterable[Mapping[str, Any]]) -> list[ContainerFailure]:
-    """The failed containers of these pods, the earliest to end first.
+    """Return the failed containers of these pods, the earliest to end first.
 
-    Ends are known to the second. Of one second, pods that were deleted come last: the Job controller deletes the others
-    when one has failed, and they may end with an error of their own on SIGTERM. Not so what was disrupted.
+    Ends are known to the second. Within one second, pods that were deleted come last. The Job controller deletes the
+    other pods when one has failed, and they may end with an error of their own on SIGTERM. This does not apply to pods
+    that were disrupted.
 
-    A container that was restarted in place counts with its last failure: with stock runtimes a failing script shows up
-    nowhere else until the Job gives up and deletes the pod. Of several pods of one rank, which replaced one another,
-    only the last one that failed counts: what became of the others was mended.
+    A container that was restarted in place counts with its last failure. With stock runtimes, a failing script shows up
+    nowhere else until the Job gives up and deletes the pod. If several pods of one rank replaced one another, only the
+    last failed pod counts, because its predecessors were replaced.
     """
     found = [(pod, ended, failure) for pod in pods for ended, failure in _failures_of(pod)]
     last: dict[tuple[str, int], str] = {}
@@ -67,7 +68,7 @@ def failures(pods: Iterable[Mapping[str, Any]]) -> list[ContainerFailure]:
 
 
 def _was_told_to_end(pod: Mapping[str, Any]) -> bool:
-    """Deleted, and not for a reason of its own."""
+    """Return whether a pod was deleted, and not for a reason of its own."""
     return bool(text(pod, "metadata", "deletionTimestamp")) and _why_ended(pod) == ("", "")
 
 
@@ -104,10 +105,11 @@ def _failures_of(pod: Mapping[str, Any]) -> Iterator[tuple[str, ContainerFailure
 
 
 def _why_ended(pod: Mapping[str, Any]) -> tuple[str, str]:
-    """Reason and message of a pod that was ended from outside; empty for one whose containers ended by themselves.
+    """Return reason and message of a pod that was ended from outside.
 
-    The kubelet writes it into the status; the scheduler, the API server's evictions, the taint manager and the garbage
-    collector only into the condition DisruptionTarget (Kubernetes 1.36).
+    Both are empty if the pod's containers ended by themselves. The kubelet writes them into the status. The scheduler,
+    the API server's evictions, the taint manager and the garbage collector write only the condition DisruptionTarget
+    (Kubernetes 1.36).
     """
     status, disruption = table(pod, "status"), true_conditions(pod).get("DisruptionTarget", {})
     if reason := text(status, "reason"):
@@ -116,7 +118,10 @@ def _why_ended(pod: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def pending_reasons(pods: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Why pods do not run: one sentence for each container that waits for a reason, and each unschedulable pod."""
+    """Return the reasons why pods do not run, as one sentence each.
+
+    A sentence is about a container that waits for a reason, or about an unschedulable pod.
+    """
     return [
         f"{step_of(pod)}-{rank_of(pod)}: {reason}: {message}".rstrip(": ")
         for pod in pods
@@ -125,7 +130,10 @@ def pending_reasons(pods: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def waiting_for(pod: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Reason and message of what keeps a pod from running: of the scheduler, and of each container that waits."""
+    """Yield reason and message of each problem that keeps a pod from running.
+
+    The problems are those of the scheduler and of each waiting container.
+    """
     for condition in rows(pod, "status", "conditions"):
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
             yield text(condition, "reason"), text(condition, "message")
@@ -137,29 +145,32 @@ def waiting_for(pod: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def step_of(pod: Mapping[str, Any]) -> str:
-    """The replicated job a pod belongs to, such as `node`."""
+    """Return the replicated job of a pod, such as `node`."""
     return text(pod, "metadata", "labels", STEP_LABEL)
 
 
 def rank_of(pod: Mapping[str, Any]) -> int:
-    """A pod's rank in its replicated job, counted from 0, which is also that of a pod with something else there.
+    """Return a pod's rank in its replicated job, counted from 0.
 
-    Anybody may make a pod with these labels.
+    The rank is also 0 if the label is not a number, because any user may create a pod with these labels.
     """
     return number(pod, "metadata", "labels", RANK_LABEL)
 
 
 def restarts_in_place(pod: Mapping[str, Any]) -> bool:
-    """Whether the kubelet restarts a failed container of this pod (anything but `restartPolicy: Never`)."""
+    """Return whether the kubelet restarts a failed container of this pod.
+
+    It does so with every `restartPolicy` other than `Never`.
+    """
     return text(pod, "spec", "restartPolicy") != "Never"
 
 
 def claims_of(pod: Mapping[str, Any]) -> list[str]:
-    """The names of the PersistentVolumeClaims that a pod mounts."""
+    """Return the names of the PersistentVolumeClaims that a pod mounts."""
     claims = [text(volume, "persistentVolumeClaim", "claimName") for volume in rows(pod, "spec", "volumes")]
     return [name for name in claims if name]
 
 
 def container_statuses(pod: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """What the kubelet says of a pod's containers, those that initialize first."""
+    """Return the statuses of a pod's containers, init containers first."""
     return [*rows(pod, "status", "initContainerStatuses"), *rows(pod, "status", "containerStatuses")]

@@ -1,7 +1,8 @@
-"""Which rule of its runtime's policies ended a TrainJob: the status names the first failed Job, and no rule.
+"""Detection of the rule of a runtime's failure policies that ended a TrainJob.
 
-A Job's podFailurePolicy says so in the Job's Warning event (Kubernetes 1.36, pkg/controller/job); which rule of a
-JobSet's failurePolicy fired nobody tells, so it is found as JobSet does (0.12, pkg/controllers/failure_policy.go).
+The status of a TrainJob names the first failed Job, but no rule. A rule of a Job's podFailurePolicy is named in the
+Job's Warning event (Kubernetes 1.36, pkg/controller/job). The rule of a JobSet's failurePolicy is named nowhere. So
+this module evaluates the rules as JobSet does (0.12, pkg/controllers/failure_policy.go).
 """
 
 from __future__ import annotations
@@ -22,17 +23,19 @@ _JOB_REASONS = (POD_RULE, "BackoffLimitExceeded", "DeadlineExceeded", "FailedInd
 
 
 def needs_jobset(verdict: Verdict) -> bool:
-    """Whether the JobSet knows more of this end."""
+    """Return whether the JobSet has more details of this failure."""
     return verdict.phase is Phase.FAILED and verdict.reason in (_JOBSET_RULE, _RESTARTS)
 
 
 def explained(verdict: Verdict, warnings: Sequence[str], jobset: Mapping[str, Any] | None) -> Verdict:
-    """The verdict on a failed TrainJob, with the rule that fired.
+    """Return the verdict on a failed TrainJob with the rule that ended it.
+
+    Any other verdict is returned unchanged.
 
     Args:
-        verdict: as the TrainJob's status has it.
+        verdict: verdict from the TrainJob's status.
         warnings: Warning events about its Jobs, as `REASON: MESSAGE`.
-        jobset: its JobSet, where that is known; see [needs_jobset][].
+        jobset: its JobSet; None if it is not known; see [needs_jobset][].
     """
     if verdict.phase is not Phase.FAILED:
         return verdict
@@ -67,6 +70,6 @@ def _applies(rule: Mapping[str, Any], step: str, reason: str, message: str) -> b
     patterns = rule.get("onJobFailureMessagePatterns") or []
     found = not patterns
     for pattern in patterns if isinstance(patterns, list | tuple) else ():
-        with contextlib.suppress(re.error, TypeError):  # it is Go's kind of a regular expression
+        with contextlib.suppress(re.error, TypeError):  # the pattern is a regular expression of Go
             found = found or bool(re.search(pattern, message))
     return found and allows("onJobFailureReasons", reason) and allows("targetReplicatedJobs", step)

@@ -1,4 +1,4 @@
-"""How far a job is, as its log reports it: a point of progress, and the parser for a fetch's log."""
+"""Progress of a job as its log reports it, and the parser for the log of a fetch."""
 
 from __future__ import annotations
 
@@ -6,23 +6,24 @@ import re
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-# A line is anybody's text: each part of a pattern has an end and begins nowhere else, so that reading a line takes time
-# by its length only.
-# trainjob.programs.fetch.telling: `fetch: 3/7 model.safetensors 12.3 MB (45 %)`, with more in the brackets at times.
+# A line can hold any text. Each part of the pattern has a limit and can start at one place only, so that the time to
+# match a line grows with its length only.
+# The format of trainjob.programs.fetch is `fetch: 3/7 model.safetensors 12.3 MB (45 %)`, sometimes with more in the
+# brackets.
 _FETCHED = re.compile(r"fetch: .{1,4096} \((?P<percent>[0-9]{1,3}) %(?:, already there)?\)")
 
 
 @dataclass(frozen=True)
 class Progress:
-    """A point in a training, or in a fetch.
+    """A point in a training or in a fetch.
 
     Attributes:
         step: optimizer steps done.
         total: optimizer steps in the whole training; None until it is known.
-        epoch: epochs begun, counted from 1; None when the log does not say.
+        epoch: epochs begun, counted from 1; None if the log does not report it.
         epochs: epochs in the whole training; None until it is known.
-        loss: training loss at this step; None when it is not a finite number.
-        unit: what `step` and `total` count: a training's `step`, or `percent` of the bytes of a fetch.
+        loss: training loss at this step; None if it is not a finite number.
+        unit: unit of `step` and `total`: `step` of a training, or `percent` of the bytes of a fetch.
     """
 
     step: int
@@ -34,11 +35,11 @@ class Progress:
 
     @property
     def percent(self) -> float | None:
-        """0-100, or None while the total is not known."""
+        """Percentage from 0 to 100; None while the total is not known."""
         return min(100.0, 100.0 * self.step / self.total) if self.total else None
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON values; a training's without their unit."""
+        """Return the progress as JSON values; the unit `step` is left out."""
         return {name: value for name, value in asdict(self).items() if (name, value) != ("unit", "step")}
 
     def __str__(self) -> str:
@@ -51,14 +52,14 @@ class Progress:
 
 
 class LogParser(Protocol):
-    """A reader of progress in the lines of one job's log, in order."""
+    """Parser of progress in the lines of one job's log; it gets the lines in order."""
 
     def feed(self, line: str) -> Progress | None:
         """Return the progress that a line reports, or None if it reports nothing new."""
 
 
 class FetchLogParser:
-    """Reads the progress of a fetch; see `trainjob.programs.fetch`."""
+    """Parser of the progress of a fetch; see `trainjob.programs.fetch`."""
 
     def __init__(self) -> None:
         """Create a parser that has seen no line."""

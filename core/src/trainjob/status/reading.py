@@ -1,7 +1,8 @@
-"""Reading plain dicts that somebody else wrote: what is missing, or is of another type, reads as empty.
+"""Functions that read plain dicts of any origin.
 
-The API server checks what it stores, but labels and annotations are anybody's text, and a proxy or a changed CRD may
-give anything: what an object means is never an exception.
+A value that is missing, or is of another type, reads as empty. The API server checks the objects that it stores. But
+labels and annotations hold any text, and a proxy or a changed CRD may return anything. So reading an object never
+raises an exception.
 """
 
 from __future__ import annotations
@@ -13,26 +14,29 @@ _EMPTY: Mapping[str, Any] = {}
 
 
 def table(value: Any, *path: str) -> Mapping[str, Any]:
-    """The object at a path of keys."""
+    """Return the object at a path of keys, or an empty one."""
     for key in path:
         value = value.get(key) if isinstance(value, Mapping) else None
     return value if isinstance(value, Mapping) else _EMPTY
 
 
 def rows(value: Any, *path: str) -> list[Mapping[str, Any]]:
-    """The objects of the list at a path of keys."""
+    """Return the objects of the list at a path of keys, or an empty list."""
     found = table(value, *path[:-1]).get(path[-1])
     return [item for item in found if isinstance(item, Mapping)] if isinstance(found, list | tuple) else []
 
 
 def text(value: Any, *path: str) -> str:
-    """The text at a path of keys."""
+    """Return the text at a path of keys, or an empty text."""
     found = table(value, *path[:-1]).get(path[-1])
     return found if isinstance(found, str) else ""
 
 
 def number(value: Any, *path: str) -> int:
-    """The whole number at a path of keys, also when it is written as text, as labels are."""
+    """Return the whole number at a path of keys, or 0.
+
+    The number may also be written as text, as in labels.
+    """
     found = table(value, *path[:-1]).get(path[-1])
     if isinstance(found, str) and found.isascii() and found.isdigit() and len(found) < 19:
         return int(found)
@@ -40,5 +44,5 @@ def number(value: Any, *path: str) -> int:
 
 
 def true_conditions(item: Any) -> dict[str, Mapping[str, Any]]:
-    """The conditions of an object's status that hold, by type."""
+    """Return the true conditions of an object's status, by type."""
     return {text(one, "type"): one for one in rows(item, "status", "conditions") if one.get("status") == "True"}

@@ -1,6 +1,7 @@
-"""What one must be allowed to for TrainJobs, what is lost without it, and the Roles that grant what is missing.
+"""Permissions that TrainJobs need, and the Roles that grant missing permissions.
 
-The same rights as manifests/person and manifests/cluster grant, which a test holds against this table.
+The table also has the consequence of each missing permission. manifests/person and manifests/cluster grant the same
+permissions; a test compares them with this table.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ _NAME = "trainjob-missing"
 
 @dataclass(frozen=True)
 class Right:
-    """One verb on one kind of object.
+    """Permission for one verb on one kind of object.
 
     Attributes:
-        group: the API group; empty for Kubernetes' own core.
-        resource: plural, with its subresource: `pods/log`.
-        verb: such as `list`.
-        without: what is lost without it.
-        needed: whether TrainJobs can't be run without it.
-        cluster_wide: whether its objects belong to no namespace.
+        group: API group; empty for the core group of Kubernetes.
+        resource: plural name, with its subresource: `pods/log`.
+        verb: verb, such as `list`.
+        without: consequence of not having this permission.
+        needed: whether TrainJobs can't run without this permission.
+        cluster_wide: whether the objects belong to no namespace.
     """
 
     group: str
@@ -62,22 +63,24 @@ RIGHTS: Sequence[Right] = (
     ),
     *_rights("storage.k8s.io", "storageclasses", "list", "storage classes are not checked", cluster_wide=True),
 )
-"""All of them, those that matter most first."""
+"""All permissions, the most important first."""
 
 
 def in_words(rights: Iterable[Right]) -> str:
-    """Such as `get, list trainjobs; list pods`."""
+    """Return permissions as text, such as `get, list trainjobs; list pods`."""
     parts = groupby(rights, key=lambda right: right.resource)
     return "; ".join(f"{', '.join(right.verb for right in found)} {resource}" for resource, found in parts)
 
 
 def granting(rights: Sequence[Right], user: str, namespace: str) -> list[dict[str, Any]]:
-    """The Roles and their bindings that give these rights to a user, for who may grant them.
+    """Return the Roles and bindings that grant these permissions to a user.
+
+    A user with the right to grant the permissions has to apply them. Cluster-wide permissions get a ClusterRole.
 
     Args:
-        rights: those that are missing.
-        user: the user's name, as the API server has it.
-        namespace: where.
+        rights: missing permissions.
+        user: name of the user, as the API server has it.
+        namespace: namespace of the Role.
     """
     within, beyond = (
         _granting([right for right in rights if right.cluster_wide is wide], user, "" if wide else namespace)

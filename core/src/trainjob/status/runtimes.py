@@ -1,4 +1,4 @@
-"""What a training runtime is: one reading of the object for lists, checks and people."""
+"""Description of a training runtime, for lists, checks and users."""
 
 from __future__ import annotations
 
@@ -21,11 +21,13 @@ class RuntimeStep:
     """One replicated job of a runtime.
 
     Attributes:
-        name: such as `node`.
-        role: `trainer`, `dataset-initializer`, `model-initializer`, or empty: what of a TrainJob reaches it.
-        containers: the names of all its containers, also those that only initialize.
-        image: of its main container: `node` in the trainer, otherwise the one called like its role, or the first.
-        resources: that container's limits and requests, such as `{"nvidia.com/gpu": "2"}`.
+        name: name of the replicated job, such as `node`.
+        role: part of a TrainJob that configures this step: `trainer`, `dataset-initializer`, `model-initializer`, or
+            empty.
+        containers: names of all its containers, including init containers.
+        image: image of its main container. That is `node` in the trainer, otherwise the container with the name of its
+            role, or the first container.
+        resources: limits and requests of that container, such as `{"nvidia.com/gpu": "2"}`.
     """
 
     name: str
@@ -37,17 +39,17 @@ class RuntimeStep:
 
 @dataclass(frozen=True)
 class RuntimeDescription:
-    """A ClusterTrainingRuntime or a TrainingRuntime.
+    """Description of a ClusterTrainingRuntime or a TrainingRuntime.
 
     Attributes:
-        name: its name.
-        kind: `ClusterTrainingRuntime`, or `TrainingRuntime`.
-        namespace: where; empty for a cluster's.
-        framework: its label, such as `torch`, `torchtune`, `deepspeed`; empty without one.
-        policy: the Trainer's plugin that sets its processes up: `torch`, `mpi`, `jax`, `xgboost`, `flux`, or empty.
-        num_nodes: nodes of a TrainJob that says nothing.
-        deprecated: whether it is to be removed.
-        gang: what schedules its pods all at once: `coscheduling`, `volcano`, or empty.
+        name: name of the runtime.
+        kind: `ClusterTrainingRuntime` or `TrainingRuntime`.
+        namespace: namespace of a TrainingRuntime; empty for a ClusterTrainingRuntime.
+        framework: value of its framework label, such as `torch`, `torchtune`, `deepspeed`; empty without the label.
+        policy: plugin of the Trainer that sets up the processes: `torch`, `mpi`, `jax`, `xgboost`, `flux`, or empty.
+        num_nodes: number of nodes of a TrainJob that does not set it.
+        deprecated: whether the runtime is deprecated.
+        gang: gang scheduler of its pods: `coscheduling`, `volcano`, or empty.
         steps: its replicated jobs.
     """
 
@@ -63,7 +65,7 @@ class RuntimeDescription:
 
     @property
     def trainer(self) -> RuntimeStep | None:
-        """The step that a TrainJob's trainer reaches; None where none does."""
+        """The step that a TrainJob's trainer configures; None if there is none."""
         return next((step for step in self.steps if step.role == _TRAINER), None)
 
     @property
@@ -72,16 +74,18 @@ class RuntimeDescription:
         return tuple(step.name for step in self.steps if step.role.endswith("-initializer"))
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the description as JSON values."""
         return asdict(self)
 
 
 def describe(runtime: Mapping[str, Any], kind: str = "ClusterTrainingRuntime") -> RuntimeDescription:
-    """Read a runtime; what is missing in it, or is of another type, reads as empty.
+    """Return the description of a runtime.
+
+    A field that is missing, or is of another type, reads as empty.
 
     Args:
-        runtime: the object.
-        kind: what it is; the items of a list do not say it everywhere.
+        runtime: the runtime object.
+        kind: kind of the object, because the items of a list do not have it everywhere.
     """
     policy, marks = table(runtime, "spec", "mlPolicy"), table(runtime, "metadata", "labels")
     return RuntimeDescription(
@@ -98,7 +102,7 @@ def describe(runtime: Mapping[str, Any], kind: str = "ClusterTrainingRuntime") -
 
 
 def _only_key(given: Mapping[str, Any], besides: str = "") -> str:
-    """The one field that is set of several of which only one may be."""
+    """Return the field that is set, of several fields of which only one may be set."""
     return next((key for key, value in given.items() if key != besides and value is not None), "")
 
 

@@ -1,12 +1,12 @@
-"""Every kind of trouble that a TrainJob can be in, and the one table of what follows from each.
+"""Categories of a TrainJob's problems, and the table of rules for each category.
 
-Two questions, each answered in one place: [recognize][] says which kind a reason and its text are, [RULES][] whether
-waiting is hopeless and after how long, which error tells it, whether trying again can help, and what to do.
+[recognize][] maps a reason and its message to a category. [RULES][] has the rule of each category: whether waiting is
+hopeless and after how long, the error to raise, whether a retry can help, and what to do.
 
-Grace: Airflow's KubernetesPodOperator (provider 10.25, `utils/pod_manager.py`) and Tekton (`default-imagepullbackoff-
-timeout`, 0 unless told) give a missing image up at once. A training has often waited for hours by then, and what it
-lacks may be made by somebody else a moment later, such as an image that is still being pushed or a Secret that is
-copied by a controller: so what can still appear has a minute.
+Airflow's KubernetesPodOperator (provider 10.25, `utils/pod_manager.py`) gives up at once if an image is missing. Tekton
+does, too (`default-imagepullbackoff-timeout`, 0 by default). A training has often waited for hours by then, and the
+missing object may appear a moment later. Examples are an image that is still being pushed, and a Secret that a
+controller copies. So an object that can still appear has one minute.
 """
 
 from __future__ import annotations
@@ -28,73 +28,76 @@ from trainjob.errors import (
 )
 
 _MAY_APPEAR, _AT_ONCE = 60.0, 0.0
-_MOST = 4000  # characters of a text that are looked at
+_MOST = 4000  # characters of a message that are searched
 
 
 class Category(str, Enum):
-    """What kind of trouble it is, so who has to act; [RULES][] has what follows."""
+    """Category of a problem; it determines the person or system that has to act.
+
+    [RULES][] has the consequences.
+    """
 
     SUCCEEDED = "Succeeded"
     APPLICATION = "Application"
     """The step's own command ended with an error."""
     INITIALIZER = "Initializer"
-    """The same of a dataset or model initializer, before the training."""
+    """A dataset or model initializer ended with an error, before the training."""
     OUT_OF_MEMORY = "OutOfMemory"
     INFRASTRUCTURE = "Infrastructure"
     """The pod was evicted, preempted, refused by its node, or lost with it."""
     DEADLINE = "Deadline"
     POLICY = "Policy"
-    """A rule of the runtime's failure policies made this failure the last one."""
+    """A rule of the runtime's failure policies made this failure final."""
     DELETED = "Deleted"
     UNKNOWN = "Unknown"
-    # What keeps a job from getting going.
+    # Reasons why a job does not start.
     IMAGE = "Image"
-    """The registry does not have the image, or does not give it to these pods."""
+    """The registry does not have the image, or refuses it to these pods."""
     IMAGE_NAME = "ImageName"
     PULL = "Pull"
-    """The image can't be had just now: network, rate limit, a registry that is down."""
+    """The image can't be pulled now: network, rate limit, a registry that is down."""
     CONFIGURATION = "Configuration"
-    """A Secret, ConfigMap, or key of one is missing."""
+    """A Secret or a ConfigMap, or a key in it, is missing."""
     COMMAND = "Command"
     """The container can't be started with this command, directory or mount."""
     CLAIM = "Claim"
     """A PersistentVolumeClaim does not exist."""
     VOLUME = "Volume"
-    """A volume is not there yet: unbound, still attached elsewhere, not mounted."""
+    """A volume is not ready yet: unbound, still attached elsewhere, not mounted."""
     UNSCHEDULABLE = "Unschedulable"
     QUOTA = "Quota"
     WEBHOOK = "Webhook"
-    """A webhook that has to agree does not answer."""
+    """A webhook that has to agree does not respond."""
     REFUSED = "Refused"
     """Admission refuses the pods, Jobs or JobSet: a policy, a missing service account."""
     INVALID = "Invalid"
-    """What the job stands for can't be made: a name too long, a patch of nothing."""
+    """An object of the job can't be created: a name is too long, a patch has no target."""
     GANG = "Gang"
-    """The runtime wants a gang scheduler that the cluster has not got."""
+    """The runtime needs a gang scheduler that the cluster does not have."""
     CRASH_LOOP = "CrashLoop"
-    """A container fails again and again, which is allowed."""
+    """A container fails repeatedly, which is allowed."""
     QUEUED = "Queued"
-    """Kueue holds it back until there is quota."""
+    """Kueue holds the job until there is quota."""
     NO_QUEUE = "NoQueue"
-    """Its Kueue queue does not exist, or is stopped."""
+    """The job's Kueue queue does not exist or is stopped."""
     BEYOND_QUEUE = "BeyondQueue"
-    """Its Kueue queue could not give it what it asks for if it were alone."""
+    """The job's Kueue queue could not provide the request even without other jobs."""
     NO_WORKLOAD = "NoWorkload"
-    """Kueue does not take it on."""
+    """Kueue has not created a Workload for the job."""
     DEACTIVATED = "Deactivated"
-    """Kueue has given it up, or somebody has paused it there."""
+    """Kueue has given up the job, or somebody has deactivated its Workload."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """What follows from a kind of trouble.
+    """Consequences of a category of problems.
 
     Attributes:
-        retryable: whether the same step may succeed without anybody changing anything.
+        retryable: whether the same step may succeed without any change by a person.
         advice: what to do, as one sentence.
-        error: the class that tells it once the job has ended by it.
-        grace: seconds that it may last while the job does not get going, before waiting on is hopeless and the job is
-            ended; None: it is shown, and waited out.
+        error: class of the error to raise once the job has ended for this reason.
+        grace: seconds that the problem may last while the job does not start. After them, waiting is hopeless and the
+            job is ended. None means that the problem is shown and the wait continues.
     """
 
     retryable: bool
@@ -189,15 +192,15 @@ RULES: Mapping[Category, Rule] = {
     Category.DEACTIVATED: Rule(False, "set spec.active of its Workload to true, or submit it anew", NeverStarted),
 }
 
-# Who reports that an object of the job could not be made: the controllers of Jobs (Kubernetes 1.36
+# The reasons of events that an object of the job could not be created, from the controllers of Jobs (Kubernetes 1.36
 # pkg/controller/job), JobSets (JobSet 0.12 pkg/constants) and TrainJobs (Trainer 2.3 pkg/controller).
 _CREATION = "FailedCreate|JobCreationFailed|TrainJobResourcesCreationFailed"
 # Kubernetes 1.36 pkg/kubelet/images/types.go; "Failed" is the event's reason.
 _PULL = "ErrImagePull|ImagePullBackOff|ImageInspectError|RegistryUnavailable|Failed"
 _START = "CreateContainerError|RunContainerError|StartError|ContainerCannotRun"
 _PENDING = "Unschedulable|FailedScheduling"
-# The texts of containerd 2, CRI-O 1.36 and registries. A word alone could be part of an image's name, which has no
-# blanks: so each pattern has a blank in it, or stands between a blank and the end.
+# The messages of containerd 2, CRI-O 1.36 and registries. A single word could be part of an image's name. Image names
+# have no blanks, so each pattern contains a blank, or stands between a blank and the end.
 _PULL_LATER = (
     r"\b429 |too many requests|toomanyrequests: |rate limit |QPS exceeded|i/o timeout|deadline exceeded|timed out|"
     r"TLS handshake timeout|connection (?:refused|reset)|no such host|server misbehaving|\b50[0-9] [A-Z]|: EOF\b|"
@@ -225,7 +228,7 @@ _LOST = (
 )
 # The reasons of a Workload's conditions (Kueue 0.17 apis/kueue/v1beta2/workload_types.go).
 _NO_QUOTA, _EVICTED = "Pending|Inadmissible", "(?:Local|Cluster)QueueStopped"
-# Which reasons, with which text, are which kind; the first that fits counts.
+# The reasons and messages of each category; the first entry that matches counts.
 _SIGNS: tuple[tuple[Category, re.Pattern[str], re.Pattern[str]], ...] = tuple(
     (category, re.compile(reasons), re.compile(said, re.IGNORECASE))
     for category, reasons, said in (
@@ -249,7 +252,7 @@ _SIGNS: tuple[tuple[Category, re.Pattern[str], re.Pattern[str]], ...] = tuple(
         (Category.OUT_OF_MEMORY, "OOMKilled", ""),
         (Category.INFRASTRUCTURE, _LOST, ""),
         (Category.DEADLINE, "DeadlineExceeded", ""),
-        # What a JobSet (0.12 pkg/constants) and a Job (Kubernetes 1.36, batch/v1) say of their own rules.
+        # The reasons of a JobSet (0.12 pkg/constants) and a Job (Kubernetes 1.36, batch/v1) for their own rules.
         (Category.POLICY, "FailJobSetFailurePolicyAction|PodFailurePolicy", ""),
         (Category.NO_QUEUE, _NO_QUOTA, r"(?:Local|Cluster)Queue \S+ (?:doesn't exist|is inactive)"),
         (Category.NO_QUEUE, _EVICTED, ""),
@@ -260,11 +263,11 @@ _SIGNS: tuple[tuple[Category, re.Pattern[str], re.Pattern[str]], ...] = tuple(
 
 
 def recognize(reason: str, message: str = "") -> Category | None:
-    """Which kind of trouble a reason of Kubernetes, with its text, is; None for one that nobody knows.
+    """Return the category of a Kubernetes reason and its message, or None if unknown.
 
     Args:
-        reason: of a condition, an event, or a container's state.
-        message: the text beside it.
+        reason: reason of a condition, an event, or a container's state.
+        message: message that belongs to the reason.
     """
     said = message[:_MOST]
     return next((kind for kind, reasons, text in _SIGNS if reasons.fullmatch(reason) and text.search(said)), None)

@@ -1,8 +1,8 @@
-"""The one verdict: which phase a TrainJob is in.
+"""Phase of a TrainJob, derived from its status or its pods.
 
-A TrainJob has only the conditions `Suspended`, `Complete` and `Failed` (Trainer 2.3, pkg/apis/trainer/v1alpha1); that
-it is running, starting or initializing has to be derived from `status.jobsStatus`, whose counters count replicated Jobs
-and not pods. Trainer 2.0 never fills it: there the pods themselves are looked at.
+A TrainJob has only the conditions `Suspended`, `Complete` and `Failed` (Trainer 2.3, pkg/apis/trainer/v1alpha1).
+Whether it is running, starting or initializing has to be derived from `status.jobsStatus`. The counters there count
+replicated Jobs, not pods. Trainer 2.0 never fills them; then the phase is derived from the pods.
 """
 
 from __future__ import annotations
@@ -20,47 +20,47 @@ from trainjob.status.reading import number, rows, table, text, true_conditions
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 _MULTIKUEUE = "kueue.x-k8s.io/multikueue"
 _NODE = "node"
-# Of an MPI runtime: it starts the training on the nodes, which are up before it (Trainer 2.3, plugins/mpi).
+# The launcher of an MPI runtime starts the training on the nodes, which are ready before it (Trainer 2.3, plugins/mpi).
 _LAUNCHER = "launcher"
 INITIALIZERS = ("dataset-initializer", "model-initializer")
-# JobSet's own text in the condition it hands to the TrainJob (JobSet 0.12, pkg/controllers/failure_policy.go).
+# JobSet's text in its condition, which the TrainJob gets, too (JobSet 0.12, pkg/controllers/failure_policy.go).
 _FIRST_FAILED_JOB = re.compile(r"\(first failed job: (?P<job>[a-z0-9.-]+)\)")
 _COUNTERS = ("active", "ready", "succeeded", "failed", "suspended")
 
 
 class Phase(str, Enum):
-    """Where a TrainJob is in its life."""
+    """Phase in the life of a TrainJob."""
 
     PENDING = "Pending"
     """Accepted; no Job exists yet."""
     QUEUED = "Queued"
-    """Suspended with a Kueue queue: waits for quota."""
+    """Suspended with a Kueue queue; waits for quota."""
     SUSPENDED = "Suspended"
     INITIALIZING = "Initializing"
-    """A dataset or model initializer works."""
+    """A dataset or model initializer is running."""
     STARTING = "Starting"
     """The training pods exist and are not all ready."""
     RUNNING = "Running"
     COMPLETE = "Complete"
     FAILED = "Failed"
     DELETED = "Deleted"
-    """Gone, or on its way: it can no longer succeed."""
+    """Deleted, or being deleted; the TrainJob can no longer succeed."""
 
     @property
     def finished(self) -> bool:
-        """Whether nothing can follow."""
+        """Whether no other phase can follow."""
         return self in (Phase.COMPLETE, Phase.FAILED, Phase.DELETED)
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a TrainJob's dict means.
+    """Phase of a TrainJob with its reason.
 
     Attributes:
-        phase: where it is.
-        reason: the condition's reason, or ours where the API has none.
-        message: the condition's message.
-        step: the replicated job that works now, or that failed first; empty when there is none.
+        phase: phase of the TrainJob.
+        reason: reason of the condition, or of this project if the API has none.
+        message: message of the condition, or of this project.
+        step: replicated job that is running, or that failed first; empty if there is none.
     """
 
     phase: Phase
@@ -75,15 +75,20 @@ class Verdict:
 
 
 def judge(job: Mapping[str, Any] | None, pods: Iterable[Mapping[str, Any]] = ()) -> Verdict:
-    """Say which phase a TrainJob is in.
+    """Return the phase of a TrainJob with its reason.
 
-    A true `Failed` or `Complete` beats everything else, as a resumed or suspended-after-finish job keeps its other
-    conditions; then a deletion; then that we have ended it as failed and left it there; then `Suspended`; then the
-    counters, or the pods where there are no counters.
+    The first of these that applies decides:
+
+    1. A true `Failed` or `Complete`, because a TrainJob keeps its other conditions when it is resumed, or suspended
+       after its end.
+    2. A deletion.
+    3. The annotation of a TrainJob that this project ended as failed and retained.
+    4. `Suspended`.
+    5. The counters, or the pods if there are no counters.
 
     Args:
-        job: the TrainJob as the API gives it, or None when it does not exist any more.
-        pods: its pods, as far as they are known.
+        job: the TrainJob as the API returns it; None if it no longer exists.
+        pods: known pods of the TrainJob.
     """
     if job is None:
         return Verdict(Phase.DELETED, "NotFound", "the TrainJob does not exist any more")
@@ -137,13 +142,13 @@ def _working(jobs: Mapping[str, Mapping[str, Any]]) -> Verdict:
 
 
 def _trainers(names: Iterable[str]) -> list[str]:
-    """The replicated jobs whose being ready means that the training runs."""
+    """Return the replicated jobs that have to be ready when the training runs."""
     found = [name for name in names if name not in INITIALIZERS]
     return [_LAUNCHER] if _LAUNCHER in found else found
 
 
 def _of_pods(job: Mapping[str, Any], pods: Iterable[Mapping[str, Any]]) -> Verdict:
-    """What the counters would say, from what they are counted from."""
+    """Derive the verdict from the pods, because there are no counters."""
     phases: dict[str, list[str]] = {}
     for pod in pods:
         if not table(pod, "metadata").get("deletionTimestamp"):
@@ -160,5 +165,5 @@ def _of_pods(job: Mapping[str, Any], pods: Iterable[Mapping[str, Any]]) -> Verdi
 
 
 def _pod_phase(pod: Mapping[str, Any]) -> str:
-    """The pod's phase, or `Ready`."""
+    """Return the pod's phase, or `Ready` if the pod is ready."""
     return "Ready" if "Ready" in true_conditions(pod) else text(pod, "status", "phase") or "Pending"
