@@ -114,8 +114,8 @@ def end_as_failed(cluster: Cluster, reference: JobReference, verdict: Verdict, o
         reference: the TrainJob.
         verdict: the failure; a suspended or kept TrainJob gets it as an annotation.
         on_failure: `delete`, `suspend` or `keep`. `suspend` deletes the pods and retains the TrainJob and its claims.
-            `keep` also retains the pods, which continue to run until the next try of the same step deletes the
-            TrainJob, or until the runtime ends it.
+            `keep` also retains the pods. They continue to run until the next try of the same step deletes the TrainJob,
+            or until the runtime ends it.
 
     Raises:
         ClusterError: a request failed or was denied; the TrainJob continues to run.

@@ -22,7 +22,7 @@ class DiagnosisSchedule:
     """
 
     def __init__(self) -> None:
-        """Start with nothing to diagnose."""
+        """Create a schedule for a TrainJob that waits for nothing."""
         self._cause, self._pause, self._at = "", _FIRST, 0.0
 
     def left(self, cause: str, now: float) -> float | None:

@@ -64,8 +64,8 @@ def submit(
             who started it. Other values do not prevent the adoption of an earlier TrainJob.
         renewal: changes whenever a user requests that the work is done again. A TrainJob that succeeded under another
             value is not adopted, even if the new try is killed several times before it creates its own.
-        known: reference to an earlier TrainJob of this key that the caller stored. It counts as a TrainJob of this key
-            even if it does not carry the key, because the key or the namespace has changed since then.
+        known: reference to an earlier TrainJob of this key that the caller stored. It counts even if it does not carry
+            the key, because the key or the namespace has changed since then.
         patience: seconds to keep trying while requests fail or an earlier TrainJob is still being deleted.
         before_create: called with name and namespace right before each request that creates a TrainJob is sent. After
             this call a TrainJob may exist, whatever happens. An exception that it raises ends the submission.

@@ -87,7 +87,7 @@ def check_queue(queue: Queue | None, runtime: Runtime) -> None:
     """Refuse a queue for a runtime on which a queued TrainJob would never start.
 
     Kueue first suspends every TrainJob in a queue. The JobSet of a stock TorchTune runtime cannot be changed after its
-    creation, so it cannot be resumed (seen on Trainer 2.3.0 with JobSet 0.12.0 and Kueue 0.17.0).
+    creation, so Kueue cannot resume it. This was seen on Trainer 2.3.0 with JobSet 0.12.0 and Kueue 0.17.0.
 
     Raises:
         InvalidSpec: the runtime is a stock TorchTune runtime; the error names the field.
