@@ -1,1 +1,1 @@
-"""Reports for people: describe a TrainJob, list or watch many, check what works in a namespace."""
+"""Reports for users: describe a TrainJob, list or watch TrainJobs, check a namespace."""

@@ -1,4 +1,7 @@
-"""Whether TrainJobs can run in a namespace, and what to do where they can't: from facts to rows, by pure functions."""
+"""Check whether TrainJobs can run in a namespace, with advice if they cannot.
+
+Pure functions turn the facts about the platform into rows of the report.
+"""
 
 from __future__ import annotations
 
@@ -26,26 +29,26 @@ _PODS_OF_TRAINER = "kubectl get pods -n kubeflow-system"
 
 
 class Grade(str, Enum):
-    """How it stands with something."""
+    """Grade of one row of the check."""
 
     OK = "ok"
     WARNING = "warning"
-    """TrainJobs run, but not all that could be works."""
+    """TrainJobs run, but some features do not work."""
     FAILED = "failed"
     """No TrainJob runs."""
     UNKNOWN = "unknown"
-    """It could not be asked."""
+    """It could not be checked."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """What was found out about one thing.
+    """Result of the check of one subject.
 
     Attributes:
-        name: what was looked at, such as `permissions`.
-        grade: how it stands.
-        text: what is there, or what is wrong and why that matters.
-        advice: what to do; empty where there is nothing to do.
+        name: the subject, such as `permissions`.
+        grade: the grade.
+        text: what was found, or what is wrong and its effect.
+        advice: the remedy; empty if there is nothing to do.
     """
 
     name: str
@@ -54,16 +57,16 @@ class Row:
     advice: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the row as JSON values."""
         return {**asdict(self), "grade": self.grade.value}
 
 
 def check_up(platform: Platform, now: datetime) -> list[Row]:
-    """What works for TrainJobs in a namespace, and what to fix.
+    """Return one row for each checked subject of a namespace.
 
     Args:
-        platform: what is there.
-        now: the time, by which a TrainJob is new or forgotten.
+        platform: the facts about the cluster and the namespace.
+        now: the current time; a TrainJob that is older than a minute must have a status.
     """
     found = [_api(platform), *_trainer(platform), _jobset(platform), _permissions(platform)]
     if platform.spec_fields is not None:
@@ -72,7 +75,7 @@ def check_up(platform: Platform, now: datetime) -> list[Row]:
 
 
 def can_run(found: Sequence[Row]) -> bool:
-    """Whether TrainJobs can run there, as far as is known."""
+    """Return whether TrainJobs can run; subjects that could not be checked do not count."""
     return all(row.grade is not Grade.FAILED for row in found)
 
 
@@ -125,7 +128,10 @@ def _permissions(platform: Platform) -> Row:
 
 
 def _admission(platform: Platform) -> Iterator[Row]:
-    """The webhook and a TrainJob; where the first has failed, the other says the same."""
+    """Yield the rows of the webhook and of a trial TrainJob.
+
+    If the webhook could not be tried, the trial failed for the same reason and is left out.
+    """
     name, refusal = "webhook", platform.refusal
     if refusal is None:
         wrong = "a TrainJob that is wrong was accepted: the Trainer's webhook is not registered, and such a one hangs"
@@ -156,14 +162,18 @@ def _tried(platform: Platform) -> Row:
     if not isinstance(trial, ClusterError):
         return Row(name, Grade.OK, f"one on the runtime {STOCK_RUNTIME} would be accepted")
     if isinstance(trial, AdmissionRefused):
-        missing = STOCK_RUNTIME in trial.message and "not found" in trial.message  # the Trainer's webhook, or Kueue's
+        missing = STOCK_RUNTIME in trial.message and "not found" in trial.message  # Trainer's or Kueue's webhook
         advice = "install the Trainer's runtimes, or name one that is there: runtime=..." if missing else ""
         return Row(name, Grade.FAILED, trial.message, advice or "ask who set this rule up what it wants of a TrainJob")
     return _failed_to_try(name, trial)
 
 
 def _controller(platform: Platform, now: datetime) -> Iterator[Row]:
-    """A TrainJob has a status within a second (2.1 and later); one without for long is one that nobody looks at."""
+    """Yield a row on whether the Trainer's controller acts on TrainJobs.
+
+    A TrainJob has a status within a second (Trainer 2.1 and later). If one older than 60 s has none, the controller has
+    not acted on it.
+    """
     jobs = platform.jobs
     if isinstance(jobs, ClusterError) or not jobs or dialect_of(platform.spec_fields or ()) is Dialect.V2_0:
         return
@@ -222,7 +232,10 @@ def _kueue(platform: Platform) -> Iterator[Row]:
 
 
 def _is_held(queued: Any) -> bool:
-    """Kueue suspends what names a queue, by its webhook; what could not be tried tells nothing."""
+    """Return whether Kueue suspended the trial TrainJob in a queue, or the trial failed.
+
+    Kueue's webhook suspends a TrainJob that names a queue. A failed trial proves nothing, so it counts as suspended.
+    """
     return isinstance(queued, ClusterError) or table(queued, "spec").get("suspend") is True
 
 
@@ -268,7 +281,11 @@ def _claims(platform: Platform) -> Iterator[Row]:
 
 
 def _is_stuck(claim: Any, platform: Platform) -> bool:
-    """A claim whose class waits for its first pod is Pending until then; so may be one whose class is not known."""
+    """Return whether a claim is Lost, or Pending without a known reason.
+
+    A claim whose storage class has `WaitForFirstConsumer` stays Pending until its first pod exists. If the storage
+    classes are not known, a Pending claim may be such a claim.
+    """
     phase, classes = text(claim, "status", "phase"), platform.classes
     if phase != "Pending" or isinstance(classes, ClusterError) or STORAGE not in platform.groups:
         return phase == "Lost"

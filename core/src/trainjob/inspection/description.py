@@ -1,4 +1,4 @@
-"""One TrainJob with all that can be told of it: gathered from the cluster, as far as this connection may read."""
+"""Description of one TrainJob, from everything that this connection may read."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from trainjob.status.trouble import RULES, Category
 
 T = TypeVar("T")
 Json = dict[str, Any]
-_TOLD = 3  # reasons why it does not get going, of many
+_TOLD = 3  # a description has at most this many reasons why the TrainJob does not start
 
 
 @dataclass(frozen=True)
 class Description:
-    """What is known of one TrainJob.
+    """Description of one TrainJob.
 
     Attributes:
         job: the object itself.
-        summary: it in a line.
-        spec: what it asks for; see [trainjob.inspection.facts.spec_facts][].
-        steps: its replicated jobs, as counted.
-        pods: a line for each pod that is left.
-        events: the newest, folded.
-        story: its time line.
-        outcome: how it ended; None while it has not.
-        result: what its program handed back, where its log is still there; None where it did not.
-        hints: what keeps it from getting on, or made it fail, and what to do.
-        unread: what could not be read, and why.
+        summary: its summary, as in a list of TrainJobs.
+        spec: summary of its spec; see [trainjob.inspection.facts.spec_facts][].
+        steps: its replicated jobs with the counts of their Jobs.
+        pods: facts about each existing pod.
+        events: the newest events; repeated events are merged.
+        story: its timeline.
+        outcome: its outcome; None while it has not finished.
+        result: value that its program returned through its log; None if there is none, or the log was deleted.
+        hints: reasons why it does not start or has failed, with the remedy.
+        unread: what could not be read, with the error.
     """
 
     job: Mapping[str, Any]
@@ -55,7 +55,7 @@ class Description:
     unread: list[str]
 
     def to_dict(self) -> Json:
-        """As JSON values: the summary's, and these."""
+        """Return the description as JSON values, with the summary's fields at the top level."""
         return {
             **self.summary.to_dict(),
             "spec": self.spec,
@@ -71,17 +71,19 @@ class Description:
 
 
 def describe(cluster: Cluster, job: Mapping[str, Any]) -> Description:
-    """Look at all that is around a TrainJob; nothing is changed.
+    """Return the description of a TrainJob; nothing is changed.
+
+    Objects that cannot be read are left out and listed in `unread`.
 
     Args:
-        cluster: where.
-        job: it, as just read. What belongs to it and can't be read is left out, which `unread` tells.
+        cluster: the cluster of the TrainJob.
+        job: the TrainJob as just read.
     """
     return _Look(cluster, job).describe()
 
 
 class _Look:
-    """One look at one TrainJob."""
+    """Requests for the description of one TrainJob."""
 
     def __init__(self, cluster: Cluster, job: Mapping[str, Any]) -> None:
         self._cluster, self._job = cluster, job
@@ -119,7 +121,10 @@ class _Look:
         return self._cluster.list_pods(self._name, self._namespace)
 
     def _is_ours(self, item: Mapping[str, Any]) -> bool:
-        """Of an earlier TrainJob of this name pods may end still, and events outlive it by an hour."""
+        """Return whether a pod or event is not older than the TrainJob.
+
+        Pods of an earlier TrainJob of this name may still be terminating, and its events exist for another hour.
+        """
         return text(item, "metadata", "creationTimestamp") >= self._created
 
     def _events(self, pods: Sequence[Mapping[str, Any]]) -> list[Json]:
@@ -141,7 +146,10 @@ class _Look:
         return conclude(self._job, explained(verdict, warnings, jobset), failed, events=warnings, log_tail=tail)
 
     def _result(self, pods: Sequence[Mapping[str, Any]]) -> Json | None:
-        """The last line that hands something back, of the first rank's log; an export's and a fetch's, too."""
+        """Return the value that the first rank returned last in its log.
+
+        Exports and fetches return values, too.
+        """
         for pod in pods:
             if rank_of(pod) == 0 and text(pod, "status", "phase") == "Succeeded":
                 for status in container_statuses(pod):
@@ -168,7 +176,7 @@ class _Look:
 
 
 def _advice(outcome: Outcome, pods: Sequence[Mapping[str, Any]]) -> list[str]:
-    if outcome.category is Category.UNKNOWN:  # a Job that gives up deletes its pods
+    if outcome.category is Category.UNKNOWN:  # the Job controller deletes the pods of a failed Job
         return [] if pods else ["its pods are gone, and their logs with them: who waited for it has told their end"]
     if outcome.category in (Category.SUCCEEDED, Category.DELETED):
         return []

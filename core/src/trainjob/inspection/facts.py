@@ -1,6 +1,6 @@
-"""What is told of one TrainJob: its spec in short, its steps, pods, events and the story of its life. Pure.
+"""Facts about one TrainJob: its spec, steps, pods, events and timeline; no I/O.
 
-As JSON values, so that a person's screen and a program's document have the same facts.
+They are JSON values, so the text report and the JSON output have the same facts.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _COUNTERS = ("active", "ready", "succeeded", "failed")
 
 
 def spec_facts(job: Mapping[str, Any]) -> dict[str, Any]:
-    """What a TrainJob asks for; what it leaves to its runtime is left out.
+    """Return the fields that a TrainJob sets; what it leaves to its runtime is omitted.
 
-    Of environment variables the names only: whoever wants their values reads the object.
+    Environment variables are listed by name only; their values are in the object.
     """
     spec, marks = table(job, "spec"), table(job, "metadata", "labels")
     trainer, initializer = table(spec, "trainer"), table(spec, "initializer")
@@ -47,20 +47,23 @@ def spec_facts(job: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def command_of(job: Mapping[str, Any]) -> list[str]:
-    """What its trainer is told to run, with its arguments; empty where its runtime says it."""
+    """Return the trainer's command and arguments; empty if the runtime defines them."""
     trainer = table(job, "spec", "trainer")
     parts = [trainer.get(name) for name in ("command", "args")]
     return [str(word) for part in parts if isinstance(part, list | tuple) for word in part]
 
 
 def step_facts(job: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The replicated jobs, as its status counts their Jobs; none where it does not (Trainer 2.0, or not begun)."""
+    """Return the replicated jobs with the counts of their Jobs in the status.
+
+    The list is empty with Trainer 2.0, and before the Trainer has counted them.
+    """
     counted = rows(job, "status", "jobsStatus")
     return [{"name": text(one, "name"), **{name: number(one, name) for name in _COUNTERS}} for one in counted]
 
 
 def pod_facts(pods: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """A line for each pod, by step and rank."""
+    """Return the facts about each pod, sorted by step and rank, initializers first."""
     found = [_pod(pod) for pod in pods]
     return sorted(found, key=lambda one: (one["step"] not in INITIALIZERS, one["step"], one["rank"], one["name"]))
 
@@ -84,7 +87,10 @@ def _pod(pod: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def event_facts(events: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The newest events, the newest first; those that say the same of the same object are one, with their count."""
+    """Return the 12 newest events, the newest first.
+
+    Events with the same object, reason and message are merged, with the sum of their counts.
+    """
     folded: dict[tuple[str, str, str], dict[str, Any]] = {}
     distinct = {text(event, "metadata", "uid") or str(id(event)): event for event in events}
     for event in sorted(distinct.values(), key=event_time, reverse=True):
@@ -103,13 +109,13 @@ def event_facts(events: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def time_line(job: Mapping[str, Any], pods: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """What became of it when: `time` (RFC 3339) and `what`, the earliest first."""
+    """Return the timeline of a TrainJob as `time` (RFC 3339) and `what`, the earliest first."""
     begun: dict[str, list[str]] = {}
     for pod in pods:
         states = [table(one, "state") for one in container_statuses(pod)]
         starts = [text(state, kind, "startedAt") for state in states for kind in ("running", "terminated")]
         begun.setdefault(step_of(pod), []).extend(start for start in starts if start)
-    moments = [  # those of one second in the order in which they come
+    moments = [  # moments of the same second keep this order
         (text(job, "metadata", "creationTimestamp"), "created"),
         (labels.adopted_at(job), "taken over by a later try of the same step"),
         *((min(starts), f"{step}: first container started") for step, starts in begun.items() if starts),
@@ -128,7 +134,7 @@ def _turn(condition: Mapping[str, Any]) -> str:
 
 
 def _claims(value: Any) -> Iterator[str]:
-    """The claims that a spec names, in whichever dialect its pods are changed."""
+    """Yield the names of the claims in a spec, in any dialect."""
     if isinstance(value, Mapping):
         if claim := text(value, "persistentVolumeClaim", "claimName"):
             yield claim

@@ -1,4 +1,4 @@
-"""Where the model is that a finished fine-tuning has left: the workspace of its export."""
+"""Location of the model of a finished fine-tuning, for its export."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ _OUTPUT = f"output_dir={WORKSPACE}/output"
 
 
 def left_model(cluster: Cluster, job: Mapping[str, Any]) -> tuple[Workspace, str]:
-    """The workspace that a TrainJob's model is on, and where below its `output/`.
+    """Return the workspace with a TrainJob's model, and the model's path below `output/`.
 
     Args:
-        cluster: where the TrainJob is; a claim that the Trainer made for it is looked for there.
+        cluster: the cluster of the TrainJob; its claim is looked up there.
         job: the TrainJob.
 
     Raises:
-        InvalidSpec: it has no model: it is not complete, does not run TorchTune, or its claim is gone.
-        ClusterError: the cluster can't be asked.
+        InvalidSpec: the TrainJob has no known model: it is not complete, does not run TorchTune, its claim does not
+            exist any more, or its output is not on a volume at `/workspace`.
+        ClusterError: a request failed or was denied.
     """
     name, namespace, verdict = text(job, "metadata", "name"), text(job, "metadata", "namespace"), judge(job)
     if verdict.phase is not Phase.COMPLETE:
@@ -49,7 +50,10 @@ def _no_model(name: str, why: str) -> InvalidSpec:
 
 
 def _own_claim(cluster: Cluster, job: Mapping[str, Any], name: str, namespace: str) -> str:
-    """JobSet makes one for each TrainJob from Trainer 2.2 on; up to 2.1 it is a person's, called like the runtime."""
+    """Return the name of the claim with the model of a built-in training.
+
+    From Trainer 2.2 on, JobSet creates a claim for each TrainJob. Up to 2.1 a user creates it, with the runtime's name.
+    """
     for claim in (f"{labels.OWN_CLAIM}{name}", text(job, "spec", "runtimeRef", "name")):
         if cluster.get_claim(claim, namespace) is not None:
             return claim
@@ -57,7 +61,7 @@ def _own_claim(cluster: Cluster, job: Mapping[str, Any], name: str, namespace: s
 
 
 def _workspaces(value: Any) -> Iterator[Workspace]:
-    """What pods mount at `/workspace`, in whichever dialect they are changed."""
+    """Yield the volumes that pods mount at `/workspace`, from a spec in any dialect."""
     if isinstance(value, list | tuple):
         for inner in value:
             yield from _workspaces(inner)

@@ -1,7 +1,8 @@
-"""Watching many TrainJobs at once: how each of them stands, told whenever that changes.
+"""Live status of many TrainJobs, which is emitted whenever it changes.
 
-One list+watch for all of them, one for their pods, and a bounded number of logs of first ranks, where the progress is;
-nothing is polled. Where one does not get going it is looked at why, as seldom as by who waits for it.
+It uses one list+watch for all TrainJobs and one for their pods. It follows a bounded number of logs of first ranks,
+because these contain the progress. Nothing is polled. TrainJobs that do not start are diagnosed on the same schedule as
+by a waiter.
 """
 
 from __future__ import annotations
@@ -25,21 +26,22 @@ from trainjob.status.pods import JOBSET_LABEL, rank_of, step_of
 from trainjob.status.reading import number, text, true_conditions
 from trainjob.status.verdict import INITIALIZERS
 
-_EVERYBODYS = ""  # the label selector
+_EVERYBODYS = ""  # label selector of all TrainJobs
 _HANDS_OFF = Limits(max_restarts=None)
-# A signal that comes as a thread is about to wait does not wake it (CPython, Python/thread_pthread.h): not for longer.
+# Longest wait of a thread. A signal that arrives just before the wait starts does not end it (CPython,
+# Python/thread_pthread.h).
 _DEAF_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
 class LiveStatus:
-    """How a TrainJob stands.
+    """Status of a TrainJob at one moment.
 
     Attributes:
-        summary: it in a line, with the reason why it does not get on.
-        ranks_ready: how many pods of its training are ready, or have succeeded.
-        ranks: how many there are, or are asked for; 0 where neither is known.
-        progress: the last progress that its log told.
+        summary: its summary, with the reason why it does not start.
+        ranks_ready: number of training pods that are ready or have succeeded.
+        ranks: number of training pods, or of requested nodes if no pod exists; 0 if neither is known.
+        progress: the last progress that its log reported.
     """
 
     summary: Summary
@@ -49,13 +51,13 @@ class LiveStatus:
 
     @property
     def percent(self) -> float | None:
-        """0-100, by its log or by what its trainer reports; None while neither tells."""
+        """Progress in percent (0-100) from its log or its trainer's report; None if unknown."""
         if self.summary.phase is Phase.COMPLETE:
             return 100.0
         return self.progress.percent if self.progress else self.summary.percent
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON values."""
+        """Return the status as JSON values."""
         progress = {**self.progress.to_dict(), "percent": self.progress.percent} if self.progress else None
         counts = {"ranks_ready": self.ranks_ready, "ranks": self.ranks}
         return {**self.summary.to_dict(), "percent": self.percent, **counts, "progress": progress}
@@ -68,19 +70,21 @@ def watch(
     *,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[LiveStatus]:
-    """Tell how TrainJobs stand: at once, and at each change, until all that are named have ended.
+    """Yield the status of TrainJobs immediately and after each change.
+
+    The iterator ends when all named TrainJobs have finished.
 
     Args:
-        cluster: where.
-        namespace: where in it.
-        names: which; none means all that have not ended by now and all that come, for ever.
-        clock: seconds, for tests.
+        cluster: the cluster of the TrainJobs.
+        namespace: their namespace.
+        names: their names; empty means all that have not finished yet and all that are created later, without an end.
+        clock: returns monotonic seconds; for tests.
 
     Raises:
-        NotFound: one that is named does not exist, or Kubeflow Trainer is not installed.
-        ClusterError: the cluster can't be asked any more.
+        NotFound: a named TrainJob does not exist, or Kubeflow Trainer is not installed.
+        ClusterError: no request can succeed any more.
     """
-    cluster.trainjob_spec_fields()  # a cluster without Trainer has nothing to watch for ever
+    cluster.trainjob_spec_fields()  # raises if there is no Trainer; the watch would never yield anything
     board = _Board(cluster, namespace, set(names), clock)
     try:
         board.open()
@@ -92,7 +96,7 @@ def watch(
 
 @dataclass
 class _Job:
-    """One TrainJob on the board."""
+    """State of one watched TrainJob."""
 
     policy: WaitPolicy
     logs: LogFollower
@@ -100,12 +104,12 @@ class _Job:
     looks: DiagnosisSchedule = field(default_factory=DiagnosisSchedule)
     log_parser: JobLogParser = field(default_factory=JobLogParser)
     progress: Progress | None = None
-    has_new_progress: bool = False  # and the inbox says so
+    has_new_progress: bool = False  # the inbox contains an event for it
     told: LiveStatus | None = None
 
     @property
     def standing(self) -> LiveStatus:
-        """How it stands now."""
+        """Current status of the TrainJob."""
         job, pods = self.policy.job, self.policy.pods.values()
         verdict = self.verdict
         summary = replace(
@@ -119,13 +123,13 @@ class _Job:
 
 
 class _Board:
-    """All that are watched; everything happens on the thread that asks for the next."""
+    """State of all watched TrainJobs; other threads only parse logs and fill the inbox."""
 
     def __init__(self, cluster: Cluster, namespace: str, names: set[str], clock: Callable[[], float]) -> None:
         self._cluster, self._namespace, self._names, self._clock = cluster, namespace, names, clock
         self._inbox: queue.SimpleQueue[tuple[str, str, Any]] = queue.SimpleQueue()
         self._jobs: dict[str, _Job] = {}  # by name
-        self._pods: dict[str, dict[str, ObjectEvent]] = {}  # of each name, those of a former TrainJob, too
+        self._pods: dict[str, dict[str, ObjectEvent]] = {}  # by TrainJob name and uid; earlier ones, too
         self._waits_for = set(names)
         self._subscriptions: list[EventHandler] = []
 
@@ -146,11 +150,11 @@ class _Board:
 
     @property
     def is_over(self) -> bool:
-        """Whether all that are named have ended."""
+        """Whether all named TrainJobs have finished."""
         return bool(self._names) and not self._waits_for
 
     def next(self) -> Iterator[LiveStatus]:
-        """Wait for the next change; tell how it stands whom that is about, if that is new."""
+        """Wait for the next event, and yield the status of its TrainJob if it has changed."""
         try:
             kind, name, news = get_with_timeout(self._inbox, self._next_look())
         except queue.Empty:
@@ -194,7 +198,7 @@ class _Board:
         self._inbox.put((kind, text(change.found, *path), change))
 
     def _read(self, name: str, job: _Job, line: LogLine) -> None:
-        """Read progress here, so that no number of lines fills the inbox."""
+        """Parse a log line on the thread that read it, so that many lines do not fill the inbox."""
         if progress := job.log_parser.feed(line.text):
             job.progress = progress
             if not job.has_new_progress:
@@ -204,7 +208,13 @@ class _Board:
     # -- on this thread -------------------------------------------------------------------------------------------
 
     def _on_missing(self, name: str) -> None:
-        """It may be so new that its change is yet to come."""
+        """Raise an error if the TrainJob does not exist.
+
+        It may be so new that its event has not arrived yet.
+
+        Raises:
+            NotFound: the TrainJob does not exist.
+        """
         if self._cluster.get_trainjob(name, self._namespace) is None:
             raise NotFound(f"there is no TrainJob {self._namespace}/{name}", status=404, reason="NotFound")
 
@@ -227,7 +237,7 @@ class _Board:
         )
         job.policy.observe_job(change, self._clock())
         if job.verdict.phase.finished and not self._names:
-            return  # before anybody watched
+            return  # it finished before the watch began
         self._jobs[name] = job
         for pod in self._pods.get(name, {}).values():
             self._show(job, pod)
@@ -237,7 +247,7 @@ class _Board:
             known.logs.stop()
 
     def _on_pod(self, name: str, change: ObjectEvent) -> None:
-        """An informer that can't see pods is no reason to stop watching."""
+        """Handle an event of a pod; an error of the pod informer does not end the watch."""
         if change.found is None:
             return
         uid = text(change.found, "metadata", "uid")
@@ -253,7 +263,7 @@ class _Board:
     def _show(self, job: _Job, change: ObjectEvent) -> None:
         made = text(change.found, "metadata", "creationTimestamp")
         if made < text(job.policy.job, "metadata", "creationTimestamp"):
-            return  # of a former one of the name
+            return  # a pod of an earlier TrainJob of this name
         job.policy.observe_pod(change, self._clock())
         if change.found is not None and rank_of(change.found) == 0 and not job.verdict.phase.finished:
             job.logs.observe(change)

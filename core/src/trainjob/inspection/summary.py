@@ -1,4 +1,4 @@
-"""One TrainJob in a line: what a list or a table of many shows of it. Pure."""
+"""Summary of one TrainJob, for lists and tables of TrainJobs; no I/O."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from trainjob.status.reading import number, table, text, true_conditions
 from trainjob.status.verdict import QUEUE_LABEL
 
 _ENDS = (Phase.FAILED.value, Phase.COMPLETE.value)
-_TOLD = 3  # reasons why pods do not run, of many
+_TOLD = 3  # a message has at most this many reasons why pods do not run
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What is told of one TrainJob among many.
+    """Summary of one TrainJob in a list.
 
     Attributes:
-        namespace: where it is.
+        namespace: its namespace.
         name: its name.
         uid: its uid.
-        phase: where it is in its life.
-        step: the replicated job that works now, or that failed first.
-        reason: why it is in this phase, as one word; empty where there is nothing to tell.
-        message: the same, for a person.
-        queue: its Kueue queue; empty without one.
+        phase: its phase.
+        step: the replicated job that is running, or that failed first.
+        reason: one word for the reason of its phase; empty if there is none.
+        message: the reason of its phase as text; empty if there is none.
+        queue: its Kueue queue; empty if it names none.
         runtime: its runtime's name.
-        percent: how far its trainer says that it is, 0-100 (`status.trainerStatus`, Trainer 2.2 and later); None where
-            it does not say.
+        percent: progress that its trainer reports, 0-100 (`status.trainerStatus`, Trainer 2.2 and later); None if it
+            reports none.
         created: RFC 3339 time of its creation.
-        ended: RFC 3339 time of its end; empty while it has none.
-        attempt: the n-th TrainJob of who asked for it; 0 for one that is nobody's.
-        asked_by: who asked for it; None where nothing tells.
+        ended: RFC 3339 time of its end; empty while it has not ended.
+        attempt: its number among the TrainJobs of its run key; 0 if it has no attempt label.
+        asked_by: its run key; None if it has none.
     """
 
     namespace: str
@@ -55,16 +55,16 @@ class Summary:
     asked_by: RunKey | None
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON values."""
+        """Return the summary as JSON values."""
         return {**asdict(self), "phase": self.phase.value}
 
 
 def summarize(job: Mapping[str, Any], pods: Iterable[Mapping[str, Any]] = ()) -> Summary:
-    """A TrainJob in a line.
+    """Return the summary of a TrainJob.
 
     Args:
-        job: as the API gives it.
-        pods: its pods, as far as they are known: they say more where its status says little.
+        job: the TrainJob as the API server returns it.
+        pods: its known pods, which add facts that its status does not have.
     """
     pods, meta = list(pods), table(job, "metadata")
     verdict = judge(job, pods)
@@ -87,7 +87,10 @@ def summarize(job: Mapping[str, Any], pods: Iterable[Mapping[str, Any]] = ()) ->
 
 
 def reported_percent(job: Mapping[str, Any]) -> int | None:
-    """What a trainer reports of itself (Trainer 2.2 on, TrainJobStatus in pkg/apis/trainer/v1alpha1); None if none."""
+    """Return the progress in percent that the trainer reports; None if it reports none.
+
+    Trainer 2.2 and later have it (TrainJobStatus in pkg/apis/trainer/v1alpha1).
+    """
     status = table(job, "status", "trainerStatus")
     return number(status, "progressPercentage") if "progressPercentage" in status else None
 
@@ -106,7 +109,10 @@ def _ended(job: Mapping[str, Any]) -> str:
 
 
 def _asker(job: Mapping[str, Any]) -> RunKey | None:
-    """By the run key, which has the whole names; by the labels where somebody has edited it."""
+    """Return the run key from the annotation, or from the labels if the annotation is invalid.
+
+    The annotation has the complete names; labels may be shortened.
+    """
     if key := run_key_of(job):
         return key
     names = (labels.ENGINE, labels.WORKFLOW, labels.TASK, labels.RUN)

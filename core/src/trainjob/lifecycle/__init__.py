@@ -1,4 +1,4 @@
-"""The life of one TrainJob: its run key, submission or adoption, waiting, cancellation, suspension."""
+"""Lifecycle of one TrainJob: submission or adoption, wait, cancellation and suspension."""
 
 from trainjob.lifecycle.adoption import reattempt_notice
 from trainjob.lifecycle.cancellation import cancel, cancel_at_work, give_up

@@ -1,4 +1,4 @@
-"""Adoption of a TrainJob that exists already."""
+"""Adoption of an existing TrainJob."""
 
 from __future__ import annotations
 
@@ -16,24 +16,26 @@ from trainjob.status import Outcome, Phase
 def adopt(
     cluster: Cluster, adopted: Mapping[str, Any], ours: Mapping[str, Any], ending: Mapping[str, str]
 ) -> Mapping[str, Any] | None:
-    """Mark a TrainJob as this caller's, and resume it if it was suspended until somebody adopts it.
+    """Mark a TrainJob as adopted by this caller, and resume it if it waits for adoption.
 
-    A sweep (`trainjob.retention.sweep`) deletes only a TrainJob that has not changed since it was read. Either this
-    patch comes first and the TrainJob stays, or the TrainJob is gone and this function returns None. A known TrainJob
-    without the run key gets it, because waiters watch by label and others look up jobs by run key.
+    A suspended TrainJob waits for adoption if it has the annotation `trainjob.dev/suspended`. A sweep
+    (`trainjob.retention.sweep`) deletes only a TrainJob that has not changed since it was read. Either this patch comes
+    first and the TrainJob is retained, or the TrainJob is gone and this function returns None. A known TrainJob without
+    the run key gets it, because waiters watch by label and others look up TrainJobs by run key.
 
     Args:
-        cluster: where.
-        adopted: it, as it was read.
-        ours: the metadata that a new one would have.
-        ending: the annotations for its end.
+        cluster: the cluster of the TrainJob.
+        adopted: the TrainJob as it was read.
+        ours: the metadata of a new TrainJob; its labels and run key are written to the adopted one.
+        ending: the annotations for retention and for the kill action.
 
     Returns:
-        It, as it is then; None when it goes, has been suspended since it was read, or has pods that still end: their
-        successors would write to the same workspace.
+        The TrainJob after the patch. None if it does not exist any more, is being deleted, or was suspended since it
+        was read. None also if it is suspended and its pods are still terminating: after resumption, new pods would
+        write to the same workspace.
 
     Raises:
-        ClusterError: the cluster can't be asked, or does not allow it.
+        ClusterError: a request failed or was denied.
     """
     meta, unset = adopted["metadata"], (labels.TTL_AFTER_SUCCESS, labels.TTL_AFTER_FAILURE, labels.ON_KILL)
     suspended = labels.annotation(adopted, labels.SUSPENDED)
@@ -62,10 +64,10 @@ def adopt(
 
 
 def reattempt_notice(reference: JobReference, outcome: Outcome) -> str:
-    """Return a line for the log if the caller must submit again, because its adopted TrainJob was deleted; else "".
+    """Return a log line if the adopted TrainJob was deleted and a retry is needed, else "".
 
-    An earlier try deletes its TrainJob late: a launcher whose node was lost and came back, or a deferred task that is
-    cleared. A TrainJob that this caller created itself was deleted by somebody else, and the step has failed.
+    An earlier try may delete its TrainJob late: a launcher whose node was lost and came back, or a deferred task that
+    is cleared. If this caller created the TrainJob itself, another user or process deleted it, and the step has failed.
     """
     if outcome.phase is Phase.DELETED and reference.adopted:
         return f"TrainJob {reference} was deleted after it was adopted; starting another attempt"

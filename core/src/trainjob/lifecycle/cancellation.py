@@ -1,4 +1,4 @@
-"""Ending a TrainJob that nobody wants any more."""
+"""Deletion or suspension of a TrainJob that its caller no longer needs."""
 
 from __future__ import annotations
 
@@ -12,30 +12,35 @@ from trainjob.lifecycle.suspension import suspend_until_adopted
 from trainjob.status import Phase, Verdict, judge
 from trainjob.status.left import FAILED_MARK, failed_mark
 
-_LOOKS = 20  # at one that changes each time that it is about to go, as one that starts does
+_LOOKS = 20  # number of tries to delete a TrainJob that changes between read and delete, for example while it starts
 
 
 def cancel(cluster: Cluster, reference: JobReference) -> bool:
-    """Delete exactly this TrainJob, with its pods; safe to repeat, and safe when its name is in use again.
+    """Delete exactly this TrainJob and its pods; safe to repeat.
+
+    A later TrainJob of the same name is not deleted.
 
     Returns:
-        False when it was gone already.
+        Whether it was deleted now; False if it did not exist any more.
 
     Raises:
-        ClusterError: the cluster can't be asked, or does not allow it; the job goes on.
+        ClusterError: the request failed or was denied; the TrainJob continues to run.
     """
     return cluster.delete_trainjob(reference.name, reference.namespace, reference.uid)
 
 
 def cancel_at_work(cluster: Cluster, reference: JobReference) -> Verdict:
-    """Delete exactly this TrainJob unless it has ended: then it is a record, and its model may be on its own claim.
+    """Delete exactly this TrainJob unless it has finished.
+
+    A finished TrainJob is retained as a record, and because its model may be on its own claim.
 
     Returns:
-        How it stood: a finished phase when it was left as it is, or was gone.
+        The verdict before the deletion. A finished phase means that nothing was deleted now; `DELETED` means that it
+        did not exist any more or was being deleted.
 
     Raises:
-        Conflict: it changes too often.
-        ClusterError: the cluster can't be asked, or does not allow it; the job goes on.
+        Conflict: the TrainJob changed during each of 20 tries and was not deleted.
+        ClusterError: a request failed or was denied; the TrainJob continues to run.
     """
     for _ in range(_LOOKS):
         job = cluster.get_trainjob(reference.name, reference.namespace)
@@ -50,18 +55,18 @@ def cancel_at_work(cluster: Cluster, reference: JobReference) -> Verdict:
 
 
 def give_up(cluster: Cluster, reference: JobReference, on_kill: str = "delete") -> str:
-    """Stop wanting exactly this TrainJob: delete it, suspend it until somebody asks for it again, or leave it alone.
+    """Apply a kill action to exactly this TrainJob: delete, suspend or retain it.
 
     Args:
-        cluster: where.
-        reference: which.
-        on_kill: `delete`, `suspend` or `keep`.
+        cluster: the cluster of the TrainJob.
+        reference: the TrainJob.
+        on_kill: `delete`, `suspend` (until a later submission adopts it) or `keep`.
 
     Returns:
-        What became of it, as words.
+        Words for a log line about what happened to it, such as "it was deleted".
 
     Raises:
-        ClusterError: the cluster can't be asked, or does not allow it; the job goes on.
+        ClusterError: a request failed or was denied; the TrainJob continues to run.
     """
     if on_kill == "delete":
         return "it was deleted" if cancel(cluster, reference) else "it was gone already"
@@ -77,18 +82,19 @@ def give_up(cluster: Cluster, reference: JobReference, on_kill: str = "delete") 
 
 
 def give_up_unless_ended(cluster: Cluster, reference: JobReference, on_kill: str) -> str:
-    """Apply a kill action to exactly this TrainJob; one that has ended is a record and stays.
+    """Apply a kill action to exactly this TrainJob; a finished one is retained as a record.
 
     Args:
-        cluster: where.
-        reference: which.
-        on_kill: `delete`, `suspend` or `keep`.
+        cluster: the cluster of the TrainJob.
+        reference: the TrainJob.
+        on_kill: `delete`, `suspend` (until a later submission adopts it) or `keep`.
 
     Returns:
-        What happened to it, in words.
+        Words for a log line about what happened to it, such as "it was deleted".
 
     Raises:
-        ClusterError: the cluster cannot be reached or refuses; the TrainJob runs on.
+        Conflict: the TrainJob changed during each of 20 tries and was not deleted.
+        ClusterError: a request failed or was denied; the TrainJob continues to run.
     """
     if on_kill != "delete":
         return give_up(cluster, reference, on_kill)
@@ -99,17 +105,20 @@ def give_up_unless_ended(cluster: Cluster, reference: JobReference, on_kill: str
 
 
 def end_as_failed(cluster: Cluster, reference: JobReference, verdict: Verdict, on_failure: str = "delete") -> None:
-    """End exactly this TrainJob, as it has failed for us; one that is gone is no error.
+    """End exactly this TrainJob because it counts as failed for its waiter.
+
+    A TrainJob that does not exist any more is not an error.
 
     Args:
-        cluster: where.
-        reference: which.
-        verdict: why.
-        on_failure: `delete`; `suspend`: its pods go, it stays with its claims; `keep`: its pods stay, too, and go on
-            until the next try of the same step deletes it, or its runtime gives up.
+        cluster: the cluster of the TrainJob.
+        reference: the TrainJob.
+        verdict: the failure; a suspended or kept TrainJob gets it as an annotation.
+        on_failure: `delete`, `suspend` or `keep`. `suspend` deletes the pods and retains the TrainJob and its claims.
+            `keep` also retains the pods. They continue to run until the next try of the same step deletes the TrainJob,
+            or until the runtime ends it.
 
     Raises:
-        ClusterError: the cluster can't be asked, or does not allow it; the job goes on.
+        ClusterError: a request failed or was denied; the TrainJob continues to run.
     """
     if on_failure == "delete":
         cancel(cluster, reference)

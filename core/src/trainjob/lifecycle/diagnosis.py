@@ -1,4 +1,7 @@
-"""When and how the reason is read why a TrainJob does not start, for every waiter and for the live status."""
+"""Diagnosis of TrainJobs that do not start: its schedule and its requests.
+
+Every waiter and the live status use it.
+"""
 
 from __future__ import annotations
 
@@ -13,20 +16,20 @@ _FIRST, _LONGEST = 15.0, 240.0  # seconds
 
 
 class DiagnosisSchedule:
-    """Times at which one job is diagnosed: soon at first, then ever less often. Reads no clock.
+    """Times at which one TrainJob is diagnosed, with pauses that double from 15 s to 240 s.
 
-    A job that begins to wait for something else is diagnosed soon again.
+    The pauses start again at 15 s when the TrainJob waits for something else. The schedule reads no clock.
     """
 
     def __init__(self) -> None:
-        """Start with nothing to diagnose."""
+        """Create a schedule for a TrainJob that waits for nothing."""
         self._cause, self._pause, self._at = "", _FIRST, 0.0
 
     def left(self, cause: str, now: float) -> float | None:
-        """Return the seconds to the next diagnosis, or None if the job does not wait.
+        """Return the seconds until the next diagnosis, or None if the TrainJob waits for nothing.
 
         Args:
-            cause: what the job waits for, as a word; empty if it does not wait.
+            cause: one word for what the TrainJob waits for; empty if it waits for nothing.
             now: seconds of any monotonic clock.
         """
         if cause != self._cause:
@@ -34,19 +37,19 @@ class DiagnosisSchedule:
         return max(0.0, self._at - now) if cause else None
 
     def done(self, now: float) -> None:
-        """Record that the job was diagnosed."""
+        """Record that the TrainJob was diagnosed."""
         self._pause = min(self._pause * 2.0, _LONGEST)
         self._at = now + self._pause
 
 
 def refresh_diagnosis(cluster: Cluster, policy: WaitPolicy, now: float) -> None:
-    """Read why a TrainJob does not start, and pass it to its wait policy (blocking I/O).
+    """Fetch the events or Workload of a pending TrainJob for its policy (blocking I/O).
 
-    A failed request adds nothing: the policy decides without it.
+    They show why the TrainJob does not start. If a request fails, the policy decides without its result.
 
     Args:
         cluster: the cluster of the TrainJob.
-        policy: its wait policy; `waits_for` says what to read.
+        policy: the wait policy of the TrainJob; its `waits_for` selects what is fetched.
         now: seconds of the policy's clock.
     """
     meta = policy.job["metadata"]

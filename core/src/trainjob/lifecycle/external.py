@@ -1,8 +1,8 @@
-"""Waiting for a TrainJob that somebody else made: by its name, or by who asked for it.
+"""Wait for a TrainJob that another caller created, by its name or by its run key.
 
-Nothing is done to it, whatever happens. All who wait by name in one namespace share one list+watch of everybody's
-TrainJobs, as those made with kubectl or the Kubeflow SDK carry no label of ours; who waits by run key shares the watch
-of those who wait for their own. Pods, logs and events are read at the end only, as evidence.
+The wait never changes the TrainJob. All waits by name in one namespace share one list+watch of all TrainJobs. It has no
+label selector, because TrainJobs made with kubectl or the Kubeflow SDK do not have our labels. Waits by run key share
+the list+watch of the TrainJobs with our labels. Pods, logs and events are read only at the end, as evidence.
 """
 
 from __future__ import annotations
@@ -25,19 +25,24 @@ from trainjob.lifecycle.wait_session import Listener, WaitSession
 from trainjob.manifest import labels
 from trainjob.status import Outcome, Verdict, judge
 
-_EVERYBODYS = ""  # the label selector
+_EVERYBODYS = ""  # label selector of all TrainJobs
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")  # a DNS subdomain (Kubernetes 1.36)
 _HANDS_OFF = Limits(max_restarts=None, on_timeout=OnTimeout.KEEP)
 
 
 @dataclass(frozen=True)
 class JobSelector:
-    """Which TrainJob is waited for; it need not exist yet, but its name must be one that can.
+    """Selector of the TrainJob to wait for, by its name or by its run key.
+
+    The TrainJob need not exist yet.
 
     Attributes:
-        namespace: where.
+        namespace: namespace of the TrainJob.
         name: its name; empty with a run key.
-        run_key: who asked for it; of its attempts, the newest counts. None with a name.
+        run_key: its run key, which selects the newest attempt; None with a name.
+
+    Raises:
+        InvalidSpec: neither or both of name and run key are given, or name or namespace are invalid in Kubernetes.
     """
 
     namespace: str
@@ -61,7 +66,7 @@ class JobSelector:
         return f"of {key.engine} {key.workflow}.{key.task}{index} in run {key.run} in namespace {self.namespace}"
 
     def is_met_by(self, job: Mapping[str, Any]) -> bool:
-        """Whether a TrainJob of the namespace is it, or one of its attempts."""
+        """Return whether a TrainJob of the namespace has the name or the run key."""
         meta = job["metadata"]
         if self.run_key is None:
             return bool(meta["name"] == self.name)
@@ -70,7 +75,7 @@ class JobSelector:
 
 @dataclass(frozen=True)
 class FinishedJob:
-    """The TrainJob that was waited for, and how it ended."""
+    """Reference to a finished TrainJob, and its outcome."""
 
     reference: JobReference
     outcome: Outcome
@@ -79,23 +84,23 @@ class FinishedJob:
 def check_external(
     cluster: Cluster, wanted: JobSelector, tell: Callable[[str], None] = lambda _: None
 ) -> FinishedJob | None:
-    """Look once (blocking IO).
+    """Return the selected TrainJob if it has finished, else None (blocking I/O).
 
     Args:
-        cluster: where.
-        wanted: which.
-        tell: takes a line on how it stands while it has not ended.
+        cluster: the cluster of the TrainJob.
+        wanted: selector of the TrainJob.
+        tell: called with one line on the TrainJob's phase, if it has not finished or does not exist.
 
     Returns:
-        None while it works, or does not exist yet.
+        The TrainJob and its outcome; None while it has not finished, or if it does not exist yet.
 
     Raises:
         NotFound: Kubeflow Trainer is not installed.
-        ClusterError: the cluster can't be asked.
+        ClusterError: a request failed or was denied.
     """
     job = _newest(cluster, wanted)
     if job is None:
-        cluster.trainjob_spec_fields()  # there may be no Trainer to wait for; asked once for each process
+        cluster.trainjob_spec_fields()  # raises if there is no Trainer; read once per process
         tell(_not_there(wanted))
         return None
     verdict = judge(job)
@@ -112,20 +117,23 @@ async def wait_external(
     total: timedelta | None = None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> FinishedJob:
-    """Wait until the TrainJob has ended, for one that does not exist yet, too; the event loop is never blocked.
+    """Wait until the selected TrainJob has finished, also if it does not exist yet.
+
+    The event loop is never blocked.
 
     Args:
-        cluster: where.
-        wanted: which.
-        total: the longest time to wait; None means for ever.
-        tell: takes a line whenever the phase has changed.
+        cluster: the cluster of the TrainJob.
+        wanted: selector of the TrainJob.
+        total: limit on the wait; None means no limit.
+        tell: called with one line whenever the phase, its reason or its message has changed.
 
     Returns:
-        How it ended, also when it failed. One that is gone, with no newer one in its place, is Deleted.
+        The TrainJob and its outcome, also if it failed. The outcome of a deleted TrainJob is Deleted, unless a newer
+        TrainJob matches the selector.
 
     Raises:
-        WaitTimeout: the time is over; the TrainJob goes on.
-        ClusterError: the cluster can't be asked any more (credentials, permissions, no Trainer).
+        WaitTimeout: the limit was reached; the TrainJob continues to run.
+        ClusterError: no request can succeed any more (credentials, permissions, no Trainer).
     """
     loop, inbox = asyncio.get_running_loop(), asyncio.Queue[ObjectEvent]()
     deadline = None if total is None else loop.time() + total.total_seconds()
@@ -135,7 +143,7 @@ async def wait_external(
         if (change.found is None or wanted.is_met_by(change.found)) and not loop.is_closed():
             loop.call_soon_threadsafe(inbox.put_nowait, change)
 
-    # Not on a thread: it takes no time, and a cancellation meanwhile would leave the subscription behind.
+    # Not called on a thread: it does not block, and a cancellation during the call would leave the handler behind.
     with _informer(cluster, wanted).add_event_handler(wanted.name or None, deliver):
         while True:
             left = None if deadline is None else max(0.0, deadline - loop.time())
@@ -155,7 +163,7 @@ async def wait_external(
 
 
 def _informer(cluster: Cluster, wanted: JobSelector) -> SharedInformer:
-    if wanted.run_key is not None:  # then it is ours
+    if wanted.run_key is not None:  # then it has our labels
         return cluster.trainjob_informer(wanted.namespace)
     return cluster.trainjob_informer(wanted.namespace, _EVERYBODYS)
 
@@ -172,7 +180,10 @@ def _judged(change: ObjectEvent) -> tuple[Mapping[str, Any], Verdict]:
 
 
 def _settle(cluster: Cluster, wanted: JobSelector, job: Mapping[str, Any], verdict: Verdict) -> FinishedJob | None:
-    """One has ended: it counts unless there is a newer one by now."""
+    """Return the outcome of a finished TrainJob, unless a newer attempt exists.
+
+    If the newer attempt has finished, too, return its outcome; otherwise return None.
+    """
     newest = _newest(cluster, wanted)
     if newest is None or newest["metadata"]["uid"] == job["metadata"]["uid"]:
         return _conclude(cluster, job, verdict)
@@ -194,7 +205,7 @@ def _created(job: Mapping[str, Any]) -> str:
 def _conclude(cluster: Cluster, job: Mapping[str, Any], verdict: Verdict) -> FinishedJob:
     reference = reference_to(job, adopted=True)
     session = WaitSession(cluster, reference, _HANDS_OFF, Listener(), time.monotonic())
-    session.policy.job = job  # also when it is gone by now
+    session.policy.job = job  # the session cannot read it if it was deleted
     try:
         return FinishedJob(reference, session.conclude(WaitResult(verdict)))
     finally:

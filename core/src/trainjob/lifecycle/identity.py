@@ -1,4 +1,7 @@
-"""Who asked for a TrainJob: the run key that stays the same over retries, crashes and restarts."""
+"""Identity of a TrainJob: its run key and its reference.
+
+The run key stays the same over retries, crashes and restarts.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +17,15 @@ from trainjob.manifest import labels
 
 @dataclass(frozen=True)
 class RunKey:
-    """Names one step of one run of a workflow, whatever try it is.
+    """Identity of one step of one workflow run, the same for every try.
 
     Attributes:
         engine: `airflow`, `kfp`, or another caller's name.
         workflow: the DAG or pipeline.
         task: the task or step in it.
         run: the DAG run or pipeline run.
-        map_index: which of several mapped or looped instances; empty for a plain task.
-        origin: what tells two installations apart that share a namespace, such as the workflow engine's address.
+        map_index: index of a mapped or looped instance; empty for a plain task.
+        origin: text that distinguishes two installations that share a namespace, such as the workflow engine's address.
     """
 
     engine: str
@@ -34,12 +37,12 @@ class RunKey:
 
     @cached_property
     def digest(self) -> str:
-        """16 hex digits that stand for the key in names and labels."""
+        """Hash of the key for names and labels, 16 hex digits."""
         return hashlib.sha256(self.canonical.encode()).hexdigest()[:16]
 
     @property
     def canonical(self) -> str:
-        """The key as JSON with sorted keys; also what the TrainJob's annotation holds."""
+        """The key as JSON with sorted keys, the value of the TrainJob's annotation."""
         return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
 
     def __str__(self) -> str:
@@ -48,12 +51,15 @@ class RunKey:
         return f"{self.engine} {'.'.join(part for part in (self.workflow, self.task) if part)}{index}{run}".strip()
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON values."""
+        """Return the key's parts as JSON values."""
         return asdict(self)
 
     @classmethod
     def from_text(cls, canonical: str) -> RunKey | None:
-        """The inverse of [canonical][]; None when a text is no run key, as anybody may edit an annotation."""
+        """Return the key from the text of [canonical][], or None if the text is not a run key.
+
+        Users can edit the annotation.
+        """
         try:
             parts = json.loads(canonical)
         except (ValueError, RecursionError):
@@ -65,21 +71,21 @@ class RunKey:
 
 
 def run_key_of(job: Mapping[str, Any]) -> RunKey | None:
-    """Who asked for a TrainJob; None when its annotation does not tell."""
+    """Return the run key from a TrainJob's annotation; None if it has no valid one."""
     return RunKey.from_text(labels.annotation(job, labels.RUN_KEY))
 
 
 @dataclass(frozen=True)
 class JobReference:
-    """One TrainJob, for good: the uid tells it from a later one of the same name.
+    """Reference to one TrainJob; the uid distinguishes it from a later one of the same name.
 
     Attributes:
         name: its name.
         namespace: its namespace.
         uid: its uid.
-        attempt: the n-th TrainJob for its run key, from 1.
-        adopted: it existed before this process asked for it.
-        adopted_at: when that was, which tells this adoption from later ones; empty for one that was created.
+        attempt: its number among the TrainJobs of its run key, from 1.
+        adopted: whether it existed before this process submitted it.
+        adopted_at: time of this adoption, which distinguishes it from later adoptions; empty for a created TrainJob.
     """
 
     name: str
@@ -90,7 +96,7 @@ class JobReference:
     adopted_at: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON values."""
+        """Return the reference as JSON values."""
         return asdict(self)
 
     def __str__(self) -> str:

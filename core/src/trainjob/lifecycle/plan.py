@@ -1,4 +1,4 @@
-"""What to do for a run key, given the TrainJobs that carry it; pure decisions."""
+"""Rules that decide what a submission does with the TrainJobs of its run key; no I/O."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from trainjob.status.reading import number, table, text
 
 @dataclass(frozen=True)
 class Plan:
-    """What to do next for a run key, given its TrainJobs.
+    """Next actions of a submission.
 
     Attributes:
-        adopt: take this one over.
-        cancel: these are in the way: what they do is no longer wanted, or is done by another.
-        going: these are being deleted: wait until they are gone.
-        attempt: the number of the next attempt.
+        adopt: the TrainJob to adopt; None to create one.
+        cancel: the TrainJobs to delete, because their request has changed or another TrainJob does the same.
+        going: the TrainJobs that are being deleted; wait until they do not exist any more.
+        attempt: the number of the adopted attempt, or of the next one.
     """
 
     adopt: Mapping[str, Any] | None
@@ -30,16 +30,17 @@ class Plan:
 
 
 def plan(jobs: Sequence[Mapping[str, Any]], wanted: str, since: str = "", renewal: str = "") -> Plan:
-    """Decide from the TrainJobs of one run key. Pure; the order of `jobs` does not matter.
+    """Decide which TrainJob of one run key to adopt, and which ones to delete.
 
-    One that is asked for with the same spec is taken over: while it has not finished, as a crash may have been before
-    this try; and when it has succeeded, unless the work is to be done again.
+    An unfinished TrainJob with the same spec hash is adopted, because the caller may have crashed before this try. A
+    succeeded one is adopted unless the work has to be done again. The function does no I/O, and the order of `jobs`
+    does not matter.
 
     Args:
         jobs: every TrainJob that carries the run key.
-        wanted: the spec hash of what is asked for now.
-        since: RFC 3339 time in UTC; a succeeded one that is older is not taken over.
-        renewal: a succeeded one of another renewal is not taken over.
+        wanted: the spec hash of the current request.
+        since: RFC 3339 time in UTC; a succeeded TrainJob that was created earlier is not adopted.
+        renewal: a succeeded TrainJob with another renewal is not adopted.
     """
     ordered = sorted(jobs, key=attempt_of)
     going = [job for job in ordered if table(job, "metadata").get("deletionTimestamp")]
@@ -58,7 +59,7 @@ def plan(jobs: Sequence[Mapping[str, Any]], wanted: str, since: str = "", renewa
 
 
 def attempt_of(job: Mapping[str, Any]) -> int:
-    """The number of a TrainJob among those of its run key; 0 when it is not ours."""
+    """Return the attempt number of a TrainJob from its label; 0 if it has no such label."""
     return max(number(job, "metadata", "labels", labels.ATTEMPT), 0)
 
 

@@ -1,4 +1,4 @@
-"""The TrainJob of a run key as it will be sent, before it is."""
+"""TrainJob of a run key, prepared for its creation."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from trainjob.spec import Step, TrainJob, TrainJobManifest
 
 @dataclass(frozen=True)
 class PreparedJob:
-    """What a run key asks for; its attempts differ in their names only.
+    """Request of a run key, from which the manifest of every attempt is built.
 
     Attributes:
-        job: the general request.
-        key: who asks.
-        spec_hash: what tells it from another request of the same key.
-        namespace: where.
-        prefix: begins the TrainJob's name where the request does not say.
-        renewal: which of a person's wishes to have the work done again it is.
+        job: the request as a TrainJob or manifest.
+        key: the run key.
+        spec_hash: hash that distinguishes it from another request of the same run key.
+        namespace: namespace of the TrainJob.
+        prefix: start of the TrainJob's name if the request sets no name.
+        renewal: value of the renewal annotation; changes whenever a user requests that the work is done again.
     """
 
     job: TrainJob | TrainJobManifest
@@ -48,7 +48,7 @@ class PreparedJob:
     renewal: str = ""
 
     def metadata(self, attempt: int) -> dict[str, Any]:
-        """What the n-th TrainJob is called, and carries to be found by."""
+        """Return the name, namespace, labels and annotations of the n-th TrainJob, from 1."""
         key, renewed = self.key, {labels.RENEWAL: self.renewal} if self.renewal else {}
         return {
             "name": job_name(self.job.name or self.prefix or key.task, key.digest, attempt),
@@ -68,19 +68,21 @@ def prepare(
     variables: Mapping[str, str] | None = None,
     renewal: str = "",
 ) -> PreparedJob:
-    """What is asked for, as far as it can be told without a cluster; see `trainjob.lifecycle.submit` for the arguments.
+    """Prepare a request without access to the cluster.
+
+    `trainjob.lifecycle.submit` explains the arguments.
 
     Args:
         request: a step, a `TrainJob` or a `TrainJobManifest`.
-        key: who asks.
-        namespace: where; empty means the manifest's own, or `otherwise`.
-        otherwise: the namespace where nobody names one.
-        prefix: begins the name.
-        variables: environment variables for the trainer that are no part of the request.
-        renewal: which wish to have it done again.
+        key: the run key.
+        namespace: namespace of the TrainJob; empty means the manifest's own, or `otherwise`.
+        otherwise: namespace if neither the caller nor the manifest names one.
+        prefix: start of the TrainJob's name if the request sets no name.
+        variables: environment variables for the trainer that are not part of the request.
+        renewal: changes whenever a user requests that the work is done again.
 
     Raises:
-        InvalidSpec: the request can't be expressed.
+        InvalidSpec: the request cannot be expressed, or its manifest names another namespace.
     """
     wanted = spec_hash(request)
     job = with_variables(train_job(request, run=f"{key.digest}-{wanted}"), variables or {})
@@ -88,11 +90,14 @@ def prepare(
 
 
 def preview(cluster: Cluster, drafted: PreparedJob) -> dict[str, Any]:
-    """The TrainJob that `trainjob.lifecycle.submit` would send now; where it would take one over, that one's.
+    """Return the manifest that `trainjob.lifecycle.submit` would create now.
+
+    If it would adopt a TrainJob, the manifest has the name and attempt of that TrainJob.
 
     Raises:
-        InvalidSpec: it can't be expressed, not for the cluster's Trainer, or does not fit its runtime.
-        ClusterError: the cluster can't be asked.
+        InvalidSpec: the request cannot be expressed, needs another version of the Trainer, or does not fit its runtime.
+        NotFound: a claim that the runtime needs does not exist.
+        ClusterError: a request failed or was denied.
     """
     jobs = cluster.list_trainjobs(drafted.namespace, f"{labels.RUN_KEY}={drafted.key.digest}")
     attempt = plan(jobs, drafted.spec_hash, renewal=drafted.renewal).attempt
@@ -102,21 +107,29 @@ def preview(cluster: Cluster, drafted: PreparedJob) -> dict[str, Any]:
 def manifest_of(
     cluster: Cluster, job: TrainJob | TrainJobManifest, metadata: Mapping[str, Any], *, certain: bool
 ) -> dict[str, Any]:
-    """The TrainJob in the cluster's dialect; what it can't express is said before anything is deleted or created.
+    """Build the manifest in the dialect of the cluster's Trainer, and check it.
 
-    The document that tells the dialect is 1 MB. Unless `certain`, the newest is guessed where that is harmless: an
-    older cluster refuses it for an unknown field, and then the document is read.
+    Callers build it before they delete or create anything, so an invalid request changes nothing. The dialect follows
+    from an OpenAPI document of 1 MB. If this process has not read the document yet and `certain` is false, the newest
+    dialect is assumed where that is harmless. An older cluster refuses the manifest because of an unknown field, and
+    then the document is read.
+
+    Args:
+        cluster: the cluster of the TrainJob.
+        job: the request.
+        metadata: name, namespace, labels and annotations.
+        certain: whether the dialect must be read from the cluster.
 
     Raises:
-        InvalidSpec: it can't be expressed, or does not fit its runtime.
-        NotFound: a claim that its runtime needs is missing.
-        ClusterError: the cluster can't be asked.
+        InvalidSpec: the request cannot be expressed, or does not fit its runtime.
+        NotFound: a claim that the runtime needs does not exist.
+        ClusterError: a request failed or was denied.
     """
     certain = certain or needs_the_dialect(job)
     fields = cluster.trainjob_spec_fields() if certain else cluster.known_spec_fields
     try:
         manifest = build(job, **metadata, dialect=dialect_of(fields))
-    except InvalidSpec:  # unless somebody has upgraded the Trainer since this process read them
+    except InvalidSpec:  # the Trainer may have been upgraded since this process read its fields
         if (current := cluster.trainjob_spec_fields(fresh=True)) == fields:
             raise
         fields, manifest = current, build(job, **metadata, dialect=dialect_of(current))
@@ -134,7 +147,10 @@ def _namespace(job: TrainJob | TrainJobManifest, asked: str) -> str:
 
 
 def _check_claim(cluster: Cluster, claim: str, namespace: str, dialect: Dialect) -> None:
-    """Without it the pods would wait for ever; who may not look at claims is told by the waiting."""
+    """Raise an error if a claim does not exist, because the pods would stay pending.
+
+    Without the right to get claims nothing is checked, and the waiter reports the missing claim later.
+    """
     with contextlib.suppress(PermissionDenied):
         if cluster.get_claim(claim, namespace) is None:
             raise NotFound(

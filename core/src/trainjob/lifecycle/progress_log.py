@@ -1,6 +1,6 @@
-"""The lines that a step's log gets about its TrainJob: phases, log lines of all ranks, and progress now and then.
+"""Log of a TrainJob for a step: phases, log lines of all ranks, and progress.
 
-Every engine writes the same words; only the destination differs.
+Every engine writes the same lines; only the destination differs.
 """
 
 from __future__ import annotations
@@ -27,30 +27,33 @@ class ProgressLog:
         *,
         log: LogChannel | None = None,
     ) -> None:
-        """Create a log whose first progress is written at once.
+        """Create a log that writes the first progress immediately.
 
         Args:
             reference: the TrainJob.
-            write: takes each line; called from several threads.
+            write: called with each line, from several threads.
             clock: returns monotonic seconds; for tests.
-            log: takes the lines of containers in place of `write`, and bounds how many of them wait to be written.
+            log: receives the log lines of containers instead of `write`, and limits how many wait to be written.
         """
         self._reference, self._write, self._clock, self._log_channel = reference, write, clock, log
         self._told_at, self._told_percent = -_MOST_SECONDS, -_PERCENT
 
     @property
     def listener(self) -> Listener:
-        """The listener for `trainjob.lifecycle.wait` that writes here."""
+        """Listener for `trainjob.lifecycle.wait` that writes to this log."""
         return Listener(on_phase=self.log_phase, on_log=self.log_line, on_progress=self.log_progress)
 
     def log_phase(self, verdict: Verdict) -> None:
-        """Write the phase that the TrainJob has now."""
+        """Write the current phase of the TrainJob."""
         self._write(f"TrainJob {self._reference}: {verdict}")
         if self._log_channel and verdict.phase.finished:
             self._log_channel.skip_at_once()
 
     def log_line(self, line: LogLine) -> None:
-        """Write a container's log line, except frames of a progress bar, which are written as progress."""
+        """Write a container's log line, unless it is a frame of a progress bar.
+
+        Frames appear as progress instead.
+        """
         if line.frame:
             return
         if self._log_channel:
@@ -59,7 +62,10 @@ class ProgressLog:
             self._write(str(line))
 
     def log_progress(self, progress: Progress) -> None:
-        """Write progress after each 5 % or each minute, whichever comes first, never twice a second, and at the end."""
+        """Write progress after each 5 % or each minute, whichever comes first.
+
+        It is written at most once a second, except 100 %, which is always written.
+        """
         now, percent = self._clock(), progress.percent or 0.0
         passed = now - self._told_at
         due = percent - self._told_percent >= _PERCENT or passed >= _MOST_SECONDS

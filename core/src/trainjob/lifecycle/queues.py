@@ -1,4 +1,4 @@
-"""Taking what other threads have left, for a thread and for a coroutine."""
+"""Reads from a queue with a timeout, for a thread and for a coroutine."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ T = TypeVar("T")
 
 
 def get_with_timeout(inbox: queue.SimpleQueue[T], seconds: float | None) -> T:
-    """Return the next item of a queue, waiting for it if there is none.
+    """Return the next item of a queue; wait for it if the queue is empty.
 
     Args:
-        inbox: the queue; one thread only takes from it.
-        seconds: how long to wait; None means for ever.
+        inbox: the queue; only one thread may read from it.
+        seconds: timeout; None means no timeout.
 
     Raises:
-        queue.Empty: the time is over.
+        queue.Empty: the timeout is over.
     """
     try:
-        # `get` with a timeout waits for ever if the queue's lock is free and the time is over when it has taken it
-        # (seen on CPython 3.10.13, 3.11.7, 3.12.1 and 3.13.0). After this call the lock is taken.
+        # `get` with a timeout waits without end if the queue's lock is free and the timeout is over when `get` has
+        # acquired the lock (seen on CPython 3.10.13, 3.11.7, 3.12.1 and 3.13.0). After this call the lock is taken.
         return inbox.get_nowait()
     except queue.Empty:
         if seconds is not None and seconds <= 0:
@@ -30,17 +30,17 @@ def get_with_timeout(inbox: queue.SimpleQueue[T], seconds: float | None) -> T:
 
 
 async def get_async(inbox: asyncio.Queue[T], seconds: float | None) -> T:
-    """The next of an inbox; nothing is lost when the time is over first.
+    """Return the next item of a queue; no item is lost if the timeout is over first.
 
-    Not `asyncio.wait_for`, which swallows a cancellation that comes together with the result (Python 3.10 and 3.11,
-    bpo-37658): who is told to end would wait on for a job that nobody wants any more.
+    `asyncio.wait_for` is not used. It swallows a cancellation that comes together with the result (Python 3.10 and
+    3.11, bpo-37658), so a cancelled waiter would continue to wait.
 
     Args:
-        inbox: where from.
-        seconds: how long to wait; None means for ever.
+        inbox: the queue.
+        seconds: timeout; None means no timeout.
 
     Raises:
-        TimeoutError: the time is over.
+        TimeoutError: the timeout is over.
     """
     getting = asyncio.ensure_future(inbox.get())
     try:
@@ -49,4 +49,4 @@ async def get_async(inbox: asyncio.Queue[T], seconds: float | None) -> T:
             return getting.result()
         raise asyncio.TimeoutError
     finally:
-        getting.cancel()  # it has taken nothing yet, or is done
+        getting.cancel()  # it has taken no item yet, or is done

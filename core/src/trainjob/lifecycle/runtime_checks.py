@@ -1,8 +1,8 @@
-"""Whether a TrainJob fits its training runtime, told before it is sent.
+"""Checks that a TrainJob fits its training runtime, before it is created.
 
-The API server accepts what then hangs, fails in its pod or is left out without a word: a patch for a replicated job
-that the runtime has not got, a trainer that reaches no container, a gang whose members wait for one another. When a
-runtime is read for this: docs/decisions/0008-runtimes-are-read-when-they-are-named.md.
+The API server accepts TrainJobs that then hang, fail in a pod, or lose fields without an error. Some patch a replicated
+job that the runtime does not have. The `trainer` of others reaches no container, or the members of their gang wait for
+each other. docs/decisions/0008-runtimes-are-read-when-they-are-named.md explains when a runtime is read.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from trainjob.status.reading import rows, table, text
 from trainjob.status.runtimes import RuntimeDescription
 
 _STOCK = ("ClusterTrainingRuntime", STOCK_RUNTIME)
-_CONTAINER = "node"  # the one that the trainer reaches (Trainer 2.3, plugins/jobset/builder.go)
+_CONTAINER = "node"  # the container to which `trainer` applies (Trainer 2.3, plugins/jobset/builder.go)
 _REACHED = ("image", "command", "args", "env", "resourcesPerNode")
 _TORCHTUNE = "torchtune"
 _FOR_CPUS = re.compile(r"(^|[-_.:/])cpu($|[-_.:])")
@@ -34,19 +34,21 @@ _MOST_NAMED = 12
 def check_runtime(
     cluster: Cluster, job: TrainJob | TrainJobManifest, manifest: Mapping[str, Any], *, fresh: bool = False
 ) -> None:
-    """Refuse what the runtime can't be; warn of what is doubtful.
+    """Raise an error if a TrainJob does not fit its runtime, and warn of likely mistakes.
 
-    The stock runtime `torch-distributed`, which every Trainer has, is not read unless `fresh`.
+    The stock runtime `torch-distributed`, which every Trainer has, is not read unless `fresh` is true. Without the
+    right to get the runtime nothing is checked.
 
     Args:
-        cluster: where.
-        job: what is asked for.
-        manifest: the TrainJob made of it.
-        fresh: the cluster has refused it: look again, whatever is known.
+        cluster: the cluster of the TrainJob.
+        job: the request.
+        manifest: the TrainJob built from it.
+        fresh: whether to read the runtime again instead of using the cached one, because the cluster has refused the
+            TrainJob.
 
     Raises:
-        InvalidSpec: there is no such runtime, or the TrainJob does not fit it.
-        ClusterError: the cluster can't be asked.
+        InvalidSpec: the runtime does not exist, or the TrainJob does not fit it.
+        ClusterError: a request failed.
     """
     kind, name, namespace = job.runtime.kind, job.runtime.name, manifest["metadata"]["namespace"]
     if (kind, name) == _STOCK and not fresh:
@@ -66,7 +68,10 @@ def check_runtime(
 def misfits(
     job: TrainJob | TrainJobManifest, manifest: Mapping[str, Any], runtime: RuntimeDescription
 ) -> Iterator[Problem]:
-    """What could not work on this runtime; see [check_runtime][] for the arguments."""
+    """Yield the problems that prevent the TrainJob from working on this runtime.
+
+    [check_runtime][] explains the arguments.
+    """
     broken = [*_unknown_targets(manifest, runtime), *_out_of_reach(manifest, runtime), *_for_cpus(manifest, runtime)]
     broken += _never_whole(runtime)
     if isinstance(job, TrainJob):
@@ -76,7 +81,10 @@ def misfits(
 
 
 def doubts(manifest: Mapping[str, Any], runtime: RuntimeDescription) -> Iterator[str]:
-    """What may be meant, and is more often a mistake; see [check_runtime][] for the arguments."""
+    """Yield warnings about settings that are allowed and usually mistakes.
+
+    [check_runtime][] explains the arguments.
+    """
     if runtime.deprecated:
         yield f"the {runtime.kind} {runtime.name} is deprecated: it will be removed, so name another one"
     brought, asked = _devices(runtime.trainer.resources if runtime.trainer else {}), _asked(manifest)
@@ -89,7 +97,10 @@ def doubts(manifest: Mapping[str, Any], runtime: RuntimeDescription) -> Iterator
 
 
 def _missing(cluster: Cluster, job: TrainJob | TrainJobManifest, namespace: str) -> Problem:
-    """Naming what is there; somebody who may not list them is told only that it is missing."""
+    """Return the problem of a missing runtime, with the names of those that exist.
+
+    Without the right to list runtimes no names are given.
+    """
     name, kind = job.runtime.name, job.runtime.kind
     known: dict[str, list[str]] = {each: [] for each in KINDS}
     for each in known:
@@ -114,7 +125,11 @@ def _field(job: TrainJob | TrainJobManifest) -> str:
 
 
 def _unknown_targets(manifest: Mapping[str, Any], runtime: RuntimeDescription) -> Iterator[str]:
-    """Trainer 2.3 looks for them in what it has patched already, where they are; older ones refuse unknown jobs."""
+    """Yield a problem for each changed replicated job or container the runtime lacks.
+
+    Trainer 2.3 does not refuse them, because it searches the spec after it has applied the patches. Older
+    Trainers refuse unknown replicated jobs.
+    """
     steps = {step.name: step.containers for step in runtime.steps}
     for name, containers in _targets(manifest):
         if name not in steps:
@@ -126,7 +141,7 @@ def _unknown_targets(manifest: Mapping[str, Any], runtime: RuntimeDescription) -
 
 
 def _targets(manifest: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
-    """The replicated jobs that a TrainJob changes, and the containers in them, in any dialect."""
+    """Yield the replicated jobs that a TrainJob changes, with their containers."""
     spec = table(manifest, "spec")
     for patch in rows(spec, "runtimePatches"):
         for job in rows(patch, "trainingRuntimeSpec", "template", "spec", "replicatedJobs"):
@@ -141,7 +156,10 @@ def _containers(pod: Mapping[str, Any]) -> list[str]:
 
 
 def _out_of_reach(manifest: Mapping[str, Any], runtime: RuntimeDescription) -> Iterator[str]:
-    """Nothing in the Trainer says so: the fields are left out (2.3, plugins/jobset/builder.go)."""
+    """Yield a problem if fields of `trainer` would reach no container.
+
+    The Trainer ignores such fields without an error (2.3, plugins/jobset/builder.go).
+    """
     given = [name for name in _REACHED if table(manifest, "spec", "trainer").get(name)]
     if given and (runtime.trainer is None or _CONTAINER not in runtime.trainer.containers):
         yield (
@@ -156,7 +174,11 @@ def _other_framework(job: TrainJob, runtime: RuntimeDescription) -> Iterator[str
 
 
 def _never_whole(runtime: RuntimeDescription) -> Iterator[str]:
-    """The Trainer counts the pods of all steps into the gang (2.3, plugins/{coscheduling,volcano})."""
+    """Yield a problem if the runtime's gang includes initializers.
+
+    The Trainer counts the pods of all steps into the gang (2.3, plugins/{coscheduling,volcano}). The initializers must
+    end before the training pods are created, so the gang is never complete.
+    """
     if runtime.gang and (first := ", ".join(runtime.initializers)):
         yield (
             f"its gang ({runtime.gang}) waits for the pods of all its steps at once, and {first} must end before the "
@@ -165,7 +187,10 @@ def _never_whole(runtime: RuntimeDescription) -> Iterator[str]:
 
 
 def _not_mounted(job: TrainJob, manifest: Mapping[str, Any], runtime: RuntimeDescription) -> Iterator[str]:
-    """On an MPI runtime of one's own the trainer may be its launcher."""
+    """Yield a problem if the trainer's replicated job would lack workspace and volumes.
+
+    On a custom MPI runtime the trainer may be the launcher.
+    """
     reached = {name for name, _ in _targets(manifest)}
     if (job.workspace or job.volumes) and runtime.trainer and runtime.trainer.name not in reached:
         yield (

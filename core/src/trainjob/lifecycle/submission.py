@@ -1,9 +1,10 @@
-"""Submit or adopt: whatever died or was lost before, one run key has one TrainJob that counts.
+"""Submission or adoption of the TrainJob of a run key.
 
-The cluster is the only memory. Every TrainJob carries its run key and the hash of what was asked for, and its name is
-made from the run key and the attempt's number, so that two who do this at once - a retry beside a slow first try, an
-answer lost and asked for again - want the same name, and the loser of that race reads the winner's job back and adopts
-it.
+One run key has one valid TrainJob, whatever crashed or was lost before. All state is in the cluster. Every TrainJob
+carries its run key and the hash of its request. Its name contains the run key's digest and the attempt's number, so two
+concurrent callers try to create the same name. Such callers are a retry beside a slow first try, or a request that is
+repeated because its response was lost. The caller that loses this race reads the TrainJob of the other caller and
+adopts it.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from trainjob.lifecycle.runtime_checks import check_runtime
 from trainjob.manifest import labels
 from trainjob.spec import Step, TrainJob, TrainJobManifest
 
-# What strict field validation says (k8s.io/apimachinery, runtime.NewStrictDecodingError).
+# Part of the error of strict field validation (k8s.io/apimachinery, runtime.NewStrictDecodingError).
 _UNKNOWN_FIELD = "unknown field"
 
 
@@ -49,35 +50,39 @@ def submit(
     before_create: Callable[[str, str], None] | None = None,
     owner: Mapping[str, Any] | None = None,
 ) -> JobReference:
-    """Have one TrainJob work for this run key: an earlier one that still counts, or a new attempt.
+    """Adopt the earlier TrainJob of this run key if it is valid, or create a new attempt.
 
     Args:
-        cluster: where.
+        cluster: the cluster of the TrainJob.
         request: a step such as `FineTune`, any `TrainJob`, or a `TrainJobManifest`.
-        key: who asks; the same over retries.
-        namespace: where; empty means the manifest's own, or the connection's.
-        prefix: begins the TrainJob's name where the request does not say; empty means the key's task.
-        since: when the run of the workflow began, with a time zone: a TrainJob that succeeded for an earlier run of the
-            same name is not taken over.
-        variables: environment variables for the trainer that are no part of the request, such as who started it:
-            other values don't keep an earlier TrainJob from being adopted.
-        renewal: another text each time that a person asks for the work to be done again: a TrainJob that succeeded
-            under another one is not taken over, however often the new try is killed before it has made its own.
-        known: what the caller remembers of an earlier TrainJob of this key. It counts as one that carries the key, also
-            when it does not: the key has changed meanwhile, or the namespace.
-        patience: seconds to keep trying while the cluster can't answer or an earlier job is still being deleted.
-        before_create: called with name and namespace right before each request that creates a TrainJob is sent; from
-            then on, whatever happens, there may be one. What it raises ends this.
-        owner: an ownerReference for what is created, such as the workflow's: the TrainJob goes when its owner goes.
+        key: the run key of the caller; the same over retries.
+        namespace: namespace of the TrainJob; empty means the manifest's own, or the connection's.
+        prefix: start of the TrainJob's name if the request sets no name; empty means the key's task.
+        since: start time of the workflow's run, with a time zone. A TrainJob that was created earlier and succeeded is
+            not adopted, because it belongs to an earlier run of the same name.
+        variables: environment variables for the trainer that are not part of the request, such as the name of the user
+            who started it. Other values do not prevent the adoption of an earlier TrainJob.
+        renewal: changes whenever a user requests that the work is done again. A TrainJob that succeeded under another
+            value is not adopted, even if the new try is killed several times before it creates its own.
+        known: reference to an earlier TrainJob of this key that the caller stored. It counts even if it does not carry
+            the key, because the key or the namespace has changed since then.
+        patience: seconds to keep trying while requests fail or an earlier TrainJob is still being deleted.
+        before_create: called with name and namespace right before each request that creates a TrainJob is sent. After
+            this call a TrainJob may exist, whatever happens. An exception that it raises ends the submission.
+        owner: an ownerReference for the created TrainJob, such as the workflow. Kubernetes deletes the TrainJob after
+            its owner is deleted.
+
+    Returns:
+        Reference to the adopted or created TrainJob.
 
     Raises:
-        InvalidSpec: the request can't be expressed, not for the cluster's Trainer, or does not fit its runtime; nothing
-            was created.
-        AdmissionRefused: the cluster refuses the TrainJob.
-        NotFound: Kubeflow Trainer is not installed, or a claim that its runtime needs is missing.
-        OwnershipConflict: a TrainJob of the wanted name belongs to somebody else.
-        WaitTimeout: an earlier job was not gone in time.
-        ClusterError: the cluster can't be asked.
+        InvalidSpec: the request cannot be expressed, needs another version of the Trainer, or does not fit its runtime;
+            nothing was created.
+        AdmissionRefused: the API server or a webhook refuses the TrainJob.
+        NotFound: Kubeflow Trainer is not installed, or a claim that the runtime needs does not exist.
+        OwnershipConflict: a TrainJob of the same name exists and does not belong to this run key.
+        WaitTimeout: an earlier TrainJob was not deleted in time.
+        ClusterError: a request failed or was denied.
     """
     drafted = prepare(
         request, key, namespace, otherwise=cluster.namespace, prefix=prefix, variables=variables, renewal=renewal
@@ -102,10 +107,10 @@ def submit(
             waiting.check(error)
             try:
                 return reference_to(_create(cluster, job, manifest, send), adopted=False)
-            except Conflict as conflict:  # somebody was faster: ours, as the next list will show, or not
+            except Conflict as conflict:  # the name exists: ours, which the next list shows, or another owner's
                 error = conflict
                 _check_owner(cluster.get_trainjob(manifest["metadata"]["name"], namespace), key)
-            except ClusterError as failure:  # the answer may be lost and the job exist: the next list tells
+            except ClusterError as failure:  # the TrainJob may exist though the response was lost: list again
                 error = failure
                 if not failure.retryable:
                     raise
@@ -113,18 +118,22 @@ def submit(
 
 
 class _Waiting:
-    """The pauses of one submission, for as long as its caller has patience."""
+    """The pauses of one submission, which end after `patience` seconds."""
 
     def __init__(self, patience: float) -> None:
         self._backoff, self._patience, self._deadline = Backoff(longest=5.0), patience, time.monotonic() + patience
 
     def pause(self, ending: Sequence[Mapping[str, Any]], error: ClusterError | None = None) -> None:
-        """Until it is worth looking again.
+        """Sleep until the TrainJobs should be listed again.
 
-        After a creation that failed this does not end the waiting: the TrainJob may exist, and the next list shows it.
+        A failed creation never causes a timeout here, because the TrainJob may exist. The next list shows it.
+
+        Args:
+            ending: TrainJobs whose end is awaited; the error names them.
+            error: error of the last creation; None if none failed.
 
         Raises:
-            WaitTimeout: the patience is over.
+            WaitTimeout: the deadline is over and the last creation did not fail.
         """
         if error is None and time.monotonic() > self._deadline:
             raise WaitTimeout(
@@ -135,10 +144,10 @@ class _Waiting:
         time.sleep(self._backoff.next(error))
 
     def check(self, error: ClusterError | None) -> None:
-        """Raise the error of the creation before this one if the patience is over.
+        """Raise the error of the previous creation if the deadline is over.
 
         Raises:
-            ClusterError: that error.
+            ClusterError: the given error.
         """
         if error is not None and time.monotonic() > self._deadline:
             raise error
@@ -152,10 +161,10 @@ def _with_known(cluster: Cluster, listed: list[dict[str, Any]], known: JobRefere
 
 
 def _still_ends(cluster: Cluster, metadata: Mapping[str, Any]) -> bool:
-    """Whether an earlier TrainJob of this name is gone, and what it made is not.
+    """Return whether a JobSet or pods of a deleted TrainJob of this name still exist.
 
-    A new one would take over the end of a JobSet that is still there, as the Trainer finds it by its name only (2.1 to
-    2.3), and would write to the same workspace as pods that still end.
+    The Trainer finds a JobSet by its name only (2.1 to 2.3), so a new TrainJob would report the end of the old JobSet.
+    It would also write to the same workspace as pods that are still terminating.
     """
     name, namespace = metadata["name"], metadata["namespace"]
     return cluster.has_remains(name, namespace) and cluster.get_trainjob(name, namespace) is None
@@ -172,7 +181,7 @@ _Send = Callable[[dict[str, Any]], dict[str, Any]]
 def _sender(
     cluster: Cluster, before_create: Callable[[str, str], None] | None, owner: Mapping[str, Any] | None
 ) -> _Send:
-    """What sends a request to create, with what the caller wants before it and in it."""
+    """Return a function that calls `before_create` and creates a TrainJob with the owner."""
 
     def send(manifest: dict[str, Any]) -> dict[str, Any]:
         meta = manifest["metadata"]
@@ -188,7 +197,10 @@ def _sender(
 def _create(
     cluster: Cluster, job: TrainJob | TrainJobManifest, manifest: dict[str, Any], send: _Send
 ) -> dict[str, Any]:
-    """Create it; once more where the dialect was guessed wrong, or has been another since this process looked."""
+    """Create the TrainJob, and retry once if the manifest was built for the wrong dialect.
+
+    The dialect is wrong if it was assumed, or if the Trainer was upgraded or downgraded after this process read it.
+    """
     try:
         return send(manifest)
     except AdmissionRefused as error:
@@ -212,7 +224,12 @@ def _check_owner(found: Mapping[str, Any] | None, key: RunKey) -> None:
 
 
 def reference_to(job: Mapping[str, Any], *, adopted: bool) -> JobReference:
-    """The reference to a TrainJob; one that is not ours counts as a first attempt."""
+    """Return the reference to a TrainJob; one without an attempt label counts as attempt 1.
+
+    Args:
+        job: the TrainJob as the API server returns it.
+        adopted: whether it existed before this process submitted it.
+    """
     meta = job["metadata"]
     attempt, adopted_at = max(attempt_of(job), 1), labels.adopted_at(job) if adopted else ""
     return JobReference(meta["name"], meta["namespace"], meta["uid"], attempt, adopted, adopted_at)

@@ -1,4 +1,4 @@
-"""Pausing a TrainJob and letting it go on."""
+"""Suspension and resumption of a TrainJob."""
 
 from __future__ import annotations
 
@@ -16,40 +16,42 @@ _STOCK_TORCHTUNE, _CLUSTER_WIDE = "torchtune-", "ClusterTrainingRuntime"
 
 
 def set_suspended(cluster: Cluster, name: str, namespace: str, *, suspended: bool) -> bool:
-    """Suspend a TrainJob, or resume it; safe to repeat.
+    """Suspend or resume a TrainJob; safe to repeat.
 
-    A suspended TrainJob loses its pods and keeps its claims and finished initializers; the training starts from the
-    beginning when it goes on (Trainer 2.3). It stays suspended until it is resumed.
+    A suspended TrainJob loses its pods and retains its claims and finished initializers. After it is resumed, the
+    training starts from the beginning (Trainer 2.3). It stays suspended until it is resumed.
 
     Returns:
-        False when there was nothing to do: it has ended, or is that way already.
+        True if the TrainJob was changed. False if it has finished, or is already suspended or resumed as requested.
 
     Raises:
-        NotFound: there is no such TrainJob.
-        Conflict: it belongs to a Kueue queue, which undoes the flag within 0.2 s (Kueue 0.17); or it is on a stock
-            TorchTune runtime, whose JobSet can't be changed; or its name has belonged to another one since it was read.
-        ClusterError: the cluster can't be asked, or does not allow it.
+        NotFound: the TrainJob does not exist.
+        Conflict: the TrainJob is in a Kueue queue, and Kueue reverts the change within 0.2 s (Kueue 0.17). Or it uses a
+            stock TorchTune runtime, whose JobSet cannot be changed. Or another TrainJob of its name has replaced it
+            since it was read.
+        ClusterError: a request failed or was denied.
     """
     job = cluster.get_trainjob(name, namespace)
     if job is None:
         raise NotFound(f"there is no TrainJob {namespace}/{name}", status=404, reason="NotFound")
     if not _can_be_set(job, suspended=suspended):
         return False
-    marks = {labels.SUSPENDED: None}  # from now on it is a person's wish
+    marks = {labels.SUSPENDED: None}  # the user has decided, so an adoption must not resume it
     cluster.patch_trainjob(name, namespace, job["metadata"]["uid"], suspend=suspended, annotations=marks)
     return True
 
 
 def suspend_until_adopted(cluster: Cluster, reference: JobReference) -> bool:
-    """Suspend exactly this TrainJob until somebody asks for the same again, who then takes it over and resumes it.
+    """Suspend exactly this TrainJob until a later submission adopts and resumes it.
 
     Returns:
-        False when there was nothing to do: it has ended, is suspended, or somebody else has taken it over meanwhile.
+        True if the TrainJob was suspended. False if it has finished, is already suspended, or was adopted by another
+        caller since `reference` was made.
 
     Raises:
-        NotFound: it is gone.
-        Conflict: it belongs to a Kueue queue, is on a stock TorchTune runtime, or changes too often.
-        ClusterError: the cluster can't be asked, or does not allow it.
+        NotFound: the TrainJob does not exist any more.
+        Conflict: the TrainJob is in a Kueue queue, uses a stock TorchTune runtime, or changed during each of 5 tries.
+        ClusterError: a request failed or was denied.
     """
     tries = 5
     while True:
@@ -64,7 +66,7 @@ def suspend_until_adopted(cluster: Cluster, reference: JobReference) -> bool:
                 meta["name"],
                 meta["namespace"],
                 meta["uid"],
-                version=meta["resourceVersion"],  # who takes it over from now on finds it suspended, and resumes it
+                version=meta["resourceVersion"],  # a caller that adopts it later finds it suspended, and resumes it
                 suspend=True,
                 annotations=marks,
             )

@@ -1,4 +1,4 @@
-"""Ending a TrainJob when an unexpected error leaves no process that waits for it."""
+"""Kill action on a TrainJob that an unexpected error leaves without a waiting process."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from trainjob.status import judge
 
 
 class JobGuard:
-    """Records whether a TrainJob may run while no process waits for it, from its creation to the end of the wait.
+    """Record of whether a TrainJob may run while no process waits for it.
 
-    Use [submitting][] around `submit`, with [note_creation][] as `before_create`, and [waiting][] around `wait`. After
-    any other error than those of the wait, [end][] applies the kill action. An error of the wait itself leaves the
-    TrainJob as `wait` documents it.
+    It covers the time from the TrainJob's creation to the end of the wait. Use [submitting][] around `submit`, with
+    [note_creation][] as `before_create`, and [waiting][] around `wait`. After an error, the caller applies the kill
+    action with [end][] if `is_needed` is true. A typed error of `wait` leaves the TrainJob as `wait` documents it.
 
     Attributes:
         reference: the TrainJob; None until it is known.
@@ -27,7 +27,7 @@ class JobGuard:
     """
 
     def __init__(self) -> None:
-        """Start without a TrainJob."""
+        """Create a guard without a TrainJob."""
         self.reference: JobReference | None = None
         self.is_needed = self._creation_sent = False
 
@@ -37,7 +37,10 @@ class JobGuard:
 
     @contextlib.contextmanager
     def submitting(self) -> Iterator[None]:
-        """Guard a call of `submit`; its typed errors count only after a request to create was sent."""
+        """Guard a call of `submit`.
+
+        After a typed error the guard stays active only if a request to create a TrainJob may have been sent.
+        """
         self.reference, self.is_needed, self._creation_sent = None, True, False
         try:
             yield
@@ -47,7 +50,7 @@ class JobGuard:
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
-        """Guard a call of `wait`: its result and its typed errors end the guard."""
+        """Guard a call of `wait`; its result or a typed error ends the guard."""
         try:
             yield
         except TrainJobError:
@@ -56,19 +59,21 @@ class JobGuard:
         self.is_needed = False
 
     def end(self, cluster: Cluster, key: RunKey, namespace: str, on_kill: str) -> list[str]:
-        """Apply the kill action to the TrainJob, or to all unfinished ones of the run key if it is not known.
+        """Apply the kill action to the TrainJob, and end the guard.
+
+        If the TrainJob is not known, the action applies to all unfinished TrainJobs of the run key.
 
         Args:
-            cluster: where.
+            cluster: the cluster of the TrainJob.
             key: the run key that it was submitted for.
-            namespace: where to look for it if it is not known; empty means the connection's.
+            namespace: namespace that is listed if the TrainJob is not known; empty means the connection's.
             on_kill: `delete`, `suspend` or `keep`.
 
         Returns:
             One line for each TrainJob: its name and what happened to it.
 
         Raises:
-            ClusterError: the cluster cannot be reached or refuses.
+            ClusterError: a request failed or was denied.
         """
         self.is_needed = False
         found = [self.reference] if self.reference else _unfinished(cluster, key, namespace or cluster.namespace)
@@ -91,18 +96,18 @@ def ended_after_errors(
     *,
     unless: tuple[type[Exception], ...] = (),
 ) -> Iterator[None]:
-    """Apply the kill action to the TrainJob of `guard` when an error leaves it unattended; the error is raised on.
+    """Apply the kill action when an error leaves the TrainJob of `guard` unattended.
 
-    For callers that do not know whether they are started again.
+    The error is raised again. This is for callers that do not know whether they will be started again.
 
     Args:
-        guard: records whether it is needed.
-        cluster: where.
+        guard: guard of the TrainJob.
+        cluster: the cluster of the TrainJob.
         key: see [JobGuard.end][].
         namespace: see [JobGuard.end][].
         on_kill: see [JobGuard.end][].
-        report: takes each line about what happened to the TrainJob.
-        unless: exceptions that are no errors, and that the caller handles itself.
+        report: called with each line about what happened to the TrainJob.
+        unless: exceptions that are not errors, and that the caller handles itself.
     """
     try:
         yield

@@ -1,4 +1,7 @@
-"""The decisions of waiting: pure, so that every engine waits by the same rules and each rule is tested in no time."""
+"""Rules that decide when the wait for a TrainJob is over.
+
+They do no I/O and read no clock. Every engine waits by the same rules, and tests of the rules take no time.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from trainjob.status.pods import restarts_in_place
 from trainjob.status.trouble import Category
 
 _DURATIONS = ("queued", "starting", "total")
-# A TrainJob's counters come a moment after its pods; from Trainer 2.0 they never come.
+# The Trainer sets a TrainJob's counters shortly after its pods exist; Trainer 2.0 never sets them.
 _COUNTERS_SECONDS = 5.0
 PODS, QUOTA = "pods", "quota"
 _WAITS_FOR = {
@@ -27,11 +30,11 @@ _WAITS_FOR = {
     Phase.INITIALIZING: PODS,
     Phase.QUEUED: QUOTA,
 }
-_TOLD = 3  # reasons why a job does not get going, of many
+_TOLD = 3  # a message names at most this many reasons why the TrainJob does not start
 
 
 class OnTimeout(str, Enum):
-    """What becomes of a TrainJob that we stop waiting for."""
+    """Action on a TrainJob whose wait timed out, or which was ended as failed."""
 
     DELETE = "delete"
     SUSPEND = "suspend"
@@ -40,19 +43,20 @@ class OnTimeout(str, Enum):
 
 @dataclass(frozen=True)
 class Limits:
-    """How long to wait, and what to do then. None means for ever.
+    """Limits of a wait, and the actions when one is reached. A limit of None means no limit.
 
-    Whatever the limits, a job that can't get going any more is ended as failed: see [trainjob.status.trouble][].
+    Independent of the limits, a TrainJob that can no longer start is ended as failed: see [trainjob.status.trouble][].
 
     Attributes:
-        queued: for quota or resumption, each time.
-        starting: from then on until all training pods are ready, initializers included.
-        total: from the start of the waiting to the end.
-        max_restarts: how often a container may be restarted in place before the job is ended as failed; None leaves it
-            to the runtime. Stock runtimes restart a failing script about six times and then delete its pod and log.
-        on_timeout: what becomes of the job.
-        on_failure: what becomes of it when it is ended as failed: by `max_restarts`, or because waiting is hopeless.
-            One that is suspended or kept is marked as failed, so that a retry makes another attempt.
+        queued: limit on each time in a queue or suspended.
+        starting: limit on the time from then until all training pods are ready, initializers included.
+        total: limit on the whole wait.
+        max_restarts: how often a container may be restarted in place before the TrainJob is ended as failed; None
+            leaves it to the runtime. Stock runtimes restart a failing script about six times, and then its pod and log
+            are deleted.
+        on_timeout: action on the TrainJob when a limit is reached.
+        on_failure: action on the TrainJob when it is ended as failed, because of `max_restarts` or because it can no
+            longer start. A TrainJob that is suspended or kept is marked as failed, so a retry creates another attempt.
     """
 
     queued: timedelta | None = None
@@ -63,7 +67,7 @@ class Limits:
     on_failure: OnTimeout = OnTimeout.DELETE
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON values; durations in seconds."""
+        """Return the limits as JSON values, with durations in seconds."""
         durations = {name: getattr(self, name) for name in _DURATIONS}
         seconds = {name: value.total_seconds() for name, value in durations.items() if value is not None}
         actions = {"on_timeout": self.on_timeout.value, "on_failure": self.on_failure.value}
@@ -71,10 +75,10 @@ class Limits:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Limits:
-        """The inverse of [to_dict][].
+        """Return the limits from the dict that [to_dict][] returned.
 
         Raises:
-            InvalidSpec: it is no such dict.
+            InvalidSpec: the dict was not made by [to_dict][].
         """
         try:
             durations = {name: timedelta(seconds=values[name]) for name in _DURATIONS if name in values}
@@ -88,13 +92,13 @@ class Limits:
 
 @dataclass(frozen=True)
 class WaitResult:
-    """The waiting is over.
+    """Result of a wait that is over.
 
     Attributes:
-        verdict: how it stands.
-        timeout: which limit was reached, as words; empty when the job has ended.
-        advice: with a timeout, what to do about what kept the job from getting on.
-        end_job: the job must be ended by us: it failed more often than it may, or waiting for it is hopeless.
+        verdict: phase of the TrainJob and its reason.
+        timeout: sentence about the limit that was reached; empty if the TrainJob has finished or must be ended.
+        advice: after a timeout, the remedy for what kept the TrainJob from starting; empty if nothing is known.
+        end_job: whether the waiter must end the TrainJob: it failed more often than allowed, or can no longer start.
     """
 
     verdict: Verdict
@@ -104,7 +108,10 @@ class WaitResult:
 
 
 class WaitPolicy:
-    """Decides, from what the watches tell and the time, when the waiting is over. No IO, no clock of its own."""
+    """State machine that decides when a wait is over, from events and times that it is given.
+
+    It does no I/O and reads no clock.
+    """
 
     def __init__(
         self,
@@ -115,25 +122,25 @@ class WaitPolicy:
         *,
         seen: bool = True,
     ) -> None:
-        """Start from a TrainJob; times are seconds of any monotonic clock.
+        """Start the wait for a TrainJob; all times are seconds of any monotonic clock.
 
         Args:
-            job: as just read, or its name, namespace and uid only.
-            limits: how long to wait.
-            on_phase: told when the phase has changed.
-            now: the time.
-            seen: the job was read; until it is, nothing counts but the limit on the whole.
+            job: the TrainJob as just read, or a dict with only its name, namespace and uid.
+            limits: limits of the wait.
+            on_phase: called with the verdict whenever its phase, reason or message has changed.
+            now: the current time.
+            seen: whether `job` was read from the API server; until it is, only the `total` limit applies.
         """
         self.job, self.seen, self._limits, self._on_phase = job, seen, limits, on_phase
         self.pods: dict[str, Mapping[str, Any]] = {}
         self.former_pods: dict[str, Mapping[str, Any]] = {}
         self._verdict, self._told = judge(job), ""
         self._events: Sequence[Mapping[str, Any]] = ()
-        self._heard: list[Finding] = []  # in events, or of Kueue
-        self._by_pod: dict[str, list[Finding]] = {}  # in each pod that waits, by uid
+        self._heard: list[Finding] = []  # from events, or from the Kueue Workload
+        self._by_pod: dict[str, list[Finding]] = {}  # from each pod's status, by the pod's uid
         self._findings: list[Finding] = []
         self._waited_for = ""
-        self._since: dict[Category, float] = {}  # when each kind of trouble was first seen
+        self._since: dict[Category, float] = {}  # time at which each category was first found
         self._began, self._first_pod = now, math.inf
         self._deadlines = {
             name: now + limit.total_seconds() for name, limit in [("total", limits.total)] if limit is not None
@@ -141,7 +148,11 @@ class WaitPolicy:
         self._set_deadlines(now)
 
     def observe_job(self, change: ObjectEvent, now: float) -> WaitResult | None:
-        """The TrainJob has changed."""
+        """Handle an event of the TrainJob, and return a result if the TrainJob has finished.
+
+        Raises:
+            ClusterError: the informer failed.
+        """
         if change.error:
             raise change.error
         if change.found is None or change.found["metadata"]["uid"] != self.job["metadata"]["uid"]:
@@ -152,7 +163,10 @@ class WaitPolicy:
         return WaitResult(self._verdict) if self._verdict.phase.finished else None
 
     def observe_pod(self, change: ObjectEvent, now: float) -> WaitResult | None:
-        """A pod of the TrainJob has changed. An informer that can't see pods is no reason to stop waiting."""
+        """Handle an event of a pod, and return a result if a container was restarted too often.
+
+        An error of the pod informer does not end the wait.
+        """
         pod = change.found
         if pod is None:
             return None
@@ -160,7 +174,7 @@ class WaitPolicy:
         if change.gone:
             self.pods.pop(uid, None)
             self._by_pod.pop(uid, None)
-            self.former_pods[uid] = pod  # a Job that gives up deletes its pod: this is all that is left of it
+            self.former_pods[uid] = pod  # the Job controller deletes the pods of a failed Job, so keep its last state
             return None
         self.pods[uid] = pod
         self._by_pod[uid] = of_pod(pod)
@@ -175,7 +189,13 @@ class WaitPolicy:
         return None
 
     def learn(self, events: Sequence[Mapping[str, Any]], workload: Mapping[str, Any] | None, now: float) -> None:
-        """What the Warning events about the job, and its Kueue Workload, are now."""
+        """Replace what is known from Warning events and from the Kueue Workload.
+
+        Args:
+            events: Warning events about the TrainJob and its objects.
+            workload: its Kueue Workload; None if it was not found or not fetched.
+            now: the current time.
+        """
         self._review(now)
         self._events = events
         self._heard = of_workload(workload) if self.waits_for == QUOTA else self._still_heard()
@@ -186,7 +206,7 @@ class WaitPolicy:
         return of_events(self._events, self.job, self.pods.values())
 
     def expire(self, now: float) -> WaitResult | None:
-        """Time has passed: is waiting on hopeless, or a limit reached?"""
+        """Return a result if the TrainJob can no longer start or a limit is reached, else None."""
         if self.waits_for == PODS:
             self._heard = self._still_heard()
         if self._review(now):
@@ -194,7 +214,10 @@ class WaitPolicy:
         return self._despair(now) or self.overdue(now)
 
     def overdue(self, now: float) -> WaitResult | None:
-        """Is a limit reached, as the job was judged last?"""
+        """Return a result if a limit is reached by now, else None.
+
+        The phase is the one of the last evaluation.
+        """
         reached = [name for name, deadline in self._deadlines.items() if deadline <= now]
         if not reached:
             return None
@@ -211,7 +234,7 @@ class WaitPolicy:
         return None
 
     def patience(self, now: float) -> float | None:
-        """Seconds until [expire][] may have something to say; None means never."""
+        """Return the seconds until [expire][] may report something new; None means never."""
         graces = [(self._since[finding.category], finding.rule.grace) for finding in self._findings]
         moments = [*self._deadlines.values(), *(since + grace for since, grace in graces if grace is not None)]
         pods_count = self._first_pod + _COUNTERS_SECONDS
@@ -221,11 +244,15 @@ class WaitPolicy:
 
     @property
     def waits_for(self) -> str:
-        """What the job needs next: [PODS][] that are ready, told by events; [QUOTA][], told by Kueue; else empty."""
+        """What keeps the TrainJob from running: [PODS][], [QUOTA][], or empty.
+
+        [PODS][] means that pods are not ready, which events explain. [QUOTA][] means that Kueue does not admit the
+        TrainJob, which its Workload explains. Empty in every other phase, and until the TrainJob was read.
+        """
         return _WAITS_FOR.get(self._verdict.phase, "") if self.seen else ""
 
     def _review(self, now: float, *, gone: bool = False) -> bool:
-        """Judge anew; says whether the verdict is another one."""
+        """Evaluate the TrainJob and its pods again, and return whether the verdict has changed."""
         before = self._verdict
         verdict = judge(self.job, self.pods.values() if now - self._first_pod >= _COUNTERS_SECONDS else ())
         self._verdict = judge(None) if gone and not verdict.phase.finished else verdict
@@ -234,8 +261,11 @@ class WaitPolicy:
         return self._verdict != before
 
     def _find(self, now: float) -> None:
-        """What keeps the job from getting going, and since when; one that is on its way is kept by nothing."""
-        if self.waits_for != self._waited_for:  # what is known of the one says nothing about the other
+        """Update the findings that explain why the TrainJob does not start.
+
+        Each category keeps the time when it was first found. A TrainJob that waits for nothing has no findings.
+        """
+        if self.waits_for != self._waited_for:  # findings about pods do not explain missing quota, and vice versa
             self._waited_for, self._events, self._heard = self.waits_for, (), []
         seen = [finding for findings in self._by_pod.values() for finding in findings] if self.waits_for == PODS else []
         self._findings = weighed([*seen, *self._heard])
@@ -256,7 +286,7 @@ class WaitPolicy:
                 self._deadlines.setdefault(name, now + limit.total_seconds())
 
     def _shown(self) -> Verdict:
-        """The verdict with what a person wants to know most while it lasts: why it does not get on."""
+        """Return the verdict with the main reasons why the TrainJob does not start."""
         verdict = self._verdict
         if not self._findings:
             return verdict
@@ -268,7 +298,7 @@ class WaitPolicy:
     def _tell(self) -> None:
         verdict = self._shown()
         rule = self._findings[0].rule if self._findings else None
-        if rule and not rule.retryable and rule.grace is None:  # nothing ends it, and waiting alone does not help
+        if rule and not rule.retryable and rule.grace is None:  # the wait does not end and only the user can help
             verdict = replace(verdict, message=f"{verdict.message}: {rule.advice}")
         if str(verdict) != self._told:
             self._told = str(verdict)

@@ -1,4 +1,4 @@
-"""The state of one wait: event handlers at the shared informers, log followers, decisions, and the outcome."""
+"""State of one wait: event handlers, log followers, decisions and the outcome."""
 
 from __future__ import annotations
 
@@ -26,18 +26,20 @@ from trainjob.status import (
 )
 from trainjob.status.policies import explained, needs_jobset
 
-_LOG_SECONDS = 10.0  # after the end: how long to read on in the logs
+_LOG_SECONDS = 10.0  # how long to continue to read the logs after the end of the TrainJob
 
 
 @dataclass
 class Listener:
-    """What a waiter is told on the way; each callback may be called from other threads, never two at once.
+    """Callbacks of a wait.
+
+    Each callback may be called from other threads, but never by two threads at once.
 
     Attributes:
-        on_phase: the phase has changed, or why it does not.
-        on_log: a log line of any container. Each line comes, and reading waits for the callback. To write lines where
-            that may be slow, use a [trainjob.client.LogWriter][].
-        on_progress: the training has got on.
+        on_phase: called when the phase has changed, or the reason why the TrainJob does not start.
+        on_log: called with every log line of any container. Reading the log waits for the callback. Use a
+            [trainjob.client.LogWriter][] if writing the lines may be slow.
+        on_progress: called with the progress of the training when a log line reports it.
     """
 
     on_phase: Callable[[Verdict], None] = field(default=lambda _: None)
@@ -46,12 +48,12 @@ class Listener:
 
 
 class WaitSession:
-    """One job's place at the shared watches and its log followers; the part both drivers share."""
+    """State of the wait for one TrainJob, shared by the two drivers of the wait."""
 
     def __init__(
         self, cluster: Cluster, reference: JobReference, limits: Limits, listener: Listener, now: float
     ) -> None:
-        """Nothing is read yet; subscribe with [open][]."""
+        """Create a session that watches nothing yet; [open][] adds the event handlers."""
         self._cluster, self._reference, self._limits, self._listener = cluster, reference, limits, listener
         self._log_parser = JobLogParser()
         self._last_progress: Progress | None = None
@@ -63,10 +65,13 @@ class WaitSession:
         self._looks = DiagnosisSchedule()
 
     def open(self, deliver: Callable[[str, ObjectEvent], None]) -> None:
-        """Subscribe; `deliver` is told ("job" or "pod", change) from other threads and must not block.
+        """Add the event handlers.
 
-        Nothing is asked for this job alone: it is in the list that all share. Where it is not, ("missing", nothing)
-        is delivered, and [read][] finds out.
+        No request is sent for this TrainJob alone, because the shared list contains it. If the list does not contain
+        it, ("missing", an empty event) is delivered, and the caller uses [read][].
+
+        Args:
+            deliver: called with "job", "pod" or "missing" and the event, from other threads; it must not block.
         """
         self._deliver = deliver
         informer = self._cluster.trainjob_informer(self._reference.namespace)
@@ -75,43 +80,57 @@ class WaitSession:
         )
 
     def read(self) -> ObjectEvent:
-        """The job as it is now, gone if it is not there (blocking IO)."""
+        """Fetch the TrainJob and return it as an event (blocking I/O).
+
+        The event says that it was deleted if it does not exist, or if another TrainJob has its name.
+        """
         found = self._read()
         if found is not None:
             self._attend_pods(found)
         return ObjectEvent(found or self.policy.job, gone=found is None)
 
     def observe(self, kind: str, change: ObjectEvent, now: float) -> WaitResult | None:
-        """Hand a change on to the decisions; a limit may be reached meanwhile, too."""
+        """Pass an event to the policy, and return a result if the wait is over.
+
+        The wait is also over if a limit is reached by now.
+        """
         observed = self.policy.observe_job if kind == "job" else self.policy.observe_pod
         return observed(change, now) or self.policy.overdue(now)
 
     def next_look(self, now: float) -> float | None:
-        """Seconds until time itself matters: a limit, or a look at why the job does not get going."""
+        """Return the seconds until the next limit or diagnosis is due; None means never."""
         moments = self.policy.patience(now), self._looks.left(self.policy.waits_for, now)
         return min((moment for moment in moments if moment is not None), default=None)
 
     def should_look(self, now: float) -> bool:
-        """Whether it is time to look why the job does not get going: now and then, and before anything is decided."""
+        """Return whether to diagnose now why the TrainJob does not start.
+
+        The diagnosis is due by its schedule, and before a limit or a grace period ends the wait.
+        """
         return bool(self.policy.waits_for) and self.next_look(now) == 0
 
     def look(self, now: float) -> None:
-        """The job does not get going: find out why (blocking IO). Who may not look, or not now, knows less."""
+        """Diagnose why the TrainJob does not start (blocking I/O).
+
+        If a request fails or is denied, the wait continues without its result.
+        """
         self._looks.done(now)
         refresh_diagnosis(self._cluster, self.policy, now)
 
     def conclude(self, decision: WaitResult) -> Outcome:
-        """Gather the evidence, end the job where that is ours to do, and say how it was (blocking IO).
+        """Return the outcome, and end the TrainJob if the result requires it (blocking I/O).
+
+        The outcome contains the evidence: failures, events and the last log lines.
 
         Raises:
-            WaitTimeout: a limit was reached.
+            WaitTimeout: a limit was reached, and `limits.on_timeout` was applied.
         """
         verdict = decision.verdict
         if decision.timeout:
             given_up = give_up(self._cluster, self._reference, self._limits.on_timeout)
             stands = f"TrainJob {self._reference} is {verdict}: {decision.timeout}; {given_up}"
             raise WaitTimeout(stands, hint=decision.advice)
-        # The pods' watch may lag behind the TrainJob's, or not have begun: what it missed is caught up here.
+        # The watch of the pods may lag behind that of the TrainJobs, or not have started, so list the pods again.
         pods = self._list_pods()
         for pod in pods:
             self._logs.observe(ObjectEvent(pod))
@@ -121,7 +140,7 @@ class WaitSession:
         else:
             verdict = explained(verdict, evidence["events"], self._jobset(verdict))
         if decision.end_job:
-            self._logs.catch_up(_LOG_SECONDS)  # they go with the job
+            self._logs.catch_up(_LOG_SECONDS)  # the logs are deleted with the TrainJob
             end_as_failed(self._cluster, self._reference, verdict, self._limits.on_failure)
             self._listener.on_phase(verdict)
         self._logs.finish(_LOG_SECONDS)
@@ -131,7 +150,7 @@ class WaitSession:
         return replace(outcome, log_tail=self._lines_heard(outcome, evidence["failures"]))
 
     def abandon(self) -> None:
-        """Stop looking; the job goes on."""
+        """Remove the event handlers and stop the log followers; the TrainJob continues to run."""
         self._abandoned = True
         for subscription in self._subscriptions:
             subscription.close()
@@ -140,13 +159,16 @@ class WaitSession:
     def _on_job(self, change: ObjectEvent) -> None:
         if change.found is not None and not self._created:
             if change.found["metadata"]["uid"] != self._reference.uid:
-                self._deliver("missing", ObjectEvent())  # another one has its name
+                self._deliver("missing", ObjectEvent())  # another TrainJob has its name
                 return
             self._attend_pods(change.found)
         self._deliver("job", change)
 
     def _attend_pods(self, job: Mapping[str, Any]) -> None:
-        """From now on, as whose pods are this job's is known only now."""
+        """Add the handler of pod events, once the TrainJob's creation time is known.
+
+        Older pods belong to an earlier TrainJob of the same name.
+        """
         if not self._created:
             self._created = str(job["metadata"]["creationTimestamp"])
             informer = self._cluster.pod_informer(self._reference.namespace)
@@ -154,7 +176,7 @@ class WaitSession:
 
     def _keep(self, subscription: EventHandler) -> None:
         self._subscriptions.append(subscription)
-        if self._abandoned:  # meanwhile, by another thread
+        if self._abandoned:  # by another thread, since the handler was added
             subscription.close()
 
     def _on_pod(self, change: ObjectEvent) -> None:
@@ -165,7 +187,7 @@ class WaitSession:
     def _gather(self, verdict: Verdict, listed: list[dict[str, Any]]) -> dict[str, Any]:
         name, namespace = self._reference.name, self._reference.namespace
         newest = {pod["metadata"]["uid"]: pod for pod in listed}
-        pods = {**self.policy.former_pods, **self.policy.pods, **newest}  # gone ones are only in memory
+        pods = {**self.policy.former_pods, **self.policy.pods, **newest}  # deleted pods exist only in memory
         failed = failures(pods.values())
         first = next((f for f in failed if not verdict.step or f.step == verdict.step), None)
         return {
@@ -194,15 +216,16 @@ class WaitSession:
     def _tail_of(self, failure: ContainerFailure | None) -> tuple[str, ...]:
         if failure is None:
             return ()
-        if failure.exit_code is None:  # nothing of it ran
+        if failure.exit_code is None:  # the container never ran
             return tuple(failure.message.splitlines())
         lines = last_lines(self._cluster, self._reference.namespace, failure)
         return tuple(lines or failure.message.splitlines())  # a command that could not start has no log
 
     def _lines_heard(self, outcome: Outcome, failed: Iterable[ContainerFailure]) -> tuple[str, ...]:
-        """What the log of the first to fail had said when it went with its pod; else what another that failed said.
+        """Return the log lines received from the first failed rank, else from another failed rank.
 
-        The Job controller deletes all pods that it has not seen fail yet, and the first one may be among them.
+        They replace a log that was deleted with its pod. The Job controller deletes all pods that it has not seen fail
+        yet, and the first failed pod may be among them.
         """
         if lines := self._logs.tail(f"{outcome.step}-{outcome.rank}"):
             return lines
@@ -213,7 +236,10 @@ class WaitSession:
         return ()
 
     def _is_ours(self, change: ObjectEvent) -> bool:
-        """Pods carry their JobSet's uid and not the TrainJob's; one older than the TrainJob belongs to a former one."""
+        """Return whether a pod belongs to this TrainJob and not to an earlier one of its name.
+
+        Pods carry the uid of their JobSet, not of the TrainJob, so their creation times are compared.
+        """
         if change.found is None:
             return False
         created = change.found["metadata"].get("creationTimestamp", "")
@@ -227,21 +253,22 @@ class WaitSession:
 
 
 def _stand_in(reference: JobReference) -> dict[str, Any]:
-    """A TrainJob that is gone already, as far as it is known."""
+    """Return a TrainJob with only the metadata that the reference has."""
     return {"metadata": {"name": reference.name, "namespace": reference.namespace, "uid": reference.uid}}
 
 
 def _note_export(cluster: Cluster, export: Mapping[str, Any]) -> None:
-    """Note on the TrainJob whose own claim a complete export has read that its model is exported.
+    """Annotate the source TrainJob of a complete export, so that its model counts as exported.
 
-    Every waiter does it. If it fails, [trainjob.retention.sweep][] retains that TrainJob.
+    The source is the TrainJob whose own claim the export has read. Every waiter of the export writes the annotation. If
+    it is missing, [trainjob.retention.sweep][] retains the source TrainJob.
     """
     source, meta = labels.annotation(export, labels.EXPORTS), export["metadata"]
     if not source:
         return
     with contextlib.suppress(ClusterError):
         job = cluster.get_trainjob(source, meta["namespace"])
-        # One that was made after the export has the name again, and another model.
+        # A TrainJob that was created after the export has the same name and another model.
         if job is not None and job["metadata"]["creationTimestamp"] <= meta["creationTimestamp"]:
             marks = {labels.EXPORTED: labels.annotation(export, labels.MODEL)}
             cluster.patch_trainjob(source, meta["namespace"], job["metadata"]["uid"], annotations=marks)

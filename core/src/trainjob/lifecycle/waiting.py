@@ -1,8 +1,8 @@
-"""Waiting for one TrainJob: one loop that yields effects, and two drivers that execute them.
+"""Wait for one TrainJob: a loop that yields effects, and two drivers that execute them.
 
 [trainjob.lifecycle.wait_policy.WaitPolicy][] decides without I/O. The loop feeds it and yields what it needs next.
 [wait][] executes the effects on the calling thread, [wait_async][] on an event loop. Both use the same shared
-informers, so a process that waits for a thousand jobs holds one list+watch for their TrainJobs and one for their pods.
+informers. A process that waits for a thousand TrainJobs holds one list+watch for these and one for their pods.
 """
 
 from __future__ import annotations
@@ -27,21 +27,25 @@ from trainjob.status import Outcome
 
 @dataclass(frozen=True)
 class _NextEvent:
-    """Effect: return the next event and its kind, or None after so many seconds (None: wait for ever)."""
+    """Effect that returns the next event and its kind, or None after a timeout.
+
+    Attributes:
+        seconds: the timeout; None means no timeout.
+    """
 
     seconds: float | None
 
 
 @dataclass(frozen=True)
 class _Call:
-    """Effect: return the result of a function that may block for the time of some requests."""
+    """Effect that returns the result of a function, which may block during some requests."""
 
     function: Callable[[], Any]
 
 
 @dataclass(frozen=True)
 class _Conclude:
-    """Last effect: conclude the wait; may block while a long log is read to its end."""
+    """Last effect, which concludes the wait; it may block while a long log is read to its end."""
 
     result: WaitResult
 
@@ -51,7 +55,10 @@ _Deliver = Callable[[str, ObjectEvent], None]
 
 
 def _wait(session: WaitSession, deliver: _Deliver, clock: Callable[[], float]) -> Generator[_Effect, Any, None]:
-    """Yield the effects of a wait, each of which is answered with its result; the last one is [_Conclude][]."""
+    """Yield the effects of a wait; the last one is [_Conclude][].
+
+    The driver executes each effect and sends its result to the generator.
+    """
     yield _Call(partial(session.open, deliver))
     result: WaitResult | None = None
     while result is None:
@@ -76,21 +83,23 @@ def wait(
     listener: Listener | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Outcome:
-    """Wait on this thread until the TrainJob has ended; see [Limits][] and [Listener][].
+    """Wait on this thread until the TrainJob has finished.
+
+    [Limits][] and [Listener][] explain the options.
 
     Args:
         cluster: the cluster of the TrainJob.
         reference: the TrainJob.
-        limits: limits on queueing, starting and running; without them the wait has no end.
+        limits: limits of the wait; None means `Limits()`, which limits no time.
         listener: callbacks for phases, log lines and progress.
         clock: returns monotonic seconds; for tests.
 
     Returns:
-        The outcome, also of a failed TrainJob: `outcome.raise_for_failure()` turns that into an error. A TrainJob that
-        waits for what does not appear, such as an image that no registry has, is ended and has failed.
+        The outcome, also of a failed TrainJob; `outcome.raise_for_failure()` raises an error for that. A TrainJob that
+        can no longer start, for example because no registry has its image, is ended and counts as failed.
 
     Raises:
-        WaitTimeout: a limit was reached.
+        WaitTimeout: a limit was reached, and `limits.on_timeout` was applied.
         ClusterError: no request can succeed any more (credentials, permissions); the TrainJob is not ended.
     """
     inbox: queue.SimpleQueue[tuple[str, ObjectEvent]] = queue.SimpleQueue()
@@ -122,10 +131,10 @@ async def wait_async(
     listener: Listener | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Outcome:
-    """[wait][] for an event loop, which is never blocked: requests run on threads, events come from shared informers.
+    """Wait like [wait][] without blocking the event loop.
 
-    Cancelling it ends the wait and does not touch the TrainJob. The listener's callbacks for logs and progress run on
-    other threads.
+    Requests run on threads, and events come from shared informers. A cancellation ends the wait and does not change the
+    TrainJob. The listener's callbacks for logs and progress run on other threads.
     """
     loop, inbox = asyncio.get_running_loop(), asyncio.Queue[tuple[str, ObjectEvent]]()
 
@@ -154,10 +163,10 @@ async def wait_async(
 
 
 async def _concluded(cluster: Cluster, session: WaitSession, result: WaitResult) -> Outcome:
-    """Conclude on a thread of the cluster's own, in the caller's context (`contextvars`).
+    """Conclude the wait on a thread of `cluster.conclusions`.
 
-    It may take long while a long log is read to its end. The event loop's default threads must stay free, because
-    Airflow's triggerer writes log lines and XComs on them.
+    The thread has the caller's context (`contextvars`). The conclusion may take long, because a long log is read to its
+    end. The event loop's default threads must stay free: Airflow's triggerer writes log lines and XComs on them.
     """
     concluded: Future[Outcome] = Future()
 

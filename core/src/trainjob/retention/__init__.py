@@ -1,4 +1,4 @@
-"""Deletion of finished and abandoned TrainJobs: which ones may go, and the sweep that deletes them."""
+"""Deletion of finished and abandoned TrainJobs: the policy and the sweep."""
 
 from trainjob.retention.sweeping import Swept, sweep
 

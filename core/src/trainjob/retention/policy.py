@@ -1,4 +1,4 @@
-"""Whether a TrainJob may go: pure decisions of a sweep."""
+"""Rules that decide whether a sweep may delete a TrainJob; no I/O."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from trainjob.status.reading import text
 
 
 class SweepAction(Enum):
-    """What a sweep does with a TrainJob, as far as it can be told from the TrainJob alone."""
+    """Action of a sweep on a TrainJob, as far as it follows from the TrainJob alone."""
 
     STAYS = "stays"
     GOES_UNLESS_WANTED = "goes unless wanted"
-    """Its time is over: it goes, unless who asked for it is known to be at work still."""
+    """It has been finished for its lifetime: delete it unless its caller is known to be running."""
     GOES_IF_UNWANTED = "goes if unwanted"
-    """It is at work: it goes if who asked for it is known to have ended."""
+    """It has not finished: delete or suspend it if its caller is known to have ended."""
 
 
 @dataclass(frozen=True)
 class Decided:
-    """What is to become of a TrainJob, and why."""
+    """Action of a sweep on one TrainJob, and its reason."""
 
     fate: SweepAction
     reason: str = ""
@@ -36,12 +36,12 @@ class Decided:
 
 @dataclass(frozen=True)
 class Lifetimes:
-    """How long TrainJobs stay.
+    """Times for which TrainJobs are retained.
 
     Attributes:
-        finished_for: those that have ended and say nothing of it themselves; None means for ever.
-        at_work_for: those at work whose asker has ended, from their creation or adoption on: engines end most of these
-            themselves, within seconds.
+        finished_for: time after the end of a finished TrainJob that has no lifetime of its own; None means no limit.
+        at_work_for: time after the creation or adoption of an unfinished TrainJob whose caller has ended. Engines end
+            most of these themselves within seconds.
     """
 
     finished_for: timedelta | None = None
@@ -49,12 +49,12 @@ class Lifetimes:
 
 
 def decide(job: Mapping[str, Any], lifetimes: Lifetimes, now: datetime) -> Decided:
-    """Say what is to become of a TrainJob of ours. Pure.
+    """Return the action of a sweep on a TrainJob with our labels; no I/O.
 
     Args:
-        job: as the API gives it.
-        lifetimes: how long it may stay.
-        now: the time, with a time zone.
+        job: the TrainJob as the API server returns it.
+        lifetimes: times for which TrainJobs are retained.
+        now: the current time, with a time zone.
     """
     verdict = judge(job)
     phase, newest_use = verdict.phase, _moment(labels.adopted_at(job) or job["metadata"].get("creationTimestamp"))
@@ -67,16 +67,16 @@ def decide(job: Mapping[str, Any], lifetimes: Lifetimes, now: datetime) -> Decid
         lifetime = _lifetime(job, phase, lifetimes)
     except InvalidSpec as error:
         return Decided(SweepAction.STAYS, str(error))
-    # One that was taken over is in use again: its task goes on from its end.
+    # The caller that adopted a finished TrainJob uses it, so its lifetime starts at the adoption.
     if ended is None or lifetime is None or now - max(ended, newest_use) < lifetime:
         return Decided(SweepAction.STAYS)
     return Decided(SweepAction.GOES_UNLESS_WANTED, f"it has been {phase.value} for more than {duration_text(lifetime)}")
 
 
 def may_hold_a_model(job: Mapping[str, Any]) -> bool:
-    """Whether its model may be on a claim of its own, which goes with it, and nothing tells that it was exported.
+    """Return whether a TrainJob is complete and not marked as exported.
 
-    Of one that has failed there is no final model.
+    Its model may then be on its own claim, which is deleted with it. A failed TrainJob has no final model.
     """
     return judge(job).phase is Phase.COMPLETE and not labels.annotation(job, labels.EXPORTED)
 
@@ -96,7 +96,7 @@ def _lifetime(job: Mapping[str, Any], phase: Phase, lifetimes: Lifetimes) -> tim
 
 
 def _moment(written: str | None) -> datetime | None:
-    """A time as the API or we write it; None when there is none to be read."""
+    """Return a time from its ISO 8601 text; None if it has no time zone or is invalid."""
     try:
         moment = datetime.fromisoformat((written or "").replace("Z", "+00:00"))
     except ValueError:

@@ -1,12 +1,13 @@
-"""Deletion of TrainJobs that nobody needs any more, which engines and crashes leave behind.
+"""Deletion of TrainJobs that engines and crashes leave behind.
 
-Any number of sweeps may run at once and be killed at any moment: each deletes one TrainJob after the other, and a
-TrainJob that another sweep deleted first is no error.
+Several sweeps may run at once and be killed at any moment. Each deletes one TrainJob after the other, and a TrainJob
+that another sweep deleted first is not an error.
 
-No sweep deletes a TrainJob that a caller waits for. For its engine a caller is running before it adopts a TrainJob, and
-the adoption writes to the TrainJob ([trainjob.lifecycle.submit][]). A sweep reads the TrainJob, asks the engine, and
-deletes the TrainJob only if it has not changed since. A caller that came before the question is reported as running.
-A caller that comes later has changed the TrainJob, or finds it deleted and creates another attempt.
+No sweep deletes a TrainJob that a caller waits for. The engine reports a caller as running before the caller adopts a
+TrainJob, and the adoption writes to the TrainJob ([trainjob.lifecycle.submit][]). A sweep reads the TrainJob, queries
+the engine, and deletes the TrainJob only if it has not changed since it was read. The engine reports a caller that
+started before the query as running. A caller that starts later has changed the TrainJob, or finds it deleted and
+creates another attempt.
 """
 
 from __future__ import annotations
@@ -24,17 +25,17 @@ from trainjob.manifest import labels
 from trainjob.retention.policy import Decided, Lifetimes, SweepAction, decide, may_hold_a_model
 
 _AT_WORK_FOR = Lifetimes().at_work_for
-_LOOKS = 10  # at one that changes each time that it is about to go, as one that starts does
+_LOOKS = 10  # number of tries to delete a TrainJob that changes between read and delete, for example while it starts
 
 
 @dataclass(frozen=True)
 class Swept:
-    """What a sweep did with one TrainJob of which there is something to tell.
+    """Result of a sweep for one TrainJob.
 
     Attributes:
-        reference: which.
-        done: `deleted`, `suspended` or `kept`; in a dry run, what would have been done.
-        reason: why.
+        reference: the TrainJob.
+        done: `deleted`, `suspended` or `kept`; in a dry run, what the sweep would have done.
+        reason: the reason, as text.
     """
 
     reference: JobReference
@@ -56,31 +57,34 @@ def sweep(
     dry_run: bool = False,
     tell: Callable[[Swept], None] = lambda _: None,
 ) -> list[Swept]:
-    """Delete the TrainJobs of a namespace whose time is over, and those at work that nobody waits for.
+    """Delete the expired TrainJobs of a namespace, and unfinished ones without a caller.
 
-    Only ours are looked at (label `app.kubernetes.io/managed-by=trainjob`). One that has ended goes when its own
-    `ttl_after_success` or `ttl_after_failure` is over, unless who asked for it has not ended. One at work goes when who
-    asked for it is known to have ended, and `on_kill` does not say otherwise.
+    Only TrainJobs with the label `app.kubernetes.io/managed-by=trainjob` are considered. A finished TrainJob is deleted
+    after its own `ttl_after_success` or `ttl_after_failure`, unless its caller is known to be running. An unfinished
+    TrainJob is deleted if its caller is known to have ended; its `on_kill` may retain or suspend it instead.
 
-    A complete one whose model is on a claim of its own, which goes with it, stays until that is exported.
+    A complete TrainJob whose model is on its own claim is retained until the model is exported, because the claim is
+    deleted with the TrainJob.
 
     Args:
-        cluster: where.
-        namespace: where; empty means the connection's.
-        finished_for: how long those stay that have ended and say nothing of it themselves; None means for ever.
-        at_work_for: how old one at work is at least, since its creation or adoption, before it goes.
-        is_over: asks the engine whether who asked for a TrainJob has ended, for good or until a person starts it again;
-            None when that can't be told. Called on this thread.
-        unexported: delete those, too, whose model may be nowhere else.
-        dry_run: delete nothing.
-        tell: takes each result at once.
+        cluster: the cluster of the TrainJobs.
+        namespace: their namespace; empty means the connection's.
+        finished_for: time for which finished TrainJobs without a lifetime of their own are retained; None means no
+            limit.
+        at_work_for: minimum age of an unfinished TrainJob, since its creation or adoption, before it is deleted.
+        is_over: queries the engine, and returns whether the caller with this run key has ended, for good or until a
+            user starts it again; None if that is not known. Called on this thread.
+        unexported: whether to delete TrainJobs whose model may exist nowhere else, too.
+        dry_run: whether to change nothing.
+        tell: called with each result immediately.
 
     Returns:
-        What was done, and what was kept though its time is over.
+        The deleted and suspended TrainJobs, and those that were kept although they have expired, or because their
+        lifetime is invalid.
 
     Raises:
         NotFound: Kubeflow Trainer is not installed.
-        ClusterError: the cluster can't be asked; what was done until then is told.
+        ClusterError: a request failed or was denied; `tell` has received the results until then.
     """
     lifetimes, results = Lifetimes(finished_for, at_work_for), []
     sweeper = _Sweeper(cluster, lifetimes, is_over, unexported, dry_run)
@@ -93,7 +97,7 @@ def sweep(
 
 @dataclass(frozen=True)
 class _Sweeper:
-    """One sweep's arguments."""
+    """Arguments of one sweep."""
 
     cluster: Cluster
     lifetimes: Lifetimes
@@ -102,11 +106,11 @@ class _Sweeper:
     dry_run: bool
 
     def attend_to(self, listed: Mapping[str, Any]) -> Swept | None:
-        """Do what is to be done with one of them; None when that is nothing worth telling."""
+        """Apply the sweep to one TrainJob, and return its result; None if there is none to report."""
         job: Mapping[str, Any] | None = listed
         for _ in range(_LOOKS):
             if job is None or job["metadata"]["uid"] != listed["metadata"]["uid"]:
-                return None  # somebody was faster
+                return None  # it was deleted, or replaced by another TrainJob of its name
             decided = decide(job, self.lifetimes, datetime.now(timezone.utc))
             if decided.fate is SweepAction.STAYS or self._is_wanted(job, decided):
                 return Swept(reference_to(job, adopted=True), "kept", decided.reason) if _is_odd(decided) else None
@@ -117,7 +121,7 @@ class _Sweeper:
                 return Swept(reference_to(job, adopted=True), done, decided.reason)
             meta = job["metadata"]
             job = self.cluster.get_trainjob(meta["name"], meta["namespace"])
-        return None  # somebody is busy with it
+        return None  # it changed during each try, so something else is using it
 
     def _is_wanted(self, job: Mapping[str, Any], decided: Decided) -> bool:
         key = run_key_of(job)
@@ -133,13 +137,13 @@ class _Sweeper:
             claim = self.cluster.get_claim(name, meta["namespace"])
         except PermissionDenied as error:
             return f"it can't be told whether its model would go with it: {error.message}"
-        # One that has no owner, such as a claim of the user's, or one that its runtime retains, does not go.
+        # A claim without an owner is not deleted with it: a claim of the user, or one that its runtime retains.
         if claim is None or not claim["metadata"].get("ownerReferences"):
             return ""
         return f"the claim {name} goes with it, and nobody has exported what is on it"
 
     def _carry_out(self, job: Mapping[str, Any], done: str) -> bool:
-        """False when it has changed since it was read, or is gone."""
+        """Delete or suspend a TrainJob, and return False if it has changed since it was read."""
         meta = job["metadata"]
         name, namespace, uid, version = (meta[part] for part in ("name", "namespace", "uid", "resourceVersion"))
         if done == "deleted":
@@ -158,5 +162,5 @@ def _deed(job: Mapping[str, Any], decided: Decided) -> str:
 
 
 def _is_odd(decided: Decided) -> bool:
-    """Whether a person should know why it stays."""
+    """Return whether a user should know why a TrainJob is retained."""
     return decided.fate is SweepAction.STAYS and bool(decided.reason)

@@ -1,6 +1,6 @@
-"""What a person asks for: checked when it is made, so that nothing wrong is ever sent.
+"""Requests of users, which are validated when they are created, before anything is sent.
 
-Names and fields are the Kubeflow SDK's where it has them; its own objects are accepted by their attributes.
+Names and fields are those of the Kubeflow SDK if it has them. The SDK's own objects are accepted, too.
 """
 
 from trainjob.spec.framework import FrameworkConfig

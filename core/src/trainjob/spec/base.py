@@ -1,4 +1,4 @@
-"""The base of every request: checked when it is made, and told in our own words when it is wrong."""
+"""Base class of every request, which is validated when it is created."""
 
 from __future__ import annotations
 
@@ -13,28 +13,30 @@ from typing_extensions import Self
 from trainjob.errors import InvalidSpec, Problem, without_credentials
 
 _SHORT = 80
-_MOST_LEVELS = 100  # of JSON; a pod in a TrainJob is at 15
+_MOST_LEVELS = 100  # nested levels of JSON; a pod in a TrainJob is at level 15
 # Values under these names may be credentials: they are never shown.
 _SECRET_NAME = re.compile(r"token|secret|password|credential|access_key|api_key", re.IGNORECASE)
 HIDDEN = "***"
 
 
 class Spec(BaseModel):
-    """A frozen pydantic model that raises `InvalidSpec`, and takes look-alikes by their attributes.
+    """A frozen pydantic model that raises `InvalidSpec`.
 
-    So code that makes its requests with the Kubeflow SDK's dataclasses of the same names works unchanged.
+    It also accepts objects of other classes that have the same attributes. Code that creates its requests with the
+    Kubeflow SDK's dataclasses of the same names therefore works unchanged.
     """
 
-    # Each validator is built when it is first needed: all of them would be half of what parsing a DAG file costs.
+    # `defer_build` builds each validator when it is first needed. Building all of them would take half of the time in
+    # which a DAG file is parsed.
     model_config = ConfigDict(
         frozen=True, extra="forbid", from_attributes=True, arbitrary_types_allowed=False, defer_build=True
     )
 
     def __init__(self, **fields: Any) -> None:
-        """Check the fields.
+        """Validate the fields.
 
         Raises:
-            InvalidSpec: with every rule that is broken.
+            InvalidSpec: at least one field is invalid; the error lists every broken rule.
         """
         try:
             super().__init__(**fields)
@@ -43,10 +45,10 @@ class Spec(BaseModel):
 
     @classmethod
     def of(cls, given: Any) -> Self:
-        """This model from itself, a dict, or an object with the same attributes.
+        """Return this model from an instance of it, a dict, or an object with the same attributes.
 
         Raises:
-            InvalidSpec: with every rule that is broken.
+            InvalidSpec: at least one field is invalid; the error lists every broken rule.
         """
         try:
             return cls.model_validate(given)
@@ -55,7 +57,10 @@ class Spec(BaseModel):
 
 
 def invalid(error: ValidationError) -> InvalidSpec:
-    """Our error for pydantic's: one problem each, with the field's path, the value where it may be shown, the rule."""
+    """Return the `InvalidSpec` for a pydantic error.
+
+    It has one problem for each broken rule: the field's path, its value unless it may be a credential, and the rule.
+    """
     problems: dict[str, Problem] = {}
     for detail in error.errors(include_url=False):
         cause = (detail.get("ctx") or {}).get("error")
@@ -69,7 +74,10 @@ def invalid(error: ValidationError) -> InvalidSpec:
 
 
 def _nested(cause: InvalidSpec, place: tuple[str, ...]) -> list[Problem]:
-    """Problems that a validator raised itself; their fields count from where it stands."""
+    """Return the problems of an `InvalidSpec` that a validator raised, with full field paths.
+
+    The validator's paths are relative to `place`, the path of its own field.
+    """
     return [Problem(_path((*place, problem.field)), problem.value, problem.allowed) for problem in cause.problems]
 
 
@@ -83,12 +91,15 @@ def _problem(detail: Mapping[str, Any], place: tuple[str, ...]) -> Problem:
 
 
 def _path(place: tuple[str, ...]) -> str:
-    """Such as `volumes[1].mount_path`."""
+    """Return the path of a field, such as `volumes[1].mount_path`."""
     return ".".join(part for part in place if part).replace(".[", "[")
 
 
 def _is_union_branch(part: Any) -> bool:
-    """Pydantic puts the tried type of a union into the path, such as `function-before[...]` or `HuggingFace…`."""
+    """Return whether a part of a field's path is a type of a union and not a field.
+
+    Pydantic inserts the type that it tried, such as `function-before[...]` or `HuggingFace…`.
+    """
     is_class = isinstance(part, str) and part[:1].isupper() and not part.isupper()  # not a variable, such as HF_TOKEN
     return is_class or (isinstance(part, str) and ("[" in part or part in ("str", "int", "is-instance")))
 
@@ -107,17 +118,27 @@ def _shown(field: str, value: Any) -> str:
 
 
 def refuse(field: str, value: object, allowed: str) -> InvalidSpec:
-    """The error for one broken rule; `value` is shown as it is written in Python, a string that says `***` as it is."""
+    """Return the error for one broken rule.
+
+    Args:
+        field: path of the field.
+        value: its value, which the error shows as its Python `repr`; `***` is shown unchanged.
+        allowed: the rule.
+    """
     return InvalidSpec(
         Problem(field, HIDDEN if isinstance(value, str) and value == HIDDEN else _shown(field, value), allowed)
     )
 
 
 def as_json(value: Any, *, nan: bool = False) -> Any:
-    """A copy that JSON can hold, as the Kubernetes API wants it; with `nan` also what only Python's JSON can.
+    """Return a copy of a value that consists of JSON values, as the Kubernetes API requires.
+
+    Args:
+        value: the value.
+        nan: whether to allow NaN and infinities, which Python's JSON has and the standard does not.
 
     Raises:
-        InvalidSpec: it holds something else: another type, NaN, a thousand levels.
+        InvalidSpec: the value contains another type, NaN (unless `nan`), or more than 100 nested levels.
     """
     try:
         plain = json.loads(json.dumps(value, allow_nan=nan))

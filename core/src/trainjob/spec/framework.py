@@ -1,4 +1,4 @@
-"""The interface of a training framework: what a request needs to know of the program that trains.
+"""Interface of a training framework, as requests use it.
 
 `trainjob.frameworks` contains the frameworks. They import `trainjob.spec`, so this module finds them by name.
 """
@@ -22,13 +22,13 @@ _DEFAULT = "torchtune"
 
 
 class FrameworkConfig(Spec):
-    """The configuration of a training with one framework; each framework has a class of its own.
+    """Base class of a training's configuration; each framework has its own subclass.
 
     Attributes:
         framework: name of the framework.
-        num_nodes: nodes to train on; None means one, or the runtime's number.
-        num_proc_per_node: training processes on each node; None means one for each GPU, or one.
-        resources_per_node: what each node needs, such as `{"gpu": 2, "memory": "64Gi"}`.
+        num_nodes: number of training nodes; None means one, or the runtime's number.
+        num_proc_per_node: number of training processes on each node; None means one for each GPU, or one without GPUs.
+        resources_per_node: resources of each node, such as `{"gpu": 2, "memory": "64Gi"}`.
     """
 
     framework: ClassVar[str]
@@ -39,41 +39,41 @@ class FrameworkConfig(Spec):
 
     @property
     def processes(self) -> int:
-        """Training processes on each node: the given number, or one for each GPU, or one."""
+        """Number of training processes on each node: as given, else one for each GPU, else one."""
         return self.num_proc_per_node or max(1, gpus(self.resources_per_node))
 
 
 class Framework(Protocol):
-    """A training framework, as validation and manifests see it; its configuration has the same framework."""
+    """Interface of a training framework for validation and manifests."""
 
     @property
     def config(self) -> type[FrameworkConfig]:
-        """Class of its configuration."""
+        """Class of the framework's configuration."""
 
     def model_name(self, name: str) -> str:
-        """Return the model's usual name.
+        """Return the usual name of a model.
 
         Raises:
-            InvalidSpec: the framework can't train it.
+            InvalidSpec: the framework cannot train the model.
         """
 
     def check(self, step: FineTune) -> None:
-        """Refuse what the framework can't run.
+        """Refuse a step that the framework cannot run.
 
         Raises:
-            InvalidSpec: with the field and the rule.
+            InvalidSpec: the framework cannot run the step; the error names the field and the rule.
         """
 
     def check_builtin(self, config: FrameworkConfig, model: str, field: str) -> None:
-        """Refuse what the framework can't run as the built-in trainer of a runtime.
+        """Refuse a configuration that the built-in trainer of a runtime cannot run.
 
         Args:
             config: configuration of a `BuiltinTrainer`.
-            model: the model that the runtime is named for.
-            field: the field that holds the configuration, for the error.
+            model: the model in the runtime's name.
+            field: name of the field that contains the configuration, for the error.
 
         Raises:
-            InvalidSpec: with the field and the rule.
+            InvalidSpec: the trainer cannot run the configuration; the error names the field and the rule.
         """
 
     def can_resume(self, step: FineTune) -> bool:
@@ -84,7 +84,7 @@ class Framework(Protocol):
 
         Args:
             step: a step with a workspace.
-            run: identifies the run: the same text in all its attempts. Empty disables resuming.
+            run: identifier of the run, the same in all its attempts; empty disables resuming.
         """
 
     def builtin_arguments(self, config: FrameworkConfig, dataset: str) -> list[str]:
@@ -92,12 +92,12 @@ class Framework(Protocol):
 
         Args:
             config: configuration of a `BuiltinTrainer`.
-            dataset: folder or file with the rows, as an argument of a container.
+            dataset: folder or file with the dataset's rows, as an argument of a container.
         """
 
 
 def framework_of(config: FrameworkConfig) -> Framework:
-    """Return the framework that a configuration is for."""
+    """Return the framework of a configuration."""
     return _load(config.framework)
 
 
@@ -107,16 +107,20 @@ def _load(name: str) -> Framework:
 
 
 def default_config() -> FrameworkConfig:
-    """Return the configuration of a request that gives none."""
+    """Return the configuration of a request that sets none."""
     return _load(_DEFAULT).config()
 
 
 def _checked_config(given: Any) -> FrameworkConfig:
-    """Return the configuration for itself, a dict of its fields, or an object with the same attributes."""
+    """Return the configuration from an instance, a dict, or an object with its attributes.
+
+    Raises:
+        InvalidSpec: a field is invalid, or the value is the base class itself.
+    """
     if type(given) is FrameworkConfig:
         raise refuse("", given, "give a framework's own class, such as TorchTuneConfig")
     return given if isinstance(given, FrameworkConfig) else _load(_DEFAULT).config.of(given)
 
 
 FrameworkConfigField = Annotated[SerializeAsAny[FrameworkConfig], BeforeValidator(_checked_config)]
-"""A configuration of any framework; a dict, or the Kubeflow SDK's object, is TorchTune's."""
+"""A configuration of any framework; a dict or an object of the Kubeflow SDK means TorchTune."""

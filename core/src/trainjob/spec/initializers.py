@@ -1,4 +1,4 @@
-"""Where datasets and models come from; the Kubeflow SDK's classes, with credentials by reference."""
+"""Sources of datasets and models, as in the Kubeflow SDK, with credentials by reference."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from trainjob.spec.base import Spec, refuse
 from trainjob.spec.secrets import Endpoint, Region, Secret, WithoutCredentials, checked_location
 
 DEFAULT_MODEL_IGNORE_PATTERNS = ("*.msgpack", "*.h5", "*.bin", "*.pt", "*.pth")
-"""Weights in other formats than safetensors (kubeflow SDK 0.5)."""
+"""Files with weights in other formats than safetensors (kubeflow SDK 0.5)."""
 
 
 def checked_dataset(uri: str) -> str:
-    """A dataset's URI; what follows the repository is a path in it.
+    """Return a dataset's URI if it is valid; a path in the repository may follow.
 
     Raises:
-        InvalidSpec: on the Hub it names no repository (Trainer 2.3, pkg/initializers/dataset/huggingface.py).
+        InvalidSpec: a URI of the Hub names no repository (Trainer 2.3, pkg/initializers/dataset/huggingface.py).
     """
     parts = uri.removeprefix("hf://").split("/")
     if uri.startswith("hf://") and not (len(parts) > 1 and parts[0] and parts[1]):
@@ -27,10 +27,10 @@ def checked_dataset(uri: str) -> str:
 
 
 def checked_model(uri: str) -> str:
-    """A model's URI.
+    """Return a model's URI if it is valid.
 
     Raises:
-        InvalidSpec: on the Hub it is no repository (Trainer 2.3, pkg/initializers/model/huggingface.py).
+        InvalidSpec: a URI of the Hub is not a repository (Trainer 2.3, pkg/initializers/model/huggingface.py).
     """
     parts = uri.removeprefix("hf://").split("/")
     if uri.startswith("hf://") and (len(parts) > 2 or not all(parts)):
@@ -39,7 +39,10 @@ def checked_model(uri: str) -> str:
 
 
 class _Inline(WithoutCredentials):
-    """What upstream's own program fetches: always the newest (Trainer 2.3, pkg/initializers/*/huggingface.py)."""
+    """A source for the Trainer's own initializers.
+
+    They always fetch the newest revision (Trainer 2.3, pkg/initializers/*/huggingface.py).
+    """
 
     @model_validator(mode="before")
     @classmethod
@@ -55,9 +58,9 @@ class _HuggingFace(_Inline):
     """A repository on the Hugging Face Hub.
 
     Attributes:
-        storage_uri: `hf://organization/name`, for a dataset also with a path in it.
-        ignore_patterns: files not to fetch.
-        secret: a Secret with the key `ACCESS_TOKEN`.
+        storage_uri: `hf://organization/name`; for a dataset, a path in the repository may follow.
+        ignore_patterns: patterns of files that are not fetched.
+        secret: Secret with the key `ACCESS_TOKEN`.
     """
 
     storage_uri: str
@@ -75,11 +78,11 @@ class _S3(_Inline):
 
     Attributes:
         storage_uri: `s3://bucket/path`.
-        ignore_patterns: objects not to fetch.
-        endpoint: the store's URL, where it is not AWS.
-        region: the bucket's region.
-        role_arn: the AWS role to assume.
-        secret: a Secret with the keys `ACCESS_KEY_ID` and `SECRET_ACCESS_KEY`.
+        ignore_patterns: patterns of objects that are not fetched.
+        endpoint: URL of the store, if it is not AWS.
+        region: region of the bucket.
+        role_arn: AWS role to assume.
+        secret: Secret with the keys `ACCESS_KEY_ID` and `SECRET_ACCESS_KEY`.
     """
 
     storage_uri: str
@@ -96,7 +99,7 @@ class _S3(_Inline):
 
 
 class HuggingFaceDatasetInitializer(_HuggingFace):
-    """Fetches a dataset from the Hugging Face Hub into `/workspace/dataset`."""
+    """Initializer that fetches a dataset from the Hugging Face Hub into `/workspace/dataset`."""
 
     @field_validator("storage_uri")
     @classmethod
@@ -105,7 +108,10 @@ class HuggingFaceDatasetInitializer(_HuggingFace):
 
 
 class HuggingFaceModelInitializer(_HuggingFace):
-    """Fetches a model from the Hugging Face Hub into `/workspace/model`; by default safetensors weights only."""
+    """Initializer that fetches a model from the Hugging Face Hub into `/workspace/model`.
+
+    By default it fetches only weights in the safetensors format.
+    """
 
     ignore_patterns: tuple[str, ...] | None = DEFAULT_MODEL_IGNORE_PATTERNS
 
@@ -116,27 +122,33 @@ class HuggingFaceModelInitializer(_HuggingFace):
 
 
 class S3DatasetInitializer(_S3):
-    """Fetches a dataset from an S3-compatible store into `/workspace/dataset`."""
+    """Initializer that fetches a dataset from an S3 store into `/workspace/dataset`.
+
+    Any S3-compatible store works.
+    """
 
 
 class S3ModelInitializer(_S3):
-    """Fetches a model from an S3-compatible store into `/workspace/model`; by default safetensors weights only."""
+    """Initializer that fetches a model from an S3 store into `/workspace/model`.
+
+    Any S3-compatible store works. By default it fetches only weights in the safetensors format.
+    """
 
     ignore_patterns: tuple[str, ...] | None = DEFAULT_MODEL_IGNORE_PATTERNS
 
 
 class DataCacheInitializer(Spec):
-    """Serves an Iceberg table from a distributed cache.
+    """Initializer that serves an Iceberg table from a distributed cache.
 
     Attributes:
         storage_uri: `cache://schema/table`.
-        metadata_loc: the table's metadata file.
-        num_data_nodes: nodes of the cache, more than one.
+        metadata_loc: location of the table's metadata file.
+        num_data_nodes: number of the cache's nodes, more than one.
         head_cpu: CPU of the head.
         head_mem: memory of the head.
         worker_cpu: CPU of each worker.
         worker_mem: memory of each worker.
-        iam_role: role to read the metadata with.
+        iam_role: IAM role for reading the metadata.
     """
 
     storage_uri: str
@@ -184,11 +196,11 @@ ModelInitializer = Annotated[
 
 
 class Initializer(Spec):
-    """Initializers that run as jobs of the same TrainJob, on runtimes that have such jobs.
+    """Initializers that run as Jobs of the same TrainJob, on runtimes that have such Jobs.
 
     Attributes:
-        dataset: where the dataset comes from; a plain string stands for its URI.
-        model: where the model comes from; a plain string stands for its URI.
+        dataset: source of the dataset; a plain string stands for its URI.
+        model: source of the model; a plain string stands for its URI.
     """
 
     dataset: DatasetInitializer | None = None

@@ -1,4 +1,4 @@
-"""The general request: one TrainJob, whatever it runs."""
+"""Request for one TrainJob with any trainer."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from trainjob.spec.trainers import BuiltinTrainer, CustomTrainerContainer, Train
 from trainjob.spec.volumes import Volumes, WorkspaceField, check_workspace_is_free
 
 STOCK_RUNTIME = "torch-distributed"
-# A TrainJob's name may have 33 characters, as JobSet names pods NAME-dataset-initializer-0-0-abcde and they may have 63
-# (JobSet 0.12 webhook); 9 of them are for the hash that makes it unique.
+# A TrainJob's name may have 33 characters, because JobSet names pods NAME-dataset-initializer-0-0-abcde, and they may
+# have 63 (JobSet 0.12 webhook). A hash that makes the name unique takes 9 of the 33.
 LONGEST_NAME = 24
-# The Trainer counts in nanoseconds in 64 bits: a longer one overflows and has passed at once (seen on Trainer 2.3.0).
+# The Trainer counts nanoseconds in 64 bits. A longer deadline overflows and is over at once (seen on Trainer 2.3.0).
 _LONGEST_DEADLINE = timedelta(days=292 * 365)
 _NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 
@@ -51,21 +51,27 @@ JobName = Annotated[str, BeforeValidator(_checked_name)]
 Deadline = Annotated[timedelta, AfterValidator(_checked_deadline)]
 TimeToLive = Annotated[timedelta, AfterValidator(_checked_ttl)]
 ManagedBy = Literal["trainer.kubeflow.org/trainjob-controller", "kueue.x-k8s.io/multikueue"]
-"""Who acts on a TrainJob (Trainer 2.3 pkg/apis/trainer/v1alpha1/trainjob_types.go)."""
+"""Controller that acts on a TrainJob (Trainer 2.3 pkg/apis/trainer/v1alpha1/trainjob_types.go)."""
 EndAction = Literal["delete", "suspend", "keep"]
-"""What becomes of a TrainJob when nobody waits for it any more."""
+"""Action on a TrainJob when its wait ends before the TrainJob has finished."""
 ENDING = ("ttl_after_success", "ttl_after_failure", "on_kill", "on_failure")
-"""The fields that say what is to become of a TrainJob afterwards; they are no part of what is asked for."""
+"""Fields about the end of a TrainJob, which do not count for the hash of its request."""
 
 
 def check_end_actions(on_kill: EndAction, on_failure: EndAction, queue: Queue | None, runtime: Runtime | None) -> None:
-    """Refuse to suspend what can't be suspended.
+    """Refuse the action `suspend` for a TrainJob that cannot be suspended.
 
-    Kueue undoes the flag of a TrainJob in a queue within 0.2 s (Kueue 0.17), and the JobSet of a stock torchtune
-    runtime can't be changed once it exists (Trainer 2.3.0 with JobSet 0.12.0).
+    Kueue reverts the suspension of a TrainJob in a queue within 0.2 s (Kueue 0.17). The JobSet of a stock TorchTune
+    runtime cannot be changed after its creation (Trainer 2.3.0 with JobSet 0.12.0).
+
+    Args:
+        on_kill: action when the caller is stopped.
+        on_failure: action when the TrainJob is ended as failed.
+        queue: its Kueue queue, if any.
+        runtime: its runtime; None skips the check of the runtime.
 
     Raises:
-        InvalidSpec: naming the field.
+        InvalidSpec: the TrainJob cannot be suspended; the error names the field.
     """
     field = "on_kill" if on_kill == "suspend" else "on_failure"
     if "suspend" not in (on_kill, on_failure):
@@ -78,13 +84,13 @@ def check_end_actions(on_kill: EndAction, on_failure: EndAction, queue: Queue | 
 
 
 def check_queue(queue: Queue | None, runtime: Runtime) -> None:
-    """Refuse a queue for what would never start in it.
+    """Refuse a queue for a runtime on which a queued TrainJob would never start.
 
-    Kueue has every TrainJob in a queue suspended at first, and the JobSet of a stock torchtune runtime can't be changed
-    once it exists (seen on Trainer 2.3.0 with JobSet 0.12.0 and Kueue 0.17.0).
+    Kueue first suspends every TrainJob in a queue. The JobSet of a stock TorchTune runtime cannot be changed after its
+    creation, so Kueue cannot resume it. This was seen on Trainer 2.3.0 with JobSet 0.12.0 and Kueue 0.17.0.
 
     Raises:
-        InvalidSpec: naming the field.
+        InvalidSpec: the runtime is a stock TorchTune runtime; the error names the field.
     """
     if queue and runtime.name.startswith("torchtune-") and runtime.kind == "ClusterTrainingRuntime":
         why = f"not on the stock runtime {runtime.name}: it would wait for ever; use a workspace"
@@ -92,30 +98,31 @@ def check_queue(queue: Queue | None, runtime: Runtime) -> None:
 
 
 class TrainJob(Spec):
-    """One TrainJob as a workflow step asks for it.
+    """One TrainJob as a workflow step requests it.
 
     Attributes:
-        name: begins the TrainJob's name; by default the task's.
-        trainer: what runs.
-        runtime: on which training runtime; by default the stock `torch-distributed`.
-        initializer: initializer jobs of the same TrainJob, on runtimes that have them.
-        workspace: a claim, or a folder of the node, to mount at `/workspace`.
-        volumes: what else to mount, in every pod.
-        placement: where the pods may run, and as whom.
-        queue: a Kueue queue to wait in.
-        managed_by: who acts on it: by default this cluster's Trainer; `kueue.x-k8s.io/multikueue` leaves it to Kueue's
-            MultiKueue, which runs it on a worker cluster. That needs Trainer 2.3: an older one runs it here as well.
-        deadline: how long the job may be active, time in the queue left out; whole seconds, at least one.
-        max_restarts: how often a failing container may be restarted in place before the job is ended; None leaves it
-            to the runtime.
-        ttl_after_success: how long it stays when it is complete, until a sweep deletes it; None leaves that to the
-            sweep. Nothing in the cluster acts on it; see `trainjob.retention.sweep`.
-        ttl_after_failure: the same when it has failed.
-        on_kill: what becomes of it when who asked for it is told to end: `delete`, `suspend` (its pods go; whoever
-            asks for the same again lets it go on) or `keep`.
-        on_failure: what becomes of it when it is ended for its restarts, or because it can't start: `delete`, `suspend`
-            (its pods go, its claims stay) or `keep` (its pods stay, until the next try). One that the cluster itself
-            ends always stays.
+        name: start of the TrainJob's name; by default the task's name.
+        trainer: the trainer to run.
+        runtime: training runtime; by default the stock `torch-distributed`.
+        initializer: initializer Jobs of the same TrainJob, on runtimes that have them.
+        workspace: a claim, or a folder of the node, that is mounted at `/workspace`.
+        volumes: further volumes, mounted in every pod.
+        placement: nodes, service account and image pull secrets of the pods.
+        queue: Kueue queue in which the TrainJob waits for quota.
+        managed_by: controller that acts on the TrainJob; by default this cluster's Trainer. With
+            `kueue.x-k8s.io/multikueue`, Kueue's MultiKueue runs it on a worker cluster. That needs Trainer 2.3, because
+            an older one also runs it on this cluster.
+        deadline: limit on the active time, which excludes the time in the queue; whole seconds, at least one.
+        max_restarts: how often a failing container may be restarted in place before the TrainJob is ended; None leaves
+            it to the runtime.
+        ttl_after_success: time for which the TrainJob is retained after it is complete, until a sweep deletes it; None
+            means the sweep's `finished_for`. No controller in the cluster acts on it; see `trainjob.retention.sweep`.
+        ttl_after_failure: the same time after it has failed.
+        on_kill: action on the TrainJob when its caller is stopped: `delete`, `suspend` or `keep`. `suspend` deletes its
+            pods; a later submission of the same request resumes it.
+        on_failure: action on the TrainJob when it is ended because of its restarts, or because it cannot start:
+            `delete`, `suspend` or `keep`. `suspend` deletes its pods and retains its claims. `keep` retains its pods
+            until the next try. A TrainJob that the cluster itself ends is always retained.
         labels: labels of the TrainJob.
         annotations: annotations of the TrainJob.
     """
@@ -155,8 +162,8 @@ class TrainJob(Spec):
             )
         initialized = bool(self.initializer or self.runtime.builtin_model)
         if self.workspace and initialized:
-            # Its mount would take the place of the one at /workspace that initializers fill; JobSet 0.12 then refuses
-            # to make the job, and the TrainJob hangs with nothing but an event.
+            # Its mount would replace the mount at /workspace that initializers fill. JobSet 0.12 then refuses to
+            # create the Job, and the TrainJob hangs with only an event as a sign.
             raise refuse(
                 "workspace",
                 self.workspace.place,

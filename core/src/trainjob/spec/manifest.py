@@ -1,4 +1,4 @@
-"""A TrainJob that is written already: the manifest that kubectl would be given."""
+"""Request with a complete TrainJob manifest, as for kubectl."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ _METADATA = ("name", "generateName", "namespace", "labels", "annotations")
 
 
 class TrainJobManifest(Spec):
-    """A TrainJob as one writes it for kubectl; what is in its spec is the cluster's to check, strictly.
+    """A complete TrainJob manifest, as for kubectl.
 
-    Its name begins the name that is made, as every attempt has one of its own; labels and annotations stay.
+    The API server validates its spec strictly. Its name is the start of the TrainJob's name, because every attempt has
+    its own name. Its labels and annotations are retained.
 
     Attributes:
         manifest: the TrainJob as a dict, or as YAML or JSON text.
-        max_restarts: how often a failing container may be restarted in place before the job is ended; None leaves it
-            to the runtime.
-        ttl_after_success: how long it stays when it is complete; see `TrainJob`.
-        ttl_after_failure: the same when it has failed.
-        on_kill: what becomes of it when who asked for it is told to end; see `TrainJob`.
-        on_failure: what becomes of it when it is ended for its restarts; see `TrainJob`.
+        max_restarts: how often a failing container may be restarted in place before the TrainJob is ended; None leaves
+            it to the runtime.
+        ttl_after_success: time for which the TrainJob is retained after it is complete; see `TrainJob`.
+        ttl_after_failure: the same time after it has failed.
+        on_kill: action on the TrainJob when its caller is stopped; see `TrainJob`.
+        on_failure: action on the TrainJob when it is ended because of its restarts; see `TrainJob`.
     """
 
     manifest: dict[str, Any]
@@ -65,24 +66,24 @@ class TrainJobManifest(Spec):
 
     @property
     def name(self) -> str | None:
-        """What its name is to begin with."""
+        """Start of the TrainJob's name; None if the manifest has no name."""
         metadata = self._metadata
         return metadata.get("name") or metadata.get("generateName") or None
 
     @property
     def namespace(self) -> str:
-        """Where it says it belongs; may be empty."""
+        """Namespace in the manifest; empty if it has none."""
         return self._metadata.get("namespace") or ""
 
     @property
     def runtime(self) -> Runtime:
-        """The training runtime that it refers to."""
+        """Training runtime in the manifest."""
         reference = self.manifest["spec"]["runtimeRef"]
         return Runtime(name=reference["name"], kind=reference.get("kind") or "ClusterTrainingRuntime")
 
     @property
     def queue(self) -> Queue | None:
-        """The Kueue queue that its labels name."""
+        """Kueue queue in the manifest's labels; None if they name none."""
         name = (self._metadata.get("labels") or {}).get(QUEUE_LABEL)
         return Queue(name=name) if name else None
 
@@ -104,7 +105,11 @@ def _check_metadata(metadata: Any) -> None:
 
 
 def _check_spec(spec: Any) -> None:
-    """Only what we look at ourselves."""
+    """Check the parts of a spec that we read ourselves.
+
+    Raises:
+        InvalidSpec: a part is invalid, or a variable contains a credential.
+    """
     reference = spec.get("runtimeRef") if isinstance(spec, Mapping) else None
     if not isinstance(reference, Mapping) or not isinstance(reference.get("name"), str):
         raise refuse("spec.runtimeRef.name", None, "it must name a training runtime, such as torch-distributed")

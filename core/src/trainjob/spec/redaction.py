@@ -1,4 +1,4 @@
-"""What of a document may be shown: everything but what could be a secret."""
+"""Redaction of documents: everything that may be a credential is replaced by `***`."""
 
 from __future__ import annotations
 
@@ -17,17 +17,20 @@ _SECRET = re.compile(
     r"|(?:api|access|private)-?key|[-_]key(?![a-z])",
     re.IGNORECASE,
 )
-# Names of a Secret, of a file or of a switch, which say nothing of what is in it.
+# Names whose value is the name of a Secret, a path or a switch, and not a credential.
 _REFERENCES = re.compile(r"\w*(?:Name|Ref|Path|File|Namespace|ServiceAccountToken)", re.ASCII)
 _NAMED = re.compile(r"(?<![\w-])([\w-]+)(?:[\"']?\s*[=:]\s*|\s+)")
 _VALUE = re.compile(r"\"[^\"]*\"?|'[^']*'?|[^\s;&|]+")
-# Tokens that are known by how they begin: Hugging Face, GitHub, OpenAI and the like, AWS, Slack.
+# Tokens with a known prefix: Hugging Face, GitHub, OpenAI and similar ones, Slack, AWS.
 _TOKENS = re.compile(r"\b(?:hf_|gh[pousr]_|github_pat_|sk-|xox[a-z]-)[\w-]{8,}|\b(?:AKIA|ASIA)[A-Z0-9]{12,}")
-_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"  # holds the whole document once more
+_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"  # contains the whole document again
 
 
 def shown(value: Any) -> Any:
-    """A copy in which `***` stands for what could be a secret, by the name it stands under or by how it looks."""
+    """Return a copy in which `***` replaces every value that may be a credential.
+
+    The value's name or the value itself shows this.
+    """
     if isinstance(value, Mapping):
         return {key: _shown_item(value, key, inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -39,7 +42,7 @@ def shown(value: Any) -> Any:
 
 
 def excerpt(copy: Any, path: tuple[str | int, ...]) -> str:
-    """What stands at a path of what `shown` gave, as one short line."""
+    """Return the value at a path of a copy from `shown`, as one line of at most 80 characters."""
     for part in path:
         if copy == HIDDEN:
             return HIDDEN
@@ -52,7 +55,10 @@ def excerpt(copy: Any, path: tuple[str | int, ...]) -> str:
 
 
 def is_credential(name: str, value: str) -> bool:
-    """Whether a variable's plain value is a credential, by its name, as a URL with a password, or by how it begins."""
+    """Return whether the plain value of a variable is a credential.
+
+    The variable's name shows this, a URL with a password, or the prefix of a known kind of token.
+    """
     try:
         check_no_credential(name, value, "")
     except InvalidSpec:
@@ -75,7 +81,10 @@ def _is_option(word: Any) -> bool:
 
 
 def _without_secrets(text: str) -> str:
-    """Nothing of `password=…` or `--token …` behind its name, no token, no password in a URL."""
+    """Return a text in which `***` replaces credentials.
+
+    These are values in `password=…` or `--token …`, known tokens, and passwords in URLs.
+    """
     parts, position = [], 0
     for found in _NAMED.finditer(text):
         is_assigned = not found[0].removeprefix(found[1]).isspace() or found[1].startswith("-")

@@ -1,4 +1,4 @@
-"""Where a model is registered once it is exported."""
+"""Model registry in which an exported model is registered."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from trainjob.spec.secrets import Endpoint, Secret, WithoutCredentials
 
 
 class ModelRegistry(WithoutCredentials):
-    """A Kubeflow Model Registry, and the names a model gets in it.
+    """A Kubeflow Model Registry, and the names of a model in it.
 
     Attributes:
-        server: its URL, such as `https://registry.example.org`; http:// only where it is written out.
-        model: the registered model's name; made when there is none.
-        version: the version's name; by default the first twelve digits of the export's digest, so that the same export
-            is always the same version. A version that is there already with another content is refused.
-        author: the version's author.
-        secret: a Secret with the key `REGISTRY_TOKEN`, for a registry that wants a token.
+        server: URL of the registry, such as `https://registry.example.org`; `http://` is used only if the URL has it.
+        model: name of the registered model, which is created if it does not exist.
+        version: name of the version; by default the first twelve digits of the export's digest, so the same export is
+            always the same version. If the version exists with another content, the registration is refused.
+        author: author of the version.
+        secret: Secret with the key `REGISTRY_TOKEN`, for a registry that requires a token.
     """
 
     server: Endpoint
@@ -36,7 +36,10 @@ class ModelRegistry(WithoutCredentials):
     @field_validator("model", "version", "author")
     @classmethod
     def _is_searchable(cls, name: str | None) -> str | None:
-        """Source: kubeflow/model-registry api/openapi/model-registry.yaml, v1alpha3, the parameter `name`."""
+        """Return a name if the registry can search for it.
+
+        Source: kubeflow/model-registry api/openapi/model-registry.yaml, v1alpha3, the parameter `name`.
+        """
         if name is not None and not (name.strip() == name and name and name.isascii() and name.isprintable()):
             raise refuse("", name, "it must be printable ASCII text, without blanks at its ends")
         return name

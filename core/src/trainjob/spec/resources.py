@@ -1,4 +1,4 @@
-"""What a step asks of a node, and where it runs."""
+"""Resources, queue, placement and runtime of a step."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _PLAIN = re.compile(r"cpu|memory|ephemeral-storage|storage|gpu|mig-.+|hugepages-
 _WHOLE = re.compile(r"[0-9]{1,9}(\.0{1,18})?")
 _DNS_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 QUEUE_LABEL, PRIORITY_LABEL = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class"
-"""Kueue reads them from the TrainJob itself (Kueue 0.17 pkg/controller/constants)."""
+"""Labels that Kueue reads from the TrainJob itself (Kueue 0.17 pkg/controller/constants)."""
 BUILTIN_MODELS = ("llama3.2-1b", "llama3.2-3b", "llama3.3-70b", "qwen2.5-1.5b")
-"""Models that the Trainer's built-in trainer knows (Trainer 2.3, pkg/runtime/framework/plugins/torch/torchtune.go)."""
+"""Models of the Trainer's built-in trainer (Trainer 2.3, pkg/runtime/framework/plugins/torch/torchtune.go)."""
 
 
 def _checked_resources(given: Any) -> Any:
@@ -38,7 +38,13 @@ def _checked_resources(given: Any) -> Any:
 
 
 def _refuse_mixed_gpus(given: Mapping[Any, Any]) -> None:
-    """One kind of GPU a node: whole ones or slices of one size (kubeflow SDK 0.5, get_resources_per_node)."""
+    """Refuse more than one kind of GPU on a node: whole GPUs, or MIG slices of one size.
+
+    Source: kubeflow SDK 0.5, get_resources_per_node.
+
+    Raises:
+        InvalidSpec: several kinds are given.
+    """
     names = {resource_name(str(name)) for name in given}
     slices = sorted(name for name in names if name.startswith("nvidia.com/mig-"))
     if len(slices) > 1 or (slices and "nvidia.com/gpu" in names):
@@ -46,11 +52,17 @@ def _refuse_mixed_gpus(given: Mapping[Any, Any]) -> None:
 
 
 Resources = Annotated[Mapping[str, str], BeforeValidator(_checked_resources)]
-"""Resource -> quantity for each node; `gpu` means `nvidia.com/gpu`, `mig-1g.5gb` means `nvidia.com/mig-1g.5gb`."""
+"""Quantity of each resource on each node, by the resource's name.
+
+`gpu` means `nvidia.com/gpu`, `mig-1g.5gb` means `nvidia.com/mig-1g.5gb`.
+"""
 
 
 def resource_name(name: str) -> str:
-    """The name Kubernetes knows, for the SDK's short ones (kubeflow SDK 0.5, get_resources_per_node)."""
+    """Return the Kubernetes name of a resource, also for a short name of the SDK.
+
+    Source: kubeflow SDK 0.5, get_resources_per_node.
+    """
     plain = name.lower()
     if not _PLAIN.fullmatch(plain):
         return name
@@ -60,9 +72,10 @@ def resource_name(name: str) -> str:
 
 
 def gpus(resources: Mapping[str, str] | None) -> int:
-    """How many GPUs a node has, as the Trainer's torch plugin counts: resources with `gpu` in their names.
+    """Return the number of GPUs on a node, counted as the Trainer's torch plugin does.
 
-    MIG slices count as none there (Trainer 2.3, pkg/runtime/framework/plugins/torch).
+    The plugin counts resources with `gpu` in their names, so MIG slices do not count (Trainer 2.3,
+    pkg/runtime/framework/plugins/torch).
     """
     known = {resource_name(name): amount for name, amount in (resources or {}).items()}
     counted = (amount for name, amount in known.items() if "gpu" in name.lower())
@@ -73,8 +86,8 @@ class Queue(Spec):
     """A Kueue LocalQueue; a plain string stands for its name.
 
     Attributes:
-        name: the LocalQueue, in the TrainJob's namespace.
-        priority_class: a WorkloadPriorityClass: who is admitted first, and who has to go for others.
+        name: name of the LocalQueue, in the TrainJob's namespace.
+        priority_class: name of a WorkloadPriorityClass, which determines the order of admission and preemption.
     """
 
     name: str = Field(min_length=1)
@@ -89,12 +102,12 @@ class Queue(Spec):
 
 
 class Placement(Spec):
-    """Where the pods of a step may run, and as whom.
+    """Placement of a step's pods: their nodes, service account and image pull secrets.
 
     Attributes:
         node_selector: labels that a node must have.
-        tolerations: as in a pod's spec.
-        affinity: as in a pod's spec.
+        tolerations: tolerations as in a pod's spec.
+        affinity: affinity as in a pod's spec.
         service_account_name: the pods' service account.
         image_pull_secrets: names of Secrets to pull images with.
     """
@@ -127,9 +140,9 @@ class Runtime(Spec):
 
     @property
     def builtin_model(self) -> str:
-        """Model that a runtime with a built-in trainer is named for, `WORD-MODEL-SIZE`; empty for other runtimes.
+        """Model in the name `WORD-MODEL-SIZE` of a runtime with a built-in trainer, else empty.
 
-        The Trainer reads the model from the name, too: three parts (Trainer 2.3, plugins/torch/torchtune.go).
+        The Trainer, too, reads the model from the three parts of the name (Trainer 2.3, plugins/torch/torchtune.go).
         """
         word, _, model = self.name.partition("-")
         return model if word and model in BUILTIN_MODELS else ""

@@ -1,4 +1,4 @@
-"""Secrets are references: the name of a Kubernetes Secret and of a key in it, never a value."""
+"""References to credentials: a Kubernetes Secret and a key in it, never a value."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ _SECRET_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 # A key in a Secret (Kubernetes 1.36, validation.IsConfigMapKey).
 _SECRET_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 _REFERENCE = "put it into a Secret (kubectl create secret generic NAME --from-literal=KEY=...) and give secret='NAME'"
-# Environment variables that hold credentials wherever these libraries read them.
+# Environment variables from which common libraries read credentials.
 _CREDENTIAL_ENV = re.compile(
     r"(HF|HUGGING_FACE_HUB|HUGGINGFACE|ACCESS|WANDB_API|AWS_SESSION|SESSION)_?(HUB_)?(TOKEN|KEY)"
     r"|(AWS_)?SECRET_ACCESS_KEY|(AWS_)?ACCESS_KEY_ID|GOOGLE_CREDENTIALS|.*(_|^)(PASSWORD|PASSWD|API_KEY|SECRET|SECRET_KEY|TOKEN)",
     re.IGNORECASE,
 )
-# A user with a password; or anything in front of the @ where there is no user without one, as in git@HOST.
+# A user with a password, or over HTTP anything before the @. A user without a password, as in git@HOST, is allowed.
 _CREDENTIALS_IN_URL = re.compile(r"://[^/\s@:]*:[^/\s@]+@|https?://[^/\s@]+@")
 _REGION = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._]{0,62}")
 _CREDENTIAL_FIELDS = ("access_token", "access_key_id", "secret_access_key", "session_token")
 
 
 class SecretKeyReference(Spec):
-    """One key of a Secret, as the value of an environment variable.
+    """Reference to one key of a Secret, for the value of an environment variable.
 
     Attributes:
-        name: the Secret, in the TrainJob's namespace.
-        key: the key in it.
-        optional: the variable is left out when there is no such key.
+        name: name of the Secret, in the TrainJob's namespace.
+        key: the key in the Secret.
+        optional: whether the variable is omitted if the key does not exist.
     """
 
     name: str
@@ -53,11 +53,11 @@ class SecretKeyReference(Spec):
 
 
 class SecretReference(Spec):
-    """A Secret with the credentials of a step; a plain string stands for its name.
+    """Reference to a Secret with a step's credentials; a plain string stands for its name.
 
     Attributes:
-        name: the Secret, in the TrainJob's namespace.
-        keys: environment variable -> key in the Secret, where the keys are not called like the variables.
+        name: name of the Secret, in the TrainJob's namespace.
+        keys: key in the Secret for each environment variable, if its key has another name than the variable.
     """
 
     name: str
@@ -75,10 +75,12 @@ class SecretReference(Spec):
 
 
 def checked_secret_name(name: str, field: str) -> str:
-    """The name, if it can be one; what can't be is not shown, as it may be the secret itself.
+    """Return a Secret's name if it is valid.
+
+    The error does not show an invalid name, because it may be the credential itself.
 
     Raises:
-        InvalidSpec: it is no DNS name.
+        InvalidSpec: the name is not a DNS subdomain.
     """
     if len(name) > 253 or not _SECRET_NAME.fullmatch(name):
         raise refuse(
@@ -88,7 +90,13 @@ def checked_secret_name(name: str, field: str) -> str:
 
 
 def _checked_key(key: str, field: str) -> str:
-    """What can't be a key is not shown, as it may be the secret itself."""
+    """Return a key in a Secret if it is valid.
+
+    The error does not show an invalid key, because it may be the credential itself.
+
+    Raises:
+        InvalidSpec: the key is invalid.
+    """
     if not _SECRET_KEY.fullmatch(key):
         raise refuse(field, HIDDEN, "it must be the name of a key in the Secret: letters, digits, -, _ and .")
     return key
@@ -103,7 +111,13 @@ EnvValue = str | SecretKeyReference
 
 
 def _checked_env(env: Any) -> Any:
-    """Refuses names that the Trainer reserves (2.3, plugins/torch/torch.go) and credentials as plain values."""
+    """Return environment variables if their names and values are allowed.
+
+    Names that the Trainer reserves (2.3, plugins/torch/torch.go) and credentials as plain values are refused.
+
+    Raises:
+        InvalidSpec: a variable is not allowed, or there are more than 128.
+    """
     if not isinstance(env, Mapping):
         return env
     if len(env) > 128:
@@ -125,22 +139,24 @@ def _checked_variable(name: str, value: Any) -> Any:
 
 
 def check_no_credential(name: str, value: str, reference: str) -> None:
-    """Refuse an environment variable whose plain value is a credential, by its name or as a URL with a password.
+    """Refuse an environment variable whose plain value is a credential.
+
+    The variable's name shows this, or a URL with a password in its value.
 
     Args:
-        name: the variable.
-        value: what it is to be.
-        reference: what to write in its place.
+        name: name of the variable.
+        value: its plain value.
+        reference: the text that the error suggests instead.
 
     Raises:
-        InvalidSpec: naming the variable.
+        InvalidSpec: the value is a credential; the error names the variable.
     """
     if value and (_CREDENTIAL_ENV.fullmatch(name) or holds_credentials(value)):
         raise refuse(name, HIDDEN, f"a credential must be a reference, such as {reference}")
 
 
 def holds_credentials(url: str) -> bool:
-    """Whether a URL in this text has a user with a password, or a token."""
+    """Return whether a URL in this text contains a user with a password, or a token."""
     return bool(_CREDENTIALS_IN_URL.search(url))
 
 
@@ -148,7 +164,7 @@ Env = Annotated[Mapping[str, EnvValue], BeforeValidator(_checked_env)]
 
 
 class WithoutCredentials(Spec):
-    """A request that reads from or writes to a store: it takes credentials as `secret` only."""
+    """A request that uses a store, and accepts credentials only as `secret`."""
 
     @model_validator(mode="before")
     @classmethod
@@ -157,16 +173,22 @@ class WithoutCredentials(Spec):
             value = given.get(name) if isinstance(given, Mapping) else getattr(given, name, None)
             if value is not None:
                 raise refuse(name, HIDDEN, f"a secret is given by reference, never as a value: {_REFERENCE}")
-        if isinstance(given, Mapping):  # the SDK's own None
+        if isinstance(given, Mapping):  # the SDK's classes have these fields, with the value None
             return {name: value for name, value in given.items() if name not in _CREDENTIAL_FIELDS}
         return given
 
 
 def checked_location(uri: str, field: str, schemes: tuple[str, ...]) -> str:
-    """A URI with one of these schemes and no credentials in it.
+    """Return a URI if it has one of these schemes and contains no credentials.
+
+    Args:
+        uri: the URI.
+        field: name of the field, for the error.
+        schemes: the allowed schemes.
 
     Raises:
-        InvalidSpec: it has none, another one, nothing behind it, or `user:password@`.
+        InvalidSpec: the URI has no scheme or another one, nothing follows the scheme, it contains `user:password@`, or
+            it is malformed.
     """
     scheme, separator, rest = uri.partition("://")
     if "@" in (rest or uri).partition("/")[0]:
@@ -202,6 +224,6 @@ def _checked_region(region: Any) -> Any:
 
 
 Region = Annotated[str, BeforeValidator(_checked_region)]
-"""An object store's region."""
+"""Region of an object store."""
 Endpoint = Annotated[str, BeforeValidator(_checked_endpoint)]
-"""An object store's URL."""
+"""URL of an object store."""

@@ -1,4 +1,4 @@
-"""The steps of a fine-tuning chain, as people ask for them."""
+"""Requests for the steps of a fine-tuning workflow."""
 
 from __future__ import annotations
 
@@ -33,25 +33,25 @@ from trainjob.spec.resources import Placement, QueueField, Resources, Runtime, R
 from trainjob.spec.secrets import Endpoint, Env, Region, Secret, WithoutCredentials, checked_location
 from trainjob.spec.volumes import Volumes, WorkspaceField, check_workspace_is_free
 
-# What git takes for a name, a little narrower (git 2.47, git-check-ref-format).
+# Names that git allows, a little stricter (git 2.47, git-check-ref-format).
 _REVISION = re.compile(r"[\w][\w./+-]{0,254}")
 
 
 class _Step(WithoutCredentials):
-    """What every step takes.
+    """Base class of the steps.
 
     Attributes:
-        name: begins the TrainJob's name; by default the task's.
-        placement: where its pods may run, and as whom.
-        volumes: what its pods mount besides the workspace.
-        queue: a Kueue queue to wait in.
-        deadline: how long it may be active.
-        ttl_after_success: how long its TrainJob stays when it is complete; see `TrainJob`.
-        ttl_after_failure: the same when it has failed.
-        on_kill: what becomes of its TrainJob when who asked for it is told to end; see `TrainJob`.
-        on_failure: what becomes of it when it is ended for its restarts; see `TrainJob`.
-        env: more environment variables; secrets as `SecretKeyReference`.
-        secret: the Secret with its credentials.
+        name: start of the TrainJob's name; by default the task's name.
+        placement: nodes, service account and image pull secrets of its pods.
+        volumes: volumes that its pods mount besides the workspace.
+        queue: Kueue queue in which the TrainJob waits for quota.
+        deadline: limit on the time for which it may be active.
+        ttl_after_success: time for which its TrainJob is retained after it is complete; see `TrainJob`.
+        ttl_after_failure: the same time after it has failed.
+        on_kill: action on its TrainJob when its caller is stopped; see `TrainJob`.
+        on_failure: action on its TrainJob when it is ended because of its restarts; see `TrainJob`.
+        env: additional environment variables; secrets as `SecretKeyReference`.
+        secret: Secret with its credentials.
     """
 
     name: JobName | None = None
@@ -74,18 +74,18 @@ class _Step(WithoutCredentials):
 
 
 class _Initialize(_Step):
-    """Fetches from a store into the workspace.
+    """Base class of the steps that fetch files from a store into the workspace.
 
     Attributes:
-        storage_uri: where from.
-        workspace: the claim to fill.
-        revision: of a repository on the Hub: a branch, a tag or a commit; None means the newest commit of `main`.
-        ignore_patterns: files not to fetch.
-        endpoint: the object store's URL, where it is not AWS or Google, or the Hub's.
-        region: an S3 bucket's region.
-        role_arn: the AWS role to assume.
-        image: an image with Python, huggingface_hub and opendal; None means upstream's initializer.
-        resources: what the step needs, such as `{"memory": "4Gi"}`.
+        storage_uri: URI of the source.
+        workspace: claim into which the files are written.
+        revision: branch, tag or commit of a repository on the Hub; None means the newest commit of `main`.
+        ignore_patterns: patterns of files that are not fetched.
+        endpoint: URL of the object store, if it is not AWS or Google, or URL of the Hub.
+        region: region of an S3 bucket.
+        role_arn: AWS role to assume.
+        image: image with Python, huggingface_hub and opendal; None means the Trainer's own initializer.
+        resources: resources of the step, such as `{"memory": "4Gi"}`.
     """
 
     storage_uri: str
@@ -118,9 +118,9 @@ class _Initialize(_Step):
 
 
 class InitializeDataset(_Initialize):
-    """Fetches a dataset into `/workspace/dataset`.
+    """Step that fetches a dataset into `/workspace/dataset`.
 
-    From `hf://organization/name[/path]`, `s3://bucket/path` or `gs://bucket/path`.
+    The source is `hf://organization/name[/path]`, `s3://bucket/path` or `gs://bucket/path`.
     """
 
     @field_validator("storage_uri")
@@ -130,9 +130,9 @@ class InitializeDataset(_Initialize):
 
 
 class InitializeModel(_Initialize):
-    """Fetches a model into `/workspace/model`.
+    """Step that fetches a model into `/workspace/model`.
 
-    From `hf://organization/name`, `s3://bucket/path` or `gs://bucket/path`.
+    The source is `hf://organization/name`, `s3://bucket/path` or `gs://bucket/path`.
     """
 
     ignore_patterns: tuple[str, ...] | None = DEFAULT_MODEL_IGNORE_PATTERNS
@@ -144,31 +144,31 @@ class InitializeModel(_Initialize):
 
 
 class FineTune(_Step):
-    """Fine-tunes a model with a training framework.
+    """Step that fine-tunes a model with a training framework.
 
-    Two ways. With a `workspace` (the usual one in a chain), the stock runtime runs the framework's command on what lies
-    in `/workspace/dataset` and `/workspace/model`, and checkpoints go to `/workspace/output`. With `dataset` or
-    `model_initializer` instead, one TrainJob on a `torchtune-*` runtime fetches and trains; `secret` is then also for
-    those of them that name none.
+    It has two modes. With a `workspace`, which is usual in a workflow, the stock runtime runs the framework's command
+    on the files in `/workspace/dataset` and `/workspace/model`. Checkpoints are written to `/workspace/output`. With
+    `dataset` or `model_initializer` instead, one TrainJob on a `torchtune-*` runtime fetches and trains. In this mode,
+    those of the two that name no Secret use `secret`.
 
     Attributes:
-        config: the training's configuration, a `TorchTuneConfig`; its class chooses the framework.
+        config: configuration of the training, a `TorchTuneConfig`; its class determines the framework.
         model: the model to train. TorchTune has recipes for `llama3.2-1b`, `llama3.2-3b`, `llama3.3-70b` and
             `qwen2.5-1.5b`.
-        workspace: the claim with dataset and model.
-        dataset: without a workspace: where the dataset comes from.
-        model_initializer: without a workspace: where the model comes from.
-        dataset_path: where the data files lie below `/workspace/dataset`, with the workspace: a folder, or a file; by
-            default `data`, as in the stock runtimes.
-        model_path: where the model lies below `/workspace`, with the workspace; by default `model`. Such as where an
-            export has put an earlier training's.
-        output_path: where the checkpoints go below `/workspace/output`, with the workspace; trainings that share one
-            need one each.
-        runtime: the training runtime; None means the stock one for the way.
-        image: an image with the framework, with the workspace; None means upstream's.
+        workspace: claim with dataset and model.
+        dataset: source of the dataset; only without a workspace.
+        model_initializer: source of the model; only without a workspace.
+        dataset_path: folder or file with the dataset below `/workspace/dataset`; only with a workspace. The default is
+            `data`, as in the stock runtimes.
+        model_path: folder with the model below `/workspace`, for example from the export of an earlier training; only
+            with a workspace. The default is `model`.
+        output_path: folder for the checkpoints below `/workspace/output`; only with a workspace. Trainings that share a
+            workspace each need their own folder.
+        runtime: training runtime; None means the stock runtime of the mode.
+        image: image with the framework; only with a workspace. None means the Trainer's own image.
         max_restarts: how often a failing container may be restarted in place.
-        resume: go on after the last whole epoch that an earlier attempt of the same run left on the workspace, if it
-            asked for the same and model and dataset are the same files; see `can_resume`.
+        resume: whether to continue after the last complete epoch that an earlier attempt of the same run left on the
+            workspace. Request, model and dataset files must be the same; see `can_resume`.
     """
 
     config: FrameworkConfigField = Field(default_factory=default_config)
@@ -188,13 +188,16 @@ class FineTune(_Step):
     def can_resume(self) -> bool:
         """Whether an attempt may continue after the last complete epoch of an earlier one.
 
-        Never on a runtime that makes a volume for each TrainJob; the framework may have more conditions.
+        It is false on a runtime that creates a volume for each TrainJob. The framework may have further conditions.
         """
         return self.resume and self.workspace is not None and framework_of(self.config).can_resume(self)
 
     @property
     def training_runtime(self) -> Runtime:
-        """The given runtime, or the stock one: for any command with a workspace, and the model's own without."""
+        """Training runtime of the step.
+
+        Without a given runtime it is the stock one: `torch-distributed` with a workspace, else that of the model.
+        """
         stock = STOCK_RUNTIME if self.workspace else f"{self.config.framework}-{self.model}"
         return self.runtime or Runtime(name=stock)
 
@@ -257,18 +260,18 @@ class FineTune(_Step):
 
 
 class ExportModel(_Step):
-    """Makes one clean Hugging Face folder of the final checkpoint and sends it to its destination.
+    """Step that exports the final checkpoint as a Hugging Face folder to its destination.
 
     Attributes:
-        workspace: the claim with `/workspace/output`.
-        output_path: where the checkpoints are below `/workspace/output`, as the fine-tuning was told.
+        workspace: claim with `/workspace/output`.
+        output_path: folder with the checkpoints below `/workspace/output`, the same as in the fine-tuning.
         destination: `s3://bucket/path`, `gs://bucket/path`, `hf://organization/name`, or a path below `/workspace`.
-        endpoint: the object store's URL, where it is not AWS or Google.
-        region: an S3 bucket's region.
-        image: an image with Python, huggingface_hub and opendal; None means upstream's model initializer.
-        resources: what the step needs.
-        metadata: what `manifest.json` is to say besides: JSON values.
-        registry: a Kubeflow Model Registry that is told of the model once all of it has arrived.
+        endpoint: URL of the object store, if it is not AWS or Google.
+        region: region of an S3 bucket.
+        image: image with Python, huggingface_hub and opendal; None means the Trainer's own model initializer.
+        resources: resources of the step.
+        metadata: additional JSON values for `manifest.json`.
+        registry: Kubeflow Model Registry in which the model is registered after the upload is complete.
     """
 
     workspace: WorkspaceField

@@ -1,4 +1,4 @@
-"""What a TrainJob runs: a built-in fine-tuning, a Python function, or a container's command."""
+"""Trainers of a TrainJob: built-in fine-tuning, a Python function, or a command."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from trainjob.spec.framework import FrameworkConfigField, default_config
 from trainjob.spec.resources import Resources
 from trainjob.spec.secrets import Env, holds_credentials
 
-_LONGEST_COMMAND = 128  # items of command or args; the CRD's limit from Trainer 2.2 on
-_LONGEST_ITEM = 65_536  # characters; the CRD's limit in Trainer 2.2, and half of what Linux takes as one argument
+_LONGEST_COMMAND = 128  # items of command or args; limit of the CRD from Trainer 2.2 on
+_LONGEST_ITEM = 65_536  # characters; limit of the CRD in Trainer 2.2, and half of the limit of Linux for one argument
 
 
 class BuiltinTrainer(Spec):
-    """A trainer that a runtime brings; TorchTune is the only one (Trainer 2.3).
+    """The trainer of a runtime that contains one; TorchTune is the only one (Trainer 2.3).
 
     Attributes:
-        config: the training's configuration, a `TorchTuneConfig`.
+        config: configuration of the training, a `TorchTuneConfig`.
         env: environment variables; secrets as `SecretKeyReference`.
     """
 
@@ -30,19 +30,21 @@ class BuiltinTrainer(Spec):
 
 
 class CustomTrainer(Spec):
-    """A self-contained Python function, run on each node: by torchrun, or as the runtime's framework wants it.
+    """A self-contained Python function that runs on each node.
+
+    It is started by torchrun, or as the runtime's framework requires.
 
     Attributes:
-        func: the function; its source is sent, so it imports what it needs and uses nothing from around it. What it
-            returns with rank 0, if JSON can hold it, is the last line of its log: `trainjob result: ...`.
-        func_args: its keyword arguments, as JSON values.
-        image: the container image; None means the runtime's.
-        packages_to_install: what pip installs first.
-        pip_index_urls: where pip looks, the first one as its index; empty means pip's own.
-        num_nodes: nodes to train on; None means the runtime's.
-        resources_per_node: what each node needs.
+        func: the function. Its source is sent, so it must import what it needs and use no names from outside it. If
+            its return value on rank 0 can be written as JSON, it is the last line of the log: `trainjob result: ...`.
+        func_args: keyword arguments of the function, as JSON values.
+        image: container image; None means the runtime's image.
+        packages_to_install: packages that pip installs first.
+        pip_index_urls: package indexes for pip, of which the first is the main index; empty means pip's default.
+        num_nodes: number of training nodes; None means the runtime's number.
+        resources_per_node: resources of each node.
         env: environment variables; secrets as `SecretKeyReference`.
-        num_proc_per_node: processes on each node; None means one for each GPU, or one.
+        num_proc_per_node: number of processes on each node; None means one for each GPU, or one without GPUs.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
@@ -60,7 +62,7 @@ class CustomTrainer(Spec):
     @field_validator("func_args")
     @classmethod
     def _are_json(cls, arguments: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        as_json(dict(arguments or {}), nan=True)  # Python reads them there, too
+        as_json(dict(arguments or {}), nan=True)  # Python also reads them in the pod, so NaN is allowed
         return arguments
 
     @field_validator("packages_to_install")
@@ -86,16 +88,17 @@ class CustomTrainer(Spec):
 
 
 class CustomTrainerContainer(Spec):
-    """A command in a container image, run on each node.
+    """A command in a container image that runs on each node.
 
     Attributes:
-        image: the container image; None means the runtime's.
-        command: the program and its first arguments; empty means the runtime's, or the image's own.
-        args: more arguments; Kubernetes expands `$(NAME)` in these and in the command.
-        num_nodes: nodes to train on; None means the runtime's.
-        resources_per_node: what each node needs.
+        image: container image; None means the runtime's image.
+        command: the program and its first arguments; None means the command of the runtime or of the image.
+        args: further arguments; Kubernetes expands `$(NAME)` in these and in the command.
+        num_nodes: number of training nodes; None means the runtime's number.
+        resources_per_node: resources of each node.
         env: environment variables; secrets as `SecretKeyReference`.
-        num_proc_per_node: processes on each node, for torchrun; None means one for each GPU, or one.
+        num_proc_per_node: number of processes on each node, for torchrun; None means one for each GPU, or one without
+            GPUs.
     """
 
     image: str | None = Field(default=None, min_length=1)
@@ -120,10 +123,14 @@ class CustomTrainerContainer(Spec):
 
 
 def checked_words(words: tuple[str, ...], field: str) -> tuple[str, ...]:
-    """A command or its arguments, if a TrainJob can hold them.
+    """Return a command or its arguments if a TrainJob can contain them.
+
+    Args:
+        words: the items of the command or arguments.
+        field: name of the field, for the error.
 
     Raises:
-        InvalidSpec: they are too many, or one is too long.
+        InvalidSpec: there are more than 128 items, or one has more than 65,536 characters.
     """
     if len(words) > _LONGEST_COMMAND:
         raise refuse(field, f"{len(words)} items", f"a TrainJob takes at most {_LONGEST_COMMAND}")
@@ -135,20 +142,27 @@ def checked_words(words: tuple[str, ...], field: str) -> tuple[str, ...]:
 
 
 def literal(text: str) -> str:
-    """Return a text for a container's command, arguments or environment that Kubernetes does not expand.
+    """Return a text escaped so that Kubernetes does not expand it.
 
-    It expands `$(NAME)` and makes one dollar of two (Kubernetes, third_party/forked/golang/expansion).
+    In a container's command, arguments and environment, Kubernetes expands `$(NAME)` and replaces `$$` by `$`
+    (Kubernetes, third_party/forked/golang/expansion).
     """
     return re.sub(r"\$(?=[$(])", "$$", text)
 
 
 def upstream_image(name: str) -> str:
-    """Return an image of Kubeflow Trainer, of the newest release that this project was tested with."""
+    """Return an image of Kubeflow Trainer in the newest release that we have tested."""
     return f"ghcr.io/kubeflow/trainer/{name}:v2.3.0"
 
 
 def _chosen(given: Any) -> Any:
-    """Our class for a look-alike, such as the SDK's, by what only it has."""
+    """Return a trainer, converted to our class from a dict or from an object of the SDK.
+
+    A field that only one class has determines the class.
+
+    Raises:
+        InvalidSpec: the value is not a trainer, or a field is invalid.
+    """
     if isinstance(given, BuiltinTrainer | CustomTrainer | CustomTrainerContainer):
         return given
 
@@ -161,6 +175,6 @@ def _chosen(given: Any) -> Any:
     return kind.of(given)
 
 
-# `InstanceOf`, because pydantic would otherwise try each class of the union with the attributes of the chosen one.
+# Without `InstanceOf` pydantic would try each class of the union with the attributes of the chosen one.
 _AnyTrainer = InstanceOf[BuiltinTrainer] | InstanceOf[CustomTrainer] | InstanceOf[CustomTrainerContainer]
 Trainer = Annotated[_AnyTrainer, BeforeValidator(_chosen)]

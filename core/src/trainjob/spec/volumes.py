@@ -1,4 +1,4 @@
-"""Where a step's files are: its workspace, and more volumes of its pods."""
+"""Workspace of a step, and further volumes of its pods."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ WORKSPACE = "/workspace"
 _CLAIM = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 # A volume's name is a DNS label (Kubernetes 1.36, pkg/apis/core/validation).
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-# The workspace's is ours. The others are the Trainer's: it puts its own volume in the place of one of the same name, or
-# JobSet refuses to make the job (Trainer 2.3, pkg/runtime/framework/plugins; JobSet 0.12 webhook).
+# `workspace` is our volume. The others are the Trainer's: it replaces a volume of the same name with its own, or JobSet
+# refuses to create the Job (Trainer 2.3, pkg/runtime/framework/plugins; JobSet 0.12 webhook).
 _TAKEN = ("workspace", "initializer", "kubeflow-trainer-token", "mpi-ssh-auth", "mpi-hostfile")
-# Lists of a pod patch hold 128 (Trainer 2.2, pkg/apis/trainer/v1alpha1/trainjob_types.go); one is for the workspace.
+# Lists of a pod patch have at most 128 items (Trainer 2.2, pkg/apis/trainer/v1alpha1/trainjob_types.go); one item is
+# the workspace.
 _MOST = 127
-# Each further mount of a volume is a patch of its own, and a TrainJob takes 16 of them; Kueue adds one.
+# Each further mount of a volume needs a separate patch. A TrainJob has at most 16 patches, and Kueue adds one.
 _MOST_OF_ONE = 15
 
 
@@ -45,15 +46,15 @@ _Relative = Annotated[str, AfterValidator(_relative)]
 
 
 class Workspace(Spec):
-    """An existing volume, mounted at `/workspace`: `dataset/`, `model/`, `output/`.
+    """An existing volume that is mounted at `/workspace`.
 
-    A plain string stands for the claim's name.
+    Its folders are `dataset/`, `model/` and `output/`. A plain string stands for the claim's name.
 
     Attributes:
-        claim: a PersistentVolumeClaim's name.
-        sub_path: the folder in it that is mounted, made if it is missing; empty means all of it.
-        node_path: in place of a claim, an existing folder of the node. For clusters of one machine, such as the laptop
-            cluster: every pod sees the folder of the node it runs on.
+        claim: name of a PersistentVolumeClaim.
+        sub_path: folder in the volume that is mounted; created if it does not exist. Empty means the whole volume.
+        node_path: existing folder of the node, instead of a claim. It is for clusters of one machine, such as the
+            laptop cluster, because every pod uses the folder of the node on which it runs.
     """
 
     claim: str = ""
@@ -82,22 +83,22 @@ class Workspace(Spec):
 
     @property
     def place(self) -> str:
-        """The claim's name, or the node's folder."""
+        """Name of the claim, or path of the node's folder."""
         return self.claim or self.node_path
 
 
 class Volume(Spec):
-    """A volume of a step's pods, and where it is mounted.
+    """A volume of a step's pods, with its mount.
 
-    Several of one name are several mounts of one volume.
+    Several entries with the same name are several mounts of one volume.
 
     Attributes:
-        name: its name in the pod.
+        name: name of the volume in the pod.
         source: a Kubernetes volume without its name, such as `{"persistentVolumeClaim": {"claimName": "c"}}`,
             `{"secret": {"secretName": "s"}}` or `{"emptyDir": {}}`.
-        mount_path: where it is mounted: an absolute path.
-        sub_path: the folder or file in it that is mounted; empty means all of it.
-        read_only: whether it can only be read there.
+        mount_path: absolute path of the mount.
+        sub_path: folder or file in the volume that is mounted; empty means the whole volume.
+        read_only: whether the mount is read-only.
     """
 
     name: str
@@ -129,10 +130,11 @@ class Volume(Spec):
 
 
 def _fitting(volumes: tuple[Volume, ...]) -> tuple[Volume, ...]:
-    """Volumes that can be in one pod.
+    """Return the volumes if one pod can have all of them.
 
     Raises:
-        InvalidSpec: two are mounted at one path, two of one name are different ones, or there are too many.
+        InvalidSpec: two volumes are mounted at the same path, two have the same name and different sources, or there
+            are too many.
     """
     if len(volumes) > _MOST:
         raise refuse("", f"{len(volumes)} volumes", f"a TrainJob takes at most {_MOST}")
@@ -146,7 +148,7 @@ def _fitting(volumes: tuple[Volume, ...]) -> tuple[Volume, ...]:
 
 
 def _conflicts(volume: Volume, before: tuple[Volume, ...]) -> dict[str, str]:
-    """What those before it leave no room for: field and rule."""
+    """Return the broken rule of each field that conflicts with the volumes before this one."""
     found = {}
     for number, other in enumerate(before):
         if other.mount_path == volume.mount_path:
@@ -159,14 +161,14 @@ def _conflicts(volume: Volume, before: tuple[Volume, ...]) -> dict[str, str]:
 
 
 def check_workspace_is_free(volumes: tuple[Volume, ...], *, taken_by: str) -> None:
-    """Refuse what is mounted at `/workspace`, where something else is.
+    """Refuse a volume at `/workspace` if another volume is mounted there.
 
     Args:
-        volumes: the step's.
-        taken_by: what is mounted there; empty for nothing.
+        volumes: the step's volumes.
+        taken_by: name of the other volume, for the error; empty if there is none.
 
     Raises:
-        InvalidSpec: naming the mount.
+        InvalidSpec: a volume is mounted at `/workspace`; the error names the mount.
     """
     at = next((number for number, volume in enumerate(volumes) if volume.mount_path == WORKSPACE), None)
     if taken_by and at is not None:

@@ -1,7 +1,7 @@
-"""YAML as people write it for kubectl, read so that no text can do harm.
+"""Safe parser for YAML as users write it for kubectl.
 
-Plain data only, no key twice, and no more of it than a TrainJob may have: references (`*name`, `<<`) make gigabytes of
-a few lines.
+It accepts plain data only, refuses duplicate keys, and limits the size to that of a TrainJob. The limit includes
+expanded references (`*name`, `<<`), which can turn a few lines into gigabytes.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ import yaml
 
 from trainjob.spec.base import refuse
 
-# Characters; etcd takes 1.5 MiB of one object (etcd 3.6, --max-request-bytes).
+# Characters; etcd accepts 1.5 MiB for one object (etcd 3.6, --max-request-bytes).
 _LONGEST = 1 << 20
 _DEEP = "it is too deep, one value in another"
-# In YAML 1.2 (9.1.2) such a line begins a document wherever it stands, also within a block of text.
+# In YAML 1.2 (9.1.2) such a line always begins a document, even inside a block scalar.
 _BEGINS = re.compile(r"^---(?=\s|$)", re.MULTILINE)
 _NOTHING = re.compile(r"(\s|#[^\n]*|---(?=\s|$)|\.\.\.(?=\s|$)|%[^\n]*)*")
 
 
 def documents(text: str) -> Iterator[tuple[int, str]]:
-    """Each document of a text that says anything, with the line it begins in.
+    """Yield each non-empty document of a text, with the number of its first line.
 
-    They are told apart before they are read, so that one with an error in it ends none but itself.
+    The text is split before it is parsed, so an error in one document does not affect the others.
     """
     begins = [0, *(match.start() for match in _BEGINS.finditer(text)), len(text)]
     line = 1
@@ -38,14 +38,15 @@ def documents(text: str) -> Iterator[tuple[int, str]]:
 
 
 def parsed(text: str, *, first_line: int = 1) -> Any:
-    """What a text in YAML, or in JSON, says.
+    """Return the value of a text in YAML or JSON.
 
     Args:
         text: one document.
-        first_line: the number of its first line, where it is a part of a longer text.
+        first_line: number of its first line, if it is a part of a longer text.
 
     Raises:
-        InvalidSpec: it is neither, or more than a TrainJob may be; the text is not shown, as it may hold secrets.
+        InvalidSpec: the text is neither YAML nor JSON, or too large. The error does not show the text, because it may
+            contain credentials.
     """
     given = f"a text of {len(text)} characters"
     if len(text) > _LONGEST:
@@ -54,20 +55,24 @@ def parsed(text: str, *, first_line: int = 1) -> Any:
         return yaml.load(text, _Loader)  # noqa: S506 - made of the safe loader
     except yaml.YAMLError as error:
         raise refuse("", given, f"it must be YAML or JSON: {_told(error, first_line)}") from None
-    except (ValueError, RecursionError) as error:  # a date that is none, a number of thousands of digits
+    except (ValueError, RecursionError) as error:  # an invalid date, or a number with thousands of digits
         told = _DEEP if isinstance(error, RecursionError) else str(error)
         raise refuse("", given, f"it must be YAML or JSON: {told}") from None
 
 
 class _Loader(yaml.SafeLoader):
-    """The safe loader, which counts what a text stands for when its references are written out."""
+    """Safe loader that limits the size of a text with all its references expanded."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
-        self._sizes: dict[int, int] = {}  # by the node's id; those that are being read have none yet
+        self._sizes: dict[int, int] = {}  # by the node's id; nodes that are still being read are missing
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """Read one value, and refuse it if it is too much, holds itself, or has a key twice."""
+        """Read one value, and refuse it if it is too large, contains itself or repeats a key.
+
+        Raises:
+            yaml.composer.ComposerError: the value is refused.
+        """
         is_reference = self.check_event(yaml.AliasEvent)
         node = super().compose_node(parent, index)
         if is_reference and node is not None and id(node) not in self._sizes:
@@ -92,6 +97,6 @@ class _Loader(yaml.SafeLoader):
 
 
 def _told(error: yaml.YAMLError, first_line: int) -> str:
-    """What is wrong and where, without the text around it."""
+    """Return the problem and its position, without the surrounding text."""
     mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None) or "it can't be read"
     return f"{problem} in line {mark.line + first_line}, column {mark.column + 1}" if mark else str(problem)
