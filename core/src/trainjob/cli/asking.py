@@ -27,7 +27,7 @@ RUN_ID = typer.Option(
     help="What it belongs to: asked for again under the same id, one that runs or has succeeded is taken over.",
     show_default=False,
 )
-_LONGEST = 4 << 20  # bytes of a file; one document may have a quarter of them
+_LONGEST = 4 << 20  # bytes of a file; the limit of one document is a quarter of this
 
 
 @dataclass(frozen=True)
@@ -53,9 +53,9 @@ class Asked:
 def asked(file: str, name: str, run_id: str) -> list[Asked]:
     """Return the requests of a file.
 
-    Without a run ID, the user and the content form the run key. The same content then adopts a running TrainJob, and
-    starts anew if the TrainJob has ended. With a run ID, only this ID and the task form the key. A TrainJob that
-    succeeded under it is then adopted, too, and a changed content replaces a running TrainJob.
+    Without a run ID, the user and the content form the run key. Submitting the same content again then adopts a running
+    TrainJob, and creates a new one if the TrainJob has ended. With a run ID, only this ID and the task form the key. A
+    TrainJob that succeeded under it is then adopted, too, and a changed content replaces a running TrainJob.
 
     Args:
         file: path of the file; `-` means standard input.

@@ -1,7 +1,7 @@
-"""Completion of names in a shell: names from the cluster, or nothing after 2 s.
+"""Completion of names in a shell, with names from the cluster.
 
-Typer calls these functions. Its option `--install-completion` installs the completion in bash, zsh, fish and
-PowerShell.
+If the cluster does not answer within 2 s, nothing is offered. Typer calls these functions. Its option
+`--install-completion` installs the completion in bash, zsh, fish and PowerShell.
 """
 
 from __future__ import annotations

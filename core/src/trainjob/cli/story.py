@@ -21,7 +21,7 @@ class Story:
     """Context manager that prints reports about TrainJobs, from any thread."""
 
     def __init__(self, console: Console, halt: Halt) -> None:
-        """Create it without a report.
+        """Start without output.
 
         Args:
             console: console for the reports.

@@ -73,7 +73,7 @@ def submit(
                 terminal.errors().print(escape(told(reference)))
                 if not as_json:
                     print(reference.name, flush=True)
-    finally:  # TrainJobs created before a refused one exist
+    finally:  # report the TrainJobs that were created before another one was refused
         if as_json:
             terminal.print_json([reference.to_dict() for reference in references])
 

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Any
 
 MANAGER = "trainjob.dev/workflow-step"
-"""Name of the manager that the API requires in each entry of `runtimePatches`."""
+"""Name of this project as manager, which the API requires in each entry of `runtimePatches`."""
 
 
 class Dialect(str, Enum):

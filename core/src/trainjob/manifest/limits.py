@@ -204,8 +204,8 @@ def needed_claim(job: TrainJob | TrainJobManifest, dialect: Dialect) -> str:
     """Return the PersistentVolumeClaim that the user must create for this TrainJob.
 
     A workspace's claim is not included. Up to 2.1 the stock TorchTune runtimes keep dataset, model and output on a
-    claim with the runtime's own name. Nothing creates that claim, and the pods stay pending without it. From 2.2 on,
-    JobSet creates a claim for each TrainJob (manifests/base/runtimes/torchtune).
+    claim with the runtime's own name. Nothing creates that claim, and without it the pods stay pending forever. From
+    2.2 on, JobSet creates a claim for each TrainJob (manifests/base/runtimes/torchtune).
 
     Returns:
         The claim's name; empty if no claim is needed.

@@ -100,7 +100,7 @@ def _export(step: ExportModel) -> TrainJob:
 def _entry(step: ExportModel, registry: ModelRegistry) -> dict[str, str | None]:
     """Return the fields of the registry's entry for an export.
 
-    A path on the workspace becomes a URI with its claim, because other pods mount the claim at other paths.
+    A path on the workspace becomes a URI with its claim or node path, because other pods mount it elsewhere.
     """
     place, workspace = step.destination, step.workspace
     if place.startswith("/"):
@@ -114,7 +114,7 @@ def _entry(step: ExportModel, registry: ModelRegistry) -> dict[str, str | None]:
 def _exported_job(step: ExportModel) -> dict[str, str]:
     """Return the annotation with the TrainJob whose own claim this export reads.
 
-    The result is empty if the model stays on that claim.
+    The result is empty if the claim is not a TrainJob's own, or the model stays on it.
     """
     claim = step.workspace.claim or ""
     if step.destination.startswith("/") or not claim.startswith(labels.OWN_CLAIM):

@@ -19,7 +19,7 @@ _SHORTEST_SECRET = 6  # characters; a shorter value would also censor ordinary w
 def s3_options(environment: Mapping[str, str], endpoint: str, region: str) -> dict[str, str]:
     """Return the options of opendal's s3 service, without the bucket.
 
-    If credentials are missing, opendal uses AWS's own mechanisms.
+    Empty options are left out. opendal then uses AWS's own mechanisms.
 
     Args:
         environment: variables with the credentials.
@@ -42,9 +42,9 @@ def s3_options(environment: Mapping[str, str], endpoint: str, region: str) -> di
 def google_options(environment: Mapping[str, str], endpoint: str) -> dict[str, str]:
     """Return the options of opendal's gcs service, without the bucket.
 
-    If credentials are missing, opendal uses Google's own mechanisms. GOOGLE_CREDENTIALS holds the content of a key
-    file, of a service account or of workload identity federation, as for Terraform's google provider. opendal itself
-    reads GOOGLE_APPLICATION_CREDENTIALS, the path of such a file.
+    Empty options are left out. opendal then uses Google's own mechanisms. GOOGLE_CREDENTIALS contains the content of a
+    key file, of a service account or of workload identity federation, as for Terraform's google provider. opendal
+    itself reads GOOGLE_APPLICATION_CREDENTIALS, the path of such a file.
 
     Args:
         environment: variables with the credentials.

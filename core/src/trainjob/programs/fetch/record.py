@@ -2,7 +2,7 @@
 
 The record is the file `.trainjob-fetch/record.jsonl` in the folder. The first line contains the origin. One line for
 each file follows after the file is on disk and checked. The last line is written only after the folder is complete. If
-a fetch is killed, the record therefore lists the files that need not be fetched again, and a partly filled folder never
+a fetch is killed, the record therefore lists the files that need not be fetched again. A partly filled folder never
 counts as complete.
 """
 

@@ -1,4 +1,4 @@
-"""A checkpointer for TorchTune that always keeps a complete epoch to resume from.
+"""A checkpointer for TorchTune that keeps an epoch to resume from while it saves the next.
 
 TorchTune's own checkpointer overwrites the state of the previous epoch with that of the current one. A run that is
 killed meanwhile has neither (torchtune 0.6.1, training/checkpointing/_checkpointer.py). It also keeps files that an
