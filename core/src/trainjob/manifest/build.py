@@ -149,8 +149,7 @@ def _volumes_and_mounts(job: TrainJob) -> tuple[_Items, _Items]:
 
 def _workspace(workspace: Workspace) -> tuple[Mapping[str, Any], dict[str, Any]]:
     claim = {"persistentVolumeClaim": {"claimName": workspace.claim}}
-    # With type Directory, a missing folder causes an event of the pod. Without it, the kubelet creates one owned by
-    # root.
+    # With type Directory, a missing folder causes an event of the pod. Without it, a folder of root would be created.
     folder = {"hostPath": {"path": workspace.node_path, "type": "Directory"}}
     return claim if workspace.claim else folder, _mount(_WORKSPACE_VOLUME, WORKSPACE, workspace.sub_path)
 

@@ -67,7 +67,7 @@ def _in_whole_training(step: int, epoch: int, per_epoch: int) -> int:
     """
     if not per_epoch:
         return step
-    counted = -(-step // per_epoch)  # epochs begun since the count began
+    counted = -(-step // per_epoch)  # epochs started since the step count started
     return step + max(0, epoch - counted) * per_epoch
 
 
