@@ -136,8 +136,7 @@ _LIMITS = (
     _Limit("runtime", Dialect.V2_1, _unshipped, "Qwen on a TorchTune runtime", _OVER_A_WORKSPACE),
 )
 """Sources: Trainer v2.0.1 and v2.1.0, pkg/apis/trainer/v1alpha1/trainjob_types.go, pkg/initializers,
-pkg/runtime/framework/plugins/torch and pkg/constants/constants.go.
-"""
+pkg/runtime/framework/plugins/torch and pkg/constants/constants.go."""
 
 
 def check_expressible(job: TrainJob, dialect: Dialect) -> None:

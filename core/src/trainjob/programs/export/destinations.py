@@ -1,8 +1,11 @@
 """Destinations of an export, by the form of their address.
 
-| Address | Destination | |---|---| | `/folder`, `file:///folder` | a folder, such as one on the workspace's volume | |
-`s3://bucket/prefix` | an S3-compatible object store | | `gs://bucket/prefix` | Google Cloud Storage | |
-`hf://org/name[@revision][/folder]` | a repository on the Hugging Face hub |
+| Address | Destination |
+|---|---|
+| `/folder`, `file:///folder` | a folder, such as one on the workspace's volume |
+| `s3://bucket/prefix` | an S3-compatible object store |
+| `gs://bucket/prefix` | Google Cloud Storage |
+| `hf://org/name[@revision][/folder]` | a repository on the Hugging Face hub |
 """
 
 from __future__ import annotations

@@ -3,10 +3,11 @@
 An object store cannot rename, so `manifest.json` marks an export as complete. It exists only while every object that it
 names exists with the named content. An export that changes something
 
-1. writes `manifest.pending.json` with the names of all objects below the prefix that are or may become its own, 2.
-deletes the manifest of the export that it replaces, 3. writes the objects that are not there yet with the same size and
-SHA-256 (stored as user metadata), 4. deletes the objects of earlier exports, finished or not, that this one does not
-have, 5. writes the manifest, and deletes the note of step 1.
+1. writes `manifest.pending.json` with the names of all objects below the prefix that are or may become its own,
+2. deletes the manifest of the export that it replaces,
+3. writes the objects that are not there yet with the same size and SHA-256 (stored as user metadata),
+4. deletes the objects of earlier exports, finished or not, that this one does not have,
+5. writes the manifest, and deletes the note of step 1.
 
 Every step may be repeated, so an export that is killed at any point is completed by running it again. Other objects
 below the same prefix are never changed. A reader reads the manifest first. If an export replaces it while the reader
