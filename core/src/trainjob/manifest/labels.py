@@ -18,13 +18,13 @@ SPEC_HASH = f"{PREFIX}/spec-hash"
 RENEWAL = f"{PREFIX}/renewal"
 """Annotation: the request's renewal value, which changes whenever a user has the work done again.
 
-See `trainjob.lifecycle.submission`.
+See `trainjob.lifecycle.submit`.
 """
 ENGINE, WORKFLOW, TASK, RUN = (f"{PREFIX}/{part}" for part in ("engine", "workflow", "task", "run"))
 MODEL = f"{PREFIX}/model"
 """Annotation: location of the model after the TrainJob is complete. Exports set it; any user may set it."""
 TTL_AFTER_SUCCESS, TTL_AFTER_FAILURE = f"{PREFIX}/ttl-after-success", f"{PREFIX}/ttl-after-failure"
-"""Annotations: how long a TrainJob is retained after its end, such as `7d`; see `trainjob.retention.sweeping`."""
+"""Annotations: how long a TrainJob is retained after its end, such as `7d`; see `trainjob.retention.sweep`."""
 ON_KILL = f"{PREFIX}/on-kill"
 """Annotation: `suspend` or `keep`, if the TrainJob must not be deleted when its workflow step is killed."""
 ADOPTED = f"{PREFIX}/adopted"

@@ -20,7 +20,7 @@ class Receipt:
         destination: the destination's address, as given.
         kind: `model` or `adapter`.
         epoch: the checkpoint's epoch, counted from 0.
-        files, bytes: number and total size of the export's files, without the manifest.
+        files, bytes: number and total size in bytes of the files, without the manifest.
         sent: number of files that had to be sent; the destination already had the others with the same content.
         manifest_sha256: digest of `manifest.json`; the same for two exports of the same content.
         revision: the commit on the Hugging Face hub; empty elsewhere.
