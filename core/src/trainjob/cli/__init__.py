@@ -1,4 +1,7 @@
-"""The `trainjob` command. Importing this costs nothing; typer and rich are imported when it runs."""
+"""The `trainjob` command.
+
+Importing this module is cheap: it imports typer and rich only when the command runs.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,10 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Runs the command with the arguments of this process, and ends it with an exit code of `trainjob.cli.terminal`."""
+    """Run the command with the arguments of this process, and exit.
+
+    The exit codes are in `trainjob.cli.terminal`.
+    """
     import sys
 
     try:
@@ -16,5 +22,5 @@ def main() -> None:
         terminal.run(application(), sys.argv[1:])
     except ModuleNotFoundError as error:
         sys.exit(f"{error}\n  -> install what the command needs: pip install 'trainjob[cli]'")
-    except KeyboardInterrupt:  # while it is being imported
+    except KeyboardInterrupt:  # during the imports
         sys.exit(130)

@@ -44,12 +44,15 @@ _COMMANDS = {
     "sweep": ("sweep", "sweep", "Delete the TrainJobs whose time to live is over."),
 }
 _ENTRY_POINTS = "trainjob.commands"
-# Our own commands of other distributions, which an error names when they are not installed.
+# This project's commands in other distributions. An error names the distribution if it is not installed.
 _DISTRIBUTIONS = {"local": "trainjob-local", "migrate": "trainjob-migrate"}
 
 
 class _Tree(TyperGroup):
-    """Command group that knows names and help of its commands, and imports the command that is called or completed."""
+    """Command group that imports a command only when it is called or completed.
+
+    It knows names and help of all commands without importing them.
+    """
 
     def list_commands(self, ctx: Any) -> list[str]:
         return [*super().list_commands(ctx), *sorted(_added_commands())]
@@ -70,14 +73,14 @@ class _Tree(TyperGroup):
 
 
 def application() -> typer.Typer:
-    """Builds the command with all its subcommands."""
+    """Return the command with all its subcommands."""
     command = typer.Typer(
         name="trainjob",
         cls=_Tree,
         help="Kubeflow Trainer jobs from the command line.",
         epilog=_EPILOG,
         no_args_is_help=True,
-        pretty_exceptions_enable=False,  # they show local variables, which may hold secrets
+        pretty_exceptions_enable=False,  # they show local variables, which may contain secrets
     )
     command.callback()(_root)
     for name, (_, _, help_text) in _COMMANDS.items():
@@ -109,7 +112,7 @@ def _built(name: str, add: Callable[[typer.Typer], object]) -> Any:
 
 
 def _placeholder() -> None:
-    """Stands for a command until it is called."""
+    """Do nothing; replaces a command until it is called."""
 
 
 def _root(

@@ -1,4 +1,4 @@
-"""What a file asks for, and who asks for it."""
+"""Requests in the file of a command, and their run keys."""
 
 from __future__ import annotations
 
@@ -27,17 +27,18 @@ RUN_ID = typer.Option(
     help="What it belongs to: asked for again under the same id, one that runs or has succeeded is taken over.",
     show_default=False,
 )
-_LONGEST = 4 << 20  # bytes of a file; one document may have a quarter of that
+_LONGEST = 4 << 20  # bytes of a file; the limit of one document is a quarter of this
 
 
 @dataclass(frozen=True)
 class Asked:
-    """One request, and who asks for it.
+    """One request and its run key.
 
     Attributes:
-        request: what is asked for.
-        key: who asks.
-        renewal: another one each time that it is asked for, where what has succeeded is to be done again.
+        request: the request.
+        key: the run key.
+        renewal: a new value for each command without a run ID, so that a TrainJob that succeeded runs again; empty with
+            a run ID.
     """
 
     request: Step
@@ -45,24 +46,24 @@ class Asked:
     renewal: str
 
     def prepare(self, namespace: str, otherwise: str = "default") -> PreparedJob:
-        """It as it would be sent; see `trainjob.lifecycle.prepared_job.prepare`."""
+        """Return the request as it would be sent; see `trainjob.lifecycle.prepared_job.prepare`."""
         return prepare(self.request, self.key, namespace, otherwise=otherwise, renewal=self.renewal)
 
 
 def asked(file: str, name: str, run_id: str) -> list[Asked]:
-    """What a file asks for.
+    """Return the requests of a file.
 
-    Without a run id the user and the content say who asks: the same content again takes over what is at work, and
-    starts anew what has ended. With one, that alone does: what has succeeded under it is taken over, too, and a
-    changed content takes the place of what is at work.
+    Without a run ID, the user and the content form the run key. Submitting the same content again then adopts a running
+    TrainJob, and creates a new one if the TrainJob has ended. With a run ID, only this ID and the task form the key. A
+    TrainJob that succeeded under it is then adopted, too, and a changed content replaces a running TrainJob.
 
     Args:
-        file: its path; `-` for standard input.
-        name: begins the name of the only request; empty means what it says itself.
-        run_id: what it belongs to; empty for nothing.
+        file: path of the file; `-` means standard input.
+        name: start of the only request's name; empty keeps the request's own name.
+        run_id: ID of the run; may be empty.
 
     Raises:
-        InvalidSpec: it can't be read, or what it asks for breaks a rule.
+        InvalidSpec: the file cannot be read, or a request breaks a rule.
     """
     found = requests(_text(file), "standard input" if file == "-" else file, name=name)
     _check_tasks(file, [_task(request) for request in found])
@@ -70,7 +71,7 @@ def asked(file: str, name: str, run_id: str) -> list[Asked]:
 
 
 def by_person(request: Step, run_id: str = "") -> Asked:
-    """A request of whoever uses the command; see [asked][]."""
+    """Return a request with the run key of the command's user; see [asked][]."""
     return Asked(request, _key(request, run_id), "" if run_id else uuid.uuid4().hex)
 
 
@@ -112,6 +113,6 @@ def _text(file: str) -> str:
 
 
 def _user() -> str:
-    with contextlib.suppress(OSError, KeyError):  # containers often have no name for their user
+    with contextlib.suppress(OSError, KeyError):  # in containers the user often has no name
         return getpass.getuser()
     return str(os.getuid())

@@ -1,4 +1,4 @@
-"""`trainjob cancel`, `suspend` and `resume`: ending TrainJobs, pausing them, letting them go on."""
+"""`trainjob cancel`, `suspend` and `resume`: delete, suspend and resume TrainJobs."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def resume(
 
 _LEFT_ALONE, _FAILED = "left alone", "failed"
 _Deed = Callable[[Cluster, JobReference], tuple[str, str]]
-"""Does something with one of them; what was done, and why, as words."""
+"""Action on one TrainJob; returns the name of the action and its reason, as texts."""
 
 
 def _set_suspended(cluster: Cluster, reference: JobReference, *, suspended: bool) -> tuple[str, str]:
@@ -104,7 +104,11 @@ def _set_suspended(cluster: Cluster, reference: JobReference, *, suspended: bool
 
 
 def _each(names: list[str], namespace: str, do: _Deed, *, as_json: bool) -> None:
-    """Do it with all of them, also when it can't be done with some."""
+    """Apply an action to all TrainJobs, even if it fails for some of them.
+
+    Raises:
+        Exit: the action failed for a TrainJob, after all were tried.
+    """
     told, failed = [], False
     with terminal.cluster() as cluster:
         for reference in references(cluster, names, namespace):

@@ -1,4 +1,4 @@
-"""How facts about TrainJobs are written in tables and lines for people."""
+"""Formatting of TrainJob data in tables and lines for people."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ _COLORS = {
     Phase.QUEUED: "yellow",
     Phase.SUSPENDED: "yellow",
 }
-# What a length of time is told in, and up to which length: as kubectl does (Kubernetes 1.36, apimachinery duration.go).
+# Units of a duration, with their seconds and upper limits in seconds; as in kubectl (Kubernetes 1.36, apimachinery
+# duration.go).
 _UNITS = (("s", 1, 120), ("m", 60, 7200), ("h", 3600, 172_800), ("d", 86_400, sys.maxsize))
 
 
 def columns(*titles: str) -> Table:
-    """An empty table without lines; only its last column may be broken."""
+    """Return an empty table without borders, of which only the last column may wrap."""
     table = Table(box=None, pad_edge=False)
     for title in titles:
         table.add_column(title, no_wrap=title is not titles[-1], overflow="fold")
@@ -36,20 +37,31 @@ def columns(*titles: str) -> Table:
 
 
 def print_table(console: Console, table: Table, indent: int = 0) -> None:
-    """Print a table: as wide as the terminal, where its last column goes on in the next line, and whole elsewhere."""
+    """Print a table, limited to the width of the terminal if there is one.
+
+    On a terminal the last column wraps. Elsewhere no line wraps.
+    """
     if not console.is_terminal:
         console.width = 10_000
     console.print(Padding(table, (0, 0, 0, indent), expand=False))
 
 
 def colored(phase: Phase) -> str:
-    """A phase, with its colour as markup."""
+    """Return a phase with its color as markup."""
     color = _COLORS.get(phase, "cyan")
     return f"[{color}]{escape(phase.value)}[/]"
 
 
 def age(begin: str, end: str = "") -> str:
-    """The time between two RFC 3339 times, such as `5m`; until now without an end; `-` where it can't be told."""
+    """Return the time between two RFC 3339 times, such as `5m`.
+
+    Args:
+        begin: start time.
+        end: end time; empty means now.
+
+    Returns:
+        The duration; `-` if one of the times cannot be parsed.
+    """
     try:
         began, ended = (_moment(text) for text in (begin, end or datetime.now(timezone.utc).isoformat()))
     except ValueError:
@@ -60,7 +72,7 @@ def age(begin: str, end: str = "") -> str:
 
 
 def words(parts: Iterable[str]) -> str:
-    """Those that are not empty, in one cell."""
+    """Return the texts that are not empty, joined for one cell; `-` if there are none."""
     return ", ".join(part for part in parts if part) or "-"
 
 

@@ -1,4 +1,4 @@
-"""`trainjob check`: what works for TrainJobs in a namespace, and what to fix."""
+"""`trainjob check`: report what works for TrainJobs in a namespace, and what to fix."""
 
 from __future__ import annotations
 

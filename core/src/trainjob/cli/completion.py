@@ -1,6 +1,7 @@
-"""What a shell offers after TAB: names that the cluster has, within a moment, or nothing at all.
+"""Completion of names in a shell, with names from the cluster.
 
-Typer asks these functions; it installs itself in bash, zsh, fish and PowerShell with `--install-completion`.
+If the cluster does not answer within 2 s, nothing is offered. Typer calls these functions. Its option
+`--install-completion` installs the completion in bash, zsh, fish and PowerShell.
 """
 
 from __future__ import annotations
@@ -18,11 +19,14 @@ from trainjob.status.reading import text
 
 __all__ = ["NAMESPACE", "namespaces", "runtimes", "trainjobs"]
 
-_SECONDS = 2.0  # a person waits at the prompt
+_SECONDS = 2.0  # the user waits at the prompt
 
 
 def trainjobs(context: typer.Context, incomplete: str) -> list[str]:
-    """The names of a namespace's TrainJobs that begin like this and are not on the command line yet."""
+    """Return the namespace's TrainJobs that start with a text, by name.
+
+    Names that are already on the command line are left out.
+    """
     given = [name for value in context.params.values() if isinstance(value, list | tuple) for name in value]
 
     def names(cluster: Cluster) -> list[str]:
@@ -33,12 +37,15 @@ def trainjobs(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def runtimes(context: typer.Context, incomplete: str) -> list[str]:
-    """The names of the training runtimes that begin like this: the cluster's, and the namespace's own."""
+    """Return the training runtimes that start with a text, by name.
+
+    These are the cluster's runtimes and the namespace's own.
+    """
 
     def names(cluster: Cluster) -> list[str]:
         found: list[str] = []
         for kind in KINDS:
-            with contextlib.suppress(ClusterError):  # who may read one kind is offered that one
+            with contextlib.suppress(ClusterError):  # if the user may list only one kind, offer that kind
                 namespace = context.params.get("namespace") or cluster.namespace
                 found += [one.name for one in cluster.runtimes.all(kind, namespace)]
         return found
@@ -47,7 +54,7 @@ def runtimes(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def namespaces(context: typer.Context, incomplete: str) -> list[str]:
-    """The namespaces that begin like this."""
+    """Return the namespaces that start with a text."""
     return _asked(context, lambda cluster: cluster.list_namespaces(), incomplete)
 
 
@@ -57,7 +64,10 @@ NAMESPACE = typer.Option(
 
 
 def _asked(context: typer.Context, names: Callable[[Cluster], list[str]], incomplete: str) -> list[str]:
-    """On a thread that nobody waits for longer: without a cluster there is nothing to offer, and nothing to say."""
+    """Return the names that start with a text, read from the cluster on a thread.
+
+    The shell waits at most 2 s for the thread. Without a cluster, the result is empty, and no error is printed.
+    """
     root = context.find_root().params
     connection = Connection(kubeconfig=str(root.get("kubeconfig") or ""), context=root.get("context") or "")
     found: list[str] = []

@@ -1,4 +1,4 @@
-"""`trainjob describe`: one TrainJob on one screen."""
+"""`trainjob describe`: show one TrainJob on one screen."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["describe"]
 
 _NAME = typer.Argument(help="Which, by name or as NAMESPACE/NAME.", autocompletion=completion.trainjobs)
 _LOG_LINES, _PODS = 8, 16
-_LINE = 160  # characters of a command, in which a whole program may be
+_LINE = 160  # characters; a command may contain a whole program
 
 
 _OUTPUT = typer.Option("--output", "-o", help="yaml: the object itself.", show_default=False)
@@ -55,7 +55,7 @@ def describe(
     with terminal.cluster() as cluster:
         [job] = named(cluster, [name], namespace)
         found = look_at(cluster, job)
-    spec = shown(found.spec)  # commands, too, hold secrets at times
+    spec = shown(found.spec)  # commands may contain secrets, too
     if output is Output.YAML:
         meta = {key: value for key, value in table(found.job, "metadata").items() if key != "managedFields"}
         terminal.print_yaml({**found.job, "metadata": meta})

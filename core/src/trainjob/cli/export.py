@@ -1,4 +1,4 @@
-"""`trainjob export`: send the model that a fine-tuning has left where it is wanted."""
+"""`trainjob export`: send the model of a fine-tuning to a destination."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Having one TrainJob work and following it to its end: what `trainjob run` does, and who else owns one for a while."""
+"""Submission of one TrainJob, and waiting until it has ended.
+
+`trainjob run` uses it, and other commands that own a TrainJob for a while.
+"""
 
 from __future__ import annotations
 
@@ -20,26 +23,26 @@ from trainjob.status import Outcome
 
 
 def follow(cluster: Cluster, asked: Asked, namespace: str, console: Console) -> Outcome:
-    """Submit, or take over what is at work, and tell all that happens until it has ended.
+    """Submit or adopt a TrainJob, and report its progress until it has ended.
 
-    Ctrl-C and SIGTERM end the TrainJob as its `on_kill` says: by default it is deleted, unless it has ended. So does an
-    unexpected error before the wait has ended. A reader of the console that is gone, and SIGKILL, leave it alone; the
-    same again takes it over.
+    Ctrl-C and SIGTERM apply the TrainJob's `on_kill` action: by default it is deleted, unless it has ended. An
+    unexpected error before the end of the wait does the same. If the console's reader is gone, or after SIGKILL, the
+    TrainJob continues. Running the same command again adopts it.
 
     Args:
-        cluster: where.
-        asked: what, and for whom.
-        namespace: where; empty means the request's own, or the connection's.
-        console: where to tell it.
+        cluster: the cluster.
+        asked: the request and its run key.
+        namespace: the TrainJob's namespace; empty means the request's own, or the connection's.
+        console: console for the reports.
 
     Returns:
-        How it ended, also when it failed.
+        The outcome, also of a failed TrainJob.
 
     Raises:
-        InvalidSpec: the request can't be expressed; nothing was sent.
-        Stopped: by a signal; what became of the TrainJob was told.
-        BrokenPipeError: nobody reads what is told.
-        ClusterError: the cluster can't be asked.
+        InvalidSpec: the request cannot be expressed; nothing was sent.
+        Stopped: a signal ended the command; what happened to the TrainJob was reported.
+        BrokenPipeError: the reader of the console is gone.
+        ClusterError: the cluster cannot be reached or refuses.
     """
     return asyncio.run(_Following(cluster, asked, namespace, console).to_the_end())
 
@@ -50,7 +53,7 @@ class _Following:
         self._guard = JobGuard()
 
     async def to_the_end(self) -> Outcome:
-        """See [follow][]."""
+        """Run until the TrainJob has ended; see [follow][]."""
         halt = Halt()
         halt.on_signals(self._tell_of_signal)
         job = train_job(self._asked.request)
@@ -70,7 +73,7 @@ class _Following:
                 while notice := reattempt_notice(reference, outcome):
                     story.tell(notice)
                     reference, outcome = await self._attempt(halt, story, limits)
-                if outcome.succeeded:  # behind the last log lines; a failure is the caller's to tell
+                if outcome.succeeded:  # after the last log lines; the caller reports a failure
                     story.tell(outcome.explain() + (f" after {outcome.seconds:.0f} s" if outcome.seconds else ""))
                 return outcome
         except Stopped:
@@ -111,5 +114,5 @@ class _Following:
 
 
 def told(reference: JobReference) -> str:
-    """How a TrainJob was come by, as words."""
+    """Return a sentence that says whether a TrainJob was created or adopted."""
     return f"TrainJob {reference}: {'was there already: taken over' if reference.adopted else 'created'}"

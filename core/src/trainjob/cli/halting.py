@@ -1,4 +1,4 @@
-"""What ends a command before its work is done: a signal, or a reader of its output that is gone."""
+"""Early end of a command, by a signal or because the reader of its output is gone."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Stopped(Exception):
-    """Somebody wants the process to end.
+    """A signal that ended the process early.
 
     Attributes:
-        exit_code: as a shell counts it: 130 for Ctrl-C, 143 for SIGTERM.
+        exit_code: the shell's exit code: 130 for Ctrl-C, 143 for SIGTERM.
     """
 
     def __init__(self, number: int) -> None:
@@ -28,23 +28,23 @@ class Stopped(Exception):
 
 
 class Halt:
-    """Ends what a coroutine waits for; made on its event loop."""
+    """A way to end a coroutine early; create it on the coroutine's event loop."""
 
     def __init__(self) -> None:
-        """Nothing has happened yet."""
+        """Start without a reason to halt."""
         self._loop = asyncio.get_running_loop()
         self._happened: asyncio.Future[None] = self._loop.create_future()
 
     def on_signals(self, tell: Callable[[], None]) -> None:
-        """From now on the first SIGINT or SIGTERM halts; the second one ends the process at once.
+        """Halt at the first SIGINT or SIGTERM from now on; end the process at the second.
 
         Args:
-            tell: says so to the person at the keyboard.
+            tell: function that reports the first signal to the user.
         """
 
         def first_or_second(number: int) -> None:
             if self.reason:
-                os._exit(128 + number)  # whatever any thread is about
+                os._exit(128 + number)  # without waiting for any thread
             self.because(Stopped(number))
             tell()
 
@@ -52,31 +52,39 @@ class Halt:
             self._loop.add_signal_handler(number, first_or_second, number)
 
     def on_reader_gone(self, output: IO[str]) -> None:
-        """From now on it halts when the pipe that is written to has lost its reader, also while nothing is written.
+        """Halt as soon as the pipe that is written to has lost its reader.
 
-        Linux tells whoever waits for the pipe (`EPOLLERR`, pipe(7)); elsewhere it is seen with the next line.
+        On Linux this works also while nothing is written: epoll reports `EPOLLERR` for the pipe (pipe(7)). On other
+        systems, the next write fails.
         """
         if hasattr(select, "epoll") and stat.S_ISFIFO(os.fstat(output.fileno()).st_mode):
             gone = BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
             self._loop.add_reader(output.fileno(), self.because, gone)
 
     def because(self, reason: Exception) -> None:
-        """Halt, on the event loop's thread; only the first reason counts."""
+        """Halt for this reason; call it on the event loop's thread.
+
+        Only the first reason counts.
+        """
         if not self._happened.done():
             self._happened.set_exception(reason)
 
     def because_soon(self, reason: Exception) -> None:
-        """Halt, from any thread."""
+        """Halt for this reason; may be called from any thread."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self.because, reason)
 
     @property
     def reason(self) -> BaseException | None:
-        """Why it halts; None while it does not."""
+        """The reason to halt; None if there is none."""
         return self._happened.exception() if self._happened.done() else None
 
     async def unless(self, work: Coroutine[Any, Any, T]) -> T:
-        """What the work returns; it is cancelled, and the reason is raised, when something happens before that."""
+        """Return the result of the work, unless a halt comes first.
+
+        Raises:
+            Exception: the reason of the halt; the work was cancelled.
+        """
         task = asyncio.ensure_future(work)
         either: set[asyncio.Future[Any]] = {task, self._happened}
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""`trainjob list`: which TrainJobs there are, and how each of them is."""
+"""`trainjob list`: list TrainJobs with their phases."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def list_trainjobs(
         where = None if everywhere else namespace or cluster.namespace
         jobs = cluster.list_trainjobs(where, selector)
     wanted = set(phase or Phase)
-    # Twice, as a text can't be sorted backwards by one part of a key only.
+    # Sort twice: only the creation time is sorted in reverse, and a text in a key cannot be negated.
     found = sorted(map(summarize, jobs), key=lambda one: (one.namespace, one.name))
     found = [one for one in sorted(found, key=lambda one: one.created, reverse=True) if one.phase in wanted]
     if as_json:

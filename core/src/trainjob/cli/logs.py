@@ -1,4 +1,4 @@
-"""`trainjob logs`: what all containers of a TrainJob have written, each line with its step and rank."""
+"""`trainjob logs`: print the logs of all containers of a TrainJob, with step and rank."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _FOLLOW = typer.Option("--follow", "-f", help="Go on until the TrainJob has ende
 _STEP = typer.Option(help="Of this step only, such as node or dataset-initializer.", show_default=False)
 _RANK = typer.Option(help="Of this rank only.", min=0, show_default=False)
 _PREVIOUS = typer.Option("--previous", "-p", help="Of the containers' runs before their last restart.")
-_LAST_SECONDS = 10.0  # after the end: how long to read on
+_LAST_SECONDS = 10.0  # how long to continue reading after the end
 
 _Choice = Callable[[Mapping[str, Any]], bool]
 
@@ -84,7 +84,7 @@ def _print(cluster: Cluster, reference: JobReference, chosen: _Choice, *, previo
                 continue
             try:
                 read_log(cluster, pod, text(container, "name"), _print_line, previous=previous)
-            except (AdmissionRefused, NotFound) as error:  # not begun, or gone meanwhile
+            except (AdmissionRefused, NotFound) as error:  # not started, or already deleted
                 terminal.errors().print(f"\\[{step_of(pod)}-{rank_of(pod)}] {escape(error.message)}")
 
 
@@ -111,7 +111,7 @@ async def _follow(cluster: Cluster, reference: JobReference, chosen: _Choice) ->
             with cluster.pod_informer(reference.namespace).add_event_handler(reference.name, observe):
                 await halt.unless(wait_external(cluster, JobSelector(reference.namespace, reference.name)))
                 for pod in await asyncio.to_thread(cluster.list_pods, reference.name, reference.namespace):
-                    observe(ObjectEvent(pod))  # the pods' watch may lag behind the TrainJob's
+                    observe(ObjectEvent(pod))  # the watch of pods may lag behind that of the TrainJob
                 await halt.unless(asyncio.to_thread(follower.finish, _LAST_SECONDS))
         finally:
             follower.stop()

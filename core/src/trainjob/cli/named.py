@@ -1,4 +1,4 @@
-"""The TrainJobs that a person names."""
+"""Lookup of the TrainJobs that a user names on the command line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trainjob.client import Cluster
 from trainjob.errors import NotFound
 from trainjob.lifecycle import JobReference, reference_to
 
-_EVERYBODYS = ""  # the label selector
+_EVERYBODYS = ""  # label selector for all TrainJobs
 _MOST_TOLD = 10
 
 NAMES = typer.Argument(
@@ -22,16 +22,18 @@ NAMES = typer.Argument(
 
 
 def named(cluster: Cluster, names: Sequence[str], namespace: str) -> list[dict[str, Any]]:
-    """The TrainJobs of these names, whoever made them, in this order and each once.
+    """Return the TrainJobs of these names, in this order and each once.
+
+    It does not matter which tool created a TrainJob.
 
     Args:
-        cluster: where.
-        names: each a name, or `namespace/name` as this command writes them.
-        namespace: of plain names; empty means the connection's.
+        cluster: the cluster.
+        names: names, each plain or as `namespace/name`, the form in which the commands print them.
+        namespace: namespace of plain names; empty means the connection's.
 
     Raises:
-        NotFound: naming all that do not exist, and what is there.
-        ClusterError: the cluster can't be asked.
+        NotFound: TrainJobs do not exist; the error names all of them, and lists the existing ones.
+        ClusterError: the cluster cannot be reached or refuses.
     """
     wanted = list(dict.fromkeys(_place(name, namespace or cluster.namespace) for name in names))
     found = {place: cluster.get_trainjob(place[1], place[0]) for place in wanted}
@@ -42,7 +44,7 @@ def named(cluster: Cluster, names: Sequence[str], namespace: str) -> list[dict[s
 
 
 def references(cluster: Cluster, names: Sequence[str], namespace: str) -> list[JobReference]:
-    """The same as references; see [named][]."""
+    """Return references to the TrainJobs of these names; see [named][]."""
     return [reference_to(job, adopted=True) for job in named(cluster, names, namespace)]
 
 

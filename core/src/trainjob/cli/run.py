@@ -1,4 +1,4 @@
-"""`trainjob run`: have TrainJobs made, one after the other, and follow each to its end."""
+"""`trainjob run`: create TrainJobs one by one, and follow each until it has ended."""
 
 from __future__ import annotations
 

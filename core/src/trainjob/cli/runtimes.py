@@ -1,4 +1,4 @@
-"""`trainjob runtimes`: the training runtimes of a cluster, for people and for programs."""
+"""`trainjob runtimes`: list or describe the training runtimes of a cluster."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def runtimes(
 
 
 def _all(cluster: Cluster, namespace: str) -> tuple[list[RuntimeDescription], list[str]]:
-    """Them, and the kinds that may not be listed."""
+    """Return the runtimes, and the kinds that the user may not list."""
     found: list[RuntimeDescription] = []
     hidden: dict[str, PermissionDenied] = {}
     for kind in KINDS:

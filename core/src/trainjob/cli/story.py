@@ -1,4 +1,4 @@
-"""Telling a person what TrainJobs do: lines, and on a terminal a progress bar below them."""
+"""Reports of what TrainJobs do: lines, and on a terminal a progress bar below them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from trainjob.lifecycle import JobReference, Listener, ProgressLog
 
 
 class Story:
-    """A context manager; its lines may come from any thread."""
+    """Context manager that prints reports about TrainJobs, from any thread."""
 
     def __init__(self, console: Console, halt: Halt) -> None:
-        """Nothing is told yet.
+        """Start without output.
 
         Args:
-            console: where to tell it.
-            halt: what ends the command when nobody reads what is told.
+            console: console for the reports.
+            halt: ends the command if the reader of the console is gone.
         """
         self._console, self._halt, self._over = console, halt, False
         halt.on_reader_gone(console.file)
@@ -41,15 +41,15 @@ class Story:
         )
 
     def __enter__(self) -> Story:
-        """Nothing to do before the first TrainJob."""
+        """Return this object; the progress bar starts with the first TrainJob."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """The bar goes; the lines stay."""
+        """Remove the progress bar; the lines stay."""
         self._bar.stop()
 
     def tell(self, line: str) -> None:
-        """One line; what is in the brackets at its beginning is where it comes from."""
+        """Print one line; brackets at its start contain its origin."""
         with self._lock:
             if self._over:
                 return
@@ -60,7 +60,10 @@ class Story:
                 self._halt.because_soon(_readable(error))
 
     def of(self, reference: JobReference) -> Listener:
-        """Return a listener for `wait`: phases and log lines become lines, progress moves the bar if there is one."""
+        """Return a listener for `wait` that reports about a TrainJob.
+
+        Phases and log lines become lines. Progress moves the bar if there is one, and becomes lines otherwise.
+        """
         listener = ProgressLog(reference, self.tell).listener
         if self._bar.disable:
             return listener
@@ -77,7 +80,7 @@ class Story:
         return replace(listener, on_phase=on_phase, on_progress=on_progress)
 
     def _write(self, line: str) -> None:
-        if not self._console.is_terminal:  # a log may have a million lines
+        if not self._console.is_terminal:  # write directly: a log may have a million lines
             self._console.file.write(f"{line}\n")
             self._console.file.flush()
             return
@@ -87,7 +90,10 @@ class Story:
 
 
 def _readable(error: OSError) -> Exception:
-    """A reader that is gone is no error worth telling, and ends the command as one of its own would (typer)."""
+    """Return the exception that ends the command after an output error.
+
+    A reader that is gone needs no message: BrokenPipeError ends the command as it would end any typer command.
+    """
     if error.errno == errno.EPIPE:
         return error
     return TrainJobError(f"the output can't be written: {error.strerror}")

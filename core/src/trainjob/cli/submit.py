@@ -1,4 +1,4 @@
-"""`trainjob submit`: have TrainJobs made, and leave them to themselves."""
+"""`trainjob submit`: create TrainJobs without waiting for them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["DIALECT", "OUTPUT", "Output", "submit", "written"]
 
 
 class Output(str, Enum):
-    """What to print instead."""
+    """Format in which the TrainJobs are printed instead of being sent."""
 
     YAML = "yaml"
 
@@ -73,17 +73,19 @@ def submit(
                 terminal.errors().print(escape(told(reference)))
                 if not as_json:
                     print(reference.name, flush=True)
-    finally:  # what was made before one was refused is there
+    finally:  # report the TrainJobs that were created before another one was refused
         if as_json:
             terminal.print_json([reference.to_dict() for reference in references])
 
 
 def written(asked: Sequence[Asked], namespace: str, dialect: Dialect | None) -> list[dict[str, Any]]:
-    """What would be sent: to the cluster as it is now, or without asking one, with a dialect.
+    """Return the TrainJobs that would be sent to the cluster in its current state.
+
+    With a dialect, no cluster is contacted.
 
     Raises:
-        InvalidSpec: it can't be expressed.
-        ClusterError: the cluster can't be asked.
+        InvalidSpec: a request cannot be expressed.
+        ClusterError: the cluster cannot be reached or refuses.
     """
     if dialect:
         prepared = [one.prepare(namespace) for one in asked]

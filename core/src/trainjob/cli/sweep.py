@@ -1,4 +1,4 @@
-"""`trainjob sweep`: deletes what nobody needs any more."""
+"""`trainjob sweep`: delete TrainJobs whose time to live is over."""
 
 from __future__ import annotations
 

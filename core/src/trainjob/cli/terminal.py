@@ -1,7 +1,7 @@
-"""What every command shares: its cluster, where it writes, and how it ends.
+"""Functions that all commands share: connection, output and exit codes.
 
-What a program may read goes to standard output, alone. What a person is told on the way goes to standard error where
-standard output carries data.
+Data for programs goes to standard output, with nothing else. If standard output carries data, messages for people go to
+standard error.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ EXIT_CODES: Mapping[ExitCode, str] = {
 
 JSON = typer.Option("--json", help="For programs.", show_default=False)
 
-_connections: list[Connection] = []  # of this process: the root options, once they are read
+_connections: list[Connection] = []  # the connection of this process, once the root options are parsed
 
 
 def run(command: typer.Typer, arguments: Sequence[str]) -> NoReturn:
     """Run the command and end the process.
 
-    Errors of ours are told on standard error: in words, or with `--json` as one JSON object. Others are bugs and keep
-    their traceback.
+    An error of this project is printed on standard error: as text, or with `--json` as one JSON object. Any other
+    exception is a bug and keeps its traceback.
 
     Args:
         command: the tree of commands.
-        arguments: of the command line, without the program's name.
+        arguments: arguments of the command line, without the program's name.
     """
     as_json = "--json" in arguments
     warnings.showwarning = lambda message, *_: errors().print(f"[yellow]warning:[/] {escape(str(message))}")
@@ -57,16 +57,16 @@ def run(command: typer.Typer, arguments: Sequence[str]) -> NoReturn:
 
 
 def use(connection: Connection) -> None:
-    """Have every [cluster][] of this process opened with this connection."""
+    """Use this connection for every [cluster][] that this process opens."""
     _connections[:] = [connection]
 
 
 @contextlib.contextmanager
 def cluster() -> Iterator[Cluster]:
-    """The cluster of `--kubeconfig` and `--context`; closed at the end.
+    """Yield a connection to the cluster of `--kubeconfig` and `--context`, and close it.
 
     Raises:
-        NoClusterConfigured: there is nothing to connect with.
+        NoClusterConfigured: no configuration of a cluster was found.
     """
     from trainjob.client import connect
 
@@ -75,27 +75,30 @@ def cluster() -> Iterator[Cluster]:
 
 
 def console() -> Console:
-    """Standard output: colours and live displays on a terminal only, long lines left as they are."""
+    """Return a console for standard output.
+
+    It uses colors and live displays on a terminal only, and does not break long lines.
+    """
     return Console(soft_wrap=True, highlight=False)
 
 
 def errors() -> Console:
-    """Standard error, alike."""
+    """Return a console for standard error, with the same settings as [console][]."""
     return Console(stderr=True, soft_wrap=True, highlight=False)
 
 
 def print_json(value: Any) -> None:
-    """A value as JSON on standard output, for programs."""
+    """Print a value as JSON on standard output, for programs."""
     print(json.dumps(value, indent=2), flush=True)
 
 
 def print_yaml(*documents: Mapping[str, Any]) -> None:
-    """Objects as YAML on standard output, as `kubectl apply -f -` takes them."""
+    """Print objects as YAML on standard output, in the form that `kubectl apply -f -` reads."""
     print(as_yaml(*documents), end="", flush=True)
 
 
 def as_yaml(*documents: Mapping[str, Any]) -> str:
-    """Objects as YAML, as they would be printed."""
+    """Return objects as YAML, in the form that [print_yaml][] prints."""
     import yaml
 
     text: str = yaml.safe_dump_all(documents, sort_keys=False, width=sys.maxsize)
@@ -103,10 +106,10 @@ def as_yaml(*documents: Mapping[str, Any]) -> str:
 
 
 def tell_error(error: TrainJobError, *, as_json: bool) -> None:
-    """An error on standard error: `error: ...` with what to do, or one JSON object.
+    """Print an error on standard error: `error: ...` with a hint, or one JSON object.
 
-    The object has `error` (the class, such as `NotFound`), `message`, `hint`, `retryable` and `exit_code`; with
-    `InvalidSpec` also `problems`, each with `field`, `value` and `allowed`.
+    The object has `error` (the class, such as `NotFound`), `message`, `hint`, `retryable` and `exit_code`. With
+    `InvalidSpec`, it also has `problems`, each with `field`, `value` and `allowed`.
     """
     if not as_json:
         errors().print(f"[bold red]error:[/] {escape(str(error))}")

@@ -1,4 +1,4 @@
-"""`trainjob wait`: until TrainJobs have ended, whoever made them."""
+"""`trainjob wait`: wait until TrainJobs have ended, whichever tool created them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`trainjob watch`: a live table of TrainJobs, or a line for each change where there is no terminal."""
+"""`trainjob watch`: a live table of TrainJobs, or a line per change without a terminal."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from trainjob.status import Phase, Progress, Verdict
 __all__ = ["watch"]
 
 _NAMES = typer.Argument(help="Which; all of a namespace by default.", autocompletion=completion.trainjobs)
-_BAR = 16  # cells
-_FRAMED = 3  # lines of the screen that are no TrainJob's
+_BAR = 16  # characters
+_FRAMED = 3  # lines of the screen without a TrainJob
 
 
 def watch(
@@ -68,13 +68,16 @@ def _teller(console: Console, stack: contextlib.ExitStack) -> Callable[[LiveStat
     if not console.is_terminal:
         return _Lines()
     board = _Board(console)
-    # It redraws itself, as ages grow also while nothing changes.
+    # Live redraws the table at a fixed rate, because ages change without events.
     stack.enter_context(Live(console=console, get_renderable=board.table, refresh_per_second=4))
     return board
 
 
 class _Lines:
-    """A line at each change, in the words that every waiter uses; progress now and then."""
+    """Output of a line for each change, in the format of every waiter's progress log.
+
+    Lines about progress are printed at intervals only.
+    """
 
     def __init__(self) -> None:
         self._told: dict[str, tuple[ProgressLog, Verdict | None, Progress | None]] = {}
@@ -92,7 +95,7 @@ class _Lines:
 
 
 class _Board:
-    """The table; drawn on another thread than it is changed on."""
+    """The live table, which is drawn on another thread than it is changed on."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -102,7 +105,10 @@ class _Board:
         self._standings[standing.summary.name] = standing
 
     def table(self) -> RenderableType:
-        """All of it, or as many as the screen has room for: those at work first, then the newest."""
+        """Return the table, with as many TrainJobs as the screen has room for.
+
+        Unfinished TrainJobs come first, then the newest.
+        """
         found = sorted(self._standings.values(), key=lambda one: one.summary.created, reverse=True)
         found.sort(key=lambda one: one.summary.phase.finished)
         room = max(1, self._console.height - _FRAMED)

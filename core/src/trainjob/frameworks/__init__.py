@@ -1,1 +1,4 @@
-"""Training frameworks, one package each; the rest of the core knows them as `trainjob.spec.framework.Framework`."""
+"""Training frameworks, one package each.
+
+The rest of the core uses them through the interface `trainjob.spec.framework.Framework`.
+"""

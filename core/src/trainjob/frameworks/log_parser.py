@@ -1,4 +1,4 @@
-"""The log parser for any job: it finds progress of a fetch and of every framework."""
+"""Log parser for any job: it finds the progress of a fetch and of every framework."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from trainjob.status import FetchLogParser, LogParser, Progress
 
 
 class JobLogParser:
-    """Reads the lines of one job's log in order, with the parsers of all frameworks.
+    """Parser of one job's log with the parsers of all frameworks; feed the lines in order.
 
-    A job that somebody else created does not name its framework; its log does, because each format differs.
+    A job that another user or tool created does not name its framework. Its log identifies the framework, because each
+    format differs.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""From what is asked for to the TrainJob that is sent: pure functions."""
+"""Pure functions that build the TrainJob to send from a request."""
 
 from trainjob.manifest import labels
 from trainjob.manifest.build import build

@@ -1,4 +1,4 @@
-"""The general request as the dict that is sent."""
+"""Conversion of the general request to the dict that is sent to the API server."""
 
 from __future__ import annotations
 
@@ -46,18 +46,18 @@ def build(
     annotations: Mapping[str, str] | None = None,
     dialect: Dialect = Dialect.V2_2,
 ) -> dict[str, Any]:
-    """The TrainJob as a dict, ready for `create` with strict field validation.
+    """Return the TrainJob as a dict for `create` with strict field validation.
 
     Args:
-        job: what is asked for; one that is written already is only named and labelled.
-        name: the TrainJob's name.
-        namespace: where it goes.
-        labels: added to the request's own and to those of its queue.
-        annotations: added to the request's own.
-        dialect: the shape of the API.
+        job: the request; a `TrainJobManifest` only gets the name, labels and annotations.
+        name: name of the TrainJob.
+        namespace: namespace of the TrainJob.
+        labels: labels added to the request's own and to those of its queue.
+        annotations: annotations added to the request's own.
+        dialect: shape of the API.
 
     Raises:
-        InvalidSpec: the dialect can't express it, or a function can't be sent.
+        InvalidSpec: the dialect cannot express the request, or a function cannot be sent.
     """
     if isinstance(job, TrainJobManifest):
         return build_given(job, name=name, namespace=namespace, labels=labels, annotations=annotations)
@@ -102,7 +102,11 @@ def _trainer(job: TrainJob, dialect: Dialect) -> dict[str, Any]:
 
 
 def _builtin(trainer: BuiltinTrainer, initializer: Initializer | None, size: Mapping[str, Any]) -> dict[str, Any]:
-    """Exactly [tune, run] makes the Trainer add recipe, configuration and the paths (Trainer 2.3, torchtune.go)."""
+    """Return the `trainer` field of a built-in trainer.
+
+    Exactly the command [tune, run] makes the Trainer add recipe, configuration and the paths (Trainer 2.3,
+    torchtune.go).
+    """
     arguments = framework_of(trainer.config).builtin_arguments(trainer.config, _dataset_place(initializer))
     checked_words(tuple(arguments), "trainer.config")
     values = {"command": ["tune", "run"], "args": arguments, "env": env_list(trainer.env) if trainer.env else None}
@@ -110,7 +114,10 @@ def _builtin(trainer: BuiltinTrainer, initializer: Initializer | None, size: Map
 
 
 def _dataset_place(initializer: Initializer | None) -> str:
-    """Below the dataset's folder: what follows the repository in `hf://organization/name/path`, as in the SDK."""
+    """Return the path of the rows below the dataset's folder.
+
+    It is the part after the repository in `hf://organization/name/path`, as in the Kubeflow SDK.
+    """
     uri = initializer.dataset.storage_uri if initializer and initializer.dataset else ""
     path = "/".join(uri.removeprefix("hf://").split("/")[2:]) if uri.startswith("hf://") else "" if uri else "data"
     return literal(f"{WORKSPACE}/dataset/{path}".rstrip("/"))
@@ -118,7 +125,7 @@ def _dataset_place(initializer: Initializer | None) -> str:
 
 def _size(nodes: int | None, processes: int | str | None, resources: Mapping[str, str] | None) -> dict[str, Any]:
     amounts = {resource_name(name): amount for name, amount in (resources or {}).items()}
-    # Both, as the Trainer counts GPUs in either and devices must be equal in both.
+    # Set both: the Trainer counts GPUs in either, and the amounts of devices must be equal in both.
     per_node = {"requests": amounts, "limits": dict(amounts)} if amounts else None
     return {"numNodes": nodes, "numProcPerNode": processes, "resourcesPerNode": per_node}
 
@@ -134,7 +141,7 @@ def _pod_patch(job: TrainJob, dialect: Dialect) -> Mapping[str, Any]:
 
 
 def _volumes_and_mounts(job: TrainJob) -> tuple[_Items, _Items]:
-    """Return the pod's volumes, each once, and their mounts in each container; the workspace's come first."""
+    """Return the pod's volumes, each once, and their mounts; the workspace's come first."""
     asked = [*([_workspace(job.workspace)] if job.workspace else []), *map(_volume, job.volumes)]
     sources = {mount["name"]: source for source, mount in asked}
     return [{"name": name, **source} for name, source in sources.items()], [mount for _, mount in asked]
@@ -142,7 +149,7 @@ def _volumes_and_mounts(job: TrainJob) -> tuple[_Items, _Items]:
 
 def _workspace(workspace: Workspace) -> tuple[Mapping[str, Any], dict[str, Any]]:
     claim = {"persistentVolumeClaim": {"claimName": workspace.claim}}
-    # With the type, a folder that is missing is an event of the pod, and not a new folder of root's.
+    # With type Directory, a missing folder causes an event of the pod. Without it, a folder of root would be created.
     folder = {"hostPath": {"path": workspace.node_path, "type": "Directory"}}
     return claim if workspace.claim else folder, _mount(_WORKSPACE_VOLUME, WORKSPACE, workspace.sub_path)
 
@@ -175,7 +182,10 @@ def _initializer(initializer: Initializer | None) -> dict[str, Any]:
 
 
 def _source(source: Any) -> dict[str, Any]:
-    """The variables of upstream's initializers; a Secret whose keys are called like them goes whole, by reference."""
+    """Return the fields of an initializer, with the variables that upstream's program reads.
+
+    A Secret whose keys are named like these variables is passed as a whole, by reference.
+    """
     secret: SecretReference | None = getattr(source, "secret", None)
     variables = _cache_variables(source) if isinstance(source, DataCacheInitializer) else _store_variables(source)
     if secret is not None and secret.keys:
@@ -196,7 +206,10 @@ def _store_variables(source: Any) -> dict[str, Any]:
 
 
 def _cache_variables(source: DataCacheInitializer) -> dict[str, Any]:
-    """One node more than asked for is the cache's head (kubeflow SDK 0.5)."""
+    """Return the variables of the data cache.
+
+    Its size is one node more than requested, because that node is the cache's head (kubeflow SDK 0.5).
+    """
     names = ("head_cpu", "head_mem", "worker_cpu", "worker_mem", "iam_role")
     return {
         "CLUSTER_SIZE": str(source.num_data_nodes + 1),

@@ -1,7 +1,7 @@
-"""The shapes that the TrainJob API has had, all under the one version v1alpha1.
+"""The shapes of the TrainJob API, which all have the version v1alpha1.
 
-Sources: pkg/apis/trainer/v1alpha1/trainjob_types.go of Trainer v2.0.1, v2.1.0, v2.2.1 and v2.3.0. What else differs
-between them, and what one of them can't express, is in `trainjob.manifest.limits`.
+Sources: pkg/apis/trainer/v1alpha1/trainjob_types.go of Trainer v2.0.1, v2.1.0, v2.2.1 and v2.3.0. The module
+`trainjob.manifest.limits` contains the other differences, and what each dialect cannot express.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from enum import Enum
 from typing import Any
 
 MANAGER = "trainjob.dev/workflow-step"
-"""Names us as who made a patch, where the API asks for that."""
+"""Name of this project as manager, which the API requires in each entry of `runtimePatches`."""
 
 
 class Dialect(str, Enum):
-    """A shape of the API, called after the first Trainer that speaks it."""
+    """A shape of the API, named after the first Trainer version that uses it."""
 
     V2_0 = "2.0"
     V2_1 = "2.1"
     V2_2 = "2.2"
-    """2.2 and later."""
+    """Trainer 2.2 and later."""
 
 
 _CONTAINERS = {"launcher": "node"}  # Trainer 2.3 manifests/base/runtimes/{deepspeed,mlx}_distributed.yaml
@@ -29,24 +29,25 @@ _KEYS = {"podSpecOverrides": Dialect.V2_0, "podTemplateOverrides": Dialect.V2_1}
 
 
 def dialect_of(spec_fields: Collection[str]) -> Dialect:
-    """The dialect of a cluster; each has another key for changes to the pods.
+    """Return the dialect of a cluster, which its key for changes to the pods identifies.
 
     Args:
-        spec_fields: the fields that a TrainJob's spec has there; empty when the cluster does not tell. Then it is taken
-            for the newest: TrainJobs are created with strict field validation, so that a wrong guess is refused with
-            the unknown field's name, and nothing gets lost.
+        spec_fields: the fields of a TrainJob's spec on the cluster; empty if the cluster does not publish them. The
+            result is then the newest dialect. TrainJobs are created with strict field validation, so the API server
+            refuses a wrong guess by the unknown field's name, and no field is lost.
     """
     return next((dialect for key, dialect in _KEYS.items() if key in spec_fields), Dialect.V2_2)
 
 
 @dataclass(frozen=True)
 class PodPatch:
-    """What is to change in the pods of some replicated jobs.
+    """A change to the pods of some replicated jobs.
 
     Attributes:
-        replicated_jobs: such as `node`; each has one container of the same name, but for MPI's `launcher`: `node`.
+        replicated_jobs: names such as `node`. Each job has one container of the same name, except MPI's `launcher`,
+            whose container is `node`.
         volumes: pod volumes to add.
-        mounts: mounts to add in that container.
+        mounts: mounts to add to that container.
         spec: other fields of the pod's spec.
     """
 
@@ -57,16 +58,20 @@ class PodPatch:
 
 
 def pod_patch(patch: PodPatch, dialect: Dialect) -> dict[str, Any]:
-    """The fields of a TrainJob's spec that change its pods so.
+    """Return the fields of a TrainJob's spec that apply a patch to its pods.
 
-    Every Trainer merges them into the runtime's pods as a strategic merge patch: volumes by name, mounts by path, the
-    node selector key by key; tolerations are replaced (pkg/runtime/core/trainingruntime.go).
+    Every Trainer merges them into the runtime's pods as a strategic merge patch. It merges volumes by name, mounts by
+    path, and the node selector key by key; it replaces tolerations (pkg/runtime/core/trainingruntime.go).
     """
     return _PATCHES[dialect](patch)
 
 
 def _spec_overrides(patch: PodPatch) -> dict[str, Any]:
-    """Trainer 2.0. Its webhook wants each job in one entry only, and every container of an entry in all of its jobs."""
+    """Return `podSpecOverrides`, for Trainer 2.0.
+
+    The webhook allows each job in one entry only. It also requires that every container of an entry exists in all jobs
+    of that entry.
+    """
     return {
         "podSpecOverrides": [
             {"targetJobs": [{"name": name}], **_pods(patch, name)[0]} for name in patch.replicated_jobs
@@ -75,7 +80,10 @@ def _spec_overrides(patch: PodPatch) -> dict[str, Any]:
 
 
 def _template_overrides(patch: PodPatch) -> dict[str, Any]:
-    """Trainer 2.1. Its webhook, too, wants every container of an entry in all of the entry's jobs."""
+    """Return `podTemplateOverrides`, for Trainer 2.1.
+
+    This webhook, too, requires that every container of an entry exists in all jobs of that entry.
+    """
     return {
         "podTemplateOverrides": [
             {"targetJobs": [{"name": name}], "spec": pod}
@@ -86,7 +94,7 @@ def _template_overrides(patch: PodPatch) -> dict[str, Any]:
 
 
 def _runtime_patches(patch: PodPatch) -> dict[str, Any]:
-    """Trainer 2.2 and later. Each entry needs a manager of its own."""
+    """Return `runtimePatches`, for Trainer 2.2 and later; each entry needs its own manager."""
     rounds = zip(*(_pods(patch, name) for name in patch.replicated_jobs), strict=True)
     patches = []
     for number, pods in enumerate(rounds, start=1):
@@ -108,10 +116,10 @@ _PATCHES: Mapping[Dialect, Callable[[PodPatch], dict[str, Any]]] = {
 
 
 def _pods(patch: PodPatch, replicated_job: str) -> list[dict[str, Any]]:
-    """The pod's spec, then one more for each time a volume is mounted again.
+    """Return the pod's spec, and one more spec for each repeated mount of a volume.
 
-    A container's mounts are a list by the volume's name there, so that each can have a volume only once; merged into
-    the runtime's pods they are by path, so that none takes the place of another.
+    In a patch, a container's mounts are a list keyed by the volume's name, so each volume can occur only once. When the
+    Trainer merges them into the runtime's pods, it keys them by path, so no mount replaces another.
     """
     spec: dict[str, Any] = dict(patch.spec or {})
     if patch.volumes:

@@ -1,4 +1,4 @@
-"""Lengths of time as people write them: `90s`, `30m`, `12h`, `7d`."""
+"""Durations as people write them: `90s`, `30m`, `12h`, `7d`."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _WRITTEN = re.compile(r"(\d{1,9})([smhd])")
 
 
 def duration(text: str, field: str) -> timedelta:
-    """The length of time that a text says.
+    """Return the duration that a text states.
 
     Args:
         text: a whole number and its unit: `s`, `m`, `h` or `d`.
-        field: what to name in the error.
+        field: name of the field, for the error.
 
     Raises:
-        InvalidSpec: it says none.
+        InvalidSpec: the text is not a duration.
     """
     found = _WRITTEN.fullmatch(text)
     if found is None:
@@ -28,7 +28,10 @@ def duration(text: str, field: str) -> timedelta:
 
 
 def duration_text(length: timedelta) -> str:
-    """The inverse of [duration][], in the largest unit that fits; what is below a second is left out."""
+    """Return the inverse of [duration][], in the largest unit that divides the duration.
+
+    Fractions of a second are dropped.
+    """
     seconds = int(length.total_seconds())
     unit = next((unit for unit, size in _UNITS.items() if seconds and seconds % size == 0), "s")
     return f"{seconds // _UNITS[unit]}{unit}"

@@ -1,4 +1,4 @@
-"""Environment variables of containers, with secrets as references."""
+"""Environment variables of containers, with references to Secrets."""
 
 from __future__ import annotations
 
@@ -10,26 +10,27 @@ from trainjob.spec.secrets import EnvValue
 from trainjob.spec.trainers import literal
 
 HUGGING_FACE_KEYS = ("ACCESS_TOKEN", "HF_TOKEN")
-"""What upstream's initializers and huggingface_hub read."""
+"""Variables that upstream's initializers and huggingface_hub read."""
 S3_KEYS = ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN")
-"""What upstream's initializers read; the last is for our own programs only."""
+"""Variables that upstream's initializers read, except the last, which only our own programs read."""
 GOOGLE_KEYS = ("GOOGLE_CREDENTIALS",)
-"""What our programs read: the content of a key file."""
+"""The variable that our programs read: the content of a key file."""
 
 REGISTRY_KEYS = ("REGISTRY_TOKEN",)
-"""What our export reads to register a model."""
+"""The variable that our export reads to register a model."""
 
 
 def env_list(env: Mapping[str, EnvValue | None]) -> list[dict[str, Any]]:
-    """A container's `env`; variables that are None are left out."""
+    """Return a container's `env`, without the variables that are None."""
     return [_variable(name, value) for name, value in env.items() if value is not None]
 
 
 def secret_env(secret: SecretReference | None, keys: tuple[str, ...]) -> dict[str, EnvValue]:
-    """The variables of a Secret.
+    """Return the environment variables that refer to the keys of a Secret.
 
-    `spec.trainer` has no envFrom, so each known key is asked for by name. They are optional: a step that misses its
-    credentials then fails at once and says so, where a missing key would keep its pod waiting for ever.
+    `spec.trainer` has no envFrom, so each known key is referenced by name. These references are optional: a step
+    without its credentials then fails at once with an error about them. If a required key were missing, the pod would
+    wait forever.
     """
     if secret is None:
         return {}
@@ -39,7 +40,7 @@ def secret_env(secret: SecretReference | None, keys: tuple[str, ...]) -> dict[st
 
 
 def keys_for(uri: str) -> tuple[str, ...]:
-    """The credentials that a store needs, by its URI."""
+    """Return the credentials that a store needs, chosen by the scheme of its URI."""
     return {"hf": HUGGING_FACE_KEYS, "s3": S3_KEYS, "gs": GOOGLE_KEYS}.get(uri.partition("://")[0], ())
 
 

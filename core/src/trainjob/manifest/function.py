@@ -1,4 +1,4 @@
-"""A Python function as a container's command."""
+"""Conversion of a Python function to a container's command."""
 
 from __future__ import annotations
 import __future__
@@ -20,10 +20,10 @@ from trainjob.errors import InvalidSpec, Problem
 from trainjob.spec import CustomTrainer
 from trainjob.spec.trainers import checked_words, literal
 
-# Runs in the training image: writes the function's file and hands over to pip and to what starts the processes of the
-# runtime's framework, as the variables tell that its plugin of the Trainer sets (2.3, pkg/runtime/framework/plugins;
-# the Kubeflow SDK 0.5 chooses alike): torchrun, or mpirun, which begins anew with this on every node, or nothing. The
-# source travels as base64, so that no shell and no $(NAME) expansion of Kubernetes can touch it.
+# This program runs in the training image. It writes the function's file, runs pip, and replaces itself with the starter
+# of the runtime's framework: torchrun, mpirun or plain Python. mpirun runs this program again on every node. The choice
+# depends on variables that the Trainer's plugin sets (2.3, pkg/runtime/framework/plugins); the Kubeflow SDK 0.5 chooses
+# in the same way. The source is base64, so that no shell and no $(NAME) expansion of Kubernetes changes it.
 _LAUNCHER = (
     "import base64,os,subprocess,sys,tempfile;"
     "hosts=os.environ.get('OMPI_MCA_orte_default_hostfile');"
@@ -38,9 +38,9 @@ _LAUNCHER = (
 )
 _FUTURE = "from __future__ import annotations\n"
 _PLAIN_TYPES = ("bool", "dict", "float", "int", "list", "str")
-# Who sets a process's rank: torchrun, mpirun, Kubernetes; the ranks of JAX and XGBoost are the last one's.
+# Variables with a process's rank, set by torchrun, mpirun and Kubernetes. JAX and XGBoost use the last one.
 _RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "JOB_COMPLETION_INDEX")
-_LONGEST_RESULT = 65_536  # characters; it is a line of a log, and engines keep it in their databases
+_LONGEST_RESULT = 65_536  # characters; it is a line of a log, and workflow engines store it in their databases
 _PROGRAM = """{source}
 
 if __name__ == "__main__":
@@ -64,15 +64,15 @@ if __name__ == "__main__":
 
 
 def function_command(trainer: CustomTrainer) -> list[str]:
-    """The command that runs a trainer's function on each node, as the runtime's framework wants it started.
+    """Return the command that runs a trainer's function on each node.
 
-    On a torch runtime that is under torchrun, on one for MPI under mpirun, and as it is on all others.
-
-    What it returns in the process of rank 0 is printed as one line of JSON after `trainjob result: `.
+    The function is started as the runtime's framework requires: by torchrun on a torch runtime, by mpirun on an MPI
+    runtime, and directly on all others. The value that it returns in the process of rank 0 is printed as one line of
+    JSON after `trainjob result: `.
 
     Raises:
-        InvalidSpec: the function can't be sent: a lambda, a method, a closure, a generator, one that uses names of its
-            module or its package, one without source, or one that does not take its arguments.
+        InvalidSpec: the function cannot be sent. It is a lambda, a method, a closure or a generator; it uses names of
+            its module or package; it has no source; or it does not accept its arguments.
     """
     source, name = _checked_source(trainer.func)
     _check_call(trainer)
@@ -83,34 +83,36 @@ def function_command(trainer: CustomTrainer) -> list[str]:
 
 
 def function_source(function: Any) -> str:
-    """The text of a function, to be sent to another process; see `function_of` there.
+    """Return the text of a function, to be sent to another process; see [function_of][].
 
-    Annotations with Python's own types stay, such as `int`, for who turns text into arguments there.
+    Annotations with Python's own types stay, such as `int`, because the receiver may convert texts to arguments by
+    them.
 
     Raises:
-        InvalidSpec: it can't be sent; see `function_command`.
+        InvalidSpec: the function cannot be sent; see `function_command`.
     """
     return _checked_source(function, keep=_PLAIN_TYPES)[0]
 
 
 def function_of(source: str) -> Callable[..., Any]:
-    """The function of such a text, to be given to a `CustomTrainer`: it has its source, its parameters, and no body.
+    """Return a function with this source and its parameters, but without a body.
 
-    Nothing of the text is executed, not even the values of its defaults: it may come from somebody else.
+    It can be given to a `CustomTrainer`. Nothing of the text is executed, not even the values of its defaults, because
+    it may come from an untrusted author.
 
     Raises:
-        InvalidSpec: it is not the text of one plain function.
+        InvalidSpec: the text is not that of one plain function.
     """
     future = source.lstrip().startswith(_FUTURE)
     text = textwrap.dedent(source.lstrip().removeprefix(_FUTURE) if future else source).strip() + "\n"
     try:
         [definition] = ast.parse(text).body
-    except (ValueError, SyntaxError, RecursionError, MemoryError) as error:  # the last for what is too deep
+    except (ValueError, SyntaxError, RecursionError, MemoryError) as error:  # MemoryError: nested too deeply
         raise _no_text(source, f"it must be the text of one function: {str(error) or 'it is too deep'}") from None
     if not isinstance(definition, ast.FunctionDef):
         raise _no_text(source, "it must be the text of one function, defined with `def`")
     file = f"<{definition.name} {hashlib.sha256(source.encode()).hexdigest()[:16]}>"
-    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)  # where `inspect` looks for it
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)  # `inspect` reads it from here
     namespace: dict[str, Any] = {}
     flags = __future__.annotations.compiler_flag if future else 0
     exec(compile(_without_content(definition), file, "exec", flags=flags, dont_inherit=True), namespace)  # noqa: S102
@@ -118,10 +120,10 @@ def function_of(source: str) -> Callable[..., Any]:
 
 
 def source_text(function: Any) -> str:
-    """A function's source as it stands in its file.
+    """Return a function's source as it stands in its file.
 
     Raises:
-        InvalidSpec: there is none.
+        InvalidSpec: the source cannot be read.
     """
     try:
         return inspect.getsource(function)
@@ -139,7 +141,10 @@ def _pip_arguments(trainer: CustomTrainer) -> list[str]:
 
 
 def _check_call(trainer: CustomTrainer) -> None:
-    """A wrong argument would be found only after the pods have started."""
+    """Refuse arguments that the function does not accept.
+
+    Without this check, a wrong argument would fail only after the pods have started.
+    """
     try:
         inspect.signature(trainer.func).bind(**(trainer.func_args or {}))
     except TypeError as error:
@@ -147,7 +152,7 @@ def _check_call(trainer: CustomTrainer) -> None:
 
 
 def _definition(function: Any) -> ast.FunctionDef:
-    """The function's own text."""
+    """Return the syntax tree of a plain function."""
     if inspect.ismethod(function):
         raise _refused("func", function, "it must be a plain function, not a method")
     source = textwrap.dedent(source_text(function))
@@ -161,9 +166,12 @@ def _definition(function: Any) -> ast.FunctionDef:
 
 
 def _checked_source(function: Any, keep: Collection[str] = ()) -> tuple[str, str]:
-    """What is sent of a function, and its name; of its annotations only those that are to be kept."""
+    """Return the text to send for a function, and its name.
+
+    The text contains only annotations with the types in `keep`.
+    """
     definition = _bare(_definition(function), keep)
-    # How annotations inside the function are read is its module's choice.
+    # The function's module decides by this import how annotations inside the function are evaluated.
     source = f"{_FUTURE if _has_future_annotations(function) else ''}{ast.unparse(definition)}"
     _check_names(function, source)
     _check_runs_there(function, definition, source)
@@ -171,7 +179,10 @@ def _checked_source(function: Any, keep: Collection[str] = ()) -> tuple[str, str
 
 
 def _bare(definition: ast.FunctionDef, keep: Collection[str]) -> ast.FunctionDef:
-    """Without decorators, and without annotations whose names may stay behind."""
+    """Remove decorators, the return annotation, and annotations of other types than `keep`.
+
+    The names in these annotations may not exist where the function runs.
+    """
     definition.decorator_list, definition.returns = [], None
     for argument in ast.walk(definition.args):
         if isinstance(argument, ast.arg) and getattr(argument.annotation, "id", "") not in keep:
@@ -180,7 +191,10 @@ def _bare(definition: ast.FunctionDef, keep: Collection[str]) -> ast.FunctionDef
 
 
 def _without_content(definition: ast.FunctionDef) -> ast.Module:
-    """The same name and parameters, and nothing that is executed when the function is defined or called."""
+    """Return the definition with the same name and parameters, but nothing to execute.
+
+    Neither the definition nor a call of the function executes any of its code.
+    """
     arguments = _bare(definition, _PLAIN_TYPES).args
     arguments.defaults = [ast.Constant(None) for _ in arguments.defaults]
     arguments.kw_defaults = [default and ast.Constant(None) for default in arguments.kw_defaults]
@@ -189,7 +203,7 @@ def _without_content(definition: ast.FunctionDef) -> ast.Module:
 
 
 def _check_names(function: Any, source: str) -> None:
-    """Refuse names that the function finds around it here, and would not find where it runs."""
+    """Refuse a function that uses names of its module, which would not exist where it runs."""
     module = symtable.symtable(source, "function", "exec")
     found = [(table, symbol) for table in _tables(module) for symbol in table.get_symbols()]
     wanted = {s.get_name() for table, s in found if s.is_referenced() and (s.is_global() or table is module)}
@@ -201,7 +215,7 @@ def _check_names(function: Any, source: str) -> None:
 
 
 def _check_runs_there(function: Any, definition: ast.FunctionDef, source: str) -> None:
-    """Refuse what would not run there, although it has all its names."""
+    """Refuse relative imports and generators, which fail in the pod although all names exist."""
     if any(isinstance(node, ast.ImportFrom) and node.level for node in ast.walk(definition)):
         rule = "it imports from the package around it, by dots: name that in full, and install it where it runs"
         raise _refused("func", function, rule)

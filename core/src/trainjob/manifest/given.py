@@ -1,4 +1,4 @@
-"""What we add to a request that is there already: a manifest's name and labels, variables of ours."""
+"""Additions to an existing request: a manifest's name and labels, and variables."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ def build_given(
     labels: Mapping[str, str] | None = None,
     annotations: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """The manifest with our name and, beside its own, our labels and annotations; see `trainjob.manifest.build`."""
+    """Return the manifest with our name and with its own and our labels and annotations.
+
+    See `trainjob.manifest.build`.
+    """
     given = copy.deepcopy(job.manifest)
     metadata = given.get("metadata") or {}
     extra = {
@@ -31,10 +34,12 @@ def build_given(
 
 
 def with_variables(job: TrainJob | TrainJobManifest, variables: Mapping[str, str]) -> TrainJob | TrainJobManifest:
-    """The same request whose trainer has these environment variables, too; those that it sets itself stay.
+    """Return the same request with environment variables added to its trainer.
+
+    A variable that the trainer sets itself keeps its value.
 
     Args:
-        job: what is asked for.
+        job: the request.
         variables: names and plain values.
     """
     if not variables:

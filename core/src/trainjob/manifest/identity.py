@@ -1,4 +1,4 @@
-"""The identity of a request: its hash, and the names of its TrainJobs."""
+"""Identity of a request: its hash, and the names of its TrainJobs."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ _ELSEWHERE = dict.fromkeys(("name", *ENDING), True)
 
 
 def spec_hash(step: Step) -> str:
-    """16 hex digits of what a step asks for; the same in every process, Python version, and later release.
+    """Return 16 hex digits that identify the request of a step.
 
-    It is made of the request and not of the manifest: a new release that builds another manifest for the same request
-    must not take a running job for a different one. Fields at their defaults do not count, so that a new field changes
-    nothing. The name does not count either, nor what is to become of the TrainJob afterwards.
+    The hash is the same in every process, Python version and later release. It is computed from the request and not
+    from the manifest. A new release that builds another manifest for the same request must not take a running job for a
+    different one. Fields at their defaults do not count, so a new field changes no hash. The name does not count, nor
+    do the fields that say what happens to the TrainJob after its end.
 
     Raises:
-        InvalidSpec: a function's source can't be read.
+        InvalidSpec: the source of a function cannot be read.
     """
     content = step.model_dump(mode="json", exclude_defaults=True, exclude={**_ELSEWHERE, "trainer": {"func"}})
     if isinstance(step, TrainJob) and isinstance(step.trainer, CustomTrainer):
@@ -33,13 +34,13 @@ def spec_hash(step: Step) -> str:
 
 
 def job_name(prefix: str, key_digest: str, attempt: int) -> str:
-    """Return the name of a run key's n-th TrainJob: readable, the same in every process, at most 33 characters.
+    """Return the name of a run key's n-th TrainJob: readable and the same in every process.
 
-    It starts with a letter, as the API demands from Trainer 2.1 on, and leaves room for the longest pod name that
-    JobSet makes of it (see `trainjob.spec.job`).
+    It has at most 33 characters. It starts with a letter, which the API requires from Trainer 2.1 on. It leaves room
+    for the longest pod name that JobSet derives from it (see `trainjob.spec.job`).
 
     Args:
-        prefix: what it should begin with, such as the task's name; what a name can't hold becomes `-`.
+        prefix: start of the name, such as the task's name; characters that a name cannot contain become `-`.
         key_digest: the run key's digest.
         attempt: the attempt's number, from 1.
     """

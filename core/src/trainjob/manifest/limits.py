@@ -1,7 +1,7 @@
-"""What the older dialects can't express, and what they need besides.
+"""Features that older dialects of the TrainJob API lack, and values that they need.
 
-A request that would be refused, fail in its pod or be silently cut there is refused before anything is sent, with the
-version that can.
+On an older Trainer, such a request would be refused, fail in its pod or lose a field silently. The checks here refuse
+it before anything is sent, and name the version that supports it.
 """
 
 from __future__ import annotations
@@ -22,21 +22,22 @@ _ORDER = tuple(Dialect)
 _STOCK_TORCHTUNE = "torchtune-"
 _STOCK_MPI = ("deepspeed-distributed", "mlx-distributed")
 _OVER_A_WORKSPACE = "train over a workspace, FineTune(workspace=...), which works with every Trainer"
-# The webhook's list has a 7B that does not exist in its place; it looks only when numProcPerNode is set
-# (Trainer 2.0.1, pkg/constants/constants.go and plugins/torch/torch.go).
+# The webhook's list of models lacks this one and has a 7B that does not exist instead. The webhook reads the list only
+# if numProcPerNode is set (Trainer 2.0.1, pkg/constants/constants.go and plugins/torch/torch.go).
 _UNLISTED = "llama3.2-3b"
 
 
 @dataclass(frozen=True)
 class _Limit:
-    """Something that came with a dialect.
+    """A feature that a dialect introduced.
 
     Attributes:
-        field: where it stands in a request.
-        since: the first dialect that has it.
-        value: what a request asks of it; None when nothing.
-        what: what is missing before.
-        instead: what can be done there.
+        field: name of the field in a request.
+        since: the first dialect that has the feature.
+        value: function that returns the value in a request that needs the feature; None if the request does not need
+            it.
+        what: name of the feature that older dialects lack, for the error.
+        instead: an alternative on older dialects, for the error.
     """
 
     field: str
@@ -139,10 +140,11 @@ pkg/runtime/framework/plugins/torch and pkg/constants/constants.go."""
 
 
 def check_expressible(job: TrainJob, dialect: Dialect) -> None:
-    """Refuse what a dialect can't express.
+    """Refuse a request with fields that the dialect cannot express.
 
     Raises:
-        InvalidSpec: naming each field, the dialect, the version that can, and what can be done without it.
+        InvalidSpec: the error names each such field, the dialect, the version that supports the field, and an
+            alternative.
     """
     missing = [limit for limit in _LIMITS if _ORDER.index(dialect) < _ORDER.index(limit.since)]
     refusals = [
@@ -160,7 +162,10 @@ def check_expressible(job: TrainJob, dialect: Dialect) -> None:
 
 
 def missing_from(dialect: Dialect) -> list[str]:
-    """What a dialect can't express, for people: `deadline (activeDeadlineSeconds): 2.2`, with the version that can."""
+    """Return one line for each feature that a dialect lacks, to be read by people.
+
+    Each line ends with the version that has the feature: `deadline (activeDeadlineSeconds): 2.2`.
+    """
     return [
         f"{limit.field} ({limit.what}): {limit.since.value}"
         for limit in _LIMITS
@@ -169,10 +174,10 @@ def missing_from(dialect: Dialect) -> list[str]:
 
 
 def needs_the_dialect(job: TrainJob | TrainJobManifest) -> bool:
-    """Whether an older cluster may take the newest dialect's TrainJob and make something else of it.
+    """Return whether an older cluster might accept the newest dialect and run it differently.
 
-    That is so where a TorchTune runtime or inline initializers work. All else that it has not got is a field which it
-    does not know, and which strict validation refuses by name.
+    This is so if the job uses a TorchTune runtime or inline initializers. The newest dialect's other additions are
+    fields that an older cluster does not know. Strict field validation refuses those by name.
     """
     if isinstance(job, TrainJobManifest):
         return bool(needed_claim(job, Dialect.V2_1))
@@ -180,11 +185,11 @@ def needs_the_dialect(job: TrainJob | TrainJobManifest) -> bool:
 
 
 def explicit_size(config: FrameworkConfig, model: str, dialect: Dialect) -> tuple[int | None, int | str | None]:
-    """Nodes and processes on each for a TorchTune runtime, as the dialect must be told.
+    """Return the nodes, and the processes on each node, that a TorchTune runtime needs.
 
-    Up to 2.1 the webhook checks nothing unless numProcPerNode is set, and then reads numNodes without looking whether
-    it is there (Trainer 2.0.1 and 2.1.0, plugins/torch); `auto` means what leaving it out means. 2.0 takes `auto` for
-    several even on one GPU, so the number of GPUs is given where it is known.
+    Up to 2.1 the webhook checks nothing unless numProcPerNode is set. If it is set, the webhook reads numNodes without
+    checking that it exists (Trainer 2.0.1 and 2.1.0, plugins/torch). The value `auto` means the same as no value.
+    Trainer 2.0 takes `auto` for several processes even on one GPU, so the number of GPUs is returned if it is known.
     """
     if dialect is Dialect.V2_2:
         return config.num_nodes, config.num_proc_per_node
@@ -195,20 +200,29 @@ def explicit_size(config: FrameworkConfig, model: str, dialect: Dialect) -> tupl
 
 
 def needed_claim(job: TrainJob | TrainJobManifest, dialect: Dialect) -> str:
-    """The PersistentVolumeClaim that the user must have made for this TrainJob, besides a workspace; empty for none.
+    """Return the PersistentVolumeClaim that the user must create for this TrainJob.
 
-    Up to 2.1 the stock TorchTune runtimes keep data set, model and output on a claim of the runtime's own name, which
-    nothing creates: pods wait for it for ever. From 2.2 on JobSet makes one for each TrainJob
-    (manifests/base/runtimes/torchtune).
+    A workspace's claim is not included. Up to 2.1 the stock TorchTune runtimes keep dataset, model and output on a
+    claim with the runtime's own name. Nothing creates that claim, and without it the pods stay pending forever. From
+    2.2 on, JobSet creates a claim for each TrainJob (manifests/base/runtimes/torchtune).
+
+    Returns:
+        The claim's name; empty if no claim is needed.
     """
     return job.runtime.name if on_stock_torchtune(job) and dialect is not Dialect.V2_2 else ""
 
 
 def on_stock_torchtune(job: TrainJob | TrainJobManifest) -> bool:
-    """Whether the runtime is one that the Trainer ships for TorchTune; all of them run both initializers."""
+    """Return whether the runtime is one that the Trainer ships for TorchTune.
+
+    All of these runtimes run both initializers.
+    """
     return job.runtime.name.startswith(_STOCK_TORCHTUNE) and job.runtime.kind == "ClusterTrainingRuntime"
 
 
 def on_stock_mpi(job: TrainJob) -> bool:
-    """Whether the runtime is one that the Trainer ships for MPI: the training is started in a launcher's pod."""
+    """Return whether the runtime is one that the Trainer ships for MPI.
+
+    On these runtimes the pod of the `launcher` job starts the training.
+    """
     return job.runtime.name in _STOCK_MPI and job.runtime.kind == "ClusterTrainingRuntime"

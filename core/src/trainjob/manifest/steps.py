@@ -1,4 +1,4 @@
-"""Each step of a chain as the general request."""
+"""Conversion of each kind of step to the general request, a `TrainJob`."""
 
 from __future__ import annotations
 
@@ -32,14 +32,15 @@ from trainjob.spec.volumes import WORKSPACE
 
 
 def train_job(step: Step, run: str = "") -> TrainJob | TrainJobManifest:
-    """The TrainJob that does what a step asks for; a TrainJob, or a manifest, is returned as it is.
+    """Return the TrainJob that runs a step; return a TrainJob or a manifest unchanged.
 
-    Initialize and export run as trainers of one node on the stock runtime, so that queue, quota, logs and cancellation
-    are the same for every step, and no runtime has to be added.
+    Initialize and export steps run as trainers of one node on the stock runtime. Queue, quota, logs and cancellation
+    are therefore the same for every step, and no runtime has to be added.
 
     Args:
-        step: what is asked for.
-        run: who asks for what: the same text in all attempts of a run. Without it no training resumes an earlier one.
+        step: the request.
+        run: identifies the run and its request: the same text in all attempts of a run. If it is empty, no training
+            resumes an earlier one.
     """
     if isinstance(step, TrainJob | TrainJobManifest):
         return step
@@ -52,7 +53,8 @@ def train_job(step: Step, run: str = "") -> TrainJob | TrainJobManifest:
 
 def _initialize(step: InitializeDataset | InitializeModel) -> TrainJob:
     kind = "dataset" if isinstance(step, InitializeDataset) else "model"
-    # The variables that upstream's initializers read (Trainer 2.3, pkg/initializers/types/types.py), and one of ours.
+    # Upstream's initializers read these variables (Trainer 2.3, pkg/initializers/types/types.py), except REVISION:
+    # ours.
     variables: dict[str, EnvValue | None] = {
         "STORAGE_URI": step.storage_uri,
         "IGNORE_PATTERNS": ",".join(step.ignore_patterns) if step.ignore_patterns else None,
@@ -96,18 +98,24 @@ def _export(step: ExportModel) -> TrainJob:
 
 
 def _entry(step: ExportModel, registry: ModelRegistry) -> dict[str, str | None]:
-    """What the registry is told; a place on the workspace by its claim, as others mount it elsewhere."""
+    """Return the fields of the registry's entry for an export.
+
+    A path on the workspace becomes a URI with its claim or node path, because other pods mount it elsewhere.
+    """
     place, workspace = step.destination, step.workspace
     if place.startswith("/"):
         below = posixpath.join(workspace.sub_path, posixpath.relpath(place, WORKSPACE))
-        # The form in which KServe takes such a place.
+        # KServe accepts a path on a claim in this form.
         place = f"pvc://{workspace.claim}/{below}" if workspace.claim else f"file://{workspace.node_path}/{below}"
     names = ("server", "model", "version", "author")
     return {**{name: getattr(registry, name) for name in names}, "uri": place}
 
 
 def _exported_job(step: ExportModel) -> dict[str, str]:
-    """The TrainJob whose own claim this takes the model from; none when it stays on that claim."""
+    """Return the annotation with the TrainJob whose own claim this export reads.
+
+    The result is empty if the claim is not a TrainJob's own, or the model stays on it.
+    """
     claim = step.workspace.claim or ""
     if step.destination.startswith("/") or not claim.startswith(labels.OWN_CLAIM):
         return {}
@@ -146,7 +154,7 @@ def _fine_tune(step: FineTune, run: str) -> TrainJob:
 
 
 def _with_secret(source: Any, secret: SecretReference | None) -> Any:
-    """An initializer that names no Secret gets the step's."""
+    """Return an initializer with the step's Secret, unless it names its own."""
     if secret is None or source is None or getattr(source, "secret", secret) is not None:
         return source
     return source.model_copy(update={"secret": secret})

@@ -1,4 +1,4 @@
-"""Requests as people write them into files: TrainJobs as for kubectl, and steps of ours.
+"""Requests that people write into files: TrainJobs as for kubectl, and steps.
 
 A step is `step: FineTune` and its fields, as in Python:
 
@@ -24,22 +24,22 @@ from trainjob.spec.base import as_json, refuse
 from trainjob.spec.yaml_text import documents, parsed
 
 STEPS: Mapping[str, type[Step]] = {kind.__name__: kind for kind in get_args(Step)}
-"""What `step` may say."""
+"""Values that `step` allows, with their classes."""
 _WANTED = f"a TrainJob as for kubectl, with `kind: TrainJob`, or `step:` with one of {', '.join(STEPS)} and its fields"
 _DURATIONS = ("deadline", "ttl_after_success", "ttl_after_failure")
 
 
 def requests(text: str, origin: str, *, name: str = "") -> list[Step]:
-    """The requests of a text in YAML or JSON, in its order.
+    """Return the requests of a text in YAML or JSON, in its order.
 
     Args:
         text: any number of documents, each with `kind: TrainJob` or `step`.
-        origin: what to call the text in errors, such as a file's path.
-        name: what the only one's name is to begin with; empty leaves it as it is written.
+        origin: name of the text in errors, such as a file's path.
+        name: start of the only request's name; empty leaves the name as written.
 
     Raises:
-        InvalidSpec: with the origin, the document's line and the field of each rule that is broken; or nothing is asked
-            for.
+        InvalidSpec: the text is empty, or a document breaks rules. The error lists each rule with the origin, the
+            document's line and the field. Also raised if `name` is given and there are several documents.
     """
     found = list(documents(text))
     if not found:
@@ -98,5 +98,8 @@ def _called(manifest: Any, name: str) -> Any:
 
 
 def _lengths(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Lengths of time as this project writes them everywhere; a number counts seconds."""
+    """Return the duration fields that are texts, parsed as durations.
+
+    A number is not changed; it counts seconds.
+    """
     return {field: duration(fields[field], field) for field in _DURATIONS if isinstance(fields.get(field), str)}

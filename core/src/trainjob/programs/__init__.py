@@ -1,4 +1,5 @@
 """Programs that run in pods, packed into the container's command: fetch and export.
 
-They need the standard library, `trainjob.errors` and what upstream's images hold; no pydantic and no `trainjob.spec`.
+They need the standard library, `trainjob.errors` and the packages in upstream's images. They import neither pydantic
+nor `trainjob.spec`.
 """

@@ -1,4 +1,7 @@
-"""Everything that is specific to TorchTune; the code that runs in the training's pod is in `pod`."""
+"""TorchTune as a training framework.
+
+The package `pod` contains the code that runs in the training's pod.
+"""
 
 from trainjob.frameworks.torchtune.config import DataType, LoraConfig, Loss, TorchTuneConfig
 from trainjob.frameworks.torchtune.datasets import (

@@ -24,21 +24,21 @@ from trainjob.frameworks.torchtune.recipes import recipe_and_config
 from trainjob.spec.trainers import literal
 from trainjob.spec.volumes import WORKSPACE
 
-# torchrun takes nodes, processes and rank from PET_ variables, which the Trainer sets. Kubernetes puts them in here, so
-# that the arguments do not depend on the TrainJob's name.
+# torchrun reads nodes, processes and rank from PET_ variables, which the Trainer sets. Kubernetes expands the variables
+# here, so that the arguments do not depend on the TrainJob's name.
 _RENDEZVOUS = "--rdzv_endpoint=$(PET_MASTER_ADDR):$(PET_MASTER_PORT)"
 
-# Texts that YAML takes as they are.
+# Texts that YAML reads unchanged.
 _PLAIN = re.compile(r"[A-Za-z]([\w .,!?'()/%\[\]:-]*[\w.!?)%\]])?", re.ASCII)
 _WORDS = re.compile(r"y|n|yes|no|on|off|true|false|null|none", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class Places:
-    """Where a training over a workspace reads and writes, as arguments of a container.
+    """Input and output paths of a training over a workspace, as arguments of a container.
 
     Attributes:
-        dataset: the folder, or file, with the rows.
+        dataset: the folder or file with the rows.
         model: the folder with the model.
         output: the folder for the checkpoints.
     """
@@ -49,12 +49,12 @@ class Places:
 
 
 def tune_run(model: Model, config: TorchTuneConfig, places: Places) -> list[str]:
-    """The arguments after `tune` for a training over a workspace.
+    """Return the arguments after `tune` for a training over a workspace.
 
     Args:
-        model: what is trained.
-        config: checked by [trainjob.frameworks.torchtune.recipes.check_recipe][].
-        places: where it reads and writes.
+        model: the model to train.
+        config: the configuration, checked by [trainjob.frameworks.torchtune.recipes.check_recipe][].
+        places: the input and output paths.
     """
     recipe, configuration = recipe_and_config(model, config)
     if config.quantization:
@@ -72,11 +72,13 @@ def tune_run(model: Model, config: TorchTuneConfig, places: Places) -> list[str]
 
 
 def recipe_arguments(config: TorchTuneConfig, dataset: str) -> list[str]:
-    """The `key=value` arguments for a configuration, in the Kubeflow SDK's order, then ours, then the overrides.
+    """Return the `key=value` arguments for a configuration.
+
+    The fields of the Kubeflow SDK come first, in its order, then our own fields, then the overrides.
 
     Args:
-        config: what is asked for.
-        dataset: the folder, or file, with the rows, as an argument of a container.
+        config: the configuration.
+        dataset: the folder or file with the rows, as an argument of a container.
     """
     plain = {"dtype": config.dtype, "batch_size": config.batch_size, "epochs": config.epochs, "loss": config.loss}
     more = {
@@ -96,9 +98,11 @@ def recipe_arguments(config: TorchTuneConfig, dataset: str) -> list[str]:
 
 
 def _quantized(model: Model, config: TorchTuneConfig, how: Quantization, places: Places) -> Mapping[str, Any]:
-    """All that this recipe reads. After quantization-aware training its quantizer finds the same numbers as that one's.
+    """Return all values that the quantize recipe reads.
 
-    It leaves a file that TorchTune's other recipes load (torchtune 0.6.1, recipes/quantize.py, generate.py).
+    After quantization-aware training, the recipe's quantizer computes the same numbers as the quantizer of that
+    training. The recipe writes a file that TorchTune's other recipes load (torchtune 0.6.1, recipes/quantize.py,
+    generate.py).
     """
     return {
         "output_dir": places.output,
@@ -111,7 +115,10 @@ def _quantized(model: Model, config: TorchTuneConfig, how: Quantization, places:
 
 
 def _method(model: Model, config: TorchTuneConfig, places: Places) -> Mapping[str, Any]:
-    """What a method's configuration says of another model, said of this one; and what the method is told."""
+    """Return the values that adapt a method's configuration to this model, and its options.
+
+    The method's stock configuration is for another model. The result is empty without a method.
+    """
     if not config.methods:
         return {}
     found = {
@@ -122,7 +129,7 @@ def _method(model: Model, config: TorchTuneConfig, places: Places) -> Mapping[st
     }
     if pairs := config.preference_tuning:
         found |= {"loss.beta": pairs.beta, "loss.label_smoothing": pairs.label_smoothing}
-        if config.peft_config is None:  # without adapters to leave out, the model as it was is another one in memory
+        if config.peft_config is None:  # without adapters to disable, the reference is a second model in memory
             found |= {"ref_checkpointer.checkpoint_dir": places.model, **_weights("ref_checkpointer", model)}
     if distillation := config.distillation:
         teacher = TEACHERS[distillation.teacher]
@@ -135,8 +142,8 @@ def _method(model: Model, config: TorchTuneConfig, places: Places) -> Mapping[st
     if aware := config.quantization_aware:
         found["quantizer.groupsize"] = aware.group_size
         if model.tied:
-            # Its configuration shards embedding and output by themselves: an output that is the embedding then fails
-            # at the first step (torchtune 0.6.1, recipes/configs/llama3/8B_qat_full.yaml).
+            # The configuration shards embedding and output separately. An output that shares the embedding's weights
+            # then fails at the first step (torchtune 0.6.1, recipes/configs/llama3/8B_qat_full.yaml).
             found["custom_sharded_layers"] = "[]"
     return found
 
@@ -149,8 +156,8 @@ def _weights(checkpointer: str, model: Model) -> dict[str, Any]:
 def _lora(lora: LoraConfig | None) -> Mapping[str, Any]:
     if lora is None:
         return {}
-    # `model.lora_attn_modules` is what makes the plugin choose a LoRA recipe; flags that are false are left out, as up
-    # to Trainer 2.2 any `model.quantize_base` chose QLoRA.
+    # `model.lora_attn_modules` makes the plugin choose a LoRA recipe. False flags are left out, because any
+    # `model.quantize_base` chose QLoRA up to Trainer 2.2.
     return {
         "model.apply_lora_to_mlp": lora.apply_lora_to_mlp,
         "model.apply_lora_to_output": lora.apply_lora_to_output,
@@ -164,7 +171,7 @@ def _lora(lora: LoraConfig | None) -> Mapping[str, Any]:
 
 
 def _rows(config: TorchTuneConfig) -> TorchTuneDataset:
-    """How rows are read; without a word on it, those that the recipe wants.
+    """Return the configured kind of rows, or the kind that the recipe reads.
 
     TorchTune's own default would fetch another dataset from the Hub.
     """
@@ -173,7 +180,10 @@ def _rows(config: TorchTuneConfig) -> TorchTuneDataset:
 
 
 def _dataset(dataset: TorchTuneDataset, place: str, *, own: bool) -> Mapping[str, Any]:
-    """Arguments for the dataset; without a word on their type, parquet files, as in the stock runtimes."""
+    """Return the arguments for the dataset.
+
+    Without a source type, the files are parquet files, as in the stock runtimes.
+    """
     where = "dataset.data_files" if "." in place.rpartition("/")[2].strip(".") else "dataset.data_dir"
     if own:
         return {where: place}
@@ -196,7 +206,10 @@ def _dataset(dataset: TorchTuneDataset, place: str, *, own: bool) -> Mapping[str
 
 
 def _text(value: str | None) -> str | None:
-    """A person's text as a value: TorchTune reads values as YAML with OmegaConf's `${...}` (torchtune 0.6.1)."""
+    """Return a user's text as an argument's value, quoted if necessary.
+
+    TorchTune reads values as YAML with OmegaConf's `${...}` (torchtune 0.6.1).
+    """
     if value is None or (_PLAIN.fullmatch(value) and ": " not in value and not _WORDS.fullmatch(value)):
         return value
     return _quoted(value)
@@ -209,7 +222,7 @@ def _columns(names: Mapping[str, str] | None) -> str | None:
 
 
 def _quoted(value: str) -> str:
-    # A backslash takes its meaning from `${`; those in front of it are doubled.
+    # A backslash is special only before `${`; the backslashes in front of it are doubled.
     escaped = re.sub(r"(?<!\\)(\\*)\$\{", r"\1\1\\${", value)
     return literal(json.dumps(escaped, ensure_ascii=False))
 

@@ -1,4 +1,4 @@
-"""The configuration of TorchTune: the Kubeflow SDK's classes and fields, and the ones its users miss."""
+"""Configuration of TorchTune: the Kubeflow SDK's classes and fields, and additional ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trainjob.spec.base import Spec, refuse
 from trainjob.spec.framework import FrameworkConfig
 
 MANAGED_KEYS = ("output_dir", "tokenizer.path", "tokenizer.merges_file", "checkpointer.checkpoint_dir")
-"""Keys that say where files lie; the Trainer refuses them in arguments (Trainer 2.3, plugins/torch/torchtune.go)."""
+"""Keys for the locations of files; the Trainer refuses them in arguments (Trainer 2.3, plugins/torch/torchtune.go)."""
 RECIPE_KEYS = ("model.lora_attn_modules", "model.quantize_base", "model.use_dora")
 """Keys by which the Trainer chooses the recipe (Trainer 2.3, plugins/torch/torchtune.go)."""
 METHODS = ("preference_tuning", "distillation", "quantization_aware", "quantization")
@@ -39,17 +39,17 @@ LossField = Annotated[Loss, BeforeValidator(enum_value)]
 
 
 class LoraConfig(Spec):
-    """LoRA; QLoRA with `quantize_base`, DoRA with `use_dora`.
+    """Configuration of LoRA; of QLoRA with `quantize_base`, of DoRA with `use_dora`.
 
     Attributes:
-        apply_lora_to_mlp: also to the MLP of each layer.
-        apply_lora_to_output: also to the output projection.
-        lora_attn_modules: which projections of the attention.
+        apply_lora_to_mlp: whether LoRA also applies to the MLP of each layer.
+        apply_lora_to_output: whether LoRA also applies to the output projection.
+        lora_attn_modules: projections of the attention that LoRA applies to.
         lora_rank: rank of the update.
         lora_alpha: scale of the update.
         lora_dropout: probability of dropping an input of the update, 0-1.
-        quantize_base: keep the base model in 4 bits (NF4).
-        use_dora: also learn the weights' magnitudes.
+        quantize_base: whether to keep the base model in 4 bits (NF4).
+        use_dora: whether to learn the magnitudes of the weights, too.
     """
 
     apply_lora_to_mlp: bool | None = None
@@ -71,29 +71,32 @@ class LoraConfig(Spec):
 
     @property
     def qlora(self) -> bool:
-        """Whether the recipe is QLoRA's: a quantized base without DoRA (Trainer 2.3, torchtune.go)."""
+        """Whether the recipe is QLoRA's: a quantized base, no DoRA (Trainer 2.3, torchtune.go)."""
         return bool(self.quantize_base) and not self.use_dora
 
 
 class TorchTuneConfig(FrameworkConfig):
-    """A fine-tuning with TorchTune; see `FrameworkConfig` for nodes, processes and resources.
+    """Configuration of a TorchTune run.
+
+    Set at most one of the methods `preference_tuning`, `distillation`, `quantization_aware` and `quantization`. Each of
+    them needs a workspace. See `FrameworkConfig` for nodes, processes and resources.
 
     Attributes:
         dtype: data type of model and optimizer.
-        batch_size: samples a process computes at once.
-        epochs: passes over the data set.
+        batch_size: samples that a process computes at once.
+        epochs: passes over the dataset.
         loss: loss function.
-        peft_config: LoRA and its kin; None trains all weights.
+        peft_config: configuration of LoRA, QLoRA or DoRA; None trains all weights.
         dataset_preprocess_config: how rows become prompts: a `TorchTuneInstructDataset`, `TorchTuneChatDataset` or
-            `TorchTunePreferenceDataset`; None stands for parquet files as the recipe wants them.
+            `TorchTunePreferenceDataset`; None means parquet files with the rows that the recipe reads.
         seed: random seed.
         learning_rate: the optimizer's learning rate.
-        max_steps_per_epoch: ends each epoch early.
+        max_steps_per_epoch: number of steps after which each epoch ends early.
         gradient_accumulation_steps: batches for each optimizer step.
-        preference_tuning: learn from pairs of a better and a worse answer (DPO), over a workspace.
-        distillation: learn from a larger model, too, over a workspace.
-        quantization_aware: learn to bear being quantized, over a workspace.
-        quantization: train nothing, but quantize the model, over a workspace. Of these four at most one.
+        preference_tuning: training on pairs of a better and a worse answer (DPO).
+        distillation: training on the outputs of a larger model, too.
+        quantization_aware: training that prepares the model for quantization.
+        quantization: quantization of the model, without training.
         overrides: any other `key=value` of the recipe's configuration, as on the command line of `tune run`; `~key`
             removes a key.
     """
@@ -118,7 +121,7 @@ class TorchTuneConfig(FrameworkConfig):
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """The fields that say what it does, where it is not plain fine-tuning on answers."""
+        """Names of the method fields that are set; empty for plain fine-tuning on answers."""
         return tuple(name for name in METHODS if getattr(self, name) is not None)
 
     @field_validator("overrides")

@@ -1,4 +1,4 @@
-"""How rows of a dataset become what a model is trained on."""
+"""Dataset classes that define how rows become the texts that a model is trained on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trainjob.spec.base import Spec, refuse
 
 
 class DataFormat(str, Enum):
-    """Type of the data set's files."""
+    """Type of the dataset's files."""
 
     JSON = "json"
     CSV = "csv"
@@ -23,7 +23,7 @@ class DataFormat(str, Enum):
 
 
 def enum_value(given: Any) -> Any:
-    """The SDK's enum members count by their values."""
+    """Return the value of an enum member, such as one of the SDK's, or any other value as is."""
     return given.value if isinstance(given, Enum) else given
 
 
@@ -46,11 +46,11 @@ def _checked_columns(columns: Mapping[str, str] | None, known: tuple[str, str]) 
 
 
 class _Rows(Spec):
-    """What every kind of dataset takes.
+    """Fields that every kind of dataset has.
 
     Attributes:
         source: type of the data files.
-        split: which split, such as `train[:10%]`.
+        split: name of the split, such as `train[:10%]`.
         train_on_input: whether the prompt counts in the loss.
         new_system_prompt: a system message put before each prompt.
     """
@@ -70,7 +70,7 @@ class TorchTuneInstructDataset(_Rows):
     """Prompts and answers (torchtune.datasets.instruct_dataset).
 
     Attributes:
-        column_map: `input` and `output` -> the columns' real names.
+        column_map: mapping of `input` and `output` to the real names of the columns.
     """
 
     kind: Literal["instruct"] = "instruct"
@@ -86,8 +86,8 @@ class TorchTuneChatDataset(_Rows):
     """Conversations of several turns (torchtune.datasets.chat_dataset).
 
     Attributes:
-        conversation_column: the column that holds them.
-        conversation_style: how a turn is written: `openai`, with role and content, or `sharegpt`, with from and value.
+        conversation_column: the column that contains the conversations.
+        conversation_style: format of a turn: `openai`, with role and content, or `sharegpt`, with from and value.
     """
 
     kind: Literal["chat"] = "chat"
@@ -104,7 +104,7 @@ class TorchTunePreferenceDataset(_Rows):
     """Pairs of a better and a worse conversation (torchtune.datasets.preference_dataset).
 
     Attributes:
-        column_map: `chosen` and `rejected` -> the columns' real names.
+        column_map: mapping of `chosen` and `rejected` to the real names of the columns.
     """
 
     kind: Literal["preference"] = "preference"
@@ -117,7 +117,10 @@ class TorchTunePreferenceDataset(_Rows):
 
 
 def _kind(given: Any) -> str:
-    """The SDK knows instructions only, and no kinds."""
+    """Return the kind of a dataset; `Instruct` if the value has no kind.
+
+    The SDK's dataset classes have no kind, because the SDK supports instructions only.
+    """
     kind = given.get("kind", "instruct") if isinstance(given, Mapping) else getattr(given, "kind", "instruct")
     return str(kind).capitalize()
 
@@ -132,4 +135,4 @@ TorchTuneDataset = Annotated[
         custom_error_message="allowed kinds are instruct, chat and preference",
     ),
 ]
-"""How rows are to be read; without a kind they are instructions."""
+"""Any of the dataset classes; a value without a kind is a dataset of instructions."""

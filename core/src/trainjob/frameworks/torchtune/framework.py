@@ -1,4 +1,4 @@
-"""TorchTune as a training framework: what `trainjob.spec` and `trainjob.manifest` ask of it."""
+"""TorchTune's implementation of `trainjob.spec.framework.Framework`."""
 
 from __future__ import annotations
 
@@ -44,9 +44,13 @@ class _TorchTune:
     def can_resume(self, step: FineTune) -> bool:
         """Return whether an attempt can continue after the last complete epoch of an earlier one.
 
-        Not if nothing is trained, nor on several nodes, which would each decide for themselves, nor with a checkpointer
-        or learning rate schedule of the user's. Not with LoRA on a CPU either, unless the adapter is saved alone:
-        saving merges into the weights that are trained on (torchtune 0.6.1, get_merged_lora_ckpt).
+        It cannot:
+
+        * if nothing is trained;
+        * on several nodes, because each node would decide for itself;
+        * with the user's own checkpointer or learning rate schedule;
+        * with LoRA on a CPU, unless only the adapter is saved: saving merges the adapter into the weights that are
+          trained on (torchtune 0.6.1, get_merged_lora_ckpt).
         """
         config = _config(step.config)
         own = any(override.startswith(_DECIDES_RESUMING) for override in config.overrides)
@@ -55,7 +59,7 @@ class _TorchTune:
 
     def trainer(self, step: FineTune, run: str) -> CustomTrainerContainer:
         config, places = _config(step.config), _places(step)
-        # Exactly [tune, run] as command would make the Trainer choose recipe and configuration by its runtime's name.
+        # With exactly [tune, run] as command, the Trainer would choose recipe and configuration by its runtime's name.
         command, arguments = ["tune"], tune_run(model_named(step.model), config, places)
         if run and step.can_resume:
             command = program_command("frameworks.torchtune.pod")
@@ -98,7 +102,10 @@ def _places(step: FineTune) -> Places:
 
 
 def _resume_arguments(config: TorchTuneConfig, places: Places, run: str) -> list[str]:
-    """Return the arguments of the program that looks for an earlier attempt; TorchTune's command follows them."""
+    """Return the arguments of the program that resumes an earlier attempt.
+
+    TorchTune's own command follows these arguments.
+    """
     folders = [places.model, f"{WORKSPACE}/dataset"]
     if config.distillation:
         folders.append(literal(f"{WORKSPACE}/{config.distillation.teacher_path}"))

@@ -1,4 +1,7 @@
-"""Progress of a training, read from the lines of its log: the only source of progress that TorchTune offers."""
+"""Parser of a training's progress in its log lines.
+
+The log is the only source of progress that TorchTune offers.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,11 @@ import re
 
 from trainjob.status import Progress
 
-# A line is anybody's text: each part of a pattern has an end and begins nowhere else, so that reading a line takes time
-# by its length only.
+# A line may contain any text. Each part of a pattern has a limited length and only one possible start, so that the time
+# to parse a line grows linearly with its length.
 #
-# TorchTune 0.6.1 recipes draw one tqdm frame a step, `epoch|global step|Loss: x: 12%|... | 5/42 [...]`, and dump their
-# configuration as YAML before the first.
+# TorchTune 0.6.1 recipes print one tqdm frame per step, `epoch|global step|Loss: x: 12%|... | 5/42 [...]`. They print
+# their configuration as YAML before the first frame.
 _FRAME = re.compile(
     r"(?<![0-9])(?P<epoch>[0-9]{1,18})\|(?P<step>[0-9]{1,18})\|Loss: (?P<loss>[-+0-9.eEnaif]{1,32}):\s{1,8}[0-9]{1,3}%"
     r"\|[^|]{0,256}\| [0-9]{1,18}/(?P<per_epoch>[0-9]{1,18}) \["
@@ -22,7 +25,7 @@ _EPOCHS = re.compile(r"\s*epochs: (?P<epochs>[0-9]{1,18})\s*")
 
 
 class TorchTuneLogParser:
-    """Reads the lines, or tqdm frames, of one training's log in order."""
+    """Parser of the lines, or tqdm frames, of one training's log; feed them in order."""
 
     def __init__(self) -> None:
         """Create a parser that has seen no line."""
@@ -31,7 +34,7 @@ class TorchTuneLogParser:
 
     def feed(self, line: str) -> Progress | None:
         """Return the progress that a line reports, or None if it reports nothing new."""
-        if "|" not in line:  # nearly all lines: no pattern is tried on them
+        if "|" not in line:  # skip the patterns for nearly all lines
             if "epochs:" in line and (found := _EPOCHS.fullmatch(line)):
                 self._epochs = int(found["epochs"])
             return None
@@ -58,10 +61,13 @@ class TorchTuneLogParser:
 
 
 def _in_whole_training(step: int, epoch: int, per_epoch: int) -> int:
-    """The step, also where a resumed training counts from its own beginning, as those of LoRA do (torchtune 0.6.1)."""
+    """Return the number of a step in the whole training.
+
+    A resumed LoRA training counts steps from its own beginning (torchtune 0.6.1).
+    """
     if not per_epoch:
         return step
-    counted = -(-step // per_epoch)  # epochs begun since the count began
+    counted = -(-step // per_epoch)  # epochs started since the step count started
     return step + max(0, epoch - counted) * per_epoch
 
 

@@ -1,4 +1,4 @@
-"""What TorchTune does, where it is not plain fine-tuning on answers."""
+"""Methods of TorchTune other than plain fine-tuning on answers."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ from pydantic import Field, field_validator
 
 from trainjob.spec.base import Spec, refuse
 
-# Those that TorchTune names (torchtune 0.6.1, recipes/quantize.py); each divides every layer of the models here. With
-# another one torchao leaves a layer as it is and says nothing (torchao 0.15.0, quantization/quant_api.py).
+# TorchTune documents these sizes (torchtune 0.6.1, recipes/quantize.py); each divides every layer of the models here.
+# With another size, torchao skips a layer without a message (torchao 0.15.0, quantization/quant_api.py).
 _GroupSize = Literal[32, 64, 128, 256]
 
 
 class PreferenceTuning(Spec):
-    """Direct preference optimization (DPO): from pairs of a better and a worse answer, against the model as it was.
+    """Direct preference optimization (DPO) on pairs of a better and a worse answer.
+
+    The model before the training is the reference.
 
     Attributes:
-        beta: how strongly to stay near the model as it was.
-        label_smoothing: the share of pairs that may be the wrong way round, 0-0.5.
+        beta: how strongly the training keeps the model near the reference.
+        label_smoothing: expected share of pairs in the wrong order, 0-0.5.
     """
 
     beta: float | None = Field(default=None, gt=0, allow_inf_nan=False)
@@ -26,12 +28,14 @@ class PreferenceTuning(Spec):
 
 
 class Distillation(Spec):
-    """Knowledge distillation: also from what a larger model holds likely; trains LoRA.
+    """Knowledge distillation: training on a larger model's output probabilities, too.
+
+    It trains LoRA only.
 
     Attributes:
-        teacher: the larger model: `llama3.1-8b`, or one that can be fine-tuned here.
-        teacher_path: where it lies below `/workspace`, such as `teacher/model`.
-        ratio: how much the teacher counts against the dataset's answers, 0-1.
+        teacher: name of the larger model: `llama3.1-8b`, or a model that can be fine-tuned here.
+        teacher_path: the teacher's folder below `/workspace`, such as `teacher/model`.
+        ratio: weight of the teacher against the dataset's answers, 0-1.
     """
 
     teacher: str
@@ -48,20 +52,23 @@ class Distillation(Spec):
 
 
 class QuantizationAware(Spec):
-    """Quantization-aware training (QAT): the model learns to bear being quantized to 4 bits afterwards.
+    """Quantization-aware training (QAT), which prepares a model for 4-bit quantization.
 
     Attributes:
-        group_size: how many weights share a scale: 32, 64, 128 or 256.
+        group_size: number of weights that share a scale: 32, 64, 128 or 256.
     """
 
     group_size: _GroupSize | None = None
 
 
 class Quantization(Spec):
-    """Quantizes a model, and trains nothing: weights to 4 bits, what flows between the layers to 8.
+    """Quantization of a model without training.
+
+    It quantizes weights to 4 bits, and the activations between the layers to 8 bits.
 
     Attributes:
-        group_size: how many weights share a scale: 32, 64, 128 or 256; after quantization-aware training the same.
+        group_size: number of weights that share a scale: 32, 64, 128 or 256. After quantization-aware training, use the
+            same size.
     """
 
     group_size: _GroupSize | None = None

@@ -1,4 +1,4 @@
-"""The models that TorchTune 0.6.1 and the Trainer have recipes for."""
+"""Models for which TorchTune 0.6.1 and the Trainer have recipes."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from trainjob.spec.base import refuse
 
 @dataclass(frozen=True)
 class Model:
-    """A model that TorchTune 0.6.1 and the Trainer know.
+    """A model for which TorchTune 0.6.1 and the Trainer have recipes.
 
     Attributes:
-        name: as runtimes and people write it, such as `llama3.2-1b`.
-        config: the folder and prefix of its configurations, such as `llama3_2/1B`.
-        builder: what makes it, below `torchtune.models`.
+        name: the model's name in requests and in the names of runtimes, such as `llama3.2-1b`.
+        config: folder and prefix of its configurations, such as `llama3_2/1B`.
+        builder: function that builds it, below `torchtune.models`.
         tokenizer: its tokenizer's file in the model folder.
-        merges: its tokenizer's merges file in the model folder, or empty.
+        merges: its tokenizer's merges file in the model folder; may be empty.
         runtime: whether the Trainer ships a runtime for it.
-        qlora: whether there is a QLoRA configuration.
-        single_device: whether its configurations are for one process; otherwise all are for several, QLoRA's too.
-        multinode: whether there is a full fine-tuning for several nodes.
-        shards: how many files its weights are in.
-        tied: whether its output has the embedding's weights.
-        kind: what TorchTune's checkpointers call it.
-        tokenizer_builder: what makes its tokenizer, below `torchtune.models`.
+        qlora: whether a QLoRA configuration exists.
+        single_device: whether its configurations are for one process; otherwise all are for several, also QLoRA's.
+        multinode: whether a full fine-tuning on several nodes exists.
+        shards: number of files with its weights.
+        tied: whether its output shares the embedding's weights.
+        kind: its type in TorchTune's checkpointers.
+        tokenizer_builder: function that builds its tokenizer, below `torchtune.models`.
     """
 
     name: str
@@ -42,19 +42,19 @@ class Model:
     tokenizer_builder: str = "llama3.llama3_tokenizer"
 
     def component(self, *, lora: bool) -> str:
-        """The name by which TorchTune's configurations call its builder."""
+        """Return the name of the model's builder in TorchTune's configurations."""
         package, _, builder = self.builder.partition(".")
         return f"torchtune.models.{package}.{'lora_' if lora else ''}{builder}"
 
     @property
     def files(self) -> tuple[str, ...]:
-        """Its weights in its folder, as the Hub has them."""
+        """Names of the weight files in the model's folder, as on the Hub."""
         if self.shards == 1:
             return ("model.safetensors",)
         return tuple(f"model-{n:05}-of-{self.shards:05}.safetensors" for n in range(1, self.shards + 1))
 
 
-# Builders, files and kinds are those of torchtune 0.6.1's configurations, recipes/configs.
+# Builders, files and kinds come from torchtune 0.6.1's configurations, recipes/configs.
 MODELS = {
     model.name: model
     for model in (
@@ -88,10 +88,10 @@ TEACHERS = {**MODELS, _LLAMA_8B.name: _LLAMA_8B}
 
 
 def model_named(name: str) -> Model:
-    """The model of this name, also in the Trainer's own spelling (`llama3_2/1B`).
+    """Return the model of a name, also in the Trainer's own spelling (`llama3_2/1B`).
 
     Raises:
-        InvalidSpec: there is none.
+        InvalidSpec: no model has this name.
     """
     for model in MODELS.values():
         if name in (model.name, model.config):

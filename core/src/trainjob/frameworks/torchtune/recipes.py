@@ -1,7 +1,8 @@
-"""Which recipe and configuration TorchTune needs for what is asked, and which combinations there are none for.
+"""Choice of TorchTune's recipe and configuration for a request.
 
-The same table as the Trainer's torch plugin uses (Trainer 2.3, pkg/runtime/framework/plugins/torch/torchtune.go), so
-that what its webhook or the recipes would refuse is refused before anything is sent.
+Combinations without a recipe are refused. The Trainer's torch plugin uses the same table (Trainer 2.3,
+pkg/runtime/framework/plugins/torch/torchtune.go). A request that its webhook or a recipe would refuse is therefore
+refused before anything is sent.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ from trainjob.spec.resources import gpus
 
 @dataclass(frozen=True)
 class _Recipe:
-    """A recipe and a configuration of it, by their names; configurations name all that is their own model's.
+    """A recipe and a configuration of it, by their names.
+
+    A configuration names everything that depends on its own model.
 
     Attributes:
-        name: of the recipe for any number of processes, or for several.
-        config: its configuration.
-        single: the recipe for one process, and its configuration, where that is another.
+        name: name of the recipe for any number of processes, or for several.
+        config: name of its configuration.
+        single: the recipe for one process and its configuration, if they differ.
     """
 
     name: str
@@ -29,7 +32,7 @@ class _Recipe:
     single: tuple[str, str] | None = None
 
 
-# By the method's field and whether LoRA is trained: those of torchtune 0.6.1's registry, `tune ls`.
+# Recipes by the method's field and whether LoRA is trained; from the registry of torchtune 0.6.1, `tune ls`.
 _RECIPES = {
     ("preference_tuning", True): _Recipe(
         "lora_dpo_distributed",
@@ -45,14 +48,14 @@ _RECIPES = {
     ("quantization_aware", False): _Recipe("qat_distributed", "llama3/8B_qat_full"),
     ("quantization", False): _Recipe("quantize", "quantization"),
 }
-# Why the others are not there. TorchTune's LoRA insists on a class that the torchao of upstream's image no longer makes
-# (torchtune 0.6.1, modules/peft/lora.py; Trainer 2.3, cmd/trainers/torchtune/requirements.txt).
+# Reasons for the combinations without a recipe. TorchTune's LoRA requires a class that the torchao of upstream's image
+# no longer creates (torchtune 0.6.1, modules/peft/lora.py; Trainer 2.3, cmd/trainers/torchtune/requirements.txt).
 _WITHOUT_RECIPE = {
     "distillation": "distillation trains LoRA only: give peft_config=LoraConfig()",
     "quantization_aware": "leave it out: with torchao 0.15, as in its image, TorchTune 0.6.1 trains all weights only",
     "quantization": "quantization trains nothing: leave it out",
 }
-# Fields of a training that a quantization has no use for.
+# Fields of a training that a quantization does not use.
 _OF_TRAINING = (
     "batch_size",
     "epochs",
@@ -66,17 +69,17 @@ _OF_TRAINING = (
 
 
 def check_recipe(model_name: str, config: TorchTuneConfig, *, field: str = "config", builtin: bool = False) -> None:
-    """Refuse what TorchTune has no recipe for.
+    """Refuse a configuration for which TorchTune has no recipe.
 
     Args:
-        model_name: what is trained.
-        config: how.
-        field: where the configuration stands, for the error.
-        builtin: whether the Trainer chooses the recipe: a TorchTune runtime has two GPUs of its own, and without GPUs
-            several processes are taken (Trainer 2.3, plugins/torch/torchtune.go, getRecipeAndConfig).
+        model_name: name of the model.
+        config: the configuration.
+        field: name of the configuration's field, for the error.
+        builtin: whether the Trainer chooses the recipe. A TorchTune runtime then has two GPUs of its own, and without
+            GPUs the Trainer assumes several processes (Trainer 2.3, plugins/torch/torchtune.go, getRecipeAndConfig).
 
     Raises:
-        InvalidSpec: naming the field and the rule.
+        InvalidSpec: the error names the field and the rule.
     """
     model, nodes, lora = model_named(model_name), config.num_nodes or 1, config.peft_config
     _check_rows(config, field)
@@ -98,7 +101,10 @@ def check_recipe(model_name: str, config: TorchTuneConfig, *, field: str = "conf
 
 
 def _check_rows(config: TorchTuneConfig, field: str) -> None:
-    """DPO's recipes read pairs, the others answers (torchtune 0.6.1, data/_collate.py)."""
+    """Refuse a kind of dataset that the recipe does not read.
+
+    DPO's recipes read pairs, the others read answers (torchtune 0.6.1, data/_collate.py).
+    """
     dataset, pairs = config.dataset_preprocess_config, config.preference_tuning is not None
     if dataset is not None and (dataset.kind == "preference") != pairs:
         rule = "preference_tuning goes with a TorchTunePreferenceDataset, and no other"
@@ -125,7 +131,10 @@ def _check_method(model: Model, config: TorchTuneConfig, field: str, *, builtin:
 
 
 def _check_quantization(config: TorchTuneConfig, field: str) -> None:
-    """One process, and none of a training's fields (torchtune 0.6.1, recipes/quantize.py)."""
+    """Refuse several processes and the fields of a training.
+
+    The recipe uses neither (torchtune 0.6.1, recipes/quantize.py).
+    """
     for name in _OF_TRAINING:
         if (given := getattr(config, name)) is not None:
             raise refuse(f"{field}.{name}", given, "quantization trains nothing: leave it out")
@@ -155,11 +164,11 @@ def _check_nodes(model: Model, config: TorchTuneConfig, field: str) -> None:
 
 
 def recipe_and_config(model: Model, config: TorchTuneConfig) -> tuple[str, str]:
-    """The recipe and the configuration's name for `tune run RECIPE --config CONFIG`.
+    """Return the names for `tune run RECIPE --config CONFIG`.
 
     Args:
-        model: what is trained.
-        config: checked by [check_recipe][].
+        model: the model to train.
+        config: the configuration, checked by [check_recipe][].
     """
     lora = config.peft_config
     for method in config.methods:

@@ -1,7 +1,8 @@
-"""Export: find the final checkpoint of a TorchTune run, make it one loadable Hugging Face folder, send it.
+"""Export of the final checkpoint of a TorchTune run as a loadable Hugging Face folder.
 
-It runs as a step of its own, packed into a pod's command, in upstream's model-initializer image; so everything below
-this package is the standard library, and `huggingface_hub` and `opendal` are imported where a destination needs them.
+It runs as a separate step, packed into a pod's command, in upstream's model-initializer image. The modules of this
+package therefore use the standard library only. They import `huggingface_hub` and `opendal` only if a destination needs
+them.
 """
 
 from __future__ import annotations

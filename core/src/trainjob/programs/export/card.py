@@ -1,7 +1,7 @@
-"""The model card: `README.md` of an export, with the front matter that the Hugging Face hub reads.
+"""The model card: `README.md` of an export, with the hub's front matter.
 
 Source: huggingface_hub 1.27 `repocard_data.py`, ModelCardData: `base_model`, `datasets`, `library_name`, `tags`. The
-front matter is YAML; each value is written as JSON, which is YAML too, so that no value can end it.
+front matter is YAML. Each value is written as JSON, which is also YAML, so that no value can end the front matter.
 """
 
 from __future__ import annotations
@@ -25,18 +25,22 @@ _LIBRARIES = {"model": "transformers", "adapter": "peft"}
 def with_card(
     files: Sequence[ExportFile], checkpoint: Checkpoint, metrics: Mapping[str, Any], facts: Mapping[str, Any]
 ) -> tuple[ExportFile, ...]:
-    """The plan with a card of our own, in place of the base model's if there is one: that tells of another model."""
+    """Return the plan with our own card, which replaces the base model's card.
+
+    The base model's card describes another model.
+    """
     card = ExportFile(CARD, content=model_card(checkpoint, metrics, facts).encode())
     return tuple(sorted((*(file for file in files if file.path != CARD), card), key=lambda file: file.path))
 
 
 def model_card(checkpoint: Checkpoint, metrics: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
-    """What a reader wants to know of a model; the same for the same facts.
+    """Return the text of a model card; the same for the same facts.
 
     Args:
-        checkpoint: what is exported.
-        metrics: the training's last ones.
-        facts: as in the manifest; `base_model` and `dataset` are links on the hub where they are `hf://` addresses.
+        checkpoint: the exported checkpoint.
+        metrics: the training's last metrics.
+        facts: the facts of the manifest; `base_model` and `dataset` become links on the hub if they are `hf://`
+            addresses.
     """
     base, dataset = (_on_the_hub(facts.get(name)) for name in ("base_model", "dataset"))
     front = {
@@ -72,5 +76,5 @@ def _table(title: str, facts: Mapping[str, Any], words: str) -> list[str]:
 
 
 def _cell(value: Any) -> str:
-    """Text for a cell of a Markdown table: on one line, without markup."""
+    """Return a text for a cell of a Markdown table: on one line, without markup."""
     return re.sub(r"([\\|`*_<>\[\]])", r"\\\1", " ".join(str(value).split()))

@@ -1,8 +1,8 @@
-"""Finds the final checkpoint in the output folder of a TorchTune run, and refuses one that is not complete.
+"""Search for the final checkpoint of a TorchTune run; an incomplete one is refused.
 
-Source: torchtune 0.6.1 `training/checkpointing/_checkpointer.py`, FullModelHFCheckpointer.save_checkpoint: a folder
-`epoch_N` for every epoch, in it first the shards, then their index, then the adapter and its configuration, then
-copies of the base model's small files.
+Source: torchtune 0.6.1 `training/checkpointing/_checkpointer.py`, FullModelHFCheckpointer.save_checkpoint. It writes a
+folder `epoch_N` for every epoch. In this folder it first writes the shards, then their index, then the adapter and its
+configuration, then copies of the base model's small files.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class Checkpoint:
     """A complete checkpoint.
 
     Attributes:
-        folder: its `epoch_N`.
+        folder: the checkpoint's folder `epoch_N`.
         epoch: N, counted from 0.
         kind: `model` for full (or merged) weights, `adapter` for adapter weights alone.
-        weights: its safetensors files, in the order of their names.
-        dtype: what they hold, in torch's words; empty for one that torch's configurations have no word for.
+        weights: the safetensors files, ordered by name.
+        dtype: the weights' data type by torch's name; empty if torch's configurations have no name for it.
     """
 
     folder: Path
@@ -48,15 +48,15 @@ class Checkpoint:
 
 
 def find_checkpoint(output: Path) -> Checkpoint:
-    """Finds the last epoch of the run that last wrote to `output`.
+    """Return the last epoch of the run that last wrote to `output`.
 
-    The number of epochs comes from the run's own configuration, so that neither `epoch_9` beats `epoch_10` nor an
-    epoch of an earlier, longer run in the same folder is taken for the last. Without a configuration the highest
-    number counts.
+    The number of epochs comes from the run's own configuration. Without this, `epoch_9` could win over `epoch_10`, or
+    an epoch of an earlier, longer run in the same folder could be taken for the last. If the configuration is missing,
+    the highest number counts.
 
     Raises:
-        ExportError: there is no checkpoint, or the run did not finish, or a file of it is missing or cut short; says
-        what is there.
+        ExportError: there is no checkpoint, the run did not finish, or a file of it is missing or cut short; the
+            message lists the files that exist.
     """
     epochs = _epochs(output)
     record = read_run_record(output)
@@ -116,7 +116,7 @@ def _weight_map(index: Path) -> dict[str, str]:
         raise ExportError(
             f"{index} is no index of weights", hint="the run was killed while it saved; train again"
         ) from None
-    # Readers open what it names; TorchTune names files beside it.
+    # Readers open the files that the index names; TorchTune only names files in the same folder.
     check_names(set(found.values()), str(index), ExportError, hint="train again")
     if elsewhere := [file for file in found.values() if "/" in file]:
         raise ExportError(f"{index} names a file in another folder: {elsewhere[0][:200]!r}")

@@ -1,6 +1,6 @@
-"""Where an export can go, by the form of its address.
+"""Destinations of an export, by the form of their address.
 
-| Address | Goes to |
+| Address | Destination |
 |---|---|
 | `/folder`, `file:///folder` | a folder, such as one on the workspace's volume |
 | `s3://bucket/prefix` | an S3-compatible object store |
@@ -32,13 +32,13 @@ Target = FolderTarget | ObjectTarget | HubTarget
 
 @dataclass(frozen=True)
 class Access:
-    """How to reach a destination.
+    """Endpoint, region and credentials of a destination.
 
     Attributes:
-        endpoint: address of the object store or hub; empty for the usual one.
-        region: of an S3 bucket; empty to take AWS_REGION.
-        environment: variables with the credentials (`trainjob.programs.fetch.credentials`) and those that the libraries
-            read themselves.
+        endpoint: address of the object store or hub; empty means the usual one.
+        region: region of an S3 bucket; empty means AWS_REGION.
+        environment: variables with the credentials (`trainjob.programs.fetch.credentials`), and those that the
+            libraries read themselves.
     """
 
     endpoint: str = ""
@@ -47,10 +47,10 @@ class Access:
 
 
 def destination_of(address: str, access: Access) -> Target:
-    """Reads an address.
+    """Return the destination of an address.
 
     Raises:
-        InvalidSpec: it has none of the forms above.
+        InvalidSpec: the address has none of the forms above.
     """
     if address.startswith("/"):
         return FolderTarget(Path(address))

@@ -1,6 +1,7 @@
-"""Exports into a folder: copied beside it, then put in its place in one step; no reader meets a half-copied model.
+"""Exports into a folder: copied beside it, then put in its place in one step.
 
-A run that is killed leaves the copy beside (`.NAME.export`); the next one continues with what is in it.
+No reader therefore sees a partly copied model. A run that is killed leaves the copy beside the folder (`.NAME.export`).
+The next run continues with the files in this copy.
 """
 
 from __future__ import annotations
@@ -33,16 +34,18 @@ class FolderTarget:
     path: Path
 
     def overlaps(self, folder: Path) -> bool:
-        """Tells whether one of the target and `folder` lies in the other."""
+        """Return whether the target and `folder` are the same, or one contains the other."""
         target, other = self.path.resolve(), folder.resolve()
         return target == other or target in other.parents or other in target.parents
 
     def send(self, bundle: Bundle, progress: Progress) -> str:
-        """Copies what is not there yet and puts it in place; does nothing when the target holds the same already.
+        """Copy the missing files and put them in place, and return an empty revision.
+
+        If the target already holds the same content, nothing is changed.
 
         Raises:
             ExportError: the target is something else than an earlier export, or a mount point.
-            OSError: the volume is full, read-only or not ours to write.
+            OSError: the volume is full, is read-only or does not allow the write.
         """
         target = self.path.resolve()
         staging, retired = (target.with_name(f".{target.name}.{kind}") for kind in ("export", "replaced"))
@@ -101,7 +104,10 @@ def _same(folder: Folder, file: SealedFile) -> bool:
 
 
 def _fill(staging: Path, bundle: Bundle, progress: Progress) -> None:
-    """Make `staging` hold exactly the bundle, on disk; remove links in it, which would lead elsewhere."""
+    """Make `staging` hold exactly the bundle, on disk.
+
+    Links in it are removed, because they could lead out of it.
+    """
     _make_folder(staging)
     for link in [path for path in staging.rglob("*") if path.is_symlink()]:
         link.unlink()
@@ -137,7 +143,7 @@ def _copy(file: SealedFile, folder: Folder) -> None:
     if (folder.path / file.path).is_dir():
         shutil.rmtree(folder.path / file.path)
     folder.remove(file.path)
-    # Never a hard link: a later run would write into the exported file.
+    # Do not use a hard link: a later run would write into the exported file.
     with folder.append(file.path) as target:
         for block in file.file.blocks():
             target.write(block)
@@ -151,16 +157,20 @@ def _copy(file: SealedFile, folder: Folder) -> None:
 def _put_in_place(staging: Path, target: Path, retired: Path) -> None:
     shutil.rmtree(retired, ignore_errors=True)
     if not target.exists() or not any(target.iterdir()):
-        staging.rename(target)  # over an empty folder too: POSIX rename
+        staging.rename(target)  # replaces an empty folder, too: POSIX rename
     elif not _exchange(staging, target):
-        # File systems such as NFS: for a moment there is no target. A run killed here is put right by the next one.
+        # On file systems such as NFS, the target does not exist for a moment. If a run is killed here, the next run
+        # restores it.
         target.rename(retired)
         staging.rename(target)
     to_disk(target.parent)
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Swaps two folders atomically where the system can (Linux renameat2); tells whether it did."""
+    """Swap two folders atomically if the system can, and return whether it did.
+
+    Linux has renameat2 for this.
+    """
     renameat2: Callable[..., int] | None = None
     with contextlib.suppress(OSError, AttributeError):
         renameat2 = ctypes.CDLL(None).renameat2

@@ -1,4 +1,4 @@
-"""Exports to the Hugging Face hub: one commit, which a reader sees whole or not at all."""
+"""Exports to the Hugging Face hub, in one commit, so that no reader sees a partial export."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class HubTarget:
     """A model repository, or a folder in it.
 
     Attributes:
-        repo: `org/name`. One that does not exist is made, private.
-        revision: branch; one that does not exist is made from main.
-        folder: in the repository; empty for its root.
-        endpoint: address of the hub; empty for HF_ENDPOINT, or the public one.
-        token: access token; empty for the one that huggingface_hub finds.
+        repo: `org/name`. If it does not exist, a private repository is created.
+        revision: a branch. If it does not exist, it is created from main.
+        folder: folder in the repository; empty means its root.
+        endpoint: address of the hub; empty means HF_ENDPOINT, or the public hub.
+        token: access token; empty means the token that huggingface_hub finds.
     """
 
     repo: str
@@ -34,18 +34,18 @@ class HubTarget:
     token: str = field(default="", repr=False)
 
     def send(self, bundle: Bundle, progress: Progress) -> str:
-        """Uploads what the repository does not have, then commits; returns the commit.
+        """Upload the files that the repository does not have, commit, and return the commit.
 
-        The files of an earlier export that this one does not have are removed in the same commit; nothing else is.
+        The same commit deletes the files of an earlier export that this one does not have. It deletes nothing else.
 
         Raises:
-            ExportError: the hub refuses or cannot be reached, or there is a manifest that is not ours.
+            ExportError: the hub refuses or cannot be reached, or the repository has a manifest that no export wrote.
         """
         try:
             return self._send(bundle, progress)
         except TrainJobError:
             raise
-        except Exception as failure:  # httpx, OSError and ValueError, by the version of huggingface_hub
+        except Exception as failure:  # httpx errors, OSError or ValueError, depending on the version of huggingface_hub
             raise self._explained(failure) from failure
 
     def _send(self, bundle: Bundle, progress: Progress) -> str:
@@ -85,13 +85,14 @@ class HubTarget:
             return files_of_manifest(Path(path).read_bytes())
 
     def _upload(self, api: Any, file: SealedFile, progress: Progress) -> Any:
-        """Uploads the bytes of a large file ahead of the commit, and tells."""
+        """Upload the bytes of a large file ahead of the commit, and count the file."""
         from huggingface_hub import CommitOperationAdd
 
         source = str(file.file.source) if file.file.source else file.file.content
         addition = CommitOperationAdd(self._in_repo(file.path), source)
         api.preupload_lfs_files(self.repo, [addition], revision=self.revision, free_memory=False)
-        # The hub tells what it has of this path; the attributes are private, and missing means nothing is known.
+        # The hub returns the ID of its content for this path. The attributes are private; if they are missing, the file
+        # counts as sent.
         known = getattr(addition, "_remote_oid", None)
         progress.arrived(file.path, file.size, sent=known is None or known != getattr(addition, "_local_oid", ""))
         return addition

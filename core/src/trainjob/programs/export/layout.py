@@ -1,9 +1,9 @@
-"""Plans the folder that is exported: which files, under which names, with which changes.
+"""Plan of the exported folder: its files, their names and their changes.
 
-The plan follows what loads cleanly with transformers 5 and as the `checkpoint_files: [model.safetensors]` of the next
-TorchTune run: a single shard is `model.safetensors` without an index; adapters beside merged weights are left out, as
-peft would apply them a second time; `torch_dtype` says what was really saved, where TorchTune keeps the base model's
-value.
+The result loads cleanly with transformers 5, and in the next TorchTune run as `checkpoint_files: [model.safetensors]`.
+A single shard therefore is `model.safetensors` without an index. Adapters beside merged weights are left out, because
+peft would apply them a second time. `torch_dtype` is the data type that was saved, while TorchTune keeps the base
+model's value.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["MANIFEST", "PENDING", "ExportFile", "check_sources", "plan"]
 MANIFEST = "manifest.json"
 PENDING = "manifest.pending.json"
 _HASH_BLOCK = 1 << 20
-# Weights of any framework, and what belongs to them: the base model's are not what was trained.
+# Weights of any framework, and their indexes. They are excluded, because the base model's weights are not the result.
 _WEIGHT_SUFFIXES = tuple(
     suffix + index
     for suffix in (
@@ -63,9 +63,9 @@ class ExportFile:
     """One file of an export: either a copy of `source`, or `content`.
 
     Attributes:
-        path: where it goes, relative, with `/`.
-        source: the file whose bytes it gets.
-        content: its bytes, when they are not those of a file.
+        path: relative path in the destination, with `/`.
+        source: the file to copy.
+        content: the bytes, if the file is not a copy.
     """
 
     path: str
@@ -74,11 +74,11 @@ class ExportFile:
 
     @property
     def size(self) -> int:
-        """Its size in bytes."""
+        """Size of the file in bytes."""
         return self.source.stat().st_size if self.source else len(self.content)
 
     def blocks(self, size: int = _HASH_BLOCK) -> Iterator[bytes]:
-        """Yields its bytes in blocks of at most `size` bytes."""
+        """Yield the file's bytes in blocks of at most `size` bytes."""
         if self.source is None:
             for start in range(0, len(self.content), size):
                 yield self.content[start : start + size]
@@ -88,7 +88,7 @@ class ExportFile:
                 yield block
 
     def sha256(self) -> str:
-        """Reads it whole and returns its SHA-256, in hex."""
+        """Read the whole file and return its SHA-256, in hex."""
         digest = hashlib.sha256()
         for block in self.blocks():
             digest.update(block)
@@ -96,13 +96,14 @@ class ExportFile:
 
 
 def plan(checkpoint: Checkpoint, model: Path, base_model: str = "") -> tuple[ExportFile, ...]:
-    """Plans the export of a checkpoint, in the order of the files' names.
+    """Return the files of a checkpoint's export, ordered by name.
 
     Args:
-        checkpoint: what was trained.
+        checkpoint: the checkpoint to export.
         model: folder of the base model, for files that TorchTune does not copy, such as a tokenizer of more than 100
             MB. It may be missing. Source: torchtune 0.6.1 `training/checkpointing/_utils.py`, copy_files.
-        base_model: where the base model came from; an adapter names it, as peft loads it from there.
+        base_model: origin of the base model; an adapter's configuration names it, because peft loads the base model
+            from there.
 
     Raises:
         ExportError: a configuration is missing or unreadable, or the name of a file breaks a rule.
@@ -117,17 +118,18 @@ def plan(checkpoint: Checkpoint, model: Path, base_model: str = "") -> tuple[Exp
 
 
 def check_sources(files: Iterable[ExportFile], output: Path, model: Path) -> None:
-    """Refuses files that are not really in the workspace: a link may lead to a token, or to this step's credentials.
+    """Refuse files outside the workspace, to which a symbolic link may point.
 
-    Links from one place of the workspace to another are how the Hugging Face cache keeps files.
+    Such a link could lead to a token, or to this step's credentials. Links within the workspace are allowed, because
+    the Hugging Face cache keeps files in this way.
 
     Args:
         files: the plan.
         output: folder that the run wrote to.
-        model: folder of the base model. The workspace is the folder that both are in.
+        model: folder of the base model. The workspace is the closest folder that contains both.
 
     Raises:
-        ExportError: naming the link and where it leads.
+        ExportError: a file is a link out of the workspace; the message names the link and its target.
     """
     both = [output.absolute(), model.absolute()]
     shared = Path(os.path.commonpath(both))
@@ -141,7 +143,10 @@ def check_sources(files: Iterable[ExportFile], output: Path, model: Path) -> Non
 
 
 def _companions(folder: Path) -> dict[str, Path]:
-    """Everything in a folder but weights, adapters, hidden files and the notes of an earlier export."""
+    """Return the files of a folder that are exported with the weights, by relative path.
+
+    These are all but weights, adapters, hidden files, and manifest and note of an earlier export.
+    """
     found = {path.relative_to(folder): path for path in folder.rglob("*") if path.is_file()}
     return {name.as_posix(): path for name, path in found.items() if not _left_out(name)}
 

@@ -1,4 +1,7 @@
-"""`manifest.json`: what an export holds and where it came from; written last, so with it the rest is there."""
+"""`manifest.json`: content and origin of an export.
+
+It is written last. If it exists, all files that it names exist, too.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ class SealedFile:
 
     @property
     def path(self) -> str:
-        """Where it goes, relative, with `/`."""
+        """Relative path of the file in the destination, with `/`."""
         return self.file.path
 
 
@@ -47,22 +50,22 @@ class Bundle:
 
     @property
     def everything(self) -> tuple[SealedFile, ...]:
-        """The files, the manifest last."""
+        """All files, the manifest last."""
         return (*self.files, self.manifest)
 
 
 def bundle(
     files: tuple[ExportFile, ...], checkpoint: Checkpoint, metrics: Mapping[str, Any], facts: Mapping[str, Any]
 ) -> Bundle:
-    """Hashes the files and writes the manifest about them.
+    """Hash the files, and return them with their manifest.
 
     Args:
         files: the plan of [trainjob.programs.export.layout][].
-        checkpoint: what they were made of.
-        metrics: the run's, see [trainjob.programs.export.run_record.read_metrics][].
+        checkpoint: the checkpoint that the files come from.
+        metrics: the run's metrics, see [trainjob.programs.export.run_record.read_metrics][].
         facts: what the caller knows (base_model, dataset, run_key, parameters, …), put into the manifest as it is.
-            Without a `created` among them that is the time of the newest file, so that exporting again gives the same
-            manifest.
+            Without a `created` among them, the manifest's `created` is the time of the newest file. Exporting again
+            then gives the same manifest.
 
     Raises:
         InvalidSpec: a fact has the name of one of the manifest's own keys.
@@ -90,10 +93,11 @@ def bundle(
 
 
 def files_of_manifest(content: bytes) -> frozenset[str]:
-    """Return the names of the files of an earlier export, from its manifest or its note of what is pending.
+    """Return the file names of an earlier export, from its manifest or its pending note.
 
     Raises:
-        ExportError: no export wrote it, or it names a file that no export writes, so nothing there may be replaced.
+        ExportError: no export wrote it, or it names a file that no export writes. Nothing at the destination may be
+            replaced then.
     """
     try:
         found = json.loads(content)

@@ -1,17 +1,17 @@
 """Exports into an object store.
 
-An object store cannot rename, so `manifest.json` makes an export whole: it is there only while every object that it
-names is there with the content that it names. An export that changes something
+An object store cannot rename, so `manifest.json` marks an export as complete. It exists only while every object that it
+names exists with the named content. An export that changes something
 
-1. writes `manifest.pending.json`, the names of all objects that are or may become ours there,
-2. withdraws the manifest of the export that it replaces,
-3. puts the objects that are not there yet with the same size and SHA-256 (kept as user metadata),
-4. removes the objects of earlier exports, finished or not, that this one does not have,
-5. writes the manifest, and removes the note of step 1.
+1. writes `manifest.pending.json` with the names of all objects below the prefix that are or may become its own,
+2. deletes the manifest of the export that it replaces,
+3. writes the objects that are not there yet with the same size and SHA-256 (stored as user metadata),
+4. deletes the objects of earlier exports, finished or not, that this one does not have,
+5. writes the manifest, and deletes the note of step 1.
 
-Every step may be repeated, so one that is killed anywhere is made whole by running it again. Other objects below the
-same prefix are never touched. A reader takes the manifest first; one that started before an export replaced it
-notices by the SHA-256 of what it read.
+Every step may be repeated, so an export that is killed at any point is completed by running it again. Other objects
+below the same prefix are never changed. A reader reads the manifest first. If an export replaces it while the reader
+reads on, the reader notices by the SHA-256 of the content that it read.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ class ObjectTarget:
     """A prefix in a bucket.
 
     Attributes:
-        bucket, prefix: where.
+        bucket, prefix: location of the export.
     """
 
     bucket: Bucket
     prefix: str
 
     def send(self, bundle: Bundle, progress: Progress) -> str:
-        """Makes the prefix hold the bundle.
+        """Write the bundle below the prefix, and return an empty revision.
 
         Raises:
-            ExportError: the store refuses, cannot be reached, or holds a manifest that is not ours.
+            ExportError: the store refuses, cannot be reached, or holds a manifest that no export wrote.
         """
         try:
             _Sending(self.bucket.operator(f"/{self.prefix}"), bundle, progress).run()
@@ -75,7 +75,7 @@ class ObjectTarget:
 
 
 class _Sending:
-    """One export under way."""
+    """One running export."""
 
     def __init__(self, store: Any, bundle: Bundle, progress: Progress) -> None:
         self._store, self._bundle, self._progress = store, bundle, progress
@@ -99,7 +99,7 @@ class _Sending:
         self._finish(manifest)
 
     def _read(self, path: str) -> bytes | None:
-        # A stat first: a missing object is no error worth the retries of a read.
+        # Check the existence first, because a read of a missing object would be retried.
         return bytes(self._store.read(path)) if self._store.exists(path) else None
 
     def _missing(self, file: SealedFile) -> SealedFile | None:
@@ -129,7 +129,7 @@ class _Sending:
         )
         written = sum(writer.write(block) for block in file.file.blocks(part))
         if written != file.size:
-            # Closing would make an object of it.
+            # Closing the writer would create the object.
             raise ExportError(
                 f"{file.path} changed while it was sent", hint="let the fine-tune step end before the export"
             )

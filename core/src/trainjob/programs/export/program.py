@@ -1,7 +1,7 @@
-"""The export from its arguments to its exit code.
+"""The export program, from its arguments to its exit code.
 
-Exit codes: 0 exported (or there already), 1 failed, with one sentence that says why, 2 wrong arguments.
-Credentials come from the environment only, and are never printed.
+Exit codes: 0 exported (or already there), 1 failed, with one sentence about the reason, 2 wrong arguments. Credentials
+come from the environment only, and are never printed.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ __all__ = ["Export", "export_model", "main"]
 
 @dataclass(frozen=True)
 class Export:
-    """What to export where.
+    """The request of an export.
 
     Attributes:
         output: folder that the TorchTune run wrote to.
         model: folder of the base model; it may be missing.
         destination: an address, see [trainjob.programs.export.destinations][].
-        access: how to reach it.
-        facts: put into the manifest as they are: `base_model`, `dataset`, `run_key`, `parameters`, `created`, …
-            Those that the workspace tells itself count less: `parameters` of the run's own configuration, and where
-            dataset and model were fetched from.
-        entry: where the model is registered; None for nowhere.
+        access: endpoint, region and credentials of the destination.
+        facts: put into the manifest as they are: `base_model`, `dataset`, `run_key`, `parameters`, `created`, … They
+            override the facts that the workspace contains: `parameters` of the run's own configuration, and the origins
+            of dataset and model.
+        entry: entry in a model registry; None for no registration.
         dataset: folder of the dataset; it may be missing.
     """
 
@@ -58,14 +58,16 @@ class Export:
 
 
 def export_model(request: Export, tell: Callable[[str], None] = say) -> Receipt:
-    """Exports the final checkpoint of a run. Doing it again changes nothing; doing it after a crash completes it.
+    """Export the final checkpoint of a run.
+
+    It may be repeated: a complete export is not changed, and an interrupted one is completed.
 
     Args:
-        request: what and where.
-        tell: takes the lines of progress; may be called from other threads.
+        request: the request.
+        tell: function that takes the lines of progress; it may be called from other threads.
 
     Raises:
-        InvalidSpec: the destination is no address that is known.
+        InvalidSpec: the destination has no known form.
         ExportError: there is no complete checkpoint, or it cannot be sent or registered.
         OSError: a folder cannot be read or written.
     """
@@ -105,7 +107,7 @@ def export_model(request: Export, tell: Callable[[str], None] = say) -> Receipt:
 
 
 def _known(request: Export) -> dict[str, Any]:
-    """What the workspace tells of itself."""
+    """Return the facts that the workspace contains: origins and training parameters."""
     known: dict[str, Any] = {}
     for name, folder in (("base_model", request.model), ("dataset", request.dataset)):
         if folder and (record := read_record(folder)).whole:
@@ -123,7 +125,10 @@ def _check_apart(target: Target, model: Path, checkpoint: Checkpoint) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the export as a program and returns its exit code; the last line is `export: done {json}`."""
+    """Run the export as a program and return its exit code.
+
+    The last line of a successful run is `export: done {json}`.
+    """
     try:
         receipt = export_model(_read(arguments))
     except InvalidSpec as refusal:

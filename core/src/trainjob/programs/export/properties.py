@@ -1,6 +1,7 @@
-"""What is known of an export as flat names with plain values: the registry's custom properties, the model card's rows.
+"""Facts about an export as flat names with plain values.
 
-Source: kubeflow/model-registry api/openapi/model-registry.yaml, v1alpha3, MetadataValue.
+They become the registry's custom properties and the rows of the model card. Source: kubeflow/model-registry
+api/openapi/model-registry.yaml, v1alpha3, MetadataValue.
 """
 
 from __future__ import annotations
@@ -13,11 +14,14 @@ from typing import Any
 
 __all__ = ["flat", "properties"]
 
-_INT = re.compile(r"-?([1-9][0-9]{0,8}|0)")  # MetadataIntValue; what is larger goes as text
+_INT = re.compile(r"-?([1-9][0-9]{0,8}|0)")  # MetadataIntValue; larger numbers are sent as text
 
 
 def flat(facts: Mapping[str, Any], above: str = "") -> dict[str, str | int | float | bool]:
-    """Facts by dotted names, such as `metrics.loss`; lists as JSON, and what is None or empty left out."""
+    """Return facts by dotted names, such as `metrics.loss`.
+
+    Lists become JSON. Values that are None or empty are left out.
+    """
     found: dict[str, str | int | float | bool] = {}
     for name, value in facts.items():
         path = f"{above}{name}"
@@ -31,7 +35,7 @@ def flat(facts: Mapping[str, Any], above: str = "") -> dict[str, str | int | flo
 
 
 def properties(facts: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Facts as a registry's custom properties."""
+    """Return facts as a registry's custom properties."""
     return {name: _typed(value) for name, value in flat(facts).items()}
 
 

@@ -1,4 +1,4 @@
-"""What an export tells while it runs, and at its end."""
+"""The progress that an export prints while it runs, and its result."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ __all__ = ["Progress", "Receipt"]
 
 @dataclass(frozen=True)
 class Receipt:
-    """What was exported.
+    """The result of an export.
 
     Attributes:
-        destination: the destination's address, as it was given.
+        destination: the destination's address, as given.
         kind: `model` or `adapter`.
-        epoch: of the checkpoint, counted from 0.
-        files, bytes: of the export, the manifest not counted.
-        sent: how many files had to be sent; the others were there already, with the same content.
-        manifest_sha256: of `manifest.json`; the same for two exports of the same thing.
+        epoch: the checkpoint's epoch, counted from 0.
+        files, bytes: number and total size in bytes of the files, without the manifest.
+        sent: number of files that had to be sent; the destination already had the others with the same content.
+        manifest_sha256: digest of `manifest.json`; the same for two exports of the same content.
         revision: the commit on the Hugging Face hub; empty elsewhere.
-        metrics: the training's last ones, as in the manifest.
-        registered: names and ids in the model registry; empty without one.
+        metrics: the training's last metrics, as in the manifest.
+        registered: names and IDs in the model registry; empty without a registry.
     """
 
     destination: str
@@ -40,16 +40,18 @@ class Receipt:
     registered: dict[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Its fields, as for JSON."""
+        """Return the fields as a dict of JSON values."""
         return asdict(self)
 
 
 class Progress:
-    """Prints a line for each file that has arrived: `export: 3/7 model.safetensors 12.3 MB`; from any thread.
+    """Progress lines of an export, one for each file that has arrived.
+
+    A line reads `export: 3/7 model.safetensors 12.3 MB`. All methods may be called from any thread.
 
     Args:
-        total: how many files there are, the manifest counted.
-        tell: takes the lines.
+        total: number of files, including the manifest.
+        tell: function that takes each line.
     """
 
     def __init__(self, total: int, tell: Callable[[str], None]) -> None:
@@ -59,11 +61,11 @@ class Progress:
 
     @property
     def sent(self) -> int:
-        """How many files were sent."""
+        """Number of files that were sent."""
         return self._sent
 
     def arrived(self, path: str, size: int, *, sent: bool = True) -> None:
-        """Counts a file, `sent` or there already."""
+        """Count a file and print its line; `sent` is False if the destination already had it."""
         with self._lock:
             self._done += 1
             self._sent += sent

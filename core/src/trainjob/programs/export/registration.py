@@ -1,8 +1,11 @@
-"""Registers an export in a Kubeflow Model Registry: a registered model, a version of it, where the version's files are.
+"""Registration of an export in a Kubeflow Model Registry.
 
-Source: kubeflow/model-registry api/openapi/model-registry.yaml, v1alpha3. Everything is found by its name before it is
-made, and a version says in `digest` which export it is; so a registration that was broken off is made whole by doing it
-again, and one that is whole is left as it is. A version of another export is refused, before anything is uploaded.
+An entry consists of a registered model, a version of it, and an artifact with the location of the version's files.
+Source: kubeflow/model-registry api/openapi/model-registry.yaml, v1alpha3.
+
+Every part is looked up by its name before it is created. The property `digest` of a version identifies its export. An
+interrupted registration is therefore completed by repeating it, and a complete one is left unchanged. A version of
+another export is refused before anything is uploaded.
 """
 
 from __future__ import annotations
@@ -27,21 +30,21 @@ _API = "/api/model_registry/v1alpha3"
 _TIMEOUT = 30.0  # seconds for one request
 _PAUSES = (0.5, 1.0, 2.0)  # seconds between tries
 _TRY_AGAIN = (429, 500, 502, 503, 504)
-_MAY_BE_THERE = (400, 409)  # the contract's answers to a name that is taken
+_MAY_BE_THERE = (400, 409)  # the API's answers if a name is taken
 _FORMAT = "safetensors"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What is registered where.
+    """An entry to create in a model registry.
 
     Attributes:
         server: the registry's URL.
         model: the registered model's name.
-        uri: where the export's files are, for those who will read them.
-        version: the version's name; empty for the first digits of the export's digest.
+        uri: location of the export's files, for the readers of the registry.
+        version: the version's name; empty means the first 12 digits of the export's digest.
         author: the version's author; may be empty.
-        token: of the registry; empty for none.
+        token: the registry's access token; may be empty.
     """
 
     server: str
@@ -53,10 +56,10 @@ class Entry:
 
 
 class Registration:
-    """One export's entry.
+    """The registration of one export.
 
     Args:
-        entry: what is registered where.
+        entry: the entry to create.
         digest: the SHA-256 of the export's manifest.
     """
 
@@ -66,26 +69,26 @@ class Registration:
         self._opener = build_opener(_NoRedirects)
 
     def check(self) -> None:
-        """Asks whether the entry can be made; to be done before the upload.
+        """Check that the entry can be created; call this before the upload.
 
         Raises:
-            ExportError: the registry can't be asked, or has this version with another content.
+            ExportError: the registry cannot be reached or refuses, or it has this version with another content.
         """
         model = self._find("registered_model", {"name": self._entry.model})
         if model is not None and (version := self._find_version(model)) is not None:
             self._check_same(version)
 
     def make(self, facts: Mapping[str, Any]) -> dict[str, str]:
-        """Makes what is missing of the entry; to be done once everything has arrived.
+        """Create the missing parts of the entry; call this after all files have arrived.
 
         Args:
-            facts: what the version's properties say: parameters, metrics, where it comes from.
+            facts: values for the version's properties: parameters, metrics, origin.
 
         Returns:
-            The names and ids of model, version and artifact.
+            The names and IDs of model, version and artifact.
 
         Raises:
-            ExportError: the registry refuses, or can't be asked; the export may be repeated.
+            ExportError: the registry refuses or cannot be reached; the export may be repeated.
         """
         name = {"name": self._entry.model}
         model = self._found_or_made("registered_model", name, "registered_models", name)
@@ -132,7 +135,7 @@ class Registration:
         status, answer = self._ask("POST", place, body=told)
         if status in (200, 201):
             return self._resource(answer)
-        # Made by somebody else in between, or by a request of ours whose answer was lost.
+        # Another client created it in the meantime, or our own earlier request whose response was lost.
         if status in _MAY_BE_THERE and (found := self._find(search, names)) is not None:
             return found
         raise self._refused(status, answer)
@@ -155,7 +158,13 @@ class Registration:
         return found
 
     def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> tuple[int, bytes]:
-        """The status and body of the answer; asks again where a registry that is starting or busy says so."""
+        """Send a request, and return the response's status and body.
+
+        The request is repeated if the registry does not answer, or answers that it is starting or busy.
+
+        Raises:
+            ExportError: the registry did not answer the last try.
+        """
         headers = {"Accept": "application/json", "Content-Type": "application/json"}
         if self._entry.token:
             headers["Authorization"] = f"Bearer {self._entry.token}"
@@ -173,7 +182,10 @@ class Registration:
         return status, answer
 
     def _once(self, request: Request) -> tuple[int, bytes]:
-        """Status 0, with a reason, where there was no answer."""
+        """Send a request once, and return the response's status and body.
+
+        Without a response, the status is 0 and the body is the reason.
+        """
         try:
             with self._opener.open(request, timeout=_TIMEOUT) as answer:
                 return answer.status, answer.read()
@@ -197,7 +209,7 @@ class Registration:
 
 
 class _NoRedirects(HTTPRedirectHandler):
-    """The token is for the server that was named, and for no other."""
+    """A handler that follows no redirect, because the token is only for the given server."""
 
     def redirect_request(self, *_: Any) -> None:
-        """Follows none: the answer is told as it is."""
+        """Ignore the redirect, so that the caller gets the redirect response itself."""

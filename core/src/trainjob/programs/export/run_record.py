@@ -1,4 +1,4 @@
-"""What a TorchTune run wrote about itself: its configuration and its metrics.
+"""Files that a TorchTune run wrote about itself: its configuration and its metrics.
 
 Source: torchtune 0.6.1 `training/metric_logging.py`: `torchtune_config.yaml` in the output folder, written before the
 first step; `logs/log_<unix time>.txt` with a line `Step 6 | loss:2.42 lr:0.003 ` for each logged step.
@@ -15,7 +15,7 @@ __all__ = ["RunRecord", "read_metrics", "read_parameters", "read_run_record"]
 
 _TOP_LEVEL_KEY = re.compile(r"^(\w+):[ \t]*(\S*)", re.MULTILINE)
 _NESTED_KEY = re.compile(r"^(?P<indent>|  )(?P<name>\w+):(?:[ \t]+(?P<value>\S.*?))?[ \t]*$")
-# What describes a training; the rest is about places, logging and devices.
+# Parameters that describe a training. The other ones are for paths, logging and devices.
 _PARAMETERS = (
     "model._component_",
     "model.lora_rank",
@@ -38,13 +38,15 @@ _STEP = re.compile(r"^Step ([0-9]{1,18}) \| (.*)$")
 
 @dataclass(frozen=True)
 class RunRecord:
-    """The configuration of the run that last wrote to an output folder, as far as an export needs it.
+    """The configuration of the run that last wrote to an output folder.
+
+    It contains only the values that an export needs.
 
     Attributes:
-        epochs: how many it was to run; None when it left no configuration.
-        adapter_only: it saves adapters without merged weights.
-        resumed: it continued an earlier run, whose last epoch may be the final one.
-        began: when the configuration was written, seconds since 1970; 0.0 when there is none.
+        epochs: number of epochs to run; None if the run left no configuration.
+        adapter_only: whether the run saves adapters without merged weights.
+        resumed: whether the run continued an earlier run, whose last epoch may be the final one.
+        began: time of the configuration, in seconds since 1970; 0.0 without a configuration.
     """
 
     epochs: int | None = None
@@ -54,7 +56,10 @@ class RunRecord:
 
 
 def read_run_record(output: Path) -> RunRecord:
-    """Reads `torchtune_config.yaml`. Top-level scalars are enough, so no YAML library is needed."""
+    """Return the configuration in `torchtune_config.yaml`; an empty record without the file.
+
+    It reads top-level scalars only, so no YAML library is needed.
+    """
     path = output / "torchtune_config.yaml"
     if not path.is_file():
         return RunRecord()
@@ -69,9 +74,9 @@ def read_run_record(output: Path) -> RunRecord:
 
 
 def read_parameters(output: Path) -> dict[str, int | float | str]:
-    """Reads what the training was told from `torchtune_config.yaml`, by dotted names; empty without one.
+    """Return the training's parameters from `torchtune_config.yaml`, by dotted names.
 
-    The file is OmegaConf's own dump, with two blanks a level and plain scalars.
+    The file is OmegaConf's own dump, with two blanks per level and plain scalars. The result is empty without the file.
     """
     path = output / "torchtune_config.yaml"
     if not path.is_file():
@@ -99,10 +104,10 @@ def _scalar(text: str) -> int | float | str:
 
 
 def read_metrics(output: Path) -> dict[str, int | float | str]:
-    """Reads the last value of each metric of the newest log, and as `steps` the number of the last step.
+    """Return the last value of each metric in the newest log, and the last step as `steps`.
 
-    Names are TorchTune's (`loss`, `lr`, `tokens_per_second_per_gpu`). NaN and infinity come as text, as JSON has no
-    such numbers. Empty when the run wrote no log file.
+    Names are TorchTune's (`loss`, `lr`, `tokens_per_second_per_gpu`). NaN and infinity are returned as text, because
+    JSON has no such numbers. The result is empty if the run wrote no log file.
     """
     logs = sorted((output / "logs").glob("*.txt"), key=lambda path: (path.stat().st_mtime, path.name))
     if not logs:

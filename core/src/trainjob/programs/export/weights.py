@@ -1,7 +1,7 @@
-"""What a safetensors file says about itself, read without any library.
+"""Data types and size of safetensors files, read without a library.
 
-Format: 8 bytes little-endian length of the header, the header as JSON, the tensors' bytes.
-Source: safetensors 0.8 README, section "Format".
+Format: 8 bytes little-endian length of the header, the header as JSON, the tensors' bytes. Source: safetensors 0.8
+README, section "Format".
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ _TORCH_NAMES = {"F64": "float64", "F32": "float32", "BF16": "bfloat16", "F16": "
 
 
 def bytes_by_dtype(path: Path) -> Counter[str]:
-    """Reads how many bytes of each safetensors dtype (`F32`, `BF16`, …) a file holds.
+    """Return the number of bytes of each safetensors dtype (`F32`, `BF16`, …) in a file.
 
     Raises:
-        ExportError: the file is no safetensors file, or is cut short as by a run that was killed while it saved.
+        ExportError: the file is not a safetensors file, or is cut short, for example because the run was killed while
+            it saved.
     """
     sizes: Counter[str] = Counter()
     end = 0
@@ -43,9 +44,9 @@ def bytes_by_dtype(path: Path) -> Counter[str]:
 
 
 def torch_dtype(paths: Iterable[Path]) -> str:
-    """Names the dtype that most bytes of the weights have, in torch's words (`bfloat16`).
+    """Return torch's name of the dtype that most bytes of the weights have (`bfloat16`).
 
-    Empty for one that torch's model configurations have no word for.
+    The result is empty if torch's model configurations have no name for the dtype.
 
     Raises:
         ExportError: see [bytes_by_dtype][].
@@ -68,7 +69,7 @@ def _header(path: Path) -> tuple[dict[str, Any], int]:
 
 
 def _tensors(header: dict[str, Any], path: Path) -> Iterator[tuple[str, int, int]]:
-    """Dtype, first and last byte of each tensor."""
+    """Yield the dtype, the first byte and the end of each tensor."""
     for name, tensor in header.items():
         if name == "__metadata__":
             continue

@@ -1,9 +1,9 @@
-"""Fetch: bring a dataset or a model from a store into the workspace, whole, checked, and not twice.
+"""Fetch of a dataset or a model from a store into the workspace: complete and checked.
 
-It runs as a step of its own, packed into a pod's command, in upstream's initializer images, in place of their program:
-that one can't pin a revision, fetches what is there already, and checks nothing (Trainer 2.3 pkg/initializers). So
-everything below this package is the standard library, and `huggingface_hub` and `opendal` are imported where a store
-needs them.
+It does not fetch again what the workspace already has. It runs as a separate step, packed into a pod's command, in
+upstream's initializer images, and replaces their program. That program cannot pin a revision, fetches existing files
+again, and checks nothing (Trainer 2.3 pkg/initializers). The modules of this package use the standard library only.
+They import `huggingface_hub` and `opendal` only if a store needs them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Buckets of the object stores that are known, as opendal reaches them; for fetches and exports alike."""
+"""Buckets of the supported object stores, opened with opendal, for fetches and exports."""
 
 from __future__ import annotations
 
@@ -13,25 +13,26 @@ __all__ = ["SCHEMES", "Bucket", "bucket_of", "told"]
 
 _SERVICES = {"s3": "s3", "gs": "gcs"}
 SCHEMES = tuple(_SERVICES)
-"""How an object store's address may begin."""
+"""Schemes of the addresses of object stores."""
 _CREDENTIALS = {
     "s3": "ACCESS_KEY_ID and SECRET_ACCESS_KEY in the step's secret",
     "gs": "GOOGLE_CREDENTIALS in the step's secret, or the pod's service account",
 }
 _SAID = re.compile(r'code: "?(\w+)"?, message: "([^"]*)"')
-_LONGEST = 300  # characters of a failure in the library's words
+_LONGEST = 300  # characters of the library's own message
 
 
 @dataclass(frozen=True)
 class Bucket:
-    """A bucket.
+    """A bucket in an object store.
 
     Attributes:
         scheme: `s3` for any S3-compatible store, `gs` for Google Cloud Storage.
-        name: its name.
-        options: of opendal's service. Credentials that are missing are looked for as the store's own tools do: for S3
-            the `AWS_*` variables, web identity, instance metadata; for Google GOOGLE_APPLICATION_CREDENTIALS, gcloud's
-            own file, the metadata server, and so a workload identity.
+        name: the bucket's name.
+        options: options of opendal's service. opendal searches for missing credentials as the store's own tools do. For
+            S3 these are the `AWS_*` variables, web identity and instance metadata. For Google these are
+            GOOGLE_APPLICATION_CREDENTIALS, gcloud's own file, and the metadata server, which also covers workload
+            identity.
     """
 
     scheme: str
@@ -39,18 +40,21 @@ class Bucket:
     options: Mapping[str, str] = field(repr=False)
 
     def operator(self, root: str = "/") -> Any:
-        """Opens it; paths are then below `root`."""
+        """Return an opendal operator for the bucket; its paths are relative to `root`."""
         import opendal
 
         retries = opendal.layers.RetryLayer(max_times=4, factor=2.0, jitter=True, min_delay=0.5)
         return opendal.Operator(_SERVICES[self.scheme], root=root, bucket=self.name, **self.options).layer(retries)
 
     def trouble(self, failure: Exception, needs: str) -> tuple[str, str] | None:
-        """What is wrong with bucket or credentials, and what to do; None where a failure is about something else.
+        """Return the problem with the bucket or its credentials, and advice.
 
         Args:
-            failure: the library's.
-            needs: what the credentials must be allowed to do.
+            failure: the library's error.
+            needs: the permissions that the credentials need.
+
+        Returns:
+            The problem and the advice; None if the failure has another cause.
         """
         kind, said, credentials = type(failure).__name__, told(str(failure)), _CREDENTIALS[self.scheme]
         if kind == "PermissionDenied" or said.startswith("401: "):  # opendal 0.47 has no kind for Google's 401
@@ -67,17 +71,17 @@ class Bucket:
 
 
 def bucket_of(scheme: str, name: str, environment: Mapping[str, str], endpoint: str, region: str) -> Bucket:
-    """A bucket and how to reach it.
+    """Return a bucket with the options to reach it.
 
     Args:
         scheme: one of `SCHEMES`.
-        name: the bucket's.
-        environment: where the credentials are.
-        endpoint: the store's address; empty for the usual one.
-        region: of S3 only; empty to take AWS_REGION.
+        name: the bucket's name.
+        environment: variables with the credentials.
+        endpoint: the store's address; empty means the usual one.
+        region: region, for S3 only; empty means AWS_REGION.
 
     Raises:
-        InvalidSpec: the credentials are of no form that is known.
+        InvalidSpec: the credentials have no known form.
     """
     if scheme == "gs":
         return Bucket(scheme, name, google_options(environment, endpoint))
@@ -85,7 +89,10 @@ def bucket_of(scheme: str, name: str, environment: Mapping[str, str], endpoint: 
 
 
 def told(failure: str) -> str:
-    """What the store itself said in a failure of the library, or the beginning of the library's own words."""
+    """Return the store's own message in a failure of the library.
+
+    If there is none, return the beginning of the library's message.
+    """
     if said := _SAID.search(failure):
         return f"{said[1]}: {said[2]}"
     about, _, source = failure.partition("Backtrace:")[0].partition("Source:")

@@ -1,4 +1,4 @@
-"""Credentials of stores, as a step's environment has them: for fetches and exports alike."""
+"""Credentials of stores in a step's environment, for fetches and exports."""
 
 from __future__ import annotations
 
@@ -13,21 +13,24 @@ __all__ = ["CREDENTIAL_NAMES", "censored", "google_options", "s3_options"]
 
 GOOGLE = "GOOGLE_CREDENTIALS"
 CREDENTIAL_NAMES = ("ACCESS_TOKEN", "HF_TOKEN", "ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN", GOOGLE)
-_SHORTEST_SECRET = 6  # characters; a shorter one would blacken words
+_SHORTEST_SECRET = 6  # characters; a shorter value would also censor ordinary words
 
 
 def s3_options(environment: Mapping[str, str], endpoint: str, region: str) -> dict[str, str]:
-    """The options of opendal's s3 service, but for the bucket; what is empty is left to AWS's own tools.
+    """Return the options of opendal's s3 service, without the bucket.
+
+    Empty options are left out. opendal then uses AWS's own mechanisms.
 
     Args:
-        environment: where the credentials are.
-        endpoint: the store's address; empty for AWS.
-        region: the bucket's; empty to take AWS_REGION.
+        environment: variables with the credentials.
+        endpoint: the store's address; empty means AWS.
+        region: the bucket's region; empty means AWS_REGION.
     """
     region = region or environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION") or ""
     options = {
         "endpoint": endpoint,
-        # "auto" as upstream's initializers (Trainer 2.3 pkg/initializers/utils/opendal.py); AWS wants a real one.
+        # "auto", as in upstream's initializers (Trainer 2.3 pkg/initializers/utils/opendal.py); AWS requires a real
+        # region.
         "region": region or ("auto" if endpoint else "us-east-1"),
         "access_key_id": environment.get("ACCESS_KEY_ID", ""),
         "secret_access_key": environment.get("SECRET_ACCESS_KEY", ""),
@@ -37,17 +40,18 @@ def s3_options(environment: Mapping[str, str], endpoint: str, region: str) -> di
 
 
 def google_options(environment: Mapping[str, str], endpoint: str) -> dict[str, str]:
-    """The options of opendal's gcs service, but for the bucket; what is empty is left to Google's own ways.
+    """Return the options of opendal's gcs service, without the bucket.
 
-    GOOGLE_CREDENTIALS holds what a key file holds, a service account's or a workload identity federation's, as with
-    Terraform's google provider; GOOGLE_APPLICATION_CREDENTIALS, the path of such a file, opendal reads itself.
+    Empty options are left out. opendal then uses Google's own mechanisms. GOOGLE_CREDENTIALS contains the content of a
+    key file, of a service account or of workload identity federation, as for Terraform's google provider. opendal
+    itself reads GOOGLE_APPLICATION_CREDENTIALS, the path of such a file.
 
     Args:
-        environment: where the credentials are.
-        endpoint: the store's address; empty for Google's.
+        environment: variables with the credentials.
+        endpoint: the store's address; empty means Google's.
 
     Raises:
-        InvalidSpec: GOOGLE_CREDENTIALS is no key file's content.
+        InvalidSpec: GOOGLE_CREDENTIALS is not the content of a key file.
     """
     options = {"endpoint": endpoint}
     if content := environment.get(GOOGLE, ""):
@@ -56,13 +60,13 @@ def google_options(environment: Mapping[str, str], endpoint: str) -> dict[str, s
         except (ValueError, LookupError, TypeError, RecursionError):
             rule = 'it must be the content of a key file, a JSON object with "type", such as "service_account"'
             raise InvalidSpec(Problem(GOOGLE, "***", rule)) from None
-        # opendal 0.47 takes the content in base64 only.
+        # opendal 0.47 accepts the content in base64 only.
         options["credential"] = base64.b64encode(content.encode()).decode()
     return {name: value for name, value in options.items() if value}
 
 
 def censored(message: str, names: Iterable[str] = CREDENTIAL_NAMES) -> str:
-    """A message without the values of these environment variables."""
+    """Return a message without the values of these environment variables."""
     for name in names:
         if len(secret := os.environ.get(name, "")) >= _SHORTEST_SECRET:
             message = message.replace(secret, "***")

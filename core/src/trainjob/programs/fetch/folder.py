@@ -1,7 +1,8 @@
-"""Files in a folder that others write to: below it no symbolic link is followed.
+"""Files in a folder that other processes write to, without following symbolic links.
 
-Every operation opens the folders on its way one by one, each relative to the one before (openat(2) with O_NOFOLLOW), so
-a link that is made while the operation runs is not followed either. The folder itself may be a link, or lie below one.
+Every operation opens the folders of a path one by one, each relative to the previous one (openat(2) with O_NOFOLLOW). A
+link that is created while the operation runs is therefore not followed either. The folder itself may be a link, or lie
+below one.
 """
 
 from __future__ import annotations
@@ -20,32 +21,38 @@ from trainjob.errors import FetchError
 __all__ = ["Folder", "sync", "to_disk"]
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-# O_NONBLOCK: opening a named pipe would wait for the other end.
+# O_NONBLOCK, because opening a named pipe would wait for the other end.
 _FILE = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 
 @dataclass(frozen=True)
 class Folder:
-    """A folder whose files have relative paths with `/` that follow the rules of [trainjob.programs.fetch.names][].
+    """A folder whose files have relative paths with `/`.
+
+    The paths follow the rules of [trainjob.programs.fetch.names][].
 
     Attributes:
-        path: of the folder.
+        path: path of the folder.
     """
 
     path: Path
 
     def size(self, name: str) -> int | None:
-        """Return the size of a regular file in bytes; None if there is none, or something else.
+        """Return the size of a regular file in bytes; None if no regular file has this name.
 
         Raises:
-            FetchError: a folder on the way is a symbolic link.
+            FetchError: a folder on the path is a symbolic link.
         """
         with contextlib.suppress(FileNotFoundError, NotADirectoryError), self._parent(name) as (parent, last):
             return _regular_size(parent, last)
         return None
 
     def sizes(self, folder: str) -> dict[str, int]:
-        """Return the sizes of the regular files in one folder below, by their names."""
+        """Return the sizes in bytes of the regular files in a subfolder, by name.
+
+        Raises:
+            FetchError: a folder on the path is a symbolic link.
+        """
         try:
             with self._parent(f"{folder}/.") as (parent, _), os.scandir(parent) as entries:
                 sizes = {entry.name: _regular_size(parent, entry.name) for entry in entries}
@@ -54,40 +61,44 @@ class Folder:
         return {name: size for name, size in sizes.items() if size is not None}
 
     def read(self, name: str) -> BinaryIO:
-        """Open a file to read it."""
+        """Open a file for reading.
+
+        Raises:
+            FetchError: a folder on the path is a symbolic link.
+        """
         with self._parent(name) as (parent, last):
             return os.fdopen(os.open(last, os.O_RDONLY | _FILE, dir_fd=parent), "rb")
 
     def append(self, name: str) -> BinaryIO:
-        """Open a regular file to append to it; a new one if something else has its name.
+        """Open a regular file for appending; replace anything else that has its name.
 
-        Missing folders on the way are made.
+        Missing folders on the path are created.
 
         Raises:
-            FetchError: a folder on the way is a symbolic link.
+            FetchError: a folder on the path is a symbolic link.
         """
         with self._parent(name, make=True) as (parent, last):
             with contextlib.suppress(FileNotFoundError):
                 found = os.stat(last, dir_fd=parent, follow_symlinks=False)
-                if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:  # a file outside may be the same one
+                if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:  # may be linked from outside
                     os.unlink(last, dir_fd=parent)
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | _FILE
             return os.fdopen(os.open(last, flags, 0o666, dir_fd=parent), "ab")
 
     def move(self, source: str, target: str) -> None:
-        """Rename a file; what has the new name already is replaced, a symbolic link as well.
+        """Rename a file, and replace an existing file or symbolic link of the new name.
 
         Raises:
-            FetchError: a folder on the way is a symbolic link.
+            FetchError: a folder on the path is a symbolic link.
         """
         with self._parent(source) as (source_parent, source_last), self._parent(target, make=True) as (parent, last):
             os.rename(source_last, last, src_dir_fd=source_parent, dst_dir_fd=parent)
 
     def remove(self, name: str) -> None:
-        """Remove a file or a link if it is there, then the folders on its way that are empty now.
+        """Remove a file or a link if it exists, then the folders on its path that are now empty.
 
         Raises:
-            FetchError: a folder on the way is a symbolic link, or a folder has this name.
+            FetchError: a folder on the path is a symbolic link, or a folder has this name.
         """
         try:
             with self._parent(name) as (parent, last):
@@ -100,7 +111,7 @@ class Folder:
         self._remove_empty(name.rpartition("/")[0])
 
     def clear(self, folder: str) -> None:
-        """Remove the regular files in one folder below, and the folder if it is empty then."""
+        """Remove the regular files in a subfolder, and the subfolder if it is then empty."""
         for name in self.sizes(folder):
             self.remove(f"{folder}/{name}")
         self._remove_empty(folder)
@@ -114,7 +125,7 @@ class Folder:
 
     @contextlib.contextmanager
     def _parent(self, name: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
-        """Open the folder that a file is in; gives its descriptor and the last component of the name."""
+        """Open the folder of a file; yield its descriptor and the last component of the name."""
         *folders, last = name.split("/")
         if make:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -145,7 +156,7 @@ class Folder:
 
 
 def sync(file: BinaryIO) -> None:
-    """Wait until what was written to an open file is on disk."""
+    """Wait until the data written to an open file is on disk."""
     file.flush()
     os.fsync(file.fileno())
 

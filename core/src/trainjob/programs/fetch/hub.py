@@ -1,8 +1,8 @@
 """Fetches from the Hugging Face hub, at one commit.
 
-Which files of a repository are wanted is upstream's rule (Trainer 2.3 `pkg/initializers/{dataset,model}/
-huggingface.py`): a data set is the whole repository, whatever folder its address names; of a model `*.json`,
-`*.safetensors`, `*.model` and `*.txt`.
+Upstream's rule selects the files of a repository (Trainer 2.3 `pkg/initializers/{dataset,model}/huggingface.py`). A
+dataset is the whole repository, whatever folder its address names. A model is `*.json`, `*.safetensors`, `*.model` and
+`*.txt`.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from trainjob.programs.fetch.listing import Listing, StoreFile
 
 __all__ = ["HubSource"]
 
-# huggingface_hub 1.27 refuses more than 50 GB in one answer (constants.MAX_HTTP_DOWNLOAD_SIZE).
+# huggingface_hub 1.27 refuses more than 50 GB in one response (constants.MAX_HTTP_DOWNLOAD_SIZE).
 _MOST_AT_ONCE = 8 << 30
 _MODEL_PATTERNS = ["*.json", "*.safetensors", "*.model", "*.txt"]
 
 
 @dataclass(frozen=True)
 class HubSource:
-    """A repository.
+    """A repository on the hub.
 
     Attributes:
         kind: `dataset` or `model`.
         repository: `org/name`.
-        revision: a branch, a tag or a commit; empty for the newest commit of `main`.
+        revision: a branch, a tag or a commit; empty means the newest commit of `main`.
         ignore: files not to fetch, as shell patterns.
-        endpoint: address of the hub; empty for HF_ENDPOINT, or the public one.
-        token: access token; empty for the one that huggingface_hub finds.
+        endpoint: address of the hub; empty means HF_ENDPOINT, or the public hub.
+        token: access token; empty means the token that huggingface_hub finds.
     """
 
     kind: str
@@ -44,7 +44,11 @@ class HubSource:
     token: str = field(default="", repr=False)
 
     def listing(self) -> Listing:
-        """What is wanted of the repository, at the commit that its revision is now."""
+        """Return the requested files of the repository, at the current commit of its revision.
+
+        Raises:
+            FetchError: no file of the repository is requested.
+        """
         from huggingface_hub.utils import filter_repo_objects
 
         info = self._api.repo_info(self.repository, repo_type=self.kind, revision=self.revision or None)
@@ -63,29 +67,29 @@ class HubSource:
     def download(self, file: StoreFile, target: BinaryIO, revision: str) -> None:
         """Append the bytes of a file that `target` does not have yet.
 
-        `hf_hub_download` would write by paths of its own, and begins anew after a kill (huggingface_hub 1.27,
-        `_download_to_tmp_and_move`).
+        `hf_hub_download` is not used, because it chooses its own paths, and restarts the download after a kill
+        (huggingface_hub 1.27, `_download_to_tmp_and_move`).
         """
         from huggingface_hub import hf_hub_url
         from huggingface_hub.file_download import http_get
         from huggingface_hub.utils import build_hf_headers
 
         url = hf_hub_url(self.repository, file.key, repo_type=self.kind, revision=revision, endpoint=self._api.endpoint)
-        # A compressed answer would be of another length than the range.
+        # A compressed response would have another length than the range.
         headers = {**build_hf_headers(token=self.token or None), "Accept-Encoding": "identity"}
         while (here := target.tell()) < file.size:
             end = min(here + _MOST_AT_ONCE, file.size)
-            # It adds what `target` has to the range; where a server ignores ranges it empties `target` first.
+            # http_get adds the size of `target` to the range. If a server ignores ranges, it empties `target` first.
             http_get(url, target, resume_size=here, headers={**headers, "Range": f"bytes=0-{end - 1}"})
             if target.tell() <= here:
                 raise FetchError(f"the hub sends nothing of {file.key} of {self}")
 
     def with_digest(self, file: StoreFile) -> StoreFile:
-        """The file as it is: the listing told its digest."""
+        """Return the file unchanged, because the listing already contains its digest."""
         return file
 
     def explained(self, failure: Exception) -> FetchError:
-        """A failure of the library in one sentence, with what to do."""
+        """Return the error for a failure of the library: one sentence, and a hint."""
         status = getattr(getattr(failure, "response", None), "status_code", None)
         kind, told = type(failure).__name__, f"(HTTP {status})"
         if kind == "GatedRepoError" or status == 403:
@@ -105,7 +109,7 @@ class HubSource:
 
     @functools.cached_property
     def _api(self) -> Any:
-        # One line for a file is enough in a log; it is read when the library is imported.
+        # One line per file is enough in a log. The library reads this variable when it is imported.
         os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
         from huggingface_hub import HfApi
 
@@ -113,7 +117,10 @@ class HubSource:
 
 
 def _store_file(entry: Any) -> StoreFile:
-    """Large files are told by their SHA-256, the others by git's own name of their content."""
+    """Return a file of the hub's listing as a `StoreFile`.
+
+    The hub identifies large files by their SHA-256, and the others by their git blob name.
+    """
     large = getattr(entry, "lfs", None)
     sha256 = str(large.sha256) if large else ""
     blob = "" if large else str(entry.blob_id or "")

@@ -1,4 +1,4 @@
-"""What a store has at an address, as every kind of store tells it."""
+"""The files of an address in a store, in the same form for every kind of store."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class StoreFile:
     """One file in a store.
 
     Attributes:
-        path: where it goes below the folder, relative, with `/`.
-        key: its name in the store.
-        size: in bytes.
-        mark: what changes with its content: an ETag, or a git object's name.
-        sha256: its digest in hex, where the store tells one.
-        blob: its name as a git blob, where the store tells that.
+        path: relative path below the target folder, with `/`.
+        key: the file's name in the store.
+        size: size in bytes.
+        mark: a text that changes with the content: an ETag, or the name of a git object.
+        sha256: digest in hex, if the store has one.
+        blob: name as a git blob, if the store has one.
     """
 
     path: str
@@ -33,17 +33,17 @@ class StoreFile:
 
     @property
     def has_digest(self) -> bool:
-        """Whether its content can be checked against the store's word."""
+        """Whether the store has a digest, by which the content can be checked."""
         return bool(self.sha256 or self.blob)
 
 
 @dataclass(frozen=True)
 class Listing:
-    """The files that are wanted, in the order of their paths.
+    """The requested files, in the order of their paths.
 
     Attributes:
-        files: them.
-        revision: the commit they are of; empty where a store has none.
+        files: the files.
+        revision: the commit of the files; empty if the store has no commits.
     """
 
     files: tuple[StoreFile, ...]

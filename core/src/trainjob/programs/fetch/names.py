@@ -1,4 +1,7 @@
-"""Rules for file names that come from outside: a store's listing, a record, an index, an earlier manifest."""
+"""Rules for file names of external origin.
+
+Such names come from a store's listing, a record, an index, or an earlier manifest.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +13,19 @@ from trainjob.errors import TrainJobError
 
 __all__ = ["broken_rule", "check_conflicts", "check_names", "first_conflict"]
 
-# Control characters, line and paragraph separators, lone surrogates: they break the lines of a log, or are no UTF-8.
+# Control characters, line and paragraph separators, lone surrogates: they break log lines, or are not valid UTF-8.
 _UNPRINTABLE = ("Cc", "Zl", "Zp", "Cs")
 _LONGEST_COMPONENT = 255  # bytes; NAME_MAX of Linux
 _LONGEST_SHOWN = 120  # characters of a name in a message
 
 
 def broken_rule(name: str, *reserved: str) -> str:
-    """Return the rule that a file name breaks, or an empty text if it is a plain path below a folder.
+    """Return the rule that a file name breaks; empty if it is a plain path below a folder.
 
     Args:
         name: relative path with `/`.
-        *reserved: first components that are not allowed; upper and lower case are the same for some file systems.
+        *reserved: first components that are not allowed, in lower case. Upper and lower case count as the same, because
+            some file systems do not distinguish them.
     """
     parts = name.split("/")
     if not name or name.startswith("/"):
@@ -38,8 +42,11 @@ def broken_rule(name: str, *reserved: str) -> str:
 
 
 def first_conflict(names: Iterable[str]) -> tuple[str, str] | None:
-    """Find two names that cannot both be files: equal ones, or `a` and `a/b`."""
-    # By components, as `a-` sorts between `a` and `a/b`.
+    """Return two names that cannot both be files: equal ones, or `a` and `a/b`.
+
+    The result is None if all names can be files together.
+    """
+    # Sort by components, because `a-` sorts between `a` and `a/b`.
     for first, second in pairwise(sorted(name.split("/") for name in names)):
         if first == second[: len(first)]:
             return "/".join(first), "/".join(second)
@@ -47,17 +54,17 @@ def first_conflict(names: Iterable[str]) -> tuple[str, str] | None:
 
 
 def check_names(names: Iterable[str], origin: str, error: type[TrainJobError], *reserved: str, hint: str) -> None:
-    """Refuse a list of file names of which one breaks a rule.
+    """Refuse a list of file names if one of them breaks a rule.
 
     Args:
         names: relative paths with `/`.
-        origin: what lists them, for the message.
+        origin: source of the list, for the message.
         error: the class of the error.
         *reserved: see [broken_rule][].
-        hint: what to do.
+        hint: advice for the user.
 
     Raises:
-        TrainJobError: of the class `error`; it names the file and the rule.
+        TrainJobError: of the class `error`; the message names the file and the rule.
     """
     for name in names:
         if rule := broken_rule(name, *reserved):
@@ -65,10 +72,10 @@ def check_names(names: Iterable[str], origin: str, error: type[TrainJobError], *
 
 
 def check_conflicts(names: Iterable[str], origin: str, error: type[TrainJobError], *, hint: str) -> None:
-    """Refuse a list of file names of which two cannot be in one folder.
+    """Refuse a list of file names if two of them cannot be in one folder.
 
     Raises:
-        TrainJobError: of the class `error`; it names both.
+        TrainJobError: of the class `error`; the message names both.
     """
     if conflict := first_conflict(names):
         folder, name = map(_shown, conflict)

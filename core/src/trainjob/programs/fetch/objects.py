@@ -1,9 +1,9 @@
-"""Fetches the objects below a prefix of an object store.
+"""Fetches from a prefix of an object store.
 
-Every object goes under the rest of its key, as with upstream's program (Trainer 2.3 `pkg/initializers/utils/
-opendal.py`); what only begins like the prefix (`a/bc` for `a/b`) does not. An object that was written by an export of
-ours tells its SHA-256. An ETag is an MD5 for some objects and not for others (Amazon S3 API Reference, 2006-03-01,
-Object), so it only tells one content from another.
+Every object is stored under the rest of its key, as by upstream's program (Trainer 2.3
+`pkg/initializers/utils/opendal.py`). A key that only starts with the prefix (`a/bc` for `a/b`) does not count. An
+object that our export wrote carries its SHA-256. An ETag is an MD5 for some objects and not for others (Amazon S3 API
+Reference, 2006-03-01, Object). It is therefore only used to distinguish one content from another.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class ObjectSource:
     """A prefix in a bucket, or one object.
 
     Attributes:
-        bucket, prefix: where.
+        bucket, prefix: location of the objects.
         ignore: objects not to fetch, as shell patterns of paths below the prefix.
     """
 
@@ -39,7 +39,11 @@ class ObjectSource:
     ignore: Sequence[str]
 
     def listing(self) -> Listing:
-        """What is wanted below the prefix."""
+        """Return the requested objects below the prefix.
+
+        Raises:
+            FetchError: no object below the prefix is requested.
+        """
         entries = {entry.path: entry for entry in self._store.list(self.prefix or "/", recursive=True)}
         found = {key: entry for key, entry in entries.items() if self._below(key) and not entry.metadata.is_dir}
         files = [self._store_file(key, entry) for key, entry in found.items()]
@@ -50,18 +54,18 @@ class ObjectSource:
 
     def download(self, file: StoreFile, target: BinaryIO, revision: str) -> None:  # noqa: ARG002 - objects have none
         """Append the bytes of an object that `target` does not have yet."""
-        # Another content under the same key, in the middle of it, is an error of the store.
+        # If the content of the key changes in the middle of the download, the store returns an error (`if_match`).
         while (here := target.tell()) < file.size:
             wanted = min(_BLOCK, file.size - here)
             target.write(self._store.read(file.key, offset=here, size=wanted, **self._matching(file)))
 
     def with_digest(self, file: StoreFile) -> StoreFile:
-        """The file with the digest that its object tells, if it does."""
+        """Return the file with the digest from its object's metadata, if there is one."""
         told = self._store.stat(file.key).user_metadata or {}
         return replace(file, sha256=told.get(_SHA256, ""))
 
     def explained(self, failure: Exception) -> FetchError:
-        """A failure of the library in one sentence, with what to do."""
+        """Return the error for a failure of the library: one sentence, and a hint."""
         kind, text = type(failure).__name__, told(str(failure))
         if known := self.bucket.trouble(failure, needs="list and read"):
             return FetchError(f"{self}: {known[0]}", hint=known[1])
@@ -82,7 +86,8 @@ class ObjectSource:
         return StoreFile(path, key, told.content_length, mark)
 
     def _matching(self, file: StoreFile) -> dict[str, str]:
-        # Some S3-compatible stores list an ETag that they do not know without its quotes; Google's has none.
+        # Some S3-compatible stores list ETags without quotes, and do not recognize them in that form. Google's ETags
+        # have no quotes.
         is_etag = file.mark.startswith('"') or self.bucket.scheme == "gs"
         return {"if_match": file.mark} if is_etag else {}
 

@@ -1,7 +1,7 @@
-"""The fetch from its environment to its exit code.
+"""The fetch program, from its environment to its exit code.
 
-The variables are those of upstream's initializers (Trainer 2.3 `pkg/initializers/utils/utils.py`, get_config_from_env),
-and REVISION. Exit codes: 0 fetched (or there already), 1 failed, with one sentence that says why, 2 wrong arguments.
+It reads the variables of upstream's initializers (Trainer 2.3 `pkg/initializers/utils/utils.py`, get_config_from_env),
+and REVISION. Exit codes: 0 fetched (or already there), 1 failed, with one sentence about the reason, 2 wrong arguments.
 Credentials come from the environment only, and are never printed.
 """
 
@@ -32,20 +32,20 @@ from trainjob.programs.fetch.telling import Progress, say, size_text
 __all__ = ["Fetch", "fetch", "main"]
 
 _WORKERS = 4
-_PARTS = f"{NOTES}/parts"  # files that are not complete, each named for its key and content
+_PARTS = f"{NOTES}/parts"  # incomplete files, each named after its key and content
 
 Source = HubSource | ObjectSource
 
 
 @dataclass(frozen=True)
 class Fetch:
-    """What to fetch, and where to.
+    """The request of a fetch.
 
     Attributes:
         kind: `dataset` or `model`.
-        folder: where to.
+        folder: the target folder.
         uri: `hf://org/name`, `s3://bucket/prefix` or `gs://bucket/prefix`.
-        revision: of a repository: a branch, a tag or a commit; empty for the newest.
+        revision: a branch, a tag or a commit of a repository; empty means the newest commit.
         ignore: files not to fetch, as shell patterns.
         environment: endpoint, region, role and credentials, as upstream's variables.
     """
@@ -59,10 +59,10 @@ class Fetch:
 
 
 def source_of(request: Fetch) -> Source:
-    """The store that an address names.
+    """Return the store that the request's address names.
 
     Raises:
-        InvalidSpec: it has none of the forms that are known.
+        InvalidSpec: the address has no known form.
     """
     scheme, _, location = request.uri.partition("://")
     env = request.environment
@@ -83,18 +83,18 @@ def source_of(request: Fetch) -> Source:
 
 
 def fetch(request: Fetch, tell: Callable[[str], None] = say) -> dict[str, Any]:
-    """Makes a folder hold what a store has, and checks it. Doing it again changes nothing.
+    """Make a folder hold the files of a store, and check them; safe to repeat.
 
     Args:
-        request: what and where.
-        tell: takes the lines of progress; may be called from other threads.
+        request: the request.
+        tell: function that takes the lines of progress; it may be called from other threads.
 
     Returns:
-        `uri`, `revision`, `files`, `bytes`, and how many files had to be `fetched`.
+        `uri`, `revision`, `files`, `bytes`, and `fetched`, the number of files that had to be fetched.
 
     Raises:
-        InvalidSpec: the address is none that is known.
-        FetchError: the store refuses, can't be reached, or sends something else than it says; or the folder is full.
+        InvalidSpec: the address has no known form.
+        FetchError: the store refuses, cannot be reached, or sends other content than it lists; or the folder is full.
     """
     source = source_of(request)
     try:
@@ -117,7 +117,7 @@ def fetch(request: Fetch, tell: Callable[[str], None] = say) -> dict[str, Any]:
 
 
 class _Filling:
-    """One fetch under way."""
+    """One running fetch."""
 
     def __init__(self, source: Source, listing: Listing, request: Fetch, tell: Callable[[str], None]) -> None:
         self._source, self._listing, self._request, self._tell = source, listing, request, tell
@@ -126,7 +126,7 @@ class _Filling:
         self._progress = Progress(sizes, tell, lambda: sum(self._folder.sizes(_PARTS).values()))
 
     def run(self) -> int:
-        """How many files had to be fetched."""
+        """Fetch the missing files, and return their number."""
         total = size_text(sum(file.size for file in self._listing.files))
         at = f" at {self._listing.revision}" if self._listing.revision else ""
         self._tell(f"fetch: {len(self._listing.files)} files, {total}, from {self._request.uri}{at}")
@@ -135,7 +135,7 @@ class _Filling:
         advice = "remove this record; what is in the folder is then compared with the store"
         check_names(earlier.files, f"{self._folder.path}/{RECORD}", FetchError, NOTES, hint=advice)
         stale = set(earlier.files) - {file.path for file in self._listing.files}
-        for name in (*stale, f"{_PARTS}/any"):  # raises if there is a linked folder, before anything changes
+        for name in (*stale, f"{_PARTS}/any"):  # raises for a linked folder before anything changes
             self._folder.size(name)
         kept = [found for file in self._listing.files if (found := self._there(file, earlier))]
         if self._is_done(earlier, kept) and not stale:
@@ -157,7 +157,10 @@ class _Filling:
         return earlier.whole and same and len(kept) == len(self._listing.files)
 
     def _there(self, file: StoreFile, earlier: Record) -> Kept | None:
-        """What is known of a file that lies there; one that nobody noted is read, if the store tells its digest."""
+        """Return the record of a file that is in the folder already; None if it must be fetched.
+
+        A file without a record is read and compared if the store has a digest of it.
+        """
         if self._folder.size(file.path) != file.size:
             return None
         noted = earlier.files.get(file.path)
@@ -176,8 +179,8 @@ class _Filling:
     def _bring(self, file: StoreFile) -> Kept:
         file = self._source.with_digest(file)
         part = f"{_PARTS}/{hashlib.sha256(f'{file.key} {file.mark}'.encode()).hexdigest()[:32]}"
-        self._folder.remove(file.path)  # first, as a volume may not have space for both
-        for _ in range(2):  # what arrived damaged once is asked for once more
+        self._folder.remove(file.path)  # first, because a volume may not have space for both
+        for _ in range(2):  # a file that arrives damaged is fetched once more
             with self._folder.append(part) as target:
                 self._source.download(file, target, self._listing.revision)
                 sync(target)
@@ -189,7 +192,7 @@ class _Filling:
         raise FetchError(f"{file.key} of {self._source} arrives damaged", hint="its size or digest is not as told")
 
     def _checked(self, file: StoreFile, name: str) -> Kept | None:
-        """Return the record of the file `name`; None if its content is not what the store lists."""
+        """Return the record of the file `name`; None if its content differs from the listing."""
         if self._folder.size(name) != file.size:
             return None
         with self._folder.read(name) as content:
@@ -201,7 +204,10 @@ class _Filling:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the fetch as a program and returns its exit code; the last line is `fetch: done {json}`."""
+    """Run the fetch as a program and return its exit code.
+
+    The last line of a successful run is `fetch: done {json}`.
+    """
     try:
         receipt = fetch(_read(arguments))
     except InvalidSpec as refusal:

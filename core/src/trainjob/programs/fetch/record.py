@@ -1,8 +1,9 @@
-"""What lies in a folder that was fetched, and from where: `.trainjob-fetch/record.jsonl` in it.
+"""The record of a fetched folder: its files and their origin.
 
-The first line says where from, then comes one line for each file once it lies there, checked, and the last line only
-when the folder is whole. So a fetch that is killed anywhere leaves a record of what needs no fetching again, and half a
-folder is never taken for a whole one.
+The record is the file `.trainjob-fetch/record.jsonl` in the folder. The first line contains the origin. One line for
+each file follows after the file is on disk and checked. The last line is written only after the folder is complete. If
+a fetch is killed, the record therefore lists the files that need not be fetched again. A partly filled folder never
+counts as complete.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from trainjob.programs.fetch.folder import Folder, sync
 __all__ = ["NOTES", "RECORD", "Journal", "Kept", "Record", "read_record"]
 
 NOTES = ".trainjob-fetch"
-"""The folder of the fetch's own files; no fetched file may be in it."""
+"""Folder of the fetch's own files; no fetched file may be in it."""
 RECORD = f"{NOTES}/record.jsonl"
 _NEW_RECORD = f"{NOTES}/record.new"
 _FORMAT = "trainjob-fetch"
@@ -28,7 +29,7 @@ _FORMAT = "trainjob-fetch"
 
 @dataclass(frozen=True)
 class Kept:
-    """A file that lies in the folder; see [trainjob.programs.fetch.listing.StoreFile][]."""
+    """A file in the folder; see [trainjob.programs.fetch.listing.StoreFile][]."""
 
     path: str
     size: int
@@ -38,12 +39,12 @@ class Kept:
 
 @dataclass(frozen=True)
 class Record:
-    """What is known of a folder.
+    """The content of a folder's record.
 
     Attributes:
-        uri, revision: where it came from; empty when nothing is known.
-        files: what lies there, by path; the paths are not checked yet.
-        whole: everything that was wanted lies there.
+        uri, revision: origin of the files; empty if it is not known.
+        files: the recorded files, by path; the paths are not checked yet.
+        whole: whether the folder contains all requested files.
     """
 
     uri: str = ""
@@ -53,7 +54,7 @@ class Record:
 
 
 def read_record(folder: Path) -> Record:
-    """Reads a folder's record; an empty one where there is none, or one that is not ours."""
+    """Return the record of a folder; an empty one if none exists or no fetch wrote it."""
     try:
         with Folder(folder).read(RECORD) as file:
             lines = file.read().decode().splitlines()
@@ -71,7 +72,7 @@ def read_record(folder: Path) -> Record:
 
 
 def _entry(line: str) -> dict[str, Any] | None:
-    """None for a line that was cut short by a kill."""
+    """Return the entry in a line; None for a line that was cut short by a kill."""
     try:
         found = json.loads(line)
     except ValueError:
@@ -80,13 +81,13 @@ def _entry(line: str) -> dict[str, Any] | None:
 
 
 class Journal:
-    """Writes a folder's record while it is being filled; from any thread.
+    """Writer of a folder's record while the folder is filled; for use from any thread.
 
     Args:
-        folder: which.
-        uri: where it comes from.
+        folder: the folder to fill.
+        uri: origin of the files.
         revision: the commit; may be empty.
-        kept: what lies there already.
+        kept: files that are in the folder already.
     """
 
     def __init__(self, folder: Path, uri: str, revision: str, kept: Iterable[Kept]) -> None:
@@ -100,12 +101,12 @@ class Journal:
         self._folder.move(_NEW_RECORD, RECORD)
 
     def add(self, kept: Kept) -> None:
-        """A file lies there, on disk and checked."""
+        """Record a file that is on disk and checked."""
         with self._lock, self._folder.append(RECORD) as file:
             file.write(_line(asdict(kept)))
 
     def finish(self) -> None:
-        """The folder is whole."""
+        """Record that the folder is complete."""
         with self._lock, self._folder.append(RECORD) as file:
             file.write(_line({"whole": True}))
             sync(file)

@@ -1,4 +1,4 @@
-"""What a fetch tells while it runs."""
+"""The progress that a fetch prints while it runs."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ _EVERY = 10.0  # seconds between lines about files that are still arriving
 
 
 class Progress:
-    """Prints a line for each file that has arrived: `fetch: 3/7 model.safetensors 12.3 MB (45 %)`; from any thread.
+    """Progress lines of a fetch, one for each file that has arrived.
+
+    A line reads `fetch: 3/7 model.safetensors 12.3 MB (45 %)`. All methods may be called from any thread.
 
     Args:
-        sizes: bytes of every file.
-        tell: takes the lines.
-        arriving: how many bytes lie there of files that are not complete.
-        every: seconds between lines about those.
+        sizes: size of every file in bytes.
+        tell: function that takes each line.
+        arriving: function that returns the bytes on disk of the files that are not complete.
+        every: seconds between lines about incomplete files.
     """
 
     def __init__(
@@ -31,7 +33,7 @@ class Progress:
         self._lock = threading.Lock()
 
     def arrived(self, path: str, size: int, *, fetched: bool = True) -> None:
-        """Counts a file, `fetched` or there already."""
+        """Count a file and print its line; `fetched` is False if the folder already had it."""
         with self._lock:
             self._done += 1
             self._arrived += size
@@ -40,7 +42,10 @@ class Progress:
 
     @contextlib.contextmanager
     def ticking(self) -> Iterator[None]:
-        """Tells now and then how many bytes there are, as one file may take an hour."""
+        """Report at regular intervals how many bytes have arrived.
+
+        One file may take an hour, so lines for complete files only would not be enough.
+        """
         over = threading.Event()
         ticker = threading.Thread(target=self._tick, args=(over,), name="progress", daemon=True)
         ticker.start()
@@ -66,12 +71,12 @@ class Progress:
 
 
 def say(line: str) -> None:
-    """Prints a line at once: the readers of a pod's log want it now."""
+    """Print a line and flush it, so that it is in the pod's log immediately."""
     print(line, file=sys.stdout, flush=True)
 
 
 def size_text(size: float) -> str:
-    """Writes bytes for people: `512 B`, `12.3 MB`."""
+    """Return a number of bytes as text for people: `512 B`, `12.3 MB`."""
     for unit in ("B", "kB", "MB", "GB"):
         if size < 1000:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"

@@ -1,5 +1,6 @@
-"""The program that starts TorchTune in the training's pod, and resumes after the last epoch of an earlier attempt.
+"""Program that starts or resumes TorchTune in the training's pod.
 
-It is packed into the pod's command, because the workspace is only mounted there. It imports the standard library only;
-the checkpointer and the schedule, which TorchTune loads, import TorchTune as well.
+It resumes after the last complete epoch of an earlier attempt. It is packed into the pod's command, because the
+workspace is only mounted in the pod. It imports the standard library only. TorchTune loads the checkpointer and the
+schedule, which also import TorchTune.
 """

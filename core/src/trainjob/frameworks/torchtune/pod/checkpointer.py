@@ -1,7 +1,8 @@
-"""A checkpointer for TorchTune that never leaves a run without a whole epoch to go on after.
+"""A checkpointer for TorchTune that keeps an epoch to resume from while it saves the next.
 
-TorchTune's own writes the state of each epoch over that of the one before: who is killed meanwhile has neither
-(torchtune 0.6.1, training/checkpointing/_checkpointer.py). It also keeps files that an earlier attempt has half copied.
+TorchTune's own checkpointer overwrites the state of the previous epoch with that of the current one. A run that is
+killed meanwhile has neither (torchtune 0.6.1, training/checkpointing/_checkpointer.py). It also keeps files that an
+earlier attempt copied only partly.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ __all__ = ["WholeEpochsCheckpointer"]
 
 
 class WholeEpochsCheckpointer(FullModelHFCheckpointer):  # type: ignore[misc]
-    """TorchTune's checkpointer for Hugging Face folders, with a state of its own for each epoch."""
+    """TorchTune's checkpointer for Hugging Face folders, with a separate state for each epoch."""
 
     def save_checkpoint(self, state_dict: dict[str, Any], epoch: int, **how: Any) -> None:
-        """Saves an epoch; the one before can be gone on from until this one can.
+        """Save an epoch, and keep the previous epoch resumable until this one is complete.
 
-        After the last epoch there is nothing to go on with, and nothing is kept for that.
+        After the last epoch, all states for resuming are deleted, because nothing is left to resume.
 
         Args:
             state_dict: weights, and the recipe's state.
-            epoch: counted from 0.
+            epoch: number of the epoch, counted from 0.
             **how: TorchTune's own arguments.
         """
         folder, states = self._output_dir / f"epoch_{epoch}", self._output_dir / STATES
@@ -46,7 +47,11 @@ class WholeEpochsCheckpointer(FullModelHFCheckpointer):  # type: ignore[misc]
 
 
 def _to_disk(paths: list[Path]) -> None:
-    """So that files are there before their names say so, also when the node loses its power."""
+    """Wait until files are on disk.
+
+    The state gets its final name only after that. A power loss of the node therefore never leaves a state with that
+    name and incomplete files.
+    """
     for path in paths:
         opened = os.open(path, os.O_RDONLY)
         try:

@@ -1,8 +1,9 @@
-"""Which epochs of a run are whole, and whose they are.
+"""Records of the complete epochs of a run, and of the run that owns them.
 
-In the folder `recipe_state` of a run's output lie `run`, whose output this is, and `epoch_N.pt`, the state of the
-optimizer and the recipe after epoch N. The latter gets its name when everything else of that epoch is on disk, and
-goes when a later epoch is whole: so an epoch with such a file can be gone on from, whenever the run was killed.
+The folder `recipe_state` of a run's output contains two kinds of files: `run`, which identifies the owner of this
+output, and `epoch_N.pt`, the state of the optimizer and the recipe after epoch N. A state gets this name after
+everything else of its epoch is on disk. It is deleted when a later epoch is complete. A run can therefore be resumed
+after any epoch with such a file, whenever it was killed.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ _STATE = re.compile(r"epoch_([0-9]{1,9})\.pt")
 
 @dataclass(frozen=True)
 class WholeEpoch:
-    """An epoch to go on after.
+    """A complete epoch after which a run can be resumed.
 
     Attributes:
-        number: counted from 0, as its folder is.
-        files: what is loaded of it, below the output folder: an adapter, or the shards of the model.
+        number: number of the epoch, counted from 0 as in the name of its folder.
+        files: files to load, relative to the output folder: an adapter, or the shards of the model.
     """
 
     number: int
@@ -40,16 +41,18 @@ class WholeEpoch:
 
 
 def state_file(output: Path, epoch: int) -> Path:
-    """Where the recipe's state after an epoch is, once that is whole."""
+    """Return the path of the recipe's state after a complete epoch."""
     return output / STATES / f"epoch_{epoch}.pt"
 
 
 def identity(run: str, inputs: Sequence[Path]) -> str:
-    """A digest of who trains on what: the run, and the names, sizes and times of all files it reads.
+    """Return a digest that identifies a run and its inputs.
+
+    It covers the run's text, and the names, sizes and modification times of all files that the run reads.
 
     Args:
         run: the run's own text; the same in all its attempts.
-        inputs: folders or files; what is hidden in them does not count.
+        inputs: folders or files; hidden files and folders in them do not count.
     """
     digest = hashlib.sha256(run.encode())
     for place in inputs:
@@ -69,12 +72,15 @@ def _files(place: Path) -> Iterator[Path]:
 
 
 def last_whole_epoch(output: Path, owner: str, *, adapter: bool) -> WholeEpoch | None:
-    """The last whole epoch that this owner saved; None when there is none to go on after.
+    """Return the last complete epoch that this owner saved.
 
     Args:
         output: folder that the run writes to.
-        owner: see [identity][].
-        adapter: whether the run trains an adapter, and not all weights.
+        owner: digest of the run; see [identity][].
+        adapter: whether the run trains an adapter instead of all weights.
+
+    Returns:
+        The epoch; None if the run cannot be resumed after any epoch.
     """
     try:
         if (output / STATES / _RUN).read_text(encoding="utf-8") != owner:
@@ -91,7 +97,10 @@ def last_whole_epoch(output: Path, owner: str, *, adapter: bool) -> WholeEpoch |
 
 
 def _strange_adapters(output: Path) -> bool:
-    """Whether another run's adapters lie there: TorchTune would load one with the model (0.6.1, _utils.py)."""
+    """Return whether the output contains adapters of another run.
+
+    TorchTune would load such an adapter with the model (0.6.1, _utils.py).
+    """
     return any(output.glob(f"epoch_*/{_ADAPTER}"))
 
 
@@ -103,10 +112,10 @@ def _shards(index: Path) -> list[str]:
 
 
 def begin(output: Path, owner: str) -> None:
-    """Make the output this owner's, with no epoch to go on after.
+    """Record the owner of an output folder, and delete all states to resume from.
 
     Raises:
-        OSError: the folder can't be written.
+        OSError: the folder cannot be written.
     """
     states = output / STATES
     states.mkdir(parents=True, exist_ok=True)

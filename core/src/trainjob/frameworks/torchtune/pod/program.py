@@ -1,4 +1,7 @@
-"""Starts TorchTune: after the last whole epoch of an earlier attempt of the same run, or from the beginning."""
+"""Program that starts TorchTune, or resumes an earlier attempt of the same run.
+
+It resumes after the attempt's last complete epoch. If there is none, it starts from the beginning.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ _SCHEDULE = "trainjob.frameworks.torchtune.pod.schedule.resumed_cosine"
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Replace this process with the given command, which gets the arguments to resume with.
+    """Replace this process with the given command, plus the arguments to resume with.
 
     See [trainjob.frameworks.torchtune.pod.epochs][] for what is resumed.
     """
@@ -27,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     if epoch is None:
         begin(given.output, owner)
     else:
-        # In people's words: one epoch is done when epoch_0 is whole.
+        # The message counts from 1: one epoch is done when epoch_0 is complete.
         print(f"resumed from epoch {epoch.number + 1}: {given.output}/epoch_{epoch.number} is whole", flush=True)
     command = [*given.command, f"checkpointer._component_={_CHECKPOINTER}", *_resuming(given, epoch)]
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [_own_sources(), os.environ.get("PYTHONPATH")]))
@@ -35,7 +38,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def _resuming(given: argparse.Namespace, epoch: WholeEpoch | None) -> list[str]:
-    """TorchTune looks for these files below the output folder (torchtune 0.6.1, training/checkpointing/_utils.py)."""
+    """Return TorchTune's arguments to resume after an epoch; none without an epoch.
+
+    TorchTune looks up these files below the output folder (torchtune 0.6.1, training/checkpointing/_utils.py).
+    """
     if epoch is None:
         return []
     state = state_file(given.output, epoch.number).relative_to(given.output)
@@ -52,7 +58,10 @@ def _resuming(given: argparse.Namespace, epoch: WholeEpoch | None) -> list[str]:
 
 
 def _own_sources() -> str:
-    """The folder, or zip file, that this package lies in: for the processes that load the checkpointer."""
+    """Return the path of the folder or zip file that contains this package.
+
+    The processes that load the checkpointer import it from there.
+    """
     return str(Path(__file__).absolute().parents[4])
 
 

@@ -1,7 +1,7 @@
-"""The learning rate of a resumed training.
+"""The learning rate schedule of a resumed training.
 
-Some recipes begin their schedule anew when they resume (torchtune 0.6.1: recipes/lora_finetune_single_device.py,
-lora_dpo_single_device.py, knowledge_distillation_*.py, where `global_step` is set for a limited epoch only).
+Some recipes restart their schedule when they resume (torchtune 0.6.1: recipes/lora_finetune_single_device.py,
+lora_dpo_single_device.py, knowledge_distillation_*.py, which set `global_step` for a limited epoch only).
 """
 
 from __future__ import annotations
@@ -16,15 +16,17 @@ __all__ = ["resumed_cosine"]
 def resumed_cosine(
     optimizer: Any, num_training_steps: int, last_epoch: int, *, epochs: int, epochs_done: int, **shape: Any
 ) -> Any:
-    """TorchTune's cosine schedule, which all its LoRA configurations have, from the first step of the next epoch on.
+    """Return TorchTune's cosine schedule, from the first step of the next epoch on.
+
+    All LoRA configurations of TorchTune use this schedule.
 
     Args:
-        optimizer: with the state that was saved.
-        num_training_steps: in the whole training.
-        last_epoch: what the recipe takes for the last step; not used.
-        epochs: in the whole training.
-        epochs_done: how many of them are done.
-        **shape: of the schedule.
+        optimizer: the optimizer with the saved state.
+        num_training_steps: number of steps in the whole training.
+        last_epoch: the last step as the recipe counts it; not used.
+        epochs: number of epochs in the whole training.
+        epochs_done: number of epochs that are done.
+        **shape: other arguments of the schedule.
     """
     last_epoch = num_training_steps // epochs * epochs_done - 1
     return get_cosine_schedule_with_warmup(
