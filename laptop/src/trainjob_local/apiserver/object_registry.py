@@ -1,4 +1,7 @@
-"""The part of the registry that its own parts use; they import this instead of the registry, which imports them."""
+"""The methods of the registry that its own parts use.
+
+Those parts import this protocol. They cannot import the registry, because the registry imports them.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +25,11 @@ class ObjectRegistry(Protocol):
 
     @property
     def lock(self) -> threading.RLock:
-        """Return the lock of all reads and writes."""
+        """Lock of all reads and writes."""
         ...
 
     def subscribe(self, callback: Callable[[Change], None], *, resources: Collection[str] = ()) -> Subscription:
-        """Call back for every change."""
+        """Call the callback for every change."""
         ...
 
     def create(self, resource: str, body: Mapping[str, Any], namespace: str = "") -> Json:
@@ -42,5 +45,5 @@ class ObjectRegistry(Protocol):
         ...
 
     def delete_with(self, kind: Resource, name: str, namespace: str, options: DeleteOptions) -> tuple[Json, bool]:
-        """Delete an object with options; the bool is whether it is gone."""
+        """Delete an object with options; return it, and whether it is removed from the store."""
         ...
