@@ -1,4 +1,4 @@
-"""The API server of the laptop cluster, which the unmodified `kubernetes` client connects to.
+"""The API server of the laptop cluster, for unmodified `kubernetes` clients.
 
 `Registry` holds the objects and applies the rules for writes; controllers in the same process use it directly.
 `ApiServer` serves a registry over HTTP. `ApiServer` is imported on first use, because it needs a web server.

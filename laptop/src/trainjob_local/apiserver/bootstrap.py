@@ -1,5 +1,6 @@
-"""Objects of a new cluster: namespaces, and the ClusterRoles for administrators, discovery and access reviews.
+"""Objects of a new cluster: namespaces, service accounts and ClusterRoles.
 
+The ClusterRoles are those for administrators, discovery, health checks and access reviews.
 Source: kube-apiserver 1.36.3 (`plugin/pkg/auth/authorizer/rbac/bootstrappolicy/policy.go`).
 """
 
@@ -36,7 +37,10 @@ _ROLES: Mapping[str, tuple[Sequence[Mapping[str, Any]], Sequence[str]]] = {
 
 
 def fill(registry: ObjectRegistry) -> None:
-    """Create the missing bootstrap objects; keep existing ones, because users may have changed them."""
+    """Create the missing bootstrap objects.
+
+    Existing ones stay unchanged, because users may have changed them.
+    """
     for namespace in _NAMESPACES:
         _ensure(registry, "namespaces", {"metadata": {"name": namespace}})
         add_default_account(registry, namespace)

@@ -1,4 +1,4 @@
-"""Types, checks and defaults of Kubernetes' own kinds, and of request bodies that are not stored.
+"""Types, checks and defaults of Kubernetes' own kinds, and of bodies that are not stored.
 
 The module has only those that the controllers and the kubelet rely on. A real API server rejects much more.
 Source: k8s.io/kubernetes 1.36 `pkg/apis/core/validation` and `pkg/registry`, k8s.io/api 0.36.
@@ -52,7 +52,7 @@ _REQUIRED_IN = {
 
 
 def complete(plural: str, body: Json) -> Json:
-    """Return a Namespace or Secret with the API server's defaults; return other kinds unchanged."""
+    """Return a Namespace or Secret with the API server's defaults; return others unchanged."""
     if plural == "namespaces":
         metadata = body["metadata"]
         labels = {**(metadata.get("labels") or {}), "kubernetes.io/metadata.name": metadata.get("name", "")}
@@ -135,7 +135,7 @@ def _volume_problems(volume: Mapping[str, Any], path: str) -> Iterator[FieldProb
 
 
 def _name_problems(name: str, path: str) -> Iterator[FieldProblem]:
-    """Yield the problems of the name of a container or volume, which the kubelet uses for a folder."""
+    """Yield the problems of the name of a container or volume; the kubelet names a folder so."""
     if not name:
         yield FieldProblem(path, "Required value")
         return
@@ -157,7 +157,10 @@ def _file_paths(volume: Mapping[str, Any], path: str) -> Iterator[tuple[str, str
 
 
 def _path_problems(target: str, path: str) -> Iterator[FieldProblem]:
-    """Yield a problem if a path leads out of its volume, because it could be any file of this machine."""
+    """Yield a problem if a path is missing or leads out of its volume.
+
+    A path outside of the volume could be any file of this machine.
+    """
     wrong = "must not start with '..'" if target.startswith("..") else ""
     wrong = "must not contain '..'" if ".." in target.split("/") else wrong
     wrong = "must be a relative path" if target.startswith("/") else wrong

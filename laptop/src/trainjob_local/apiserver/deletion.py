@@ -1,5 +1,6 @@
-"""Effects of a DELETE: the object is removed, or marked until finalizers or the kubelet allow its removal.
+"""Effects of a DELETE: the object is removed, or marked for a later removal.
 
+A marked object is removed when its finalizers are gone and, if it is a pod, the kubelet has ended it.
 All functions are pure.
 
 Source: k8s.io/apiserver 0.36 `pkg/registry/rest/delete.go`, `pkg/registry/generic/registry/store.go`, and
@@ -68,7 +69,7 @@ def check_preconditions(resource: Resource, body: Mapping[str, Any], options: De
 
 
 def _by_kind(refusal: Refusal, resource: Resource) -> Refusal:
-    """Replace the plural by the kind in a refusal, because kube-apiserver does so in this error."""
+    """Replace the plural by the kind in a refusal, as kube-apiserver does in this error."""
     qualified = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
     text = refusal.message.replace(f" on {resource.qualified} ", f" on {qualified} ")
     return Refusal(refusal.code, refusal.reason, text, details={**(refusal.details or {}), "kind": resource.kind})

@@ -1,4 +1,4 @@
-"""Discovery documents of the server: versions, groups, resources, and addresses of its OpenAPI documents."""
+"""Discovery documents: versions, groups, resources, and the index of OpenAPI documents."""
 
 from __future__ import annotations
 

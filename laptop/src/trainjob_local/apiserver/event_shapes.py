@@ -1,5 +1,6 @@
-"""Conversion between the two shapes of a stored Event, core/v1 and events.k8s.io/v1. Pure functions.
+"""Conversion between the two shapes of an Event: core/v1 and events.k8s.io/v1.
 
+The store has the shape of core/v1. All functions are pure.
 Source: k8s.io/kubernetes 1.36 `pkg/apis/events/v1/conversion.go`.
 """
 

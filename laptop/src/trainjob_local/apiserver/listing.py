@@ -28,7 +28,12 @@ _TOO_OLD = (
 
 
 class _Page(NamedTuple):
-    """The start of a page: the version of the list (0 for the current one) and the last key of the previous page."""
+    """The start of a page of a list.
+
+    Attributes:
+        version: resourceVersion of the list; 0 for the current one.
+        after: namespace and name of the last object on the previous page.
+    """
 
     version: int
     after: tuple[str, str]
@@ -57,7 +62,7 @@ def list_text(registry: Registry, view: Resource, namespace: str, options: ListO
 
 
 def selects(view: Resource, options: ListOptions) -> Any:
-    """Return a function that tests whether the label and field selectors select a stored object.
+    """Return a function that tests whether the selectors of a list select a stored object.
 
     Raises:
         Refusal: 400 if a selector is not valid.
@@ -69,7 +74,10 @@ def selects(view: Resource, options: ListOptions) -> Any:
 
 
 def texts_of(view: Resource, found: list[Stored]) -> list[bytes]:
-    """Return the JSON of each item of a list; items of built-in kinds have no kind and apiVersion."""
+    """Return the JSON of each item of a list.
+
+    Items of built-in kinds have no `kind` and no `apiVersion`.
+    """
     if view.custom:
         return [stored.text for stored in found]
     skipped = len(encoded({"kind": view.kind, "apiVersion": view.api_version}))

@@ -1,4 +1,4 @@
-"""The log of a pod over HTTP: checks of the request, and a thread of its own for the log source."""
+"""The log of a pod over HTTP: checks of the request, and a thread for the log source."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d+)?(Z|[+-]\d\d:\d\d)")
 
 @dataclass(frozen=True)
 class LogRequest:
-    """One request for the log of a container; the server has checked that pod and container exist.
+    """One request for the log of an existing container; the server has checked that it exists.
 
     Attributes:
         namespace: the pod's namespace.

@@ -1,5 +1,6 @@
-"""Preparation of an object before it is stored: identity, generation, the split of spec and status. Pure functions.
+"""Preparation of an object before it is stored: identity, generation, spec and status.
 
+All functions are pure.
 Source: k8s.io/apiserver 0.36 `pkg/registry/rest/{create,update}.go` and the strategies of the kinds.
 """
 

@@ -1,5 +1,6 @@
-"""Parser of a request's path, verb and options for lists, writes and deletions. Pure functions.
+"""Parser of requests: path, verb, and the options of lists, writes and deletions.
 
+All functions are pure.
 Source: k8s.io/apiserver 0.36 `pkg/endpoints/request/requestinfo.go` and `pkg/apis/meta/internalversion/validation`.
 """
 
@@ -59,7 +60,7 @@ class Asked:
 
     @property
     def target(self) -> str:
-        """Plural and subresource in the notation of RBAC and faults; the path if it names no resource."""
+        """Plural and subresource, as in `pods/log`; the path if it names no resource."""
         if not self.plural:
             return self.path
         return f"{self.plural}/{self.subresource}" if self.subresource else self.plural

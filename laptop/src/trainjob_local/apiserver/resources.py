@@ -1,5 +1,6 @@
-"""One table of all resources of the server, from which discovery, routes, rules and storage are derived.
+"""One table of all resources of the server.
 
+Discovery, routes, rules and storage are derived from it.
 Names and rules are those of kube-apiserver 1.36.3, JobSet 0.12.0 and Trainer 2.3.0.
 """
 
@@ -155,5 +156,5 @@ BY_PLURAL: Mapping[str, Resource] = {resource.plural: resource for resource in R
 
 
 def by_group_version(group: str, version: str) -> tuple[Resource, ...]:
-    """Return the resources of one API group and version; empty if the server does not serve it."""
+    """Return the resources of one API group and version; none if the server does not serve it."""
     return tuple(found for found in RESOURCES if (found.group, found.version) == (group, version))

@@ -211,7 +211,10 @@ def prune(shape: Field, value: Any, path: str = "") -> tuple[Any, list[str]]:
 
 
 def with_defaults(shape: Field, value: Any) -> Any:
-    """Return the value with defaults for missing fields; objects that are missing are not created."""
+    """Return the value with defaults for missing fields.
+
+    Objects and lists that are missing themselves get no defaults inside.
+    """
     if shape.type == "object" and isinstance(value, Mapping):
         filled = {name: with_defaults(shape.properties[name], inner) for name, inner in value.items()}
         missing = {name: inner.default for name, inner in shape.properties.items() if inner.default is not None}

@@ -28,7 +28,7 @@ CREATE TABLE IF NOT EXISTS tokens (
 
 
 class StoredToken(NamedTuple):
-    """The stored data of a service account token; instead of the token itself, its SHA-256 is stored.
+    """The stored data of a service account token: its SHA-256 instead of the token itself.
 
     Attributes:
         digest: hexadecimal SHA-256 of the token.

@@ -67,7 +67,8 @@ class Tokens:
 
         Raises:
             Refusal: 400 if `expirationSeconds` is no integer or the bound object is no Pod; 404 if the account or the
-                pod does not exist; 409 if the pod has another uid than the request; 422 if the duration is out of range.
+                pod does not exist; 409 if the pod has another uid than the request; 422 if the duration is out of
+                range.
         """
         spec = dict(spec or {})
         seconds = spec.get("expirationSeconds", _USUAL)

@@ -1,4 +1,4 @@
-"""Watches: one hub receives all changes and passes them to the open streams, on the event loop.
+"""Watches: one hub passes all changes to the open streams, on the event loop.
 
 Semantics: k8s.io/apiserver 0.36 `pkg/storage/cacher` (cache_watcher.go: conversion of a change to an event of a watch
 with selectors; 410 as an ERROR event).
@@ -114,7 +114,10 @@ class WatchHub:
             self._loop.call_soon_threadsafe(function)
 
     def _note(self, change: Change) -> None:
-        """Queue a change for the event loop; the writing thread calls this under the registry's lock."""
+        """Queue a change for the event loop.
+
+        The thread that writes calls this while it holds the registry's lock.
+        """
         self._changes.append(change)
         if not self._scheduled:
             self._scheduled = True
@@ -163,7 +166,10 @@ class WatchHub:
         return self._lines(watch, options)
 
     def _start(self, watch: Watch, wanted: int, options: ListOptions) -> None:
-        """Add the initial events to a watch and register it, in one step so that no change is lost."""
+        """Add the initial events to a watch and register it.
+
+        Both happen under the registry's lock, so that no change is lost between them.
+        """
         if wanted:
             self._faults.check_watch()
         from_state = options.initial if options.initial is not None else wanted == 0
@@ -253,7 +259,7 @@ def _bookmark(view: Resource, version: int, *, initial: bool = False) -> bytes:
 
 
 def _renumbered(stored: Stored, version: int) -> Stored:
-    """Return a copy of an object with the version of the change that removed it from a selection."""
+    """Return a copy of an object with the version of the change that ended its selection."""
     body = json.loads(stored.text)
     body["metadata"]["resourceVersion"] = str(version)
     return Stored(body, version, encoded(body))
