@@ -135,8 +135,8 @@ async def read_call(request: Request, kind: str) -> dict[str, Any]:
         kind: kind of the body, a key of `BODIES`.
 
     Raises:
-        Refusal: 413 if the body is larger than 3 MiB; 415 if its media type is not JSON; 400 if it is no JSON object, or
-            has a value of a wrong type.
+        Refusal: 413 if the body is larger than 3 MiB; 415 if its media type is not JSON; 400 if it is no JSON object,
+            or has a value of a wrong type.
     """
     body = without_nulls(await read_json(request, kind))
     if body is None:

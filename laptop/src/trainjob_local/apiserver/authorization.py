@@ -70,7 +70,7 @@ class Authorizer:
             raise action.refusal(user)
 
     def allows(self, user: User, action: Action) -> bool:
-        """Return whether a user may do an action; members of `system:masters` may do every action."""
+        """Return whether a user may do an action; group `system:masters` may do every action."""
         if "system:masters" in user.groups:
             return True
         return any(_permits(rule, action) for rule in self._rules(user, action.namespace))

@@ -230,8 +230,8 @@ class Handlers:
         """Handle a SelfSubjectAccessReview and return the response.
 
         Raises:
-            Refusal: 400, 413 or 415 if the body is not valid; 422 if it does not have exactly one of `resourceAttributes`
-                and `nonResourceAttributes`.
+            Refusal: 400, 413 or 415 if the body is not valid; 422 if it does not have exactly one of
+                `resourceAttributes` and `nonResourceAttributes`.
         """
         body = await read_call(request, "SelfSubjectAccessReview")
         spec = body.get("spec") or {}

@@ -106,7 +106,10 @@ class Registry:
         EventExpiry(self, clock)
 
     def close(self) -> None:
-        """Stop the garbage collector and close the database; call no method of the registry after this."""
+        """Stop the garbage collector and close the database.
+
+        No method of the registry may be called after this.
+        """
         self._collector.stop()
         with self.store.lock:
             self._storage.close()
@@ -160,7 +163,7 @@ class Registry:
         return stored
 
     def select(self, resource: Resource, namespace: str, labels: str = "", fields: str = "") -> _Versions:
-        """Return the current versions of the selected objects without copying them; see [list][]."""
+        """Return the current versions of selected objects without copying them; see [list][]."""
         by_label, by_field = parse_selectors(resource, labels, fields)
         found = self.store.all(resource, namespace)
         return [stored for stored in found if by_label.matches(stored.body) and by_field.matches(stored.body)]
@@ -170,7 +173,7 @@ class Registry:
     def create(
         self, resource: str, body: Mapping[str, Any], namespace: str = "", *, options: WriteOptions | None = None
     ) -> Json:
-        """Create an object with `metadata.name` or `metadata.generateName` and return it as stored.
+        """Create an object with `metadata.name` or `generateName` and return it as stored.
 
         Raises:
             Refusal: 404 if the namespace does not exist; 409 if the name exists; 400, 403 or 422 if the object breaks a
@@ -195,8 +198,8 @@ class Registry:
         If the body has `metadata.resourceVersion`, only that version is replaced. Custom resources must have it.
 
         Raises:
-            Refusal: 404 if the object does not exist; 409 if it was changed since; 400, 403 or 422 if the object breaks a
-                rule.
+            Refusal: 404 if the object does not exist; 409 if it has another resourceVersion or uid; 400, 403 or 422 if
+                the object breaks a rule.
         """
         status = subresource == "status"
         return self._writer.update(resource_named(resource), body, namespace, status, options or WriteOptions())
@@ -224,8 +227,8 @@ class Registry:
             options: options of the write.
 
         Raises:
-            Refusal: 404 if the object does not exist; 409 if the patch names another resourceVersion; 400, 403, 415 or 422
-                if the patch or its result breaks a rule.
+            Refusal: 404 if the object does not exist; 409 if the patch names another resourceVersion; 400, 403, 415 or
+                422 if the patch or its result breaks a rule.
         """
         with self.lock:
             old = self.read(resource_named(resource), name, namespace)
@@ -256,8 +259,8 @@ class Registry:
     ) -> Json:
         """Delete an object and return its last visible state.
 
-        A pod that runs on a node is only marked; it is removed when it is deleted with a grace period of 0. An object with
-        finalizers is removed when its last finalizer is removed.
+        A pod that runs on a node is only marked; it is removed when it is deleted with a grace period of 0. An object
+        with finalizers is removed when its last finalizer is removed.
 
         Args:
             resource: plural of the resource.
@@ -270,8 +273,8 @@ class Registry:
                 real cluster.
 
         Raises:
-            Refusal: 404 if the object does not exist; 409 if a precondition does not hold; 403 or 422 if the deletion breaks
-                a rule.
+            Refusal: 404 if the object does not exist; 409 if a precondition does not hold; 403 or 422 if the deletion
+                breaks a rule.
         """
         options = DeleteOptions(uid, resource_version, grace, propagation)
         return self.delete_with(resource_named(resource), name, namespace, options)[0]
