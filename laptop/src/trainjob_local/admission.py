@@ -1,4 +1,4 @@
-"""The webhooks of Trainer for TrainJobs: their defaults and checks, with upstream's messages.
+"""The webhooks of Trainer for TrainJobs: defaults and checks, with upstream's messages.
 
 Source: Trainer 2.3 `pkg/webhooks/trainjob_webhook.go`, the `Validate` functions of
 `pkg/runtime/framework/plugins/{torch,xgboost,jobset}`, `pkg/runtime/core/{clustertrainingruntime,trainingruntime}.go`.
@@ -266,7 +266,10 @@ def _change_problems(new: Json, old: Json, reader: Reader) -> Iterator[str]:
 
 
 def _manager_problems(manager: str) -> Iterator[str]:
-    """A domain-prefixed path (k8s.io/apimachinery 0.36 `pkg/util/validation`, IsDomainPrefixedPath)."""
+    """Yield the problems of a patch's manager, which must be a domain-prefixed path.
+
+    Source: k8s.io/apimachinery 0.36 `pkg/util/validation`, IsDomainPrefixedPath.
+    """
     field = f"{_PATCHES}.manager"
     host, slash, path = manager.partition("/")
     if not slash or not host or not path:

@@ -26,7 +26,9 @@ _TAIL_LINES = 20
 
 
 class LocalCluster:
-    """A Kubernetes cluster with Kubeflow Trainer for tests: one process, with pods as processes.
+    """A Kubernetes cluster with Kubeflow Trainer in one process, small enough for tests.
+
+    Pods run as child processes.
 
         with LocalCluster(environments={"torchtune": ".venv/torchtune"}) as cluster:
             api = kubernetes.config.new_client_from_config(str(cluster.kubeconfig))
@@ -180,7 +182,7 @@ class LocalCluster:
         try:
             process.wait(_STOP_SECONDS)
         except subprocess.TimeoutExpired:
-            process.kill()  # the kubelet's watchdog process ends the pods
+            process.kill()  # the kubelet's cleanup process then ends the pods
             process.wait()
         for pipe in (self._orders, process.stdout, self._log):
             with contextlib.suppress(OSError):
@@ -197,7 +199,7 @@ class LocalCluster:
         self.stop()
 
     def _remove(self, folder: Path) -> None:
-        """Remove the temporary folder; retry for up to 15 seconds while killed processes still use it."""
+        """Remove the temporary folder; retry for up to 15 s, because killed processes may use it."""
         deadline = time.monotonic() + _STOP_SECONDS
         while folder.exists() and time.monotonic() < deadline:
             shutil.rmtree(folder, ignore_errors=True)

@@ -137,7 +137,7 @@ def _default_job(operation: Operation, new: Json, _old: Json | None, _reader: Re
 def _pod_spec_of_template(given: Json) -> Json:
     spec = _pod_spec(given, "Job")
     if "restartPolicy" not in given:
-        del spec["restartPolicy"]  # a Job must name one
+        del spec["restartPolicy"]  # no default: a Job must specify it
     return spec
 
 
@@ -157,7 +157,7 @@ def _default_service(operation: Operation, new: Json, _old: Json | None, _reader
 
 
 def _default_event(_operation: Operation, new: Json, _old: Json | None, _reader: Reader) -> Json:
-    """Return the event with all its structs and times, because Go writes them even if empty or null."""
+    """Return the event with all structs and times; Go writes them even if empty or null."""
     return {**_EVENT, **new}
 
 
@@ -178,7 +178,7 @@ def _check_account(operation: Operation, new: Json, _old: Json | None, reader: R
             why = (
                 f'error looking up service account {meta["namespace"]}/{account}: serviceaccount "{account}" not found'
             )
-            name = meta.get("generateName") or meta["name"]  # this check runs before generateName becomes a name
+            name = meta.get("generateName") or meta["name"]  # kube-apiserver checks before it makes the name
             raise Refusal(403, "Forbidden", f'pods "{name}" is forbidden: {why}') from error
     return new
 

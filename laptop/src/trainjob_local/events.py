@@ -19,13 +19,13 @@ from trainjob_local.objects import Json, ObjectApi, reference, timestamp, utc_no
 
 __all__ = ["EventRecorder", "counted_event", "moment_event"]
 
-_REMEMBERED = 4096  # events whose count may still be raised
+_REMEMBERED = 4096  # maximum number of events whose count can still increase
 
 
 def counted_event(
     about: Json, kind: str, reason: str, message: str, *, component: str, host: str, now: datetime
 ) -> Json:
-    """Return an event with count and timestamps, as client-go's `tools/record` writes it."""
+    """Return an event with count and timestamps, as of client-go's `tools/record`."""
     source = {"component": component, "host": host} if host else {"component": component}
     return {
         "metadata": {},
@@ -46,7 +46,7 @@ def counted_event(
 def moment_event(
     about: Json, kind: str, reason: str, message: str, *, component: str, action: str, now: datetime
 ) -> Json:
-    """Return an event with `eventTime` but no timestamps, as client-go's `tools/events` writes it."""
+    """Return an event with `eventTime` and null timestamps, as of client-go's `tools/events`."""
     return {
         "metadata": {},
         "involvedObject": about,
@@ -66,8 +66,8 @@ def moment_event(
 class EventRecorder:
     """Recorder of the events of one component.
 
-    If the same event occurs again, the recorder only increases its count, as client-go's correlator does. A failed write
-    is never an error, because the namespace may be terminating.
+    If the same event occurs again, the recorder only increases its count, as client-go's correlator does. A failed
+    write is never an error, because the namespace may be terminating.
 
     Args:
         api: API to write the events with.

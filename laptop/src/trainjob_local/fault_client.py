@@ -9,8 +9,8 @@ from typing import Any
 
 __all__ = ["FaultClient"]
 
-_SECONDS = 60.0  # a limit against hanging
-_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # the server is on this machine
+_SECONDS = 60.0  # timeout of a request, in seconds
+_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # no proxy: the server is on this machine
 
 
 class FaultClient:

@@ -70,10 +70,10 @@ def find_image(images: Sequence[Image], name: str) -> Image:
 def default_images(environments: Mapping[str, Path] | None = None) -> tuple[Image, ...]:
     """Return the replacements of upstream's images and of images named by an environment.
 
-    The environments `initializer` and `torchtune` replace upstream's images. If one of the two is missing, this
-    interpreter's environment replaces it, if it has the packages. If it lacks them, containers of these images do not
-    start, and the error names the packages to install. An environment with another name, such as `xgboost`, replaces
-    images with that word in their name. This interpreter's environment replaces all other images.
+    The environments `initializer` and `torchtune` replace upstream's images. If one of the two is not given, this
+    interpreter's environment is used instead, provided that it has the packages. If it lacks them, containers of these
+    images do not start, and the error names the packages to install. An environment with another name, such as
+    `xgboost`, replaces images with that word in their name. This interpreter's environment replaces all other images.
 
     Args:
         environments: folders of environments by name.

@@ -103,8 +103,8 @@ class Checks:
         """Return a copy of the body of a request, without nulls and with kind and apiVersion set.
 
         Raises:
-            Refusal: 400 if the body has another apiVersion or kind (422 for the kind of a custom resource), or if a value
-                that the server reads has a wrong type.
+            Refusal: 400 if the body has another apiVersion or kind (422 for the kind of a custom resource), or if a
+                value that the server reads has a wrong type.
         """
         sent: Any = without_nulls(json.loads(encoded(body)))
         if not isinstance(sent, dict) or (kind.custom and "kind" not in sent):

@@ -44,7 +44,7 @@ from trainjob_local.objects import utc_now
 __all__ = ["Change", "DeleteOptions", "Registry", "Subscription", "WriteOptions", "parse_selectors", "resource_named"]
 
 Json = dict[str, Any]
-_Objects = list[Json]  # inside the class `list` is a method
+_Objects = list[Json]  # an alias, because inside the class `list` is a method
 _Versions = list[Stored]
 
 

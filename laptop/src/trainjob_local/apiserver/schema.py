@@ -120,7 +120,7 @@ class Field:
             return (isinstance(value, int) and not isinstance(value, bool)) or (
                 isinstance(value, float) and value.is_integer()
             )
-        if self.type == "quantity":  # 0.5 has to be written "500m" or "0.5"
+        if self.type == "quantity":  # not a float: 0.5 must be written "500m" or "0.5"
             return isinstance(value, (str, int)) and not isinstance(value, bool)
         kinds = {"object": Mapping, "map": Mapping, "array": list, "string": str, "boolean": bool}
         return isinstance(value, kinds[self.type])
@@ -204,7 +204,7 @@ def prune(shape: Field, value: Any, path: str = "") -> tuple[Any, list[str]]:
     if shape.items and shape.type == "array" and isinstance(value, list):
         pruned = [prune(shape.items, item, f"{path}[{index}]") for index, item in enumerate(value)]
         return [item for item, _ in pruned], [name for _, names in pruned for name in names]
-    if shape.type == "array" and isinstance(value, Mapping):  # where an array is meant, all keys are unknown
+    if shape.type == "array" and isinstance(value, Mapping):  # instead of an array: all its keys are unknown
         return value, [f"{path}.{name}" for name in sorted(value)]
     whole = shape.type in ("integer", "quantity") and isinstance(value, float) and value.is_integer()
     return int(value) if whole else value, unknown

@@ -194,7 +194,7 @@ def _field(body: Mapping[str, Any], path: str) -> str:
     value: Any = body
     for part in _RENAMED.get(path, path).split("."):
         value = value.get(part) if isinstance(value, Mapping) else None
-    if path == "source" and isinstance(value, Mapping):  # core/v1 events: the component
+    if path == "source" and isinstance(value, Mapping):  # in core/v1 events this selects the source's component
         value = value.get("component")
     if isinstance(value, bool):
         return str(value).lower()
