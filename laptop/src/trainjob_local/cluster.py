@@ -28,7 +28,7 @@ _TAIL_LINES = 20
 class LocalCluster:
     """A Kubernetes cluster with Kubeflow Trainer in one process, small enough for tests.
 
-    Pods run as child processes.
+    Pods are processes, too.
 
         with LocalCluster(environments={"torchtune": ".venv/torchtune"}) as cluster:
             api = kubernetes.config.new_client_from_config(str(cluster.kubeconfig))

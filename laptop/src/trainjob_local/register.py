@@ -150,7 +150,7 @@ def _send(pid: int, process: int | None, number: signal.Signals) -> None:
 
 
 def _has_ended(file: IO[str], process: int | None) -> bool:
-    """Return whether the process ends within 15 seconds; wait for it that long."""
+    """Wait up to 15 seconds for the end of the process; return whether it has ended."""
     if process is not None:
         poll = select.poll()
         poll.register(process, select.POLLIN)

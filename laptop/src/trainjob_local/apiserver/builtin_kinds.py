@@ -87,9 +87,9 @@ def _pod(new: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterator[Fiel
 
 
 def _pod_problems(spec: Mapping[str, Any], path: str) -> Iterator[FieldProblem]:
-    """Yield the problems with which the kubelet could not run a pod.
+    """Yield the reasons why the kubelet could not run a pod.
 
-    They are names, images, volumes, and file paths that lead out of their volume.
+    The function checks names, images, volumes, and file paths that lead out of their volume.
     """
     volumes: set[str] = set()
     for index, volume in enumerate(spec.get("volumes") or ()):
@@ -135,7 +135,10 @@ def _volume_problems(volume: Mapping[str, Any], path: str) -> Iterator[FieldProb
 
 
 def _name_problems(name: str, path: str) -> Iterator[FieldProblem]:
-    """Yield the problems of the name of a container or volume; the kubelet names a folder so."""
+    """Yield the problems of the name of a container or volume.
+
+    The kubelet uses the name for a folder.
+    """
     if not name:
         yield FieldProblem(path, "Required value")
         return

@@ -140,9 +140,10 @@ class Collector:
             self._empty(stored)
 
     def _collect(self, resource: Resource, stored: Stored) -> None:
-        """Delete an object without a solid owner; otherwise remove references to other owners.
+        """Delete an object whose owners are all absent or waiting (see `_state`).
 
-        If an owner waits in foreground deletion and the object has dependents, they are deleted first.
+        If an owner is solid, the object is kept, and only its references to the other owners are removed. If an owner
+        waits and the object itself has dependents, the object is deleted in the foreground, so after its dependents.
         """
         owners = stored.body["metadata"].get("ownerReferences") or []
         if not owners:
@@ -174,7 +175,10 @@ class Collector:
         return "waiting" if waits and "deletionTimestamp" in found.body["metadata"] else "solid"
 
     def _finish_foreground(self, resource: Resource, stored: Stored) -> None:
-        """Schedule the removal of an owner without blocking dependents, or queue its dependents."""
+        """Continue the foreground deletion of an owner.
+
+        If no dependent blocks the deletion, the owner's removal is scheduled. Otherwise its dependents are queued.
+        """
         uid = stored.body["metadata"]["uid"]
         dependents = self._dependents_of(stored)
         if not any(_blocks(dependent.body, uid) for _, dependent in dependents):

@@ -150,7 +150,7 @@ class Faults:
         """Raise a 410 Refusal if this watch has to expire.
 
         Raises:
-            Refusal: 410 if `expire_watches` has watches left.
+            Refusal: 410 while `expire_watches` has further watches to expire.
         """
         with self._lock:
             if self._expired_watches <= 0:

@@ -29,19 +29,19 @@ class ObjectRegistry(Protocol):
         ...
 
     def subscribe(self, callback: Callable[[Change], None], *, resources: Collection[str] = ()) -> Subscription:
-        """Call the callback for every change."""
+        """Call the callback for every change of these resources."""
         ...
 
     def create(self, resource: str, body: Mapping[str, Any], namespace: str = "") -> Json:
-        """Create an object."""
+        """Create an object and return it as stored."""
         ...
 
     def patch(self, resource: str, name: str, patch: Any, namespace: str = "") -> Json:
-        """Apply a merge patch."""
+        """Apply a merge patch to an object and return the result as stored."""
         ...
 
     def delete(self, resource: str, name: str, namespace: str = "") -> Json:
-        """Delete an object."""
+        """Delete an object and return its last visible state."""
         ...
 
     def delete_with(self, kind: Resource, name: str, namespace: str, options: DeleteOptions) -> tuple[Json, bool]:

@@ -165,7 +165,7 @@ def invalid(resource: Resource, name: str, problems: Sequence[FieldProblem]) -> 
 
 
 def bad_request(message: str) -> Refusal:
-    """Return a 400 BadRequest for a request that is not valid itself."""
+    """Return a 400 BadRequest for a malformed request."""
     return Refusal(400, "BadRequest", message)
 
 

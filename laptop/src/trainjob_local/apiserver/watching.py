@@ -259,7 +259,10 @@ def _bookmark(view: Resource, version: int, *, initial: bool = False) -> bytes:
 
 
 def _renumbered(stored: Stored, version: int) -> Stored:
-    """Return a copy of an object with the version of the change that ended its selection."""
+    """Return a copy of an object with the version of a later change.
+
+    A watch sends the copy as DELETED if the change means that its selectors no longer select the object.
+    """
     body = json.loads(stored.text)
     body["metadata"]["resourceVersion"] = str(version)
     return Stored(body, version, encoded(body))

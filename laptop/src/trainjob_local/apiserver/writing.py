@@ -1,6 +1,6 @@
 """Writes of objects: create, update, patch, delete and bind.
 
-Each write holds the store's lock and passes all checks.
+Each write holds the store's lock. Each write except `bind` passes the checks.
 """
 
 from __future__ import annotations
