@@ -72,9 +72,9 @@ def default_images(environments: Mapping[str, Path] | None = None) -> tuple[Imag
 
     The environments `initializer` and `torchtune` replace upstream's images. If one of the two is not given, this
     interpreter's environment is used instead, provided that it has the packages. If it lacks them, containers of these
-    images do not start, and the error names the packages to install. Only containers of `pytorch` images start then,
-    too, in this interpreter's environment. An environment with another name, such as `xgboost`, replaces images with
-    that word in their name. This interpreter's environment replaces all other images.
+    images do not start, and the error names the packages to install. Containers of `pytorch` images still start, in
+    this interpreter's environment. An environment with another name, such as `xgboost`, replaces images with that word
+    in their name. This interpreter's environment replaces all other images.
 
     Args:
         environments: folders of environments by name.
