@@ -1,6 +1,7 @@
-"""The laptop cluster: a small Kubernetes API server, controllers and a kubelet that runs containers as processes.
+"""The laptop cluster: a Kubernetes cluster in one process, for tests and demonstrations.
 
-Names are imported on first use, because pytest imports this package at its start (see `pytest_plugin`).
+It consists of a small API server, controllers and a kubelet that runs containers as processes. The names of this
+package are imported on first use, because pytest imports the package at its start (see `pytest_plugin`).
 """
 
 from __future__ import annotations

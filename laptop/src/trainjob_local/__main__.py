@@ -37,7 +37,7 @@ def _settings(options: argparse.Namespace) -> ClusterSettings:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the cluster; the exit code is 1 when it cannot start."""
+    """Run the cluster until it ends; return the exit code, which is 1 if it cannot start."""
     options = _parser().parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:

@@ -1,4 +1,4 @@
-"""The webhooks of Trainer for TrainJobs: what they fill in and what they refuse, with the original's texts.
+"""The webhooks of Trainer for TrainJobs: defaults and checks, with upstream's messages.
 
 Source: Trainer 2.3 `pkg/webhooks/trainjob_webhook.go`, the `Validate` functions of
 `pkg/runtime/framework/plugins/{torch,xgboost,jobset}`, `pkg/runtime/core/{clustertrainingruntime,trainingruntime}.go`.
@@ -47,7 +47,12 @@ _PATCHES = "spec.runtimePatches"
 
 
 def register(registry: Registry, *, clock: Callable[[], datetime] = utc_now) -> None:
-    """Puts the webhooks in front of a registry."""
+    """Register the webhooks for TrainJobs with a registry.
+
+    Args:
+        registry: registry of the TrainJobs.
+        clock: function that returns the current time.
+    """
 
     def default(operation: Operation, new: Json, old: Json | None, _reader: Reader) -> Json:
         return new if operation is Operation.DELETE else default_patches(new, old, clock())
@@ -62,7 +67,13 @@ def register(registry: Registry, *, clock: Callable[[], datetime] = utc_now) -> 
 
 
 def default_patches(new: Json, old: Json | None, now: datetime) -> Json:
-    """Stamps the time of runtimePatches that are new or changed."""
+    """Return the TrainJob with the time set in runtimePatches that are new or changed.
+
+    Args:
+        new: the TrainJob of the request.
+        old: the TrainJob before the change; None for a new one.
+        now: current time.
+    """
     patches: list[Json] = (new.get("spec") or {}).get("runtimePatches") or []
     known = {patch.get("manager"): patch for patch in (old or {}).get("spec", {}).get("runtimePatches") or []}
     stamped = []
@@ -81,7 +92,13 @@ def default_patches(new: Json, old: Json | None, now: datetime) -> Json:
 
 
 def trainjob_problems(new: Json, old: Json | None, reader: Reader) -> list[str]:
-    """Lists what the validating webhook says against a TrainJob."""
+    """Return the error messages of the validating webhook for a TrainJob.
+
+    Args:
+        new: the TrainJob to check.
+        old: the TrainJob before the change; None for a new one.
+        reader: reader of runtimes and JobSets.
+    """
     ref = new["spec"]["runtimeRef"] if "spec" in new else {"kind": "", "apiGroup": ""}
     kind, group = ref.get("kind", "ClusterTrainingRuntime"), ref.get("apiGroup", _GROUP)
     if kind not in ("ClusterTrainingRuntime", "TrainingRuntime") or group != _GROUP:
@@ -214,7 +231,14 @@ def _every_container(replicated: Json) -> list[Json]:
 
 
 def _pod_patch_problems(replicated: Json, known: set[str] | None) -> Iterator[str]:
-    """The names are looked up in the patched template, as in the original: so an unknown job or container passes."""
+    """Yield the problems of a patch for one replicated job.
+
+    As upstream, the webhook looks up the names in the patched template. So an unknown job or container passes.
+
+    Args:
+        replicated: the replicated job in the patch.
+        known: names of its containers in the patched template; None if the template lacks the job.
+    """
     if known is None:
         yield "must not have replicated job that doesn't exist in the runtime job template"
         return
@@ -242,7 +266,10 @@ def _change_problems(new: Json, old: Json, reader: Reader) -> Iterator[str]:
 
 
 def _manager_problems(manager: str) -> Iterator[str]:
-    """A domain-prefixed path (k8s.io/apimachinery 0.36 `pkg/util/validation`, IsDomainPrefixedPath)."""
+    """Yield the problems of a patch's manager, which must be a domain-prefixed path.
+
+    Source: k8s.io/apimachinery 0.36 `pkg/util/validation`, IsDomainPrefixedPath.
+    """
     field = f"{_PATCHES}.manager"
     host, slash, path = manager.partition("/")
     if not slash or not host or not path:
@@ -269,7 +296,7 @@ def _invalid(field: str, value: Any, detail: str) -> str:
 
 
 def _go_json(value: Any) -> str:
-    """Writes JSON in the order of Go's struct fields."""
+    """Return JSON with the keys in the order of Go's struct fields."""
     return json.dumps(_ordered(value), separators=(",", ":"), ensure_ascii=False)
 
 

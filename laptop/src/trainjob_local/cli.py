@@ -1,4 +1,4 @@
-"""`trainjob local`: the laptop cluster for people."""
+"""The commands `trainjob local`, which start, list and stop laptop clusters."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _WHICH = typer.Option("--state", help="The folder of the cluster; needed where s
 
 
 def commands() -> typer.Typer:
-    """Builds the subcommands."""
+    """Return the Typer group of the subcommands."""
     group = typer.Typer(help="A Kubernetes cluster with Kubeflow Trainer on this machine, without containers.")
     group.callback()(_group)
     group.command("up", help="Run the laptop cluster until Ctrl-C, or `trainjob local down`.")(up)
@@ -129,7 +129,10 @@ def down(state: Annotated[Path | None, _WHICH] = None) -> None:
 
 
 def _counts(one: Registered) -> tuple[int | None, int | None]:
-    """How many TrainJobs it has, and how many of them have not ended."""
+    """Return the number of a cluster's TrainJobs, and how many of them have not ended.
+
+    Both are None if the cluster does not answer.
+    """
     from trainjob.client import Cluster, Connection
 
     with (

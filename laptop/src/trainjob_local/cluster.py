@@ -1,4 +1,4 @@
-"""The laptop cluster as a Python object: a child process that ends with its parent, whatever happens to either."""
+"""The laptop cluster as a Python object: a child process that ends with its parent."""
 
 from __future__ import annotations
 
@@ -26,25 +26,26 @@ _TAIL_LINES = 20
 
 
 class LocalCluster:
-    """A Kubernetes cluster with Kubeflow Trainer, small enough for a test: one process, pods are processes too.
+    """A Kubernetes cluster with Kubeflow Trainer in one process, small enough for tests.
+
+    Pods are processes, too.
 
         with LocalCluster(environments={"torchtune": ".venv/torchtune"}) as cluster:
             api = kubernetes.config.new_client_from_config(str(cluster.kubeconfig))
 
-    It ends with the process that started it, also when that or the cluster itself is killed; no process, port or
-    temporary
-    folder stays behind.
+    The cluster ends with the process that started it, even if that process or the cluster itself is killed. No process,
+    port or temporary folder remains.
 
     Args:
-        state: folder that keeps objects, claims, logs and the port over restarts; None for a temporary one.
-        environments: local environments that stand for upstream's images: `initializer` (huggingface_hub, opendal),
+        state: folder that keeps objects, claims, logs and the port across restarts; None for a temporary folder.
+        environments: local environments that replace upstream's images: `initializer` (huggingface_hub, opendal),
             `torchtune`, and others by a word of their images' names, such as `xgboost`.
         pod_env: environment variables of every pod, such as `HF_ENDPOINT`.
-        port: TCP port on 127.0.0.1; 0 takes the one the state folder had, or a free one.
-        images: descriptions of further images, looked at first.
-        gpus: how many `nvidia.com/gpu` the Node claims to have.
-        backoff: first pause before a failed container or pod starts anew, seconds; a real cluster has 10.
-        backoff_max: longest such pause, seconds; a real cluster has 300.
+        port: TCP port on 127.0.0.1; 0 takes the earlier port of the state folder, or a free one.
+        images: descriptions of further images, which take precedence over the default ones.
+        gpus: number of `nvidia.com/gpu` in the capacity of the Node.
+        backoff: first delay before a failed container or pod restarts, in seconds; a real cluster has 10.
+        backoff_max: maximum delay, in seconds; a real cluster has 300.
     """
 
     namespace = "default"
@@ -73,18 +74,18 @@ class LocalCluster:
         }
         self._settings: ClusterSettings | None = None
         self._process: subprocess.Popen[bytes] | None = None
-        self._orders: IO[bytes] | None = None  # its end tells the process that this one is gone
-        self._log: IO[bytes] | None = None  # open, as a cluster that ends takes its temporary folder along
+        self._orders: IO[bytes] | None = None  # when this pipe closes, the cluster's process ends
+        self._log: IO[bytes] | None = None  # kept open, because a cluster that ends removes its temporary folder
         self._ready = False
 
     @property
     def state(self) -> Path:
-        """Folder of the cluster: `kubeconfig`, `cluster.log`, `volumes/`, `pods/UID/logs/`."""
+        """Folder of the cluster, with `kubeconfig`, `cluster.log`, `volumes/`, `pods/UID/logs/`."""
         return self._set_up().state
 
     @property
     def kubeconfig(self) -> Path:
-        """A kubeconfig file with server and token, readable by its owner only."""
+        """Path of the kubeconfig file with server and token, which only its owner can read."""
         return self._set_up().kubeconfig
 
     @property
@@ -99,14 +100,14 @@ class LocalCluster:
 
     @property
     def pid(self) -> int:
-        """Id of the cluster's process."""
+        """Process ID of the cluster."""
         return self._running().pid
 
     def start(self) -> LocalCluster:
-        """Starts the cluster and waits until it answers; returns itself.
+        """Start the cluster, wait until it is ready, and return it.
 
         Raises:
-            ClusterError: it did not start; the message has the last lines of its log.
+            ClusterError: the cluster did not start; the message has the last 20 lines of its log.
         """
         if self._process is not None:
             return self
@@ -125,32 +126,32 @@ class LocalCluster:
         return self
 
     def _spawn(self, settings: bytes, log: IO[bytes]) -> None:
-        """Starts the process with its settings in its standard input already.
+        """Start the process with its settings already in its standard input.
 
-        So it knows which folder to remove from its first moment on, should this process be killed right then.
+        If this process is killed right after that, the new process still knows which temporary folder to remove.
         """
         reading, writing = os.pipe()
         with os.fdopen(reading, "rb") as orders:
             self._orders = os.fdopen(writing, "wb", buffering=0)
             os.set_blocking(writing, False)
-            written = self._orders.write(settings) or 0  # all of it, if the pipe holds so much
+            written = self._orders.write(settings) or 0  # all settings, if they fit into the pipe
             os.set_blocking(writing, True)
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "trainjob_local", "up", "--supervised", str(os.getpid())],
                 stdin=orders,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                start_new_session=True,  # Ctrl-C is for the parent; it stops the cluster in its own time
+                start_new_session=True,  # Ctrl-C must reach only the parent, which then stops the cluster
             )
-        with contextlib.suppress(OSError):  # it is dead already: wait_ready tells why
+        with contextlib.suppress(OSError):  # the process has already ended: wait_ready raises the reason
             while written < len(settings):
                 written += self._orders.write(settings[written:]) or 0
 
     def wait_ready(self) -> None:
-        """Waits until the cluster answers.
+        """Wait until the cluster is ready.
 
         Raises:
-            ClusterError: it did not start; the message has the last lines of its log.
+            ClusterError: the cluster did not start; the message has the last 20 lines of its log.
         """
         process = self._running()
         if self._ready:
@@ -163,16 +164,16 @@ class LocalCluster:
         self._ready = True
 
     def wait_ended(self) -> None:
-        """Waits until the cluster has ended by itself, or because somebody else has ended it.
+        """Wait until the cluster has ended, by itself or because another process has stopped it.
 
         Raises:
-            ClusterError: it ended in error; the message has the last lines of its log.
+            ClusterError: the cluster ended with an error; the message has the last 20 lines of its log.
         """
         if self._running().wait():
             raise ClusterError(f"the laptop cluster has ended:\n{self._log_tail()}")
 
     def stop(self) -> None:
-        """Stops the cluster and all its pods; a temporary folder goes."""
+        """Stop the cluster and all its pods, and remove its folder if it is temporary."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -181,7 +182,7 @@ class LocalCluster:
         try:
             process.wait(_STOP_SECONDS)
         except subprocess.TimeoutExpired:
-            process.kill()  # its undertaker ends the pods
+            process.kill()  # the kubelet's cleanup process then ends the pods
             process.wait()
         for pipe in (self._orders, process.stdout, self._log):
             with contextlib.suppress(OSError):
@@ -198,7 +199,7 @@ class LocalCluster:
         self.stop()
 
     def _remove(self, folder: Path) -> None:
-        """Removes the temporary folder; what was killed may hold it for a moment."""
+        """Remove the temporary folder; retry for up to 15 s, because killed processes may use it."""
         deadline = time.monotonic() + _STOP_SECONDS
         while folder.exists() and time.monotonic() < deadline:
             shutil.rmtree(folder, ignore_errors=True)

@@ -1,7 +1,8 @@
-"""What a cluster's API server and the JobSet webhook fill into Pods, Jobs, claims and JobSets, and what they refuse.
+"""Defaults and checks of the API server and the JobSet webhooks.
 
+They apply to Pods, Jobs, claims, Services, Events and JobSets.
 Source: Kubernetes 1.36 `pkg/apis/{core,batch}/v1/defaults.go`, `plugin/pkg/admission/{serviceaccount,storage}`,
-JobSet 0.12 `pkg/webhooks/{jobset,pod}_webhook.go`. Not here: the projected token volume of every pod.
+JobSet 0.12 `pkg/webhooks/{jobset,pod}_webhook.go`. The projected token volume of every pod is not implemented.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ _JOB = {
 
 
 def register(registry: Registry) -> None:
-    """Puts these rules in front of a registry."""
+    """Register these rules with a registry."""
     for resource, rule in (
         ("pods", _default_pod),
         ("jobs", _default_job),
@@ -80,7 +81,12 @@ def _default_pod(operation: Operation, new: Json, _old: Json | None, _reader: Re
 
 
 def _pod_spec(given: Json, kind: str) -> Json:
-    """The defaults of every pod spec, also in templates."""
+    """Return a pod spec, of a pod or a template, with defaults.
+
+    Args:
+        given: the pod spec of the request; it is not changed.
+        kind: kind of the object, for the error message about a wrong quantity.
+    """
     spec = {**deepcopy(_POD), **deepcopy(given)}
     if spec.get("serviceAccountName"):
         spec.setdefault("serviceAccount", spec["serviceAccountName"])
@@ -131,7 +137,7 @@ def _default_job(operation: Operation, new: Json, _old: Json | None, _reader: Re
 def _pod_spec_of_template(given: Json) -> Json:
     spec = _pod_spec(given, "Job")
     if "restartPolicy" not in given:
-        del spec["restartPolicy"]  # a Job must name one
+        del spec["restartPolicy"]  # no default: a Job must specify it
     return spec
 
 
@@ -151,12 +157,15 @@ def _default_service(operation: Operation, new: Json, _old: Json | None, _reader
 
 
 def _default_event(_operation: Operation, new: Json, _old: Json | None, _reader: Reader) -> Json:
-    """Structs and times are always written, empty or null."""
+    """Return the event with all structs and times; Go writes them even if empty or null."""
     return {**_EVENT, **new}
 
 
 def _default_jobset(operation: Operation, new: Json, _old: Json | None, _reader: Reader) -> Json:
-    """The webhook is asked on create only; so a runtime that leaves out a default can't be applied a second time."""
+    """Return a new JobSet with defaults; return a changed one as it is.
+
+    The webhook applies to creates only. So a JobSet of a runtime that omits a default cannot be applied a second time.
+    """
     return jobset_rules.with_defaults(new) if operation is Operation.CREATE else new
 
 
@@ -169,7 +178,7 @@ def _check_account(operation: Operation, new: Json, _old: Json | None, reader: R
             why = (
                 f'error looking up service account {meta["namespace"]}/{account}: serviceaccount "{account}" not found'
             )
-            name = meta.get("generateName") or meta["name"]  # asked before a name is made of the prefix
+            name = meta.get("generateName") or meta["name"]  # kube-apiserver checks before it makes the name
             raise Refusal(403, "Forbidden", f'pods "{name}" is forbidden: {why}') from error
     return new
 

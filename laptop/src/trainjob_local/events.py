@@ -1,9 +1,9 @@
-"""Writes Kubernetes events, in the two shapes that real components write.
+"""Writer of Kubernetes events, in the two shapes that real components write.
 
-Older components (kubelet, job controller, persistentvolume-controller) write core/v1 events with counts and first and
-last timestamps;
-newer ones (scheduler, JobSet, Trainer from 2.2) write events.k8s.io/v1 events, which core/v1 readers see with
-null timestamps and an `eventTime`. Source: client-go 0.36 `tools/record/event.go` and `tools/events/event_recorder.go`.
+Older components (kubelet, job controller, persistentvolume-controller) write core/v1 events with a count and first
+and last timestamps. Newer ones (scheduler, JobSet, Trainer from 2.2) write events.k8s.io/v1 events. A core/v1 client
+sees these with null timestamps and an `eventTime`.
+Source: client-go 0.36 `tools/record/event.go` and `tools/events/event_recorder.go`.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from trainjob_local.objects import Json, ObjectApi, reference, timestamp, utc_no
 
 __all__ = ["EventRecorder", "counted_event", "moment_event"]
 
-_REMEMBERED = 4096  # events whose count may still be raised
+_REMEMBERED = 4096  # maximum number of events whose count can still increase
 
 
 def counted_event(
     about: Json, kind: str, reason: str, message: str, *, component: str, host: str, now: datetime
 ) -> Json:
-    """Builds an event with count and timestamps (client-go `tools/record`)."""
+    """Return an event with count and timestamps, as of client-go's `tools/record`."""
     source = {"component": component, "host": host} if host else {"component": component}
     return {
         "metadata": {},
@@ -46,7 +46,7 @@ def counted_event(
 def moment_event(
     about: Json, kind: str, reason: str, message: str, *, component: str, action: str, now: datetime
 ) -> Json:
-    """Builds an event of the new kind (client-go `tools/events`): no timestamps but an `eventTime`."""
+    """Return an event with `eventTime` and null timestamps, as of client-go's `tools/events`."""
     return {
         "metadata": {},
         "involvedObject": about,
@@ -64,16 +64,17 @@ def moment_event(
 
 
 class EventRecorder:
-    """Writes the events of one component; the same event again only raises its count, as client-go's correlator does.
+    """Recorder of the events of one component.
 
-    A lost event is never an error: the namespace may be going away.
+    If the same event occurs again, the recorder only increases its count, as client-go's correlator does. A failed
+    write is never an error, because the namespace may be terminating.
 
     Args:
-        api: the API server.
-        component: who reports, such as `kubelet`.
+        api: API to write the events with.
+        component: name of the reporting component, such as `kubelet`.
         host: name of the node, for the kubelet.
-        action: set for components that write events of the new kind.
-        clock: gives the time.
+        action: action of the events, for components that write events.k8s.io/v1 events; empty for core/v1 events.
+        clock: function that returns the current time.
     """
 
     def __init__(
@@ -90,12 +91,20 @@ class EventRecorder:
         self._lock = threading.Lock()
 
     def record(self, obj: Json, resource: str, kind: str, reason: str, message: str) -> None:
-        """Writes one event about an object of a resource; kind is `Normal` or `Warning`."""
+        """Write one event about an object.
+
+        Args:
+            obj: the object.
+            resource: plural of its resource.
+            kind: type of the event, `Normal` or `Warning`.
+            reason: reason of the event in CamelCase.
+            message: message of the event.
+        """
         about = reference(obj, resource)
         version = str(obj["metadata"].get("resourceVersion", ""))
         if version and not self._host:
             about["resourceVersion"] = version
-        # Events of the new kind are counted together for one version of the object only.
+        # events.k8s.io/v1 events share a count only if they are about the same version of the object.
         name, count = self._count((about["uid"], reason, f"{version} {message}" if self._action else message), about)
         namespace = about.get("namespace", "default")
         try:
@@ -107,7 +116,7 @@ class EventRecorder:
             return
 
     def _count(self, key: tuple[str, str, str], about: Json) -> tuple[str, int]:
-        """Name of the event, and how often it has happened."""
+        """Return the name of the event, and how often it has occurred, including this time."""
         with self._lock:
             name, count = self._known.pop(key, (f"{about['name']}.{time.time_ns():x}", 0))
             self._known[key] = (name, count + 1)
@@ -122,7 +131,7 @@ class EventRecorder:
         return counted_event(about, kind, reason, message, component=component, host=self._host, now=now)
 
     def _repeat(self, name: str, namespace: str, count: int) -> bool:
-        """Raises the count of an event; False when that is gone already."""
+        """Set the count of an existing event; return False if the event no longer exists."""
         now = self._clock()
         change: Json = {"count": count, "lastTimestamp": timestamp(now)}
         if self._action:

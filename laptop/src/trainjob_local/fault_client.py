@@ -1,4 +1,4 @@
-"""Faults of a running laptop cluster, switched on from another process."""
+"""Client for the faults of a running laptop cluster, usable from another process."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 __all__ = ["FaultClient"]
 
-_SECONDS = 60.0  # a limit against hanging
-_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # the server is on this machine
+_SECONDS = 60.0  # timeout of a request, in seconds
+_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # no proxy: the server is on this machine
 
 
 class FaultClient:
@@ -59,7 +59,11 @@ class FaultClient:
         self._send("POST", {"drop_watches": True})
 
     def expire_watches(self, times: int = 1) -> None:
-        """Answer this many of the next watches from a resourceVersion with 410 Expired."""
+        """Answer the next watches from a resourceVersion with 410 Expired.
+
+        Args:
+            times: number of watches that get the 410.
+        """
         self._send("POST", {"expire_watches": times})
 
     def clear(self) -> None:

@@ -1,11 +1,12 @@
-"""Which local environment stands for which container image.
+"""Local Python environments that replace container images.
 
-The laptop cluster pulls nothing: a container of an image runs with the programs of a Python environment on this
-machine.
-Upstream's images, and what stands for them: `torchtune-trainer` (torch, torchtune, torchao) and `pytorch/pytorch` an
-environment with
-torchtune; `dataset-initializer` and `model-initializer` an environment with huggingface_hub and opendal, plus our
-`pkg.initializers`, which has upstream's module names, environment variables and folders.
+The laptop cluster pulls no images. A container runs with the programs of a Python environment on this machine. These
+environments replace upstream's images:
+
+* `torchtune-trainer` (torch, torchtune, torchao) and `pytorch/pytorch`: an environment with torchtune.
+* `dataset-initializer` and `model-initializer`: an environment with huggingface_hub and opendal, plus this package's
+  `pkg.initializers`, which has upstream's module names, environment variables and folders.
+
 Source: Trainer 2.3 `cmd/trainers/torchtune`, `cmd/initializers/{dataset,model}`.
 """
 
@@ -23,7 +24,7 @@ from typing import Any
 __all__ = ["Image", "default_images", "find_image", "images_from_json", "images_to_json"]
 
 _TORCHTUNE_ENV = {
-    "TIKTOKEN_CACHE_DIR": "",  # it caches by path: a second model there would get the first one's tokenizer
+    "TIKTOKEN_CACHE_DIR": "",  # tiktoken caches by path: a second model there would get the first model's tokenizer
     "OMP_NUM_THREADS": "1",
     "PYTHONUNBUFFERED": "1",
     "TOKENIZERS_PARALLELISM": "false",
@@ -34,16 +35,16 @@ _INITIALIZER_ENV = {"PYTHONUNBUFFERED": "1", "WORKSPACE": "/workspace"}
 
 @dataclass(frozen=True)
 class Image:
-    """What stands for the images whose name matches.
+    """The local replacement of images whose name matches.
 
     Attributes:
-        match: regular expression, searched in the image's name.
-        environment: folder whose `bin` comes first in PATH, such as a virtual environment; None for nothing.
-        entrypoint: the command of a container that has none.
-        env: environment below the container's own.
-        python_path: folders put first in PYTHONPATH.
-        prefix: put before every command, such as `["nice"]`.
-        missing: why containers of this image cannot start; empty when they can.
+        match: regular expression that is searched in the image's name.
+        environment: folder whose `bin` comes first in PATH, such as a virtual environment; None for no folder.
+        entrypoint: command of a container that has no command.
+        env: environment variables; the container's own variables take precedence.
+        python_path: folders that come first in PYTHONPATH.
+        prefix: words before every command, such as `["nice"]`.
+        missing: reason why containers of this image cannot start; empty if they can.
     """
 
     match: str
@@ -55,23 +56,28 @@ class Image:
     missing: str = ""
 
     def problem(self) -> str:
-        """Tells why its containers cannot start, or an empty text."""
+        """Return the reason why containers of this image cannot start, or an empty text."""
         if self.missing or self.environment is None or (self.environment / "bin").is_dir():
             return self.missing
         return f"the environment {self.environment} of images like {self.match!r} has no folder bin; name another one"
 
 
 def find_image(images: Sequence[Image], name: str) -> Image:
-    """Finds what stands for an image; the first match counts, and one nobody described has nothing of its own."""
+    """Return the first replacement that matches an image's name, or an empty one if none does."""
     return next((image for image in images if re.search(image.match, name)), Image(match=""))
 
 
 def default_images(environments: Mapping[str, Path] | None = None) -> tuple[Image, ...]:
-    """Describes upstream's images by the named environments `initializer` and `torchtune`, and others by their names.
+    """Return the replacements of upstream's images and of images named by an environment.
 
-    One of these two that is not named is this interpreter's own environment if that has the packages; otherwise
-    containers of its images do not start and say what to install. An environment with another name, such as `xgboost`,
-    stands for the images with that word in theirs. Any other image is this interpreter's environment.
+    The environments `initializer` and `torchtune` replace upstream's images. If one of the two is not given, this
+    interpreter's environment is used instead, provided that it has the packages. If it lacks them, containers of these
+    images do not start, and the error names the packages to install. Containers of `pytorch` images still start, in
+    this interpreter's environment. An environment with another name, such as `xgboost`, replaces images with that word
+    in their name. This interpreter's environment replaces all other images.
+
+    Args:
+        environments: folders of environments by name.
     """
     given = dict(environments or {})
     initializer = given.pop("initializer", None) or _own("huggingface_hub", "opendal")
@@ -96,7 +102,7 @@ def default_images(environments: Mapping[str, Path] | None = None) -> tuple[Imag
             env=_TORCHTUNE_ENV,
             missing="" if torchtune else _missing("torchtune", "torch torchtune torchao==0.15.0"),
         ),
-        # Most commands in it need no torch; one that does says so itself.
+        # Most commands in this image need no torch. A command that needs it fails with its own message.
         Image(match=r"\bpytorch\b", environment=torchtune or here, env=_TORCHTUNE_ENV),
         *(Image(match=rf"\b{re.escape(name)}\b", environment=folder, env=_PLAIN_ENV) for name, folder in given.items()),
         Image(match="", environment=here),
@@ -104,15 +110,18 @@ def default_images(environments: Mapping[str, Path] | None = None) -> tuple[Imag
 
 
 def images_to_json(images: Sequence[Image]) -> str:
-    """Writes descriptions of images for another process."""
+    """Return descriptions of images as JSON, for another process."""
     return json.dumps([asdict(image) for image in images], default=str)
 
 
 def images_from_json(text: str) -> tuple[Image, ...]:
-    """Reads descriptions of images: a list of objects with the fields of `Image`, only `match` is needed.
+    """Return the descriptions of images in a JSON text.
+
+    Args:
+        text: a list of objects with the fields of `Image`, of which only `match` is required.
 
     Raises:
-        ValueError: it is not such a list.
+        ValueError: the text is no such list.
     """
     found = json.loads(text)
     if not isinstance(found, list):

@@ -1,7 +1,7 @@
-"""What the kubelet and the controllers need from an API server, and the few words they share about its objects.
+"""API client protocol of the kubelet and the controllers, and helpers for objects.
 
-Objects are plain dicts in their JSON shape. `ObjectApi` is the door: over HTTP for a real kube-apiserver
-(`process_kubelet.http_api` of its tests), in-process for the laptop cluster (`registry_api`).
+Objects are plain dicts in their JSON shape. `ObjectApi` has two implementations: over HTTP for a real kube-apiserver
+(`process_kubelet.http_api` of its tests), and in-process for the laptop cluster (`registry_api`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = [
 Json = dict[str, Any]
 
 Handler = Callable[[str, Json], None]
-"""Called with `ADDED`, `MODIFIED` or `DELETED` and the object."""
+"""Function that gets the type of an event (`ADDED`, `MODIFIED` or `DELETED`) and the object."""
 
 GROUP_VERSIONS: Mapping[str, tuple[str, str]] = {
     "pods": ("v1", "Pod"),
@@ -43,27 +43,30 @@ GROUP_VERSIONS: Mapping[str, tuple[str, str]] = {
     "trainingruntimes": ("trainer.kubeflow.org/v1alpha1", "TrainingRuntime"),
     "clustertrainingruntimes": ("trainer.kubeflow.org/v1alpha1", "ClusterTrainingRuntime"),
 }
-"""apiVersion and kind of every resource the laptop cluster's parts touch."""
+"""apiVersion and kind of every resource that the parts of the laptop cluster use, by plural."""
 
 
 class ObjectApi(Protocol):
-    """The verbs the kubelet and the controllers use. Every method raises `ClusterError` with the HTTP status."""
+    """The verbs that the kubelet and the controllers use.
+
+    Every method raises `ClusterError` with the HTTP status.
+    """
 
     @property
     def address(self) -> str:
-        """Host and port of the API server, as `127.0.0.1:6443`."""
+        """Host and port of the API server, such as `127.0.0.1:6443`."""
 
     def get(self, resource: str, name: str, namespace: str = "") -> Json:
-        """Reads one object."""
+        """Return one object."""
 
     def list(self, resource: str, namespace: str = "") -> list[Json]:
-        """Reads all objects of a resource, of every namespace when none is given."""
+        """Return the objects of a resource in a namespace, or in all namespaces if none is given."""
 
     def create(self, resource: str, body: Json, namespace: str = "") -> Json:
-        """Creates an object and returns it as stored."""
+        """Create an object and return it as stored."""
 
     def patch(self, resource: str, name: str, body: Json, namespace: str = "", *, subresource: str = "") -> Json:
-        """Applies a JSON merge patch (RFC 7386) to the object or to its subresource."""
+        """Apply a JSON merge patch (RFC 7386) to an object or its subresource; return the result."""
 
     def delete(
         self,
@@ -75,32 +78,49 @@ class ObjectApi(Protocol):
         grace: int | None = None,
         propagation: str = "",
     ) -> None:
-        """Deletes an object; `grace` in seconds, `propagation` one of Background, Foreground, Orphan."""
+        """Delete an object.
+
+        Args:
+            resource: plural of the resource.
+            name: name of the object.
+            namespace: namespace of the object.
+            uid: required uid of the object; empty for any.
+            grace: grace period in seconds; None for the object's own.
+            propagation: `Background`, `Foreground` or `Orphan`; empty for the resource's default.
+        """
 
     def token(self, namespace: str, service_account: str, spec: Json) -> str:
-        """Makes a token for a service account (a TokenRequest with this spec)."""
+        """Request a token of a service account with the spec of a TokenRequest; return the token."""
 
     def follow(self, resource: str, handler: Handler, *, field_selector: str = "") -> None:
-        """Calls the handler for every object there is and for every later change, on a thread of the API's own."""
+        """Call the handler for every existing object and for every later change.
+
+        The calls run on a thread of the implementation.
+
+        Args:
+            resource: plural of the resource.
+            handler: function that gets the events.
+            field_selector: field selector of the objects; empty for all.
+        """
 
 
 def utc_now() -> datetime:
-    """Reads the clock."""
+    """Return the current time in UTC."""
     return datetime.now(timezone.utc)
 
 
 def timestamp(moment: datetime) -> str:
-    """Writes a moment as Kubernetes does in `metav1.Time`: whole seconds, `2026-01-31T12:00:00Z`."""
+    """Format a time as Kubernetes' `metav1.Time`: whole seconds, `2026-01-31T12:00:00Z`."""
     return moment.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def rfc3339(text: str) -> datetime:
-    """Reads a `metav1.Time`."""
+    """Parse a `metav1.Time`, such as `2026-01-31T12:00:00Z`."""
     return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc)
 
 
 def reference(obj: Json, resource: str) -> Json:
-    """Says which object is meant, in the shape of an event's `involvedObject`."""
+    """Return a reference to an object, in the shape of an event's `involvedObject`."""
     meta = obj["metadata"]
     api_version, kind = GROUP_VERSIONS[resource]
     found = {"apiVersion": api_version, "kind": kind, "name": meta["name"], "uid": meta.get("uid", "")}
@@ -108,7 +128,14 @@ def reference(obj: Json, resource: str) -> Json:
 
 
 def owner_reference(owner: Json, resource: str) -> Json:
-    """Makes the ownerReference of a controller, as controller-runtime's `SetControllerReference` does."""
+    """Return the ownerReference to a controller.
+
+    controller-runtime's `SetControllerReference` writes the same.
+
+    Args:
+        owner: the controlling object.
+        resource: plural of its resource.
+    """
     api_version, kind = GROUP_VERSIONS[resource]
     return {
         "apiVersion": api_version,
@@ -121,6 +148,6 @@ def owner_reference(owner: Json, resource: str) -> Json:
 
 
 def controller_of(obj: Json) -> Json:
-    """Finds the ownerReference whose `controller` is true, or an empty dict."""
+    """Return the ownerReference whose `controller` is true, or an empty dict."""
     owners: list[Json] = obj["metadata"].get("ownerReferences") or []
     return next((owner for owner in owners if owner.get("controller")), {})

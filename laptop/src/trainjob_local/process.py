@@ -1,4 +1,4 @@
-"""The process of a laptop cluster: API server, controllers and kubelet, put together and kept running."""
+"""The process of a laptop cluster, with its API server, controllers and kubelet."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ from trainjob_local.settings import ClusterSettings
 __all__ = ["RunningCluster", "serve"]
 
 _NODE = "laptop"
-_LOOK = 0.3  # seconds between looks whether the parent process is still there
+_LOOK = 0.3  # seconds between checks whether the parent process still exists
 
 
 class RunningCluster:
     """All parts of a laptop cluster, in this process.
 
     Args:
-        settings: how it is set up.
+        settings: settings of the cluster.
 
     Attributes:
         server: the API server.
-        registry: the objects.
+        registry: the registry of all objects.
 
     Raises:
-        ClusterError: the state folder or the port is in use.
+        ClusterError: the state folder is in use, or its file `port` is not valid.
     """
 
     def __init__(self, settings: ClusterSettings) -> None:
@@ -66,7 +66,7 @@ class RunningCluster:
         self._loop = Loop(self.registry, api, controllers)
 
     def start(self) -> None:
-        """Starts all parts; when it returns the cluster answers and `kubeconfig` is written.
+        """Start all parts; afterwards the API server accepts requests and `kubeconfig` exists.
 
         Raises:
             ClusterError: the port is in use.
@@ -80,7 +80,7 @@ class RunningCluster:
         self._loop.start()
 
     def stop(self) -> None:
-        """Stops all parts and ends the pods' processes; the objects stay as they are."""
+        """Stop all parts and end the pods' processes; the stored objects remain unchanged."""
         self.server.stop()
         self._loop.stop()
         self._kubelet.stop()
@@ -114,15 +114,15 @@ class RunningCluster:
 
 
 def serve(settings: ClusterSettings, *, parent: int = 0) -> None:
-    """Runs a cluster until it is told to stop.
+    """Run a cluster until SIGTERM, SIGINT or the end of its parent process.
 
-    Prints `READY` when the cluster answers. Stops by SIGTERM or SIGINT; with a parent also when standard input ends
-    or that process
-    is gone (a process forked from it may keep the pipe open).
+    The process prints `READY` when the cluster accepts requests. With a parent, it also stops when its standard input
+    ends or when the parent has ended. The second check is needed because a process that the parent forked may keep the
+    pipe open.
 
     Args:
-        settings: how the cluster is set up.
-        parent: id of the process it must not outlive; 0 for none.
+        settings: settings of the cluster.
+        parent: process ID of the parent, which the cluster must not outlive; 0 for none.
 
     Raises:
         ClusterError: the state folder or the port is in use.
@@ -183,14 +183,22 @@ def _kept_port(path: Path) -> int:
 
 
 def _kept(path: Path, make: Callable[[], str]) -> str:
-    """Reads what an earlier cluster on this folder wrote, or makes and writes it."""
+    """Return the content of a file; if it does not exist, write it first.
+
+    Args:
+        path: the file in the state folder, which an earlier cluster may have written.
+        make: function that returns the content of a new file.
+    """
     if not path.exists():
         _write(path, make())
     return path.read_text()
 
 
 def _write(path: Path, text: str) -> None:
-    """Writes a file only its owner may read, at once: nobody sees half of it."""
+    """Write a file that only its owner can read, with an atomic rename.
+
+    No reader sees an incomplete file.
+    """
     new = path.with_suffix(".new")
     new.unlink(missing_ok=True)
     with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:

@@ -1,6 +1,7 @@
-"""pytest fixtures for tests that need a cluster; nothing is imported before a test uses one of them.
+"""pytest fixtures for tests that need a laptop cluster.
 
-pytest finds this module by the entry point `pytest11`.
+pytest finds this module by the entry point `pytest11`. The module imports the cluster's code only when a test uses a
+fixture.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ __all__ = ["trainjob_cluster", "trainjob_cluster_options", "trainjob_faults"]
 
 @pytest.fixture(scope="session")
 def trainjob_cluster_options() -> dict[str, Any]:
-    """Return the arguments of `LocalCluster` for `trainjob_cluster`; override it in a conftest.py to change them."""
+    """Arguments of `LocalCluster` for `trainjob_cluster`.
+
+    Override this fixture in a conftest.py to change them.
+    """
     return {}
 
 
@@ -26,7 +30,7 @@ def trainjob_cluster_options() -> dict[str, Any]:
 def trainjob_cluster(
     tmp_path_factory: pytest.TempPathFactory, trainjob_cluster_options: dict[str, Any]
 ) -> Iterator[LocalCluster]:
-    """Run one laptop cluster for the session; its `kubeconfig` is the path of a kubeconfig file."""
+    """Laptop cluster of the session; its `kubeconfig` is the path of a kubeconfig file."""
     from trainjob_local import LocalCluster
 
     with LocalCluster(**{"state": tmp_path_factory.mktemp("trainjob-cluster"), **trainjob_cluster_options}) as cluster:
@@ -35,7 +39,7 @@ def trainjob_cluster(
 
 @pytest.fixture
 def trainjob_faults(trainjob_cluster: LocalCluster) -> Iterator[FaultClient]:
-    """Return the client that switches faults of `trainjob_cluster` on; all are switched off after the test."""
+    """Client that switches on faults of `trainjob_cluster`; after the test all are off again."""
     from trainjob_local import FaultClient
 
     faults = FaultClient(trainjob_cluster.server, trainjob_cluster.token)

@@ -29,7 +29,7 @@ _SHAPE = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)(n|u|m|k|M|G|T|
 
 
 def parse_quantity(value: str | float) -> Decimal:
-    """Reads a quantity exactly.
+    """Parse a quantity without rounding.
 
     Raises:
         ValueError: the text is no quantity.
@@ -41,13 +41,19 @@ def parse_quantity(value: str | float) -> Decimal:
 
 
 def whole(value: str | float) -> int:
-    """Reads a quantity as a whole number, rounded up, as `Quantity.Value()` does."""
+    """Return a quantity as an integer, rounded up like `Quantity.Value()`.
+
+    Raises:
+        ValueError: the text is no quantity.
+    """
     return int(parse_quantity(value).to_integral_value(rounding=ROUND_CEILING))
 
 
 @lru_cache(maxsize=1024)
 def canonical(value: str | float) -> str:
-    """Writes a quantity as Kubernetes stores it: `0.5` is `500m`, `1024Mi` is `1Gi`, `1000` is `1k`.
+    """Return a quantity in the form in which Kubernetes stores it.
+
+    For example, `0.5` becomes `500m`, `1024Mi` becomes `1Gi`, and `1000` becomes `1k`.
 
     Raises:
         ValueError: the text is no quantity.

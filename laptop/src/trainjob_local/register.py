@@ -1,7 +1,8 @@
-"""Which laptop clusters run on this machine: a file for each, locked by its process for as long as that lives.
+"""Register of the laptop clusters that run on this machine.
 
-The kernel lets go of the lock when the process ends, however it ends. So a file without a lock is a dead cluster's,
-and one that is locked names the process that has it now: never another one that got the same id later.
+Each cluster has a file, which its process keeps locked. The kernel releases the lock when the process ends, however
+it ends. So a file without a lock belongs to a cluster that has ended. A locked file always names the process that
+holds the lock, never a later process with the same ID.
 """
 
 from __future__ import annotations
@@ -23,21 +24,21 @@ from typing import IO
 __all__ = ["Registered", "registered", "registration", "stop"]
 
 _STOP_SECONDS = 15.0
-_LOOK = 0.1  # seconds between looks whether a process has ended, where the system can't tell by itself
+_LOOK = 0.1  # seconds between checks whether a process has ended, if the system has no pidfd
 
 
 @dataclass(frozen=True)
 class Registered:
-    """A laptop cluster that runs.
+    """A running laptop cluster.
 
     Attributes:
-        pid: its process.
+        pid: process ID of the cluster.
         server: URL of its API server.
-        state: its folder.
-        kubeconfig: its kubeconfig file.
-        temporary: whether the folder goes with the cluster.
+        state: path of its state folder.
+        kubeconfig: path of its kubeconfig file.
+        temporary: whether the cluster removes the folder when it ends.
         started: RFC 3339 time of its start.
-        file: where this is written.
+        file: path of its file in the register.
     """
 
     pid: int
@@ -51,11 +52,20 @@ class Registered:
 
 @contextlib.contextmanager
 def registration(server: str, state: Path, kubeconfig: Path, *, temporary: bool) -> Iterator[None]:
-    """Has this process's cluster be found while the block lasts; where nothing can be written, it is not found."""
+    """Register the cluster of this process for the duration of the block.
+
+    If the file cannot be written, the block runs without registration.
+
+    Args:
+        server: URL of the API server.
+        state: state folder.
+        kubeconfig: kubeconfig file.
+        temporary: whether the cluster removes the folder when it ends.
+    """
     started = datetime.now(timezone.utc).isoformat(timespec="seconds")
     one = Registered(os.getpid(), server, str(state), str(kubeconfig), temporary, started)
     with contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError, RuntimeError):  # no home
+        with contextlib.suppress(OSError, RuntimeError):  # no home folder, or not writable
             folder = _folder()
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             new = folder / f"{uuid.uuid4().hex}.new"
@@ -64,12 +74,15 @@ def registration(server: str, state: Path, kubeconfig: Path, *, temporary: bool)
             fcntl.flock(file, fcntl.LOCK_EX)
             json.dump(asdict(one), file)
             file.flush()
-            new.replace(new.with_suffix(".json"))  # from now on it is looked at, and it is locked already
+            new.replace(new.with_suffix(".json"))  # from now on `registered` reads it; it is already locked
         yield
 
 
 def registered() -> list[Registered]:
-    """The laptop clusters of this user that run; what dead ones have left is removed."""
+    """Return the running laptop clusters of this user, oldest first.
+
+    The files of clusters that have ended are removed.
+    """
     found = []
     with contextlib.suppress(OSError, RuntimeError):
         for path in sorted(_folder().glob("*.json")):
@@ -82,13 +95,15 @@ def registered() -> list[Registered]:
 
 
 def stop(one: Registered) -> bool:
-    """Ends a cluster and waits for it, and for its pods.
+    """Stop a cluster and wait until it has ended, with its pods.
+
+    The cluster gets SIGTERM, and SIGKILL if it has not ended 15 seconds later.
 
     Returns:
-        False when it had ended already.
+        False if the cluster had already ended, else True.
 
     Raises:
-        OSError: it belongs to somebody else.
+        OSError: the cluster belongs to another user.
     """
     with contextlib.ExitStack() as stack:
         try:
@@ -98,7 +113,7 @@ def stop(one: Registered) -> bool:
             return False
         if process is not None:
             stack.callback(os.close, process)
-        if not _is_held(file):  # the id may be another process's by now
+        if not _is_held(file):  # another process may have this ID by now
             return False
         for number in (signal.SIGTERM, signal.SIGKILL):
             _send(one.pid, process, number)
@@ -108,7 +123,14 @@ def stop(one: Registered) -> bool:
 
 
 def _handle(pid: int) -> int | None:
-    """A file descriptor that stands for this process, and never for a later one of its id (Linux); else None."""
+    """Return a pidfd of a process, which never refers to a later process with its ID.
+
+    Returns:
+        The file descriptor, or None if the system does not support or permit it (it needs Linux).
+
+    Raises:
+        ProcessLookupError: the process does not exist.
+    """
     if not hasattr(os, "pidfd_open"):
         return None
     try:
@@ -128,7 +150,7 @@ def _send(pid: int, process: int | None, number: signal.Signals) -> None:
 
 
 def _has_ended(file: IO[str], process: int | None) -> bool:
-    """Waits for it."""
+    """Wait up to 15 seconds for the end of the process; return whether it has ended."""
     if process is not None:
         poll = select.poll()
         poll.register(process, select.POLLIN)

@@ -1,4 +1,7 @@
-"""The registry as the kubelet and the event recorders see it: the same door a real API server is behind."""
+"""In-process client of the registry, for the kubelet and the event recorders.
+
+It has the same protocol as the HTTP client for a real API server.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +20,13 @@ _LOG = logging.getLogger(__name__)
 
 
 class RegistryApi:
-    """An `ObjectApi` over a registry in the same process: faults switched on for clients do not reach it.
+    """An `ObjectApi` for a registry in the same process.
+
+    Faults that tests switch on for clients of the API server do not affect it.
 
     Args:
-        registry: the objects.
-        address: gives host and port of the API server, which pods are told.
+        registry: registry of the objects.
+        address: function that returns host and port of the API server, for the environment of pods.
     """
 
     def __init__(self, registry: Registry, address: Callable[[], str]) -> None:
@@ -33,19 +38,19 @@ class RegistryApi:
         return self._address()
 
     def get(self, resource: str, name: str, namespace: str = "") -> Json:
-        """Reads one object."""
+        """Return one object."""
         return self._registry.get(resource, name, namespace)
 
     def list(self, resource: str, namespace: str = "") -> list[Json]:
-        """Reads all objects of a resource."""
+        """Return the objects of a resource in a namespace, or in all namespaces if none is given."""
         return self._registry.list(resource, namespace)
 
     def create(self, resource: str, body: Json, namespace: str = "") -> Json:
-        """Creates an object."""
+        """Create an object and return it as stored."""
         return self._registry.create(resource, body, namespace)
 
     def patch(self, resource: str, name: str, body: Json, namespace: str = "", *, subresource: str = "") -> Json:
-        """Applies a JSON merge patch."""
+        """Apply a JSON merge patch and return the result as stored."""
         return self._registry.patch(resource, name, body, namespace, subresource=subresource)
 
     def delete(
@@ -58,15 +63,18 @@ class RegistryApi:
         grace: int | None = None,
         propagation: str = "",
     ) -> None:
-        """Deletes an object."""
+        """Delete an object; see `ObjectApi.delete`."""
         self._registry.delete(resource, name, namespace, uid=uid, grace=grace, propagation=propagation)
 
     def token(self, namespace: str, service_account: str, spec: Json) -> str:
-        """Makes a token for a service account."""
+        """Request a token of a service account with the spec of a TokenRequest; return the token."""
         return str(self._registry.tokens.create(namespace, service_account, spec)["status"]["token"])
 
     def follow(self, resource: str, handler: Handler, *, field_selector: str = "") -> None:
-        """Calls the handler on a thread of its own; the registry only puts changes into its queue."""
+        """Call the handler for every existing object and every later change, on its own thread.
+
+        The registry's callback only puts changes into a queue. An error of the handler is logged.
+        """
         selected = parse_selectors(resource_named(resource), "", field_selector)[1]
         changes: queue.SimpleQueue[Change] = queue.SimpleQueue()
 

@@ -1,5 +1,6 @@
-"""The webhooks of Trainer for training runtimes: each of its steps needs a container of the right name, once.
+"""The webhooks of Trainer for training runtimes.
 
+They require that the job of each known step has one replica and a container with the step's required name.
 Source: Trainer 2.3 `pkg/webhooks/{trainingruntime,clustertrainingruntime}_webhook.go`,
 `manifests/base/webhook/patch_validating.yaml`.
 """
@@ -25,7 +26,7 @@ _GO_ORDER = ("name", "image", "command", "args", "ports", "envFrom", "env", "res
 
 
 def register(registry: Registry) -> None:
-    """Puts the webhooks in front of a registry."""
+    """Register the webhooks for training runtimes with a registry."""
 
     def namespaced(operation: Operation, new: Json, _old: Json | None, _reader: Reader) -> Json:
         if operation is Operation.CREATE:
@@ -42,7 +43,7 @@ def register(registry: Registry) -> None:
 
 
 def runtime_problems(runtime: Json) -> Iterator[str]:
-    """Lists what the webhook says against a runtime."""
+    """Yield the error messages of the webhook for a runtime."""
     jobs = ((runtime["spec"].get("template") or {}).get("spec") or {}).get("replicatedJobs") or []
     for index, job in enumerate(jobs):
         template = job.get("template") or {}
@@ -71,6 +72,6 @@ def _deny(webhook: str, runtime: Json) -> None:
 
 
 def _ordered(container: Json) -> Json:
-    """In the order of Go's struct fields."""
+    """Return a container with its keys in the order of Go's struct fields."""
     known = {"resources": {}, **container}
     return {key: known[key] for key in (*(key for key in _GO_ORDER if key in known), *known)}

@@ -1,6 +1,6 @@
-"""Short descriptions of the stock runtimes, created when the laptop cluster starts.
+"""The stock ClusterTrainingRuntimes, which the laptop cluster creates when it starts.
 
-Names, images, commands and volumes as Trainer 2.3 ships them (`manifests/base/runtimes`, images tagged v2.3.0).
+Names, images, commands and volumes are those of Trainer 2.3 (`manifests/base/runtimes`, images tagged v2.3.0).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _QWEN_TOKENIZER = (
 
 
 def stock_runtimes() -> list[Json]:
-    """Builds the ClusterTrainingRuntimes every cluster with Trainer has, but those for MPI."""
+    """Return the ClusterTrainingRuntimes that Trainer installs, except those for MPI."""
     return [
         _distributed("torch", _TORCH_IMAGE),
         _distributed("jax", "nvcr.io/nvidia/jax:25.10-py3"),

@@ -1,4 +1,4 @@
-"""How a laptop cluster is set up; travels from `LocalCluster` to its process as JSON."""
+"""Settings of a laptop cluster, which `LocalCluster` sends to its process as JSON."""
 
 from __future__ import annotations
 
@@ -14,18 +14,21 @@ __all__ = ["ClusterSettings"]
 
 @dataclass(frozen=True)
 class ClusterSettings:
-    """How a laptop cluster is set up.
+    """The settings of a laptop cluster.
 
     Attributes:
-        state: folder of everything the cluster keeps: objects, claims, logs, kubeconfig.
-        temporary: whether the folder goes with the cluster.
-        port: TCP port on 127.0.0.1; 0 takes the one the state folder had, or a free one.
-        environments: local environments by name: `initializer`, `torchtune`.
-        pod_env: environment of every pod, such as `HF_ENDPOINT`.
-        images: descriptions of images, looked at before the usual ones.
-        cpus, memory, gpus: what the Node claims to have.
-        backoff, backoff_max: first and longest pause before a container or pod starts anew, seconds.
-        history: how many changes of each resource a watch can go back.
+        state: folder of the cluster's objects, claims, logs and kubeconfig.
+        temporary: whether the cluster removes the folder when it ends.
+        port: TCP port on 127.0.0.1; 0 takes the earlier port of the state folder, or a free one.
+        environments: folders of local environments by name, such as `initializer` and `torchtune`.
+        pod_env: environment variables of every pod, such as `HF_ENDPOINT`.
+        images: descriptions of images, which take precedence over the default ones.
+        cpus: number of CPUs in the capacity of the Node.
+        memory: memory in the capacity of the Node, as a quantity.
+        gpus: number of `nvidia.com/gpu` in the capacity of the Node.
+        backoff: first delay before a failed container or pod restarts, in seconds.
+        backoff_max: maximum of this delay, in seconds.
+        history: number of changes of each resource that are kept for watches.
     """
 
     state: Path
@@ -43,11 +46,11 @@ class ClusterSettings:
 
     @property
     def kubeconfig(self) -> Path:
-        """Where the kubeconfig is written."""
+        """Path of the kubeconfig file."""
         return self.state / "kubeconfig"
 
     def to_json(self) -> str:
-        """Writes the settings as one line."""
+        """Return the settings as JSON in one line."""
         plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
         environments = {name: str(folder) for name, folder in self.environments.items()}
         images = json.loads(images_to_json(self.images))
@@ -55,7 +58,7 @@ class ClusterSettings:
 
     @classmethod
     def from_json(cls, text: str) -> ClusterSettings:
-        """Reads what `to_json` wrote."""
+        """Return the settings in a JSON text of `to_json`."""
         plain = json.loads(text)
         environments = {name: Path(folder) for name, folder in plain["environments"].items()}
         images = images_from_json(json.dumps(plain["images"]))

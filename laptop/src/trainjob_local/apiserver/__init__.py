@@ -1,7 +1,7 @@
-"""The API server of the laptop cluster: what the unmodified `kubernetes` client talks to.
+"""The API server of the laptop cluster, for unmodified `kubernetes` clients.
 
-`Registry` holds the objects and their rules and is what controllers in the same process use; `ApiServer` serves a
-registry over HTTP. `ApiServer` is imported on first use, because it needs a web server.
+`Registry` holds the objects and applies the rules for writes; controllers in the same process use it directly.
+`ApiServer` serves a registry over HTTP. `ApiServer` is imported on first use, because it needs a web server.
 """
 
 from __future__ import annotations

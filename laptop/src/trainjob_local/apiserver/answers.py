@@ -1,4 +1,4 @@
-"""How the server answers: JSON, Status objects, and streams that end properly or break off."""
+"""Request bodies and responses: JSON, Status objects, and streams."""
 
 from __future__ import annotations
 
@@ -41,9 +41,15 @@ _ACCEPTED = (
 
 
 def json_answer(value: Any, code: int = 200, *, warnings: Sequence[str] = ()) -> Response:
-    """Answers JSON; bytes are taken as JSON already. Each warning becomes a `Warning: 299` header.
+    """Return a response with a JSON body.
 
-    One with control characters is left out (k8s.io/apimachinery 0.36 `pkg/util/net/http.go`, NewWarningHeader).
+    Each warning becomes a `Warning: 299` header. A warning with control characters is dropped, as in
+    k8s.io/apimachinery 0.36 `pkg/util/net/http.go`, NewWarningHeader.
+
+    Args:
+        value: value of the body; bytes are sent as they are.
+        code: HTTP status.
+        warnings: warnings for the client.
     """
     content = value if isinstance(value, bytes) else encoded(value)
     answer = Response(content, code, _HEADERS, "application/json")
@@ -54,7 +60,7 @@ def json_answer(value: Any, code: int = 200, *, warnings: Sequence[str] = ()) ->
 
 
 def refused(refusal: Refusal, *, warnings: Sequence[str] = ()) -> Response:
-    """Answers a Status object with the refusal's code."""
+    """Return a response with the Status object and the HTTP status of a refusal."""
     answer = json_answer(refusal.to_status(), refusal.code, warnings=warnings)
     if refusal.retry_after is not None:
         answer.headers["Retry-After"] = str(refusal.retry_after)
@@ -62,17 +68,24 @@ def refused(refusal: Refusal, *, warnings: Sequence[str] = ()) -> Response:
 
 
 def success(resource: Resource, name: str, uid: str) -> dict[str, Any]:
-    """Makes the Status of an object that is deleted."""
+    """Return the Status for a deleted object."""
     details: dict[str, Any] = {"name": name, **({"group": resource.group} if resource.group else {})}
     details |= {"kind": resource.plural, "uid": uid}
     return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
 
 
 async def read_json(request: Request, kind: str) -> Any:
-    """Reads an object of this kind as JSON.
+    """Read an object as JSON from the body.
+
+    Args:
+        request: the request.
+        kind: kind of the object, for the error message.
+
+    Returns:
+        The object, or None if the body is `null`.
 
     Raises:
-        Refusal: 413, it is too big; 415, it is said to be something else; 400, it is no JSON object.
+        Refusal: 413 if the body is larger than 3 MiB; 415 if its media type is not JSON; 400 if it is no JSON object.
     """
     media_type = request.headers.get("content-type", "").partition(";")[0].strip()
     if media_type not in ("", "application/json"):
@@ -84,19 +97,20 @@ async def read_json(request: Request, kind: str) -> Any:
 
 
 async def read_patch(request: Request) -> Any:
-    """Reads a patch as JSON.
+    """Read a patch as JSON from the body.
 
     Raises:
-        Refusal: 413, it is too big; 400, it is no JSON.
+        Refusal: 413 if the body is larger than 3 MiB; 400 if it is no JSON.
     """
     return _parsed(await _body(request))
 
 
 async def read_delete_options(request: Request) -> dict[str, Any]:
-    """Reads the body of a DELETE; an empty dict when there is none.
+    """Return the DeleteOptions in the body of a DELETE; an empty dict if there is no body.
 
     Raises:
-        Refusal: 413, it is too big; 400, it is no JSON, of another kind, or of wrong types.
+        Refusal: 413 if the body is larger than 3 MiB; 400 if it is no JSON, of another kind, or has a value of a wrong
+            type.
     """
     text = await _body(request)
     body = without_nulls(_parsed(text)) if text else {}
@@ -114,10 +128,15 @@ async def read_delete_options(request: Request) -> dict[str, Any]:
 
 
 async def read_call(request: Request, kind: str) -> dict[str, Any]:
-    """Reads the body of a call, one of `BODIES`; an empty dict when there is none.
+    """Return the body of a request that stores no object; an empty dict if it is `null`.
+
+    Args:
+        request: the request.
+        kind: kind of the body, a key of `BODIES`.
 
     Raises:
-        Refusal: 413, it is too big; 415, it is said to be something else; 400, it is no JSON, or of wrong types.
+        Refusal: 413 if the body is larger than 3 MiB; 415 if its media type is not JSON; 400 if it is no JSON object,
+            or has a value of a wrong type.
     """
     body = without_nulls(await read_json(request, kind))
     if body is None:
@@ -132,7 +151,7 @@ def _parsed(body: bytes) -> Any:
     """Parse JSON.
 
     Raises:
-        Refusal: 400, it is not valid.
+        Refusal: 400 if it is not valid.
     """
     try:
         return json.loads(body, parse_constant=_refuse_constant)
@@ -141,7 +160,7 @@ def _parsed(body: bytes) -> Any:
 
 
 def _refuse_constant(name: str) -> Any:
-    """Refuse `NaN` and `Infinity`, which only Python's parser accepts."""
+    """Raise a ValueError for `NaN` and `Infinity`, which only Python's parser accepts."""
     raise ValueError(name)
 
 
@@ -155,11 +174,11 @@ async def _body(request: Request) -> bytes:
 
 
 class StreamAnswer(Response):
-    """An answer whose body comes bit by bit, for as long as the client listens.
+    """A response whose body is a stream; it ends early if the client disconnects.
 
     Args:
-        chunks: the body; `Dropped` breaks the connection off without an end.
-        media_type: of the body.
+        chunks: generator of the body; if it raises `Dropped`, the connection breaks off without a proper end.
+        media_type: media type of the body.
     """
 
     def __init__(self, chunks: AsyncGenerator[bytes, None], media_type: str) -> None:
@@ -168,7 +187,7 @@ class StreamAnswer(Response):
         self._chunks = chunks
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI
-        """Sends the stream; returns when it ends or the client is gone."""
+        """Send the stream; return when it ends or the client has disconnected."""
         sending = asyncio.ensure_future(self._send(send))
         listening = asyncio.ensure_future(_until_gone(receive))
         try:
@@ -184,7 +203,7 @@ class StreamAnswer(Response):
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         await send(
             {"type": "http.response.body", "body": b"", "more_body": True}
-        )  # the client sees that it is accepted
+        )  # sends the headers: the client sees that the request is accepted
         async for chunk in self._chunks:
             await send({"type": "http.response.body", "body": chunk, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})

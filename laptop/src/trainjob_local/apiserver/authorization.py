@@ -1,4 +1,4 @@
-"""Who may do what: the stored Roles and Bindings, evaluated for each request.
+"""RBAC authorization: the stored Roles and RoleBindings, evaluated for each request.
 
 Source: k8s.io/kubernetes 1.36 `plugin/pkg/auth/authorizer/rbac` and `pkg/apis/rbac/v1/evaluation_helpers.go`.
 """
@@ -21,15 +21,15 @@ __all__ = ["Action", "Authorizer"]
 
 @dataclass(frozen=True)
 class Action:
-    """What is asked for.
+    """The action to authorize: a verb and its target.
 
     Attributes:
-        verb: such as `get`, `list`, `deletecollection`; for paths the HTTP method in lower case.
-        group: API group.
-        resource: plural, with its subresource as in `pods/log`; empty when a path is asked for.
-        namespace: empty for the cluster scope.
-        name: of the object; empty for many or new ones.
-        path: when it is no resource, such as `/version`.
+        verb: verb such as `get`, `list`, `deletecollection`; for paths the HTTP method in lower case.
+        group: API group of the resource.
+        resource: plural, with its subresource as in `pods/log`; empty if the target is a path.
+        namespace: namespace of the action; empty for the cluster scope.
+        name: name of the object; empty for actions on many objects or a new one.
+        path: the path if the target is no resource, such as `/version`.
     """
 
     verb: str
@@ -40,7 +40,7 @@ class Action:
     path: str = ""
 
     def refusal(self, user: User) -> Refusal:
-        """Makes the 403 for it."""
+        """Return the 403 error for a user that may not do this action."""
         plural = self.resource.partition("/")[0]
         if not self.resource:
             text = f'forbidden: User "{user.name}" cannot {self.verb} path "{self.path}"'
@@ -55,22 +55,22 @@ class Action:
 
 
 class Authorizer:
-    """Asks the stored Roles and Bindings.
+    """Authorizer that evaluates the stored Roles, ClusterRoles and their bindings.
 
     Args:
-        registry: where they are.
+        registry: registry of these objects.
     """
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
 
     def check(self, user: User, action: Action) -> None:
-        """Raises a 403 Refusal when it is not allowed."""
+        """Raise a 403 Refusal if the user may not do the action."""
         if not self.allows(user, action):
             raise action.refusal(user)
 
     def allows(self, user: User, action: Action) -> bool:
-        """Says whether a user may do something; `system:masters` may do everything."""
+        """Return whether a user may do an action; group `system:masters` may do every action."""
         if "system:masters" in user.groups:
             return True
         return any(_permits(rule, action) for rule in self._rules(user, action.namespace))

@@ -1,5 +1,6 @@
-"""What a cluster has from the start: namespaces, and the roles that let everybody ask the server about itself.
+"""Objects of a new cluster: namespaces, service accounts and ClusterRoles.
 
+The ClusterRoles are those for administrators, discovery, health checks and access reviews.
 Source: kube-apiserver 1.36.3 (`plugin/pkg/auth/authorizer/rbac/bootstrappolicy/policy.go`).
 """
 
@@ -36,7 +37,10 @@ _ROLES: Mapping[str, tuple[Sequence[Mapping[str, Any]], Sequence[str]]] = {
 
 
 def fill(registry: ObjectRegistry) -> None:
-    """Creates what is missing; what is there, and may have been changed, stays."""
+    """Create the missing bootstrap objects.
+
+    Existing ones stay unchanged, because users may have changed them.
+    """
     for namespace in _NAMESPACES:
         _ensure(registry, "namespaces", {"metadata": {"name": namespace}})
         add_default_account(registry, namespace)
@@ -49,7 +53,10 @@ def fill(registry: ObjectRegistry) -> None:
 
 
 def add_default_account(registry: ObjectRegistry, namespace: str) -> None:
-    """Creates the service account `default`, as the controller of service accounts does for each namespace."""
+    """Create the service account `default` of a namespace if it does not exist.
+
+    In a real cluster the service account controller does so for each namespace.
+    """
     _ensure(registry, "serviceaccounts", {"metadata": {"name": "default"}}, namespace)
 
 

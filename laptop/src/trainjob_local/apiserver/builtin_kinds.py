@@ -1,6 +1,6 @@
-"""Types, checks and defaults of Kubernetes' own kinds, and of request bodies that are not stored.
+"""Types, checks and defaults of Kubernetes' own kinds, and of bodies that are not stored.
 
-Only what the controllers and the kubelet rely on: a real API server refuses much more.
+The module has only those that the controllers and the kubelet rely on. A real API server rejects much more.
 Source: k8s.io/kubernetes 1.36 `pkg/apis/core/validation` and `pkg/registry`, k8s.io/api 0.36.
 """
 
@@ -52,7 +52,7 @@ _REQUIRED_IN = {
 
 
 def complete(plural: str, body: Json) -> Json:
-    """Return a namespace or Secret with what the API server fills in; other kinds as they are."""
+    """Return a Namespace or Secret with the API server's defaults; return others unchanged."""
     if plural == "namespaces":
         metadata = body["metadata"]
         labels = {**(metadata.get("labels") or {}), "kubernetes.io/metadata.name": metadata.get("name", "")}
@@ -68,7 +68,13 @@ def complete(plural: str, body: Json) -> Json:
 
 
 def builtin_problems(plural: str, new: Mapping[str, Any], old: Mapping[str, Any] | None) -> list[FieldProblem]:
-    """Return what is wrong with an object of a built-in kind."""
+    """Return the problems of an object of a built-in kind.
+
+    Args:
+        plural: plural of the resource; a resource without checks has no problems.
+        new: the object to check.
+        old: the object before the change; None for a new object.
+    """
     check = _CHECKS.get(plural)
     return list(check(new, old)) if check else []
 
@@ -81,7 +87,10 @@ def _pod(new: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterator[Fiel
 
 
 def _pod_problems(spec: Mapping[str, Any], path: str) -> Iterator[FieldProblem]:
-    """Yield why the kubelet could not run a pod: names, images and volumes, files outside of their volume."""
+    """Yield the reasons why the kubelet could not run a pod.
+
+    The function checks names, images, volumes, and file paths that lead out of their volume.
+    """
     volumes: set[str] = set()
     for index, volume in enumerate(spec.get("volumes") or ()):
         problems = list(_volume_problems(volume, f"{path}.volumes[{index}]"))
@@ -126,7 +135,10 @@ def _volume_problems(volume: Mapping[str, Any], path: str) -> Iterator[FieldProb
 
 
 def _name_problems(name: str, path: str) -> Iterator[FieldProblem]:
-    """Yield what is wrong with the name of a container or volume, which the kubelet uses for a folder."""
+    """Yield the problems of the name of a container or volume.
+
+    The kubelet uses the name for a folder.
+    """
     if not name:
         yield FieldProblem(path, "Required value")
         return
@@ -135,7 +147,7 @@ def _name_problems(name: str, path: str) -> Iterator[FieldProblem]:
 
 
 def _file_paths(volume: Mapping[str, Any], path: str) -> Iterator[tuple[str, str]]:
-    """Yield field and value of each path that a file of the volume gets."""
+    """Yield the field and the value of each path at which the volume gets a file."""
     for kind in ("secret", "configMap"):
         for index, item in enumerate((volume.get(kind) or {}).get("items") or ()):
             yield f"{path}.{kind}.items[{index}].path", item.get("path") or ""
@@ -148,7 +160,10 @@ def _file_paths(volume: Mapping[str, Any], path: str) -> Iterator[tuple[str, str
 
 
 def _path_problems(target: str, path: str) -> Iterator[FieldProblem]:
-    """Yield why a path leads out of its volume: it could be any file of this machine."""
+    """Yield a problem if a path is missing or leads out of its volume.
+
+    A path outside of the volume could be any file of this machine.
+    """
     wrong = "must not start with '..'" if target.startswith("..") else ""
     wrong = "must not contain '..'" if ".." in target.split("/") else wrong
     wrong = "must be a relative path" if target.startswith("/") else wrong
@@ -283,7 +298,7 @@ TYPES: Mapping[str, Field] = {
         "clusterrolebindings": {"roleRef": MAP},
     }.items()
 }
-"""Types of the fields that the API server itself reads, by plural; the empty one is for all other kinds."""
+"""Types of the fields that the API server itself reads, by plural; the empty key holds those of all other kinds."""
 
 BODIES: Mapping[str, Field] = {
     "DeleteOptions": record(
@@ -304,4 +319,4 @@ BODIES: Mapping[str, Field] = {
         )
     ),
 }
-"""Types of bodies that are not stored objects, by kind."""
+"""Types of request bodies that are not stored as objects, by kind."""

@@ -1,4 +1,7 @@
-"""All the rules of a write, in kube-apiserver's order: decoding, admission, schema, admission again."""
+"""The rules of a write in kube-apiserver's order.
+
+They are: decoding, mutating admission, schema, validating admission.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ __all__ = ["SCHEMAS", "Admission", "Checks", "Operation", "Reader", "Stage", "Wr
 Json = dict[str, Any]
 
 SCHEMAS: Mapping[str, Field] = {"trainjobs": TRAINJOB}
-"""Descriptions of resources by their plural; the others are kept as they are sent."""
+"""Schemas of resources by plural; objects of other resources are stored with all fields of the request."""
 
 _MOST_SHOWN = 30
 _BLOCKING = ("Required value", "Too long")
@@ -30,7 +33,7 @@ _DECODER = 'admission webhook "defaulter.trainjob.trainer.kubeflow.org" denied t
 
 
 class Operation(str, Enum):
-    """Kind of the write."""
+    """The kind of a write, as admission rules see it."""
 
     CREATE = "CREATE"
     UPDATE = "UPDATE"
@@ -38,39 +41,42 @@ class Operation(str, Enum):
 
 
 class Stage(str, Enum):
-    """When a rule applies, as in kube-apiserver: mutating rules, then schema checks (422), then validating rules."""
+    """The stage in which an admission rule applies.
+
+    As in kube-apiserver, mutating rules apply before the schema checks (422), and validating rules after them.
+    """
 
     MUTATING = "mutating"
     VALIDATING = "validating"
 
 
 class Reader(Protocol):
-    """Reads that a rule may make; both methods raise `Refusal`."""
+    """The reads that an admission rule may make; both methods raise `Refusal`."""
 
     def get(self, resource: str, name: str, namespace: str = "") -> Json:
-        """Return one object as a copy; 404 if it does not exist."""
+        """Return a copy of one object; raise a 404 Refusal if it does not exist."""
 
     def list(self, resource: str, namespace: str = "", *, labels: str = "", fields: str = "") -> list[Json]:
-        """Return objects as copies."""
+        """Return copies of the selected objects; raise a 400 Refusal if a selector is not valid."""
 
 
 Admission = Callable[[Operation, Json, "Json | None", Reader], Json]
 """A rule of a webhook or admission plugin.
 
 It gets the operation, the new object (its own copy), the old one (None on create) and a reader. It returns the object
-to go on with, or raises `Refusal`. On DELETE the new object is the one to delete, and the returned one is ignored.
-Rules do not apply to writes of the status.
+for the next rule, or raises `Refusal`. On DELETE the new object is the object to delete, and the server ignores the
+returned one. Rules do not apply to writes of the status.
 """
 
 
 @dataclass
 class WriteOptions:
-    """How to write.
+    """The options of a write.
 
     Attributes:
-        dry_run: ask all rules, store nothing; a new object then has no resourceVersion.
-        field_validation: what to do with unknown fields: `Strict` refuses them, `Warn` and `Ignore` drop them.
-        warnings: filled by the write, with `Warn`: the texts for the client.
+        dry_run: whether to apply all rules and store nothing; a new object then has no resourceVersion.
+        field_validation: handling of unknown fields: `Strict` rejects the object, `Warn` and `Ignore` drop the fields.
+        warnings: warnings for the client, which the write adds if `field_validation` is `Warn`.
     """
 
     dry_run: bool = False
@@ -82,7 +88,7 @@ class Checks:
     """The rules for writes.
 
     Args:
-        reader: what admission rules may look up.
+        reader: reader of objects for admission rules.
     """
 
     def __init__(self, reader: Reader) -> None:
@@ -90,14 +96,15 @@ class Checks:
         self._admissions: dict[tuple[Stage, str], list[Admission]] = defaultdict(list)
 
     def add(self, kind: Resource, admission: Admission, stage: Stage) -> None:
-        """Registers an admission rule."""
+        """Register an admission rule for a resource and a stage."""
         self._admissions[stage, kind.plural].append(admission)
 
     def typed(self, kind: Resource, body: Any) -> Json:
-        """Makes an own copy of what was sent, with kind and apiVersion set.
+        """Return a copy of the body of a request, without nulls and with kind and apiVersion set.
 
         Raises:
-            Refusal: 400, it is another kind, or a value every object has is of a wrong type.
+            Refusal: 400 if the body has another apiVersion or kind (422 for the kind of a custom resource), or if a
+                value that the server reads has a wrong type.
         """
         sent: Any = without_nulls(json.loads(encoded(body)))
         if not isinstance(sent, dict) or (kind.custom and "kind" not in sent):
@@ -121,10 +128,12 @@ class Checks:
         return cast("Json", sent)
 
     def known(self, kind: Resource, sent: Json, options: WriteOptions, *, patch: bool = False) -> Json:
-        """Drops unknown fields and fills in defaults.
+        """Return the object without unknown fields and with defaults.
+
+        An object of a resource without schema is returned unchanged.
 
         Raises:
-            Refusal: 400 (422 for a patch), there are unknown fields and they are not allowed.
+            Refusal: 400 (422 for a patch) if there are unknown fields and the field validation is `Strict`.
         """
         shape = SCHEMAS.get(kind.plural)
         if shape is None:
@@ -137,7 +146,12 @@ class Checks:
         return cast("Json", with_defaults(shape, pruned))
 
     def before(self, kind: Resource, operation: Operation, sent: Json, old: Json | None) -> Json:
-        """Apply the mutating rules, unless the webhook could not decode the object."""
+        """Apply the mutating rules and the API server's defaults.
+
+        Raises:
+            Refusal: 400 if a value has a wrong type, so that the webhook cannot decode the object; or the error of a
+                rule.
+        """
         shape = SCHEMAS.get(kind.plural)
         problem = wrong_type(shape.properties["spec"], sent.get("spec"), "spec") if shape else ""
         if problem:
@@ -146,10 +160,10 @@ class Checks:
         return complete(kind.plural, admitted)
 
     def after(self, kind: Resource, prepared: Json, old: Json | None, *, status: bool = False) -> Json:
-        """Checks names and schema, then asks the validating rules.
+        """Check names and schema, then apply the validating rules.
 
         Raises:
-            Refusal: 422 with all that is wrong, or what a rule says.
+            Refusal: 422 with all problems, or the error of a rule.
         """
         metadata = prepared["metadata"]
         problems = [*self._identity(kind, metadata, old), *metadata_problems(metadata)]
@@ -166,7 +180,7 @@ class Checks:
         return self._asked(Stage.VALIDATING, kind, operation, prepared, old)
 
     def before_delete(self, kind: Resource, body: Json) -> None:
-        """Asks the rules of both stages about a deletion."""
+        """Apply the rules of both stages to a deletion."""
         for stage in Stage:
             self._asked(stage, kind, Operation.DELETE, body, body)
 
@@ -192,7 +206,7 @@ class Checks:
 
 
 def without_nulls(value: Any) -> Any:
-    """Drops keys whose value is null, which mean nothing to a Go program."""
+    """Return the value without keys that are null, because a Go program ignores them."""
     if isinstance(value, dict):
         return {key: without_nulls(inner) for key, inner in value.items() if inner is not None}
     return [without_nulls(inner) for inner in value] if isinstance(value, list) else value
@@ -233,7 +247,11 @@ def _strict(kind: Resource, sent: Json, unknown: Sequence[str], *, patch: bool) 
 
 
 def _builtin_problems(kind: Resource, prepared: Json, old: Json | None) -> list[FieldProblem]:
-    """The problems of a built-in kind; only some of its fields' types are known beforehand."""
+    """Return the problems of an object of a built-in kind.
+
+    Raises:
+        Refusal: 400 if a field that `TYPES` does not have is of a wrong type.
+    """
     try:
         return builtin_problems(kind.plural, prepared, old)
     except (TypeError, AttributeError, LookupError, ValueError) as error:

@@ -1,7 +1,8 @@
-"""Garbage collection: dependents of deleted owners, the content of deleted namespaces, old events.
+"""Garbage collection of dependents without owner, of deleted namespaces and of old events.
 
-One thread follows all changes and works through a queue. Rules: k8s.io/kubernetes 1.36
-`pkg/controller/garbagecollector` (attemptToDeleteItem, processDeletingDependentsItem) and `pkg/controller/namespace`.
+All changes put keys of objects into a queue, which one thread processes. The rules are those of k8s.io/kubernetes
+1.36 `pkg/controller/garbagecollector` (attemptToDeleteItem, processDeletingDependentsItem) and
+`pkg/controller/namespace`.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ _Key = tuple[str, str, str]
 
 _LOG = logging.getLogger(__name__)
 _EVENT_TTL = timedelta(hours=1)
-_PONDERS = 0.03  # seconds from the end of an owner's last dependent to the owner's own, as the original needs them
+_PONDERS = 0.03  # seconds from the removal of an owner's last dependent to the owner's, as in kube-controller-manager
 _KINDS = {(resource.api_version, resource.kind): resource for resource in RESOURCES if not resource.served_from}
 
 
 class Collector:
-    """Deletes what has no owner any more, on a thread of its own, from the moment it is made until [stop][].
+    """Garbage collector that runs on its own thread from its creation until [stop][].
 
     Args:
-        registry: whose objects.
+        registry: registry of the objects.
     """
 
     def __init__(self, registry: ObjectRegistry) -> None:
@@ -53,7 +54,7 @@ class Collector:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends the thread and waits for it."""
+        """Stop the thread; wait up to 5 seconds until it ends."""
         self._subscription.close()
         self._queue.put(None)
         self._thread.join(timeout=5)
@@ -73,7 +74,7 @@ class Collector:
             return
         self._objects[uid] = key
         self._note_owners(change.current, key, add=True)
-        if change.type == "ADDED":  # what a rule looked for in vain may be there now
+        if change.type == "ADDED":  # an admission rule may have refused because this object was missing
             self._look_at(self._refused)
             self._refused.clear()
         if _owner_uids(body) or "deletionTimestamp" in body["metadata"]:
@@ -102,7 +103,12 @@ class Collector:
                 _LOG.exception("collecting %s failed", "/".join(key))
 
     def _next(self) -> tuple[Callable[[_Key], None], _Key] | None:
-        """Waits for an object to look at, or for the time of one that nobody blocks any more; None at the end."""
+        """Wait for the next step.
+
+        Returns:
+            The function to call and the key of its object: an object of the queue, or an owner without blocking
+            dependents whose delay is over. None if the collector has to stop.
+        """
         wait = self._unblocked[0][0] - time.monotonic() if self._unblocked else None
         if wait is None or wait > 0:
             with contextlib.suppress(queue.Empty):
@@ -114,7 +120,7 @@ class Collector:
     def _try(self, look: Callable[[_Key], None], key: _Key) -> None:
         try:
             look(key)
-        except Refusal as refusal:  # a rule forbids it, for now
+        except Refusal as refusal:  # an admission rule forbids it; the next created object triggers another attempt
             self._refused.add(key)
             _LOG.warning("can't collect %s: %s", "/".join(key), refusal)
 
@@ -134,7 +140,11 @@ class Collector:
             self._empty(stored)
 
     def _collect(self, resource: Resource, stored: Stored) -> None:
-        """Deletes an object whose owners are all gone, or are waiting for it to go."""
+        """Delete an object whose owners are all absent or waiting (see `_state`).
+
+        If an owner is solid, the object is kept, and only its references to the other owners are removed. If an owner
+        waits and the object itself has dependents, the object is deleted in the foreground, so after its dependents.
+        """
         owners = stored.body["metadata"].get("ownerReferences") or []
         if not owners:
             return
@@ -148,10 +158,13 @@ class Collector:
         self._delete(resource, stored, "Foreground" if waited_for else "Background")
 
     def _state(self, resource: Resource, stored: Stored, owner: Mapping[str, Any]) -> str:
-        """Says whether an owner is `solid`, `absent`, or `waiting` for this dependent to go."""
+        """Return the state of an owner: `solid`, `absent`, or `waiting`.
+
+        A waiting owner is in foreground deletion and this dependent blocks its removal.
+        """
         kind = _KINDS.get((str(owner.get("apiVersion")), str(owner.get("kind"))))
         if kind is None:
-            return "solid"  # it may well exist where we can't look
+            return "solid"  # the owner's resource is not served here, so it may exist
         namespace = stored.key[0] if kind.namespaced else ""
         if kind.namespaced and not resource.namespaced:
             return "solid"
@@ -162,7 +175,10 @@ class Collector:
         return "waiting" if waits and "deletionTimestamp" in found.body["metadata"] else "solid"
 
     def _finish_foreground(self, resource: Resource, stored: Stored) -> None:
-        """Lets an object go when nobody blocks it any more, else sees to its dependents."""
+        """Continue the foreground deletion of an owner.
+
+        If no dependent blocks the deletion, the owner's removal is scheduled. Otherwise its dependents are queued.
+        """
         uid = stored.body["metadata"]["uid"]
         dependents = self._dependents_of(stored)
         if not any(_blocks(dependent.body, uid) for _, dependent in dependents):
@@ -173,10 +189,10 @@ class Collector:
             self._look_at([(kind.plural, *dependent.key) for kind, dependent in dependents])
 
     def _let_go(self, uid: str, key: _Key) -> None:
-        """Carries out what was decided a moment ago, whatever has been created meanwhile.
+        """Remove the foreground finalizer of an owner, even if new dependents exist by now.
 
-        So it is with the original, whose picture of the cluster lags behind: a controller that does not mind that its
-        object is going can create a dependent anew, which is then collected as one without an owner.
+        kube-controller-manager does the same, because its cache lags behind. A controller that ignores the deletion of
+        its object can create a dependent in this time. That dependent is then collected, because its owner is absent.
         """
         resource = BY_PLURAL[key[0]]
         stored = self._registry.store.get(resource, key[1], key[2])
@@ -191,7 +207,7 @@ class Collector:
         self._without_finalizer(resource, stored, ORPHAN)
 
     def _empty(self, namespace: Stored) -> None:
-        """Deletes the content of a namespace, and the namespace once there is none."""
+        """Delete the content of a namespace, and the namespace itself if no content is left."""
         name, left = namespace.key[1], False
         for resource in BY_PLURAL.values():
             for stored in self._registry.store.all(resource, name) if resource.namespaced else ():
@@ -218,13 +234,13 @@ class Collector:
         self._registry.delete_with(resource, stored.key[1], stored.key[0], options)
 
     def _without_finalizer(self, resource: Resource, stored: Stored, finalizer: str) -> None:
-        """Takes a finalizer away; admission rules are asked, as for any change, and may refuse it."""
+        """Remove a finalizer from an object; as with any change, admission rules may refuse it."""
         finalizers = [name for name in stored.body["metadata"].get("finalizers") or () if name != finalizer]
         change = {"metadata": {"finalizers": finalizers or None}}
         self._registry.patch(resource.plural, stored.key[1], change, stored.key[0])
 
     def _change(self, resource: Resource, stored: Stored, metadata: Mapping[str, Any]) -> None:
-        """Changes metadata past the admission rules."""
+        """Change metadata of an object without admission rules; an empty list removes its field."""
         body = stored.copy()
         body["metadata"] |= metadata
         body["metadata"] = {key: value for key, value in body["metadata"].items() if value != [] or key not in metadata}
@@ -248,13 +264,15 @@ def _blocks(body: Mapping[str, Any], uid: str) -> bool:
 
 
 class EventExpiry:
-    """Deletes events an hour after their last write, as kube-apiserver does (1.36, `--event-ttl`).
+    """Deletion of events one hour after their last write.
 
-    It looks whenever an event is written. The hour begins anew when the server starts with a kept state.
+    kube-apiserver 1.36 does the same (`--event-ttl`).
+    Every write of an event triggers the deletion of the old ones. If the server restarts with its state, the hour
+    begins again for all events.
 
     Args:
-        registry: whose objects.
-        clock: gives the time.
+        registry: registry of the events.
+        clock: function that returns the current time.
     """
 
     def __init__(self, registry: ObjectRegistry, clock: Callable[[], datetime]) -> None:
@@ -270,5 +288,5 @@ class EventExpiry:
         self._written[change.key] = now
         while now - next(iter(self._written.values())) >= _EVENT_TTL:
             (namespace, name), _ = self._written.popitem(last=False)
-            with contextlib.suppress(Refusal):  # it went with its namespace
+            with contextlib.suppress(Refusal):  # the event was deleted with its namespace
                 self._registry.delete("events", name, namespace)

@@ -1,4 +1,7 @@
-"""What a DELETE does to an object: remove it now, or mark it and wait for finalizers or the kubelet. Pure.
+"""Effects of a DELETE: the object is removed, or marked for a later removal.
+
+A marked object is removed when its finalizers are gone and, if it is a pod, the kubelet has ended it.
+All functions are pure.
 
 Source: k8s.io/apiserver 0.36 `pkg/registry/rest/delete.go`, `pkg/registry/generic/registry/store.go`, and
 k8s.io/kubernetes 1.36 `pkg/registry/core/pod/strategy.go` (CheckGracefulDelete).
@@ -26,14 +29,14 @@ _OPTIONS = Resource("meta.k8s.io", "v1", "deleteoptions", "DeleteOptions")
 
 @dataclass(frozen=True)
 class DeleteOptions:
-    """How to delete.
+    """The options of a deletion.
 
     Attributes:
-        uid: delete only the object with this uid; empty for any.
-        resource_version: delete only this version; empty for any.
-        grace: seconds for a pod to end; None for the pod's own period, 0 to remove it now.
+        uid: required uid of the object; empty for any.
+        resource_version: required version of the object; empty for any.
+        grace: grace period of a pod in seconds; None for the pod's own period, 0 to remove it now.
         propagation: `Background`, `Foreground`, `Orphan`, or empty for the resource's default.
-        dry_run: check everything, change nothing.
+        dry_run: whether to check everything and change nothing.
     """
 
     uid: str = ""
@@ -43,7 +46,7 @@ class DeleteOptions:
     dry_run: bool = False
 
     def check(self) -> None:
-        """Raises a 422 Refusal when the propagation policy is unknown."""
+        """Raise a 422 Refusal if the propagation policy is unknown."""
         if self.propagation and self.propagation not in _POLICIES:
             supported = ", ".join(f'"{policy}"' for policy in (*_POLICIES, "nil"))
             detail = f"supported values: {supported}"
@@ -52,7 +55,7 @@ class DeleteOptions:
 
 
 def check_preconditions(resource: Resource, body: Mapping[str, Any], options: DeleteOptions) -> None:
-    """Raises a 409 Refusal when uid or resourceVersion are not the asked ones."""
+    """Raise a 409 Refusal if the object has another uid or version than the options require."""
     metadata = body["metadata"]
     checks = (
         ("UID", options.uid, metadata["uid"], "deleted and then recreated"),
@@ -66,14 +69,17 @@ def check_preconditions(resource: Resource, body: Mapping[str, Any], options: De
 
 
 def _by_kind(refusal: Refusal, resource: Resource) -> Refusal:
-    """Names the kind where the plural would stand, as this one error does."""
+    """Replace the plural by the kind in a refusal, as kube-apiserver does in this error."""
     qualified = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
     text = refusal.message.replace(f" on {resource.qualified} ", f" on {qualified} ")
     return Refusal(refusal.code, refusal.reason, text, details={**(refusal.details or {}), "kind": resource.kind})
 
 
 def marked(resource: Resource, body: Mapping[str, Any], options: DeleteOptions, now: datetime) -> Json:
-    """Makes the object as it is after the DELETE: with deletion time and finalizers; see [is_gone][]."""
+    """Return the object after the DELETE, with deletion time and finalizers.
+
+    [is_gone][] then decides whether it is removed. A second DELETE can only shorten the grace period.
+    """
     metadata = dict(body["metadata"])
     _set_finalizers(metadata, options.propagation or ("Orphan" if resource.orphans else ""))
     first = "deletionTimestamp" not in metadata
@@ -91,7 +97,10 @@ def marked(resource: Resource, body: Mapping[str, Any], options: DeleteOptions, 
 
 
 def is_gone(body: Mapping[str, Any]) -> bool:
-    """Says whether nothing holds a deleted object any more: no finalizer, no grace period, no content (namespaces)."""
+    """Return whether a deleted object can be removed.
+
+    It can if it has no finalizer and no grace period, and, if it is a namespace, no content.
+    """
     metadata = body["metadata"]
     return (
         "deletionTimestamp" in metadata
@@ -112,7 +121,7 @@ def _set_finalizers(metadata: Json, propagation: str) -> None:
 
 
 def _grace(resource: Resource, body: Mapping[str, Any], options: DeleteOptions) -> int:
-    """Gives the seconds a pod has; only a pod that is on a node and has not ended gets any."""
+    """Return the grace period in seconds; it is 0 unless a pod is on a node and has not ended."""
     if resource.plural != "pods":
         return 0
     spec, phase = body.get("spec") or {}, (body.get("status") or {}).get("phase")

@@ -1,4 +1,4 @@
-"""What the server says about itself: versions, groups, resources, and where its OpenAPI documents are."""
+"""Discovery documents: versions, groups, resources, and the index of OpenAPI documents."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["VERSION", "document"]
 Json = dict[str, Any]
 
 VERSION = "v1.36.3"
-"""The Kubernetes version whose behaviour this server has."""
+"""Version of Kubernetes whose behaviour this server reproduces."""
 
 _VERBS = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"]
 _GROUPS = {resource.group: resource.version for resource in RESOURCES} | {"authorization.k8s.io": "v1"}
@@ -26,11 +26,14 @@ _SUBRESOURCES: Mapping[str, tuple[str, Json, list[str]]] = {
 
 
 def document(path: str, address: str) -> Json | None:
-    """Finds what is answered for a path that names no resource; None when there is nothing.
+    """Return the document at a path that names no resource.
 
     Args:
-        path: of the URL.
+        path: path of the URL.
         address: host and port of the server.
+
+    Returns:
+        The document, or None if the server has none at this path.
     """
     path = path.rstrip("/")
     if path == "/version":

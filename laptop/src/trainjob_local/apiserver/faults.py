@@ -1,4 +1,4 @@
-"""Faults that tests switch on: slow answers, errors, dropped or expired watches."""
+"""Faults that tests switch on: slow responses, errors, dropped or expired watches."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ _REASONS = {
 
 @dataclass
 class Answer:
-    """An error to give instead of the true answer.
+    """An error that the server sends instead of the true response.
 
     Attributes:
         code: HTTP status, such as 429, 500, 503 or 401.
-        times: for how many requests.
-        verb: only for this verb (`get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, ...); `*` for all.
-        resource: only for this plural, with its subresource as in `pods/log`; `*` for all.
+        times: number of further requests that get the error.
+        verb: verb of these requests (`get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, ...); `*` for all.
+        resource: plural of these requests, with its subresource as in `pods/log`; `*` for all.
         retry_after: seconds for the `Retry-After` header, or None.
-        carried_out: the request is carried out first, and only its answer is lost.
+        carried_out: whether the server executes the request first, so that only its response is lost.
     """
 
     code: int
@@ -44,25 +44,25 @@ class Answer:
     carried_out: bool = False
 
     def is_for(self, verb: str, resource: str) -> bool:
-        """Says whether a request gets it."""
+        """Return whether a request with this verb and resource gets the error."""
         return self.times > 0 and self.verb in ("*", verb) and self.resource in ("*", resource)
 
     def refusal(self) -> Refusal:
-        """Makes the error."""
+        """Return the error as a Refusal."""
         reason, text = _REASONS.get(self.code, ("", "switched on by a test"))
         details = {"retryAfterSeconds": self.retry_after} if self.retry_after else {}
         return Refusal(self.code, reason, text, details=details, retry_after=self.retry_after)
 
 
 class Faults:
-    """The faults of one server; every method is safe to call from any thread.
+    """The faults of one server; any thread may call every method.
 
-    In a child process the same is reached over HTTP: `POST /faults` as admin with a JSON object of `latency` (seconds),
-    `answer` (the fields of `Answer`), `drop_watches` (true) and `expire_watches` (a number); `DELETE /faults` clears,
-    `GET /faults` shows.
+    If the server runs in another process, the administrator switches faults over HTTP. `POST /faults` takes a JSON
+    object of `latency` (seconds), `answer` (the fields of `Answer`), `drop_watches` (true) and `expire_watches` (a
+    number). `DELETE /faults` switches all faults off. `GET /faults` returns the active ones.
 
     Attributes:
-        latency: seconds each request waits before it is looked at.
+        latency: seconds that each request waits before the server processes it.
     """
 
     def __init__(self) -> None:
@@ -82,30 +82,34 @@ class Faults:
         retry_after: int | None = None,
         carried_out: bool = False,
     ) -> None:
-        """Answers the next requests that fit with an error; see `Answer`."""
+        """Answer the next matching requests with an error; see `Answer` for the arguments."""
         with self._lock:
             self._answers.append(Answer(code, times, verb, resource, retry_after, carried_out))
 
     def drop_watches(self) -> None:
-        """Ends all open watch streams now."""
+        """Drop all open watch streams now."""
         for drop in list(self._droppers):
             drop()
 
     def expire_watches(self, times: int = 1) -> None:
-        """Answers the next watches that name a resourceVersion with 410, inside the stream."""
+        """Answer the next watches from a resourceVersion with 410, as an event in the stream.
+
+        Args:
+            times: number of watches that get the 410.
+        """
         with self._lock:
             self._expired_watches = times
 
     def clear(self) -> None:
-        """Switches everything off."""
+        """Switch all faults off."""
         with self._lock:
             self.latency, self._answers, self._expired_watches = 0.0, [], 0
 
     def apply(self, wanted: Any) -> None:
-        """Switches on what a `POST /faults` names.
+        """Switch on the faults of the body of a `POST /faults`.
 
         Raises:
-            Refusal: 400, it can't be read.
+            Refusal: 400 if the body is not valid.
         """
         known = {"latency", "answer", "drop_watches", "expire_watches"}
         if not isinstance(wanted, Mapping) or wanted.keys() - known:
@@ -122,7 +126,7 @@ class Faults:
             self.drop_watches()
 
     def to_dict(self) -> dict[str, Any]:
-        """Shows what is switched on."""
+        """Return the active faults as a JSON object."""
         with self._lock:
             answers = [asdict(answer) for answer in self._answers if answer.times > 0]
             return {"latency": self.latency, "answers": answers, "expire_watches": self._expired_watches}
@@ -130,11 +134,11 @@ class Faults:
     # -- for the server -----------------------------------------------------------------------------------------------
 
     def on_drop(self, drop: Callable[[], None]) -> None:
-        """Registers how watches are dropped."""
+        """Register a function that drops watches."""
         self._droppers.append(drop)
 
     def take(self, verb: str, resource: str) -> Answer | None:
-        """Takes the error for a request, if one is due."""
+        """Return the error for a request, or None; each returned error reduces its `times` by one."""
         with self._lock:
             for answer in self._answers:
                 if answer.is_for(verb, resource):
@@ -143,7 +147,11 @@ class Faults:
         return None
 
     def check_watch(self) -> None:
-        """Raises the 410 Refusal for a watch, if one is due."""
+        """Raise a 410 Refusal if this watch has to expire.
+
+        Raises:
+            Refusal: 410 while `expire_watches` has further watches to expire.
+        """
         with self._lock:
             if self._expired_watches <= 0:
                 return

@@ -1,4 +1,4 @@
-"""What each verb does over HTTP: a thin skin over the registry."""
+"""Handlers of the verbs over HTTP; they call the methods of the registry."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ class Call:
     """One request that has passed authentication and authorization.
 
     Attributes:
-        request: as Starlette has it.
-        asked: what it asks for.
-        view: the resource, as it is served.
-        user: who asks.
+        request: request of Starlette.
+        asked: verb and target of the request.
+        view: the resource in the API group that the client uses.
+        user: user that sent the request.
     """
 
     request: Request
@@ -62,12 +62,12 @@ class Call:
 
 
 class Handlers:
-    """Answers requests for resources.
+    """Handlers of requests for resources.
 
     Args:
-        registry: the objects.
-        hub: the open watches.
-        logs: gives logs of pods; None when there is no kubelet.
+        registry: registry of the objects.
+        hub: hub of the open watches.
+        logs: function that returns logs of pods; None if there is no kubelet.
     """
 
     def __init__(self, registry: Registry, hub: WatchHub, logs: LogSource | None) -> None:
@@ -75,10 +75,10 @@ class Handlers:
         self._authorizer = Authorizer(registry)
 
     async def answer(self, call: Call) -> Response:
-        """Answers a request.
+        """Handle a request and return the response.
 
         Raises:
-            Refusal: whatever is wrong with it.
+            Refusal: any error that the client has to get as a Status.
         """
         asked, view = call.asked, call.view
         if asked.subresource and asked.subresource not in view.subresources:
@@ -227,7 +227,12 @@ class Handlers:
         return json_answer(made, 201)
 
     async def review(self, request: Request, user: User) -> Response:
-        """Answers a SelfSubjectAccessReview."""
+        """Handle a SelfSubjectAccessReview and return the response.
+
+        Raises:
+            Refusal: 400, 413 or 415 if the body is not valid; 422 if it does not have exactly one of
+                `resourceAttributes` and `nonResourceAttributes`.
+        """
         body = await read_call(request, "SelfSubjectAccessReview")
         spec = body.get("spec") or {}
         asked, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
@@ -289,12 +294,15 @@ def _name_in(body: Any) -> str:
 
 
 def _inward(view: Resource, body: Any) -> Any:
-    """Turns what a client sent into the stored shape."""
+    """Convert the body of a request to the shape in which the object is stored."""
     return from_shape(body) if view.served_from and isinstance(body, dict) else body
 
 
 def _options(request: Request, kind: str) -> WriteOptions:
-    """Reads how to write; warnings are told also when the write is refused."""
+    """Parse the options of a write.
+
+    The options' list of warnings is also kept in the request, so that an error response has the warnings, too.
+    """
     options = write_options(request.query_params, kind)
     request.state.warnings = options.warnings
     return options

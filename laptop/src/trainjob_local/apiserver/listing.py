@@ -1,4 +1,7 @@
-"""Lists: whole or in pages, now or at an earlier version, put together from the objects' JSON without parsing it."""
+"""Lists of objects: whole or in pages, of the current or of an earlier version.
+
+A list is put together from the stored JSON of its objects, without parsing it.
+"""
 
 from __future__ import annotations
 
@@ -25,24 +28,29 @@ _TOO_OLD = (
 
 
 class _Page(NamedTuple):
-    """Where a page starts: the version the list is of (0 for now), and the last key of the page before."""
+    """The start of a page of a list.
+
+    Attributes:
+        version: resourceVersion of the list; 0 for the current one.
+        after: namespace and name of the last object on the previous page.
+    """
 
     version: int
     after: tuple[str, str]
 
 
 def list_text(registry: Registry, view: Resource, namespace: str, options: ListOptions) -> bytes:
-    """Makes the JSON of a list.
+    """Return the JSON of a list.
 
     Raises:
-        Refusal: 400, an option can't be read; 410, the asked version is too old; 504, it does not exist yet.
+        Refusal: 400 if an option is not valid; 410 if the requested version is too old; 504 if it does not exist yet.
     """
     chosen = selects(view, options)
     with registry.lock:
         page = _page(options)
         version, found = _at(registry, view, namespace, options, page)
     selected = [stored for stored in found if stored.key > page.after and chosen(stored)]
-    limit = options.limit if options.version != "0" else 0  # what comes from the watch cache is not cut
+    limit = options.limit if options.version != "0" else 0  # a list from the watch cache has no pages
     shown = selected[:limit] if limit else selected
     metadata: dict[str, Any] = {**({"continue": ""} if view.custom else {}), "resourceVersion": str(version)}
     if len(shown) < len(selected):
@@ -54,7 +62,11 @@ def list_text(registry: Registry, view: Resource, namespace: str, options: ListO
 
 
 def selects(view: Resource, options: ListOptions) -> Any:
-    """Makes the test for one stored object of the label and field selectors; a 400 Refusal when they can't be read."""
+    """Return a function that tests whether the selectors of a list select a stored object.
+
+    Raises:
+        Refusal: 400 if a selector is not valid.
+    """
     labels, fields = parse_selectors(view, options.labels, options.fields)
     if view.served_from and fields.terms:
         return lambda stored: labels.matches(stored.body) and fields.matches(to_shape(stored.body))
@@ -62,7 +74,10 @@ def selects(view: Resource, options: ListOptions) -> Any:
 
 
 def texts_of(view: Resource, found: list[Stored]) -> list[bytes]:
-    """Gives the JSON of a list's items; those of built-in kinds have no kind and apiVersion of their own."""
+    """Return the JSON of each item of a list.
+
+    Items of built-in kinds have no `kind` and no `apiVersion`.
+    """
     if view.custom:
         return [stored.text for stored in found]
     skipped = len(encoded({"kind": view.kind, "apiVersion": view.api_version}))

@@ -1,4 +1,4 @@
-"""The log of a pod over HTTP: checks the request, then lets the log source run on a thread of its own."""
+"""The log of a pod over HTTP: checks of the request, and a thread for the log source."""
 
 from __future__ import annotations
 
@@ -28,20 +28,21 @@ _TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d+)?(Z|[+-]\d\d:\d\d)")
 
 @dataclass(frozen=True)
 class LogRequest:
-    """One request for the log of a container; the server has checked that pod and container exist.
+    """One request for the log of an existing container; the server has checked that it exists.
 
     Attributes:
         namespace: the pod's namespace.
         pod: the pod's name.
         uid: the pod's uid.
         container: the container's name, never empty.
-        follow: go on until the container ends.
-        previous: the instance before the last restart.
-        tail_lines: only the last lines, this many; None for all.
-        since: only lines from this time on; None for all.
-        limit_bytes: end after this many bytes; None for no limit.
-        timestamps: put the RFC 3339 time before each line.
-        cancelled: set when the client has gone; a source that follows must end within a second or so of it.
+        follow: whether the log continues until the container ends.
+        previous: whether to read the log of the instance before the last restart.
+        tail_lines: maximum number of lines, counted from the end; None for all.
+        since: earliest time of a line; None for all lines.
+        limit_bytes: maximum size in bytes; None for no limit.
+        timestamps: whether each line begins with its RFC 3339 time.
+        cancelled: event that is set when the client has disconnected; a source that follows must then end within about
+            one second.
     """
 
     namespace: str
@@ -58,17 +59,24 @@ class LogRequest:
 
 
 LogSource = Callable[[LogRequest], Iterator[bytes]]
-"""Gives the log in pieces of any size; it is called and iterated on a thread of its own and may block there.
+"""Function that returns an iterator over pieces of a log, of any size.
 
-The call raises `Refusal` (400 `container "c" in pod "p" is waiting to start: ContainerCreating`, ...); once it has
-returned, the answer begins. A generator that it returns is closed when the client has gone."""
+The server calls and iterates it on a thread of its own, where it may block. The call raises `Refusal` (400 `container
+"c" in pod "p" is waiting to start: ContainerCreating`, ...). When the call has returned, the response begins. If it
+returned a generator, the server closes it after the log has ended or the client has disconnected."""
 
 
 def log_request(stored: Stored, query: Query, now: datetime) -> LogRequest:
-    """Makes the request for the log source.
+    """Return the request for the log source.
+
+    Args:
+        stored: the pod.
+        query: query of the HTTP request.
+        now: current time, from which `sinceSeconds` counts.
 
     Raises:
-        Refusal: 400, the container is not of this pod, or must be named; 422, a number makes no sense.
+        Refusal: 400 if a value is not valid, the pod has no such container, or the query must name one because the
+            pod has several; 422 if a number is too small, or if both `sinceTime` and `sinceSeconds` are given.
     """
     namespace, pod = stored.key
     numbers = {name: whole_number(query, name) for name in ("tailLines", "sinceSeconds", "limitBytes")}
@@ -126,12 +134,14 @@ def _since(text: str, seconds: int | None, now: datetime) -> datetime | None:
 
 
 class LogStream:
-    """Runs a log source on a thread and hands its pieces to the event loop, never far ahead of the client.
+    """A log source that runs on a thread and passes its pieces to the event loop.
+
+    The source pauses while 64 pieces wait for the client.
 
     Args:
-        source: gives the log.
-        request: what is asked for.
-        loop: the server's event loop.
+        source: function that returns the log.
+        request: request for the log.
+        loop: event loop of the server.
     """
 
     def __init__(self, source: LogSource, request: LogRequest, loop: asyncio.AbstractEventLoop) -> None:
@@ -141,7 +151,7 @@ class LogStream:
         self._thread = threading.Thread(target=self._run, name=f"log of {request.pod}", daemon=True)
 
     async def start(self) -> AsyncGenerator[bytes, None]:
-        """Call the source, and return the body of the answer.
+        """Call the source and return the body of the response.
 
         Raises:
             Refusal: the source refuses the request.
@@ -166,7 +176,7 @@ class LogStream:
     def _run(self) -> None:
         try:
             pieces = self._source(self._request)
-            self._hand_over(b"")  # it has not refused: the answer may begin, also of a log that is silent
+            self._hand_over(b"")  # the source accepts the request: the response begins, even if the log is still empty
             try:
                 self._pump(pieces)
             finally:

@@ -1,4 +1,7 @@
-"""Rules for names, labels and annotations, with the texts of k8s.io/apimachinery 0.36 `pkg/util/validation`."""
+"""Validation rules for names, labels and annotations.
+
+The messages are those of k8s.io/apimachinery 0.36 `pkg/util/validation`.
+"""
 
 from __future__ import annotations
 
@@ -47,21 +50,36 @@ _NAME_RULES = {
 
 
 def name_problems(rule: str, name: str) -> list[FieldProblem]:
-    """Checks metadata.name against the rule of its resource (see `Resource.names`)."""
+    """Return the problems of a `metadata.name` under the rule of its resource.
+
+    Args:
+        rule: rule of the resource, see `Resource.names`.
+        name: the name to check; an empty name is a problem, too.
+    """
     if not name:
         return [FieldProblem("metadata.name", "Required value", detail="name or generateName is required")]
     return [FieldProblem("metadata.name", "Invalid value", _shown(name), wrong) for wrong in name_texts(rule, name)]
 
 
 def prefix_problems(rule: str, prefix: str) -> list[FieldProblem]:
-    """Checks metadata.generateName, which may end with a dash."""
+    """Return the problems of a `metadata.generateName`, which may end with a dash.
+
+    Args:
+        rule: rule of the resource, see `Resource.names`.
+        prefix: the value of `generateName`; an empty one has no problems.
+    """
     name = f"{prefix[:-2]}a" if len(prefix) > 1 and prefix.endswith("-") else prefix
     found = name_texts(rule, name) if prefix else []
     return [FieldProblem("metadata.generateName", "Invalid value", _shown(prefix), wrong) for wrong in found]
 
 
 def name_texts(rule: str, name: str) -> list[str]:
-    """Says what is wrong with a name, by the rule of a resource (see `Resource.names`)."""
+    """Return the error messages for a name that breaks the rule of its resource.
+
+    Args:
+        rule: rule of the resource, see `Resource.names`.
+        name: the name to check.
+    """
     if rule == "path":
         wrong = next((f"may not contain '{part}'" for part in ("/", "%") if part in name), "")
         wrong = f"may not be '{name}'" if name in (".", "..") else wrong
@@ -76,7 +94,7 @@ def _shown(text: str) -> str:
 
 
 def label_key_problems(key: str) -> list[str]:
-    """Says what is wrong with the key of a label (annotations and finalizers are named alike)."""
+    """Return the error messages for the key of a label, an annotation or a finalizer."""
     prefix, slash, name = key.rpartition("/")
     if "/" in prefix:
         prefixed = "with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
@@ -94,13 +112,13 @@ def label_key_problems(key: str) -> list[str]:
 
 
 def label_value_problems(value: str) -> list[str]:
-    """Says what is wrong with the value of a label."""
+    """Return the error messages for the value of a label."""
     found = ["must be no more than 63 bytes"] if len(value) > 63 else []
     return found if not value or re.fullmatch(_QUALIFIED, value) else [*found, _VALUE_TEXT]
 
 
 def metadata_problems(metadata: Mapping[str, Any]) -> list[FieldProblem]:
-    """Checks labels, annotations, owners and finalizers."""
+    """Return the problems of labels, annotations, ownerReferences and finalizers."""
     problems: list[FieldProblem] = []
     for key, value in (metadata.get("labels") or {}).items():
         problems += _problems("labels", _shown(key), label_key_problems(key))

@@ -1,4 +1,7 @@
-"""The part of the registry that its own parts use; they import this instead of the registry, which imports them."""
+"""The methods of the registry that its own parts use.
+
+Those parts import this protocol. They cannot import the registry, because the registry imports them.
+"""
 
 from __future__ import annotations
 
@@ -22,25 +25,25 @@ class ObjectRegistry(Protocol):
 
     @property
     def lock(self) -> threading.RLock:
-        """Return the lock of all reads and writes."""
+        """Lock of all reads and writes."""
         ...
 
     def subscribe(self, callback: Callable[[Change], None], *, resources: Collection[str] = ()) -> Subscription:
-        """Call back for every change."""
+        """Call the callback for every change of these resources."""
         ...
 
     def create(self, resource: str, body: Mapping[str, Any], namespace: str = "") -> Json:
-        """Create an object."""
+        """Create an object and return it as stored."""
         ...
 
     def patch(self, resource: str, name: str, patch: Any, namespace: str = "") -> Json:
-        """Apply a merge patch."""
+        """Apply a merge patch to an object and return the result as stored."""
         ...
 
     def delete(self, resource: str, name: str, namespace: str = "") -> Json:
-        """Delete an object."""
+        """Delete an object and return its last visible state."""
         ...
 
     def delete_with(self, kind: Resource, name: str, namespace: str, options: DeleteOptions) -> tuple[Json, bool]:
-        """Delete an object with options; the bool is whether it is gone."""
+        """Delete an object with options; return it, and whether it is removed from the store."""
         ...

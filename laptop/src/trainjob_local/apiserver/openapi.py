@@ -1,6 +1,6 @@
-"""The OpenAPI v3 documents, made from our own descriptions.
+"""The OpenAPI v3 documents, made from the schemas of this package.
 
-They are enough for `kubectl explain`, for its validation, and for clients that look which fields a resource has.
+They are sufficient for `kubectl explain`, for kubectl's validation, and for clients that read the fields of a resource.
 Source of the shape: kube-apiserver 1.36.3 (kube-openapi, and apiextensions-apiserver `pkg/controller/openapi`).
 """
 
@@ -33,7 +33,7 @@ _WRITES = ("post", "put", "patch")
 
 
 def openapi_index(group_versions: Iterable[tuple[str, str]]) -> Json:
-    """Lists where the documents are; a document's hash stands in its address."""
+    """Return the index of the documents; the URL of a document contains its hash."""
     paths = {}
     for group, version in group_versions:
         path = f"apis/{group}/{version}" if group else f"api/{version}"
@@ -43,7 +43,7 @@ def openapi_index(group_versions: Iterable[tuple[str, str]]) -> Json:
 
 @functools.cache
 def openapi(group: str, version: str) -> Json:
-    """Makes the document of one group and version."""
+    """Return the document of one API group and version."""
     resources = by_group_version(group, version)
     schemas: Json = {}
     paths: Json = {}
@@ -63,7 +63,7 @@ def _digest(group: str, version: str) -> str:
 
 
 def _name(resource: Resource) -> str:
-    """Names a schema as real servers do: `org.kubeflow.trainer.v1alpha1.TrainJob`."""
+    """Return the name of a schema, such as `org.kubeflow.trainer.v1alpha1.TrainJob`."""
     group = resource.group
     prefix = ".".join(reversed(group.split("."))) if "." in group else f"io.k8s.api.{group or 'core'}"
     return f"{prefix}.{resource.version}.{resource.kind}"
@@ -111,7 +111,7 @@ def _operation(resource: Resource, method: str, action: str) -> Json:
         "x-kubernetes-action": action,
         "x-kubernetes-group-version-kind": _kind(resource),
     }
-    # kubectl sees by the parameter that it may leave the validation to the server.
+    # From this parameter kubectl learns that the server validates fields.
     return found | {"parameters": _parameters(("dryRun", "fieldValidation"), "query")} if method in _WRITES else found
 
 
@@ -121,7 +121,7 @@ def _parameters(names: Sequence[str], where: str) -> list[Json]:
 
 
 def _schema(shape: Field) -> Json:
-    """Writes a description as an OpenAPI schema with the extensions of a CustomResourceDefinition."""
+    """Return an OpenAPI schema with the extensions of a CustomResourceDefinition."""
     if shape.type == "any":
         return {"x-kubernetes-preserve-unknown-fields": True}
     if shape.type == "quantity":

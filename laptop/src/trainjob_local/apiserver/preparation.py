@@ -1,5 +1,6 @@
-"""What the server does to an object on its way in: identity, generation, the split of spec and status. Pure.
+"""Preparation of an object before it is stored: identity, generation, spec and status.
 
+All functions are pure.
 Source: k8s.io/apiserver 0.36 `pkg/registry/rest/{create,update}.go` and the strategies of the kinds.
 """
 
@@ -20,13 +21,16 @@ _STATUS_MAY_SET = ("labels", "annotations")
 
 
 def new_object(resource: Resource, body: Mapping[str, Any], *, uid: str, now: str) -> Json:
-    """Makes a new object of what was sent: own uid and times, generation 1, the initial status.
+    """Return the new object for the body of a create request.
+
+    It gets its own uid and creation time, generation 1 if the resource counts generations, and the resource's initial
+    status if there is one.
 
     Args:
-        resource: what it is.
-        body: with `metadata.name` and, where it has one, `metadata.namespace`.
-        uid: for `metadata.uid`.
-        now: for `metadata.creationTimestamp`.
+        resource: resource of the object.
+        body: body of the request, with `metadata.name` and, if the resource is namespaced, `metadata.namespace`.
+        uid: value for `metadata.uid`.
+        now: value for `metadata.creationTimestamp`.
     """
     sent = body["metadata"]
     metadata = {
@@ -44,14 +48,15 @@ def new_object(resource: Resource, body: Mapping[str, Any], *, uid: str, now: st
 
 
 def next_object(resource: Resource, old: Mapping[str, Any], body: Mapping[str, Any], *, status: bool) -> Json:
-    """Makes the next version of an object of what was sent.
+    """Return the next version of an object for the body of an update.
 
     Args:
-        resource: what it is.
-        old: the object as it is.
-        body: the object as it shall be.
-        status: whether it came through the status subresource: then only the status counts, and for built-in kinds
-            labels and annotations too; otherwise the status is kept as it was.
+        resource: resource of the object.
+        old: the current object.
+        body: the wanted object.
+        status: whether the write is to the status subresource. Then only the status is taken from the body, and for
+            built-in kinds labels and annotations, too. Otherwise the old status is kept, if the resource has the status
+            subresource.
     """
     sent, kept = body["metadata"], old["metadata"]
     if status:

@@ -1,6 +1,8 @@
-"""What the API server answers when it says no: `Refusal`, which carries a Kubernetes Status, and the usual ones.
+"""Errors of the API server: `Refusal`, with the fields of a Kubernetes Status.
 
-Texts, reasons and codes: k8s.io/apimachinery 0.36 `pkg/api/errors/errors.go` and kube-apiserver 1.36.3.
+The functions return refusals for the usual errors.
+Messages, reasons and codes are those of k8s.io/apimachinery 0.36 `pkg/api/errors/errors.go` and kube-apiserver
+1.36.3.
 """
 
 from __future__ import annotations
@@ -40,11 +42,11 @@ _CAUSES = {
 
 
 class Refusal(ClusterError):
-    """The API server refuses a request.
+    """A request that the API server refuses.
 
     Attributes:
         status: the HTTP status code.
-        reason: the Status object's reason, such as `NotFound`; empty for none (as some webhook errors have it).
+        reason: the Status object's reason, such as `NotFound`; empty for none, as in some webhook errors.
         message: the Status object's message.
         details: the Status object's details, or None.
         retry_after: seconds for the `Retry-After` header, or None.
@@ -68,7 +70,7 @@ class Refusal(ClusterError):
         self.metadata = dict(metadata or {})
 
     def to_status(self) -> dict[str, Any]:
-        """Builds the Status object of the answer."""
+        """Return the Status object for the response."""
         status: dict[str, Any] = {
             "kind": "Status",
             "apiVersion": "v1",
@@ -85,14 +87,16 @@ class Refusal(ClusterError):
 
 @dataclass(frozen=True)
 class FieldProblem:
-    """One thing that is wrong with an object; `str()` gives apimachinery's text (`pkg/util/validation/field`).
+    """One problem of a field of an object.
+
+    `str()` returns the message of apimachinery 0.36 (`pkg/util/validation/field`).
 
     Attributes:
-        field: path such as `spec.trainer.env[1]`.
-        kind: such as `Invalid value`, `Required value`, `Duplicate value`, `Unsupported value`, `Forbidden`, `Too
-            long`.
-        value: the value as text, already in JSON; empty for kinds that show none.
-        detail: what is wrong or allowed.
+        field: path of the field, such as `spec.trainer.env[1]`.
+        kind: kind of the problem, such as `Invalid value`, `Required value`, `Duplicate value`, `Unsupported value`,
+            `Forbidden`, `Too long`.
+        value: the value as JSON text; empty for kinds that show no value.
+        detail: explanation of the problem or list of the allowed values.
     """
 
     field: str
@@ -101,7 +105,7 @@ class FieldProblem:
     detail: str = ""
 
     def body(self) -> str:
-        """Gives the text without the field, as it stands in a Status cause."""
+        """Return the message without the field, as in the causes of a Status."""
         shown = f"{self.kind}: {self.value}" if self.value else self.kind
         return f"{shown}: {self.detail}" if self.detail else shown
 
@@ -117,30 +121,36 @@ def _about(resource: Resource, name: str, **more: Any) -> dict[str, Any]:
 
 
 def not_found(resource: Resource, name: str) -> Refusal:
-    """404: no object of this name."""
+    """Return a 404 NotFound for an object that does not exist."""
     return Refusal(404, "NotFound", f'{resource.qualified} "{name}" not found', details=_about(resource, name))
 
 
 def already_exists(resource: Resource, name: str, *, going: bool = False) -> Refusal:
-    """409: the name is taken, maybe by an object that is going."""
+    """Return a 409 AlreadyExists for a name that is in use.
+
+    Args:
+        resource: resource of the object.
+        name: name of the object.
+        going: whether the existing object is being deleted.
+    """
     text = f'{"object is being deleted: " if going else ""}{resource.qualified} "{name}" already exists'
     return Refusal(409, "AlreadyExists", text, details=_about(resource, name))
 
 
 def conflict(resource: Resource, name: str, why: str = _MODIFIED) -> Refusal:
-    """409: an old resourceVersion, or a precondition that does not hold."""
+    """Return a 409 Conflict for an old resourceVersion or a precondition that does not hold."""
     text = f'Operation cannot be fulfilled on {resource.qualified} "{name}": {why}'
     return Refusal(409, "Conflict", text, details=_about(resource, name))
 
 
 def forbidden(resource: Resource, name: str, why: str) -> Refusal:
-    """403: a right is missing, or an admission rule of the server itself says no."""
+    """Return a 403 Forbidden for a missing permission or a rule of the server's own admission."""
     named = f'{resource.qualified} "{name}"' if name else resource.qualified
     return Refusal(403, "Forbidden", f"{named} is forbidden: {why}", details=_about(resource, name))
 
 
 def invalid(resource: Resource, name: str, problems: Sequence[FieldProblem]) -> Refusal:
-    """422: the object breaks rules of its schema."""
+    """Return a 422 Invalid for an object that breaks rules of its schema."""
     qualified = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
     texts = list(dict.fromkeys(str(problem) for problem in problems))
     said = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
@@ -155,22 +165,25 @@ def invalid(resource: Resource, name: str, problems: Sequence[FieldProblem]) -> 
 
 
 def bad_request(message: str) -> Refusal:
-    """400: the request itself makes no sense."""
+    """Return a 400 BadRequest for a malformed request."""
     return Refusal(400, "BadRequest", message)
 
 
 def unauthorized() -> Refusal:
-    """401: a token that is wrong or expired."""
+    """Return a 401 Unauthorized for a token that is wrong or expired."""
     return Refusal(401, "Unauthorized", "Unauthorized")
 
 
 def expired(message: str) -> Refusal:
-    """410: history is gone; list again."""
+    """Return a 410 Expired for a version older than the history; the client has to relist."""
     return Refusal(410, "Expired", message)
 
 
 def too_large_version(asked: int, current: int) -> Refusal:
-    """504: the asked resourceVersion does not exist yet (apiserver `storage.NewTooLargeResourceVersionError`)."""
+    """Return a 504 Timeout for a resourceVersion that does not exist yet.
+
+    Source: apiserver `storage.NewTooLargeResourceVersionError`.
+    """
     details = {
         "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
         "retryAfterSeconds": 1,

@@ -1,4 +1,6 @@
-"""The registry: objects with all the rules of a Kubernetes API server, for controllers here and for the HTTP layer.
+"""The registry: objects with all the rules of a Kubernetes API server.
+
+Controllers in the same process and the HTTP layer use it:
 
     registry = Registry()                                     # in memory; Registry(Path("state")) survives kill -9
     registry.add_admission("trainjobs", my_rule, stage=Stage.VALIDATING)
@@ -6,9 +8,9 @@
     registry.patch("trainjobs", "a", {"status": {...}}, "default", subresource="status")
     subscription = registry.subscribe(lambda change: queue.put(change.key), resources=("trainjobs", "jobsets"))
 
-Resources are named by their plural (`resources.BY_PLURAL`). Objects are plain dicts; what goes in and comes out is
-the caller's own. Every method may be called from any thread and raises `Refusal` (a `ClusterError` with the HTTP
-status). No permissions are checked here; that is the HTTP layer's work.
+The name of a resource is its plural (`resources.BY_PLURAL`). Objects are plain dicts. The registry copies the objects
+that it receives and returns, so the caller may change them. Any thread may call every method. Errors are a `Refusal`
+(a `ClusterError` with the HTTP status). The registry checks no permissions; the HTTP layer does.
 """
 
 from __future__ import annotations
@@ -42,12 +44,16 @@ from trainjob_local.objects import utc_now
 __all__ = ["Change", "DeleteOptions", "Registry", "Subscription", "WriteOptions", "parse_selectors", "resource_named"]
 
 Json = dict[str, Any]
-_Objects = list[Json]  # inside the class `list` is a method
+_Objects = list[Json]  # an alias, because inside the class `list` is a method
 _Versions = list[Stored]
 
 
 def resource_named(plural: str) -> Resource:
-    """Finds a stored resource by its plural; 404 Refusal when there is none."""
+    """Return the stored resource with this plural.
+
+    Raises:
+        Refusal: 404 if there is no such resource.
+    """
     found = BY_PLURAL.get(plural)
     if found is None:
         raise Refusal(404, "NotFound", "the server could not find the requested resource")
@@ -55,7 +61,11 @@ def resource_named(plural: str) -> Resource:
 
 
 def parse_selectors(resource: Resource, labels: str, fields: str) -> tuple[LabelSelector, FieldSelector]:
-    """Reads both selectors; 400 Refusal when one can't be read."""
+    """Parse a label selector and a field selector.
+
+    Raises:
+        Refusal: 400 if a selector is not valid, or if the resource does not support a field.
+    """
     try:
         return parse_labels(labels), parse_fields(fields, resource.fields)
     except UnknownField as error:
@@ -67,16 +77,16 @@ def parse_selectors(resource: Resource, labels: str, fields: str) -> tuple[Label
 class Registry:
     """All objects of the laptop cluster and their rules.
 
-    Dependents of deleted owners, and the content of deleted namespaces, are removed by a thread of the registry's own.
+    A thread of the registry removes dependents of deleted owners, and the content of deleted namespaces.
 
     Args:
-        state: folder that keeps everything; None keeps it in memory.
-        history: how many changes of each resource are remembered; watches from earlier versions get 410.
-        clock: gives the time.
+        state: folder of the database; None keeps everything in memory.
+        history: number of changes of each resource that are kept; watches from earlier versions get 410.
+        clock: function that returns the current time.
 
     Attributes:
-        store: versions and history, for the HTTP layer.
-        tokens: tokens of service accounts.
+        store: versions and history of the objects, for the HTTP layer.
+        tokens: issuer and verifier of service account tokens.
 
     Raises:
         ClusterError: another server uses the state folder.
@@ -96,18 +106,21 @@ class Registry:
         EventExpiry(self, clock)
 
     def close(self) -> None:
-        """Stops the collecting thread and closes the database; nothing may be asked of the registry afterwards."""
+        """Stop the garbage collector and close the database.
+
+        No method of the registry may be called after this.
+        """
         self._collector.stop()
         with self.store.lock:
             self._storage.close()
 
     @property
     def lock(self) -> threading.RLock:
-        """The lock of all reads and writes; hold it to do several of them at once, briefly."""
+        """Lock of all reads and writes; hold it briefly to make several of them one atomic step."""
         return self.store.lock
 
     def add_admission(self, resource: str, admission: Admission, *, stage: Stage = Stage.MUTATING) -> None:
-        """Registers a rule for writes of a resource; rules of a stage are asked in the order they came.
+        """Register a rule for writes of a resource; rules of a stage run in order of registration.
 
         The order of a write is: unknown fields, defaults, MUTATING rules, schema and names (422), VALIDATING rules,
         existence. Rules run while the registry's lock is held: they may read, and must not write, wait or block.
@@ -117,36 +130,40 @@ class Registry:
     # -- reading --------------------------------------------------------------------------------------------------
 
     def get(self, resource: str, name: str, namespace: str = "") -> Json:
-        """Reads one object.
+        """Return one object.
 
         Raises:
-            Refusal: 404, there is none.
+            Refusal: 404 if it does not exist.
         """
         return self.read(resource_named(resource), name, namespace).copy()
 
     def list(self, resource: str, namespace: str = "", *, labels: str = "", fields: str = "") -> _Objects:
-        """Reads the objects of a namespace, or of all namespaces, ordered by namespace and name.
+        """Return the objects of a namespace, or of all namespaces, ordered by namespace and name.
 
         Args:
-            resource: the plural.
-            namespace: empty for all.
+            resource: plural of the resource.
+            namespace: namespace of the objects; empty for all.
             labels: label selector, such as `a=b,c in (d,e),!f`.
             fields: field selector, such as `metadata.name=x` or `spec.nodeName=n`.
 
         Raises:
-            Refusal: 400, a selector can't be read.
+            Refusal: 400 if a selector is not valid.
         """
         return [stored.copy() for stored in self.select(resource_named(resource), namespace, labels, fields)]
 
     def read(self, resource: Resource, name: str, namespace: str = "") -> Stored:
-        """Finds the current version of one object without copying it; 404 Refusal when there is none."""
+        """Return the current version of one object without copying it.
+
+        Raises:
+            Refusal: 404 if it does not exist.
+        """
         stored = self.store.get(resource, namespace if resource.namespaced else "", name)
         if stored is None:
             raise not_found(resource, name)
         return stored
 
     def select(self, resource: Resource, namespace: str, labels: str = "", fields: str = "") -> _Versions:
-        """Finds current versions without copying them; see [list][]."""
+        """Return the current versions of selected objects without copying them; see [list][]."""
         by_label, by_field = parse_selectors(resource, labels, fields)
         found = self.store.all(resource, namespace)
         return [stored for stored in found if by_label.matches(stored.body) and by_field.matches(stored.body)]
@@ -156,10 +173,11 @@ class Registry:
     def create(
         self, resource: str, body: Mapping[str, Any], namespace: str = "", *, options: WriteOptions | None = None
     ) -> Json:
-        """Creates an object from `metadata.name` or `metadata.generateName` and returns it as stored.
+        """Create an object with `metadata.name` or `generateName` and return it as stored.
 
         Raises:
-            Refusal: 404, the namespace does not exist; 409, the name exists; 400, 403, 422, a rule is broken.
+            Refusal: 404 if the namespace does not exist; 409 if the name exists; 400, 403 or 422 if the object breaks a
+                rule.
         """
         created = self._writer.create(resource_named(resource), body, namespace, options or WriteOptions())
         if resource == "namespaces" and "resourceVersion" in created["metadata"]:
@@ -175,12 +193,13 @@ class Registry:
         subresource: str = "",
         options: WriteOptions | None = None,
     ) -> Json:
-        """Replaces an object, or its status with `subresource="status"`, and returns it as stored.
+        """Replace an object, or its status with `subresource="status"`, and return it as stored.
 
-        With `metadata.resourceVersion` only that version is replaced; built-in kinds may leave it out.
+        If the body has `metadata.resourceVersion`, only that version is replaced. Custom resources must have it.
 
         Raises:
-            Refusal: 404; 409, it was changed meanwhile; 400, 403, 422, a rule is broken.
+            Refusal: 404 if the object does not exist; 409 if it has another resourceVersion or uid; 400, 403 or 422 if
+                the object breaks a rule.
         """
         status = subresource == "status"
         return self._writer.update(resource_named(resource), body, namespace, status, options or WriteOptions())
@@ -196,19 +215,20 @@ class Registry:
         kind: PatchKind = PatchKind.MERGE,
         options: WriteOptions | None = None,
     ) -> Json:
-        """Applies a patch to the current version of an object and returns the result as stored.
+        """Apply a patch to the current version of an object and return the result as stored.
 
         Args:
-            resource: the plural.
-            name: of the object.
+            resource: plural of the resource.
+            name: name of the object.
             patch: a merge patch (dict), or the operations of a JSON patch (list) with `kind=PatchKind.JSON`.
-            namespace: of the object.
+            namespace: namespace of the object.
             subresource: `status` to patch the status only.
-            kind: what sort of patch it is.
-            options: how to write.
+            kind: format of the patch.
+            options: options of the write.
 
         Raises:
-            Refusal: 404; 409, the patch names another resourceVersion; 400, 403, 422, a rule is broken.
+            Refusal: 404 if the object does not exist; 409 if the patch names another resourceVersion; 400, 403, 415 or
+                422 if the patch or its result breaks a rule.
         """
         with self.lock:
             old = self.read(resource_named(resource), name, namespace)
@@ -216,10 +236,10 @@ class Registry:
             return self._writer.patch(resource_named(resource), old, patch, kind, status, options or WriteOptions())
 
     def bind(self, pod: str, node: str, namespace: str) -> None:
-        """Assigns a pod to a node, as a scheduler does (the subresource `binding`).
+        """Assign a pod to a node, as a scheduler does with the subresource `binding`.
 
         Raises:
-            Refusal: 404, no such pod; 409, it is assigned already.
+            Refusal: 404 if the pod does not exist; 409 if it is already assigned.
         """
         with self.lock:
             self._writer.bind(self.read(resource_named("pods"), pod, namespace), node)
@@ -237,29 +257,34 @@ class Registry:
         grace: int | None = None,
         propagation: str = "",
     ) -> Json:
-        """Deletes an object and returns it as it was seen last.
+        """Delete an object and return its last visible state.
 
-        A pod that runs on a node is only marked and goes when it is deleted with grace 0; objects with finalizers go
-        when the last one is taken away.
+        A pod that runs on a node is only marked; it is removed when it is deleted with a grace period of 0. An object
+        with finalizers is removed when its last finalizer is removed.
 
         Args:
-            resource: the plural.
-            name: of the object.
-            namespace: of the object.
-            uid: delete only the object with this uid.
-            resource_version: delete only this version.
-            grace: seconds for a pod to end; None for its own period, 0 to remove it now.
+            resource: plural of the resource.
+            name: name of the object.
+            namespace: namespace of the object.
+            uid: required uid of the object; empty for any.
+            resource_version: required version of the object; empty for any.
+            grace: grace period of a pod in seconds; None for its own period, 0 to remove it now.
             propagation: `Background`, `Foreground` or `Orphan`; empty is Background, but Orphan for Jobs, as on a
                 real cluster.
 
         Raises:
-            Refusal: 404; 409, a precondition does not hold; 403, 422, a rule is broken.
+            Refusal: 404 if the object does not exist; 409 if a precondition does not hold; 403 or 422 if the deletion
+                breaks a rule.
         """
         options = DeleteOptions(uid, resource_version, grace, propagation)
         return self.delete_with(resource_named(resource), name, namespace, options)[0]
 
     def delete_with(self, kind: Resource, name: str, namespace: str, options: DeleteOptions) -> tuple[Json, bool]:
-        """Deletes an object; gives it as seen last, and whether it is gone (see [delete][])."""
+        """Delete an object; see [delete][].
+
+        Returns:
+            The object in its last visible state, and whether it is removed from the store.
+        """
         with self.lock:
             return self._writer.delete(kind, self.read(kind, name, namespace), options)
 
@@ -272,7 +297,7 @@ class Registry:
         fields: str = "",
         options: DeleteOptions | None = None,
     ) -> _Objects:
-        """Deletes what is selected (see [list][]) and returns the objects as they were before."""
+        """Delete the selected objects (see [list][]) and return them as they were before."""
         kind = resource_named(resource)
         with self.lock:
             selected = self.select(kind, namespace, labels, fields)
@@ -280,21 +305,21 @@ class Registry:
                 self._writer.delete(kind, stored, options or DeleteOptions())
         return [stored.copy() for stored in selected]
 
-    # -- hearing of changes ---------------------------------------------------------------------------------------
+    # -- subscriptions --------------------------------------------------------------------------------------------
 
     def subscribe(
         self, callback: Callable[[Change], None], *, resources: Collection[str] = (), replay: bool = True
     ) -> Subscription:
-        """Calls back for every change, in the order of writes; nothing is missed or doubled.
+        """Call the callback exactly once for every change, in the order of writes.
 
-        The callback runs on the thread that writes, while the registry's lock is held: it must be quick and must not
-        wait; usually it puts a key into a queue. It may read, and even write: changes it makes are delivered after
-        the present one.
+        The callback runs on the thread that writes, while the registry's lock is held. It must be quick and must not
+        wait; usually it puts a key into a queue. It may read and even write. The changes that it makes are delivered
+        after the current one.
 
         Args:
-            callback: gets a `Change`; `change.object` is a copy of the caller's own.
-            resources: plurals; empty for all.
-            replay: begin with an `ADDED` for every object there is.
+            callback: function that gets a `Change`; it may change the copy `change.object`.
+            resources: plurals of the resources; empty for all.
+            replay: whether to begin with an `ADDED` for every existing object.
         """
         return self.store.subscribe(
             callback, frozenset(resource_named(plural).plural for plural in resources), replay=replay

@@ -1,5 +1,6 @@
-"""What a request asks for: the path, the verb, the options of a list or a write. Pure but for reading the query.
+"""Parser of requests: path, verb, and the options of lists, writes and deletions.
 
+All functions are pure.
 Source: k8s.io/apiserver 0.36 `pkg/endpoints/request/requestinfo.go` and `pkg/apis/meta/internalversion/validation`.
 """
 
@@ -28,17 +29,17 @@ _VALIDATIONS = ("", "Ignore", "Strict", "Warn")
 
 @dataclass(frozen=True)
 class Asked:
-    """What a request asks for.
+    """The verb and the target of a request: a resource, or a path that names no resource.
 
     Attributes:
-        verb: as RBAC names it; for paths the HTTP method in lower case.
-        path: the whole path.
-        group: API group; meaningless for paths.
-        version: its version; empty when the path names no resource.
-        plural: of the resource; empty when the path names none.
-        namespace: empty for the cluster scope.
-        name: empty for many or new objects.
-        subresource: such as `status` or `log`.
+        verb: verb of RBAC; for a path that names no resource, the HTTP method in lower case.
+        path: the whole path of the URL.
+        group: API group of the resource; without meaning if the path names no resource.
+        version: version of the group; empty if the path names no resource.
+        plural: plural of the resource; empty if the path names no resource.
+        namespace: namespace of the request; empty for the cluster scope.
+        name: name of the object; empty for requests about many objects or a new one.
+        subresource: subresource, such as `status` or `log`, or empty.
     """
 
     verb: str
@@ -52,20 +53,23 @@ class Asked:
 
     @property
     def resource(self) -> Resource | None:
-        """The resource as the table has it, or None."""
+        """Entry of the resource in `RESOURCES`, or None."""
         return next(
             (found for found in by_group_version(self.group, self.version) if found.plural == self.plural), None
         )
 
     @property
     def target(self) -> str:
-        """Plural and subresource as RBAC and faults name them; the path when it is no resource."""
+        """Plural and subresource, as in `pods/log`; the path if it names no resource."""
         if not self.plural:
             return self.path
         return f"{self.plural}/{self.subresource}" if self.subresource else self.plural
 
     def action(self, query: Query) -> Action:
-        """Makes the question for RBAC; a list that selects one name counts as that name."""
+        """Return the action to authorize with RBAC.
+
+        If a list, a watch or a deletecollection selects one name, the action has that name.
+        """
         if not self.plural:
             return Action(self.verb, path=self.path)
         name = self.name
@@ -82,7 +86,7 @@ def _selected_name(selector: str) -> str:
 
 
 def asked_for(method: str, path: str, query: Query) -> Asked:
-    """Reads path and method."""
+    """Parse the method, the path and the query of a request."""
     parts = [part for part in path.split("/") if part]
     group_version = _group_version(parts)
     if group_version is None or not group_version[2]:
@@ -120,12 +124,12 @@ class ListOptions:
     Attributes:
         labels: label selector.
         fields: field selector.
-        limit: most items of one page; 0 for no limit.
-        token: `continue` of the page before.
-        version: resourceVersion as it was sent; empty for none.
+        limit: maximum number of items on one page; 0 for no limit.
+        token: `continue` token of the previous page.
+        version: resourceVersion of the request as text; empty for none.
         match: resourceVersionMatch.
         bookmarks: whether a watch may send bookmarks.
-        seconds: how long a watch lasts at most; None for the server's choice.
+        seconds: maximum duration of a watch in seconds; None lets the server choose.
         initial: sendInitialEvents, or None.
     """
 
@@ -140,7 +144,14 @@ class ListOptions:
     initial: bool | None = None
 
     def number(self, *, watch: bool) -> int:
-        """Gives the resourceVersion as a number, 0 for none; a Refusal (400, for watches 500) when it is none."""
+        """Return the resourceVersion as a number, 0 if it is empty.
+
+        Args:
+            watch: whether the request is a watch, which gets another status for a version that is no number.
+
+        Raises:
+            Refusal: 400, or 500 for a watch, if the resourceVersion is no number.
+        """
         try:
             return version_number(self.version)
         except ValueError as error:
@@ -149,7 +160,11 @@ class ListOptions:
 
 
 def oldest_version(query: Query) -> int:
-    """Reads which resourceVersion an answer must have at least; a Refusal (500) when it is no number."""
+    """Return the minimum resourceVersion of the response; 0 if the query has none.
+
+    Raises:
+        Refusal: 500 if the resourceVersion is no number.
+    """
     return ListOptions(version=query.get("resourceVersion", "")).number(watch=True)
 
 
@@ -158,10 +173,10 @@ _EXACT, _NOT_OLDER = "Exact", "NotOlderThan"
 
 
 def list_options(query: Query, *, watch: bool) -> ListOptions:
-    """Reads the options of a list or a watch.
+    """Parse the options of a list or a watch.
 
     Raises:
-        Refusal: 400 or 422, they make no sense.
+        Refusal: 400 if a number is not valid; 422 if a value is not supported or two options exclude each other.
     """
     initial = query.get("sendInitialEvents")
     options = ListOptions(
@@ -188,7 +203,7 @@ def _check_list(options: ListOptions, *, watch: bool) -> None:
 def _watch_problems(options: ListOptions) -> Iterator[FieldProblem]:
     initial, match = options.initial, options.match
     if initial is None and not match and options.version in ("", "0"):
-        initial, match = True, _NOT_OLDER  # what the server sets for watches that begin with what there is
+        initial, match = True, _NOT_OLDER  # the server sets these for a watch that begins with the current objects
     if initial is not None and match != _NOT_OLDER:
         yield _forbidden("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
     if match and initial is None:
@@ -223,7 +238,15 @@ def _unsupported(given: str, *supported: str) -> FieldProblem:
 
 
 def write_options(query: Query, kind: str) -> WriteOptions:
-    """Reads dryRun and fieldValidation; `kind` is `CreateOptions`, `UpdateOptions` or `PatchOptions`."""
+    """Parse dryRun and fieldValidation of a write.
+
+    Args:
+        query: query of the request.
+        kind: `CreateOptions`, `UpdateOptions` or `PatchOptions`, for the error message.
+
+    Raises:
+        Refusal: 422 if a value is not supported.
+    """
     validation = query.get("fieldValidation", "")
     if validation not in _VALIDATIONS:
         supported = ", ".join(json.dumps(value) for value in _VALIDATIONS)
@@ -236,10 +259,10 @@ def write_options(query: Query, kind: str) -> WriteOptions:
 
 
 def delete_options(query: Query, body: Mapping[str, Any]) -> DeleteOptions:
-    """Reads how to delete: from the body if there is one, else from the query.
+    """Parse the options of a deletion from the body, or from the query if the body is empty.
 
     Raises:
-        Refusal: 400 or 422, it makes no sense.
+        Refusal: 400 if a number is not valid; 422 if a value is not supported or two options exclude each other.
     """
     kind = "DeleteOptions"
     if not body:
@@ -276,7 +299,11 @@ def _dry_run(values: list[str], kind: str) -> bool:
 
 
 def whole_number(query: Query, name: str) -> int | None:
-    """Reads a number from the query; None when it is not there."""
+    """Return a number from the query, or None if it is missing or empty.
+
+    Raises:
+        Refusal: 400 if the text is no integer.
+    """
     text = query.get(name, "")
     if not text:
         return None
@@ -287,5 +314,8 @@ def whole_number(query: Query, name: str) -> int | None:
 
 
 def flag(query: Query, name: str) -> bool:
-    """Reads a yes or no from the query, as Kubernetes does: anything but `false` and `0` is yes."""
+    """Return whether a flag of the query is on.
+
+    As in Kubernetes, every value except `false` and `0` means on; a missing flag is off.
+    """
     return name in query and query[name].lower() not in ("0", "false")

@@ -1,6 +1,7 @@
-"""One table of every resource the server knows; discovery, routes, rules and storage are all read from it.
+"""One table of all resources of the server.
 
-Names and rules as served by kube-apiserver 1.36.3, JobSet 0.12.0 and Trainer 2.3.0.
+Discovery, routes, rules and storage are derived from it.
+Names and rules are those of kube-apiserver 1.36.3, JobSet 0.12.0 and Trainer 2.3.0.
 """
 
 from __future__ import annotations
@@ -14,25 +15,26 @@ __all__ = ["RESOURCES", "Resource", "by_group_version"]
 
 @dataclass(frozen=True)
 class Resource:
-    """How one resource is named, addressed and kept.
+    """Names, addresses and storage rules of one resource.
 
     Attributes:
         group: API group; empty for core.
-        version: such as `v1`.
+        version: API version, such as `v1`.
         plural: name in URLs, and the key of a resource in `Registry`.
-        kind: the kind of its objects.
-        namespaced: whether its objects live in namespaces.
+        kind: kind of its objects.
+        namespaced: whether its objects belong to namespaces.
         custom: whether it is a custom resource: no strategic merge patch, PUT needs a resourceVersion, 422 texts of
             CRDs.
-        subresources: such as `status`, `log`, `binding`, `token`.
+        subresources: its subresources, such as `status`, `log`, `binding`, `token`.
         generation: whether `metadata.generation` counts changes of the spec.
-        initial_status: the status a new object gets; None when the status sent is taken (nodes) or there is none.
-        returns_deleted: whether DELETE answers the object rather than a Status.
-        fields: field selectors beyond metadata.name and metadata.namespace, as paths.
-        short_names: for discovery.
+        initial_status: status of a new object; None if the server keeps the status of the request (nodes), or if the
+            resource has no status.
+        returns_deleted: whether the response to DELETE is the object instead of a Status.
+        fields: paths of the supported field selectors beyond metadata.name and metadata.namespace.
+        short_names: short names in discovery.
         names: rule for metadata.name: `subdomain`, `label` (both RFC 1123) or `path`.
-        orphans: whether DELETE leaves its dependents alone unless it is told otherwise (batch/v1 jobs).
-        served_from: plural of the resource whose objects these are in another shape (events.k8s.io); else empty.
+        orphans: whether DELETE without a propagation policy orphans the dependents (batch/v1 jobs).
+        served_from: plural of the resource that stores these objects in another shape (events.k8s.io); else empty.
     """
 
     group: str
@@ -58,16 +60,16 @@ class Resource:
 
     @property
     def qualified(self) -> str:
-        """Name in messages: `pods`, `trainjobs.trainer.kubeflow.org`."""
+        """Name in messages, such as `pods` or `trainjobs.trainer.kubeflow.org`."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
     def has_status(self) -> bool:
-        """Whether the status is written through the status subresource only."""
+        """True if clients can write the status only through the status subresource."""
         return "status" in self.subresources
 
     def unknown_field(self, path: str) -> str:
-        """What is said to a field selector by another field."""
+        """Return the error message for a field selector with an unsupported field."""
         if self.plural == "jobs":
             return f'field label "{path}" not supported for Job'
         if self.custom or self.fields:
@@ -147,12 +149,12 @@ RESOURCES: tuple[Resource, ...] = (
     Resource(_RBAC, "v1", "clusterroles", "ClusterRole", namespaced=False, names="path"),
     Resource(_RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False, names="path"),
 )  # fmt: skip
-"""Every resource that is stored; `selfsubjectaccessreviews` are only answered."""
+"""All stored resources; the server answers `selfsubjectaccessreviews` without storing them."""
 
 BY_PLURAL: Mapping[str, Resource] = {resource.plural: resource for resource in RESOURCES if not resource.served_from}
-"""Stored resources by their plural, as `Registry` names them."""
+"""Stored resources by plural, the key that `Registry` uses."""
 
 
 def by_group_version(group: str, version: str) -> tuple[Resource, ...]:
-    """Lists the resources of one API group and version; empty when it is not served."""
+    """Return the resources of one API group and version; none if the server does not serve it."""
     return tuple(found for found in RESOURCES if (found.group, found.version) == (group, version))

@@ -1,8 +1,9 @@
 """Schemas of objects, and the checks that an API server makes with them.
 
-`Field` describes one value. The server derives from it: unknown fields (pruned or refused), defaults, types, the 422
+`Field` describes one value. The server derives from it: unknown fields (pruned or rejected), defaults, types, the 422
 errors of structural schemas and CEL rules, and the OpenAPI document.
-Texts: kube-apiserver 1.36.3 (`k8s.io/kube-openapi/pkg/validation`, `apiextensions-apiserver/pkg/apiserver/schema`).
+The messages are those of kube-apiserver 1.36.3 (`k8s.io/kube-openapi/pkg/validation`,
+`apiextensions-apiserver/pkg/apiserver/schema`).
 """
 
 from __future__ import annotations
@@ -51,9 +52,9 @@ class Rule:
     """A CEL rule.
 
     Attributes:
-        cel: the rule as the CRD has it.
-        message: the server's text when it is broken.
-        holds: the same rule in Python.
+        cel: the rule in CEL, as in the CRD.
+        message: message of the server for a value that breaks the rule.
+        holds: the same rule as a Python function.
     """
 
     cel: str
@@ -71,14 +72,14 @@ class Field:
         properties: the fields of an object.
         required: names of fields that an object or map must have.
         items: the schema of an array's items or a map's values; without it they are not checked.
-        keys: for a list that is a map: the properties that make an item unique.
-        minimum: smallest number.
-        min_length: shortest string.
-        max_length: longest string.
-        max_items: longest array.
+        keys: properties that identify an item of a list of type map; empty for other lists.
+        minimum: smallest allowed number.
+        min_length: minimum length of a string.
+        max_length: maximum length of a string.
+        max_items: maximum number of items of an array.
         enum: allowed strings.
-        default: set when the field is missing.
-        immutable: may not change once it is there.
+        default: value that the server sets if the field is missing.
+        immutable: whether the value cannot change after it has been set.
         rules: CEL rules.
         note: description in the OpenAPI document.
     """
@@ -100,7 +101,7 @@ class Field:
     note: str = ""
 
     def children(self, value: Any) -> Iterator[tuple[str, Field, Any]]:
-        """Yield path step, schema and value of each child, in the order of names."""
+        """Yield the path step, the schema and the value of each child, sorted by name or index."""
         if self.type == "object" and isinstance(value, Mapping):
             for name in sorted(value.keys() & self.properties.keys()):
                 yield f".{name}", self.properties[name], value[name]
@@ -112,41 +113,52 @@ class Field:
                 yield f"[{index}]", self.items, item
 
     def accepts(self, value: Any) -> bool:
-        """Return whether a value has the right JSON type."""
+        """Return whether a value has the JSON type of the field."""
         if self.type == "any":
             return True
         if self.type == "integer":
             return (isinstance(value, int) and not isinstance(value, bool)) or (
                 isinstance(value, float) and value.is_integer()
             )
-        if self.type == "quantity":  # 0.5 has to be written "500m" or "0.5"
+        if self.type == "quantity":  # not a float: 0.5 must be written "500m" or "0.5"
             return isinstance(value, (str, int)) and not isinstance(value, bool)
         kinds = {"object": Mapping, "map": Mapping, "array": list, "string": str, "boolean": bool}
         return isinstance(value, kinds[self.type])
 
 
 def record(required: str = "", /, **properties: Field) -> Field:
-    """Return the schema of an object; `required` are names of its fields, separated by spaces."""
+    """Return the schema of an object.
+
+    Args:
+        required: names of the required fields, separated by spaces.
+        properties: schemas of the fields.
+    """
     return Field("object", properties=properties, required=tuple(required.split()))
 
 
 def array_of(item: Field, **limits: Any) -> Field:
-    """Return the schema of a list; `limits` are further attributes of `Field`, such as `keys` and `max_items`."""
+    """Return the schema of a list.
+
+    Args:
+        item: schema of the items.
+        limits: further attributes of `Field`, such as `keys` and `max_items`.
+    """
     return Field("array", items=item, **limits)
 
 
 STRING, BOOLEAN, QUANTITY = Field("string"), Field("boolean"), Field("quantity")
 INT32, INT64 = Field("integer", "int32"), Field("integer", "int64")
 MAP = Field("map")
-"""An object whose fields are kept as they are."""
+"""Schema of an object whose fields are neither checked nor changed."""
 LABELS = Field("map", items=STRING)
 STRINGS = array_of(STRING)
 
 
 def wrong_type(shape: Field, value: Any, path: str = "") -> str:
-    """Describe the first value of a wrong type; return an empty text if there is none.
+    """Return the error message for the first value of a wrong type, or an empty text.
 
-    A Go program cannot decode such a body, and refuses it before the schema applies. The texts are not Go's.
+    A Go program cannot decode a body with such a value, and rejects it before the schema applies. The messages differ
+    from Go's.
     """
     if value is None:  # Go's null is the zero value
         return ""
@@ -173,10 +185,10 @@ def _is_quantity(value: Any) -> bool:
 
 
 def prune(shape: Field, value: Any, path: str = "") -> tuple[Any, list[str]]:
-    """Drop unknown fields and nulls, and make whole floats integers.
+    """Drop unknown fields and nulls, and convert floats without fraction to integers.
 
     Returns:
-        The rest, and the paths of the unknown fields.
+        The remaining value, and the paths of the unknown fields.
     """
     unknown: list[str] = []
     if shape.type == "object" and isinstance(value, Mapping):
@@ -192,14 +204,17 @@ def prune(shape: Field, value: Any, path: str = "") -> tuple[Any, list[str]]:
     if shape.items and shape.type == "array" and isinstance(value, list):
         pruned = [prune(shape.items, item, f"{path}[{index}]") for index, item in enumerate(value)]
         return [item for item, _ in pruned], [name for _, names in pruned for name in names]
-    if shape.type == "array" and isinstance(value, Mapping):  # where an array is meant, all keys are unknown
+    if shape.type == "array" and isinstance(value, Mapping):  # instead of an array: all its keys are unknown
         return value, [f"{path}.{name}" for name in sorted(value)]
     whole = shape.type in ("integer", "quantity") and isinstance(value, float) and value.is_integer()
     return int(value) if whole else value, unknown
 
 
 def with_defaults(shape: Field, value: Any) -> Any:
-    """Return the value with the defaults of missing fields, inside of objects that are there."""
+    """Return the value with defaults for missing fields.
+
+    Objects and lists that are missing themselves get no defaults inside.
+    """
     if shape.type == "object" and isinstance(value, Mapping):
         filled = {name: with_defaults(shape.properties[name], inner) for name, inner in value.items()}
         missing = {name: inner.default for name, inner in shape.properties.items() if inner.default is not None}
@@ -210,7 +225,7 @@ def with_defaults(shape: Field, value: Any) -> Any:
 
 
 def with_canonical_quantities(shape: Field, value: Any) -> Any:
-    """Return the value with quantities in their shortest form, as a Go program writes an object that it has read."""
+    """Return the value with its quantities in canonical form, as a Go program writes them."""
     if shape.type == "object" and isinstance(value, Mapping):
         return {name: with_canonical_quantities(shape.properties[name], inner) for name, inner in value.items()}
     if shape.items and shape.type == "array" and isinstance(value, list):
@@ -221,13 +236,14 @@ def with_canonical_quantities(shape: Field, value: Any) -> Any:
 
 
 def schema_problems(shape: Field, new: Any, old: Any = None, *, broken: bool = False) -> list[FieldProblem]:
-    """Return what breaks the schema and the CEL rules.
+    """Return the violations of the schema and the CEL rules.
 
     Args:
         shape: the schema.
         new: the object.
         old: the object before a change; None for a new one.
-        broken: it has other problems. Such an object, and one that breaks the schema, is not tried with CEL rules.
+        broken: whether the object has other problems that block the CEL rules. The rules are then not evaluated. The
+            same applies if a value in the object is missing, too long or of a wrong type.
     """
     problems = list(_structure(shape, new, ""))
     blocked = broken or any(problem.kind in _BLOCKING or "must be of type" in problem.detail for problem in problems)
@@ -247,7 +263,7 @@ def _structure(shape: Field, value: Any, path: str) -> Iterator[FieldProblem]:
     missing = [name for name in shape.required if name not in value]
     for name in missing:
         yield FieldProblem(f"{path}.{name}".lstrip("."), "Required value")
-    if missing:  # what is inside is not looked at
+    if missing:  # the values inside are not checked
         return
     for step, inner, child in shape.children(value):
         yield from _structure(inner, child, f"{path}{step}".lstrip("."))
@@ -299,7 +315,10 @@ def _rules(shape: Field, new: Any, old: Any, path: str) -> Iterator[FieldProblem
 
 
 def _counterpart(shape: Field, old: Any, step: str, child: Any) -> Any:
-    """Finds the old value a new one replaces: by name in objects, by key in lists that are maps, else none."""
+    """Return the old value that a new one replaces.
+
+    It is found by name in objects and by key in lists of type map. Otherwise the result is None.
+    """
     if shape.type == "object":
         return old.get(step[1:]) if isinstance(old, Mapping) else None
     if shape.keys and isinstance(old, list):

@@ -1,4 +1,4 @@
-"""Label and field selectors: parsed once, then matched with each object. Pure.
+"""Label and field selectors: parsed once, then matched with each object. Pure functions.
 
 Grammar: k8s.io/apimachinery 0.36 `pkg/labels/selector.go` and `pkg/fields/selector.go`.
 """
@@ -39,10 +39,10 @@ class SelectorError(ValueError):
 
 
 class UnknownField(SelectorError):
-    """Objects can't be selected by this field.
+    """A selector by a field that the resource does not support.
 
     Attributes:
-        field: its path.
+        field: path of the field.
     """
 
     def __init__(self, field: str) -> None:
@@ -55,9 +55,9 @@ class Requirement:
     """One part of a label selector.
 
     Attributes:
-        key: the label.
+        key: key of the label.
         operator: `in`, `notin`, `exists`, `absent`, `>` or `<`.
-        values: what it is compared with.
+        values: values to compare the label with.
     """
 
     key: str
@@ -65,7 +65,10 @@ class Requirement:
     values: frozenset[str] = frozenset()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Says whether these labels satisfy it; a label that is missing satisfies `notin` and `absent` only."""
+        """Return whether labels satisfy the requirement.
+
+        A missing label satisfies only `notin` and `absent`.
+        """
         value = labels.get(self.key)
         if value is None:
             return self.operator in ("notin", "absent")
@@ -85,12 +88,12 @@ class Requirement:
 
 @dataclass(frozen=True)
 class LabelSelector:
-    """All requirements must hold; an empty selector matches everything."""
+    """Requirements that must all hold; an empty selector matches everything."""
 
     requirements: tuple[Requirement, ...] = ()
 
     def matches(self, body: Mapping[str, Any]) -> bool:
-        """Says whether an object is selected."""
+        """Return whether the labels of an object satisfy all requirements."""
         if not self.requirements:
             return True
         labels = body["metadata"].get("labels") or {}
@@ -98,10 +101,12 @@ class LabelSelector:
 
 
 def parse_labels(text: str) -> LabelSelector:
-    """Parse a label selector: `a=b`, `a!=b`, `a in (b,c)`, `a notin (b)`, `a`, `!a`, `a>1`, joined by commas.
+    """Parse a label selector.
+
+    Its parts are `a=b`, `a!=b`, `a in (b,c)`, `a notin (b)`, `a`, `!a` and `a>1`, joined by commas.
 
     Raises:
-        SelectorError: it is not one.
+        SelectorError: the text is no label selector.
     """
     found: list[Requirement] = []
     at, end = 0, len(text.rstrip())
@@ -117,7 +122,7 @@ def parse_labels(text: str) -> LabelSelector:
 
 
 def _requirement(match: re.Match[str]) -> Requirement | None:
-    """Return what a match means; None if a key or a value is not valid."""
+    """Return the requirement of a match, or None if its key or a value is not valid."""
     key, sign = match["key"], match["sign"]
     values = [value.strip() for value in match["values"].split(",")] if match["set"] else [match["value"] or ""]
     if label_key_problems(key) or any(map(label_value_problems, values)):
@@ -135,31 +140,33 @@ class FieldSelector:
     """Fields that must, or must not, have a value.
 
     Attributes:
-        terms: path, value, and whether they must be equal.
+        terms: for each field its path, the value, and whether the field must have it.
     """
 
     terms: tuple[tuple[str, str, bool], ...] = ()
 
     def matches(self, body: Mapping[str, Any]) -> bool:
-        """Says whether an object is selected; a missing field counts as empty."""
+        """Return whether the fields of an object satisfy all terms; a missing field is empty."""
         return all((_field(body, path) == value) == equal for path, value, equal in self.terms)
 
     @property
     def name(self) -> str:
-        """The one name that is selected by `metadata.name=`, or an empty text."""
+        """The name that `metadata.name=` selects, or an empty text."""
         return next((value for path, value, equal in self.terms if equal and path == "metadata.name"), "")
 
 
 def parse_fields(text: str, supported: Collection[str] | None) -> FieldSelector:
-    """Reads a field selector: `a=b`, `a==b`, `a!=b`, joined by commas; backslash escapes `,`, `=` and itself.
+    """Parse a field selector.
+
+    Its parts are `a=b`, `a==b` and `a!=b`, joined by commas. A backslash escapes `,`, `=` and itself.
 
     Args:
         text: the selector.
-        supported: paths that may be selected beyond metadata.name and metadata.namespace; None for any.
+        supported: paths that it may use besides metadata.name and metadata.namespace; None for any.
 
     Raises:
-        UnknownField: it selects by another field.
-        SelectorError: it can't be read.
+        UnknownField: the selector uses another field.
+        SelectorError: the text is no field selector.
     """
     terms = []
     for term in sorted(re.findall(r"(?:\\.|[^,\\]|\\$)+", text)):
@@ -187,7 +194,7 @@ def _field(body: Mapping[str, Any], path: str) -> str:
     value: Any = body
     for part in _RENAMED.get(path, path).split("."):
         value = value.get(part) if isinstance(value, Mapping) else None
-    if path == "source" and isinstance(value, Mapping):  # core/v1 events: the component
+    if path == "source" and isinstance(value, Mapping):  # in core/v1 events this selects the source's component
         value = value.get("component")
     if isinstance(value, bool):
         return str(value).lower()

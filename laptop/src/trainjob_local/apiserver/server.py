@@ -1,4 +1,7 @@
-"""The server: authentication, authorization and faults in front of the handlers, and uvicorn on a thread of its own."""
+"""The HTTP server: authentication, authorization and faults before the handlers.
+
+It runs uvicorn on a thread of its own.
+"""
 
 from __future__ import annotations
 
@@ -39,24 +42,24 @@ _START_SECONDS, _KEEP_ALIVE_SECONDS = 60.0, 120
 
 
 class ApiServer:
-    """Serves a registry on 127.0.0.1.
+    """HTTP server of a registry on 127.0.0.1.
 
         server = ApiServer(Registry(), admin_token="…")
         server.start()
         ... server.url ...
         server.stop()
 
-    The registry is the caller's: `stop()` leaves it open.
+    The caller owns the registry: `stop()` leaves it open.
 
     Args:
-        registry: the objects.
-        admin_token: the bearer token that may do everything.
+        registry: registry of the objects.
+        admin_token: bearer token of the administrator, which permits everything.
         port: TCP port; 0 takes a free one.
-        log_source: gives logs of pods.
+        log_source: function that returns logs of pods; None if there is no kubelet.
 
     Attributes:
-        faults: what tests may switch on.
-        port: the port it listens on; fixed once it has been started.
+        faults: faults that tests can switch on.
+        port: TCP port of the server; after `start()` it is the port in use.
     """
 
     def __init__(
@@ -73,19 +76,19 @@ class ApiServer:
 
     @property
     def address(self) -> str:
-        """Host and port."""
+        """Host and port of the server."""
         return f"127.0.0.1:{self.port}"
 
     @property
     def url(self) -> str:
-        """What a kubeconfig names as the server."""
+        """URL of the server for a kubeconfig."""
         return f"http://{self.address}"
 
     def start(self) -> None:
-        """Starts serving; returns when requests are answered.
+        """Start the server and wait until it accepts requests.
 
         Raises:
-            ClusterError: the port is taken, or the server did not start.
+            ClusterError: the port is in use, or the server did not start within 60 seconds.
         """
         listener = self._listen()
         config = uvicorn.Config(
@@ -96,7 +99,7 @@ class ApiServer:
             lifespan="off",
             interface="asgi3",
             log_config=None,
-            log_level=logging.CRITICAL,  # it calls our dropped streams errors; true ones are logged by `_serve`
+            log_level=logging.CRITICAL,  # uvicorn logs dropped streams as errors; `_serve` logs the real errors
             access_log=False,
             proxy_headers=False,
             server_header=False,
@@ -111,7 +114,7 @@ class ApiServer:
             raise ClusterError(f"the API server did not start on {self.address} within {_START_SECONDS:.0f} s")
 
     def _listen(self) -> socket.socket:
-        # named TCP, so that asyncio sets TCP_NODELAY: without it answers wait 40 ms for the client's delayed ACK
+        # With an explicit protocol TCP, asyncio sets TCP_NODELAY. Without it responses wait 40 ms for a delayed ACK.
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -121,7 +124,7 @@ class ApiServer:
             raise ClusterError(
                 f"can't listen on {self.address}: {error.strerror}", hint="is it running already?"
             ) from error
-        listener.listen(1024)  # who connects from now on waits instead of being refused
+        listener.listen(1024)  # from now on a client that connects waits instead of being refused
         self.port = listener.getsockname()[1]
         return listener
 
@@ -138,7 +141,7 @@ class ApiServer:
         await server.serve(sockets=[listener])
 
     def stop(self) -> None:
-        """Ends all streams and stops serving; returns when the thread has ended."""
+        """End all streams and stop the server; wait up to 10 seconds until its thread ends."""
         if self._server is None or self._thread is None:
             return
         self._server.should_exit = True

@@ -1,4 +1,7 @@
-"""Keeps objects, the resourceVersion and tokens in SQLite: in a file that survives `kill -9`, or in memory only."""
+"""Storage of objects, the resourceVersion and tokens in SQLite.
+
+The database is a file that survives `kill -9`, or is in memory only.
+"""
 
 from __future__ import annotations
 
@@ -25,17 +28,17 @@ CREATE TABLE IF NOT EXISTS tokens (
 
 
 class StoredToken(NamedTuple):
-    """A service account's token; the token itself is not kept, only its SHA-256.
+    """The stored data of a service account token: its SHA-256 instead of the token itself.
 
     Attributes:
         digest: hexadecimal SHA-256 of the token.
-        namespace: of the service account.
+        namespace: namespace of the service account.
         account: name of the service account.
         uid: uid of the service account.
-        pod: name of the pod it is bound to, or empty.
+        pod: name of the pod that the token is bound to, or empty.
         pod_uid: uid of that pod, or empty.
-        audiences: for whom it is good, separated by spaces.
-        expires: seconds since the epoch.
+        audiences: audiences of the token, separated by spaces.
+        expires: time of expiry, seconds since the epoch.
     """
 
     digest: str
@@ -49,16 +52,17 @@ class StoredToken(NamedTuple):
 
 
 class Storage:
-    """One SQLite database; not thread-safe, its owner holds a lock.
+    """One SQLite database. It is not thread-safe: its owner holds a lock.
 
-    Writes go through the operating system's cache at once, so they survive the death of the process; they are synced
-    to disk at checkpoints only, so the last ones may be lost when the machine itself dies.
+    Every write reaches the operating system's cache at once, so it survives the end of the process. SQLite syncs the
+    writes to disk at checkpoints only, so the last writes may be lost if the machine crashes.
 
     Args:
-        folder: where the database lies; made when missing, readable by its owner only. None keeps everything in memory.
+        folder: folder of the database; created if missing. Only the owner can read the database. None keeps everything
+            in memory.
 
     Raises:
-        ClusterError: the folder is used by another server, or the file is no database of ours.
+        ClusterError: another server uses the folder, or the file is no database of this program.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -66,7 +70,7 @@ class Storage:
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
             file = folder / "objects.sqlite3"
-            file.touch(mode=0o600)  # Secrets are in it
+            file.touch(mode=0o600)  # it contains Secrets
             path = str(file)
         self._db = sqlite3.connect(path, timeout=0.2, isolation_level=None, check_same_thread=False)
         try:
@@ -81,16 +85,16 @@ class Storage:
             ) from error
 
     def version(self) -> int:
-        """Reads the resourceVersion of the last write."""
+        """Return the resourceVersion of the last write."""
         row: tuple[int] = self._db.execute("SELECT version FROM counter").fetchone()
         return row[0]
 
     def load(self) -> Iterator[tuple[str, str, str, int, bytes]]:
-        """Reads every object: resource, namespace, name, version and JSON text."""
+        """Yield every object as a tuple of resource, namespace, name, version and JSON text."""
         yield from self._db.execute("SELECT resource, namespace, name, version, text FROM objects")
 
     def put(self, resource: str, namespace: str, name: str, version: int, text: bytes) -> None:
-        """Writes an object and the counter in one transaction."""
+        """Write an object and the counter in one transaction."""
         self._db.execute("BEGIN")
         self._db.execute(
             "INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?, ?)", (resource, namespace, name, version, text)
@@ -98,7 +102,7 @@ class Storage:
         self._commit(version)
 
     def remove(self, resource: str, namespace: str, name: str, version: int) -> None:
-        """Removes an object and writes the counter in one transaction."""
+        """Remove an object and write the counter in one transaction."""
         self._db.execute("BEGIN")
         self._db.execute(
             "DELETE FROM objects WHERE resource = ? AND namespace = ? AND name = ?", (resource, namespace, name)
@@ -110,15 +114,20 @@ class Storage:
         self._db.execute("COMMIT")
 
     def put_token(self, token: StoredToken, now: float) -> None:
-        """Writes a token and forgets those that have expired."""
+        """Write a token and delete the expired ones.
+
+        Args:
+            token: the token to store.
+            now: current time, seconds since the epoch.
+        """
         self._db.execute("DELETE FROM tokens WHERE expires < ?", (now,))
         self._db.execute("INSERT OR REPLACE INTO tokens VALUES (?, ?, ?, ?, ?, ?, ?, ?)", token)
 
     def token(self, digest: str) -> StoredToken | None:
-        """Finds a token by the SHA-256 of its text."""
+        """Return the token with this SHA-256, or None if it does not exist."""
         row = self._db.execute("SELECT * FROM tokens WHERE digest = ?", (digest,)).fetchone()
         return StoredToken(*row) if row else None
 
     def close(self) -> None:
-        """Closes the database; all writes are in it."""
+        """Close the database, which contains all writes."""
         self._db.close()

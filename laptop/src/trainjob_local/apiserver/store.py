@@ -1,7 +1,7 @@
-"""Versions of objects: the current ones, a bounded history for watches, and those who want to hear of changes.
+"""Store of objects: current versions, a bounded history for watches, and subscriptions.
 
-Every version of an object is immutable and kept as its JSON text, which is what lists and watches send; nobody gets
-the parsed body to change. One counter numbers all writes, as etcd's revision does.
+Every version of an object is immutable and stored as its JSON text. Lists and watches send this text. No caller may
+change the parsed body. One counter numbers all writes, like etcd's revision.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class Stored:
     """One version of one object.
 
     Attributes:
-        body: the parsed object; never change it and never hand it out.
-        version: its resourceVersion.
-        text: its JSON, `kind` and `apiVersion` first.
+        body: the parsed object, shared by all readers: never change it and never return it to a caller of the registry.
+        version: resourceVersion of the object.
+        text: JSON of the object, which begins with `kind` and `apiVersion`.
     """
 
     body: Mapping[str, Any]
@@ -40,7 +40,7 @@ class Stored:
     text: bytes
 
     def copy(self) -> Json:
-        """Makes a copy that may be changed."""
+        """Return a copy of the object that the caller may change."""
         return cast("Json", json.loads(self.text))
 
     @property
@@ -52,14 +52,14 @@ class Stored:
 
 @dataclass(frozen=True)
 class Change:
-    """One write.
+    """One write of one object.
 
     Attributes:
         type: `ADDED`, `MODIFIED` or `DELETED`.
-        resource: which resource, as in `RESOURCES`.
-        version: the resourceVersion of the write.
-        current: the object after it; for `DELETED` as it last was, with the version of the deletion.
-        previous: the object before it; None for `ADDED`.
+        resource: resource of the object, an entry of `RESOURCES`.
+        version: resourceVersion of the write.
+        current: the object after the write; for `DELETED` its last state, with the version of the deletion.
+        previous: the object before the write; None for `ADDED`.
     """
 
     type: str
@@ -70,7 +70,7 @@ class Change:
 
     @property
     def object(self) -> Json:
-        """A copy of the object, the caller's own."""
+        """Copy of the object that the caller may change."""
         return self.current.copy()
 
     @property
@@ -80,13 +80,16 @@ class Change:
 
 
 class Subscription:
-    """One who hears of changes; `close()` ends it."""
+    """Subscription of a callback to changes, until `close()`."""
 
     def __init__(self, store: Store, callback: Callable[[Change], None], plurals: frozenset[str]) -> None:
         self._store, self.callback, self.plurals = store, callback, plurals
 
     def tell(self, change: Change) -> None:
-        """Calls back if it wants this resource; the write has happened, so an error in the callback is logged only."""
+        """Call the callback for a change if the subscription includes its resource.
+
+        An error of the callback is only logged, because the write has already happened.
+        """
         if self.plurals and change.resource.plural not in self.plurals:
             return
         try:
@@ -95,13 +98,19 @@ class Subscription:
             _LOG.exception("a subscriber failed on %s %s %s", change.type, change.resource.plural, change.key)
 
     def close(self) -> None:
-        """Stops the calls; one that is under way on another thread may still end after this."""
+        """Stop the calls; a call that runs on another thread may still end after this."""
         self._store.unsubscribe(self)
 
 
 @dataclass
 class _Shelf:
-    """What is kept of one resource: objects, history, and the version before the oldest change still known."""
+    """Objects and history of one resource.
+
+    Attributes:
+        objects: current objects by namespace and name.
+        history: the latest changes, oldest first.
+        floor: oldest version from which the history is complete.
+    """
 
     objects: dict[tuple[str, str], Stored] = field(default_factory=dict)
     history: deque[Change] = field(default_factory=deque)
@@ -109,14 +118,14 @@ class _Shelf:
 
 
 class Store:
-    """All objects; every method is safe to call from any thread.
+    """All objects of the API server; any thread may call every method.
 
     Args:
-        storage: where writes are kept; its content is loaded.
-        history: how many changes of each resource are remembered for watches.
+        storage: storage that keeps all writes, and from which the objects are loaded.
+        history: number of changes of each resource that are kept for watches.
 
     Attributes:
-        lock: held while reading or writing; hold it to do several things at once.
+        lock: lock of reads and writes; hold it to make several of them one atomic step.
         version: resourceVersion of the last write.
     """
 
@@ -132,7 +141,7 @@ class Store:
         self._calling = False
 
     def forget_history(self) -> None:
-        """Makes every earlier resourceVersion too old to watch from, as after a start."""
+        """Discard the history, as after a start; watches from earlier versions then expire."""
         with self.lock:
             for shelf in self._shelves.values():
                 shelf.history.clear()
@@ -141,20 +150,20 @@ class Store:
     # -- reading --------------------------------------------------------------------------------------------------
 
     def get(self, resource: Resource, namespace: str, name: str) -> Stored | None:
-        """Finds the current version of an object."""
+        """Return the current version of an object, or None if it does not exist."""
         return self._shelves[resource.plural].objects.get((namespace, name))
 
     def all(self, resource: Resource, namespace: str = "") -> list[Stored]:
-        """Lists current objects, of one namespace or of all, by namespace and name."""
+        """Return the current objects of one or all namespaces, sorted by namespace and name."""
         with self.lock:
             objects = self._shelves[resource.plural].objects
             return [objects[key] for key in sorted(objects) if not namespace or key[0] == namespace]
 
     def at(self, resource: Resource, version: int, namespace: str = "") -> list[Stored]:
-        """Lists objects as they were at an earlier version.
+        """Return the objects as they were at an earlier version, sorted by namespace and name.
 
         Raises:
-            Refusal: 410, the history does not reach that far back; 504, the version does not exist yet.
+            Refusal: 410 if the history does not reach back to this version; 504 if the version does not exist yet.
         """
         with self.lock:
             shelf = self._shelves[resource.plural]
@@ -173,10 +182,10 @@ class Store:
             return [objects[key] for key in sorted(objects) if not namespace or key[0] == namespace]
 
     def since(self, resource: Resource, version: int) -> list[Change]:
-        """Lists the changes of a resource after a version.
+        """Return the changes of a resource after a version, oldest first.
 
         Raises:
-            Refusal: 410, the history does not reach that far back.
+            Refusal: 410 if the history does not reach back to this version.
         """
         with self.lock:
             shelf = self._shelves[resource.plural]
@@ -187,7 +196,7 @@ class Store:
     # -- writing --------------------------------------------------------------------------------------------------
 
     def put(self, resource: Resource, body: Mapping[str, Any]) -> Stored:
-        """Writes an object under a new resourceVersion and tells the subscribers."""
+        """Write an object with a new resourceVersion and notify the subscribers."""
         with self.lock:
             stored = self._numbered(resource, body)
             self._storage.put(resource.plural, *stored.key, stored.version, stored.text)
@@ -198,7 +207,12 @@ class Store:
             return stored
 
     def remove(self, resource: Resource, body: Mapping[str, Any]) -> Stored:
-        """Removes an object and tells the subscribers; `body` is how it is seen for the last time."""
+        """Remove an object and notify the subscribers.
+
+        Args:
+            resource: resource of the object.
+            body: last state of the object, which subscribers and watches get.
+        """
         with self.lock:
             stored = self._numbered(resource, body)
             self._storage.remove(resource.plural, *stored.key, stored.version)
@@ -222,10 +236,13 @@ class Store:
         self._pending.append((change, self._subscriptions))
         self._tell()
 
-    # -- telling --------------------------------------------------------------------------------------------------
+    # -- subscriptions --------------------------------------------------------------------------------------------
 
     def subscribe(self, callback: Callable[[Change], None], resources: frozenset[str], *, replay: bool) -> Subscription:
-        """Calls back for every change from now on, and first for what there is; see `Registry.subscribe`."""
+        """Call the callback for every change from now on; see `Registry.subscribe`.
+
+        If `replay` is true, the callback first gets an `ADDED` for every existing object.
+        """
         with self.lock:
             subscription = Subscription(self, callback, resources)
             self._subscriptions += (subscription,)
@@ -241,12 +258,12 @@ class Store:
             self._pending.append((Change("ADDED", resource, stored.version, stored), (subscription,)))
 
     def unsubscribe(self, subscription: Subscription) -> None:
-        """Ends a subscription."""
+        """End a subscription."""
         with self.lock:
             self._subscriptions = tuple(other for other in self._subscriptions if other is not subscription)
 
     def _tell(self) -> None:
-        """Delivers in the order of writes, also when a subscriber writes from within its callback."""
+        """Deliver pending changes in the order of writes, even if a callback itself writes."""
         if self._calling:
             return
         self._calling = True
@@ -260,12 +277,19 @@ class Store:
 
 
 def encoded(value: Any) -> bytes:
-    """Writes JSON as compact UTF-8; lone surrogates, which UTF-8 can't hold, become `?`."""
+    """Encode a value as compact JSON in UTF-8.
+
+    UTF-8 cannot encode lone surrogates, so each becomes `?`.
+    """
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
 def version_number(text: str) -> int:
-    """Reads a resourceVersion, 0 for an empty one; a ValueError with Go's text when it is no number of 64 bits."""
+    """Return a resourceVersion as a number, 0 if it is empty.
+
+    Raises:
+        ValueError: the text is no unsigned 64-bit number; the message is Go's.
+    """
     number = int(text) if text.isascii() and text.isdigit() else -1
     if text and not 0 <= number < 2**64:
         wrong = "invalid syntax" if number < 0 else "value out of range"

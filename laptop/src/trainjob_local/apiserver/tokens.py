@@ -1,7 +1,8 @@
-"""Tokens of service accounts: made by a TokenRequest, kept as SHA-256, good until they or what they are bound to end.
+"""Tokens of service accounts, issued for TokenRequests and stored as SHA-256.
 
-Source: k8s.io/kubernetes 1.36 `pkg/registry/core/serviceaccount/storage/token.go`. Unlike a real cluster's they are
-no JSON Web Tokens.
+A token is valid until it expires, or until its service account or the pod that it is bound to is deleted.
+Source: k8s.io/kubernetes 1.36 `pkg/registry/core/serviceaccount/storage/token.go`. The tokens are random texts;
+those of a real cluster are JSON Web Tokens.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ _REQUEST = Resource("authentication.k8s.io", "v1", "tokenrequests", "TokenReques
 
 @dataclass(frozen=True)
 class User:
-    """Who asks.
+    """The user that sent a request.
 
     Attributes:
-        name: such as `system:serviceaccount:NAMESPACE:NAME`.
-        groups: such as `system:authenticated`.
+        name: name of the user, such as `system:serviceaccount:NAMESPACE:NAME`.
+        groups: groups of the user, such as `system:authenticated`.
     """
 
     name: str
@@ -42,27 +43,32 @@ class User:
 
 
 class Tokens:
-    """Makes and checks tokens of service accounts.
+    """Issuer and verifier of service account tokens.
 
     Args:
-        store: where service accounts and pods are.
-        storage: where hashes of tokens are kept.
-        clock: gives the time.
+        store: store of service accounts and pods.
+        storage: storage of the hashes of tokens.
+        clock: function that returns the current time.
     """
 
     def __init__(self, store: Store, storage: Storage, clock: Callable[[], datetime]) -> None:
         self._store, self._storage, self._clock = store, storage, clock
 
     def create(self, namespace: str, account: str, spec: Mapping[str, Any] | None = None) -> Json:
-        """Answers a TokenRequest: gives it with `status.token` and `status.expirationTimestamp`.
+        """Issue a token for a TokenRequest.
 
         Args:
-            namespace: of the service account.
-            account: its name.
-            spec: `expirationSeconds` (at least 600, else an hour), `audiences`, `boundObjectRef` (a Pod).
+            namespace: namespace of the service account.
+            account: name of the service account.
+            spec: `expirationSeconds` (600 to 2^32; 3600 if not given), `audiences`, `boundObjectRef` (a Pod).
+
+        Returns:
+            The TokenRequest with `status.token` and `status.expirationTimestamp`.
 
         Raises:
-            Refusal: 404, no such account or pod; 422, the time is too short; 409, the pod is another one than asked.
+            Refusal: 400 if `expirationSeconds` is no integer or the bound object is no Pod; 404 if the account or the
+                pod does not exist; 409 if the pod has another uid than the request; 422 if the duration is out of
+                range.
         """
         spec = dict(spec or {})
         seconds = spec.get("expirationSeconds", _USUAL)
@@ -98,7 +104,10 @@ class Tokens:
         }
 
     def user(self, token: str) -> User | None:
-        """Finds whose token this is; None when it is unknown, expired, for others, or its account or pod is gone."""
+        """Return the user of a token, or None if the token is not valid.
+
+        It is not valid if it is unknown, has expired, is for other audiences, or if its account or pod is deleted.
+        """
         with self._store.lock:
             found = self._storage.token(_digest(token))
             if found is None or found.expires <= self._clock().timestamp() or AUDIENCE not in found.audiences.split():

@@ -1,8 +1,8 @@
 """The schema of a TrainJob in Trainer 2.3.
 
-Limits, defaults, immutability and CEL rules are in no published Python package: the generated models of PyPI's
-`kubeflow-trainer-api` have names and types only. Affinity, tolerations, volumes and security contexts in a patch of a
-pod are kept as they are; real control planes check them.
+Limits, defaults, immutability and CEL rules are in no published Python package. The generated models of
+`kubeflow-trainer-api` on PyPI have names and types only. This schema does not check affinity, tolerations, volumes
+and security contexts in a runtime patch of a pod; real control planes do.
 
 Source: Trainer 2.3 `pkg/apis/trainer/v1alpha1/trainjob_types.go` and the CustomResourceDefinition made from it.
 """
@@ -197,4 +197,4 @@ TRAINJOB = Field(
     ),
     note="TrainJob, trainer.kubeflow.org/v1alpha1, as in Trainer 2.3",
 )
-"""A whole TrainJob."""
+"""Schema of a whole TrainJob, with metadata and status."""

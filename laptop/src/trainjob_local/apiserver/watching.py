@@ -1,7 +1,7 @@
-"""Watches: one hub hears of all changes and hands them to the open streams, on the event loop.
+"""Watches: one hub passes all changes to the open streams, on the event loop.
 
-Semantics: k8s.io/apiserver 0.36 `pkg/storage/cacher` (cache_watcher.go: what a change means to a selector; 410 as an
-ERROR event).
+Semantics: k8s.io/apiserver 0.36 `pkg/storage/cacher` (cache_watcher.go: conversion of a change to an event of a watch
+with selectors; 410 as an ERROR event).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _Encode = Callable[[Resource, str, Stored], bytes]
 
 
 class Dropped(Exception):
-    """The stream is to break off, as if the connection had been lost."""
+    """A stream that ends without a proper end, like a lost connection."""
 
 
 @dataclass(eq=False)
@@ -39,15 +39,15 @@ class Watch:
     """One open stream.
 
     Attributes:
-        view: the resource as it is served.
-        namespace: empty for all.
-        chosen: the selectors' test.
-        position: version up to which everything was put into `pending` when the watch began.
-        known_version: newest version that the client has seen: of the last event, or where the watch began.
+        view: the resource in the API group that the client watches.
+        namespace: namespace of the watch; empty for all.
+        chosen: function that tests whether the selectors select an object.
+        position: version up to which `pending` contained all changes when the watch began.
+        known_version: newest version that the client has seen: of the last event, or of the start of the watch.
         pending: lines to send.
-        wake: set when there is something to do.
-        ended: whether the stream is to end properly.
-        dropped: whether it is to break off.
+        wake: event that is set when lines are pending or the stream has to end.
+        ended: whether the stream has to end properly.
+        dropped: whether the connection has to break off.
     """
 
     view: Resource
@@ -61,7 +61,15 @@ class Watch:
     dropped: bool = False
 
     def offer(self, change: Change, encode: _Encode) -> None:
-        """Takes in a change of interest; by its labels and fields too an object comes and goes for a selector."""
+        """Add the event for a change to the pending lines, if the change concerns this watch.
+
+        An object that the selectors begin to select becomes ADDED. One that they stop selecting becomes DELETED.
+        If too many lines are pending, the stream is marked as dropped.
+
+        Args:
+            change: the change of an object.
+            encode: function that encodes an event as a line.
+        """
         if change.version <= self.position or (self.namespace and change.key[0] != self.namespace):
             return
         now = change.type != "DELETED" and self.chosen(change.current)
@@ -74,7 +82,7 @@ class Watch:
             shown = change.current if change.type == "DELETED" else _renumbered(change.previous, change.version)
             self.pending.append(encode(self.view, "DELETED", shown))
         self.known_version = change.version
-        self.dropped = self.dropped or len(self.pending) > _MOST_PENDING  # its reader is too slow
+        self.dropped = self.dropped or len(self.pending) > _MOST_PENDING  # the client reads too slowly
         self.wake.set()
 
 
@@ -82,9 +90,9 @@ class WatchHub:
     """All open watches of a server.
 
     Args:
-        registry: whose changes.
-        faults: may expire or drop watches.
-        loop: the server's event loop.
+        registry: registry whose changes are sent.
+        faults: faults of the server, which can expire or drop watches.
+        loop: event loop of the server.
     """
 
     def __init__(self, registry: Registry, faults: Faults, loop: asyncio.AbstractEventLoop) -> None:
@@ -97,7 +105,7 @@ class WatchHub:
         faults.on_drop(lambda: self._call(self._drop))
 
     def close(self) -> None:
-        """Ends all streams properly; safe from any thread."""
+        """End all streams properly; any thread may call this."""
         self._subscription.close()
         self._call(self._end)
 
@@ -106,7 +114,10 @@ class WatchHub:
             self._loop.call_soon_threadsafe(function)
 
     def _note(self, change: Change) -> None:
-        """Called under the registry's lock by whoever writes."""
+        """Queue a change for the event loop.
+
+        The thread that writes calls this while it holds the registry's lock.
+        """
         self._changes.append(change)
         if not self._scheduled:
             self._scheduled = True
@@ -135,11 +146,12 @@ class WatchHub:
             watch.wake.set()
 
     def open(self, view: Resource, namespace: str, options: ListOptions) -> AsyncGenerator[bytes, None]:
-        """Opens a stream; its lines come when it is iterated.
+        """Open a stream and return the generator of its lines.
+
+        If the resourceVersion is too old or too new, the stream consists of one ERROR event.
 
         Raises:
-            Refusal: 400, 422 or 500, the options make no sense; a version that is too old or too new is told in the
-                stream.
+            Refusal: 400, 422 or 500 if the options are not valid.
         """
         chosen = selects(view, options)
         wanted = options.number(watch=True)
@@ -154,7 +166,10 @@ class WatchHub:
         return self._lines(watch, options)
 
     def _start(self, watch: Watch, wanted: int, options: ListOptions) -> None:
-        """Puts in what is known already and joins the open watches, so that no change falls in between."""
+        """Add the initial events to a watch and register it.
+
+        Both happen under the registry's lock, so that no change is lost between them.
+        """
         if wanted:
             self._faults.check_watch()
         from_state = options.initial if options.initial is not None else wanted == 0
@@ -201,7 +216,11 @@ class WatchHub:
 
 
 def _next_bookmark(now: float, end: float, options: ListOptions) -> float:
-    """Gives the time of the next bookmark: after a minute, and two seconds before the end; infinity for none."""
+    """Return the time of the next bookmark: in 60 s, but at the latest 2 s before the end.
+
+    Returns:
+        Time of the event loop in seconds; infinity if no bookmark follows.
+    """
     candidate = min(now + _BOOKMARK_SECONDS, end - _LAST_BOOKMARK_SECONDS)
     return candidate if options.bookmarks and candidate > now else float("inf")
 
@@ -215,7 +234,7 @@ async def _wait(wake: asyncio.Event, seconds: float) -> None:
 
 
 def _encoder() -> _Encode:
-    """Encodes each line once, however many streams send it."""
+    """Return a function that encodes each line once, for all streams that send it."""
     known: dict[tuple[str, str, int], bytes] = {}
 
     def encode(view: Resource, kind: str, stored: Stored) -> bytes:
@@ -240,7 +259,10 @@ def _bookmark(view: Resource, version: int, *, initial: bool = False) -> bytes:
 
 
 def _renumbered(stored: Stored, version: int) -> Stored:
-    """Gives an object with the version of the change that took it out of a selection."""
+    """Return a copy of an object with the version of a later change.
+
+    A watch sends the copy as DELETED if the change means that its selectors no longer select the object.
+    """
     body = json.loads(stored.text)
     body["metadata"]["resourceVersion"] = str(version)
     return Stored(body, version, encoded(body))

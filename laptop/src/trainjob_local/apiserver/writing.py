@@ -1,4 +1,7 @@
-"""How objects are written: create, update, patch, delete, bind; each under the store's lock and through all checks."""
+"""Writes of objects: create, update, patch, delete and bind.
+
+Each write holds the store's lock. Each write except `bind` passes the checks.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,10 @@ _OTHER_NAMESPACE = "the namespace of the provided object does not match the name
 
 
 class PatchKind(str, Enum):
-    """The media type of a patch; a strategic merge patch is applied as a merge patch: its lists replace lists."""
+    """Media type of a patch.
+
+    The server applies a strategic merge patch like a merge patch: a list in the patch replaces the whole list.
+    """
 
     MERGE = "application/merge-patch+json"
     STRATEGIC = "application/strategic-merge-patch+json"
@@ -50,19 +56,21 @@ class PatchKind(str, Enum):
 
 
 class Writer:
-    """Writes objects into a store.
+    """Writer of objects into a store.
+
+    `create` and `update` take the store's lock. The callers of `patch`, `delete` and `bind` hold it.
 
     Args:
-        store: where they are kept.
-        checks: the rules they must pass.
-        clock: gives the time.
+        store: store of the objects.
+        checks: rules that every write must pass.
+        clock: function that returns the current time.
     """
 
     def __init__(self, store: Store, checks: Checks, clock: Callable[[], datetime]) -> None:
         self._store, self._checks, self._clock = store, checks, clock
 
     def create(self, kind: Resource, body: Any, namespace: str, options: WriteOptions) -> Json:
-        """Creates an object; see `Registry.create`."""
+        """Create an object; see `Registry.create`."""
         sent = self._addressed(kind, body, namespace)
         if sent["metadata"].get("resourceVersion"):
             raise Refusal(500, "", "resourceVersion should not be set on objects to be created")
@@ -86,7 +94,7 @@ class Writer:
         return self._checks.after(kind, prepared, None)
 
     def update(self, kind: Resource, body: Any, namespace: str, status: bool, options: WriteOptions) -> Json:
-        """Replaces an object or its status; see `Registry.update`."""
+        """Replace an object or its status; see `Registry.update`."""
         sent = self._addressed(kind, body, namespace)
         name, uid = sent["metadata"].get("name", ""), sent["metadata"].get("uid")
         with self._store.lock:
@@ -102,7 +110,7 @@ class Writer:
     def patch(
         self, kind: Resource, old: Stored, patch: Any, patch_kind: PatchKind, status: bool, options: WriteOptions
     ) -> Json:
-        """Patches an object or its status; see `Registry.patch`."""
+        """Patch an object or its status; see `Registry.patch`."""
         namespace, name = old.key
         if kind.custom and patch_kind == PatchKind.STRATEGIC:
             raise Refusal(415, "UnsupportedMediaType", UNKNOWN_FORMAT)
@@ -135,13 +143,17 @@ class Writer:
         return stored.copy()
 
     def delete(self, kind: Resource, old: Stored, options: DeleteOptions) -> tuple[Json, bool]:
-        """Deletes an object; gives it as seen last, and whether it is gone."""
+        """Delete an object.
+
+        Returns:
+            The object in its last visible state, and whether it is removed from the store.
+        """
         options.check()
         check_preconditions(kind, old.body, options)
         if kind.plural == "namespaces" and old.key[1] in _KEPT_NAMESPACES:
             raise forbidden(kind, old.key[1], "this namespace may not be deleted")
         if kind.plural == "namespaces" and "deletionTimestamp" in old.body["metadata"]:
-            return old.copy(), False  # it goes with its content
+            return old.copy(), False  # the garbage collector removes it after its content
         self._checks.before_delete(kind, old.copy())
         body = marked(kind, old.copy(), options, self._clock())
         if kind.plural == "namespaces":
@@ -149,14 +161,14 @@ class Writer:
             body["metadata"].pop("deletionGracePeriodSeconds")
         gone = is_gone(body)
         if gone and kind.plural != "pods":
-            body = old.copy()  # it goes without ever having been seen as deleted
+            body = old.copy()  # removed at once: no client has seen it with a deletionTimestamp
         if options.dry_run or (not gone and body == old.body):
             return body, gone
         stored = self._store.remove(kind, body) if gone else self._store.put(kind, body)
         return stored.copy(), gone
 
     def bind(self, old: Stored, node: str) -> None:
-        """Assigns a pod to a node; see `Registry.bind`."""
+        """Assign a pod to a node; see `Registry.bind`."""
         kind, body = BY_PLURAL["pods"], old.copy()
         name, assigned = body["metadata"]["name"], body["spec"].get("nodeName")
         if assigned:
@@ -171,7 +183,11 @@ class Writer:
         self._store.put(kind, body)
 
     def _addressed(self, kind: Resource, body: Any, namespace: str) -> Json:
-        """Makes an own copy with kind, apiVersion and namespace set, and checks those that were sent."""
+        """Return a copy of the body with kind, apiVersion and namespace set.
+
+        Raises:
+            Refusal: 400 or 422 if the body names another kind, apiVersion or namespace than the request.
+        """
         sent = self._checks.typed(kind, body)
         metadata = sent["metadata"]
         if not kind.namespaced:
@@ -208,7 +224,7 @@ def _key(body: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _named(sent: Json) -> Json:
-    """Makes a copy with a name, from generateName if there is none."""
+    """Return a copy of the body with a name, made from `generateName` if it has none."""
     sent = cast("Json", json.loads(json.dumps(sent)))
     metadata = sent["metadata"]
     if not metadata.get("name") and metadata.get("generateName"):
@@ -237,7 +253,10 @@ def _patched(body: Json, patch: Any, kind: PatchKind) -> Json:
 
 
 def merge_patch(target: Any, patch: Any) -> Any:
-    """Return the target with a merge patch: objects are merged, null removes a key, anything else replaces."""
+    """Return the target with a JSON merge patch (RFC 7386) applied.
+
+    Objects are merged. A null removes its key. Any other value replaces the old one.
+    """
     if not isinstance(patch, Mapping):
         return copy.deepcopy(patch)
     merged = dict(target) if isinstance(target, Mapping) else {}

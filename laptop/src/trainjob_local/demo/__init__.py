@@ -1,1 +1,1 @@
-"""Data and servers of the demonstration and the examples."""
+"""Servers for the demonstration and the examples."""

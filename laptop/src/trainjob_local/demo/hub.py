@@ -2,9 +2,9 @@
 
     ROOT/models/<org>/<name>/…      ROOT/datasets/<org>/<name>/…
 
-`HF_ENDPOINT=<url>` leads the library here. There is one revision, `main`; its commit is made of the files' contents,
-so a repository may change while it is served. Source: the requests and error headers of huggingface_hub 1.27 and 2.4
-(`hf_api.py`, `utils/_http.py`).
+With `HF_ENDPOINT=<url>` huggingface_hub uses this server. There is one revision, `main`. Its commit hash is computed
+from the contents of the files, so a repository may change while the server runs.
+Source: the requests and error headers of huggingface_hub 1.27 and 2.4 (`hf_api.py`, `utils/_http.py`).
 """
 
 from __future__ import annotations
@@ -38,24 +38,32 @@ _LARGE = (".safetensors", ".bin", ".parquet")
 
 @dataclass(frozen=True)
 class Repository:
-    """One repository's folder."""
+    """One repository of models or data.
+
+    Attributes:
+        name: name of the repository, `<org>/<name>`.
+        folder: folder of its files.
+    """
 
     name: str
     folder: Path
 
     def files(self) -> list[str]:
-        """Its files, relative, in the order of their names."""
+        """Return the paths of the files, relative to the folder, sorted by name."""
         paths = (path for path in self.folder.rglob("*") if path.is_file())
         return sorted(path.relative_to(self.folder).as_posix() for path in paths)
 
     def sha256(self, file: str) -> str:
-        """The digest of a file's content."""
+        """Return the hexadecimal SHA-256 of a file's content."""
         path = self.folder / file
         status = path.stat()
         return _sha256(path, status.st_mtime_ns, status.st_size)
 
     def entry(self, file: str) -> dict[str, Any]:
-        """A file in a list of files: the hub tells the SHA-256 of a large one, and git's own name of the others."""
+        """Return the entry of a file for a list of files.
+
+        As on the real hub, a large file has its SHA-256, and any other file its git object ID.
+        """
         path = self.folder / file
         size, told = path.stat().st_size, {"type": "file", "path": file}
         if file.endswith(_LARGE):
@@ -64,26 +72,31 @@ class Repository:
         return {**told, "size": size, "oid": hashlib.sha1(b"blob %d\0%b" % (size, path.read_bytes())).hexdigest()}  # noqa: S324
 
     def commit(self) -> str:
-        """40 hex digits that change with the content."""
+        """Return the commit hash: 40 hexadecimal digits, computed from the files' contents."""
         return hashlib.sha1("".join(f"{file}\n{self.sha256(file)}\n" for file in self.files()).encode()).hexdigest()  # noqa: S324
 
     def path(self, file: str) -> Path | None:
-        """The path of a file; None when there is none, or when it lies outside the repository."""
+        """Return the path of a file, or None if it does not exist or is outside the repository."""
         path = (self.folder / file).resolve()
         return path if path.is_file() and self.folder in path.parents else None
 
 
 class HubHandler(BaseHTTPRequestHandler):
-    """Answers one connection."""
+    """Handler of the requests of one connection.
+
+    Attributes:
+        root: resolved folder with `models` and `datasets`.
+        tokens: tokens by repository; a repository that is not listed is public.
+    """
 
     protocol_version = "HTTP/1.1"
-    # Headers and body leave in two writes; without this the second waits for the first one's acknowledgement.
+    # Headers and body are two writes. With Nagle's algorithm the second waits for the acknowledgement of the first.
     disable_nagle_algorithm = True
     root: ClassVar[Path]
     tokens: ClassVar[Mapping[str, str]]
 
     def do_GET(self) -> None:
-        """Answers with a repository, its list of files, or a file."""
+        """Send a repository's description, its list of files, or a file."""
         path = unquote(urlsplit(self.path).path)
         if match := _REPOSITORY.fullmatch(path):
             self._answer_repository(match)
@@ -95,18 +108,22 @@ class HubHandler(BaseHTTPRequestHandler):
             self.refuse(HTTPStatus.NOT_FOUND, "EntryNotFound", "Entry not found")
 
     def do_HEAD(self) -> None:
-        """Answers as to GET, without the body."""
+        """Send the response to GET without its body."""
         self.do_GET()
 
     def repository(self, match: re.Match[str]) -> Repository | None:
-        """The repository that a request names; None when the request was refused."""
+        """Return the repository of a request, or None after an error response.
+
+        Args:
+            match: match of the request's path, with the groups `kind` and `name`.
+        """
         folder = (self.root / (match["kind"] or "models") / match["name"]).resolve()
         token = self.headers.get("Authorization", "").removeprefix("Bearer ")
         wanted = self.tokens.get(match["name"])
         if wanted is not None and token != wanted:
             self._refuse_access(token)
         elif not folder.is_dir() or self.root not in folder.parents:
-            # The hub does not tell a stranger which repositories exist.
+            # The real hub does not reveal to a client without token which repositories exist.
             status = HTTPStatus.NOT_FOUND if token else HTTPStatus.UNAUTHORIZED
             self.refuse(status, "RepoNotFound", "Repository not found" if token else "Invalid username or password.")
         else:
@@ -176,7 +193,7 @@ class HubHandler(BaseHTTPRequestHandler):
         return False
 
     def answer(self, value: Any) -> None:
-        """Answers 200 with JSON."""
+        """Send a 200 response with a JSON body."""
         body = json.dumps(value).encode()
         self.send_response(HTTPStatus.OK)
         self.send_header("Content-Type", "application/json")
@@ -186,7 +203,13 @@ class HubHandler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def refuse(self, status: HTTPStatus, code: str, message: str) -> None:
-        """Answers with an error in the hub's own form."""
+        """Send an error response in the form of the real hub.
+
+        Args:
+            status: HTTP status.
+            code: value of the header `X-Error-Code`; empty for none.
+            message: error message for the header `X-Error-Message` and the body.
+        """
         body = json.dumps({"error": message}).encode()
         self.send_response(status)
         if code:
@@ -198,29 +221,28 @@ class HubHandler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the library's name
-        """Prints nothing: what a step downloads is in the step's own log."""
+        """Log nothing, because the log of the step already lists its downloads."""
 
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Says nothing about a client that was killed."""
+        """Report an error, except a lost connection of a client that was killed."""
         if not isinstance(sys.exc_info()[1], ConnectionError):
             super().handle_error(request, client_address)
 
 
 @dataclass
 class HubServer:
-    """The hub as a context manager.
+    """The hub server, also as a context manager.
 
     Args:
-        root: the folder above.
-        port: 0 for any that is free.
-        tokens: repositories, by name, that only the holder of this token may read. Another repository's token is
-        refused with
-            403, an unknown one and none with 401, as by the real hub.
-        handler: what answers.
+        root: folder with `models/<org>/<name>` and `datasets/<org>/<name>`.
+        port: TCP port on 127.0.0.1; 0 takes a free one.
+        tokens: required tokens by repository; other repositories are public. As on the real hub, the token of another
+            repository gets 403. An unknown token or none gets 401.
+        handler: class of the request handler.
     """
 
     root: Path
@@ -231,14 +253,14 @@ class HubServer:
 
     @property
     def url(self) -> str:
-        """The value for HF_ENDPOINT, once it is started."""
+        """URL of the server for HF_ENDPOINT, valid after `start()`."""
         return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Starts answering, in a thread.
+        """Start the server on a thread.
 
         Raises:
-            OSError: the port is taken.
+            OSError: the port is in use.
         """
         served = {"root": Path(self.root).resolve(), "tokens": dict(self.tokens)}
         self._server = _Server(("127.0.0.1", self.port), type("Handler", (self.handler,), served))
@@ -248,7 +270,7 @@ class HubServer:
         ).start()
 
     def stop(self) -> None:
-        """Stops answering and frees the port."""
+        """Stop the server and free its port."""
         if self._server:
             self._server.shutdown()
             self._server.server_close()
@@ -274,7 +296,7 @@ def _sha256(path: Path, changed: int, size: int) -> str:  # noqa: ARG001 - a cha
 
 
 def main() -> None:
-    """Run `python -m trainjob_local.demo.hub ROOT [--port PORT]`, until it is interrupted."""
+    """Run `python -m trainjob_local.demo.hub ROOT [--port PORT]` until SIGINT or SIGTERM."""
     parser = argparse.ArgumentParser(
         prog="python -m trainjob_local.demo.hub", description="A read-only Hugging Face hub on loopback."
     )
@@ -282,7 +304,7 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=0)
     given = parser.parse_args()
     over = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):  # a shell's background process would ignore the first
+    for number in (signal.SIGINT, signal.SIGTERM):  # a background process of a shell ignores SIGINT by default
         signal.signal(number, lambda *_: over.set())
     with HubServer(given.root, given.port) as hub:
         print(f"export HF_ENDPOINT={hub.url}", flush=True)

@@ -1,1 +1,1 @@
-"""The laptop cluster's stand-in for what upstream's initializer images hold."""
+"""The laptop cluster's replacement for the program in upstream's initializer images."""

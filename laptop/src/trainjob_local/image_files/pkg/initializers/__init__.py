@@ -1,6 +1,6 @@
-"""Downloads a data set or a model into the workspace, as upstream's initializer images do.
+"""Initializers that download a data set or a model into the workspace, like upstream's.
 
-Module names, environment variables, addresses and folders are those of Trainer 2.3 `pkg/initializers`; what is
-downloaded is the same. Different: a step says how far it is, and fails with one sentence instead of a traceback;
-nothing downloaded is a failure.
+Module names, environment variables, addresses, folders and downloaded files are those of Trainer 2.3
+`pkg/initializers`. There are three differences. The step logs its progress. A failure prints one sentence instead of
+a traceback. It is a failure if no file is to be downloaded.
 """

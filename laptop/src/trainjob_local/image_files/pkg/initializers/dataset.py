@@ -1,4 +1,4 @@
-"""`python -m pkg.initializers.dataset`."""
+"""The program `python -m pkg.initializers.dataset`, which downloads a data set."""
 
 from __future__ import annotations
 

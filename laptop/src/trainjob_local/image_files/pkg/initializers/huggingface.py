@@ -1,8 +1,9 @@
-"""Downloads a repository of the Hugging Face hub.
+"""Download of a repository of the Hugging Face hub.
 
-Source: Trainer 2.3 `pkg/initializers/{dataset,model}/huggingface.py`. A data set is always a whole repository: of
-`hf://org/name/folder` the folder is not looked at. A model is `hf://org/name` exactly, and only its files `*.json`,
-`*.safetensors`, `*.model` and `*.txt`, in any folder, are taken.
+A data set is always a whole repository: in `hf://org/name/folder` the folder is ignored. A model must be
+`hf://org/name`. Of a model only the files `*.json`, `*.safetensors`, `*.model` and `*.txt` are downloaded, from all
+folders.
+Source: Trainer 2.3 `pkg/initializers/{dataset,model}/huggingface.py`.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ _WORKERS = 8
 
 
 def download(request: Request) -> None:
-    """Downloads what is not there yet.
+    """Download the files of the repository that are not in the target folder yet.
 
     Raises:
-        DownloadFailed: the repository cannot be read, or has no file that is wanted.
+        DownloadFailed: the repository cannot be read, or has no matching file.
     """
-    # One line for a file is enough in a log; it is read when the library is imported.
+    # A log needs one line per file, not progress bars. huggingface_hub reads this variable when it is imported.
     os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
     repository = _repository(request)
     try:
@@ -50,7 +51,7 @@ def _download(request: Request, repository: str) -> None:
     from huggingface_hub import HfApi
     from huggingface_hub.utils import filter_repo_objects
 
-    # Not snapshot_download: where the hub refuses, it returns what an earlier download left in the folder.
+    # Not snapshot_download: if the hub refuses access, it returns the files of an earlier download in the folder.
     api: Any = HfApi(token=request.options.get("ACCESS_TOKEN"))
     commit = api.repo_info(repository, repo_type=request.kind).sha
     tree = api.list_repo_tree(repository, recursive=True, revision=commit, repo_type=request.kind)

@@ -1,4 +1,4 @@
-"""`python -m pkg.initializers.model`."""
+"""The program `python -m pkg.initializers.model`, which downloads a model."""
 
 from __future__ import annotations
 

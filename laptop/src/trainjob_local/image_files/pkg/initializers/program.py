@@ -1,4 +1,4 @@
-"""An initializer from its environment to its exit code."""
+"""The main program of an initializer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ _DOWNLOADS = {"hf": huggingface.download, "s3": s3.download}
 
 
 def main(kind: str) -> int:
-    """Downloads a `dataset` or a `model`; returns 0, or 1 after one sentence on stderr."""
+    """Download a `dataset` or a `model` as the environment variables request.
+
+    Returns:
+        The exit code: 0, or 1 after one sentence on stderr.
+    """
     try:
         request = request_from(os.environ, kind)
         if request.scheme not in _DOWNLOADS:

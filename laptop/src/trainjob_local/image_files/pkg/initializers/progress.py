@@ -1,4 +1,4 @@
-"""Lines about how far a download is."""
+"""Log lines about the progress of a download."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ __all__ = ["Progress"]
 
 
 class Progress:
-    """Counts files that have arrived and prints a line for each, from any thread.
+    """Counter of complete files, which prints a line for each; any thread may use it.
 
     Args:
-        request: what is downloaded.
-        sizes: bytes of every file.
+        request: request of the download.
+        sizes: sizes of all files, in bytes.
     """
 
     def __init__(self, request: Request, sizes: list[int]) -> None:
@@ -24,7 +24,12 @@ class Progress:
         self._print(f"{len(sizes)} files, {_text(sum(sizes))}, from {request.uri} to {request.target}")
 
     def arrived(self, file: str, size: int) -> None:
-        """Tells that a file is complete."""
+        """Count a complete file and print its line.
+
+        Args:
+            file: name of the file.
+            size: size of the file in bytes.
+        """
         with self._lock:
             self._done += 1
             self._print(f"{self._done}/{self._total} {file} {_text(size)}")

@@ -1,7 +1,7 @@
-"""What an initializer is asked for, in its environment.
+"""The request of an initializer, read from its environment variables.
 
-Source: Trainer 2.3 `pkg/initializers/utils/utils.py`, get_config_from_env: upper-cased field names; empty means not
-given.
+Source: Trainer 2.3 `pkg/initializers/utils/utils.py`, get_config_from_env. The variables are field names in upper case;
+an empty variable counts as not given.
 """
 
 from __future__ import annotations
@@ -15,19 +15,20 @@ __all__ = ["DownloadFailed", "Request", "request_from"]
 
 
 class DownloadFailed(Exception):
-    """Why nothing was downloaded, as one sentence."""
+    """A download that failed; the message is one sentence with the reason."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What to download, and where to.
+    """The source and the target of a download.
 
     Attributes:
         kind: `dataset` or `model`; also the name of the folder in the workspace.
-        uri: STORAGE_URI.
-        target: the folder.
-        ignore_patterns: IGNORE_PATTERNS, shell patterns; none unless given.
-        options: the other variables that were given, by their names: ACCESS_TOKEN, ENDPOINT, ACCESS_KEY_ID, …
+        uri: address of the source, from STORAGE_URI.
+        target: folder for the files.
+        ignore_patterns: shell patterns of files to skip, from IGNORE_PATTERNS; empty if it is not given.
+        options: other given variables by name: ACCESS_TOKEN, ENDPOINT, ACCESS_KEY_ID, SECRET_ACCESS_KEY, REGION and
+            ROLE_ARN.
     """
 
     kind: str
@@ -38,12 +39,12 @@ class Request:
 
     @property
     def scheme(self) -> str:
-        """`hf` or `s3`."""
+        """Scheme of the address, such as `hf` or `s3`."""
         return urlsplit(self.uri).scheme
 
     @property
     def location(self) -> str:
-        """The address without its scheme."""
+        """Address without its scheme."""
         return self.uri.split("://", 1)[1]
 
 
@@ -51,9 +52,13 @@ _OPTIONS = ("ACCESS_TOKEN", "ENDPOINT", "ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "R
 
 
 def request_from(environment: Mapping[str, str], kind: str) -> Request:
-    """Reads the environment.
+    """Return the request in the environment variables.
 
-    The workspace is `/workspace` as in upstream's images, unless WORKSPACE names its folder on this machine.
+    The workspace is `/workspace`, as in upstream's images, unless WORKSPACE contains its path on this machine.
+
+    Args:
+        environment: the environment variables.
+        kind: `dataset` or `model`.
 
     Raises:
         DownloadFailed: STORAGE_URI is missing or has no scheme.

@@ -1,7 +1,8 @@
-"""Downloads the objects below a prefix of an S3-compatible object store.
+"""Download of the objects with a key prefix from an S3-compatible object store.
 
-Source: Trainer 2.3 `pkg/initializers/utils/opendal.py`: every object whose key begins with the prefix, under the rest
-of its key; patterns are compared with whole keys; the region is `auto` unless given.
+The path of a downloaded file is the rest of its key after the prefix. Ignore patterns are matched with whole keys. The
+region is `auto` unless it is given.
+Source: Trainer 2.3 `pkg/initializers/utils/opendal.py`.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ _BLOCK = 8 << 20
 
 
 def download(request: Request) -> None:
-    """Downloads every object.
+    """Download every object with the prefix that no ignore pattern matches.
 
     Raises:
-        DownloadFailed: the store cannot be read, or has no object there that is wanted.
+        DownloadFailed: the store cannot be read, or has no matching object.
     """
     bucket, _, prefix = request.location.partition("/")
     if not bucket:
