@@ -37,7 +37,7 @@ _PYTHON = re.compile(r"python(?:[23](?:\.\d+)?)?")
 _SHELLS = ("sh", "bash", "dash", "zsh", "ash")
 _MODULES = ("torch.distributed.run", "torch.distributed.launch")
 _INSTALLERS = (["-m", "pip"], ["-m", "ensurepip"])  # commands that the Training Operator's SDK runs before torchrun
-# Options of the interpreter that have no effect on a script that torch.distributed.run starts.
+# Options of the interpreter that the script may lack when torch.distributed.run starts it.
 _HARMLESS = ("-u", "-B")
 _COMMANDS = re.compile(r"&&|\|\||[;|&\n(){}]")
 _IN_FRONT = ("!", "do", "else", "env", "exec", "if", "nohup", "then", "time", "until", "while")
