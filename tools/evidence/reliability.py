@@ -29,8 +29,8 @@ Row = Mapping[str, object]
 def page(folder: Path) -> str:
     """Return the text of the page.
 
-    In reliability.md `{{table: columns}}` is replaced by the rows of `table`, `{{table}}` by one row as a list of names
-    and values, and `{{machine}}` by the date and the machine.
+    In reliability.md, `{{table: columns}}` is replaced by the rows of `table`. `{{table}}` is replaced by one row as a
+    list of names and values. `{{machine}}` is replaced by the date and the machine.
 
     Args:
         folder: folder that was passed to `pytest --evidence` and to the soak.

@@ -39,7 +39,7 @@ _FAULTS = (
 )
 _PRINTING = f"read id < /proc/sys/kernel/random/uuid; i=0; while [ $i -lt {_LINES} ]; do echo $id $i; i=$((i+1)); done"
 _LINE = re.compile(r"\[node-0\] (?P<container>[-0-9a-f]{36}) \d+")
-# Kinds of lives: the command of the container, and the phase with which its wait must end.
+# Kinds of jobs: the command of the container, and the phase with which the wait must end.
 _KINDS = {
     "succeeds": (_PRINTING, Phase.COMPLETE),
     "fails": (f"{_PRINTING}; exit 3", Phase.FAILED),
@@ -48,7 +48,7 @@ _KINDS = {
 
 
 class Soak:
-    """Sequential lives of jobs on several threads, with their results."""
+    """Jobs that run one after the other on each of several threads, with their results."""
 
     def __init__(self, laptop: LocalCluster) -> None:
         self.laptop = laptop
@@ -60,7 +60,7 @@ class Soak:
         self._numbers, self._lock = itertools.count(), threading.Lock()
 
     def work(self) -> None:
-        """Run lives of jobs until the soak is over."""
+        """Run one job after the other until the soak is over."""
         while not self.over.is_set():
             number = next(self._numbers)
             kind = random.choices(list(_KINDS), weights=(6, 2, 2))[0]  # noqa: S311 - no secret

@@ -101,7 +101,7 @@ def failed_at(pods: Sequence[Json]) -> datetime | None:
     times: list[datetime] = []
     for pod in pods:
         meta, status = pod["metadata"], pod.get("status") or {}
-        if "deletionTimestamp" in meta:  # the time at which the grace period ends, not the time of the request
+        if "deletionTimestamp" in meta:  # the end of the grace period, not the time of the request
             grace = timedelta(seconds=int(meta.get("deletionGracePeriodSeconds", 0)))
             times.append(rfc3339(meta["deletionTimestamp"]) - grace)
         ends = [one["state"].get("terminated") or {} for one in status.get("containerStatuses") or []]

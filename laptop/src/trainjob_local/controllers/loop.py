@@ -167,7 +167,7 @@ class Loop:
             name = self._write(write)
         except ClusterError as error:
             if isinstance(write, (Delete, Patch)) and error.status == 404:
-                return None  # a deleted object needs neither
+                return None  # a deleted object needs no write
             complain = write.complain if isinstance(write, (Create, Patch)) else None
             if complain is not None and error.status != 409:
                 named = write.body["metadata"].get("name", "") if isinstance(write, Create) else ""

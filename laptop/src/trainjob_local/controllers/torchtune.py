@@ -28,7 +28,7 @@ ENTRYPOINT = ["tune", "run"]
 IMMUTABLE = ("output_dir", "tokenizer.path", "checkpointer.checkpoint_dir", "tokenizer.merges_file")
 """Overrides that the Trainer copies from the runtime's command.
 
-In a TrainJob's arguments it rejects them.
+The Trainer rejects them in a TrainJob's arguments.
 """
 
 MULTI_NODE_MODEL, QWEN_MODEL = "llama3_3/70B", "qwen2_5/1.5B"

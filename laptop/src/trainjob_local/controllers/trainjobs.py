@@ -66,7 +66,7 @@ def decide(job: Json, wanted: Json | None, jobset: Json | None, now: datetime) -
 
     Args:
         job: the TrainJob.
-        wanted: the desired JobSet (before the webhook's defaults); None if no JobSet shall be created or changed.
+        wanted: the desired JobSet (before the webhook's defaults); None to neither create nor change the JobSet.
         jobset: the existing JobSet, or None.
         now: the current time.
     """
@@ -89,7 +89,8 @@ def decide(job: Json, wanted: Json | None, jobset: Json | None, now: datetime) -
 def next_status(job: Json, jobset: Json | None, now: datetime) -> Json:
     """Return the new status, derived from the JobSet.
 
-    Without a JobSet, only suspension changes the status.
+    Without a JobSet, the status reports only suspension. A condition Failed is kept if its reason is DeadlineExceeded;
+    otherwise the JobSet determines it.
     """
     status = dict(job.get("status") or {})
     conditions: list[Json] = list(status.get("conditions") or [])

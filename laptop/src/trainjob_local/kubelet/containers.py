@@ -45,7 +45,7 @@ class Ended:
     started: datetime
 
     def state(self) -> Json:
-        """Return the container's state after this run; the run ends now."""
+        """Return the container's state after this run, with the current time as its end."""
         return terminated(self.exit_code, self.reason, self.message, self.started, utc_now())
 
 
@@ -136,7 +136,7 @@ class Container:
         return self._board.container(self.name)
 
     def _was_running(self) -> bool:
-        """Return whether it ran when an earlier kubelet of this node was killed."""
+        """Return whether the container ran when an earlier kubelet of this node was killed."""
         return "running" in self._status["state"]
 
     def _already_ended(self) -> bool:

@@ -114,7 +114,7 @@ class Kubelet:
             cancelled: set when the reader has disconnected.
 
         Raises:
-            LogUnavailable: the pod does not exist, or the container has no log yet; the text is the kubelet's.
+            LogUnavailable: the pod or container does not exist, or has no log yet; the text is the kubelet's.
         """
         found = self.find(pod)
         running = found.container(container) if found else None

@@ -1,4 +1,4 @@
-"""Starts container processes so that none outlives its kubelet, and sends them signals."""
+"""Start, signals and end of container processes; none of them outlives its kubelet."""
 
 from __future__ import annotations
 
