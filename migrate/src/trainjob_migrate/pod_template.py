@@ -72,7 +72,7 @@ def convert_template(draft: Draft, path: Path, template: Mapping[str, Any], *, m
         path: path of the template in the source.
         template: the pod template.
         main: name of the training container.
-        role: the replicated job that gets the template; `spec.trainer` applies to its container `node`.
+        role: the replicated job that gets the template; `spec.trainer` applies only to the role `draft.shape.trainer`.
     """
     _metadata(draft, path, template.get("metadata"), role)
     spec = template.get("spec")
