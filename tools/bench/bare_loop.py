@@ -1,4 +1,7 @@
-"""An event loop that has its process to itself: when it is late, the machine was busy. Prints when, and by how much."""
+"""An event loop in a process of its own; if it is late, the machine was busy.
+
+It prints when it was late, and for how long.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,10 @@ LATE = 0.025  # seconds
 
 
 async def main() -> None:
-    """Print `[began, ended]` (`time.monotonic`) of each time that the loop came back late, until it is ended."""
+    """Print start and end of each late tick of the loop until the process is ended.
+
+    Each line is `[began, ended]` in seconds of `time.monotonic`.
+    """
     while True:
         began = time.monotonic()
         await asyncio.sleep(_TICK)

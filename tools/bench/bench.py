@@ -42,7 +42,7 @@ _INTRODUCTION = """# Benchmarks
 
 
 def _measured(names):
-    """What each part found, those that are named just now."""
+    """Measure the named parts, and yield each part with its newest stored values."""
     _FOUND.mkdir(parents=True, exist_ok=True)
     for name, part in _PARTS.items():
         kept = _FOUND / f"{name}.json"

@@ -1,6 +1,7 @@
-"""What it costs a program to wait for many TrainJobs: ours, the Kubeflow SDK's call, and a watch for each job.
+"""Cost of waiting for many TrainJobs in a program.
 
-bench_calls.py, in the environment of Kubeflow Pipelines, where the SDK is, prints the rows as JSON.
+It compares `trainjob.lifecycle.wait_async`, the Kubeflow SDK's call, and a watch for each job. As a program,
+bench_calls.py runs in the environment of Kubeflow Pipelines, which has the SDK, and prints the rows as JSON.
 """
 
 import json
@@ -15,12 +16,15 @@ import waiting_calls
 from tests.support.markdown import table
 
 _DELAY_MS = 250.0
-_MOST_CALLS = 1000  # of the peers, which take a thread for each job
+_MOST_CALLS = 1000  # limit of the peers, which use a thread for each job
 _ROOT = Path(__file__).resolve().parents[2]
 
 
 def measure():
-    """The rows, measured in Kubeflow Pipelines' environment, whatever this one is."""
+    """Return the rows, measured in the environment of Kubeflow Pipelines.
+
+    The environment of the caller does not matter.
+    """
     python = _ROOT / ".venv" / "kfp" / "bin" / "python"
     environment = {**os.environ, "PYTHONPATH": str(_ROOT)}
     done = subprocess.run([str(python), __file__], env=environment, stdout=subprocess.PIPE, text=True, check=True)
@@ -47,7 +51,7 @@ its default) or follows a watch of its own (`kubernetes.watch` with the job's na
 
 
 def section(rows):
-    """As Markdown."""
+    """Format the measured values as a Markdown section."""
     cells = [
         (
             f"{row['jobs']:,}",
@@ -76,7 +80,7 @@ def section(rows):
 
 
 def goals(rows):
-    """(goal, met, value) of each."""
+    """Yield each goal as a tuple: text of the goal, whether it is met, measured value."""
     worst = max(row["p99_ms"] for row in rows if row["who"] == "trainjob")
     yield f"p99 at most {_DELAY_MS:.0f} ms from the change to `wait`'s return", worst <= _DELAY_MS, f"{worst:.0f} ms"
 

@@ -1,6 +1,7 @@
-"""From a process's start to its TrainJob in the cluster, as KFP's executor starts it: ours, and the Kubeflow SDK's.
+"""Time from the start of a process to its TrainJob in the cluster.
 
-bench_creation.py, in the environment of Kubeflow Pipelines, prints the seconds of each start as JSON.
+It compares the `train` component with a component that uses the Kubeflow SDK, both started as by KFP's executor. As a
+program, bench_creation.py runs in the environment of Kubeflow Pipelines and prints the seconds of each start as JSON.
 """
 
 import json
@@ -26,7 +27,10 @@ WHO = {"trainjob": "`train` of kfp-trainjob", "sdk": "a component with the Kubef
 
 
 def measure():
-    """Seconds of each start, by who it was; measured in Kubeflow Pipelines' environment, whatever this one is."""
+    """Return the seconds of each start by client.
+
+    They are measured in the environment of Kubeflow Pipelines, whatever the environment of the caller is.
+    """
     python = _ROOT / ".venv" / "kfp" / "bin" / "python"
     environment = {**os.environ, "PYTHONPATH": str(_ROOT)}
     done = subprocess.run([str(python), __file__], env=environment, stdout=subprocess.PIPE, text=True, check=True)
@@ -34,7 +38,7 @@ def measure():
 
 
 class Creations:
-    """When each TrainJob came to be, as a watch saw it."""
+    """The times at which TrainJobs were created, as a watch sees them."""
 
     def __init__(self, kubeconfig):
         from kubernetes import client, config
@@ -52,7 +56,7 @@ class Creations:
                 self._seen.put((time.perf_counter(), event["raw_object"]["metadata"]["name"]))
 
     def next(self):
-        """The next one's moment; it is deleted right away."""
+        """Return the time of the next creation, and delete the TrainJob immediately."""
         moment, name = self._seen.get(timeout=60)
         with suppress(Exception):
             self._api.delete_namespaced_custom_object("trainer.kubeflow.org", "v1alpha1", "default", "trainjobs", name)
@@ -72,7 +76,7 @@ def _sdk_component():
 
 
 def _own_pod(cluster):
-    """A launcher's pod such as Argo and KFP make it; its name."""
+    """Create a launcher pod like those of Argo and KFP, and return its name."""
     name = f"tickets-{uuid.uuid4().hex[:8]}"
     metadata = {
         "name": name,
@@ -116,7 +120,7 @@ def _measure_here(folder):
             components[who] = CompiledComponent(component, folder / who)
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # a component's command is `python3`
         inherited = {**os.environ, "PATH": path, "KUBECONFIG": str(laptop.kubeconfig)}
-        for start in range(STARTS + 1):  # the first warms up what the system keeps of files
+        for start in range(STARTS + 1):  # the first start fills the system's file cache
             for who, component in components.items():
                 environment = {**inherited, "KFP_POD_NAME": _own_pod(cluster)}
                 seconds = _start(component.words(folder, image="busybox"), environment, creations)
@@ -135,14 +139,14 @@ connections on which a termination deletes; the SDK's creates and is done. Most 
 
 
 def section(found):
-    """As Markdown."""
+    """Format the measured values as a Markdown section."""
     statistic = (statistics.median, min, max)
     rows = [(WHO[who], *(f"{one(seconds):.2f} s" for one in statistic)) for who, seconds in found.items()]
     return _TEXT.format(starts=STARTS, rows=table(("Component", "Median", "Fastest", "Slowest"), rows))
 
 
 def goals(found):
-    """(goal, met, value) of each."""
+    """Yield each goal as a tuple: text of the goal, whether it is met, measured value."""
     median = statistics.median(found["trainjob"])
     goal = f"a KFP launcher has created its TrainJob at most {_MOST_SECONDS:.1f} s after its start (median)"
     yield goal, median <= _MOST_SECONDS, f"{median:.2f} s"

@@ -1,4 +1,7 @@
-"""A job that prints a lot at once, in a whole Airflow: what its triggerer and the other tasks notice of it."""
+"""A job that prints many lines at once, in a complete Airflow.
+
+It measures the effect on the triggerer and on the other tasks.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ QUIET = 20
 LINES = 50_000
 _DAGS = Path(__file__).resolve().parent / "dags"
 _BARE_LOOP = Path(__file__).with_name("bare_loop.py")
-_SETTLED_SECONDS = 20.0  # past the first seconds of a deferral, in which our trigger never fires
+_SETTLED_SECONDS = 20.0  # longer than the first seconds of a deferral, in which our trigger never fires
 _APART_SECONDS = 1.0
 _LOOK_SECONDS = 0.5
 _STALL_MS, _DELAY_MS, _MEGABYTES = 50.0, 250.0, 50.0
@@ -33,12 +36,12 @@ _SETTINGS = {
     "AIRFLOW__CORE__PARALLELISM": "8",
     "AIRFLOW__CORE__MAX_ACTIVE_TASKS_PER_DAG": str(QUIET + 2),
     "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "600",
-    "PYTHONPATH": str(_DAGS),  # where the triggerer finds the triggers that measure
+    "PYTHONPATH": str(_DAGS),  # the triggerer imports the measuring triggers from here
 }
 
 
 def measure(rows=_ROWS, **environment):
-    """The rows."""
+    """Return the measured rows."""
     found = []
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         folder = Path(name)
@@ -57,7 +60,7 @@ def measure(rows=_ROWS, **environment):
 
 
 class _Run:
-    """A flood, and the requests to Airflow while it is under way."""
+    """One DAG run with a flood of lines, and the requests to Airflow in the meantime."""
 
     def __init__(self, airflow, laptop, kind, width, gates):
         self._airflow, self._kind, self._width, self._gates = airflow, kind, width, gates
@@ -66,7 +69,7 @@ class _Run:
         self._gap, self._is_over = 0.0, threading.Event()
 
     def measure(self):
-        """The row."""
+        """Return the row of this run."""
         tasks = ["flood", *(f"quiet/{n}" for n in range(QUIET)), "watch"]
         wait_for(lambda: all(self._state(task) == "deferred" for task in tasks), 600)
         time.sleep(_SETTLED_SECONDS)
@@ -121,7 +124,10 @@ class _Run:
 
 @contextlib.contextmanager
 def _bare_loop():
-    """A list that has, in the end, the times in which an event loop of another process came back late."""
+    """Run an event loop in another process, and yield a list of its late ticks.
+
+    The list is filled at the end; each element is start and end of a tick.
+    """
     late = []
     with subprocess.Popen([sys.executable, str(_BARE_LOOP)], stdout=subprocess.PIPE, text=True) as loop:
         try:
@@ -132,7 +138,7 @@ def _bare_loop():
 
 
 def _own(stalls, busy):
-    """Those that the process computed through, while the machine was not busy."""
+    """Return the stalls during which the process itself computed and the machine was not busy."""
     return [
         (began, ended)
         for began, ended, computed in stalls
@@ -157,7 +163,7 @@ lines to the task's log as they come, and skips some of them with a notice; the 
 
 
 def section(rows):
-    """As Markdown."""
+    """Format the measured values as a Markdown section."""
     cells = [
         (
             _WHO[row["who"]],
@@ -177,7 +183,7 @@ def section(rows):
 
 
 def goals(rows):
-    """(goal, met, value) of each."""
+    """Yield each goal as a tuple: text of the goal, whether it is met, measured value."""
     for row in rows:
         if row["who"] != "jobs":
             continue

@@ -1,4 +1,7 @@
-"""The CPU time of imports in a process that parses DAG files, on top of Airflow's SDK, and of `trainjob --help`."""
+"""CPU time of imports and of `trainjob --help`.
+
+The imports are measured in a process that parses DAG files, in addition to Airflow's SDK.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +29,18 @@ STATEMENTS = {
 
 
 def measure():
-    """(milliseconds, modules) of each statement, and the milliseconds of `trainjob --help`."""
+    """Measure the imports and `trainjob --help`.
+
+    Returns:
+        `imports`, with CPU milliseconds and number of modules by name of the statement; and `help_ms`, the CPU
+            milliseconds of `trainjob --help`.
+    """
     imports = {name: _measure_one(statement) for name, statement in STATEMENTS.items()}
     return {"imports": imports, "help_ms": min(_measure_help() for _ in range(_TIMES))}
 
 
 def _measure_help():
-    """Milliseconds of CPU of `trainjob --help` in the core's environment."""
+    """Return the CPU milliseconds of `trainjob --help` in the core's environment."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run([_COMMAND, "--help"], stdout=subprocess.DEVNULL, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -40,9 +48,10 @@ def _measure_help():
 
 
 def _measure_one(statement):
-    """(milliseconds of CPU, modules) of a statement in a fresh interpreter that has imported Airflow's SDK.
+    """Return CPU milliseconds and number of modules of a statement.
 
-    The best of some; CPU, as it is all computation, and a busy machine shows in the time that passes.
+    The statement runs in a fresh interpreter that has imported Airflow's SDK. The result is the best of several runs.
+    CPU time is measured because imports only compute, and elapsed time depends on the load of the machine.
     """
     code = (
         f"import sys, time; {_SDK}; before = len(sys.modules); began = time.process_time(); {statement}; "
@@ -66,7 +75,7 @@ In a fresh interpreter that has imported Airflow's SDK, the best of five.
 
 
 def section(found):
-    """As Markdown."""
+    """Format the measured values as a Markdown section."""
     return _TEXT.format(
         rows=table(
             ("Import", "CPU ms", "Modules"), [(name, f"{ms:.0f}", n) for name, (ms, n) in found["imports"].items()]
@@ -76,7 +85,7 @@ def section(found):
 
 
 def goals(found):
-    """(goal, met, value) of each."""
+    """Yield each goal as a tuple: text of the goal, whether it is met, measured value."""
     slowest = max(ms for name, (ms, _) in found["imports"].items() if not name.startswith("Kubernetes"))
     yield f"imports take at most {_MOST_MS:.0f} ms over Airflow's SDK", slowest <= _MOST_MS, f"{slowest:.0f} ms"
     help_ms = found["help_ms"]

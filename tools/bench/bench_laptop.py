@@ -1,4 +1,4 @@
-"""One job after the other on the laptop cluster: what submitting asks for, and how long one takes that does nothing."""
+"""Sequential jobs on the laptop cluster: requests of a submission, time of a no-op job."""
 
 from __future__ import annotations
 
@@ -26,13 +26,17 @@ def _key(number):
 
 
 def measure():
-    """Both."""
+    """Return the requests of the first and of further jobs, and the seconds of no-op jobs."""
     first, further = _requests()
     return {"first": first, "further": further, "no_op": _no_op()}
 
 
 def _requests():
-    """What `submit` asks for, by request: of a first job in a process, and of each further one."""
+    """Return the requests of `submit` with their counts.
+
+    Returns:
+        The requests of the first job in a process, and those of a further job.
+    """
     registry = Registry()
     server = CountingServer(registry)
     server.start()
@@ -51,11 +55,11 @@ def _requests():
 
 
 def _no_op():
-    """Seconds from `submit` to the return of `wait`, of each job."""
+    """Return the seconds from `submit` to the return of `wait` for each job."""
     returned = []
     with LocalCluster() as laptop:
         cluster = Cluster(Connection(kubeconfig=str(laptop.kubeconfig)))
-        for number in range(JOBS + 1):  # the first warms up
+        for number in range(JOBS + 1):  # the first job warms up
             began = time.perf_counter()
             assert wait(cluster, submit(cluster, _NO_OP, _key(number))).succeeded
             returned.append(time.perf_counter() - began)
@@ -75,7 +79,7 @@ and on a whole laptop cluster the time from `submit` to the return of `wait` for
 
 
 def section(found):
-    """As Markdown."""
+    """Format the measured values as a Markdown section."""
     return _TEXT.format(
         jobs=JOBS,
         requests=table(
@@ -91,7 +95,7 @@ _STATISTICS = (statistics.median, min, max)
 
 
 def goals(found):
-    """(goal, met, value) of each."""
+    """Yield each goal as a tuple: text of the goal, whether it is met, measured value."""
     most = max(sum(found[key].values()) for key in _NAMES.values())
     yield f"a job is submitted with {_MOST_REQUESTS} requests", most <= _MOST_REQUESTS, most
     median = 1000 * statistics.median(found["no_op"])

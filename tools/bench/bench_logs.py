@@ -1,4 +1,7 @@
-"""The logs of a training with many ranks: how fast they are followed, and in how much memory, against the client's."""
+"""Logs of a training with many ranks: speed and memory of following them.
+
+It compares the log follower with the Kubernetes client.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from waiting_server import NAMESPACE
 
 from tests.support.markdown import table
 
-RANKS, LINES = 64, 10_000  # of each rank
+RANKS, LINES = 64, 10_000  # lines of each rank
 _LINES_A_SECOND, _MEGABYTES = 50_000, 200
 _WHO = {
     "follower": "`LogFollower`",
@@ -28,7 +31,7 @@ _WHO = {
 
 
 def measure():
-    """The rows."""
+    """Return the measured rows."""
     rows = []
     for who in _WHO:
         folder = Path(tempfile.mkdtemp(prefix="bench-"))
@@ -48,7 +51,13 @@ def measure():
 
 
 def read(orders, who, uid):
-    """The measured process: says `all` when all lines are there, and then what it took."""
+    """Run the measured process: send `all` when all lines are read, then the measurements.
+
+    Args:
+        orders: a multiprocessing connection.
+        who: the reader to measure, a key of `_WHO`.
+        uid: UID of the TrainJob.
+    """
     count = Count(orders)
     {"follower": _follow, "wait": _wait, "client": _client}[who](count, uid)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
@@ -58,14 +67,14 @@ def read(orders, who, uid):
 
 
 class Count:
-    """Counts lines; the time runs from the first to the last."""
+    """Counter of lines; it measures the time from the first to the last line."""
 
     def __init__(self, orders):
         self.lines, self.seconds, self.cpu, self.all = 0, 0.0, 0.0, threading.Event()
         self._orders, self._began, self._used = orders, 0.0, 0.0
 
     def __call__(self, _):
-        """One more; never two at once."""
+        """Count one line; callers never call it concurrently."""
         self.lines += 1
         if self.lines == 1:
             self._began, self._used = time.monotonic(), time.process_time()
@@ -123,7 +132,7 @@ tells no ranks apart. Memory is the reading process's peak.
 
 
 def section(rows):
-    """As Markdown."""
+    """Format the measured values as a Markdown section."""
     cells = [
         (
             _WHO[row["who"]],
@@ -138,7 +147,7 @@ def section(rows):
 
 
 def goals(rows):
-    """(goal, met, value) of each."""
+    """Yield each goal as a tuple: text of the goal, whether it is met, measured value."""
     [row] = [row for row in rows if row["who"] == "wait"]
     rate, peak = row["lines"] / row["seconds"], row["rss_mb"]
     goal = f"at least {_LINES_A_SECOND:,} lines/s of {RANKS} ranks through `wait`"

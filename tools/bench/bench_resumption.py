@@ -1,4 +1,7 @@
-"""From a job's end to its task's return, in a whole Airflow: our operator's, then the Kubernetes provider's."""
+"""Time from a job's end to its task's return, in a complete Airflow.
+
+It compares TrainJobOperator with the Kubernetes provider's operator.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +17,17 @@ from tests.support.standalone import Standalone, wait_for
 from trainjob_local import LocalCluster
 
 TASKS = 8
-APART_SECONDS = 4.0  # so that a task comes back to an idle Airflow
+APART_SECONDS = 4.0  # so that Airflow is idle when a task resumes
 _DAGS = Path(__file__).resolve().parent / "dags"
-_SETTLED_SECONDS = 20.0  # past the first seconds of a deferral, in which our trigger never fires
+_SETTLED_SECONDS = 20.0  # longer than the first seconds of a deferral, in which our trigger never fires
 
 
 class Ends:
-    """When each job was seen to have ended, in order, by a watch of the benchmark's own.
+    """The times at which jobs ended, as a separate watch of the benchmark sees them, in order.
 
     Attributes:
-        seen: seconds of the epoch by the job's uid.
-        names: by uid.
+        seen: time in seconds of the epoch, by the job's UID.
+        names: name of the job, by its UID.
     """
 
     def __init__(self, kubeconfig, kind):
@@ -54,7 +57,11 @@ class Ends:
 
 
 def measure():
-    """Seconds from the end of each job to its task's `execute_complete`, by who waited: `trainjobs` and `jobs`."""
+    """Return the seconds from the end of each job to `execute_complete` of its task.
+
+    Returns:
+        The seconds by kind of job, `trainjobs` and `jobs`.
+    """
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         folder = Path(name)
         with LocalCluster(folder / "cluster") as laptop:
@@ -100,11 +107,11 @@ _WHO = {"trainjobs": "TrainJobOperator", "jobs": "KubernetesJobOperator, polling
 
 
 def section(found):
-    """As Markdown."""
+    """Format the measured values as a Markdown section."""
     rows = [(_WHO[kind], f"{statistics.median(took):.1f} s", f"{max(took):.1f} s") for kind, took in found.items()]
     return _TEXT.format(tasks=TASKS, rows=table(("Operator", "Median", "Longest"), rows))
 
 
 def goals(found):
-    """None: most of it is Airflow's."""
+    """Return no goals, because Airflow itself takes most of the time."""
     return ()

@@ -1,4 +1,7 @@
-"""What it costs a triggerer to wait for many jobs, against the Kubernetes provider's trigger in the same run."""
+"""Cost of waiting for many jobs in a triggerer.
+
+It compares `TrainJobTrigger` with the Kubernetes provider's trigger in the same run.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +25,14 @@ WINDOW = 30
 FINISHED, FINISHED_EACH_SECOND = 100, 10
 TOUCHED_EACH_SECOND = 20
 COUNTS, _INTERVALS = (100, 1000, 10_000), ("10", "2")
-_MOST_POLLED = 1000  # with 10,000 a poller that asks every 10 s needs more than one core, and misses the ends
+_MOST_POLLED = 1000  # with 10,000 jobs, polling every 10 s needs more than one core, and misses ends of jobs
 _RATIO, _CPU_SECONDS, _DELAY_MS = 27.0, 5.0, 250.0
 _SPAWN = multiprocessing.get_context("spawn")
 
 
 @contextlib.contextmanager
 def child(target, *arguments):
-    """A process with a connection to it."""
+    """Start a process and yield a connection to it."""
     here, there = _SPAWN.Pipe()
     process = _SPAWN.Process(target=target, args=(there, *arguments), daemon=True)
     process.start()
@@ -44,7 +47,7 @@ def child(target, *arguments):
 
 
 def connect(folder, url, certificate):
-    """Makes the Airflow connection `bench`."""
+    """Create a kubeconfig and the Airflow connection `bench`, and set both in the environment."""
     config = {
         "apiVersion": "v1",
         "kind": "Config",
@@ -61,7 +64,7 @@ def connect(folder, url, certificate):
 
 
 def measure():
-    """The rows."""
+    """Return the measured rows."""
     rows = []
     for count in COUNTS:
         for who in ("trainjob", *_INTERVALS):
@@ -72,12 +75,13 @@ def measure():
 
 
 def measure_one(who, count, waiter):
-    """One row.
+    """Measure one row.
 
     Args:
-        who: whom to measure, as the waiter knows it; a number is the interval of a poll of Kubernetes Jobs.
-        count: how many jobs.
-        waiter: what runs in the process that waits; see `waiting_triggers.wait`.
+        who: the client to measure, by its name for the waiter; a number is the interval in seconds of a poll of
+            Kubernetes Jobs.
+        count: number of jobs.
+        waiter: function that runs in the process that waits; see `waiting_triggers.wait`.
     """
     kind = "jobs" if _interval(who) else "trainjobs"
     folder = Path(tempfile.mkdtemp(prefix="bench-"))
@@ -165,7 +169,7 @@ full collections of Python's garbage collector.
 
 
 def section(rows):
-    """As Markdown."""
+    """Format the measured values as a Markdown section."""
     waiting = [
         (
             f"{row['jobs']:,}",
@@ -203,7 +207,7 @@ def section(rows):
 
 
 def goals(rows):
-    """(goal, met, value) of each."""
+    """Yield each goal as a tuple: text of the goal, whether it is met, measured value."""
     ours = {row["jobs"]: row for row in _ours(rows)}
     for row in rows:
         if row["jobs"] == 1000 and row["who"] != "trainjob":

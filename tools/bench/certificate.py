@@ -1,4 +1,4 @@
-"""A certificate for 127.0.0.1 that is its own authority."""
+"""A self-signed certificate for 127.0.0.1."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 
 def make(folder):
-    """Writes it with its key, and gives both paths."""
+    """Write the certificate and its key, and return both paths."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "bench")])
     now = datetime.datetime.now(datetime.timezone.utc)

@@ -1,4 +1,7 @@
-"""The API server of the log benchmark, in a process of its own: a TrainJob whose pods have written their logs."""
+"""API server of the log benchmark, in a separate process.
+
+It serves a TrainJob whose pods have written their logs.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,14 @@ from trainjob.status.pods import JOBSET_LABEL, RANK_LABEL, STEP_LABEL
 from trainjob_local.apiserver import ApiServer, Registry
 
 JOB = "bench"
-_PIECE = 32 << 10  # bytes; what an API server passes on at once
+_PIECE = 32 << 10  # bytes that an API server sends at once
 
 
 def log(lines):
-    """A log as the endpoint gives it, with times: lines of 120 bytes, 1,000 each second."""
+    """Return a log as the endpoint returns it with timestamps.
+
+    It has lines of 120 bytes, 1,000 for each second.
+    """
     return b"".join(
         b"2026-01-01T%02d:%02d:%02d.%03d000000Z INFO:trainer:%06d loss 2.3456 lr 0.000300 tokens_per_second 7452.2 %s\n"
         % (n // 3_600_000, n // 60_000 % 60, n // 1000 % 60, n % 1000, n, b"." * 17)
@@ -27,21 +33,21 @@ def log(lines):
 
 
 def serve(orders, ranks, lines, certificate, key):
-    """Serve until told to end the job with ("finish",), and then until None.
+    """Serve until None is received; `("finish",)` ends the job.
 
     Args:
-        orders: a multiprocessing connection; the first thing sent is (url, the job's uid).
-        ranks: how many pods.
-        lines: how many lines each has written.
-        certificate: path of the certificate to serve TLS with, as every real API server does.
-        key: path of its key.
+        orders: a multiprocessing connection; first (url, UID of the job) is sent.
+        ranks: number of pods.
+        lines: number of lines in the log of each pod.
+        certificate: path of the TLS certificate; every real API server serves TLS.
+        key: path of the certificate's key.
     """
     uvicorn.Config = functools.partial(uvicorn.Config, ssl_certfile=certificate, ssl_keyfile=key)
     written = log(lines)
     pieces = [written[at : at + _PIECE] for at in range(0, len(written), _PIECE)]
 
     def source(request):
-        yield from () if request.since else pieces  # who comes again has read it all
+        yield from () if request.since else pieces  # a reader that reconnects has read all lines
 
     registry = Registry()
     job = TrainJob(trainer=CustomTrainerContainer(image="x", command=["y"], num_nodes=ranks))

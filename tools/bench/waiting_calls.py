@@ -1,4 +1,7 @@
-"""The measured process of the benchmark of waiting calls: one call for each job, as a program of its own would wait."""
+"""Measured process of the benchmark of waiting calls, with one call for each job.
+
+It waits as a user's program does.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +19,18 @@ WHO = {
     "watch": "a watch for each job",
 }
 _HOURS = 3600
-_STACK = 1 << 18  # bytes of a thread's stack: there are a thousand
+_STACK = 1 << 18  # bytes of a thread's stack; there are a thousand threads
 
 
 def wait(orders, who, jobs):
-    """Start waiting for each job, then obey: ("measure", seconds), ("events",), None to end.
+    """Start waiting for each job, then execute the orders until None is received.
+
+    The orders are ("measure", seconds) and ("events",).
 
     Args:
-        orders: a multiprocessing connection; the first thing sent is what the start cost.
+        orders: a multiprocessing connection; first the cost of the start is sent.
         who: a key of WHO.
-        jobs: uids by name.
+        jobs: UIDs by name.
     """
     ended, used, began = {}, time.process_time(), time.monotonic()
     if who == "trainjob":
@@ -42,7 +47,7 @@ def wait(orders, who, jobs):
         else:
             orders.send(dict(ended))
     orders.send("ended")
-    os._exit(0)  # thousands of calls are not unwound
+    os._exit(0)  # skips the clean-up of thousands of calls
 
 
 def _spent(used, began):
@@ -100,7 +105,11 @@ def _watch_call():
 
 
 def _settle():
-    """Every call waits when this process has had the same to do in each of three seconds, or after two minutes."""
+    """Wait until all calls wait for their jobs.
+
+    This is assumed when the CPU time of this process is the same in three successive intervals of 2 s, or after two
+    minutes.
+    """
     deadline, before, alike = time.monotonic() + 120, -1.0, 0
     while alike < 3 and time.monotonic() < deadline:
         used = time.process_time()

@@ -1,4 +1,7 @@
-"""The API server of the benchmarks: the laptop cluster's, in a process of its own, with jobs that nothing runs."""
+"""API server of the benchmarks: the laptop cluster's, in a separate process.
+
+No controller runs its jobs.
+"""
 
 from __future__ import annotations
 
@@ -56,20 +59,20 @@ def _manifest(kind, number):
 
 
 def serve(orders, kind, count, certificate, key):
-    """Serve `count` running jobs and obey.
+    """Serve `count` running jobs, and execute the orders until None is received.
 
-    The orders are ("counts",), ("touch", jobs per second, seconds), ("finish", names, jobs per second), and None.
+    The orders are ("counts",), ("touch", jobs per second, seconds) and ("finish", names, jobs per second).
 
     Args:
-        orders: a multiprocessing connection; the first thing sent is (url, names and uids).
+        orders: a multiprocessing connection; first (url, UIDs by name) is sent.
         kind: `trainjobs` or `jobs`.
-        count: how many.
-        certificate: path of the certificate to serve TLS with, as every real API server does.
-        key: path of its key.
+        count: number of jobs.
+        certificate: path of the TLS certificate; every real API server serves TLS.
+        key: path of the certificate's key.
     """
     uvicorn.Config = functools.partial(uvicorn.Config, ssl_certfile=certificate, ssl_keyfile=key)
     registry = Registry(history=200_000)
-    registry.create("clustertrainingruntimes", stock_runtimes()[0])  # the Kubeflow SDK asks for it
+    registry.create("clustertrainingruntimes", stock_runtimes()[0])  # the Kubeflow SDK reads it
     uids = {}
     for number in range(count):
         made = registry.create(kind, _manifest(kind, number), NAMESPACE)
@@ -102,7 +105,7 @@ def serve(orders, kind, count, certificate, key):
 
 
 def pace(names, each_second, act):
-    """Act on each name in turn, so many each second."""
+    """Call `act` with each name in turn, at this number of calls per second."""
     began = time.monotonic()
     for n, name in enumerate(names):
         time.sleep(max(0.0, began + n / each_second - time.monotonic()))

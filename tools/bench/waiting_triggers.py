@@ -1,4 +1,7 @@
-"""The measured process of the waiting benchmarks: one event loop with many triggers, as in Airflow's triggerer."""
+"""Measured process of the waiting benchmarks: one event loop with many triggers.
+
+Airflow's triggerer runs triggers in the same way.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,17 @@ from waiting_server import NAMESPACE
 
 _TICK = 0.02
 _STALL = 0.05
-_CLOCK_SECONDS = 10  # to find out what the ticking itself costs
-_AT_ONCE = 50  # so many triggers a triggerer starts before it looks at anything else
+_CLOCK_SECONDS = 10  # duration of the measurement of the ticker's own cost
+_AT_ONCE = 50  # a triggerer starts this many triggers before it does anything else
 
 
 def triggers(who, jobs):
-    """One trigger for each job: ours, or the Kubernetes provider's with its poll interval in seconds."""
+    """Yield each job's name and trigger.
+
+    Args:
+        who: `trainjob` for TrainJobTrigger, or the poll interval in seconds of the Kubernetes provider's trigger.
+        jobs: UIDs by name.
+    """
     if who == "trainjob":
         from trainjob.lifecycle import JobReference, Limits
         from trainjob_airflow.triggers.trainjob import TrainJobTrigger
@@ -49,7 +57,12 @@ def triggers(who, jobs):
 
 @dataclass
 class Ticker:
-    """Finds out for how long the event loop did nothing else: (seconds, seconds of this process's CPU meanwhile)."""
+    """Measurement of the event loop's stalls.
+
+    Attributes:
+        stalls: each stall as (seconds, CPU seconds of this process during the stall).
+        worst: longest delay in seconds.
+    """
 
     stalls: list = field(default_factory=list)
     worst: float = 0.0
@@ -64,9 +77,10 @@ class Ticker:
                 self.stalls.append((late, time.process_time() - used))
 
     def take(self):
-        """What was found since the last time.
+        """Return the measurements since the last call, and reset them.
 
-        A stall counts as ours when this process was at work for as long; else the machine was busy with others.
+        A stall counts as the process's own if the process computed for more than 50 ms during it; else other processes
+        kept the machine busy.
         """
         found = {
             "worst_ms": self.worst * 1000,
@@ -78,17 +92,19 @@ class Ticker:
 
 
 def wait(orders, who, jobs):
-    """Start the triggers, then obey: ("measure", seconds), ("events",), None to end.
+    """Start the triggers, then execute the orders until None is received.
+
+    The orders are ("measure", seconds) and ("events",).
 
     Args:
-        orders: a multiprocessing connection; the first thing sent is what the start cost.
+        orders: a multiprocessing connection; first the cost of the start is sent.
         who: `trainjob`, or the peer's poll interval in seconds.
-        jobs: uids by name.
+        jobs: UIDs by name.
     """
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     asyncio.run(_wait(orders, who, jobs))
     orders.send("ended")
-    os._exit(0)  # thousands of triggers are not unwound
+    os._exit(0)  # skips the clean-up of thousands of triggers
 
 
 async def _wait(orders, who, jobs):
@@ -100,7 +116,7 @@ async def _wait(orders, who, jobs):
             ended[name] = time.time()
             break
 
-    waiting = [next(iter(triggers(who, dict(list(jobs.items())[:1]))))]  # imports are no part of it
+    waiting = [next(iter(triggers(who, dict(list(jobs.items())[:1]))))]  # imports are not measured
     used = time.process_time()
     await asyncio.sleep(_CLOCK_SECONDS)
     clock = (time.process_time() - used) / _CLOCK_SECONDS
@@ -124,7 +140,10 @@ async def _wait(orders, who, jobs):
 
 
 async def _quiet():
-    """Everything is in place when this process has had little to do for two seconds."""
+    """Wait until all triggers run.
+
+    This is assumed when the process needs little CPU time for two seconds, or after three minutes.
+    """
     deadline, calm = time.monotonic() + 180, 0
     while calm < 2 and time.monotonic() < deadline:
         used = time.process_time()

@@ -1,4 +1,7 @@
-"""Makes docs/features.md from features.md and what the tests have shown: features.py DIR."""
+"""Generator of docs/features.md from features.md and the evidence of tests.
+
+Usage: features.py DIR
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ _ROWS = (
     "failure policies",
     "runtimes",
 )
-# Why there is none; a cell with neither a test nor a reason fails the command.
+# Why a cell has no test; a cell with neither a test nor a reason fails the command.
 _REASONS = {
     ("resume", "Airflow example"): "on by default in every one that fine-tunes over a workspace",
     ("resume", "KFP example"): "on by default in every one that fine-tunes over a workspace",
@@ -45,13 +48,13 @@ _REASONS = {
 
 
 def page(folder: Path) -> str:
-    """The whole page.
+    """Return the text of the page.
 
     Args:
-        folder: what `pytest --evidence` was given.
+        folder: folder that was passed to `pytest --evidence`.
 
     Raises:
-        SystemExit: a cell is empty and nothing says why, or a test has named a row or a cell that there is not.
+        SystemExit: a cell has neither a test nor a reason, or a test names an unknown row or cell.
     """
     shown = defaultdict(set)
     for row in rows(folder, "features"):
@@ -66,7 +69,7 @@ def page(folder: Path) -> str:
 
 
 def _tests(names: set[str]) -> str:
-    """Links to the tests; those that differ in their parameters only are one."""
+    """Format links to the tests; tests that differ only in their parameters get one link."""
     tests = sorted({tuple(name.partition("[")[0].split("::")) for name in names})
     return ", ".join(f"[{test.removeprefix('test_').replace('_', ' ')}](../{path})" for path, *_, test in tests)
 

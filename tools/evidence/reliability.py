@@ -1,4 +1,7 @@
-"""Makes docs/reliability.md from reliability.md and the rows that tests and the soak have left: reliability.py DIR."""
+"""Generator of docs/reliability.md from reliability.md and the rows of tests and soak.
+
+Usage: reliability.py DIR
+"""
 
 from __future__ import annotations
 
@@ -17,20 +20,20 @@ _HERE = Path(__file__).resolve().parent
 _PAGE = _HERE.parents[1] / "docs" / "reliability.md"
 _PLACE = re.compile(r"\{\{(?P<table>[a-z ]+)(?:: (?P<columns>[a-z_, ]+))?\}\}")
 _COUNTS = frozenset({"runs", "kills", "executions", "lines", "lost", "repeated"})
-# What tells rows apart, where the rest is another text each time; the last one is shown.
+# Columns that identify a row, if its other texts differ each time; the last row is shown.
 _SAME = {"fuzz": ("target",), "diagnosis": ("trouble", "cluster")}
 _ORDER = ("actor", "beside", "point", "cluster", "trouble", "fault", "target", "check")
 Row = Mapping[str, object]
 
 
 def page(folder: Path) -> str:
-    """The whole page.
+    """Return the text of the page.
 
-    In reliability.md `{{table: columns}}` stands for the rows of `table`, `{{table}}` for one row as a list of names
-    and values, and `{{machine}}` for where and when.
+    In reliability.md, `{{table: columns}}` is replaced by the rows of `table`. `{{table}}` is replaced by one row as a
+    list of names and values. `{{machine}}` is replaced by the date and the machine.
 
     Args:
-        folder: what `pytest --evidence` and the soak were given.
+        folder: folder that was passed to `pytest --evidence` and to the soak.
     """
 
     def fill(place: re.Match[str]) -> str:
@@ -51,7 +54,10 @@ def page(folder: Path) -> str:
 
 
 def _added_up(left: Iterable[Row], same: Collection[str]) -> list[Row]:
-    """One row for those that differ in their counts only, or are alike in `same`; sorted, as tests run side by side."""
+    """Return the rows with counts added up, sorted because tests run in parallel.
+
+    Rows are combined if they differ only in their counts, or if they agree in the columns `same`.
+    """
     found: dict[tuple[object, ...], dict[str, object]] = {}
     for row in left:
         counts = _COUNTS & row.keys()

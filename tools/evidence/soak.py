@@ -39,7 +39,7 @@ _FAULTS = (
 )
 _PRINTING = f"read id < /proc/sys/kernel/random/uuid; i=0; while [ $i -lt {_LINES} ]; do echo $id $i; i=$((i+1)); done"
 _LINE = re.compile(r"\[node-0\] (?P<container>[-0-9a-f]{36}) \d+")
-# What a life is: its container's command, and how its wait must end.
+# Kinds of jobs: the command of the container, and the phase with which the wait must end.
 _KINDS = {
     "succeeds": (_PRINTING, Phase.COMPLETE),
     "fails": (f"{_PRINTING}; exit 3", Phase.FAILED),
@@ -48,7 +48,7 @@ _KINDS = {
 
 
 class Soak:
-    """Lives of jobs, one after the other on each of some threads, and what became of them."""
+    """Jobs that run one after the other on each of several threads, with their results."""
 
     def __init__(self, laptop: LocalCluster) -> None:
         self.laptop = laptop
@@ -60,7 +60,7 @@ class Soak:
         self._numbers, self._lock = itertools.count(), threading.Lock()
 
     def work(self) -> None:
-        """Lives until it is over."""
+        """Run one job after the other until the soak is over."""
         while not self.over.is_set():
             number = next(self._numbers)
             kind = random.choices(list(_KINDS), weights=(6, 2, 2))[0]  # noqa: S311 - no secret
@@ -92,7 +92,11 @@ class Soak:
             self.cluster.delete_trainjob(reference.name, reference.namespace, reference.uid)
 
     def _count(self, heard: Counter[str]) -> None:
-        """Lines of the first container; one that was restarted before its job was ended is cut off."""
+        """Add the lost and repeated lines of one job to the totals.
+
+        Only lines of the first container count as lost. If a container is restarted, its further output may be cut off
+        because the job ends.
+        """
         found = [(line, match["container"]) for line in heard if (match := _LINE.fullmatch(line))]
         first = {line for line, container in found if container == found[0][1]}
         with self._lock:
@@ -101,11 +105,11 @@ class Soak:
             self.repeated += sum(heard[line] - 1 for line, _ in found)
 
     def misbehave(self) -> None:
-        """A fault of the API server every few seconds."""
+        """Inject a fault into the API server every few seconds."""
         for fault in itertools.cycle(_FAULTS):
             if self.over.wait(_FAULT_SECONDS):
                 return
-            self._set("DELETE", None)  # one that nobody met is over: they must not add up to a server that is down
+            self._set("DELETE", None)  # ends a fault that no request met: faults must not add up to an outage
             self._set("POST", fault)
 
     def _set(self, method: str, fault: object) -> None:
@@ -113,12 +117,15 @@ class Soak:
         urllib3.request(method, f"{self.laptop.server}/faults", body=json.dumps(fault), headers=headers, retries=5)
 
     def left(self) -> int:
-        """TrainJobs that are still there."""
+        """Return the number of TrainJobs that still exist."""
         return len(self.cluster.list_trainjobs("default"))
 
 
 def _sizes(laptop: LocalCluster) -> dict[str, int]:
-    """MB of memory of this process and of the laptop cluster's; threads and open files of this one."""
+    """Return the memory in MB of this process and of the laptop cluster.
+
+    The threads and open files of this process are included.
+    """
     return {
         "waiter": _resident(os.getpid()),
         "cluster": _resident(laptop.pid),
@@ -133,7 +140,10 @@ def _resident(pid: int) -> int:
 
 
 def run(minutes: float) -> dict[str, str | int | float]:
-    """One soak; the figures begin after a first minute, when everything is loaded."""
+    """Run one soak and return its figures.
+
+    The figures begin after the first minute, when everything is loaded.
+    """
     with LocalCluster() as laptop:
         soak = Soak(laptop)
         threads = [threading.Thread(target=soak.work, daemon=True) for _ in range(WORKERS)]

@@ -1,9 +1,9 @@
-"""Writes docs/sessions.md: what the command and the demo show on a terminal, as they really ran.
+"""Generator of docs/sessions.md: real terminal output of the command and the demo.
 
-    record.py [FILE]
+Usage: record.py [FILE]
 
-It runs the demo on a terminal of its own and looks at it from others meanwhile, as a person would. Times, ages, ids and
-random names are replaced, so that two records differ in what is measured only.
+It runs the demo on a terminal of its own and runs commands on other terminals meanwhile, as a user would. Times, ages,
+IDs and random names are replaced, so that two records differ only in measured values.
 """
 
 from __future__ import annotations
@@ -58,19 +58,19 @@ _REPLACED = (
 
 
 def plain(text: str) -> str:
-    """A session without what differs each time, or can't be seen."""
+    """Return a session without varying texts and trailing blanks."""
     for pattern, stands in _REPLACED:
         text = pattern.sub(stands, text)
     return re.sub(r" +$", "", text, flags=re.M)
 
 
 def session(title: str, typed: str, text: str) -> str:
-    """One as a part of the page."""
+    """Format a session as a section of the page."""
     return f"\n## {title}\n\n```console\n$ {typed}\n{plain(text).rstrip()}\n```\n"
 
 
 def migrated() -> str:
-    """The sessions of `trainjob migrate`: they need no cluster."""
+    """Return the sessions of `trainjob migrate`, which need no cluster."""
     parts = []
     for title, arguments in MIGRATE:
         environment = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1"}
@@ -82,12 +82,12 @@ def migrated() -> str:
 
 
 def typed(*arguments: str) -> Keyboard:
-    """The command on a terminal of its own, with the demo's cluster."""
+    """Run the command on a terminal of its own, with the demo's cluster."""
     return Keyboard([*TRAINJOB, *arguments], {**os.environ, "KUBECONFIG": str(KUBECONFIG)})
 
 
 def seen(*arguments: str) -> str:
-    """What it shows, at its end."""
+    """Return the terminal output of a command when it has ended."""
     terminal = typed(*arguments)
     try:
         terminal.end(60)
@@ -97,25 +97,31 @@ def seen(*arguments: str) -> str:
 
 
 def jobs() -> dict[str, str]:
-    """The phases of the demo's TrainJobs by their names, as far as there are any."""
+    """Return the phases of the demo's TrainJobs by name.
+
+    The result is empty if the command fails.
+    """
     environment = {**os.environ, "KUBECONFIG": str(KUBECONFIG)}
     done = subprocess.run([*TRAINJOB, "list", "--json"], env=environment, capture_output=True, text=True, check=False)
     return {one["name"]: one["phase"] for one in json.loads(done.stdout)} if done.returncode == 0 else {}
 
 
 def job_of(task: str, phases: Sequence[str]) -> str:
-    """The TrainJob of the demo's task, once it is in one of these phases."""
+    """Return the name of a task's TrainJob, once the TrainJob is in one of these phases.
+
+    It waits at most 400 seconds.
+    """
     return until(lambda: next((n for n, phase in jobs().items() if n.startswith(task) and phase in phases), None), 400)
 
 
 def watched_demo() -> str:
-    """The sessions of the demo, and of those who look at it."""
-    KUBECONFIG.unlink(missing_ok=True)  # the last demo's
+    """Return the sessions of the demo and of the commands that observe it."""
+    KUBECONFIG.unlink(missing_ok=True)  # of the previous demo
     demo = Keyboard([sys.executable, str(ROOT / "examples" / "demo.py"), "airflow"], dict(os.environ))
     try:
         tuning = job_of("fine-tune", ("Running",))
         watch = typed("watch")
-        until(lambda: len(set(_LOSS.findall(watch.shown))) > 4, 120)  # so that it has got on a bit
+        until(lambda: len(set(_LOSS.findall(watch.shown))) > 4, 120)  # wait for some progress of the training
         middle = shown(watch.shown)
         listed = seen("list")
         job_of("fine-tune", ("Complete",))

@@ -1,4 +1,4 @@
-"""What a terminal shows after all that a program wrote to it, as text: the few control sequences that rich uses."""
+"""A terminal screen as text, for the few control sequences that rich uses."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ _TOKEN = re.compile(
 
 
 class Screen:
-    """The lines; nothing scrolls away."""
+    """The lines of a terminal without scrolling."""
 
     def __init__(self) -> None:
         self._lines, self._row, self._column = [""], 0, 0
 
     def feed(self, written: str) -> None:
-        """Take in what was written, whole control sequences at a time."""
+        """Process a text with complete control sequences."""
         for token in _TOKEN.finditer(written):
             if plain := token["plain"]:
                 self._write(plain)
@@ -32,7 +32,7 @@ class Screen:
 
     @property
     def text(self) -> str:
-        """What is to be seen, without blanks at the ends of lines."""
+        """Visible text, without blanks at the ends of lines."""
         return "\n".join(line.rstrip() for line in self._lines).strip("\n") + "\n"
 
     def _write(self, plain: str) -> None:
@@ -42,7 +42,7 @@ class Screen:
 
 
 def shown(written: str) -> str:
-    """The text that is left on a terminal."""
+    """Return the text that a terminal shows after a program has written to it."""
     screen = Screen()
     screen.feed(written)
     return screen.text

@@ -1,4 +1,4 @@
-"""From jobs of the Training Operator to TrainJobs: pure functions."""
+"""Conversion of Training Operator jobs to TrainJobs; pure functions."""
 
 from trainjob_migrate.conversion import Conversion, Fate, Finding, Launch, Line, Readiness, convert
 

@@ -1,4 +1,4 @@
-"""A job of the training operator v1 and a TrainJob next to each other: what their pods got, and how they ended."""
+"""Comparison of a Training Operator v1 job and a TrainJob: their pods and their results."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ _OPERATORS_OWN = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE")
 _IN_ITS_OWN_WAY = ("MASTER_ADDR", "MASTER_PORT", "RANK", "JOB_COMPLETION_INDEX")
 _ARGV = ("command", "args")
 _LAUNCHERS = ("torchrun", "torch.distributed", "accelerate", "deepspeed")
-_MOST_SHOWN = 4  # ranks that have different values
-# The conditions of a v1 job (pkg/apis/kubeflow.org/v1/common_types.go), what ends it first; and a TrainJob's words.
+_MOST_SHOWN = 4  # ranks listed in a cell if their values differ
+# The conditions of a v1 job (pkg/apis/kubeflow.org/v1/common_types.go), final ones first, and a TrainJob's names.
 _STATES = ("Failed", "Succeeded", "Suspended", "Restarting", "Running", "Created")
 _IN_OUR_WORDS = {"Succeeded": Phase.COMPLETE.value}
 
 
 @dataclass(frozen=True)
 class Row:
-    """One aspect of both.
+    """One aspect of both jobs.
 
     Attributes:
-        aspect: such as `image`, or `env NCCL_DEBUG`.
-        before: of the v1 job.
-        after: of the TrainJob.
-        same: whether they agree; None where they need not.
-        note: what it means; empty where it speaks for itself.
+        aspect: name of the aspect, such as `image` or `env NCCL_DEBUG`.
+        before: value of the v1 job.
+        after: value of the TrainJob.
+        same: whether the values agree; None if they need not agree.
+        note: meaning of the difference; empty if it needs no explanation.
     """
 
     aspect: str
@@ -52,8 +52,8 @@ class Comparison:
 
     Attributes:
         before: kind, namespace and name of the v1 job.
-        after: the same of the TrainJob.
-        rows: what was compared.
+        after: kind, namespace and name of the TrainJob.
+        rows: the compared aspects.
     """
 
     before: str
@@ -61,7 +61,10 @@ class Comparison:
     rows: tuple[Row, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON values: `before`, `after`, and `rows` with `aspect`, `before`, `after`, `same` and `note`."""
+        """Return the comparison as JSON values.
+
+        The keys are `before`, `after` and `rows`; each row has `aspect`, `before`, `after`, `same` and `note`.
+        """
         return {**asdict(self), "rows": [asdict(row) for row in self.rows]}
 
 
@@ -71,15 +74,15 @@ def compare(
     train_job: Mapping[str, Any],
     train_pods: Sequence[Mapping[str, Any]],
 ) -> Comparison:
-    """Set them next to each other.
+    """Compare a v1 job with a TrainJob.
 
-    Where pods are gone, what the jobs ask for stands in for them, as far as it goes.
+    If a job has no pods any more, the values of its spec are used, as far as the spec has them.
 
     Args:
         job: the v1 job, of any kind.
-        pods: its pods.
+        pods: pods of the v1 job.
         train_job: the TrainJob.
-        train_pods: its pods.
+        train_pods: pods of the TrainJob.
     """
     old, new = old_nodes(job, pods), new_nodes(train_job, train_pods)
     told = [
@@ -112,7 +115,7 @@ def _state(job: Mapping[str, Any], train_job: Mapping[str, Any]) -> Row:
 
 
 def _life(job: Mapping[str, Any]) -> tuple[str, str]:
-    """When it was started and when it ended, as it says itself."""
+    """Return when a job started and when it ended, according to its own status."""
     true = true_conditions(job)
     ended = next((true[kind] for kind in ("Failed", "Succeeded", "Complete") if kind in true), {})
     began = text(job, "status", "startTime") or text(job, "metadata", "creationTimestamp")
@@ -120,7 +123,10 @@ def _life(job: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _work(nodes: Sequence[Node]) -> tuple[str, str]:
-    """From the first container's start to the last one's end."""
+    """Return the start of the first container and the end of the last one.
+
+    Both are empty unless all containers have ended.
+    """
     ends = [table(node.status, "state", "terminated") for node in nodes]
     if not ends or not all(ends):
         return "", ""
@@ -148,12 +154,12 @@ def _restarts(nodes: Sequence[Node]) -> str:
 
 
 def _exit_code(node: Node) -> str:
-    """Empty for one that has not ended."""
+    """Return the exit code of a node's container; empty if it has not ended."""
     ended = table(node.status, "state", "terminated") or table(node.status, "lastState", "terminated")
     return str(number(ended, "exitCode")) if ended else ""
 
 
-# -- what their pods got ------------------------------------------------------------------------------------------
+# -- values of the pods -------------------------------------------------------------------------------------------
 
 
 def _roles(nodes: Sequence[Node]) -> str:
@@ -166,7 +172,10 @@ def _stand_ins(pods: Sequence[Any], train_pods: Sequence[Any]) -> str:
 
 
 def _world(job: Mapping[str, Any], nodes: Sequence[Node]) -> str:
-    """How many processes train together: as their environment tells them, else as the job asks for it."""
+    """Return how many processes train together.
+
+    The environment of the leader determines the number, and otherwise the spec of the job.
+    """
     leader = rows(nodes[0].container, "env") if nodes else []
     variables = {text(one, "name"): text(one, "value") for one in leader}
     if size := variables.get("WORLD_SIZE"):
@@ -179,7 +188,7 @@ def _world(job: Mapping[str, Any], nodes: Sequence[Node]) -> str:
 
 
 def _count(job: Mapping[str, Any], nodes: Sequence[Node]) -> int:
-    """MPI's launcher is one of the nodes only where it is told to be."""
+    """Return the number of nodes; MPI's launcher counts only if the spec says so."""
     workers = [node for node in nodes if node.role.lower() != "launcher"]
     return number(job, "spec", "trainer", "numNodes") or len(workers) + (
         table(job, "spec").get("runLauncherAsWorker") is True
@@ -192,11 +201,14 @@ def _processes(spec: Mapping[str, Any]) -> str:
 
 
 _Look = Callable[[Mapping[str, Any]], str]
-"""What there is to say of a container; empty for nothing."""
+"""Function that returns one value of a container; empty if the container does not have it."""
 
 
 def _row(aspect: str, old: Sequence[Node], new: Sequence[Node], look: _Look) -> Row:
-    """Agreement is looked for in what is there, and what is shown has no secrets."""
+    """Return the row of one aspect.
+
+    The comparison uses the real values; the shown values have secrets replaced.
+    """
     before, after = ([look(node.container) for node in side] for side in (old, new))
     same = before == after or len({*before, *after}) == 1
     shown_before, shown_after = (_condensed([look(node.told) for node in side], side) for side in (old, new))
@@ -204,7 +216,7 @@ def _row(aspect: str, old: Sequence[Node], new: Sequence[Node], look: _Look) -> 
 
 
 def _condensed(values: Sequence[str], nodes: Sequence[Node]) -> str:
-    """One value where all have the same, else one for each."""
+    """Return the common value of all nodes, or the values of the first nodes if they differ."""
     if len(set(values)) < 2:
         return (values[0] if values else "") or "-"
     shown = [f"{node}: {value or '-'}" for node, value in zip(nodes, values, strict=True)][:_MOST_SHOWN]
@@ -230,7 +242,7 @@ def _amounts(kind: str) -> _Look:
 
 
 def _environment(old: Sequence[Node], new: Sequence[Node]) -> Iterator[Row]:
-    """A row for each variable of either side, and one for what comes whole from elsewhere."""
+    """Yield a row for each variable of either job, and one for the `envFrom` sources."""
     names = {text(one, "name") for node in (*old, *new) for one in rows(node.container, "env")}
     launched = any(name in _field(part)(node.container) for node in new for part in _ARGV for name in _LAUNCHERS)
     for name in sorted(names):
@@ -241,7 +253,11 @@ def _environment(old: Sequence[Node], new: Sequence[Node]) -> Iterator[Row]:
 
 
 def _judged(row: Row, name: str, *, launched: bool) -> Row:
-    """What each platform sets in its own way need not agree, but what a script may read must be there."""
+    """Return the row of a variable with its judgement.
+
+    Variables that each platform sets in its own way need not agree. A note reports variables of the Training Operator
+    that the TrainJob's containers lack.
+    """
     if name in _OPERATORS_OWN and row.after == "-":
         if launched:
             return replace(row, same=None, note="the launcher sets it for each process")
@@ -263,7 +279,7 @@ def _env_from(container: Mapping[str, Any]) -> str:
 
 
 def _reference(source: Mapping[str, Any]) -> str:
-    """Such as `secretKeyRef hf/token`, or `fieldRef metadata.name`."""
+    """Format the source of a variable, such as `secretKeyRef hf/token`."""
     kinds = (kind for kind in source if isinstance(source[kind], Mapping))
     kind = next(kinds, "")
     place = table(source, kind)

@@ -1,4 +1,7 @@
-"""The containers of a pod template: the one that trains becomes `spec.trainer`, others stay beside it."""
+"""Conversion of a pod template's containers.
+
+The training container becomes `spec.trainer`; the others are moved as sidecars.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from trainjob_migrate.draft import Draft
 from trainjob_migrate.identity import OLD_LABELS
 from trainjob_migrate.ledger import EMPTY, Path
 
-_MOST_VARIABLES = 128  # in spec.trainer.env (Trainer 2.2 and later)
+_MOST_VARIABLES = 128  # limit of spec.trainer.env (Trainer 2.2 and later)
 _OWN_PORTS = ("pytorchjob-port", "jaxjob-port", "xgboostjob-port", "mpijob-port", "master")
 _IN_A_RUNTIME: Mapping[str, type] = {
     "envFrom": list,
@@ -35,7 +38,11 @@ _TRAINER: Mapping[str, type] = {"image": str, "command": list, "args": list}
 
 
 def main_container(template: Any, main: str) -> tuple[int, Mapping[str, Any]]:
-    """The container of that name and its place, or -1 and nothing."""
+    """Return the index of the container with a name, and the container.
+
+    Returns:
+        The index and the container; -1 and an empty mapping if no container has the name.
+    """
     spec = template.get("spec") if isinstance(template, Mapping) else None
     containers = spec.get("containers") if isinstance(spec, Mapping) else None
     for number, container in enumerate(containers if isinstance(containers, list) else []):
@@ -45,7 +52,10 @@ def main_container(template: Any, main: str) -> tuple[int, Mapping[str, Any]]:
 
 
 def convert_containers(draft: Draft, path: Path, containers: Any, *, main: str, role: str) -> None:
-    """Put a template's containers into the draft; see `trainjob_migrate.pod_template.convert_template`."""
+    """Add the containers of a template to the draft.
+
+    The arguments are those of `trainjob_migrate.pod_template.convert_template`.
+    """
     place, _ = main_container({"spec": {"containers": containers}}, main)
     if place < 0:
         draft.ledger.refused(path, f"one container must be called {main}: the one that trains")
@@ -108,7 +118,10 @@ def _trainer_field(draft: Draft, path: Path, field: str, value: Any, role: str) 
 
 
 def _variables(draft: Draft, path: Path, variables: Any, role: str) -> None:
-    """A line for each variable; those that the kind sets itself are in `draft.environment`."""
+    """Claim each variable with its own line.
+
+    `draft.environment` holds the variables that the conversion itself sets.
+    """
     if not _are_mappings(variables):
         return
     names = [variable.get("name") for variable in variables]
@@ -182,7 +195,10 @@ def _ports(draft: Draft, path: Path, ports: Any, role: str) -> None:
 
 
 def _usual_pull_policy(image: Any) -> str:
-    """Always for `latest` or no tag, else IfNotPresent (Kubernetes 1.36 pkg/apis/core/v1/defaults.go)."""
+    """Return the default pull policy of an image.
+
+    It is Always for the tag `latest` or no tag, else IfNotPresent (Kubernetes 1.36 pkg/apis/core/v1/defaults.go).
+    """
     last = str(image).rpartition("/")[2]
     tag = last.partition(":")[2]
     return "IfNotPresent" if "@" in last or tag not in ("", "latest") else "Always"

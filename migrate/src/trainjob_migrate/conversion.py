@@ -1,4 +1,4 @@
-"""From a job of the Training Operator (kubeflow.org/v1) to a TrainJob, with a line for each of its fields."""
+"""Conversion of a Training Operator job (kubeflow.org/v1) to a TrainJob, field by field."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _RULES: Mapping[str, Callable[[Draft, Mapping[str, Any], Launch], None]] = {
     "XGBoostJob": convert_xgboost,
     "JAXJob": convert_jax,
 }
-"""What turns each kind's spec into a draft."""
+"""Function per kind that converts its spec into a draft."""
 _WITHOUT_A_WAY = {
     "TFJob": "the Trainer has no runtime for TensorFlow's parameter servers, chiefs and TF_CONFIG; keep the Training "
     "Operator for it, or port the training to another framework",
@@ -39,18 +39,19 @@ _WITHOUT_A_WAY = {
 
 @dataclass(frozen=True)
 class Conversion:
-    """What became of a job.
+    """The result of converting a job.
 
     Attributes:
-        kind: of the source, such as `PyTorchJob`.
-        name: of the source.
-        namespace: of the source; None where it says nothing.
-        source: the document.
-        lines: what became of each of its fields.
-        train_job: exactly what is to be applied; None when something is refused.
-        runtime: the TrainingRuntime to be applied before it; None where a stock runtime is enough, or nothing is made.
-        findings: what a person should know before it runs.
-        readiness: how much of it moves as it is.
+        kind: kind of the source, such as `PyTorchJob`.
+        name: name of the source.
+        namespace: namespace of the source; None if the source does not set it.
+        source: the source document.
+        lines: the fate of each field of the source.
+        train_job: the TrainJob, exactly as it is to be applied; None if a field is refused.
+        runtime: the TrainingRuntime to be applied before the TrainJob; None if a stock runtime is enough, or if a field
+            is refused.
+        findings: facts that the user should know before the job runs.
+        readiness: how much of the job moves unchanged.
     """
 
     kind: str
@@ -65,11 +66,14 @@ class Conversion:
 
     @property
     def blockers(self) -> tuple[Line, ...]:
-        """The lines of what is refused."""
+        """The lines of the refused fields."""
         return tuple(line for line in self.lines if line.fate is Fate.REFUSED)
 
     def to_dict(self) -> dict[str, Any]:
-        """The conversion as JSON, for reports: `***` stands for what could be a secret, in the new objects too."""
+        """Return the conversion as JSON values for reports.
+
+        `***` replaces values that could be secrets, also in the new objects.
+        """
         return {
             "kind": self.kind,
             "name": self.name,
@@ -86,15 +90,15 @@ class Conversion:
 def convert(
     job: Mapping[str, Any], *, dialect: Dialect = Dialect.V2_2, launch: Launch = Launch.ENVIRONMENT
 ) -> Conversion:
-    """The TrainJob for a v1 job, and what became of each field.
+    """Convert a v1 job to a TrainJob, with a line for each field of the source.
 
     Args:
         job: a v1 document: `PyTorchJob`, `MPIJob`, `XGBoostJob`, `JAXJob`.
-        dialect: the shape of the TrainJob API; what it can't patch goes into the generated runtime.
-        launch: how a program that relies on the variables of the Training Operator is to get them.
+        dialect: version of the TrainJob API; fields that it cannot patch go into the generated runtime.
+        launch: how a program that reads the variables of the Training Operator gets them.
 
     Raises:
-        InvalidSpec: it is no job of the Training Operator, or has no name.
+        InvalidSpec: the document is not a job of the Training Operator, or has no name.
     """
     job = as_json(job)
     kind, metadata = checked_job(job)

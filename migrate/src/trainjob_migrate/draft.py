@@ -1,4 +1,4 @@
-"""A TrainJob in the making: what the rules for a kind write into."""
+"""The draft of a TrainJob, which the conversion rules of each kind fill."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from trainjob_migrate.ledger import Ledger, Path
 
 @dataclass(frozen=True)
 class Finding:
-    """Something a person should know before the job runs.
+    """A fact that the user should know before the job runs.
 
     Attributes:
-        topic: one word, the same for the same matter in every report, such as `environment`.
-        what: what was found.
-        why: what would happen with it.
-        done: what was done about it here, or is to be done.
+        topic: one word, such as `environment`; the same word for the same topic in every report.
+        what: the fact that was found.
+        why: its consequence.
+        done: what the conversion did about it, or what the user has to do.
     """
 
     topic: str
@@ -29,22 +29,22 @@ class Finding:
     done: str
 
     def to_dict(self) -> dict[str, str]:
-        """The finding as JSON has it."""
+        """Return the finding as JSON values."""
         return asdict(self)
 
 
 @dataclass(frozen=True)
 class Shape:
-    """The runtime that a kind's jobs run on, and what one that is generated is made like.
+    """The runtime for the jobs of a kind, and the template for generated runtimes.
 
     Attributes:
-        runtime: the stock ClusterTrainingRuntime; empty where none will do.
-        framework: its label `trainer.kubeflow.org/framework`.
-        policy: its `mlPolicy`.
-        roles: replicated job -> its container.
-        trainer: the replicated job that takes `spec.trainer`.
-        jobset: its JobSet's spec, but for the replicated jobs.
-        waits: replicated job -> its `dependsOn`.
+        runtime: name of the stock ClusterTrainingRuntime; empty if no stock runtime is suitable.
+        framework: value of the label `trainer.kubeflow.org/framework`.
+        policy: the runtime's `mlPolicy`.
+        roles: name of the container by replicated job.
+        trainer: the replicated job to which `spec.trainer` applies.
+        jobset: spec of the JobSet, without the replicated jobs.
+        waits: `dependsOn` by replicated job.
     """
 
     runtime: str
@@ -57,28 +57,30 @@ class Shape:
 
     @property
     def is_of_equals(self) -> bool:
-        """Whether all its pods are alike, so that `spec.trainer` speaks for each of them."""
+        """Return whether all pods are alike, so that `spec.trainer` applies to each of them."""
         return len(self.roles) == 1
 
 
 TORCH = Shape("torch-distributed", "torch", {"numNodes": 1, "torch": {}}, {"node": "node"})
-"""Trainer 2.3 manifests/base/runtimes/torch_distributed.yaml."""
+"""Shape of the runtime in Trainer 2.3 manifests/base/runtimes/torch_distributed.yaml."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """Something for the pods, Jobs or JobSet of the new job; where it goes is known when all are there.
+    """A value for the pods, Jobs or JobSet of the new job.
+
+    Its final object, TrainJob or TrainingRuntime, is known only when all parts are collected.
 
     Attributes:
-        path: where it stands in the source.
-        place: where it goes, from the replicated job: `("pod", "spec", …)`, `("pod", "metadata", …)`,
-            `("container", …)`, `("job", …)` below the Job's spec, `("jobset", "metadata", …)`,
-            or `("runtime", …)` below the TrainingRuntime's spec.
-        value: what goes there; lists are joined, mappings merged.
-        patchable: whether a TrainJob may patch it; what it may not needs a runtime of its own.
-        reason: for the line.
+        path: path of the field in the source.
+        place: target path, from the replicated job: `("pod", "spec", …)`, `("pod", "metadata", …)`, `("container", …)`,
+            `("job", …)` below the Job's spec, `("jobset", "metadata", …)`, or `("runtime", …)` below the
+            TrainingRuntime's spec.
+        value: value for the target; lists are joined, mappings merged.
+        patchable: whether a TrainJob may patch it; otherwise the job needs a runtime of its own.
+        reason: reason for the line.
         role: the replicated job.
-        default: whether another part for the same place counts more.
+        default: whether another part for the same place takes precedence.
     """
 
     path: Path
@@ -92,24 +94,24 @@ class Part:
 
 @dataclass
 class Draft:
-    """What has been made of a job so far.
+    """The state of a conversion.
 
     Attributes:
-        ledger: of the source.
-        source_name: what the v1 job is called.
-        name: what the TrainJob is called.
-        namespace: where it goes; None where the source says nothing.
-        dialect: the shape of the API.
-        shape: the runtime it is for.
+        ledger: the ledger of the source.
+        source_name: name of the v1 job.
+        name: name of the TrainJob.
+        namespace: namespace of the TrainJob; None if the source does not set it.
+        dialect: version of the TrainJob API.
+        shape: the runtime on which the job runs.
         metadata: labels and annotations of the TrainJob.
         trainer: `spec.trainer`.
         spec: the other fields of the TrainJob's spec.
-        parts: what is for pods, Jobs and JobSet.
-        findings: what a person should know.
-        environment: variables that are set in place of what the old operator set; they end `spec.trainer.env`.
-        reserved: variables that a job may not set, and why.
-        reasons: field of the container -> what was done to it, for its line.
-        rename: puts the new hosts in place of the old ones, in any value.
+        parts: values for pods, Jobs and JobSet.
+        findings: facts that the user should know.
+        environment: variables that replace those of the old operator; they are appended to `spec.trainer.env`.
+        reserved: variables that a job may not set, with the reason for each.
+        reasons: by field of the container, what was changed in it; for the line of the field.
+        rename: function that replaces the old host names by the new ones in any value.
     """
 
     ledger: Ledger
@@ -130,26 +132,37 @@ class Draft:
 
     @property
     def can_patch(self) -> bool:
-        """Whether a TrainJob can change its pods here; before 2.2 it can't in every way, and a runtime has it all."""
+        """Return whether the TrainJob can patch its pods.
+
+        Before Trainer 2.2 a TrainJob cannot patch everything, so a generated runtime holds all values.
+        """
         return self.dialect is Dialect.V2_2
 
     def find(self, topic: str, what: str, why: str, done: str) -> None:
-        """Tell a person something; the same thing once."""
+        """Add a finding, unless the same finding exists already."""
         finding = Finding(topic, what, why, done)
         if finding not in self.findings:
             self.findings.append(finding)
 
     def part(self, path: Path, place: tuple[str, ...], value: Any, *, patchable: bool, **more: Any) -> None:
-        """Put something into the pods, Jobs or JobSet; `more` are `Part`'s other fields."""
+        """Add a value for the pods, Jobs or JobSet; `more` are the other fields of `Part`."""
         self.parts.append(Part(path, place, value, patchable, **more))
 
     @property
     def needs_runtime(self) -> bool:
-        """Whether a stock runtime with patches can't be enough."""
+        """Return whether the job needs a generated runtime.
+
+        This is the case if the kind has no stock runtime, or if a TrainJob may not patch one of the parts.
+        """
         return not self.shape.runtime or any(not part.patchable for part in self.parts)
 
     def train_job(self, runtime_name: str | None, patches: Mapping[str, Any]) -> dict[str, Any]:
-        """The TrainJob on the generated runtime of that name, or on the stock one with these patches."""
+        """Build the TrainJob.
+
+        Args:
+            runtime_name: name of the generated runtime; None for the stock runtime.
+            patches: fields of the spec that patch the runtime.
+        """
         kind = "TrainingRuntime" if runtime_name else "ClusterTrainingRuntime"
         reference = {"apiGroup": "trainer.kubeflow.org", "kind": kind, "name": runtime_name or self.shape.runtime}
         metadata = {"name": self.name, **({"namespace": self.namespace} if self.namespace else {}), **self.metadata}

@@ -1,7 +1,8 @@
-"""A PyTorchJob's elasticPolicy: what torchrun can still be told, and that the number of nodes is fixed.
+"""Conversion of a PyTorchJob's elasticPolicy.
 
-Sources: training-operator 1.9 pkg/controller.v1/pytorch/elastic.go; the Trainer has no elastic jobs up to 2.3 (a TODO
-in pkg/runtime/framework/plugins/torch/torch.go).
+torchrun still gets its options; the number of nodes is fixed. Sources: training-operator 1.9
+pkg/controller.v1/pytorch/elastic.go; the Trainer has no elastic jobs up to 2.3 (a TODO in
+pkg/runtime/framework/plugins/torch/torch.go).
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ _ENV = "spec.trainer.env"
 
 
 def convert_elastic(draft: Draft, path: Path, policy: Any, nodes: int) -> None:
-    """Put an elastic policy into the draft: torchrun reads its rest from variables that a TrainJob may set."""
+    """Add an elastic policy to the draft.
+
+    Besides the number of nodes, its options become variables that torchrun reads and a TrainJob may set.
+    """
     if not isinstance(policy, Mapping):
         return
     _size(draft, path, policy, nodes)

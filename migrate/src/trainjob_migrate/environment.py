@@ -1,9 +1,9 @@
-"""What the Training Operator put into the environment of a PyTorchJob's containers, and how a program gets it again.
+"""The variables that the Training Operator sets in a PyTorchJob's containers.
 
-The Training Operator sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT (1.9 pkg/controller.v1/pytorch/envvar.go); the
-Trainer sets what torchrun reads, PET_NNODES and the like, and nothing else (2.3
-pkg/runtime/framework/plugins/torch/torch.go). A script that plain `python` starts would find no other ranks, and train
-N times over without an error.
+The Training Operator sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT (1.9 pkg/controller.v1/pytorch/envvar.go). The
+Trainer sets only the variables that torchrun reads, such as PET_NNODES (2.3
+pkg/runtime/framework/plugins/torch/torch.go). A script that plain `python` starts would find no other ranks, and would
+train N times without an error. This module sets the variables again, or starts the script with torchrun.
 """
 
 from __future__ import annotations
@@ -21,20 +21,23 @@ RESERVED = ("PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADD
 """Variables that only the Trainer may set (2.3 pkg/constants/constants.go)."""
 OLD_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 UNBUFFERED = {"name": "PYTHONUNBUFFERED", "value": "1"}
-"""The Training Operator sets it as well, so that logs are there at once."""
+"""Variable that the Training Operator sets as well, so that log lines appear immediately."""
 PORT = "29500"
-"""The one that the Trainer declares, and torchrun takes (2.3 pkg/constants/constants.go); rank 0 opens it."""
+"""Port that the Trainer declares and torchrun uses; rank 0 opens it.
+
+Source: Trainer 2.3 pkg/constants/constants.go.
+"""
 RANK = {"fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}}
-"""Where a pod's rank comes from, as a variable's `valueFrom`."""
+"""Source of a pod's rank, as the `valueFrom` of a variable."""
 _OLD = "|".join(OLD_VARIABLES)
-# What Kubernetes puts in, and what a shell does.
+# References that Kubernetes expands, and references that a shell expands.
 _EXPANDED_BY_KUBERNETES = re.compile(rf"\$\((?:{_OLD})\)")
 _READ = re.compile(rf"\$[({{]?(?:{_OLD})(?![A-Z0-9_])")
 _PYTHON = re.compile(r"python(?:[23](?:\.\d+)?)?")
 _SHELLS = ("sh", "bash", "dash", "zsh", "ash")
 _MODULES = ("torch.distributed.run", "torch.distributed.launch")
-_INSTALLERS = (["-m", "pip"], ["-m", "ensurepip"])  # what the SDK of the Training Operator puts before torchrun
-# Switches of the interpreter that nothing is lost with when torch.distributed.run starts the script.
+_INSTALLERS = (["-m", "pip"], ["-m", "ensurepip"])  # commands that the Training Operator's SDK runs before torchrun
+# Options of the interpreter that the script may lack when torch.distributed.run starts it.
 _HARMLESS = ("-u", "-B")
 _COMMANDS = re.compile(r"&&|\|\||[;|&\n(){}]")
 _IN_FRONT = ("!", "do", "else", "env", "exec", "if", "nohup", "then", "time", "until", "while")
@@ -42,20 +45,26 @@ _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=\S*")
 
 
 class Launch(str, Enum):
-    """How a program that relies on the Training Operator's variables gets them."""
+    """How a program that reads the Training Operator's variables gets them."""
 
     ENVIRONMENT = "environment"
-    """They are set in `spec.trainer.env`: the program runs as it did, whatever its image has."""
+    """The variables are set in `spec.trainer.env`.
+
+    The program runs as before, whatever its image contains.
+    """
     TORCHRUN = "torchrun"
-    """torchrun starts it, one process a node, and sets them; needs PyTorch 1.10 or later in the image."""
+    """torchrun starts the program, one process per node, and sets the variables.
+
+    The image needs PyTorch 1.10 or later.
+    """
 
 
 @dataclass(frozen=True)
 class Program:
-    """What a container runs.
+    """The program that a container runs.
 
     Attributes:
-        command: its command; empty where the image's entrypoint runs.
+        command: its command; empty if the image's entrypoint runs.
         args: its arguments.
     """
 
@@ -69,22 +78,28 @@ class Program:
 
     @property
     def is_known(self) -> bool:
-        """Whether it can be read at all: not when the image's entrypoint decides."""
+        """Return whether the program is known, which it is not if the image's entrypoint runs."""
         return bool(self.command)
 
     @property
     def reads_old_variables(self) -> bool:
-        """Whether `$RANK`, `${RANK}`, `$(RANK)` or one of the others stands in it."""
+        """Return whether an old variable occurs, as `$RANK`, `${RANK}` or `$(RANK)`."""
         return any(_READ.search(word) for word in self.words)
 
     @property
     def has_them_filled_in(self) -> bool:
-        """Whether Kubernetes fills `$(RANK)` or one of the others in before anything runs."""
+        """Return whether Kubernetes expands an old variable before the program starts.
+
+        Kubernetes expands the form `$(RANK)`.
+        """
         return any(_EXPANDED_BY_KUBERNETES.search(word) for word in self.words)
 
     @property
     def is_torchrun(self) -> bool:
-        """Whether all Python that it starts is started by torchrun, as far as can be read; in doubt it is not."""
+        """Return whether torchrun starts all Python programs of the command.
+
+        If the command does not show this for certain, the result is False.
+        """
         if not self.command:
             return False
         line = _shell_line(self.words)
@@ -95,7 +110,7 @@ class Program:
         return bool(launched) and all(launched)
 
     def wrapped(self) -> Program:
-        """The same, started by torchrun."""
+        """Return the same program, started by torchrun."""
         place = _place_of_script(self.words)
         if place is None:
             return Program(("torchrun", "--no-python", *self.command), self.args)
@@ -107,11 +122,11 @@ class Program:
 
 
 def old_environment(name: str, world_size: int) -> list[dict[str, Any]]:
-    """The variables that the Training Operator would have set, for the pods of the TrainJob `name`.
+    """Return the variables that the Training Operator would have set.
 
     Args:
-        name: the TrainJob's name.
-        world_size: nodes, times processes where the job gave a number of them.
+        name: name of the TrainJob.
+        world_size: number of nodes, times the processes per node if the job sets their number.
     """
     return [
         {"name": "MASTER_ADDR", "value": host_of(name, 0)},
@@ -122,12 +137,15 @@ def old_environment(name: str, world_size: int) -> list[dict[str, Any]]:
 
 
 def endpoint(name: str, host: str | None = None, port: object = None) -> str:
-    """Where torchrun's processes meet: on the TrainJob's rank 0, or on a host of the job's own."""
+    """Return the rendezvous endpoint of torchrun.
+
+    It is on rank 0 of the TrainJob, unless the job names a host of its own.
+    """
     return f"{host or host_of(name, 0)}:{port or PORT}"
 
 
 def _shell_line(words: Sequence[str]) -> str | None:
-    """What `sh -c` and the like are given, also as `bash -lc`; None for another program."""
+    """Return the script of `sh -c`, `bash -lc` and the like; None for another program."""
     if basename(words[0]) not in _SHELLS:
         return None
     for number, word in enumerate(words[1:], start=1):
@@ -143,7 +161,10 @@ def _is_python(word: str) -> bool:
 
 
 def _may_train(words: list[str]) -> bool:
-    """Whether it is Python, or a script or a shell that may start it; `python -m pip` is not."""
+    """Return whether a command is Python, or a script or shell that may start it.
+
+    `python -m pip` does not count.
+    """
     program = words[0]
     is_script = "/" in program or program in _SHELLS
     return _is_launcher(words) or is_script or (_is_python(program) and words[1:3] not in _INSTALLERS)
@@ -161,14 +182,18 @@ def _is_launcher(words: Sequence[str]) -> bool:
 
 
 def _without_assignments(words: list[str]) -> list[str]:
-    """A shell's command without what may stand in front of it: `A=b`, `exec`, `then` and the like."""
+    """Return a shell command without leading words such as `A=b`, `exec` or `then`."""
     while words and (_ASSIGNMENT.fullmatch(words[0]) or words[0] in _IN_FRONT):
         words = words[1:]
     return words
 
 
 def _place_of_script(words: Sequence[str]) -> int | None:
-    """Where a script or `-m MODULE` stands behind a Python that nothing else is asked of; None for other programs."""
+    """Return the index of a script or `-m MODULE` after Python.
+
+    Returns:
+        The index; None for other programs, and if Python has options that torchrun would not retain.
+    """
     if not words or not _is_python(words[0]):
         return None
     place = next((number for number, word in enumerate(words) if number and word not in _HARMLESS), None)

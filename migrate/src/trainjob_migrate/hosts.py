@@ -1,4 +1,4 @@
-"""The hosts of a v1 job's pods, and those of the TrainJob that stand in their place."""
+"""Host names of a v1 job's pods, and the TrainJob's host names that replace them."""
 
 from __future__ import annotations
 
@@ -10,19 +10,22 @@ from trainjob_migrate.draft import Draft
 
 
 def host_of(name: str, rank: int) -> str:
-    """A node of the TrainJob `name`, as JobSet names it: in the pods' subdomain, which is called after the job."""
+    """Return the host name of a TrainJob's node.
+
+    JobSet names the host within the pods' subdomain, which has the name of the job.
+    """
     return f"{name}-node-0-{rank}.{name}"
 
 
 def renaming(draft: Draft, first_ranks: Mapping[str, int]) -> Callable[[Any], Any]:
-    """Puts hosts of the TrainJob in place of the v1 job's, in any value.
+    """Return a function that replaces host names of the v1 job by the TrainJob's in any value.
 
     Args:
-        draft: what is being made; a host that is found is told there.
-        first_ranks: kind of replicas, such as `worker` -> the rank that its first pod has among the TrainJob's nodes.
+        draft: the draft; it gets a finding for each replaced host name.
+        first_ranks: by kind of replicas, such as `worker`, the rank of its first pod among the TrainJob's nodes.
     """
     kinds = "|".join(first_ranks)
-    # An MPIJob's hosts have the job's name as their subdomain, too.
+    # The hosts of an MPIJob also have the job's name as their subdomain.
     subdomain = rf"(?:\.{re.escape(draft.source_name)}(?![\w-]))?"
     old = re.compile(rf"(?<![\w.-]){re.escape(draft.source_name)}-({kinds})-(\d+)(?![\w-]){subdomain}")
 

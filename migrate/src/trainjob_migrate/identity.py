@@ -1,4 +1,4 @@
-"""Who a job is: its kind, name, labels and what the API server wrote into it."""
+"""The identity of a job: kind, name, labels and the fields that the API server sets."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ from trainjob_migrate.draft import Draft
 from trainjob_migrate.ledger import Ledger, Path
 
 KINDS = ("PyTorchJob", "MPIJob", "XGBoostJob", "JAXJob", "TFJob", "PaddleJob", "MXJob")
-"""What the Training Operator has run; `MXJob` until 1.7."""
+"""Kinds of the Training Operator; `MXJob` until 1.7."""
 OLD_LABELS = "training.kubeflow.org/"
-"""Prefix of the labels that the Training Operator gives to its pods (1.9 pkg/apis/kubeflow.org/v1/common_types.go)."""
+"""Prefix of the labels that the Training Operator sets on its pods.
+
+Source: training-operator 1.9 pkg/apis/kubeflow.org/v1/common_types.go.
+"""
 _VERSIONS = ("kubeflow.org/v1", "kubeflow.org/v2beta1")
-# JobSet 0.12 refuses a job if a pod's name could have more than 63 characters; the longest ends in -launcher-0-0-abcde
-# or -node-0-99999-abcde.
+# JobSet 0.12 rejects a job if a pod's name could have more than 63 characters. The longest names end in
+# -launcher-0-0-abcde or -node-0-99999-abcde.
 _LONGEST_NAME = 44
 _NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _BY_THE_SERVER = (
@@ -40,10 +43,10 @@ _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 def checked_job(job: Any) -> tuple[str, Mapping[str, Any]]:
-    """The kind and the metadata of a v1 job.
+    """Return the kind and the metadata of a v1 job.
 
     Raises:
-        InvalidSpec: it is none, or has no name.
+        InvalidSpec: the document is not a v1 job, or has no name.
     """
     if not isinstance(job, Mapping):
         raise refuse("job", job, f"a mapping is wanted: one of {', '.join(KINDS)}")
@@ -59,7 +62,7 @@ def checked_job(job: Any) -> tuple[str, Mapping[str, Any]]:
 
 
 def convert_identity(ledger: Ledger, metadata: Mapping[str, Any], dialect: Dialect) -> Draft:
-    """A draft with the name, namespace, labels and annotations of the source."""
+    """Return a draft with the name, namespace, labels and annotations of the source."""
     ledger.converted(("apiVersion",), "apiVersion")
     ledger.converted(("kind",), "kind")
     ledger.dropped(("status",), "the TrainJob gets a status of its own")
@@ -83,7 +86,7 @@ def _namespace(ledger: Ledger, metadata: Mapping[str, Any]) -> str | None:
 
 
 def _name(given: str) -> str:
-    """The same name where it fits, else its beginning and a hash of it."""
+    """Return the same name if it is short enough, else its beginning and a hash of it."""
     name = given.rstrip("-")
     if len(name) <= _LONGEST_NAME:
         return name

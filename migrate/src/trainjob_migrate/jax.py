@@ -1,4 +1,7 @@
-"""JAXJob: training-operator 1.9 pkg/apis/kubeflow.org/v1/jax_types.go, on the runtime `jax-distributed`."""
+"""Conversion of a JAXJob, for the runtime `jax-distributed`.
+
+Source: training-operator 1.9 pkg/apis/kubeflow.org/v1/jax_types.go.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,15 @@ from trainjob_migrate.peers import Peers, convert_peers
 
 
 def convert_jax(draft: Draft, job: Mapping[str, Any], _: Launch) -> None:
-    """Put a JAXJob into the draft."""
+    """Convert a JAXJob into the draft."""
     convert_peers(draft, job, _JAX)
 
 
 def _variables(name: str, nodes: int) -> list[dict[str, Any]]:
-    """As training-operator 1.9 pkg/controller.v1/jax/envvar.go sets them."""
+    """Return the variables of a JAXJob's pods.
+
+    Source: training-operator 1.9 pkg/controller.v1/jax/envvar.go.
+    """
     return [
         {"name": "COORDINATOR_PORT", "value": PORT},
         {"name": "COORDINATOR_ADDRESS", "value": host_of(name, 0)},

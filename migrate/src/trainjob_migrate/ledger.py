@@ -1,4 +1,4 @@
-"""The book that is kept of a document's fields, so that none disappears without a line."""
+"""A ledger of a document's fields, so that no field is dropped without a line."""
 
 from __future__ import annotations
 
@@ -12,20 +12,23 @@ from trainjob.spec.redaction import excerpt, shown
 Path = tuple[str | int, ...]
 """Keys and indexes from the document's root."""
 EMPTY: tuple[Any, ...] = (None, {}, [], "")
-"""What says nothing, wherever it stands."""
+"""Values that count as empty in any field."""
 
 
 class Fate(str, Enum):
-    """What becomes of a field."""
+    """The result of the conversion for a field."""
 
     CONVERTED = "converted"
-    """It stands in the TrainJob."""
+    """The field is in the TrainJob."""
     MOVED = "moved"
-    """It stands in the TrainingRuntime that is made for this job."""
+    """The field is in the TrainingRuntime that is generated for this job."""
     DROPPED = "dropped"
-    """It has no place in the new objects and is not missed, or hardly; the line's reason says why."""
+    """The field has no counterpart in the new objects, with little or no effect.
+
+    The reason of the line says why.
+    """
     REFUSED = "refused"
-    """A blocker: no TrainJob is made before a person has changed or removed it."""
+    """The field blocks the conversion until the user changes or removes it."""
 
 
 @dataclass(frozen=True)
@@ -33,11 +36,11 @@ class Line:
     """One field, or a part of the document whose fields share a fate.
 
     Attributes:
-        path: such as `spec.pytorchReplicaSpecs.Worker.template.spec.containers[0].env[2].value`.
-        fate: what became of it.
-        target: the field of the new object that has it now; empty when none has.
-        reason: why, where that is not plain.
-        given: its value, shortened; `***` where it could be a secret.
+        path: path of the field, such as `spec.pytorchReplicaSpecs.Worker.template.spec.containers[0].env[2].value`.
+        fate: the result of the conversion.
+        target: field of the new object that holds the value; empty if no field does.
+        reason: the reason, unless it is obvious.
+        given: value of the field, shortened; `***` if it could be a secret.
     """
 
     path: str
@@ -47,7 +50,7 @@ class Line:
     given: str
 
     def to_dict(self) -> dict[str, str]:
-        """The line as JSON has it."""
+        """Return the line as JSON values."""
         return {**asdict(self), "fate": self.fate.value}
 
 
@@ -59,11 +62,10 @@ class _Entry:
 
 
 class Ledger:
-    """Every leaf of a document, and who claimed it.
+    """The leaves of a document, each of which is claimed once.
 
-    A claim takes the leaves below a path that nobody has claimed yet: as one line when that is all of them, else as a
-    line for each, so that every leaf is in exactly one line. A leaf is a scalar, or a mapping or list with nothing in
-    it.
+    A claim covers the unclaimed leaves below a path. If these are all leaves below the path, they become one line, else
+    one line each. So every leaf is in exactly one line. A leaf is a scalar, or an empty mapping or list.
 
     Args:
         source: the document.
@@ -80,26 +82,32 @@ class Ledger:
         self._lines: dict[Path, _Entry] = {}
 
     def converted(self, path: Path, target: str, reason: str = "") -> None:
-        """It stands at `target` in the TrainJob."""
+        """Claim a path whose value is at `target` in the TrainJob."""
         self._claim(path, _Entry(Fate.CONVERTED, target, reason))
 
     def moved(self, path: Path, target: str, reason: str = "") -> None:
-        """It stands at `target` in the generated TrainingRuntime."""
+        """Claim a path whose value is at `target` in the generated TrainingRuntime."""
         self._claim(path, _Entry(Fate.MOVED, target, reason))
 
     def dropped(self, path: Path, reason: str) -> None:
-        """It is left out."""
+        """Claim a path that is left out."""
         self._claim(path, _Entry(Fate.DROPPED, "", reason))
 
     def refused(self, path: Path, reason: str) -> None:
-        """It keeps a TrainJob from being made; so does what is not there and should be."""
+        """Claim a path that prevents the creation of a TrainJob.
+
+        The path may also be that of a missing field that is required.
+        """
         entry = _Entry(Fate.REFUSED, "", reason)
         self._claim(path, entry)
         if path not in self._below:
             self._lines[path] = entry
 
     def lines(self) -> tuple[Line, ...]:
-        """A line for everything, in the document's order; what nobody claimed and says something is refused."""
+        """Return a line for every leaf, in the document's order.
+
+        Unclaimed leaves are refused if they have a value, and dropped if they are empty.
+        """
         copy = shown(self._source)
         for leaf in self._order:
             if leaf not in self._claimed:
@@ -128,7 +136,7 @@ _UNKNOWN = "no such field is known here, or not with a value of this kind; corre
 
 
 def leaves(value: Any, path: Path = ()) -> Iterator[Path]:
-    """The path of each leaf, in the document's order."""
+    """Yield the path of each leaf, in the document's order."""
     if isinstance(value, Mapping) and value:
         for key, inner in value.items():
             yield from leaves(inner, (*path, key))
@@ -140,14 +148,14 @@ def leaves(value: Any, path: Path = ()) -> Iterator[Path]:
 
 
 def value_at(source: Any, path: Path) -> Any:
-    """What stands at the path of a leaf."""
+    """Return the value at a path."""
     for part in path:
         source = source[part]
     return source
 
 
 def written(path: Path) -> str:
-    """A path as people write it; a key that holds a dot stands in brackets."""
+    """Format a path; a key that contains a dot is written in brackets."""
     text = ""
     for part in path:
         plain = isinstance(part, str) and part.replace("_", "").replace("-", "").isalnum()

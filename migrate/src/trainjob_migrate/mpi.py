@@ -1,4 +1,6 @@
-"""MPIJob of both operators, on a TrainingRuntime of its own that is like `deepspeed-distributed`.
+"""Conversion of an MPIJob of either operator, with a generated TrainingRuntime.
+
+The runtime is similar to `deepspeed-distributed`.
 
 Sources: training-operator 1.9 pkg/apis/kubeflow.org/v1/mpi_types.go and pkg/controller.v1/mpi (kubeflow.org/v1), whose
 launcher reaches the workers by kubectl exec; mpi-operator 0.8 pkg/apis/kubeflow/v2beta1/types.go and pkg/controller
@@ -27,7 +29,7 @@ _SPECS: Path = ("spec", "mpiReplicaSpecs")
 _POLICY: Path = ("spec", "runPolicy")
 _SSHD = ["/usr/sbin/sshd", "-De"]
 _IDLE = ("sleep", "tail")
-# What the old operators mount, and the Trainer does not.
+# Files that the old operators mount and the Trainer does not.
 _OLD_FILES = ("/etc/mpi/discover_hosts.sh", "/etc/mpi/kubexec.sh", "/opt/kube")
 # Trainer 2.3 pkg/constants/constants.go, MPIReservedEnvNames.
 _RESERVED = (
@@ -41,7 +43,7 @@ _FIELDS = ("sshAuthMountPath", "mpiImplementation", "runLauncherAsWorker", "laun
 
 
 def convert_mpi(draft: Draft, job: Mapping[str, Any], _: Launch) -> None:
-    """Put an MPIJob into the draft."""
+    """Convert an MPIJob into the draft."""
     spec = table(job, "spec")
     launcher, worker = (replicas_of(spec.get("mpiReplicaSpecs"), _SPECS, role) for role in ("Launcher", "Worker"))
     if launcher is None or worker is None or not worker.spec.get("replicas"):
@@ -56,7 +58,7 @@ def convert_mpi(draft: Draft, job: Mapping[str, Any], _: Launch) -> None:
     draft.trainer |= {"numNodes": convert_count(draft, worker) + also_trains, "numProcPerNode": 1}
     convert_run_policy(draft, _POLICY, spec.get("runPolicy"))
     if any(part.place[:2] == ("runtime", "podGroupPolicy") for part in draft.parts):
-        # A gang counts the launcher: nodes would wait for it, and it for the nodes.
+        # A gang includes the launcher: nodes would wait for the launcher, and the launcher for the nodes.
         draft.shape = replace(draft.shape, waits={})
     _options(draft, spec, () if by_kubectl else _FIELDS)
     if by_kubectl:
@@ -93,7 +95,7 @@ def _shape(spec: Mapping[str, Any], *, also_trains: bool) -> Shape:
 
 
 def _options(draft: Draft, spec: Mapping[str, Any], fields: tuple[str, ...]) -> None:
-    """Claim what is said of MPI itself, as far as the kind's version has these fields."""
+    """Claim the fields of MPI's own options, as far as the version of the kind has them."""
     slots = spec.get("slotsPerWorker")
     if isinstance(slots, int) and not isinstance(slots, bool) and slots >= 1:
         draft.trainer["numProcPerNode"] = slots
@@ -124,7 +126,10 @@ def _options(draft: Draft, spec: Mapping[str, Any], fields: tuple[str, ...]) -> 
 
 
 def _restarts(draft: Draft, replicas: Replicas, role: str, spec: Mapping[str, Any], *, by_kubectl: bool) -> None:
-    """The launcher's Job counts failures; the nodes' pods only have to be there."""
+    """Claim the restart policy of a role, and for the launcher also the backoffLimit.
+
+    Only the launcher's Job counts failures; the nodes' pods only have to run.
+    """
     path = (*replicas.path, "restartPolicy")
     policy = replicas.spec.get("restartPolicy") or ("OnFailure" if role == "launcher" and not by_kubectl else "Never")
     if policy not in ("OnFailure", "Never"):
@@ -154,7 +159,7 @@ def _launcher(draft: Draft, launcher: Replicas, main: str, *, also_trains: bool,
     draft.reserved = dict.fromkeys(_RESERVED, "the Trainer sets it")
     variables = [] if by_kubectl else [{"name": "K_MPI_JOB_ROLE", "value": "launcher"}]
     if not also_trains and "gpu" not in str(container.get("resources")):
-        variables += [{"name": name, "value": ""} for name in _NO_GPUS]  # so that it sees none of its machine
+        variables += [{"name": name, "value": ""} for name in _NO_GPUS]  # so that the launcher sees no GPUs of its node
     draft.reserved |= dict.fromkeys((one["name"] for one in variables), "the old operator sets it itself")
     _unseen(draft, path, ("container", "env"), variables, "launcher")
     _readable_keys(draft, path, launcher, container, "launcher")
@@ -193,7 +198,10 @@ def _without_program(template: Mapping[str, Any], place: int) -> Mapping[str, An
 
 
 def _readable_keys(draft: Draft, path: Path, replicas: Replicas, container: Mapping[str, Any], role: str) -> None:
-    """The Trainer's keys are root's and its group's; a pod of another user can read them by its group."""
+    """Set the fsGroup of a pod that does not run as root, so that it can read the ssh keys.
+
+    The Trainer's keys are readable only by root and their group.
+    """
     contexts = [one.get("securityContext") for one in (container, table(replicas.template, "spec"))]
     users = [number(context, "runAsUser") for context in contexts]
     user = next((user for user in users if user), 0)
@@ -202,13 +210,13 @@ def _readable_keys(draft: Draft, path: Path, replicas: Replicas, container: Mapp
 
 
 def _unseen(draft: Draft, path: Path, place: tuple[str, ...], value: Any, role: str) -> None:
-    """Something that the old operator did by itself, so that no field of the source is behind it."""
+    """Add a value that the old operator set by itself, so that no field of the source has it."""
     if value:
         draft.part((*path, "by the operator"), place, value, patchable=False, role=role)
 
 
 def _first(replicas: Replicas) -> str:
-    """The name of the first container, which is the one that the operators start MPI in."""
+    """Return the name of the first container, in which the operators start MPI."""
     return text(next(iter(rows(replicas.template, "spec", "containers")), {}), "name")
 
 

@@ -1,4 +1,4 @@
-"""The pods of a job, be it of the training operator v1 or a TrainJob, as the same few facts."""
+"""The training containers of a job, for v1 jobs and TrainJobs in the same form."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ __all__ = ["Node", "new_nodes", "old_nodes"]
 
 # Training operator 1.9, pkg/apis/kubeflow.org/v1/common_types.go.
 _INDEX = "training.kubeflow.org/replica-index"
-# The MPI Operator (0.8 pkg/controller/mpi_job_controller.go, defaultLabels) gives only the second one.
+# The MPI Operator (0.8 pkg/controller/mpi_job_controller.go, defaultLabels) sets only the second label.
 _ROLES = ("training.kubeflow.org/replica-type", "training.kubeflow.org/job-role")
-# The names of the containers that train: *_types.go there, and Trainer 2.3 manifests/base/runtimes.
+# Names of the training containers: *_types.go of training-operator 1.9, and Trainer 2.3 manifests/base/runtimes.
 _CONTAINERS = ("pytorch", "mpi", "xgboost", "jax", "tensorflow", "paddle", "node")
 _LEADERS = ("launcher", "master", "chief")
-_MOST_PODS = 150_000  # of a cluster (Kubernetes 1.36, considerations for large clusters)
+_MOST_PODS = 150_000  # limit of a cluster (Kubernetes 1.36, considerations for large clusters)
 
 
 @dataclass(frozen=True)
 class Node:
-    """One pod's training container.
+    """The training container of one pod.
 
     Attributes:
-        role: `Master`, `Worker`, `node` and so on.
-        index: which of its role.
-        container: as the pod has it, or as it is asked for.
-        status: what the kubelet says of it; empty for one that is only asked for.
+        role: role of the pod, such as `Master`, `Worker` or `node`.
+        index: index within the role.
+        container: the container in the pod, or in the job's spec if there are no pods.
+        status: container status of the kubelet; empty without a pod.
     """
 
     role: str
@@ -42,7 +42,7 @@ class Node:
 
     @cached_property
     def told(self) -> Mapping[str, Any]:
-        """The container for people, with `***` for what could be a secret."""
+        """The container for output, with `***` for values that could be secrets."""
         return table(shown(self.container))
 
     def __str__(self) -> str:
@@ -50,15 +50,19 @@ class Node:
 
 
 def old_nodes(job: Mapping[str, Any], pods: Sequence[Mapping[str, Any]]) -> list[Node]:
-    """Those of a v1 job, who leads first; without pods, those that it asks for."""
+    """Return the nodes of a v1 job, leaders first.
+
+    Without pods, the nodes are derived from the job's spec.
+    """
     found = [_node(pod, _role(pod), number(pod, "metadata", "labels", _INDEX)) for pod in pods]
     return sorted(found or _asked_of_old(job), key=_leader_first)
 
 
 def new_nodes(train_job: Mapping[str, Any], pods: Sequence[Mapping[str, Any]]) -> list[Node]:
-    """Those of a TrainJob that train; without pods, as far as the TrainJob itself says it.
+    """Return the nodes of a TrainJob that train.
 
-    A pod that has been replaced counts no more.
+    A pod that has been replaced does not count. Without pods, the nodes are derived from the TrainJob's spec, as far as
+    it has their values.
     """
     newest = {}
     for pod in sorted(pods, key=lambda pod: text(pod, "metadata", "creationTimestamp")):

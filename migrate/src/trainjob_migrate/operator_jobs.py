@@ -1,4 +1,4 @@
-"""The jobs of the Training Operator v1, and of the MPI Operator, as far as a cluster still has them."""
+"""The jobs of the Training Operator v1 and the MPI Operator on a cluster."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from trainjob.client import Cluster
 from trainjob.client.resources import Resource
 from trainjob.errors import NotFound, PermissionDenied
 
-# Training Operator 1.9, manifests/base/crds; MPI Operator 0.6 and later serves mpijobs as v2beta1 only. The first of a
-# kind's versions that is served counts, as a CRD shows the same objects in all of its versions.
+# Training Operator 1.9, manifests/base/crds; MPI Operator 0.6 and later serves mpijobs as v2beta1 only. The first
+# version of a kind that the cluster serves is used, because a CRD returns the same objects in all of its versions.
 _VERSIONS = {
     "PyTorchJob": ("v1",),
     "MPIJob": ("v2beta1", "v1"),
@@ -20,19 +20,19 @@ _VERSIONS = {
     "TFJob": ("v1",),
     "PaddleJob": ("v1",),
 }
-# Its pkg/apis/kubeflow.org/v1/common_types.go; the MPI Operator uses the same.
+# Training Operator 1.9, pkg/apis/kubeflow.org/v1/common_types.go; the MPI Operator uses the same label.
 _NAME_LABEL = "training.kubeflow.org/job-name"
 _PODS = Resource("pods", "/api/v1", "")
 
 
 @dataclass
 class Listed:
-    """What a cluster has of them.
+    """The v1 jobs of a cluster.
 
     Attributes:
-        jobs: of all kinds.
-        absent: the kinds that the cluster does not know.
-        forbidden: the kinds that may not be listed.
+        jobs: jobs of all kinds.
+        absent: kinds that the cluster does not serve.
+        forbidden: kinds that the user may not list.
     """
 
     jobs: list[dict[str, Any]] = field(default_factory=list)
@@ -44,7 +44,7 @@ class OperatorJobs:
     """Read-only access to the v1 jobs of a cluster."""
 
     def __init__(self, cluster: Cluster) -> None:
-        """Keep the cluster; no request is sent yet.
+        """Store the cluster without sending a request.
 
         Args:
             cluster: the cluster that has the jobs.
@@ -52,15 +52,15 @@ class OperatorJobs:
         self._cluster = cluster
 
     def all(self, namespace: str | None) -> Listed:
-        """All of them.
+        """List the jobs of all kinds.
 
         Args:
-            namespace: where; None for all namespaces.
+            namespace: the namespace; None for all namespaces.
 
         Raises:
-            NotFound: the cluster knows none of the kinds.
-            PermissionDenied: none of the kinds may be listed.
-            ClusterError: the cluster can't be asked.
+            NotFound: the cluster does not serve any of the kinds.
+            PermissionDenied: the user may not list any of the kinds that the cluster serves.
+            ClusterError: a request to the cluster fails.
         """
         listed, denied = Listed(), None
         for kind in _VERSIONS:
@@ -83,24 +83,24 @@ class OperatorJobs:
         return listed
 
     def named(self, name: str, namespace: str) -> list[dict[str, Any]]:
-        """Those of this name; several kinds may have one.
+        """List the jobs with a name; several kinds may have a job of the same name.
 
         Raises:
-            NotFound: the cluster knows none of the kinds.
-            PermissionDenied: none of the kinds may be listed.
-            ClusterError: the cluster can't be asked.
+            NotFound: the cluster does not serve any of the kinds.
+            PermissionDenied: the user may not list any of the kinds that the cluster serves.
+            ClusterError: a request to the cluster fails.
         """
         return [job for job in self.all(namespace).jobs if job["metadata"]["name"] == name]
 
     def pods(self, job: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """The pods of one of them.
+        """List the pods of a job.
 
         Raises:
-            ClusterError: the cluster can't be asked.
+            ClusterError: a request to the cluster fails.
         """
         metadata = job["metadata"]
         pods = self._cluster.list_objects(_PODS, metadata["namespace"], f"{_NAME_LABEL}={metadata['name']}")
-        # One that is older belongs to an earlier job of that name.
+        # An older pod belongs to an earlier job of that name.
         return [pod for pod in pods if pod["metadata"]["creationTimestamp"] >= metadata["creationTimestamp"]]
 
     def _of_kind(self, kind: str, namespace: str | None) -> list[dict[str, Any]]:

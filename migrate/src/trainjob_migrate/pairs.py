@@ -1,4 +1,4 @@
-"""The fields of an old and a new job in pairs."""
+"""The fields of an old and a new job, in pairs."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from trainjob_migrate.ledger import Fate, Line, leaves, written
 
 __all__ = ["Pair", "pairs"]
 
-# What many fields of a job begin with: a replica, its pod, or one of its containers.
+# The common prefix of many fields of a job: a replica, its pod, or one of its containers.
 _PART = re.compile(r"spec\.\w+ReplicaSpecs\.\w+(?:\.template\.spec(?:\.(?:initC|c)ontainers\[\d+\])?)?(?=\.)")
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A field, and what it is now.
+    """A field of the old job and its counterpart in the new one.
 
     Attributes:
-        part: the part of the old job that it stands in, such as `spec.pytorchReplicaSpecs.Worker`; may be empty.
-        before: the field in that part and its value; empty for what only the new job has.
-        after: the new field and its value; or what became of it.
-        fate: what became of it; None for what only the new job has.
+        part: the part of the old job that contains the field, such as `spec.pytorchReplicaSpecs.Worker`; may be empty.
+        before: the field in that part and its value; empty if only the new job has the field.
+        after: the new field and its value, or the fate of the old field.
+        fate: the fate of the old field; None if only the new job has the field.
     """
 
     part: str
@@ -35,7 +35,7 @@ class Pair:
 
 
 def pairs(conversion: Conversion) -> list[Pair]:
-    """All fields of the old job, in its order, then those that only the new one has."""
+    """Return the fields of the old job, in its order, then those that only the new job has."""
     train_job = conversion.train_job or {}
     copy = shown(train_job)
     values = {written(path): excerpt(copy, path) for path in _places(train_job)}
@@ -43,7 +43,7 @@ def pairs(conversion: Conversion) -> list[Pair]:
 
 
 def _places(value: Any) -> Iterator[tuple[str | int, ...]]:
-    """Every field, those in between included."""
+    """Yield the path of every field, including intermediate ones."""
     for leaf in leaves(value):
         for length in range(1, len(leaf) + 1):
             yield leaf[:length]
@@ -57,14 +57,20 @@ def _pair(line: Line, values: Mapping[str, str]) -> Pair:
 
 
 def _after(line: Line, values: Mapping[str, str]) -> str:
-    """A mapping that has more than this field in it is only named."""
+    """Format the new field.
+
+    The value is left out if it is a mapping that contains more than this field.
+    """
     value = values.get(line.target, "")
     now = f"{line.target}: {value}" if value == line.given or value[:1] not in ("", "{") else line.target
     return f"{now} ({line.reason})" if now and line.reason else now or f"{line.fate.value}: {line.reason}"
 
 
 def _new(conversion: Conversion, train_job: Mapping[str, Any], values: Mapping[str, str]) -> Iterator[Pair]:
-    """What no field of the old job was the reason for; a patch's targets are told from the pod on."""
+    """Yield the fields that do not result from a field of the old job.
+
+    The targets of a patch are paths that start at the pod.
+    """
     told = {line.target.partition(" ")[0] for line in conversion.lines if line.target}
     for path in leaves(train_job) if train_job else ():
         if not any(written(path[:length]) in told for length in range(1, len(path) + 1)):

@@ -1,4 +1,7 @@
-"""Jobs whose pods all run the same program and find each other by variables: XGBoost's and JAX's."""
+"""Conversion of jobs whose pods run the same program and find each other by variables.
+
+These are XGBoostJobs and JAXJobs.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from trainjob_migrate.replicas import Replicas, claim_same_template, convert_cou
 from trainjob_migrate.run_policy import convert_restarts, convert_run_policy
 
 _STRICTEST = ("Never", "ExitCode", "OnFailure")
-_RESTARTS = "Never"  # the default of both kinds
+_RESTARTS = "Never"  # default of both kinds
 _POLICY: Path = ("spec", "runPolicy")
 
 
@@ -26,13 +29,15 @@ class Peers:
     """A kind of such jobs.
 
     Attributes:
-        specs: the field of the spec that has the replicas.
-        counts: kinds of replicas in the order of their ranks -> how many there must be; the first is a must.
-        container: the name of the container that trains.
-        shape: the runtime that they run on.
-        variables: what the Training Operator sets besides PYTHONUNBUFFERED, for a name and a number of nodes.
+        specs: field of the spec that holds the replicas.
+        counts: kinds of replicas in the order of their ranks, with the required number of each; None for any number.
+            The first kind is required.
+        container: name of the training container.
+        shape: the runtime on which they run.
+        variables: function that returns the variables that the Training Operator sets besides PYTHONUNBUFFERED, for a
+            name and a number of nodes.
         reserved: variables that only the Trainer may set on that runtime.
-        why: what the Trainer sets in their place, and what a program would do without them.
+        why: the variables that the Trainer sets instead, and the effect on a program that reads the old ones.
     """
 
     specs: str
@@ -45,7 +50,10 @@ class Peers:
 
 
 def convert_peers(draft: Draft, job: Mapping[str, Any], kind: Peers) -> None:
-    """Put such a job into the draft: the nodes are its replicas in the order of their ranks."""
+    """Convert such a job into the draft.
+
+    The nodes are its replicas in the order of their ranks.
+    """
     spec = table(job, "spec")
     path: Path = ("spec", kind.specs)
     replicas = {role: found for role in kind.counts if (found := replicas_of(spec.get(kind.specs), path, role))}
@@ -53,7 +61,7 @@ def convert_peers(draft: Draft, job: Mapping[str, Any], kind: Peers) -> None:
     if first not in replicas:
         draft.ledger.refused(path, f"a {first} is wanted")
         return
-    # Up to 2.1 the Trainer knows torch and MPI only; the variables that are set here are enough.
+    # Up to 2.1 the Trainer supports torch and MPI only; the variables that are set here are sufficient.
     is_known = draft.dialect is Dialect.V2_2
     draft.shape = kind.shape if is_known else replace(kind.shape, runtime="", policy={"numNodes": 1})
     nodes = 0
@@ -73,7 +81,10 @@ def convert_peers(draft: Draft, job: Mapping[str, Any], kind: Peers) -> None:
 
 
 def _restarts(draft: Draft, spec: Mapping[str, Any], replicas: list[Replicas]) -> None:
-    """The strictest policy counts: at worst the job ends where a pod would have been started again."""
+    """Claim the restart policies; if they differ, the strictest one applies.
+
+    At worst the job ends although the Training Operator would have restarted a pod.
+    """
     policies = {one.path: str(one.spec.get("restartPolicy") or _RESTARTS) for one in replicas}
     known = [policy for policy in _STRICTEST if policy in policies.values()]
     counts = known[0] if known and len(set(policies.values())) > 1 else policies[replicas[0].path]

@@ -1,7 +1,7 @@
-"""The pods of a job: every field of a pod template, and where it stands in a TrainJob or its runtime.
+"""Conversion of a pod template's fields to a TrainJob or its runtime.
 
-What a TrainJob may patch is Trainer 2.3 pkg/apis/trainer/v1alpha1/trainjob_types.go (PodSpecPatch, ContainerPatch);
-the fields are those of Kubernetes 1.36 core/v1.
+Source of the fields that a TrainJob may patch: Trainer 2.3 pkg/apis/trainer/v1alpha1/trainjob_types.go (PodSpecPatch,
+ContainerPatch). The fields are those of Kubernetes 1.36 core/v1.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PATCHED: Mapping[str, type] = {
     "volumes": list,
 }
 _IN_A_RUNTIME: Mapping[str, type] = {
-    # A TrainJob may patch it from Trainer 2.3 on only.
+    # A TrainJob may patch this field only from Trainer 2.3 on.
     "terminationGracePeriodSeconds": int,
     "activeDeadlineSeconds": int,
     "automountServiceAccountToken": bool,
@@ -65,14 +65,14 @@ _SPREAD = (
 
 
 def convert_template(draft: Draft, path: Path, template: Mapping[str, Any], *, main: str, role: str = "node") -> None:
-    """Put a pod template into the draft.
+    """Convert a pod template into the draft.
 
     Args:
-        draft: what is being made; what is set in `draft.environment` takes the place of variables of those names.
-        path: where the template stands in the source.
-        template: it.
-        main: the container that trains.
-        role: the replicated job it is for; the container in it that takes `spec.trainer` is `node`'s.
+        draft: the draft; its `environment` replaces variables of the same names.
+        path: path of the template in the source.
+        template: the pod template.
+        main: name of the training container.
+        role: the replicated job that gets the template; `spec.trainer` applies only to the role `draft.shape.trainer`.
     """
     _metadata(draft, path, template.get("metadata"), role)
     spec = template.get("spec")
@@ -123,14 +123,17 @@ def _pod_field(draft: Draft, path: Path, field: str, value: Any, role: str) -> N
 
 
 def _service_account(draft: Draft, path: Path, value: Any, role: str) -> None:
-    """The old name of `serviceAccountName`; that one counts where both are given."""
+    """Convert `serviceAccount`, the old name of `serviceAccountName`.
+
+    If both are given, `serviceAccountName` takes precedence.
+    """
     if isinstance(value, str):
         place = ("pod", "spec", "serviceAccountName")
         draft.part(path, place, value, patchable=draft.can_patch, role=role, default=True)
 
 
 def _names_old_labels(value: Any) -> bool:
-    """Whether pods are selected by a label, or read from a field, that a TrainJob's pods do not have."""
+    """Return whether a value refers to a label that a TrainJob's pods do not have."""
     if isinstance(value, Mapping):
         return any(OLD_LABELS in key or _names_old_labels(inner) for key, inner in value.items())
     if isinstance(value, list):

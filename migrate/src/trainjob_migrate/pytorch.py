@@ -1,4 +1,7 @@
-"""PyTorchJob: training-operator 1.9 pkg/apis/kubeflow.org/v1/pytorch_types.go, on the runtime `torch-distributed`."""
+"""Conversion of a PyTorchJob, for the runtime `torch-distributed`.
+
+Source: training-operator 1.9 pkg/apis/kubeflow.org/v1/pytorch_types.go.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +25,14 @@ _CONTAINER = "pytorch"
 _SPECS: Path = ("spec", "pytorchReplicaSpecs")
 _POLICY: Path = ("spec", "runPolicy")
 _ELASTIC: Path = ("spec", "elasticPolicy")
-_RESTARTS = "OnFailure"  # the default
-# Where the pytorch-operator had them, before it became a part of the Training Operator.
+_RESTARTS = "OnFailure"  # default of the Training Operator
+# Fields at their place in the pytorch-operator, before it became a part of the Training Operator.
 _BEFORE = ("activeDeadlineSeconds", "backoffLimit", "cleanPodPolicy", "ttlSecondsAfterFinished")
 _NUMBER = re.compile(r"[1-9]\d{0,4}")
 
 
 def convert_pytorch(draft: Draft, job: Mapping[str, Any], launch: Launch) -> None:
-    """Put a PyTorchJob into the draft."""
+    """Convert a PyTorchJob into the draft."""
     spec = job.get("spec")
     spec = spec if isinstance(spec, Mapping) else {}
     specs = spec.get("pytorchReplicaSpecs")
@@ -70,7 +73,10 @@ def _restarts(draft: Draft, spec: Mapping[str, Any], replicas: list[Replicas]) -
 
 
 def _processes(draft: Draft, spec: Mapping[str, Any], container: Mapping[str, Any]) -> int:
-    """Claim the number of processes a node; 1 where it is not a number, as for the Training Operator's WORLD_SIZE."""
+    """Claim the number of processes per node and return it.
+
+    The result is 1 if the field is not a number, as for the Training Operator's WORLD_SIZE.
+    """
     elastic = spec.get("elasticPolicy")
     old: Path = (*_ELASTIC, "nProcPerNode")
     path: Path = ("spec", "nprocPerNode")
@@ -110,7 +116,10 @@ def _count_of_cpus(draft: Draft, container: Mapping[str, Any]) -> None:
 
 
 def _has_gpus(resources: Any) -> bool:
-    """Whether the Trainer counts GPUs in them: what has `gpu` in its name (2.3 pkg/runtime/runtime.go)."""
+    """Return whether the Trainer counts GPUs in the resources: names that contain `gpu`.
+
+    Source: Trainer 2.3 pkg/runtime/runtime.go.
+    """
     amounts = [resources.get(key) for key in ("limits", "requests")] if isinstance(resources, Mapping) else []
     return any("gpu" in name.lower() for one in amounts if isinstance(one, Mapping) for name in one)
 
@@ -118,7 +127,10 @@ def _has_gpus(resources: Any) -> bool:
 def _old_environment(
     draft: Draft, container: Mapping[str, Any], nodes: int, processes: int, launch: Launch, spec: Mapping[str, Any]
 ) -> None:
-    """Set the variables that the Training Operator set, or have torchrun set them, where the program may read them."""
+    """Provide the Training Operator's variables if the program may read them.
+
+    They are set in the environment, or torchrun starts the program and sets them.
+    """
     program = Program(_texts(container.get("command")), _texts(container.get("args")))
     if program.is_torchrun and not program.reads_old_variables:
         reason = "the Training Operator sets it itself, and torchrun does for its processes"
@@ -159,7 +171,7 @@ def _what(program: Program) -> str:
 
 
 def _against_torchrun(program: Program, processes: int, spec: Mapping[str, Any]) -> str:
-    """Why torchrun can't start it."""
+    """Return why torchrun cannot start the program; empty if it can."""
     if not program.is_known:
         return "the image's entrypoint is not known"
     if program.is_torchrun:

@@ -1,4 +1,4 @@
-"""How much of a job moves as it is: the classes of a migration plan."""
+"""Readiness classes of a migration plan: how much of a job moves unchanged."""
 
 from __future__ import annotations
 
@@ -9,18 +9,23 @@ from trainjob_migrate.ledger import Fate, Line
 
 
 class Readiness(str, Enum):
-    """A class of jobs, by what their TrainJobs need."""
+    """A class of jobs, by the needs of their TrainJobs."""
 
     SIMPLE = "simple"
-    """Only fields of `spec.trainer` and of the run: a stock runtime and no patches."""
+    """Only fields of `spec.trainer` and of the run policy: a stock runtime without patches."""
     STANDARD = "standard"
-    """Patches of the stock runtime's pods as well: volumes, placement, service account."""
+    """Also patches of the stock runtime's pods: volumes, placement, service account."""
     COMPLEX = "complex"
-    """A TrainingRuntime of its own, an elastic job, or something that a person has to decide first."""
+    """A generated TrainingRuntime, an elastic job, or a decision that the user has to make."""
 
 
 def readiness(lines: Iterable[Line], *, needs_runtime: bool = False) -> Readiness:
-    """The class of a job from what became of its fields, and whether it needs a runtime even for what it leaves out."""
+    """Return the class of a job, derived from the fates of its fields.
+
+    Args:
+        lines: the lines of the fields.
+        needs_runtime: whether the job needs a generated runtime, even if none of the lines shows it.
+    """
     found = Readiness.COMPLEX if needs_runtime else Readiness.SIMPLE
     for line in lines:
         if line.fate in (Fate.MOVED, Fate.REFUSED) or line.path.startswith("spec.elasticPolicy"):

@@ -1,4 +1,4 @@
-"""A v1 job's kinds of replicas, which a TrainJob has one template for."""
+"""The kinds of replicas of a v1 job, for which a TrainJob has a single template."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from trainjob_migrate.draft import Draft
 from trainjob_migrate.ledger import Path, written
 
-# What differs without a consequence: the Worker's counts.
+# Fields whose difference has no effect: the Worker's values are used.
 _IRRELEVANT = ("creationTimestamp", "restartPolicy", "ports", "imagePullPolicy", "terminationMessagePath")
 _ABSENT = object()
 
@@ -21,8 +21,8 @@ class Replicas:
     """One kind of replicas.
 
     Attributes:
-        path: where it stands.
-        spec: what stands there.
+        path: path in the source.
+        spec: the replica spec at this path.
     """
 
     path: Path
@@ -30,19 +30,22 @@ class Replicas:
 
     @property
     def template(self) -> Mapping[str, Any]:
-        """Its pod template."""
+        """Pod template of the replicas."""
         template = self.spec.get("template")
         return template if isinstance(template, Mapping) else {}
 
     @property
     def count(self) -> int:
-        """How many; 1 where nothing is said."""
+        """Number of replicas; 1 if the source does not set it."""
         count = self.spec.get("replicas")
         return int(count) if count is not None and _is_count(count) else 1
 
 
 def replicas_of(specs: Any, path: Path, role: str) -> Replicas | None:
-    """The replicas of that kind, in whatever case its name is written, as the Training Operator takes it."""
+    """Return the replicas of a kind, or None.
+
+    The name of the kind may be written in any case, as the Training Operator accepts it.
+    """
     for key, spec in specs.items() if isinstance(specs, Mapping) else ():
         if key.lower() == role.lower() and isinstance(spec, Mapping):
             return Replicas((*path, key), spec)
@@ -50,7 +53,7 @@ def replicas_of(specs: Any, path: Path, role: str) -> Replicas | None:
 
 
 def convert_count(draft: Draft, replicas: Replicas, *, exactly: int | None = None) -> int:
-    """Claim how many there are, and say so; a kind may allow only one number."""
+    """Claim the number of replicas and return it; a kind may require an exact number."""
     path, count = (*replicas.path, "replicas"), replicas.spec.get("replicas")
     if exactly is not None and replicas.count != exactly:
         draft.ledger.refused(path, f"it must be {exactly}")
@@ -60,7 +63,10 @@ def convert_count(draft: Draft, replicas: Replicas, *, exactly: int | None = Non
 
 
 def claim_same_template(draft: Draft, other: Replicas, kept: Replicas) -> None:
-    """Claim the template that is not kept; what differs is refused, but for what makes no difference."""
+    """Claim the template that is not used for the TrainJob.
+
+    Differences to the template that is used are refused, unless they have no effect.
+    """
     old, new = (*other.path, "template"), (*kept.path, "template")
     for inner, mine, theirs in _differences(other.template, kept.template, ()):
         is_relevant = not any(part in _IRRELEVANT for part in inner)
@@ -84,7 +90,10 @@ def _is_count(value: Any) -> bool:
 
 
 def _differences(mine: Any, theirs: Any, path: Path) -> Iterator[_Pair]:
-    """Where two values differ; lists of things with names are compared name by name, whatever their order."""
+    """Yield the path and both values of each difference.
+
+    Lists of named objects are compared by name, in any order.
+    """
     mine, theirs = _by_name(mine), _by_name(theirs)
     if isinstance(mine, Mapping) and isinstance(theirs, Mapping):
         for key in {**mine, **theirs}:
@@ -102,7 +111,10 @@ def _by_name(value: Any) -> Any:
 
 
 def _in_source(value: Any, start: Path, inner: Path) -> Path:
-    """The path of a difference as the source writes it: with the number of what is told by its name there."""
+    """Return the path of a difference in the source.
+
+    A list element that the difference identifies by name has its index in the source.
+    """
     path = start
     for step in inner:
         if isinstance(value, list):

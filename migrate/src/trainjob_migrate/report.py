@@ -1,4 +1,4 @@
-"""What is told of any number of jobs before they move: each one's class and fields, and all of them in numbers."""
+"""Report about any number of converted jobs: their classes, their fields, and totals."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ __all__ = ["Migrated", "Survey", "markdown", "survey"]
 
 @dataclass(frozen=True)
 class Migrated:
-    """One job.
+    """One converted job.
 
     Attributes:
-        origin: where it was found.
-        conversion: what became of it.
+        origin: where the job was found.
+        conversion: the result of its conversion.
     """
 
     origin: str
@@ -34,12 +34,12 @@ class Migrated:
 
 @dataclass(frozen=True)
 class Survey:
-    """All jobs of some places.
+    """The converted jobs of all given sources.
 
     Attributes:
-        jobs: those that could be looked at.
-        unread: what could not be read, and jobs that are none.
-        others: how many objects of other kinds were passed by, by kind.
+        jobs: the jobs that could be converted or are refused.
+        unread: documents that could not be read or are not valid v1 jobs.
+        others: number of skipped objects of other kinds, by kind.
     """
 
     jobs: tuple[Migrated, ...]
@@ -48,33 +48,33 @@ class Survey:
 
     @property
     def refused(self) -> tuple[Migrated, ...]:
-        """The jobs for which no TrainJob is made."""
+        """The jobs for which no TrainJob is created."""
         return tuple(job for job in self.jobs if job.conversion.blockers)
 
     @property
     def is_clean(self) -> bool:
-        """Whether there is a TrainJob for everything that was given."""
+        """Return whether all given documents were read and all jobs have a TrainJob."""
         return not self.refused and not self.unread
 
     def classes(self) -> dict[Readiness, int]:
-        """How many jobs each class has; those that are refused are in none."""
+        """Return the number of jobs by class; refused jobs are not counted."""
         counts = Counter(job.conversion.readiness for job in self.jobs if not job.conversion.blockers)
         return {readiness: counts[readiness] for readiness in Readiness}
 
     def blockers(self) -> list[tuple[str, list[str]]]:
-        """Why jobs are refused, and which; the reason that most of them have first."""
+        """Return the reasons why jobs are refused, with the jobs; the most frequent first."""
         return _grouped((line.reason, job) for job in self.jobs for line in job.conversion.blockers)
 
     def topics(self) -> list[tuple[str, list[str]]]:
-        """What their findings are about, and whose; the most frequent first."""
+        """Return the topics of the findings, with the jobs; the most frequent first."""
         return _grouped((finding.topic, job) for job in self.jobs for finding in job.conversion.findings)
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON values, with `***` for what could be a secret.
+        """Return the survey as JSON values, with `***` for values that could be secrets.
 
         `summary` has `jobs`, `classes`, `refused`, `unread` (numbers), `passed_by` (numbers by kind), `blockers` and
-        `findings` (`reason` or `topic`, and the `jobs`); `jobs` has each job's conversion and `origin`; `unread` has
-        `origin` and `reason`.
+        `findings`. Each blocker has `reason` and `jobs`, each finding `topic` and `jobs`. `jobs` has each job's
+        conversion and `origin`. `unread` has `origin` and `reason`.
         """
         return {
             "summary": {
@@ -92,12 +92,12 @@ class Survey:
 
 
 def survey(sources: Sources, *, dialect: Dialect, launch: Launch) -> Survey:
-    """Convert all jobs that were found.
+    """Convert all jobs of the sources.
 
     Args:
-        sources: what was found.
-        dialect: the shape of the TrainJob API.
-        launch: how a program that relies on the operator's variables is to get them.
+        sources: the jobs and unreadable documents.
+        dialect: version of the TrainJob API.
+        launch: how a program that reads the operator's variables gets them.
     """
     jobs, unread = [], list(sources.unread)
     for found in sources.jobs:
@@ -109,7 +109,10 @@ def survey(sources: Sources, *, dialect: Dialect, launch: Launch) -> Survey:
 
 
 def _grouped(pairs: Iterable[tuple[str, Migrated]]) -> list[tuple[str, list[str]]]:
-    """Each job once in a group; two of them may have the same name."""
+    """Group the jobs by key, largest group first.
+
+    A job is in a group only once; two different jobs may have the same name.
+    """
     groups: dict[str, dict[int, str]] = {}
     for key, job in pairs:
         groups.setdefault(key, {})[id(job)] = str(job)
@@ -120,7 +123,7 @@ def _grouped(pairs: Iterable[tuple[str, Migrated]]) -> list[tuple[str, list[str]
 
 
 def markdown(told: Survey) -> str:
-    """The report for a wiki or a pull request: the summary, then each job."""
+    """Format the survey as Markdown for a wiki or a pull request: a summary, then each job."""
     return "\n".join([*_summary(told), *(line for job in told.jobs for line in _job(job))]) + "\n"
 
 
@@ -174,13 +177,13 @@ def _table(titles: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator[
 
 
 def _escaped(text: str) -> str:
-    """Text that is only text in Markdown, on one line."""
+    """Escape a text for Markdown, on one line."""
     for sign in "\\`*_{}[]<>|#":
         text = text.replace(sign, f"\\{sign}")
     return " ".join(text.split())
 
 
 def _code(text: str) -> str:
-    """Text as it is written, on one line."""
+    """Format a text as inline code, on one line."""
     text = " ".join(text.split()).replace("|", "\\|")
     return f"`` {text} ``" if "`" in text else f"`{text}`" if text else ""

@@ -1,4 +1,6 @@
-"""What a v1 job says of its run: restarts, deadline, suspension, clean-up and its place in a queue.
+"""Conversion of a v1 job's run policy.
+
+It covers restarts, deadline, suspension, clean-up and the place in a queue.
 
 Sources: training-operator 1.9 pkg/apis/kubeflow.org/v1/common_types.go (RunPolicy, SchedulingPolicy, RestartPolicy) and
 pkg/controller.v1/common; Trainer 2.3 pkg/apis/trainer/v1alpha1.
@@ -23,7 +25,10 @@ _CONTROLLERS = {
 
 
 def convert_run_policy(draft: Draft, path: Path, policy: Any) -> None:
-    """Put a run policy into the draft, but for `backoffLimit`, which belongs to `convert_restarts`."""
+    """Convert a run policy into the draft, without `backoffLimit`.
+
+    `convert_restarts` converts `backoffLimit`.
+    """
     if not isinstance(policy, Mapping):
         return
     for field, value in policy.items():
@@ -33,14 +38,14 @@ def convert_run_policy(draft: Draft, path: Path, policy: Any) -> None:
 
 
 def convert_restarts(draft: Draft, paths: Sequence[Path], policy: Any, limit_path: Path, limit: Any) -> None:
-    """Put a restart policy and its limit into the draft.
+    """Convert a restart policy and its limit into the draft.
 
     Args:
-        draft: what is being made.
-        paths: where the policy stands, for each kind of replicas that the TrainJob's nodes come from.
-        policy: it, or the kind's default.
-        limit_path: where `backoffLimit` stands.
-        limit: it; None when there is none.
+        draft: the draft.
+        paths: paths of the policy, for each kind of replicas that the TrainJob's nodes come from.
+        policy: the restart policy, or the default of the kind.
+        limit_path: path of `backoffLimit`.
+        limit: the `backoffLimit`; None if it is not set.
     """
     limit = limit if isinstance(limit, int) and not isinstance(limit, bool) and limit >= 0 else None
     if policy == "OnFailure":
@@ -77,7 +82,10 @@ def _limit(draft: Draft, path: Path, limit: int | None) -> None:
 
 
 def _exit_codes(draft: Draft, paths: Sequence[Path]) -> None:
-    """Exit codes from 1 to 127 end the job, higher ones count as a failure of which a Job has `backoffLimit`."""
+    """Convert the restart policy ExitCode to a podFailurePolicy.
+
+    Exit codes from 1 to 127 end the job. Higher ones count as failures towards the Job's `backoffLimit`.
+    """
     rule = {"action": "FailJob", "onExitCodes": {"operator": "In", "values": _PERMANENT}}
     for number, path in enumerate(paths):
         draft.part(path, ("pod", "spec", "restartPolicy"), "Never", patchable=False)

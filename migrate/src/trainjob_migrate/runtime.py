@@ -1,4 +1,4 @@
-"""A draft's end: the TrainJob on a stock runtime with patches, or on a TrainingRuntime that is made for it."""
+"""The last step of a conversion: the TrainJob and, if needed, a generated TrainingRuntime."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ _Tree = dict[str, Any]
 
 
 def finished(draft: Draft) -> tuple[_Tree, _Tree | None]:
-    """The TrainJob and, where the stock runtime is not enough, the TrainingRuntime to be applied before it.
+    """Build the TrainJob and, if the stock runtime is not enough, a TrainingRuntime.
 
-    A runtime that is needed has everything that is not in `spec.trainer`, so that there is one place to look at.
+    The TrainingRuntime is to be applied first. It holds everything that is not in `spec.trainer`, so that users find
+    these settings in one place.
     """
     _refuse_unreadable_priorities(draft)
     for part in _without_outdone(draft):
@@ -42,7 +43,7 @@ def finished(draft: Draft) -> tuple[_Tree, _Tree | None]:
 
 
 def _without_outdone(draft: Draft) -> list[Part]:
-    """Claim and leave out what another part for the same place takes the place of."""
+    """Claim and remove the default parts for whose place another part exists."""
     taken = {(part.role, part.place) for part in draft.parts if not part.default}
     for part in draft.parts:
         if part.default and (part.role, part.place) in taken:
@@ -52,9 +53,12 @@ def _without_outdone(draft: Draft) -> list[Part]:
 
 
 def _refuse_unreadable_priorities(draft: Draft) -> None:
-    """The Trainer's webhook looks a gang's PriorityClass up, which its role does not let it read: it answers 500.
+    """Refuse the PriorityClass of a Volcano gang.
 
-    Trainer 2.3 pkg/runtime/framework/plugins/volcano/volcano.go and manifests/base/rbac.
+    The Trainer's webhook looks up the PriorityClass, but its role does not allow it to read PriorityClasses. So the
+    webhook answers with HTTP status 500.
+
+    Source: Trainer 2.3 pkg/runtime/framework/plugins/volcano/volcano.go and manifests/base/rbac.
     """
     if not any(part.place == ("runtime", "podGroupPolicy", "volcano") for part in draft.parts):
         return
@@ -74,7 +78,10 @@ def _target(part: Part) -> str:
 
 
 def _patches(draft: Draft) -> _Tree:
-    """The pods' changes as Trainer 2.2 takes them (pkg/apis/trainer/v1alpha1/trainjob_types.go, RuntimePatch)."""
+    """Build the `runtimePatches` of the pods in the form of Trainer 2.2.
+
+    Source: pkg/apis/trainer/v1alpha1/trainjob_types.go, RuntimePatch.
+    """
     trees = {role: _tree(draft, role) for role in draft.shape.roles}
     jobs = [
         {"name": role, "template": {"spec": {"template": pod}}}
@@ -89,7 +96,10 @@ def _patches(draft: Draft) -> _Tree:
 
 
 def _runtime(draft: Draft) -> _Tree:
-    """As Trainer 2.3 manifests/base/runtimes has them, with the job's parts put in."""
+    """Build the TrainingRuntime from the parts.
+
+    It is similar to those in Trainer 2.3 manifests/base/runtimes.
+    """
     jobs = []
     for role, container in draft.shape.roles.items():
         tree = _tree(draft, role)
@@ -110,7 +120,7 @@ def _runtime(draft: Draft) -> _Tree:
 
 
 def _pod(tree: Mapping[str, Any], container: str) -> _Tree:
-    """The pod template with the training container first."""
+    """Return the pod template with the training container first."""
     pod: _Tree = {**tree.get("pod", {})}
     if "container" in tree or "containers" in pod.get("spec", {}):
         first = {"name": container, **tree.get("container", {})}

@@ -1,4 +1,7 @@
-"""Finding the jobs of the training operator v1 in texts: several documents, Lists, and what is no such job."""
+"""Reading of Training Operator v1 jobs from texts with several documents and Lists.
+
+Objects of other kinds are counted.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +24,8 @@ class Found:
     """One job.
 
     Attributes:
-        origin: where it was found: a file and the line of its document, or a cluster.
-        job: the object as it was written.
+        origin: where the job was found: a file and the line of its document, or a cluster.
+        job: the object as written.
     """
 
     origin: str
@@ -31,11 +34,11 @@ class Found:
 
 @dataclass(frozen=True)
 class Unread:
-    """What could not be read.
+    """A document or file that could not be read.
 
     Attributes:
         origin: the file, and the line of the document.
-        reason: why, without the text itself, which may hold secrets.
+        reason: the reason, without the text itself, which may contain secrets.
     """
 
     origin: str
@@ -44,12 +47,12 @@ class Unread:
 
 @dataclass
 class Sources:
-    """What was found in any number of places.
+    """The content of all given files or of a cluster.
 
     Attributes:
-        jobs: the jobs, as they came.
+        jobs: the jobs, in their order.
         unread: the documents and files that could not be read.
-        others: how many objects of other kinds were passed by, by kind.
+        others: number of skipped objects of other kinds, by kind.
     """
 
     jobs: list[Found] = field(default_factory=list)
@@ -57,17 +60,17 @@ class Sources:
     others: Counter[str] = field(default_factory=Counter)
 
     def add(self, more: Sources) -> None:
-        """What was found in one more place."""
+        """Add the content of another source."""
         self.jobs += more.jobs
         self.unread += more.unread
         self.others += more.others
 
 
 def is_v1_job(thing: Any) -> bool:
-    """Whether an object is a job of the training operator, or of the MPI operator, whatever its kind.
+    """Return whether an object is a job of the Training Operator or of the MPI Operator.
 
-    Both operators have the group `kubeflow.org`, as have other parts of Kubeflow (Notebook, Profile). A TrainJob's
-    group is another one.
+    Any kind counts that ends in `Job`. Both operators have the API group `kubeflow.org`, like other parts of Kubeflow
+    (Notebook, Profile). A TrainJob has another group.
     """
     if not isinstance(thing, Mapping):
         return False
@@ -76,11 +79,13 @@ def is_v1_job(thing: Any) -> bool:
 
 
 def read(text: str, origin: str) -> Sources:
-    """The jobs of a text in YAML or JSON; of a document that can't be read, why, and the others all the same.
+    """Read the jobs of a text in YAML or JSON.
+
+    A document that cannot be read is reported with the reason; the other documents are still read.
 
     Args:
-        text: any number of documents; a List's items count as documents.
-        origin: what to call the text, such as a file's path.
+        text: any number of documents; the items of a List count as documents.
+        origin: name of the text, such as the path of a file.
     """
     sources = Sources()
     for line, document in documents(text):
@@ -99,7 +104,10 @@ def read(text: str, origin: str) -> Sources:
 
 
 def _content(document: str, line: int) -> Any:
-    """JSON as JSON, as thousands of jobs come so from kubectl, and YAML's reader is slow; what is none is YAML."""
+    """Parse a document as JSON, or as YAML if it is not JSON.
+
+    kubectl prints thousands of jobs as JSON, and the YAML parser is slow.
+    """
     if document.lstrip().startswith(("{", "[")):
         try:
             return json.loads(document)
@@ -109,7 +117,7 @@ def _content(document: str, line: int) -> Any:
 
 
 def _objects(content: Any, where: str) -> Iterable[tuple[str, Any]]:
-    """A List's items, or the object itself."""
+    """Return the items of a List, or the object itself."""
     items = content.get("items") if isinstance(content, Mapping) else content
     is_list = isinstance(content, Mapping) and str(content.get("kind", "")).endswith("List")
     if isinstance(items, list) and (is_list or isinstance(content, list)):

@@ -1,4 +1,7 @@
-"""XGBoostJob: training-operator 1.9 pkg/apis/kubeflow.org/v1/xgboost_types.go, on the runtime `xgboost-distributed`."""
+"""Conversion of an XGBoostJob, for the runtime `xgboost-distributed`.
+
+Source: training-operator 1.9 pkg/apis/kubeflow.org/v1/xgboost_types.go.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,15 @@ from trainjob_migrate.peers import Peers, convert_peers
 
 
 def convert_xgboost(draft: Draft, job: Mapping[str, Any], _: Launch) -> None:
-    """Put an XGBoostJob, which may be one of LightGBM, into the draft."""
+    """Convert an XGBoostJob, which may train with LightGBM, into the draft."""
     convert_peers(draft, job, _XGBOOST)
 
 
 def _variables(name: str, nodes: int) -> list[dict[str, Any]]:
-    """As training-operator 1.9 pkg/controller.v1/xgboost/xgboost.go sets them; the last two are for LightGBM."""
+    """Return the variables of an XGBoostJob's pods; the last two are for LightGBM.
+
+    Source: training-operator 1.9 pkg/controller.v1/xgboost/xgboost.go.
+    """
     found: list[dict[str, Any]] = [
         {"name": "MASTER_PORT", "value": PORT},
         {"name": "MASTER_ADDR", "value": host_of(name, 0)},

@@ -1,4 +1,7 @@
-"""Triggers that note when they fire, and one that measures the event loop; the triggerer imports them from here."""
+"""Triggers that record when they fire, and one that measures the event loop.
+
+The triggerer imports them from this file.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ _TICK, _STALL = 0.01, 0.05
 
 
 class TimedTrainJobTrigger(TrainJobTrigger):
-    """Notes when it fires."""
+    """A TrainJobTrigger that records when it fires."""
 
     async def run(self):
         async for event in super().run():
@@ -24,7 +27,7 @@ class TimedTrainJobTrigger(TrainJobTrigger):
 
 
 class TimedPodTrigger(KubernetesPodTrigger):
-    """Notes when it fires."""
+    """A KubernetesPodTrigger that records when it fires."""
 
     def serialize(self):
         return f"{__name__}.TimedPodTrigger", super().serialize()[1]
@@ -36,7 +39,10 @@ class TimedPodTrigger(KubernetesPodTrigger):
 
 
 class Ticker(BaseTrigger):
-    """Measures how late the triggerer's event loop comes back to it, and how much memory the process takes."""
+    """Trigger that measures the triggerer's event loop and memory.
+
+    It returns how late the loop comes back to it, and by how much the memory of the process grows.
+    """
 
     def __init__(self, folder):
         super().__init__()

@@ -1,4 +1,7 @@
-"""One task whose job prints a lot at once, many whose jobs print nothing, and one that watches their triggerer."""
+"""DAGs in which one task's job prints many lines at once, and other jobs print nothing.
+
+A further task measures their triggerer.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ FLOOD = GATE % "flood" + "; seq -f '%0{{ dag_run.conf['width'] }}.0f' {{ dag_run
 
 
 class Watcher(BaseOperator):
-    """Returns what the triggerer's event loop went through."""
+    """Operator that returns the measurements of the triggerer's event loop."""
 
     def execute(self, context):
         self.defer(trigger=Ticker(context["dag_run"].conf["folder"]), method_name="back")

@@ -1,4 +1,4 @@
-"""Tasks whose jobs end when a file appears, and which note when they are back from the triggerer."""
+"""DAGs whose jobs end when a file appears, and whose tasks record when they resume."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""The controllers of the laptop cluster: TrainJob -> JobSet -> Job -> Pod, the scheduler and the binding of claims.
+"""The controllers of the laptop cluster, the scheduler and the binding of claims.
 
-What each decides is a pure function of the owner and its children (`trainjobs.decide`, `jobsets.decide`, `jobs.decide`,
-`scheduling.why_not`, ...); `loop.Loop` asks them and carries out what they decide.
+The controllers create TrainJob -> JobSet -> Job -> Pod. Each one decides in a pure function of the owner and its
+children (`trainjobs.decide`, `jobsets.decide`, `jobs.decide`, `scheduling.why_not`, ...). `loop.Loop` calls these
+functions and carries out their decisions.
 """

@@ -1,7 +1,7 @@
-"""Composes the JobSet of a TrainJob from its runtime; pure.
+"""Composition of a TrainJob's JobSet from its runtime; pure functions.
 
-Source: Trainer 2.3 `pkg/runtime/core/trainingruntime.go`, `pkg/runtime/framework/plugins/{plainml,jobset}`. Runtimes
-with another policy than `torch`, `jax` and `xgboost` are treated as plain ones.
+Source: Trainer 2.3 `pkg/runtime/core/trainingruntime.go`, `pkg/runtime/framework/plugins/{plainml,jobset}`. A runtime
+whose policy is not `torch`, `jax` or `xgboost` is treated as a plain one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ _NODE = "node"
 
 
 def compose_jobset(job: Json, runtime: Json) -> Json:
-    """Builds the JobSet of a TrainJob, as the Trainer applies it (before the JobSet webhook's defaults)."""
+    """Build the JobSet of a TrainJob as the Trainer applies it.
+
+    The result does not have the defaults of the JobSet webhook yet.
+    """
     template = job_template(job, runtime)
     spec = template["spec"]
     for replicated in spec["replicatedJobs"]:
@@ -44,7 +47,7 @@ def compose_jobset(job: Json, runtime: Json) -> Json:
 
 
 def job_template(job: Json, runtime: Json) -> Json:
-    """The runtime's JobSet template with the TrainJob's patches and resources."""
+    """Return the runtime's JobSet template with the TrainJob's patches and resources."""
     template = with_runtime_patches(runtime["spec"].get("template") or {}, job["spec"].get("runtimePatches") or [])
     wanted = _trainer_spec(job).get("resourcesPerNode")
     if wanted is None or not runtime["spec"].get("mlPolicy"):
@@ -57,13 +60,19 @@ def job_template(job: Json, runtime: Json) -> Json:
 
 
 def containers_of(replicated: Json) -> list[Json]:
-    """The containers of a replicated job; empty where a patch has added a job without any."""
+    """Return the containers of a replicated job; empty if it has none.
+
+    A patch can add a replicated job without containers.
+    """
     pod = ((replicated.get("template") or {}).get("spec") or {}).get("template") or {}
     return list((pod.get("spec") or {}).get("containers") or [])
 
 
 def node_resources(job: Json, runtime: Json) -> Json:
-    """The resources that count for recipes and processes: the TrainJob's own if it has any, else the runtime's."""
+    """Return the resources of a node, from which recipe and number of processes are derived.
+
+    They are the TrainJob's own resources if it has any, else the runtime's.
+    """
     wanted = _trainer_spec(job).get("resourcesPerNode")
     if wanted is not None:
         return dict(wanted)
@@ -77,7 +86,7 @@ def node_resources(job: Json, runtime: Json) -> Json:
 
 
 def scale_of(job: Json, runtime: Json) -> torchtune.Scale:
-    """Works out nodes, processes per node and GPUs per node of a TrainJob."""
+    """Compute the nodes, processes per node and GPUs per node of a TrainJob."""
     trainer, resources = _trainer_spec(job), node_resources(job, runtime)
     gpus = gpu_count(resources)
     processes = trainer.get("numProcPerNode")
@@ -94,7 +103,10 @@ def _trainer_spec(job: Json) -> Json:
 
 
 def _nodes(job: Json, runtime: Json) -> int:
-    """The TrainJob's number of nodes as it is, 0 too; a runtime's own counts as at least one."""
+    """Return the number of nodes of a TrainJob.
+
+    The TrainJob's own number is used unchanged, even 0. The runtime's number counts as at least 1.
+    """
     wanted = _trainer_spec(job).get("numNodes")
     policy = runtime["spec"].get("mlPolicy")
     return int(wanted) if wanted is not None else max(1, int((policy or {}).get("numNodes", 1)))
@@ -149,7 +161,10 @@ def _set_trainer(replicated: Json, job: Json, runtime: Json) -> None:
 
 
 def _variables(wanted: Json) -> list[Json]:
-    """The variables as they are applied: one with a source has no value, one without any has an empty value."""
+    """Return the variables as they are applied.
+
+    A variable with a source (`valueFrom`) has no value; a variable without source and value has an empty value.
+    """
     given: list[Json] = wanted.get("env") or []
     return [
         {key: one[key] for key in one if key != "value"} if "valueFrom" in one else {"value": "", **one}

@@ -11,23 +11,25 @@ __all__ = ["condition", "find_condition", "is_true", "with_condition", "without_
 
 
 def condition(kind: str, status: bool, reason: str, message: str) -> Json:
-    """Builds a condition; its time is set by `with_condition`."""
+    """Build a condition; `with_condition` sets its time."""
     return {"type": kind, "status": str(status), "reason": reason, "message": message}
 
 
 def find_condition(conditions: Sequence[Json], kind: str) -> Json | None:
-    """Finds the condition of a type."""
+    """Return the condition of a type, or None if it does not exist."""
     return next((one for one in conditions if one["type"] == kind), None)
 
 
 def is_true(conditions: Sequence[Json], kind: str) -> bool:
-    """Tells whether a condition is there and true."""
+    """Return whether a condition exists and is true."""
     found = find_condition(conditions, kind)
     return found is not None and found["status"] == "True"
 
 
 def with_condition(conditions: Sequence[Json], new: Json, now: datetime) -> list[Json]:
-    """Sets a condition; its time changes with its status only.
+    """Return the conditions with a new one added or replaced by its type.
+
+    The `lastTransitionTime` changes only if the status of the condition changes.
 
     Source: k8s.io/apimachinery 0.36 `pkg/api/meta/conditions.go` (SetStatusCondition).
     """
@@ -41,5 +43,5 @@ def with_condition(conditions: Sequence[Json], new: Json, now: datetime) -> list
 
 
 def without_condition(conditions: Sequence[Json], kind: str) -> list[Json]:
-    """Leaves out the condition of a type."""
+    """Return the conditions without those of a type."""
     return [one for one in conditions if one["type"] != kind]

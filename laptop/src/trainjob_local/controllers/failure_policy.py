@@ -1,6 +1,7 @@
-"""What becomes of a JobSet when one of its Jobs has failed; pure.
+"""The failure policy of a JobSet, applied when one of its Jobs has failed; pure functions.
 
-Source: JobSet 0.12 `pkg/controllers/failure_policy.go`. Not here: restarting single Jobs, an alpha feature that is off.
+Source: JobSet 0.12 `pkg/controllers/failure_policy.go`. Not implemented: the restart of single Jobs, an alpha feature
+that is off.
 """
 
 from __future__ import annotations
@@ -20,12 +21,13 @@ _MAX_RESTARTS = "jobset failed due to reaching max number of restarts"
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is to be done.
+    """The action that the failure policy requires: fail the JobSet or restart its Jobs.
 
     Attributes:
-        reason: of the condition Failed, or of the restart's event.
-        message: its text, which names the first Job that failed.
-        restart: why the Jobs are started anew, for the condition RestartingJobSet; empty when the JobSet has failed.
+        reason: reason of the condition Failed, or of the restart's event.
+        message: message of that condition or event; it names the Job that failed first.
+        restart: why the Jobs are restarted, as the reason of the condition RestartingJobSet; empty if the JobSet has
+            failed.
         counts: whether this restart counts towards maxRestarts.
     """
 
@@ -36,12 +38,12 @@ class Verdict:
 
 
 def verdict_on(jobset: Json, failed: Sequence[Json], replicated: str) -> Verdict:
-    """Applies the failure policy.
+    """Apply the failure policy of a JobSet to its failed Jobs.
 
     Args:
         jobset: the JobSet.
         failed: its Jobs that have failed; at least one.
-        replicated: the label of Jobs that names their replicated job.
+        replicated: key of the Job label that holds the name of the replicated job.
     """
     policy = jobset["spec"].get("failurePolicy")
     if policy is None:

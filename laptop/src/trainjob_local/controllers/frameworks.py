@@ -1,6 +1,7 @@
-"""What the Trainer tells the processes of a framework, by the policy of their runtime: variables and a port; pure.
+"""Variables and port that the Trainer sets for a training framework; pure functions.
 
-Source: Trainer 2.3 `pkg/runtime/framework/plugins/{torch,jax,xgboost}`.
+The policy of the runtime selects the framework. Source: Trainer 2.3
+`pkg/runtime/framework/plugins/{torch,jax,xgboost}`.
 """
 
 from __future__ import annotations
@@ -26,15 +27,18 @@ def set_variables(
     scale: torchtune.Scale,
     command: Sequence[str],
 ) -> None:
-    """Gives the training's container its variables, the framework's port, and TorchTune its command.
+    """Set the framework's variables and port on the training container.
+
+    For TorchTune, the command of the container is set too.
 
     Args:
-        container: is changed.
+        container: the training container; changed in place.
         job: the TrainJob, which has a trainer.
-        own: the variables that it sets itself; those of JAX come before them, the others' behind.
+        own: the variables that the TrainJob sets itself; JAX's variables precede them, those of other frameworks
+            follow.
         policy: the runtime's mlPolicy.
-        scale: how much runs at once.
-        command: the runtime's own.
+        scale: number of nodes, processes per node and GPUs per node.
+        command: the runtime's own command.
     """
     address = f"{job['metadata']['name']}-node-0-0.{job['metadata']['name']}"
     if "jax" in policy:
@@ -79,13 +83,19 @@ def _variables(**values: str | Mapping[str, Any]) -> list[Json]:
 
 
 def upsert_variables(container: Json, variables: Sequence[Json]) -> None:
-    """Replace variables of the same names where they are, or append them (Trainer 2.3 `pkg/apply/apply.go`)."""
+    """Replace variables of the same names in place, and append the others.
+
+    Source: Trainer 2.3 `pkg/apply/apply.go`.
+    """
     for variable in variables:
         _upsert(container, "env", variable, [_same_name(one, variable) for one in container.get("env") or []])
 
 
 def _upsert_ports(container: Json, ports: Sequence[Json]) -> None:
-    """Replace or append ports; ports without a name count as the same, so the first of them is replaced."""
+    """Replace or append ports.
+
+    Ports without a name count as the same port, so the first of them is replaced.
+    """
     for port in ports:
         present = container.get("ports") or []
         same = [one.get("containerPort") == port.get("containerPort") or _same_name(one, port) for one in present]

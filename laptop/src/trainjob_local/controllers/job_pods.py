@@ -1,4 +1,4 @@
-"""The pods of a Job: how they are built, and what became of them; pure.
+"""The pods of a Job: how they are built and how they end; pure functions.
 
 Source: Kubernetes 1.36 `pkg/controller/job/{job_controller,indexed_job_utils}.go`.
 """
@@ -25,14 +25,19 @@ __all__ = [
 ]
 
 TRACKED = "batch.kubernetes.io/job-tracking"
-"""Finalizer that keeps a pod until its end has been counted."""
+"""Finalizer that retains a pod until the Job controller has counted its end."""
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 _ENDED = ("Succeeded", "Failed")
 
 
 def build_pod(job: Json, index: int | None) -> Json:
-    """Builds a pod of a Job; with an index for Indexed Jobs."""
+    """Build a pod of a Job.
+
+    Args:
+        job: the Job.
+        index: completion index of the pod; None if the Job is not Indexed.
+    """
     meta, template = job["metadata"], deepcopy(job["spec"]["template"])
     own, spec, name = template.get("metadata") or {}, template["spec"], meta["name"]
     uid = meta["uid"]
@@ -66,34 +71,37 @@ def _tell_index(spec: Json) -> None:
 
 
 def index_of(pod: Json) -> int | None:
-    """The completion index of a pod."""
+    """Return the completion index of a pod, or None if it has no index."""
     index = (pod["metadata"].get("annotations") or {}).get(INDEX)
     return int(index) if index is not None else None
 
 
 def has_ended(pod: Json) -> bool:
-    """Tells whether all containers of a pod have ended for good."""
+    """Return whether the phase of a pod is Succeeded or Failed."""
     return (pod.get("status") or {}).get("phase") in _ENDED
 
 
 def is_failed(pod: Json) -> bool:
-    """Tells whether a pod counts as failed: it is, or it is being deleted before it succeeded."""
+    """Return whether a pod counts as failed.
+
+    This is the case if its phase is Failed, or if it is being deleted before it succeeded.
+    """
     phase = (pod.get("status") or {}).get("phase")
     return phase == "Failed" or (phase != "Succeeded" and "deletionTimestamp" in pod["metadata"])
 
 
 def is_ready(pod: Json) -> bool:
-    """Tells whether a pod that runs is ready."""
+    """Return whether a pod runs and is ready."""
     status = pod.get("status") or {}
     return status.get("phase") == "Running" and is_true(status.get("conditions") or [], "Ready")
 
 
 def failed_at(pods: Sequence[Json]) -> datetime | None:
-    """When the last of these pods failed, or was deleted."""
+    """Return the time at which the last of these pods failed or was deleted, or None."""
     times: list[datetime] = []
     for pod in pods:
         meta, status = pod["metadata"], pod.get("status") or {}
-        if "deletionTimestamp" in meta:  # that is when it has to be gone
+        if "deletionTimestamp" in meta:  # the end of the grace period, not the time of the request
             grace = timedelta(seconds=int(meta.get("deletionGracePeriodSeconds", 0)))
             times.append(rfc3339(meta["deletionTimestamp"]) - grace)
         ends = [one["state"].get("terminated") or {} for one in status.get("containerStatuses") or []]
@@ -102,7 +110,7 @@ def failed_at(pods: Sequence[Json]) -> datetime | None:
 
 
 def indexes_text(indexes: Iterable[int]) -> str:
-    """Writes completed indexes as a Job's status does: `0,2-5`; two in a row as `0,1`."""
+    """Format completed indexes as in a Job's status: `0,2-5`; two adjacent ones as `0,1`."""
     parts: list[str] = []
     run: list[int] = []
     for index in [*sorted(indexes), -1]:
@@ -114,7 +122,7 @@ def indexes_text(indexes: Iterable[int]) -> str:
 
 
 def indexes_of(text: str) -> set[int]:
-    """Reads completed indexes from a Job's status."""
+    """Parse the completed indexes of a Job's status."""
     found: set[int] = set()
     for part in text.split(",") if text else ():
         first, _, last = part.partition("-")

@@ -1,7 +1,7 @@
-"""What a Job's own policies say of its pods: podFailurePolicy and successPolicy; pure.
+"""The podFailurePolicy and successPolicy of a Job, applied to its pods; pure functions.
 
-Source: Kubernetes 1.36 `pkg/controller/job/{pod_failure_policy,success_policy}.go`. Not here: the action FailIndex,
-which needs a backoffLimitPerIndex.
+Source: Kubernetes 1.36 `pkg/controller/job/{pod_failure_policy,success_policy}.go`. Not implemented: the action
+FailIndex, which needs a backoffLimitPerIndex.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ __all__ = ["failed_by_rule", "is_ignored", "succeeded_by_rule"]
 
 
 def failed_by_rule(job: Json, failed: Iterable[Json]) -> str:
-    """The message of the rule FailJob that a failed pod matches; empty when none does."""
+    """Return the message of the FailJob rule that a failed pod matches; empty if none does.
+
+    Only the first rule that a pod matches counts.
+    """
     for pod in failed:
         for index, rule, what in _matching(job, pod):
             if rule["action"] == "FailJob":
@@ -25,12 +28,18 @@ def failed_by_rule(job: Json, failed: Iterable[Json]) -> str:
 
 
 def is_ignored(job: Json, pod: Json) -> bool:
-    """Whether the first rule that a failed pod matches says that it does not count towards the backoffLimit."""
+    """Return whether a failed pod does not count towards the backoffLimit.
+
+    This is the case if the first rule that the pod matches has the action Ignore.
+    """
     return next((rule["action"] == "Ignore" for _, rule, _ in _matching(job, pod)), False)
 
 
 def succeeded_by_rule(job: Json, done: Collection[int]) -> str:
-    """The message of the first rule of the successPolicy that the completed indexes meet; empty when none is met."""
+    """Return the message of the first successPolicy rule that the completed indexes meet.
+
+    The message is empty if no rule is met.
+    """
     for index, rule in enumerate((job["spec"].get("successPolicy") or {}).get("rules") or []):
         wanted = rule.get("succeededIndexes")
         counting = set(done) & indexes_of(wanted) if wanted else set(done)
@@ -41,7 +50,7 @@ def succeeded_by_rule(job: Json, done: Collection[int]) -> str:
 
 
 def _matching(job: Json, pod: Json) -> Iterable[tuple[int, Json, str]]:
-    """The rules that a failed pod matches, and what of it matches."""
+    """Yield the rules that a failed pod matches, each with its index and the reason as text."""
     status = pod.get("status") or {}
     place = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
     statuses = [*(status.get("containerStatuses") or []), *(status.get("initContainerStatuses") or [])]

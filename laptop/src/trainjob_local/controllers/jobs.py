@@ -1,9 +1,8 @@
-"""The Job controller; the deciding function is pure.
+"""The Job controller; the function that decides is pure.
 
-Source: Kubernetes 1.36 `pkg/controller/job/job_controller.go`. Pods are counted by their tracking finalizer, so none
-is forgotten or
-counted twice. Differences: a failed pod is replaced after `Backoff` rather than 10 s to 600 s, changes are not
-gathered for a second first, and there is no backoffLimitPerIndex.
+Source: Kubernetes 1.36 `pkg/controller/job/job_controller.go`. Pods are counted by their tracking finalizer, so each
+pod is counted exactly once. Differences: a failed pod is replaced after `Backoff` instead of 10 s to 600 s. Changes are
+not batched for one second first. There is no backoffLimitPerIndex.
 """
 
 from __future__ import annotations
@@ -38,30 +37,35 @@ _TOO_LONG = "Job was active longer than specified deadline"
 
 @dataclass(frozen=True)
 class Backoff:
-    """How long a failed pod's replacement waits: first pause, doubled with each failure, longest (seconds)."""
+    """The delay before a failed pod is replaced.
+
+    Attributes:
+        first: delay after the first failure, in seconds; doubled with each further failure.
+        longest: upper limit of the delay, in seconds.
+    """
 
     first: float = 1.0
     longest: float = 4.0
 
     def after(self, failures: int) -> float:
-        """The pause after so many failures."""
+        """Return the delay after this number of failures, in seconds."""
         return min(self.first * 2.0 ** max(0, failures - 1), self.longest)
 
 
 def released(pod: Json) -> Patch:
-    """Takes the tracking finalizer from a pod."""
+    """Return the patch that removes the tracking finalizer from a pod."""
     kept = [one for one in pod["metadata"].get("finalizers") or [] if one != TRACKED]
     return Patch("pods", pod, {"metadata": {"finalizers": kept or None}})
 
 
 def decide(job: Json, pods: Sequence[Json], now: datetime, backoff: Backoff) -> Decision:
-    """Decides what a Job needs.
+    """Decide which writes a Job needs.
 
     Args:
         job: the Job.
-        pods: the pods it owns.
-        now: the present.
-        backoff: pauses after failed pods.
+        pods: the pods that it owns.
+        now: the current time.
+        backoff: delays before failed pods are replaced.
     """
     tracked = [pod for pod in pods if TRACKED in (pod["metadata"].get("finalizers") or [])]
     conditions = (job.get("status") or {}).get("conditions") or []
@@ -73,7 +77,10 @@ def decide(job: Json, pods: Sequence[Json], now: datetime, backoff: Backoff) -> 
 
 
 class _Sync:
-    """One look at a Job that has not ended: counts, then acts on the counts."""
+    """One reconciliation of a Job that has not ended.
+
+    It counts the pods, then acts on the counts.
+    """
 
     def __init__(
         self, job: Json, pods: Sequence[Json], tracked: Sequence[Json], now: datetime, backoff: Backoff
@@ -96,7 +103,10 @@ class _Sync:
         self._started = 0
 
     def decision(self) -> Decision:
-        """Acts, then tells the status; finalizers go after what they count is written."""
+        """Return the writes for the pods and the status of the Job.
+
+        Finalizers are removed after the counts that include their pods are written.
+        """
         self._start_time()
         failure = find_condition(self._conditions, "FailureTarget")
         success = find_condition(self._conditions, "SuccessCriteriaMet")
@@ -123,10 +133,10 @@ class _Sync:
         self._done |= {index for index in map(index_of, succeeded) if index is not None and index < completions}
         return len(self._done)
 
-    # -- ends -----------------------------------------------------------------------------------------------------
+    # -- ending ---------------------------------------------------------------------------------------------------
 
     def _met(self, known: Json | None) -> tuple[str, str] | None:
-        """Reason and message of a success."""
+        """Return reason and message of the success, or None if the Job has not succeeded."""
         if known is not None:
             return known["reason"], known["message"]
         if self._complete():
@@ -136,12 +146,12 @@ class _Sync:
 
     def _complete(self) -> bool:
         completions = self._spec.get("completions")
-        if completions is None:  # a work queue: done when one has succeeded and none runs any more
+        if completions is None:  # a work queue: complete when one pod has succeeded and none is active
             return self._succeeded > 0 and not self._active
         return self._succeeded >= int(completions)
 
     def _limit(self) -> tuple[str, str] | None:
-        """Reason and message of a limit that is reached."""
+        """Return reason and message of a limit that the Job has reached, or None."""
         if rule := failed_by_rule(self._job, filter(is_failed, self._pods)):
             return "PodFailurePolicy", rule
         allowed = int(self._spec.get("backoffLimit", 6))
@@ -154,7 +164,11 @@ class _Sync:
         return ("DeadlineExceeded", _TOO_LONG) if self._again <= 0 else None
 
     def _restarted_too_often(self, allowed: int) -> bool:
-        """With OnFailure the restarts of containers count, as long as their pod is active."""
+        """Return whether container restarts have reached the backoffLimit.
+
+        With a backoffLimit of 0, the first restart reaches it. This applies only to the restart policy OnFailure. The
+        restarts of a pod's containers count while the pod is active.
+        """
         if self._spec["template"]["spec"].get("restartPolicy") != "OnFailure":
             return False
         restarts = 0
@@ -170,7 +184,10 @@ class _Sync:
         self._end("FailureTarget", "Failed", target["reason"], target["message"], kind="Warning")
 
     def _end(self, first: str, last: str, reason: str, message: str, *, kind: str = "Normal") -> None:
-        """Says why it ends; at the next look, when all pods are counted and none is left, that it has ended."""
+        """Set the condition that says why the Job ends, and later the final condition.
+
+        The final condition follows in a later reconciliation, when all pods are counted and none is terminating.
+        """
         counted = is_true(self._conditions, first)
         self._conditions = with_condition(self._conditions, condition(first, True, reason, message), self._now)
         if not counted or self._terminating:
@@ -182,7 +199,7 @@ class _Sync:
         else:
             self._note(kind, reason, message)
 
-    # -- runs -----------------------------------------------------------------------------------------------------
+    # -- running --------------------------------------------------------------------------------------------------
 
     def _start_time(self) -> None:
         suspended = bool(self._spec.get("suspend"))
@@ -235,7 +252,7 @@ class _Sync:
         self._terminating += len(pods)
         self._active = []
 
-    # -- telling --------------------------------------------------------------------------------------------------
+    # -- status ---------------------------------------------------------------------------------------------------
 
     def _next_status(self) -> Json:
         counts = {"active": len(self._active) + self._started, "succeeded": self._succeeded, "failed": self._failed}

@@ -1,4 +1,4 @@
-"""Defaults and rules of the JobSet webhook and its CRD; pure, with the original's texts.
+"""Defaults and rules of the JobSet webhook and its CRD; pure, with the original messages.
 
 Source: JobSet 0.12 `pkg/webhooks/jobset_webhook.go`, `api/jobset/v1alpha2/jobset_types.go`.
 """
@@ -19,12 +19,12 @@ _TOO_LONG = "JobSet name is too long, {} names generated for this JobSet will ex
 
 
 def claim_name(jobset: str, template: str) -> str:
-    """Names the claim of a volumeClaimPolicies template."""
+    """Return the name of the PersistentVolumeClaim of a volumeClaimPolicies template."""
     return f"{template}-{jobset}"
 
 
 def with_defaults(jobset: Json) -> Json:
-    """Fills in what the webhook and the CRD fill in; returns a new object."""
+    """Return a copy of a JobSet with the defaults that the webhook and the CRD set."""
     spec = deepcopy(jobset["spec"])
     spec.setdefault("successPolicy", {"operator": "All"})
     spec.setdefault("startupPolicy", {"startupPolicyOrder": "AnyOrder"})
@@ -56,7 +56,10 @@ def _default_job(replicated: Json) -> None:
 
 
 def schema_problem(jobset: Json) -> str:
-    """What the CRD's schema refuses (422), as the text after `is invalid: `; empty for nothing."""
+    """Return why the CRD's schema rejects a JobSet (HTTP 422), or an empty text.
+
+    The text is what follows `is invalid: ` in the API server's message.
+    """
     for index, replicated in enumerate(jobset["spec"].get("replicatedJobs") or []):
         if not containers_of(replicated):
             field = f"spec.replicatedJobs[{index}].template.spec.template.spec.containers"
@@ -70,11 +73,12 @@ def schema_problem(jobset: Json) -> str:
 
 
 def webhook_problems(jobset: Json, claim: Callable[[str], Json | None]) -> list[str]:
-    """What the validating webhook refuses on create.
+    """Return the reasons why the validating webhook rejects the creation of a JobSet.
 
     Args:
         jobset: the JobSet with its defaults.
-        claim: finds the PersistentVolumeClaim of this name in the namespace.
+        claim: looks up the PersistentVolumeClaim of a name in the JobSet's namespace; returns None if it does not
+            exist.
     """
     name, spec = jobset["metadata"]["name"], jobset["spec"]
     jobs = spec.get("replicatedJobs") or []
@@ -134,7 +138,7 @@ def _claim_problems(jobset: Json, index: int, place: int, claim: Callable[[str],
     existing = claim(name)
     if existing is None:
         return
-    if existing["spec"] != template["spec"]:  # always so: a claim has defaults, and a volume's name when it is bound
+    if existing["spec"] != template["spec"]:  # always true: a claim has defaults, and a volume's name once bound
         where = f"{field}.template[{place}].spec: Invalid value: {_compact(template['spec'])}"
         yield f"{where}: spec does not match existing PVC {name} in namespace {meta['namespace']}"
     if retention != "Retain":

@@ -1,7 +1,7 @@
-"""The JobSet controller; the deciding functions are pure.
+"""The JobSet controller; the functions that decide are pure.
 
-Source: JobSet 0.12 `pkg/controllers/{jobset_controller,depends_on,success_policy}.go`. Not here: startup order InOrder,
-exclusive placement, coordinators, in-place restart, TTL.
+Source: JobSet 0.12 `pkg/controllers/{jobset_controller,depends_on,success_policy}.go`. Not implemented: the startup
+order InOrder, exclusive placement, coordinators, in-place restart and TTL.
 """
 
 from __future__ import annotations
@@ -24,7 +24,14 @@ _RESTARTING = "RestartingJobSet"
 
 @dataclass(frozen=True)
 class Children:
-    """The Jobs of a JobSet by what became of them; `previous` are those of an earlier restart."""
+    """The Jobs of a JobSet by their state.
+
+    Attributes:
+        active: Jobs that have not ended.
+        successful: Jobs with the condition Complete.
+        failed: Jobs with the condition Failed.
+        previous: Jobs of an earlier restart attempt, in any state.
+    """
 
     active: list[Json] = field(default_factory=list)
     successful: list[Json] = field(default_factory=list)
@@ -33,13 +40,13 @@ class Children:
 
     @property
     def names(self) -> set[str]:
-        """Names that are taken."""
+        """The names of all these Jobs, which no new Job can use."""
         every = [*self.active, *self.successful, *self.failed, *self.previous]
         return {job["metadata"]["name"] for job in every}
 
 
 def children_of(jobset: Json, jobs: Sequence[Json]) -> Children:
-    """Sorts the Jobs of a JobSet."""
+    """Sort the Jobs of a JobSet by their state."""
     children, restarts = Children(), int((jobset.get("status") or {}).get("restarts", 0))
     for job in jobs:
         conditions = (job.get("status") or {}).get("conditions") or []
@@ -55,12 +62,12 @@ def children_of(jobset: Json, jobs: Sequence[Json]) -> Children:
 
 
 def decide(jobset: Json, jobs: Sequence[Json], now: datetime) -> Decision:
-    """Decides what a JobSet needs.
+    """Decide which writes a JobSet needs.
 
     Args:
         jobset: the JobSet.
-        jobs: the Jobs it owns.
-        now: the present.
+        jobs: the Jobs that it owns.
+        now: the current time.
     """
     if "deletionTimestamp" in jobset["metadata"]:
         return Decision()
@@ -85,7 +92,10 @@ def decide(jobset: Json, jobs: Sequence[Json], now: datetime) -> Decision:
 
 
 def replicated_statuses(jobset: Json, children: Children) -> list[Json]:
-    """Counts Jobs per replicated job, sorted by name from the end, as the original writes them."""
+    """Count the Jobs of each replicated job, in descending order of its name.
+
+    The JobSet controller writes the same order.
+    """
     counts = {
         replicated["name"]: dict.fromkeys(("ready", "succeeded", "failed", "active", "suspended"), 0)
         for replicated in jobset["spec"]["replicatedJobs"]
@@ -102,7 +112,7 @@ def replicated_statuses(jobset: Json, children: Children) -> list[Json]:
 
 
 class _Change:
-    """Collects the new status of a JobSet and the events that go with it."""
+    """The new status of a JobSet and the events that belong to it."""
 
     def __init__(self, jobset: Json, counted: list[Json], now: datetime) -> None:
         self.jobset, self._now = jobset, now
@@ -111,7 +121,10 @@ class _Change:
         self._notes: list[Write] = []
 
     def set(self, new: Json, *, terminal: str = "", kind: str = "Normal") -> None:
-        """Sets a condition, with an event if it is new; a false one is not added to a JobSet that never had it."""
+        """Set a condition, and emit an event if its status changes.
+
+        A false condition is not added if the JobSet never had a condition of this type.
+        """
         known = find_condition(self.status.get("conditions") or [], new["type"])
         if (known is None and new["status"] == "False") or (known and known["status"] == new["status"]):
             return
@@ -121,11 +134,11 @@ class _Change:
         self.note(kind, new["reason"], new["message"])
 
     def note(self, kind: str, reason: str, message: str) -> None:
-        """Adds an event."""
+        """Add an event."""
         self._notes.append(Note("jobsets", self.jobset, kind, reason, message, "jobset", "Reconciling"))
 
     def writes(self) -> list[Write]:
-        """The status if it changed, then the events."""
+        """Return the writes of status and events; empty if the status did not change."""
         if self.status == (self.jobset.get("status") or {}):
             return []
         return [set_status("jobsets", self.jobset, self.status), *self._notes]
@@ -172,7 +185,7 @@ def _succeeded(jobset: Json, children: Children) -> bool:
 
 
 def _shared(jobset: Json) -> list[Write]:
-    """The Service and the claims; they may be there already."""
+    """Return the writes that create the Service and the claims, which may exist already."""
     failed = Note("jobsets", jobset, "Warning", "PVCCreationFailed", "{error}", "jobset", "Reconciling")
     claims: list[Write] = [
         Create("persistentvolumeclaims", claim, complain=failed, may_exist=True) for claim in build_claims(jobset)
@@ -224,7 +237,11 @@ def _resume(change: _Change, children: Children, counted: Sequence[Json]) -> lis
 
 
 def _resumed(job: Json, replicated: Json) -> Json:
-    """What changes in a Job on resume: what a queue controller may have added to the JobSet meanwhile."""
+    """Return the patch that resumes a Job.
+
+    It copies the labels, annotations, node selector, tolerations and scheduling gates that a queue controller may have
+    added to the JobSet while it was suspended.
+    """
     wanted = replicated["template"]["spec"]["template"]
     meta, spec = wanted.get("metadata") or {}, wanted["spec"]
     template: Json = {"metadata": {key: meta[key] for key in ("labels", "annotations") if meta.get(key)}}

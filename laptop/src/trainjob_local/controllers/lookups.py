@@ -1,4 +1,7 @@
-"""What the controllers look up in the registry: current objects, not copied, so never to be changed."""
+"""Read access of the controllers to the registry.
+
+The objects are the registry's current ones, not copies, so no caller may change them.
+"""
 
 from __future__ import annotations
 
@@ -14,25 +17,25 @@ __all__ = ["Lookups"]
 
 
 class Lookups:
-    """Reads for controllers; `Registry.get` copies, this does not."""
+    """Read access for controllers that does not copy objects; `Registry.get` copies them."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
 
     def find(self, resource: str, name: str, namespace: str = "") -> Json | None:
-        """Finds an object, or None."""
+        """Return an object, or None if it does not exist."""
         try:
             return cast("Json", self._registry.read(resource_named(resource), name, namespace).body)
         except ClusterError:
             return None
 
     def all(self, resource: str, namespace: str = "", labels: str = "") -> list[Json]:
-        """Lists objects."""
+        """List the objects of a resource."""
         found = self._registry.select(resource_named(resource), namespace, labels)
         return [cast("Json", stored.body) for stored in found]
 
     def owned(self, resource: str, owner: Json, labels: str = "") -> list[Json]:
-        """Lists what an object controls in its namespace."""
+        """List the objects of a resource that an owner controls in its namespace."""
         meta = owner["metadata"]
         return list(_owned(self.all(resource, meta["namespace"], labels), meta["uid"]))
 

@@ -1,8 +1,8 @@
-"""One event-driven loop drives all controllers over the registry.
+"""One event-driven loop that runs all controllers over the registry.
 
-Every change puts the keys of what it concerns into a queue; one thread takes them out, asks the controller what to
-do, and does it.
-One thread is enough: a look costs about a millisecond, and nothing can run against itself.
+Every change of an object adds the keys that it concerns to a queue. One thread takes the keys from the queue, calls the
+controller's `reconcile` and carries out its decision. One thread is enough because a reconciliation takes about a
+millisecond, and a single thread cannot conflict with itself.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ __all__ = ["Controller", "Key", "Loop"]
 
 _LOG = logging.getLogger(__name__)
 _FIRST_RETRY, _LONGEST_RETRY = 0.05, 5.0  # seconds
-_LONGEST_ERROR = 950  # characters in an event; the Trainer's own limit
+_LONGEST_ERROR = 950  # characters in an event; the Trainer has the same limit
 
 Key = tuple[str, str]
-"""Namespace and name of what a controller looks after."""
+"""Namespace and name of the object that a controller reconciles."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,9 @@ class Controller:
     """One controller.
 
     Attributes:
-        name: for logs.
-        watches: per resource, which keys a changed object concerns.
-        reconcile: looks at what the key stands for and decides.
+        name: name for logs.
+        watches: per resource, a function that returns the keys that a changed object concerns.
+        reconcile: reads the object of the key and returns the decision.
     """
 
     name: str
@@ -48,17 +48,20 @@ class Controller:
 
 
 class _Refused(Exception):
-    """A write was refused; the rest of its row is left for later."""
+    """A write that the registry refused.
+
+    The loop skips the remaining writes of the decision and retries later.
+    """
 
 
 class Loop:
-    """Runs controllers until it is stopped.
+    """Loop that runs controllers until it is stopped.
 
     Args:
         registry: the objects.
-        api: the same objects, for events.
-        controllers: what to run.
-        clock: gives the time.
+        api: API over the same objects, for events.
+        controllers: the controllers to run.
+        clock: returns the current time.
     """
 
     def __init__(
@@ -81,13 +84,13 @@ class Loop:
         self._subscription: Subscription | None = None
 
     def start(self) -> None:
-        """Looks at everything there is, then at every change."""
+        """Reconcile all existing objects, then every changed one."""
         resources = {resource for controller in self._controllers for resource in controller.watches}
         self._subscription = self._registry.subscribe(self._changed, resources=resources)
         self._thread.start()
 
     def stop(self) -> None:
-        """Stops after the look under way."""
+        """Stop the loop after the current reconciliation."""
         if self._subscription is not None:
             self._subscription.close()
         with self._condition:
@@ -108,7 +111,7 @@ class Loop:
         due = time.monotonic() + delay
         with self._condition:
             if due >= self._due.get((number, key), float("inf")):
-                return  # it will be looked at before that anyway
+                return  # it is reconciled before that anyway
             self._due[number, key] = due
             heapq.heappush(self._queue, (due, next(self._order), number, key))
             self._condition.notify_all()
@@ -119,14 +122,14 @@ class Loop:
                 wait = self._queue[0][0] - time.monotonic() if self._queue else None
                 if wait is not None and wait <= 0:
                     due, _, number, key = heapq.heappop(self._queue)
-                    if self._due.get((number, key)) == due:  # else it was looked at earlier
+                    if self._due.get((number, key)) == due:  # else it was reconciled earlier
                         del self._due[number, key]
                         return number, key
                     continue
                 self._condition.wait(wait)
             return None
 
-    # -- looking --------------------------------------------------------------------------------------------------
+    # -- reconciling ----------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         while (taken := self._take()) is not None:
@@ -164,7 +167,7 @@ class Loop:
             name = self._write(write)
         except ClusterError as error:
             if isinstance(write, (Delete, Patch)) and error.status == 404:
-                return None  # gone is as good
+                return None  # a deleted object needs no write
             complain = write.complain if isinstance(write, (Create, Patch)) else None
             if complain is not None and error.status != 409:
                 named = write.body["metadata"].get("name", "") if isinstance(write, Create) else ""
@@ -177,7 +180,7 @@ class Loop:
         return None
 
     def _write(self, write: Create | Patch | Delete | Bind) -> str:
-        """Does it; the name of what was written, or an empty text where nothing was to be done."""
+        """Carry out a write and return the name of the object; empty if nothing had to be done."""
         if isinstance(write, Create):
             return self._create(write)
         meta = write.pod["metadata"] if isinstance(write, Bind) else write.about["metadata"]

@@ -1,11 +1,11 @@
-"""Applies the runtimePatches of a TrainJob to the JobSet template of its runtime; pure.
+"""The runtimePatches of a TrainJob, applied to the JobSet template of its runtime; pure.
 
-A strategic merge patch as Go's struct tags define it for JobSetSpec and PodSpec: lists with a merge key are merged
-item by item,
-others replaced. An item the template does not have comes first. The replicated jobs keep the runtime's order
-afterwards.
-Source: k8s.io/apimachinery 0.36 `pkg/util/strategicpatch/patch.go`, k8s.io/api 0.36 `core/v1/types.go`,
-Trainer 2.3 `pkg/runtime/core/trainingruntime.go` (mergeRuntimePatches).
+The patch is a strategic merge patch, as Go's struct tags define it for JobSetSpec and PodSpec: lists with a merge key
+are merged item by item, other lists are replaced. An item that the template does not have is put first. Afterwards the
+replicated jobs have the runtime's order again.
+
+Source: k8s.io/apimachinery 0.36 `pkg/util/strategicpatch/patch.go`, k8s.io/api 0.36 `core/v1/types.go`, Trainer 2.3
+`pkg/runtime/core/trainingruntime.go` (mergeRuntimePatches).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MERGE_KEYS: Mapping[str, str] = {
 
 
 def with_runtime_patches(template: Json, patches: Sequence[Json]) -> Json:
-    """Applies patches, in their order, to a JobSet template (`metadata`, `spec`); returns the new template."""
+    """Return a JobSet template (`metadata`, `spec`) with the patches applied in their order."""
     spec: Json = deepcopy(dict(template.get("spec") or {}))
     order = {job["name"]: index for index, job in enumerate(spec.get("replicatedJobs") or [])}
     metadata = deepcopy(dict(template.get("metadata") or {}))
@@ -45,13 +45,13 @@ def with_runtime_patches(template: Json, patches: Sequence[Json]) -> Json:
             if added:
                 metadata[key] = {**(metadata.get(key) or {}), **added}
         spec = merged(spec, change.get("spec") or {})
-    # sorted() is stable and an unknown name counts as 0, as in the original.
+    # sorted() is stable and an unknown name counts as 0, as in Trainer 2.3.
     jobs = sorted(spec.get("replicatedJobs") or [], key=lambda job: order.get(job["name"], 0))
     return {"metadata": metadata, "spec": {**spec, "replicatedJobs": jobs}}
 
 
 def merged(original: Mapping[str, Any], patch: Mapping[str, Any]) -> Json:
-    """Merges a patch into an object; null takes a field away."""
+    """Return an object with a patch merged into it; null in the patch removes the field."""
     result = dict(original)
     for key, value in patch.items():
         if value is None:

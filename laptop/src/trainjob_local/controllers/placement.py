@@ -1,4 +1,4 @@
-"""Looks up what pods and claims need, and puts them in their places."""
+"""Reconcilers for pods to schedule and claims to bind; they read what the decisions need."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ _GATED = "Scheduling is blocked due to non-empty scheduling gates"
 
 
 class Scheduler:
-    """Puts pods on the one Node, and binds their claims.
+    """Scheduler that binds pods to the one Node, and binds the claims of these pods.
 
     Args:
-        lookups: where to look.
+        lookups: read access to the registry.
         node: name of the Node.
-        folder: gives the folder of a claim's volume.
+        folder: returns the folder of a claim's volume.
     """
 
     def __init__(self, lookups: Lookups, node: str, folder: Callable[[Json], Path]) -> None:
         self._lookups, self._node, self._folder = lookups, node, folder
 
     def reconcile(self, _key: Key, now: datetime) -> Decision:
-        """Decides for all pods that wait."""
+        """Decide for all pods that wait to be scheduled, oldest first."""
         pods = self._lookups.all("pods")
         waiting = [pod for pod in pods if _waits(pod)]
         if not waiting:
@@ -81,14 +81,14 @@ class Scheduler:
 
 
 class ClaimReconciler:
-    """Protects claims in use, and removes the volumes of those that are gone."""
+    """Reconciler that protects claims in use, and removes the volumes of deleted claims."""
 
     def __init__(self, lookups: Lookups) -> None:
         self._lookups = lookups
         self._told: set[str] = set()
 
     def reconcile(self, key: Key, _now: datetime) -> Decision:
-        """Decides for one claim."""
+        """Decide which writes one claim needs."""
         namespace, name = key
         claim = self._lookups.find("persistentvolumeclaims", name, namespace)
         if claim is None:
@@ -106,7 +106,7 @@ class ClaimReconciler:
     def _pending(self, claim: Json, *, used: bool) -> list[Write]:
         wanted, uid = claim["spec"].get("volumeName"), claim["metadata"]["uid"]
         volume = self._lookups.find("persistentvolumes", wanted) if wanted else None
-        if volume is not None:  # it was asked for by name, or binding was interrupted
+        if volume is not None:  # the claim names this volume, or binding was interrupted
             return _bound(claim, volume)
         if used or uid in self._told:
             return []
@@ -114,7 +114,7 @@ class ClaimReconciler:
         return [volumes.waiting(claim) if volumes.provided(claim) else volumes.never(claim)]
 
     def _gone(self, key: Key, uid: str) -> list[Write]:
-        """Removes volumes of ours that belonged to another claim of this name."""
+        """Remove this provisioner's volumes that belonged to another claim of the same name."""
         writes: list[Write] = []
         for volume in self._lookups.all("persistentvolumes"):
             ref = volume["spec"].get("claimRef") or {}
@@ -142,7 +142,7 @@ def _scheduled(pod: Json, node: str) -> Note:
 
 
 def _delayed(pod: Json, reason: str, message: str, now: datetime) -> list[Write]:
-    """Tells why a pod waits, once for each reason."""
+    """Report why a pod is not scheduled, once for each reason."""
     told = find_condition((pod.get("status") or {}).get("conditions") or [], "PodScheduled") or {}
     if told.get("message") == message:
         return []

@@ -1,4 +1,4 @@
-"""The Jobs, the Service and the claims of a JobSet; pure.
+"""The Jobs, the Service and the claims of a JobSet; pure functions.
 
 Source: JobSet 0.12 `pkg/controllers/jobset_controller.go` (constructJob, labelAndAnnotateObject,
 createHeadlessSvcIfNecessary), `pkg/controllers/volume_claim_policy.go`.
@@ -18,12 +18,12 @@ PREFIX = "jobset.sigs.k8s.io/"
 
 
 def job_name(jobset: Json, replicated: Json, index: int) -> str:
-    """Names a Job of a JobSet."""
+    """Return the name of a Job of a JobSet."""
     return f"{jobset['metadata']['name']}-{replicated['name']}-{index}"
 
 
 def build_job(jobset: Json, replicated: Json, index: int) -> Json:
-    """Builds one Job of a JobSet."""
+    """Build one Job of a JobSet."""
     marks = _marks(jobset, replicated, index)
     template = deepcopy(replicated["template"])
     own = template.get("metadata") or {}
@@ -41,7 +41,11 @@ def build_job(jobset: Json, replicated: Json, index: int) -> Json:
 
 
 def build_service(jobset: Json) -> Json | None:
-    """Builds the headless Service that names the pods; None where host names are off."""
+    """Build the headless Service that gives the pods host names.
+
+    Returns:
+        The Service, or None if DNS host names are disabled.
+    """
     network = jobset["spec"].get("network") or {}
     if not network.get("enableDNSHostnames"):
         return None
@@ -59,7 +63,10 @@ def build_service(jobset: Json) -> Json | None:
 
 
 def build_claims(jobset: Json) -> list[Json]:
-    """Builds the claims of the volumeClaimPolicies; those with retention Delete belong to the JobSet."""
+    """Build the claims of the volumeClaimPolicies.
+
+    The JobSet owns the claims whose retention policy is Delete.
+    """
     meta, claims = jobset["metadata"], []
     for policy in jobset["spec"].get("volumeClaimPolicies") or []:
         deleted = (policy.get("retentionPolicy") or {}).get("whenDeleted") == "Delete"
@@ -89,7 +96,7 @@ def _marked(metadata: Json, marks: dict[str, str]) -> Json:
 
 
 def _marks(jobset: Json, replicated: Json, index: int) -> dict[str, str]:
-    """The labels, and the same as annotations, of a Job and its pods."""
+    """Return the labels of a Job and its pods; the same pairs are set as annotations."""
     meta, jobs = jobset["metadata"], jobset["spec"]["replicatedJobs"]
     group = [one for one in jobs if one["groupName"] == replicated["groupName"]]
     key = f"{meta['namespace']}/{job_name(jobset, replicated, index)}"

@@ -1,4 +1,4 @@
-"""Resource requirements of the trainer's container; pure functions.
+"""Resource requirements of the trainer container; pure functions.
 
 Source: Trainer 2.3 `pkg/runtime/runtime.go` (GetNumGPUPerNode), `pkg/runtime/framework/plugins/torch/torch.go`
 (getNumCPUPerNode), `pkg/util/trainingruntime` (MergeResourceRequirements).
@@ -16,26 +16,32 @@ __all__ = ["canonical_requirements", "cpu_count", "gpu_count", "merged_requireme
 
 
 def gpu_count(resources: Mapping[str, Any]) -> int:
-    """Counts GPUs: the first resource with "gpu" in its name, requests before limits; 0 for none."""
+    """Return the number of GPUs; 0 if there are none.
+
+    The first resource with "gpu" in its name counts, in the requests and otherwise in the limits.
+    """
     requested = _gpus(resources.get("requests") or {})
     return requested or _gpus(resources.get("limits") or {})
 
 
 def cpu_count(resources: Mapping[str, Any]) -> int:
-    """Counts CPUs, rounded up: the request, or the limit if there is no request; 0 for none."""
+    """Return the number of CPUs, rounded up; 0 if there are none.
+
+    The request counts, or the limit if there is no request.
+    """
     requested = whole((resources.get("requests") or {}).get("cpu", 0))
     return requested or whole((resources.get("limits") or {}).get("cpu", 0))
 
 
 def merged_requirements(base: Mapping[str, Any], override: Mapping[str, Any]) -> Json:
-    """Merges a TrainJob's `resourcesPerNode` into a runtime's resources, entry by entry."""
+    """Merge a TrainJob's `resourcesPerNode` into a runtime's resources, entry by entry."""
     kinds = ("limits", "requests")
     merged = {kind: {**(base.get(kind) or {}), **(override.get(kind) or {})} for kind in kinds}
     return canonical_requirements({kind: entries for kind, entries in merged.items() if entries})
 
 
 def canonical_requirements(resources: Mapping[str, Any]) -> Json:
-    """Writes the quantities of limits and requests as Kubernetes stores them."""
+    """Return requirements with quantities of limits and requests as Kubernetes stores them."""
     kinds = ("limits", "requests")
     return {
         key: {name: canonical(amount) for name, amount in value.items()} if key in kinds and value else value

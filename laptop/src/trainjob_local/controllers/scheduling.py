@@ -1,4 +1,6 @@
-"""The scheduler's decision about one pod on the one Node; pure, with the original's texts.
+"""The scheduler's decision about one pod on the one Node; pure functions.
+
+The messages are those of Kubernetes.
 
 Source: Kubernetes 1.36 `pkg/scheduler` (plugins noderesources, nodeaffinity, volumebinding, schedulinggates).
 """
@@ -23,9 +25,10 @@ _SELECTOR = "1 node(s) didn't match Pod's node affinity/selector"
 
 
 def requests_of(pod: Json) -> dict[str, Decimal]:
-    """What a pod asks for: the sum of its containers, or one init container if that asks for more.
+    """Return the resources that a pod requests, by name, including one pod (`pods`).
 
-    Limits count where requests lack.
+    For each resource this is the sum over the containers, or the request of one init container if that is larger. A
+    limit counts if there is no request.
     """
     spec = pod["spec"]
     total: dict[str, Decimal] = {}
@@ -45,19 +48,19 @@ def _asked(container: Json) -> dict[str, Decimal]:
 
 
 def claims_of(pod: Json) -> list[str]:
-    """Names of the claims a pod mounts."""
+    """Return the names of the claims that a pod mounts."""
     volumes = pod["spec"].get("volumes") or []
     return [volume["persistentVolumeClaim"]["claimName"] for volume in volumes if "persistentVolumeClaim" in volume]
 
 
 def why_not(pod: Json, node: Json | None, others: Sequence[Json], find_claim: Callable[[str], Json | None]) -> str:
-    """Says why a pod can't go to the node; empty when it can.
+    """Return why a pod cannot be scheduled on the Node; empty if it can.
 
     Args:
         pod: the pod.
-        node: the node, or None when there is none yet.
-        others: pods on the node that have not ended.
-        find_claim: finds a claim of the pod's namespace.
+        node: the Node, or None if it does not exist or has no allocatable resources yet.
+        others: pods on the Node that have not ended.
+        find_claim: looks up a claim of the pod's namespace by name; returns None if it does not exist.
     """
     if node is None:
         return "no nodes available to schedule pods"
@@ -82,7 +85,7 @@ def why_not(pod: Json, node: Json | None, others: Sequence[Json], find_claim: Ca
 
 
 def unschedulable(pod: Json, reason: str, message: str, now: datetime) -> Json:
-    """The pod's status when it stays unscheduled."""
+    """Return the status of a pod that stays unscheduled."""
     conditions = (pod.get("status") or {}).get("conditions") or []
     told = {**condition("PodScheduled", False, reason, message), "lastProbeTime": None}
     return {"conditions": with_condition(conditions, told, now), "qosClass": qos_class(pod["spec"])}

@@ -1,4 +1,4 @@
-"""Which TorchTune recipe and configuration the Trainer composes; pure functions.
+"""The TorchTune recipe and configuration that the Trainer selects; pure functions.
 
 Source: Trainer 2.3 `pkg/runtime/framework/plugins/torch/torchtune.go`, `pkg/constants/constants.go`.
 """
@@ -23,10 +23,13 @@ __all__ = [
 ]
 
 ENTRYPOINT = ["tune", "run"]
-"""The one command of a TrainJob that makes the Trainer compose the rest."""
+"""The only command of a TrainJob that makes the Trainer add recipe and configuration."""
 
 IMMUTABLE = ("output_dir", "tokenizer.path", "checkpointer.checkpoint_dir", "tokenizer.merges_file")
-"""Overrides taken from the runtime's command, and refused in a TrainJob's arguments."""
+"""Overrides that the Trainer copies from the runtime's command.
+
+The Trainer rejects them in a TrainJob's arguments.
+"""
 
 MULTI_NODE_MODEL, QWEN_MODEL = "llama3_3/70B", "qwen2_5/1.5B"
 SUPPORTED_MODELS = ("llama3_2/1B", "llama3_2/3B", MULTI_NODE_MODEL, QWEN_MODEL)
@@ -34,7 +37,7 @@ SUPPORTED_MODELS = ("llama3_2/1B", "llama3_2/3B", MULTI_NODE_MODEL, QWEN_MODEL)
 
 @dataclass(frozen=True)
 class Scale:
-    """How much runs at once.
+    """The number of nodes, processes and GPUs of a TrainJob.
 
     Attributes:
         nodes: number of nodes.
@@ -48,33 +51,36 @@ class Scale:
 
     @property
     def single_device(self) -> bool:
-        """One process on one node."""
+        """Return whether the TrainJob uses one process or one GPU on one node."""
         return self.nodes == 1 and (self.processes == 1 or self.gpus == 1)
 
     @property
     def needs_rendezvous(self) -> bool:
-        """Several processes have to find each other."""
+        """Return whether several processes run, which need a rendezvous endpoint."""
         return self.nodes > 1 or (self.processes > 1 if self.processes is not None else self.gpus > 1)
 
 
 def model_of(runtime: str) -> str:
-    """Reads the model from a runtime's name: `torchtune-llama3.2-1b` is `llama3_2/1B`; empty for another form."""
+    """Return the model in a runtime's name: `llama3_2/1B` for `torchtune-llama3.2-1b`.
+
+    The result is empty if the name does not have three fields separated by `-`.
+    """
     fields = runtime.split("-")
     return f"{fields[1].replace('.', '_')}/{fields[2].upper()}" if len(fields) == 3 else ""
 
 
 def is_lora(args: Sequence[str]) -> bool:
-    """LoRA is asked for by naming the attention modules."""
+    """Return whether the arguments select LoRA, by naming the attention modules."""
     return any("model.lora_attn_modules" in arg for arg in args)
 
 
 def is_qlora(args: Sequence[str]) -> bool:
-    """QLoRA is asked for by a quantized base, unless DoRA is."""
+    """Return whether the arguments select QLoRA: a quantized base model without DoRA."""
     return not _enabled(args, "model.use_dora") and _enabled(args, "model.quantize_base")
 
 
 def recipe_and_config(runtime: str, scale: Scale, args: Sequence[str]) -> tuple[str, str]:
-    """Chooses recipe and configuration."""
+    """Return the names of the recipe and the configuration."""
     kind = "qlora" if is_qlora(args) else "lora" if is_lora(args) else "full"
     recipe = "full_finetune" if kind == "full" else "lora_finetune"
     if scale.single_device:
@@ -87,7 +93,7 @@ def recipe_and_config(runtime: str, scale: Scale, args: Sequence[str]) -> tuple[
 
 
 def kept_overrides(command: Sequence[str]) -> list[str]:
-    """Picks what is kept of the runtime's own command."""
+    """Return the overrides in the runtime's own command that the Trainer retains."""
     return [part for part in command if part.split("=")[0] in IMMUTABLE]
 
 

@@ -1,4 +1,4 @@
-"""The TrainJob controller: JobSet, status, deadline; the deciding functions are pure.
+"""The TrainJob controller: JobSet, status and deadline; functions that decide are pure.
 
 Source: Trainer 2.3 `pkg/controller/trainjob_controller.go`, `pkg/runtime/framework/plugins/jobset/jobset.go` (Status),
 `pkg/runtime/core/snapshot.go`.
@@ -38,12 +38,12 @@ _CHANGEABLE = ("metadata", "nodeSelector", "tolerations", "schedulingGates")
 
 
 def snapshot_name(job: str) -> str:
-    """Names the ConfigMap that keeps the runtime as it was when the TrainJob began."""
+    """Return the name of the ConfigMap that stores the runtime at the start of the TrainJob."""
     return f"{job}-runtime-snapshot"
 
 
 def snapshot(job: Json, runtime: Json) -> Json:
-    """Builds that ConfigMap; its content is JSON, which is YAML too."""
+    """Build the ConfigMap that holds the runtime; its content is JSON, which is also YAML."""
     meta = job["metadata"]
     names = {"name": snapshot_name(meta["name"]), "namespace": meta["namespace"]}
     return {
@@ -53,19 +53,22 @@ def snapshot(job: Json, runtime: Json) -> Json:
 
 
 def finished(job: Json) -> bool:
-    """Tells whether a TrainJob is Complete or beyond its deadline; any other Failed is looked at anew."""
+    """Return whether a TrainJob is Complete or exceeded its deadline.
+
+    A TrainJob that Failed for any other reason is reconciled again.
+    """
     conditions = (job.get("status") or {}).get("conditions") or []
     return is_true(conditions, "Complete") or _deadline_condition(conditions) is not None
 
 
 def decide(job: Json, wanted: Json | None, jobset: Json | None, now: datetime) -> Decision:
-    """Decides what a TrainJob needs.
+    """Decide which writes a TrainJob needs.
 
     Args:
         job: the TrainJob.
-        wanted: the JobSet it should have (before the webhook's defaults), or None when it is finished.
-        jobset: the JobSet it has.
-        now: the present.
+        wanted: the desired JobSet (before the webhook's defaults); None to neither create nor change the JobSet.
+        jobset: the existing JobSet, or None.
+        now: the current time.
     """
     status = next_status(job, jobset, now)
     deadline = deadline_of(job, status)
@@ -74,7 +77,7 @@ def decide(job: Json, wanted: Json | None, jobset: Json | None, now: datetime) -
     if expired:
         failed = condition("Failed", True, _DEADLINE, "TrainJob exceeded its active deadline")
         status = {**status, "conditions": with_condition(status.get("conditions") or [], failed, now)}
-    # The status first: a JobSet that is refused must not hide that the TrainJob is suspended.
+    # The status first: a JobSet that the API server rejects must not hide that the TrainJob is suspended.
     writes: list[Write] = [set_status("trainjobs", job, status)] if status != (job.get("status") or {}) else []
     if expired:
         return Decision([*writes, Delete("jobsets", jobset)] if jobset is not None else writes)
@@ -84,7 +87,11 @@ def decide(job: Json, wanted: Json | None, jobset: Json | None, now: datetime) -
 
 
 def next_status(job: Json, jobset: Json | None, now: datetime) -> Json:
-    """The status after looking at the JobSet; without a JobSet only suspension is told."""
+    """Return the new status, derived from the JobSet.
+
+    Without a JobSet, the status reports only suspension. A condition Failed is kept if its reason is DeadlineExceeded;
+    otherwise the JobSet determines it.
+    """
     status = dict(job.get("status") or {})
     conditions: list[Json] = list(status.get("conditions") or [])
     by_deadline = _deadline_condition(conditions)
@@ -105,7 +112,11 @@ def next_status(job: Json, jobset: Json | None, now: datetime) -> Json:
 
 
 def deadline_of(job: Json, status: Json) -> datetime | None:
-    """When the TrainJob's active deadline ends: counted from its creation or its last resume; None when it has none."""
+    """Return when the TrainJob's active deadline ends; None if no deadline applies.
+
+    The deadline is counted from the creation or the last resume. None applies to a TrainJob that is suspended, Complete
+    or Failed.
+    """
     spec, conditions = job["spec"], status.get("conditions") or []
     limit = spec.get("activeDeadlineSeconds")
     over = is_true(conditions, "Complete") or is_true(conditions, "Failed")
@@ -132,7 +143,7 @@ def _suspended(job: Json, conditions: Sequence[Json], now: datetime) -> list[Jso
 
 
 def _ended(conditions: list[Json], told: Sequence[Json], now: datetime) -> list[Json]:
-    """Takes over the JobSet's end, with its time."""
+    """Copy the JobSet's final conditions with their times."""
     for theirs, ours in (("Completed", "Complete"), ("Failed", "Failed")):
         found = find_condition(told, theirs)
         if found is not None and found["status"] == "True":
@@ -150,16 +161,15 @@ def _jobset_writes(job: Json, wanted: Json, jobset: Json | None) -> list[Write]:
         return [Create("jobsets", wanted, complain=complain)]
     spec, present = with_defaults(wanted)["spec"], jobset["spec"]
     if not spec.get("suspend") and not present.get("suspend"):
-        return []  # a running JobSet is left alone
+        return []  # a running JobSet is not changed
     change: Json = {}
     if spec.get("suspend", False) != present.get("suspend", False):
         change["suspend"] = spec.get("suspend", False)
     if _changeable(spec) != _changeable(present):
         change["replicatedJobs"] = spec["replicatedJobs"]
-    # Applied as the runtime has them, so without the default of the JobSet webhook, which is asked on create only.
-    # The CRD
-    # then refuses the whole change: on the stock torchtune runtimes suspend and resume have no effect (seen with
-    # 2.3.0 + 0.12.0).
+    # The policies are applied as in the runtime, without the default of the JobSet webhook, which runs on create only.
+    # The CRD then rejects the whole change: on the stock torchtune runtimes suspend and resume have no effect (seen
+    # with 2.3.0 + 0.12.0).
     policies = wanted["spec"].get("volumeClaimPolicies")
     if policies and policies != present.get("volumeClaimPolicies"):
         change["volumeClaimPolicies"] = policies
@@ -167,13 +177,16 @@ def _jobset_writes(job: Json, wanted: Json, jobset: Json | None) -> list[Write]:
 
 
 def _changeable(spec: Json) -> list[Json]:
-    """The parts of the pod templates that may change while a JobSet is suspended."""
+    """Return the parts of the pod templates that may change while a JobSet is suspended."""
     templates = (replicated["template"]["spec"]["template"] for replicated in spec.get("replicatedJobs") or [])
     return [{key: template.get(key) or template["spec"].get(key) for key in _CHANGEABLE} for template in templates]
 
 
 def creation_failed(job: Json, error: str) -> Note:
-    """The event of a TrainJob whose objects cannot be made; nothing of it reaches the status."""
+    """Return the event of a TrainJob whose objects cannot be created.
+
+    The status does not report this failure.
+    """
     text = f"TrainJob resources reconciliation failed: {error}"
     component = "trainer-trainjob-controller"
     return Note("trainjobs", job, "Warning", "TrainJobResourcesCreationFailed", text, component, "Reconciling")

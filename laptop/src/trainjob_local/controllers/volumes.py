@@ -1,7 +1,8 @@
-"""Binds claims to folders and lets them go; the deciding functions are pure.
+"""Writes that bind claims to folders and release them; the functions that decide are pure.
 
-A claim waits for its first pod (StorageClass `local-directory`, binding mode WaitForFirstConsumer), then gets a
-volume that is a folder. It may not go while a pod uses it; when it goes, volume and folder go too.
+A claim waits for its first pod (StorageClass `local-directory`, binding mode WaitForFirstConsumer), then gets a volume
+that is a folder. A claim is not removed while a pod uses it. Volume and folder are removed with the claim.
+
 Source: Kubernetes 1.36 `pkg/controller/volume/{persistentvolume,pvcprotection}`,
 `pkg/scheduler/framework/plugins/volumebinding`.
 """
@@ -35,18 +36,18 @@ _COMPONENT = "persistentvolume-controller"
 
 
 def waiting(claim: Json) -> Note:
-    """The event of a claim nobody uses yet."""
+    """Return the event of a claim that no pod uses yet."""
     text = "waiting for first consumer to be created before binding"
     return Note("persistentvolumeclaims", claim, "Normal", "WaitForFirstConsumer", text, _COMPONENT)
 
 
 def provided(claim: Json) -> bool:
-    """Tells whether a claim has a volume or will get one: there is one StorageClass."""
+    """Return whether a claim has a volume or will get one from the only StorageClass."""
     return bool(claim["spec"].get("volumeName")) or claim["spec"].get("storageClassName") == STORAGE_CLASS
 
 
 def never(claim: Json) -> Note:
-    """The event of a claim of another StorageClass, or of none."""
+    """Return the event of a claim with another StorageClass, or without one."""
     name = claim["spec"].get("storageClassName")
     if not name:
         text = "no persistent volumes available for this claim and no storage class is set"
@@ -78,7 +79,7 @@ def volume_for(claim: Json, path: str, provisioner: str) -> Json:
 
 
 def binding(claim: Json, node: str, folder: str) -> list[Write]:
-    """Binds a claim to a new volume that is this folder."""
+    """Return the writes that bind a claim to a new volume backed by this folder."""
     volume = volume_for(claim, folder, PROVISIONER)
     name, notes = (
         volume["metadata"]["name"],
@@ -104,7 +105,7 @@ def binding(claim: Json, node: str, folder: str) -> list[Write]:
 
 
 def in_use(claim: Json, pods: Sequence[Json]) -> bool:
-    """Tells whether a pod that has not ended mounts the claim."""
+    """Return whether a pod that has not ended mounts the claim."""
     meta = claim["metadata"]
     return any(
         pod["metadata"]["namespace"] == meta["namespace"] and not has_ended(pod) and meta["name"] in claims_of(pod)
@@ -113,6 +114,6 @@ def in_use(claim: Json, pods: Sequence[Json]) -> bool:
 
 
 def unprotected(claim: Json) -> Patch:
-    """Takes the finalizer that protects a claim in use."""
+    """Return the patch that removes the finalizer that protects a claim in use."""
     kept = [one for one in claim["metadata"].get("finalizers") or [] if one != PROTECTED]
     return Patch("persistentvolumeclaims", claim, {"metadata": {"finalizers": kept or None}})

@@ -1,4 +1,7 @@
-"""Puts the controllers together: what each watches, and which keys a change concerns."""
+"""The controllers of the laptop cluster, with the resources that they watch.
+
+For each resource, a function returns the keys that a changed object concerns.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +23,13 @@ __all__ = ["all_controllers"]
 def all_controllers(
     registry: Registry, *, node: str, folder: Callable[[Json], Path], backoff: Backoff
 ) -> list[Controller]:
-    """Makes all controllers of the laptop cluster.
+    """Create all controllers of the laptop cluster.
 
     Args:
         registry: the objects.
         node: name of the one Node.
-        folder: gives the folder of a claim's volume.
-        backoff: pauses of Jobs after failed pods.
+        folder: returns the folder of a claim's volume.
+        backoff: delays of Jobs before failed pods are replaced.
     """
     lookups = Lookups(registry)
     placing = dict.fromkeys(("pods", "nodes", "persistentvolumeclaims"), _one_key)
@@ -57,7 +60,7 @@ def _owner_key(kind: str) -> Callable[[Json], Iterable[Key]]:
 
 
 def _one_key(_obj: Json) -> Iterable[Key]:
-    """The scheduler looks at all pods at once."""
+    """Return the one key of the scheduler, because it decides for all pods at once."""
     return [("", "")]
 
 

@@ -1,4 +1,7 @@
-"""Looks up what TrainJobs, JobSets and Jobs have, and lets the pure functions decide."""
+"""Reconcilers that read the children of TrainJobs, JobSets and Jobs.
+
+The pure functions of `trainjobs`, `jobsets` and `jobs` make the decisions.
+"""
 
 from __future__ import annotations
 
@@ -17,18 +20,18 @@ from trainjob_local.objects import Json, controller_of
 __all__ = ["JobReconciler", "JobSetReconciler", "TrainJobReconciler"]
 
 _OURS = "trainer.kubeflow.org/trainjob-controller"
-_LOOK_AGAIN = 1.0  # seconds until a runtime that is missing is looked for again
+_LOOK_AGAIN = 1.0  # seconds until a missing runtime is looked up again
 _RESOURCES = {"TrainingRuntime": "trainingruntimes", "ClusterTrainingRuntime": "clustertrainingruntimes"}
 
 
 class TrainJobReconciler:
-    """Looks after TrainJobs."""
+    """Reconciler for TrainJobs."""
 
     def __init__(self, lookups: Lookups) -> None:
         self._lookups = lookups
 
     def reconcile(self, key: Key, now: datetime) -> Decision:
-        """Decides for one TrainJob."""
+        """Decide which writes one TrainJob needs."""
         namespace, name = key
         job = self._lookups.find("trainjobs", name, namespace)
         if job is None or job["spec"].get("managedBy", _OURS) != _OURS:
@@ -44,7 +47,11 @@ class TrainJobReconciler:
         return Decision([*writes, *decision.writes], decision.again)
 
     def _runtime(self, job: Json) -> tuple[Json | str, Sequence[Write]]:
-        """The runtime as it was when the job began, and what to write to keep it so; or what is wrong."""
+        """Return the runtime as it was when the TrainJob began.
+
+        Returns:
+            The runtime and the writes that store its snapshot; or the error text and no writes.
+        """
         meta, ref = job["metadata"], job["spec"]["runtimeRef"]
         kept = self._lookups.find("configmaps", trainjobs.snapshot_name(meta["name"]), meta["namespace"])
         if kept is not None:
@@ -63,26 +70,29 @@ class TrainJobReconciler:
 
 
 class JobSetReconciler:
-    """Looks after JobSets."""
+    """Reconciler for JobSets."""
 
     def __init__(self, lookups: Lookups) -> None:
         self._lookups = lookups
 
     def reconcile(self, key: Key, now: datetime) -> Decision:
-        """Decides for one JobSet."""
+        """Decide which writes one JobSet needs."""
         namespace, name = key
         jobset = self._lookups.find("jobsets", name, namespace)
         return jobsets.decide(jobset, self._lookups.owned("jobs", jobset), now) if jobset else Decision()
 
 
 class JobReconciler:
-    """Looks after Jobs."""
+    """Reconciler for Jobs."""
 
     def __init__(self, lookups: Lookups, backoff: jobs.Backoff) -> None:
         self._lookups, self._backoff = lookups, backoff
 
     def reconcile(self, key: Key, now: datetime) -> Decision:
-        """Decides for one Job; pods of an earlier one of its name, or of one that is gone, are let go."""
+        """Decide which writes one Job needs.
+
+        Pods of a deleted Job, or of an earlier Job of the same name, lose their tracking finalizer.
+        """
         namespace, name = key
         job = self._lookups.find("jobs", name, namespace)
         uid = job["metadata"]["uid"] if job else ""

@@ -1,4 +1,7 @@
-"""What a controller decides: plain values, carried out by the loop. So the deciding functions stay pure."""
+"""Decisions of the controllers, as plain values that the loop carries out.
+
+So the functions that decide stay pure.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +16,15 @@ __all__ = ["Bind", "Create", "Decision", "Delete", "Note", "Patch", "Write", "se
 
 @dataclass(frozen=True)
 class Note:
-    """An event to write.
+    """An event to record.
 
     Attributes:
         resource: plural of the resource of `about`.
-        about: the object it is about.
+        about: the object that the event is about.
         kind: `Normal` or `Warning`.
         reason: machine-readable reason.
-        message: text; `{name}` is the name of what was created, `{error}` why it was refused.
-        component: which controller reports it, such as `job-controller`.
+        message: text; `{name}` is the name of the created object, `{error}` the reason why it was refused.
+        component: the controller that reports the event, such as `job-controller`.
         action: set for components that write events of the new kind.
     """
 
@@ -36,14 +39,14 @@ class Note:
 
 @dataclass(frozen=True)
 class Create:
-    """Create an object.
+    """Creation of an object.
 
     Attributes:
-        resource: plural.
+        resource: plural of the resource.
         body: the object.
-        announce: event once it is there.
-        complain: event when it is refused; the writes after it are not carried out then.
-        may_exist: an object of that name is as good.
+        announce: event after the object is created.
+        complain: event if the creation is refused; the loop then skips the writes after it.
+        may_exist: whether an existing object of that name is accepted.
     """
 
     resource: str
@@ -55,7 +58,7 @@ class Create:
 
 @dataclass(frozen=True)
 class Patch:
-    """Change an object, or its status, by a JSON merge patch; with `complain` as in `Create`."""
+    """Change of an object or its status by a JSON merge patch; `complain` as in `Create`."""
 
     resource: str
     about: Json
@@ -66,7 +69,7 @@ class Patch:
 
 @dataclass(frozen=True)
 class Delete:
-    """Delete an object and what it owns; `announce` as in `Create`."""
+    """Deletion of an object and of the objects that it owns; `announce` as in `Create`."""
 
     resource: str
     about: Json
@@ -77,7 +80,7 @@ class Delete:
 
 @dataclass(frozen=True)
 class Bind:
-    """Put a pod on a node."""
+    """Binding of a pod to a node."""
 
     pod: Json
     node: str
@@ -88,11 +91,11 @@ Write: TypeAlias = "Create | Patch | Delete | Bind | Note"
 
 @dataclass(frozen=True)
 class Decision:
-    """What to do now, and when to look again.
+    """The writes to carry out now, and the time of the next reconciliation.
 
     Attributes:
-        writes: in this order; a refused one ends the row and it is tried again later.
-        again: seconds until the next look, or None for the next change.
+        writes: the writes in their order; if one is refused, the loop skips the rest and reconciles again later.
+        again: seconds until the next reconciliation, or None to wait for the next change.
     """
 
     writes: Sequence[Write] = field(default_factory=tuple)
@@ -100,6 +103,6 @@ class Decision:
 
 
 def set_status(resource: str, about: Json, status: Json) -> Patch:
-    """Replaces the status of an object."""
+    """Return the patch that replaces the status of an object."""
     gone = dict.fromkeys(set(about.get("status") or {}) - set(status))
     return Patch(resource, about, {"status": {**gone, **status}}, subresource="status")

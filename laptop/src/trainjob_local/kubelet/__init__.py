@@ -1,4 +1,7 @@
-"""A kubelet that runs pods as local processes, for the laptop cluster and for a real kube-apiserver."""
+"""A kubelet that runs pods as local processes.
+
+It serves the laptop cluster and a real kube-apiserver.
+"""
 
 from __future__ import annotations
 

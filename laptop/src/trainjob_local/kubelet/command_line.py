@@ -1,9 +1,8 @@
-"""Turns a container's command and environment into those of a local process; pure functions.
+"""Rewriting of a container's command and environment for a local process; pure functions.
 
-Two things of a container have no counterpart for a plain process: its mount points and the cluster's DNS. So paths of
-mounted volumes are rewritten to the local folders, and names of the job's own pods to 127.0.0.1, wherever they stand
-in command, args and
-environment.
+Two properties of a container do not exist for a plain process: its mount points and the cluster's DNS. So paths of
+mounted volumes are rewritten to the local folders, and host names of the job's own pods to 127.0.0.1. This applies to
+the command, the args and the environment.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ Rewriter = Callable[[str], str]
 
 
 def expand(text: str, env: Mapping[str, str]) -> str:
-    """Expands `$(NAME)`; an unknown name stays, `$$` is a dollar sign.
+    """Expand `$(NAME)` in a text; an unknown name is left unchanged, `$$` becomes `$`.
 
     Source: Kubernetes 1.36 `third_party/forked/golang/expansion`.
     """
@@ -28,14 +27,15 @@ def expand(text: str, env: Mapping[str, str]) -> str:
 
 
 def rewriter(mounts: Sequence[tuple[str, str]], subdomain: str, namespace: str) -> Rewriter:
-    """Makes the function that rewrites one text.
+    """Return a function that rewrites one text.
 
     Args:
-        mounts: mount path in the container and local folder, of every mounted volume.
-        subdomain: the pod's subdomain; names of hosts in it become 127.0.0.1. Empty for none.
+        mounts: mount path in the container and local folder, for every mounted volume.
+        subdomain: the pod's subdomain, whose host names become 127.0.0.1; empty if the pod has none.
         namespace: the pod's namespace.
     """
-    # The longest first: /workspace/output may be another volume than /workspace. Not inside a URL's or another path.
+    # The longest first: /workspace/output may be another volume than /workspace. A path inside a URL or inside another
+    # path is not matched.
     folders = [
         (re.compile(_BEFORE + r"(?<!:/)" + re.escape(path.rstrip("/")) + _AFTER), local)
         for path, local in sorted(mounts, key=lambda mount: -len(mount[0]))
@@ -51,7 +51,7 @@ def rewriter(mounts: Sequence[tuple[str, str]], subdomain: str, namespace: str) 
 
 
 def _apply(text: str, folders: Sequence[tuple[re.Pattern[str], str]]) -> str:
-    """Rewrites each place once: what one folder became is not looked at again."""
+    """Rewrite each match once: text that is already replaced by a folder is not matched again."""
     if not folders:
         return text
     (pattern, local), rest = folders[0], folders[1:]

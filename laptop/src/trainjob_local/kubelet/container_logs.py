@@ -1,11 +1,12 @@
-"""Container logs: kept in the format of container runtimes, read as the kubelet serves them.
+"""Container logs, stored as container runtimes do and read as the kubelet serves them.
 
-One record a line, `TIMESTAMP stdout TAG TEXT`, tag `F` for the end of a line and `P` for a part of one (the CRI log
-format of containerd and CRI-O). Whatever a process has written goes into the file at once, as a part where no newline
-ended it: so the frames of a progress bar, which end in a carriage return or in nothing at all, reach a reader while
-they are shown. containerd would hold them back until a newline or 16 KiB; a reader gets the same bytes from both.
-Source of the reading rules: Kubernetes 1.36, k8s.io/cri-client `pkg/logs/logs.go`. "Since" chooses records: the rest of
-a line whose beginning is older comes first, and without a time.
+Each line is one record, `TIMESTAMP stdout TAG TEXT`, in the CRI log format of containerd and CRI-O. The tag is `F` for
+the end of a line and `P` for a part of a line. Output is written to the file immediately, as a part if it does not end
+in a newline. So the frames of a progress bar, which end in a carriage return or in nothing, reach a reader while they
+are shown. containerd holds them back until a newline or 16 KiB; a reader gets the same bytes from both.
+
+Source of the reading rules: Kubernetes 1.36, k8s.io/cri-client `pkg/logs/logs.go`. "Since" selects records, not lines:
+if a line begins before that time, its remaining records are returned first, without a time.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _TIME = re.compile(r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(\.\d+)?(Z|z|[+-]\d\d
 
 
 def records(output: bytes, moment: datetime) -> bytes:
-    """Writes output as log records of this moment (UTC)."""
+    """Format output as log records of this time (UTC)."""
     stamp = moment.strftime("%Y-%m-%dT%H:%M:%S.%f000Z").encode()
     *lines, rest = output.split(b"\n")
     full = b"".join(b"%s stdout F %s\n" % (stamp, line) for line in lines)
@@ -37,10 +38,18 @@ def records(output: bytes, moment: datetime) -> bytes:
 
 
 def since_text(since_time: str, since_seconds: int | None, now: datetime) -> str:
-    """Makes the two ways to say "since" comparable with the time stamps of records; empty for "from the start".
+    """Convert the start of a log to a text that is comparable with the time stamps of records.
+
+    Args:
+        since_time: RFC 3339 time, or empty.
+        since_seconds: seconds before `now`; takes precedence over `since_time`.
+        now: the current time (UTC).
+
+    Returns:
+        The time as text (UTC); empty to read from the start.
 
     Raises:
-        ValueError: `since_time` is no RFC 3339 time.
+        ValueError: `since_time` is not an RFC 3339 time.
     """
     if since_seconds is not None:
         return (now - timedelta(seconds=since_seconds)).strftime("%Y-%m-%dT%H:%M:%S")
@@ -59,11 +68,11 @@ class LogOptions:
     """The query parameters of a log request (core/v1 PodLogOptions).
 
     Attributes:
-        follow: stay until the container has ended.
-        tail: only so many lines from the end; None for all.
-        since: only records from this moment on, as `since_text` gives it.
-        limit: stop after so many bytes; None for no limit.
-        timestamps: put the time of its first part before each line.
+        follow: whether to continue until the container has ended.
+        tail: number of lines from the end; None for all.
+        since: time of the first record to return, as `since_text` formats it; empty for all.
+        limit: maximum number of bytes; None for no limit.
+        timestamps: whether each line starts with the time of its first part.
     """
 
     follow: bool = False
@@ -74,11 +83,11 @@ class LogOptions:
 
 
 class ContainerLog:
-    """The log of one run of a container: one writer, any number of readers.
+    """The log of one run of a container, for one writer and any number of readers.
 
     Args:
-        path: the file.
-        ended: whether nobody will write any more (a log of an earlier kubelet).
+        path: the log file.
+        ended: whether the log is complete, such as a log of an earlier kubelet.
     """
 
     def __init__(self, path: Path, *, ended: bool = False) -> None:
@@ -92,7 +101,7 @@ class ContainerLog:
             self._file = path.open("ab", buffering=0)
 
     def write(self, output: bytes) -> None:
-        """Appends output; every reader that follows sees it at once."""
+        """Append output; every reader that follows the log receives it immediately."""
         if self._file is None:
             raise ValueError(f"{self.path}: this container has ended")
         self._file.write(records(output, utc_now()))
@@ -101,7 +110,7 @@ class ContainerLog:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Says that the container has ended."""
+        """Mark the log as complete because the container has ended."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -110,15 +119,15 @@ class ContainerLog:
             self._changed.notify_all()
 
     def text(self, *, lines: int, size: int) -> str:
-        """Reads the last lines, at most `size` bytes of them (for termination messages)."""
+        """Return the last lines, at most the last `size` bytes of them (for termination messages)."""
         return b"".join(self.read(LogOptions(tail=lines)))[-size:].decode(errors="replace")
 
     def read(self, options: LogOptions, cancelled: threading.Event | None = None) -> Iterator[bytes]:
-        """Yields what the process wrote, byte by byte as it wrote it, chosen and marked as the options say.
+        """Yield the output of the process, unchanged, selected and marked as the options say.
 
         Args:
-            options: what is asked for.
-            cancelled: set when the reader has gone; a reader that follows ends within half a second of it.
+            options: the query parameters.
+            cancelled: set when the reader has disconnected; a reader that follows then ends within half a second.
         """
         left = options.limit
         new_line = True
@@ -136,7 +145,7 @@ class ContainerLog:
                 return
 
     def _records(self, options: LogOptions, cancelled: threading.Event) -> Iterator[bytes]:
-        if not self.path.exists():  # it never started
+        if not self.path.exists():  # the container never started
             return
         with self.path.open("rb") as written:
             if options.tail is None:
@@ -148,7 +157,7 @@ class ContainerLog:
 
     def _later(self, written: BinaryIO, cancelled: threading.Event) -> Iterator[bytes]:
         while not cancelled.is_set():
-            with self._changed:  # seen first, read then: what is written meanwhile ends the wait at once
+            with self._changed:  # counted before reading: output written meanwhile ends the wait immediately
                 seen, ended = self._writes, self._ended
             yield from _records_there(written)
             if ended:
@@ -161,7 +170,7 @@ class ContainerLog:
 
 
 def _records_there(written: BinaryIO) -> Iterator[bytes]:
-    """The records from here on that are written whole, a block at a time."""
+    """Yield the complete records from the current position on, reading block by block."""
     held = b""
     while block := written.read(_BLOCK):
         *whole, held = (held + block).split(b"\n")
@@ -170,7 +179,7 @@ def _records_there(written: BinaryIO) -> Iterator[bytes]:
 
 
 def _tail(kept: list[bytes], lines: int) -> list[bytes]:
-    """The records of the last lines; a line that has not ended counts as one."""
+    """Return the records of the last lines; a line that has not ended counts as a line."""
     seen = 0
     for index in range(len(kept) - 1, -1, -1):
         starts = index == 0 or kept[index - 1].split(b" ", 3)[2] == b"F"

@@ -27,7 +27,7 @@ from trainjob_local.objects import Json, utc_now
 __all__ = ["Container", "Ended", "pull_problems"]
 
 _KILLED, _NOT_STARTED = 137, 128
-_LOOK_AGAIN = 1.0  # seconds between looks for a missing Secret and the like
+_LOOK_AGAIN = 1.0  # seconds until a missing input, such as a Secret, is looked up again
 # github.com/distribution/reference, regexp.go, without its rarer forms.
 _PART = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
 _REFERENCE = re.compile(
@@ -37,7 +37,7 @@ _REFERENCE = re.compile(
 
 @dataclass(frozen=True)
 class Ended:
-    """How one run of a container ended."""
+    """The result of one run of a container."""
 
     exit_code: int
     reason: str
@@ -45,19 +45,19 @@ class Ended:
     started: datetime
 
     def state(self) -> Json:
-        """The container's state after it."""
+        """Return the container's state after this run, with the current time as its end."""
         return terminated(self.exit_code, self.reason, self.message, self.started, utc_now())
 
 
 class Container:
-    """Runs one container of a pod until its restart policy is satisfied.
+    """One container of a pod, run until its restart policy is satisfied.
 
     Args:
         host: the node.
         pod: the pod.
         spec: the container's spec.
-        board: where its status is told.
-        inputs: what it is given.
+        board: receives the container's status.
+        inputs: environment and volumes of the pod's containers.
         init: whether it is an init container.
         stop: set when the pod has to end.
     """
@@ -82,10 +82,10 @@ class Container:
         self._delay, self._out_of_memory = 0.0, False
         self._folder = host.settings.pod_folder(pod["metadata"]["uid"])
 
-    # -- life -----------------------------------------------------------------------------------------------------
+    # -- running --------------------------------------------------------------------------------------------------
 
     def run(self) -> int:
-        """Runs the container, with restarts; returns the exit code of its last run."""
+        """Run the container, with restarts, and return the exit code of its last run."""
         image = self._spec["image"]
         if why := pull_problems(image, there=self._host.settings.pullable(image)):
             return self._wait_in_vain(why)
@@ -105,34 +105,38 @@ class Container:
             self._board.update(self.name, lastState=state, restartCount=self._status["restartCount"] + 1)
 
     def run_out_of_memory(self) -> None:
-        """Ends it, if it runs, as the kernel ends one that uses more than its limit."""
+        """End a running container as the kernel does if it exceeds its memory limit."""
         self._out_of_memory = self.process is not None
         self.signal(signal.SIGKILL)
 
     def signal(self, number: signal.Signals) -> None:
-        """Signals the container's processes, if it runs."""
+        """Send a signal to the container's processes, if it runs."""
         if self.process is not None:
             self.process.signal(number)
 
     def inside(self) -> int | None:
-        """Id of its process 1 while it runs isolated, else None."""
+        """Return the ID of process 1 of the container while it runs isolated, else None."""
         return self.process.inside() if self.process is not None else None
 
     def log(self, restart: int) -> ContainerLog | None:
-        """The log of the run after so many restarts, or None when there was no such run."""
+        """Return the log of the run after this number of restarts.
+
+        Returns:
+            The log, or None if no such run exists.
+        """
         if restart in self.logs:
             return self.logs[restart]
-        path = self._log_path(restart)  # of an earlier kubelet process
+        path = self._log_path(restart)  # a run of an earlier kubelet process
         return ContainerLog(path, ended=True) if path.exists() else None
 
-    # -- the parts of it ------------------------------------------------------------------------------------------
+    # -- steps of a run -------------------------------------------------------------------------------------------
 
     @property
     def _status(self) -> Json:
         return self._board.container(self.name)
 
     def _was_running(self) -> bool:
-        """Whether it ran when an earlier kubelet of this node was killed."""
+        """Return whether the container ran when an earlier kubelet of this node was killed."""
         return "running" in self._status["state"]
 
     def _already_ended(self) -> bool:
@@ -147,7 +151,7 @@ class Container:
     def _finish(self, code: int, state: Json) -> int:
         self._board.update(self.name, state=state, ready=False, started=False)
         if self._init:
-            self._board.push()  # of the others the pod tells, with its phase
+            self._board.push()  # the pod reports the other containers, together with its phase
         return code
 
     def _wait_in_vain(self, why: dict[str, str]) -> int:
@@ -161,7 +165,7 @@ class Container:
         return _KILLED
 
     def _pause(self, state: Json) -> None:
-        """Waits before a restart; the first one comes at once, as a kubelet's does."""
+        """Wait before a restart; the first restart follows immediately, as with a real kubelet."""
         meta = self._pod["metadata"]
         where = f"{meta['name']}_{meta['namespace']}({meta['uid']})"
         if self._delay:
@@ -192,7 +196,11 @@ class Container:
             log.close()
 
     def _resolved(self) -> dict[str, str] | None:
-        """Waits for everything its environment needs; None when the pod has to end first."""
+        """Wait until everything that the container's environment needs exists.
+
+        Returns:
+            The environment, or None if the pod has to end first.
+        """
         while not self._stop.is_set():
             try:
                 return self._inputs.environment(self._spec)
@@ -208,7 +216,7 @@ class Container:
         if not self._init:
             self._board.phase = "Running"
         self._tell(running, containerID=f"process://{process.pid}", imageID=self._spec["image"])
-        if self._stop.is_set():  # it came just now and this container was not there yet
+        if self._stop.is_set():  # the stop arrived before this process was registered
             process.signal(signal.SIGTERM)
         while output := process.read():
             log.write(output)
@@ -280,7 +288,13 @@ class Container:
 
 
 def _found(argv: list[str], env: dict[str, str]) -> list[str]:
-    """Looks the program up in the container's PATH: this process has another one."""
+    """Return the command with its program looked up in the container's PATH.
+
+    The PATH of the kubelet's own process differs from the container's.
+
+    Raises:
+        FileNotFoundError: the PATH has no such executable file.
+    """
     program = argv[0]
     if os.sep in program:
         return argv
@@ -292,11 +306,14 @@ def _found(argv: list[str], env: dict[str, str]) -> list[str]:
 
 
 def pull_problems(image: str, *, there: bool) -> dict[str, str]:
-    """Return why a container waits for its image: reasons in their order, with the kubelet's texts.
+    """Return why a container waits for its image, with the kubelet's messages.
 
     Args:
         image: name of the image.
-        there: whether the registry has it.
+        there: whether the registry has the image.
+
+    Returns:
+        Messages by reason, in the order in which the kubelet reports them; empty if the image can be pulled.
     """
     if not _REFERENCE.fullmatch(image):
         said = f'couldn\'t parse image name "{image}": invalid reference format'

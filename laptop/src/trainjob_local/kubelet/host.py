@@ -1,4 +1,4 @@
-"""What all pods of a node share."""
+"""The node's settings and services, which all its pods share."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Host:
     """The node as its pods see it.
 
     Attributes:
-        settings: how the kubelet was started.
+        settings: the settings of the kubelet.
         api: the API server.
-        events: writes the kubelet's events.
+        events: records the kubelet's events.
         processes: starts container processes.
     """
 
@@ -32,7 +32,10 @@ class Host:
     processes: Processes
 
     def base_environment(self, image: Image, *, home: Path, hostname: str) -> dict[str, str]:
-        """The environment of a container before its own: the node's, then the image's."""
+        """Return the environment that a container inherits from the node and its image.
+
+        The variables of the container's own spec override these.
+        """
         environment = [str(image.environment / "bin")] if image.environment else []
         path = [*environment, *self.settings.path, os.environ.get("PATH", os.defpath)]
         address, _, port = self.api.address.rpartition(":")

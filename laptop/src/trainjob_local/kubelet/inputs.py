@@ -1,4 +1,4 @@
-"""What a pod's containers are given: environment and volumes, read from the API server.
+"""Environment and volumes of a pod's containers, read from the API server.
 
 Source: Kubernetes 1.36 `pkg/kubelet/kubelet_pods.go` (environment) and `pkg/volume/*` (secret, configmap, projected,
 downwardapi).
@@ -20,20 +20,20 @@ __all__ = ["MissingInput", "PodInputs"]
 
 _METADATA = re.compile(r"metadata\.(labels|annotations)\['(.+)'\]")
 _LOCAL_ADDRESS = "127.0.0.1"
-_BYTES = "surrogateescape"  # a Secret may hold any bytes: so they come through as text, as Python's own variables do
+_BYTES = "surrogateescape"  # a Secret may hold any bytes; text keeps them with this error handler, as in os.environ
 
 
 class MissingInput(Exception):
-    """Something a container needs is not there (yet); the kubelet waits for it."""
+    """An input of a container does not exist yet; the kubelet waits for it."""
 
 
 class PodInputs:
-    """Reads what one pod's spec refers to.
+    """Reader of the objects to which one pod's spec refers.
 
     Args:
         api: the API server.
         pod: the pod.
-        folder: where volumes of its own are put.
+        folder: folder for the pod's own files.
     """
 
     def __init__(self, api: ObjectApi, pod: Json, folder: Path) -> None:
@@ -41,7 +41,7 @@ class PodInputs:
         self._namespace: str = pod["metadata"]["namespace"]
 
     def environment(self, container: Json) -> dict[str, str]:
-        """Resolves `envFrom` and `env` of a container.
+        """Resolve `envFrom` and `env` of a container.
 
         Raises:
             MissingInput: a Secret, ConfigMap or key that is not optional is missing; the text is the kubelet's.
@@ -60,7 +60,7 @@ class PodInputs:
         return env
 
     def volume(self, volume: Json) -> Path:
-        """The local folder of a volume, filled.
+        """Return the local folder of a volume, with the volume's files in it.
 
         Raises:
             MissingInput: the claim, its volume, a Secret, a ConfigMap or the node's folder is missing.
@@ -113,7 +113,7 @@ class PodInputs:
             }
         if asked := source.get("serviceAccountToken"):
             return {asked["path"]: self._token(asked)}
-        return {}  # emptyDir and what has no counterpart here
+        return {}  # an emptyDir, or a source that this kubelet does not support
 
     def _chosen(self, kind: str, name: str, ref: Json) -> dict[str, str]:
         data = self._data(kind, name, optional=bool(ref.get("optional")))
@@ -161,7 +161,7 @@ class PodInputs:
             raise MissingInput(text) from error
 
     def _field(self, path: str) -> str:
-        """The downward API: the value of a field of the pod."""
+        """Return the value of a field of the pod (the downward API)."""
         if found := _METADATA.fullmatch(path):
             return str((self._pod["metadata"].get(found[1]) or {}).get(found[2], ""))
         if path in ("status.podIP", "status.hostIP", "status.podIPs", "status.hostIPs"):
@@ -176,7 +176,13 @@ _KINDS = {"secrets": "secret", "configmaps": "configmap", "persistentvolumeclaim
 
 
 def _of_the_node(source: Json) -> Path:
-    """A path of this machine's, of the type that is asked for (Kubernetes 1.36, pkg/volume/hostpath/host_path.go)."""
+    """Return a path of this machine, after checking it against the requested type.
+
+    Source: Kubernetes 1.36, pkg/volume/hostpath/host_path.go.
+
+    Raises:
+        MissingInput: the path is not of the requested type.
+    """
     path, kind = Path(source["path"]), source.get("type", "")
     if kind == "DirectoryOrCreate":
         path.mkdir(parents=True, exist_ok=True)

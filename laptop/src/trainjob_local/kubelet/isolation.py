@@ -1,7 +1,7 @@
-"""What a kubelet needs of a means that gives containers mounts and process IDs of their own.
+"""The interface of a mechanism that gives containers their own mounts and process IDs.
 
-The laptop cluster has none: its containers see this machine, and paths in their commands are rewritten. The tests'
-control planes have one, for programs that insist on fixed paths.
+The laptop cluster has no such mechanism: its containers see this machine, and paths in their commands are rewritten.
+The tests' control planes have one, for programs that need fixed paths.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["Isolation", "Mount"]
 
 @dataclass(frozen=True)
 class Mount:
-    """A local folder or file and the absolute path where a container sees it."""
+    """A local folder or file and the absolute path at which a container sees it."""
 
     local: Path
     path: str
@@ -24,22 +24,26 @@ class Mount:
 
 
 class Isolation(Protocol):
-    """Means that isolates containers."""
+    """Mechanism that isolates containers."""
 
     def command(
         self, argv: Sequence[str], *, folder: Path, mounts: Sequence[Mount], cwd: str, programs: Sequence[str]
     ) -> list[str]:
-        """Return the command that runs `argv` as process 1 of a container of its own.
+        """Return the command that runs `argv` as process 1 of its own container.
 
         Args:
             argv: the command.
-            folder: an existing, empty folder for the means.
-            mounts: what the container sees at which path.
+            folder: an existing, empty folder that the mechanism may use.
+            mounts: local folders and files, with their paths in the container.
             cwd: working folder; empty for `/`.
             programs: folders of this machine that a mount must not hide.
         """
         ...
 
     def first_process(self, pid: int) -> int | None:
-        """Return this machine's ID of process 1 of the container that was started as `pid`; None after its end."""
+        """Return this machine's ID of process 1 of the container that was started as `pid`.
+
+        Returns:
+            The process ID; None after the end of the process.
+        """
         ...

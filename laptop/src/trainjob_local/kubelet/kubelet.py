@@ -1,12 +1,12 @@
 """A kubelet without containers: it runs the pods of one Node as processes of this machine.
 
-It serves two clusters alike: a real kube-apiserver (tests/controlplane/run_kubelet.py) and the laptop cluster, in
-whose process it runs. What differs from a real kubelet: images are not pulled but stood for by local environments,
-volume paths are rewritten as text, pods have the address 127.0.0.1, and there are no probes, sidecars, limits and exec.
-With `isolation` volumes are at their paths, and commands can be run in containers.
+It serves two clusters: a real kube-apiserver (tests/controlplane/run_kubelet.py) and the laptop cluster, in whose
+process it runs. Differences from a real kubelet: local environments replace images, which are not pulled. Volume paths
+are rewritten as text. Pods have the address 127.0.0.1. There are no probes, sidecars, limits and exec. With `isolation`
+volumes are at their paths, and commands can be run in containers.
 
-A kubelet that is started anew on its old state treats pods that ran as a kubelet does after its node was rebooted: the
-container is lost (exit code 137), then the restart policy counts.
+A kubelet that is restarted on its old state treats pods that ran as a real kubelet does after its node was rebooted:
+the container is lost (exit code 137), then the restart policy applies.
 """
 
 from __future__ import annotations
@@ -30,14 +30,17 @@ from trainjob_local.objects import Json, ObjectApi, timestamp, utc_now
 __all__ = ["FAULT", "Kubelet", "LogUnavailable"]
 
 FAULT = "local.trainjob.dev/fault"
-"""Annotation of a running pod with what shall happen to it: `OOMKilled` or `Evicted`, as on a real node."""
+"""Annotation of a running pod that injects a fault, as it occurs on a real node.
+
+The values are `OOMKilled` and `Evicted`.
+"""
 
 _LOG = logging.getLogger(__name__)
-_PARTING = 2.0  # seconds a container has to end when the kubelet stops
+_PARTING = 2.0  # seconds that a container has to end when the kubelet stops
 
 
 class LogUnavailable(Exception):
-    """There is no such log (yet).
+    """The requested log does not exist yet, or not at all.
 
     Attributes:
         code: HTTP status.
@@ -53,12 +56,12 @@ class Kubelet:
 
     Args:
         api: the API server.
-        settings: how the node behaves.
-        remove: folder that goes when this process ends, also when it is killed; None keeps everything.
+        settings: the settings of the Node.
+        remove: folder to remove when this process ends, even if it is killed; None to remove nothing.
     """
 
     def __init__(self, api: ObjectApi, settings: KubeletSettings, *, remove: Path | None = None) -> None:
-        settings.pod_folder("").mkdir(mode=0o700, parents=True, exist_ok=True)  # their Secrets and logs will be in it
+        settings.pod_folder("").mkdir(mode=0o700, parents=True, exist_ok=True)  # it will hold pods' Secrets and logs
         self._api, self._settings = api, settings
         self._processes = Processes(remove=remove)
         events = EventRecorder(api, "kubelet", host=settings.node)
@@ -68,16 +71,16 @@ class Kubelet:
         self._stopping = False
 
     def start(self) -> None:
-        """Registers the Node and takes up its pods.
+        """Register the Node, then run its pods.
 
         Raises:
-            ClusterError: the API server refuses the Node.
+            ClusterError: the API server rejects the Node.
         """
         self._register()
         self._api.follow("pods", self._on_pod, field_selector=f"spec.nodeName={self._settings.node}")
 
     def stop(self) -> None:
-        """Ends all pods' processes; the objects stay, as when a node goes down."""
+        """End the processes of all pods; the objects remain, as when a node goes down."""
         with self._lock:
             self._stopping = True
             pods = list(self._pods.values())
@@ -97,19 +100,21 @@ class Kubelet:
         previous: bool = False,
         cancelled: threading.Event | None = None,
     ) -> Iterator[bytes]:
-        """Opens the log of a container; while it waits to be restarted, that of its last run either way.
+        """Open the log of a container.
+
+        While the container waits to be restarted, this is the log of its last run, with and without `previous`.
 
         Source: Kubernetes 1.36 `pkg/kubelet/kubelet_pods.go` (validateContainerLogStatus).
 
         Args:
             pod: namespace and name.
-            container: its name.
-            options: what to read.
-            previous: the run before the last restart.
-            cancelled: set when the reader has gone.
+            container: name of the container.
+            options: the query parameters of the log request.
+            previous: whether to read the run before the last restart.
+            cancelled: set when the reader has disconnected.
 
         Raises:
-            LogUnavailable: no such pod, or the container has no log yet; the text is the kubelet's.
+            LogUnavailable: the pod or container does not exist, or has no log yet; the text is the kubelet's.
         """
         found = self.find(pod)
         running = found.container(container) if found else None
@@ -119,7 +124,7 @@ class Kubelet:
         waits = "waiting" in status["state"] and "terminated" in status.get("lastState", {})
         restart = status["restartCount"] - (previous and not waits)
         log = running.log(restart)
-        if log is None and restart and (waits or not previous):  # it is about to start
+        if log is None and restart and (waits or not previous):  # the container is about to start
             log = running.log(restart - 1)
         if log is not None:
             return log.read(options, cancelled)
@@ -130,7 +135,7 @@ class Kubelet:
         return iter(())
 
     def find(self, pod: tuple[str, str]) -> PodRun | None:
-        """Finds a pod by namespace and name."""
+        """Return the pod with a namespace and name, or None if it does not exist."""
         with self._lock:
             return next((run for run in self._pods.values() if run.identity == pod), None)
 
@@ -143,7 +148,7 @@ class Kubelet:
         except ClusterError as error:
             if error.status != 409:
                 raise
-        # A node controller would lift the not-ready taint that admission puts on new Nodes.
+        # Admission puts a not-ready taint on new Nodes. No node controller runs here to remove it.
         self._api.patch("nodes", name, {"spec": {"taints": None}})
         self._api.patch("nodes", name, {"status": self._node_status()}, subresource="status")
 
@@ -176,7 +181,7 @@ class Kubelet:
             },
         }
 
-    # -- its pods -------------------------------------------------------------------------------------------------
+    # -- pods -----------------------------------------------------------------------------------------------------
 
     def _on_pod(self, change: str, pod: Json) -> None:
         uid = pod["metadata"]["uid"]

@@ -26,7 +26,10 @@ _LOST = "The container could not be located when the pod was terminated: the nod
 
 
 def qos_class(spec: Json) -> str:
-    """How well a pod is treated when its node is short of something (`pkg/apis/core/v1/helper/qos`)."""
+    """Return the quality-of-service class of a pod, which matters if its node lacks resources.
+
+    Source: Kubernetes `pkg/apis/core/v1/helper/qos`.
+    """
     guaranteed = True
     asked = False
     for container in [*(spec.get("initContainers") or []), *spec["containers"]]:
@@ -38,12 +41,12 @@ def qos_class(spec: Json) -> str:
 
 
 def waiting(reason: str, message: str = "") -> Json:
-    """State of a container that does not run yet."""
+    """Return the state of a container that does not run yet."""
     return {"waiting": {"reason": reason, **({"message": message} if message else {})}}
 
 
 def terminated(exit_code: int, reason: str, message: str, started: datetime, finished: datetime) -> Json:
-    """State of a container that has ended."""
+    """Return the state of a container that has ended."""
     found: Json = {
         "exitCode": exit_code,
         "reason": reason,
@@ -54,13 +57,16 @@ def terminated(exit_code: int, reason: str, message: str, started: datetime, fin
 
 
 def lost(state: Mapping[str, Json], now: datetime) -> Json:
-    """State of a container that ran when its node went down: exit code 137, as the kubelet has it for such a one."""
+    """Return the state of a container that ran when its node went down.
+
+    The exit code is 137, which a kubelet reports for such a container.
+    """
     end = {"exitCode": 137, "reason": "ContainerStatusUnknown", "message": _LOST, "finishedAt": timestamp(now)}
     return {"terminated": {**end, "startedAt": state.get("running", {}).get("startedAt", timestamp(now))}}
 
 
 def container_status(container: Json, state: Json) -> Json:
-    """The first status of a container."""
+    """Return the initial status of a container."""
     return {
         "name": container["name"],
         "image": container["image"],
@@ -74,7 +80,7 @@ def container_status(container: Json, state: Json) -> Json:
 
 
 def succeeded(status: Json) -> bool:
-    """Tells whether a container has ended well."""
+    """Return whether a container has ended with exit code 0."""
     found = status["state"].get("terminated")
     return bool(found) and found["exitCode"] == 0
 
@@ -82,15 +88,17 @@ def succeeded(status: Json) -> bool:
 def pod_conditions(
     phase: str, init: Sequence[Json], main: Sequence[Json], previous: Sequence[Json], now: datetime, *, prepared: bool
 ) -> list[Json]:
-    """The conditions of a pod on a node; one that did not change keeps its time, and those of others stay.
+    """Return the conditions of a pod on a node.
+
+    A condition whose status did not change keeps its time. Conditions of other types are retained.
 
     Args:
         phase: the pod's phase.
         init: the status of each init container.
         main: the status of each other container.
-        previous: the conditions so far.
-        now: the present.
-        prepared: all volumes are there.
+        previous: the current conditions.
+        now: the current time.
+        prepared: whether all volumes are mounted.
     """
     done = {"Succeeded": "PodCompleted", "Failed": "PodFailed"}.get(phase, "ContainersNotReady")
     initialized = all(succeeded(status) for status in init)
@@ -117,7 +125,7 @@ def _condition(kind: str, holds: bool, reason: str, known: Json, now: datetime) 
 def pod_status(
     phase: str, started: datetime, init: Sequence[Json], main: Sequence[Json], conditions: Sequence[Json]
 ) -> Json:
-    """The whole status of a pod on a node."""
+    """Return the complete status of a pod on a node."""
     found: Json = {
         "phase": phase,
         "hostIP": "127.0.0.1",

@@ -30,15 +30,15 @@ _EVICTED = (
     "request is 0, has larger consumption of memory. "
 )
 _FINISHED = ("Succeeded", "Failed")
-_LOOK_AGAIN = 1.0  # seconds between looks for a volume that is not there yet
+_LOOK_AGAIN = 1.0  # seconds until a missing volume is looked up again
 
 
 class PodRun:
-    """Runs one pod on a thread of its own and keeps its status up to date.
+    """One pod that runs on its own thread, with its status kept up to date.
 
     Attributes:
-        pod: the pod's object; its metadata is renewed when it is deleted.
-        board: its status.
+        pod: the pod's object; its metadata is updated when the pod is deleted.
+        board: the pod's status.
     """
 
     def __init__(self, host: Host, pod: Json) -> None:
@@ -64,25 +64,34 @@ class PodRun:
         return self.pod["metadata"]["namespace"], self.pod["metadata"]["name"]
 
     def start(self) -> None:
-        """Starts the pod, or goes on with it after the kubelet was started anew; a finished pod stays as it is."""
+        """Start the pod, or resume it after a restart of the kubelet.
+
+        A finished pod is not changed.
+        """
         if self.board.phase not in _FINISHED:
             self._thread.start()
 
     def alive(self) -> bool:
-        """Tells whether anything of the pod still runs."""
+        """Return whether the pod's thread still runs."""
         return self._thread.is_alive()
 
     def join(self, seconds: float | None = None) -> None:
-        """Waits for the pod's end, at most so many seconds."""
+        """Wait for the end of the pod, at most for this number of seconds."""
         if self._thread.is_alive():
             self._thread.join(seconds)
 
     def container(self, name: str) -> Container | None:
-        """Finds a container."""
+        """Return the container with a name, or None if it does not exist."""
         return next((one for one in (*self._init, *self._main) if one.name == name), None)
 
     def end(self, grace: float) -> None:
-        """Ends the pod: SIGTERM now, SIGKILL after the grace period (seconds); a shorter one than before counts."""
+        """End the pod: SIGTERM now, SIGKILL after the grace period.
+
+        A second call has an effect only if it shortens the grace period.
+
+        Args:
+            grace: grace period in seconds.
+        """
         kill_at = time.monotonic() + grace
         if self._stop.is_set() and kill_at >= self._kill_at:
             return
@@ -92,7 +101,11 @@ class PodRun:
         threading.Thread(target=self._kill_after, args=(grace,), daemon=True).start()
 
     def suffer(self, fault: str) -> None:
-        """Has a fault that is switched on by the pod's annotation: `OOMKilled` or `Evicted`, each once."""
+        """Inject the fault that the pod's annotation names, each fault once.
+
+        Args:
+            fault: `OOMKilled` or `Evicted`.
+        """
         if fault == self._suffered or self._stop.is_set():
             return
         self._suffered = fault
@@ -106,12 +119,15 @@ class PodRun:
             self.end(0)
 
     def vanish(self) -> None:
-        """The pod's object is gone: end at once and tell nobody."""
+        """End the pod immediately, without status updates, because its object was deleted."""
         self.board.gone = True
         self.end(0)
 
     def remove(self) -> None:
-        """The last step of a deletion: the object goes, as soon as its finalizers allow it."""
+        """Delete the pod's object, as the last step of a deletion.
+
+        The object is removed as soon as its finalizers allow it.
+        """
         meta = self.pod["metadata"]
         try:
             self._host.api.delete("pods", meta["name"], meta["namespace"], uid=meta["uid"], grace=0)
@@ -119,7 +135,7 @@ class PodRun:
             if error.status not in (404, 409):
                 raise
 
-    # -- the parts of its life ------------------------------------------------------------------------------------
+    # -- steps of the run -----------------------------------------------------------------------------------------
 
     def _guarded(self) -> None:
         timer = self._deadline()
@@ -154,7 +170,7 @@ class PodRun:
         return not any(codes)
 
     def _mount(self) -> bool:
-        """Waits until all volumes are there; False when the pod has to end first."""
+        """Wait until all volumes exist; return False if the pod has to end first."""
         while not self._stop.is_set():
             try:
                 mounts = {volume["name"]: self._inputs.volume(volume) for volume in self._spec.get("volumes") or []}

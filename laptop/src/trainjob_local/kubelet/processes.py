@@ -1,4 +1,4 @@
-"""Starts container processes so that none outlives its kubelet, and signals them."""
+"""Start, signals and end of container processes; none of them outlives its kubelet."""
 
 from __future__ import annotations
 
@@ -18,14 +18,17 @@ from trainjob_local.kubelet import undertaker
 __all__ = ["ContainerProcess", "Processes"]
 
 FirstProcess = Callable[[int], "int | None"]
-"""Finds this machine's ID of process 1 of an isolated container that was started as a process."""
+"""Function that returns the ID of process 1 of an isolated container on this machine.
+
+Its argument is the ID of the process as which the container was started.
+"""
 
 
 class ContainerProcess:
-    """One running container: a process group of its own, output on one pipe.
+    """One running container: a process group of its own, with its output on one pipe.
 
     Attributes:
-        pid: id of the process and of its group.
+        pid: ID of the process and of its group.
     """
 
     def __init__(self, popen: subprocess.Popen[bytes], mark: str, *, first_process: FirstProcess | None = None) -> None:
@@ -35,43 +38,57 @@ class ContainerProcess:
         threading.Thread(target=self._bury, name=f"container-{popen.pid}", daemon=True).start()
 
     def read(self) -> bytes:
-        """Waits for output and returns what there is; empty at its end."""
+        """Wait for output and return it; empty at the end of the output."""
         return os.read(self._output.fileno(), 1 << 16)
 
     def _bury(self) -> None:
-        """Kills what the first process leaves behind, as a container ends with it; that closes the pipe too.
+        """Wait for the first process, then kill the processes that it leaves behind.
 
-        By their mark also processes that left the group, such as the workers of a killed torchrun.
+        A container ends with its first process. Killing the others closes the pipe too. The mark in their environment
+        identifies also processes that left the group, such as the workers of a killed torchrun.
         """
         self._popen.wait()
         undertaker.end({self.pid}, self._mark, name=undertaker.CONTAINER_MARK)
 
     def wait(self) -> int:
-        """Waits for the end; the exit code as a container runtime tells it (128 + signal number)."""
+        """Wait for the end of the process and return its exit code.
+
+        As with a container runtime, the exit code after a signal is 128 + signal number.
+        """
         code = self._popen.wait()
         self._output.close()
         return 128 - code if code < 0 else code
 
     def signal(self, number: signal.Signals) -> None:
-        """Signals the whole group; of an isolated container only process 1, as container runtimes do."""
-        # Of a killed child unshare does not tell that it was killed; killed itself, it takes all of them with it.
+        """Send a signal to the whole group.
+
+        In an isolated container only process 1 receives it, as with container runtimes. SIGKILL goes to the whole
+        group.
+        """
+        # unshare does not report that its child was killed. If unshare itself is killed, all processes inside end too.
         first = None if number == signal.SIGKILL else self.inside()
-        with contextlib.suppress(OSError):  # it has ended
+        with contextlib.suppress(OSError):  # the process has ended
             if first is None:
                 os.killpg(self.pid, number)
             else:
                 os.kill(first, number)
 
     def inside(self) -> int | None:
-        """Id of an isolated container's process 1; None for others, and while there is none."""
+        """Return the ID of process 1 of an isolated container.
+
+        Returns:
+            The process ID; None if the container is not isolated, or if it has no process 1 at this time.
+        """
         return self._first_process(self.pid) if self._first_process else None
 
 
 class Processes:
-    """Starts the container processes of one kubelet, watched by an undertaker.
+    """Factory of the container processes of one kubelet, with a watchdog process.
+
+    The watchdog (`undertaker.py`) ends the container processes if the kubelet dies.
 
     Args:
-        remove: folder that goes with the kubelet, also when it is killed; None keeps everything.
+        remove: folder to remove when the kubelet ends, even if it is killed; None to remove nothing.
     """
 
     def __init__(self, *, remove: Path | None = None) -> None:
@@ -102,13 +119,13 @@ class Processes:
         *,
         first_process: FirstProcess | None = None,
     ) -> ContainerProcess:
-        """Starts a container's process.
+        """Start a container's process.
 
         Args:
             argv: the command.
-            env: its whole environment.
+            env: its complete environment.
             cwd: its working folder.
-            first_process: finds process 1 of an isolated container; None if it is not isolated.
+            first_process: returns the ID of process 1 of an isolated container; None if the container is not isolated.
 
         Raises:
             OSError: the command cannot be started.
@@ -127,16 +144,16 @@ class Processes:
         return ContainerProcess(popen, mark, first_process=first_process)
 
     def ended(self, process: ContainerProcess) -> None:
-        """Strikes a container that has ended off the list."""
+        """Report to the watchdog process that a container has ended."""
         self._tell(f"-{process.pid}")
 
     def close(self) -> None:
-        """Dismisses the undertaker; it ends whatever still lives and removes the folder it was given."""
+        """Stop the watchdog process, which kills the remaining processes and removes the folder."""
         with self._lock, contextlib.suppress(OSError):
             self._orders.close()
         self._undertaker.wait()
 
     def _tell(self, line: str) -> None:
-        with self._lock, contextlib.suppress(OSError, ValueError):  # closed: we are stopping, and it kills by the mark
+        with self._lock, contextlib.suppress(OSError, ValueError):  # closed on stop; the watchdog kills by the mark
             self._orders.write(f"{line}\n".encode())
             self._orders.flush()

@@ -1,4 +1,4 @@
-"""What a kubelet is told at its start."""
+"""The settings of a kubelet."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ __all__ = ["KubeletSettings"]
 
 @dataclass(frozen=True)
 class KubeletSettings:
-    """How one Node of processes behaves.
+    """The settings of one Node whose pods are processes.
 
     Attributes:
         state: folder of the pods' files, their logs and the volumes.
         node: name of the Node.
-        port: port of the log endpoint, told in the Node's status; 0 where logs are asked in-process.
-        cpus, memory, gpus: what the Node claims to have (cores, quantity, `nvidia.com/gpu`).
-        backoff, backoff_max: first and longest pause before a container's restart, seconds. A real kubelet has 10 and
-            300.
-        images: which local environment stands for which image; the first match counts.
+        port: port of the log endpoint, reported in the Node's status; 0 if logs are read in-process.
+        cpus, memory, gpus: resources that the Node reports (cores, quantity, `nvidia.com/gpu`).
+        backoff, backoff_max: first and longest delay before a container's restart, in seconds. A real kubelet has 10
+            and 300.
+        images: local environments that replace images; the first match applies.
         missing_image: regular expression of images that cannot be pulled.
-        path: folders put first in every container's PATH.
-        pod_env: environment of every container, below the image's and the pod's own.
-        isolation: gives containers mounts and process IDs of their own; None leaves them this machine's.
+        path: folders at the start of every container's PATH.
+        pod_env: environment of every container; the image's and the pod's variables override it.
+        isolation: gives containers their own mounts and process IDs; None if they share this machine's.
     """
 
     state: Path
@@ -46,17 +46,20 @@ class KubeletSettings:
     isolation: Isolation | None = None
 
     def image(self, name: str) -> Image:
-        """Finds what stands for an image; an image nobody described has nothing of its own."""
+        """Return the local environment that replaces an image.
+
+        For an image without a description, the result has no settings of its own.
+        """
         return find_image(self.images, name)
 
     def pullable(self, name: str) -> bool:
-        """Tells whether an image can be had."""
+        """Return whether an image can be pulled."""
         return re.search(self.missing_image, name) is None
 
     def pod_folder(self, uid: str) -> Path:
-        """Folder of one pod's files."""
+        """Return the folder of one pod's files."""
         return self.state / "pods" / uid
 
     def volume_folder(self, namespace: str, claim: str, uid: str) -> Path:
-        """Folder that stands for the volume of a claim."""
+        """Return the folder that backs the volume of a claim."""
         return self.state / "volumes" / f"{namespace}_{claim}_{uid[:8]}"

@@ -1,4 +1,4 @@
-"""The status of one pod, kept by its kubelet and pushed to the API server."""
+"""The status of one pod, kept by its kubelet and written to the API server."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ __all__ = ["StatusBoard"]
 
 
 class StatusBoard:
-    """Collects what the containers of a pod tell; safe to use from their threads.
+    """The status of a pod, collected from the threads of its containers; thread-safe.
 
-    A pod that has a status already (its kubelet was started anew) goes on from it.
+    If the pod already has a status because its kubelet was restarted, the board continues from it.
 
     Attributes:
         phase: the pod's phase.
-        gone: set when the pod's object is gone: nothing is pushed any more.
+        gone: set when the pod's object is deleted; the status is then not written any more.
         verdict: reason and message of a pod that the kubelet itself failed.
-        prepared: set when all volumes are there.
+        prepared: set when all volumes are mounted.
     """
 
     def __init__(self, api: ObjectApi, pod: Json) -> None:
@@ -42,30 +42,36 @@ class StatusBoard:
         self._containers.update({one["name"]: {"lastState": {}, **one} for one in known})
 
     def container(self, name: str) -> Json:
-        """The status of a container, a copy."""
+        """Return a copy of the status of a container."""
         with self._lock:
             return dict(self._containers[name])
 
     def update(self, name: str, **change: object) -> None:
-        """Changes the status of a container; `push` tells it."""
+        """Change the status of a container; `push` writes it to the API server."""
         with self._lock:
             self._containers[name].update(change)
 
     def notice(self, pod: Json) -> None:
-        """Keeps conditions that others have set meanwhile, such as a scheduler that preempts the pod."""
+        """Keep conditions that other components set, such as a scheduler that preempts the pod."""
         with self._lock:
             known = {one["type"] for one in self._conditions}
             theirs = (pod.get("status") or {}).get("conditions") or []
             self._conditions += [one for one in theirs if one["type"] not in known]
 
     def disrupt(self, reason: str, message: str, now: datetime) -> None:
-        """The node ends the pod (`pkg/kubelet/eviction/eviction_manager.go`)."""
+        """Set the verdict and the condition of a pod that the node evicts.
+
+        Source: Kubernetes `pkg/kubelet/eviction/eviction_manager.go`.
+        """
         told = {"reason": "TerminationByKubelet", "message": message, "lastTransitionTime": timestamp(now)}
         self.verdict = {"reason": reason, "message": message}
         self.notice({"status": {"conditions": [{"type": "DisruptionTarget", "status": "True", **told}]}})
 
     def push(self) -> None:
-        """Writes the status; a pod that is gone or was replaced is not an error."""
+        """Write the status to the API server.
+
+        It is not an error if the pod was deleted or replaced.
+        """
         with self._lock:
             if self.gone:
                 return

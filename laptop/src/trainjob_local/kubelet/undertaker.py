@@ -1,10 +1,10 @@
-"""Ends the containers of a kubelet that was killed. Runs as its own program, standard library only.
+"""Watchdog program that ends the containers of a killed kubelet; standard library only.
 
 A kubelet that gets SIGKILL cannot end its pods. `prctl(PR_SET_PDEATHSIG)` does not help: it watches the *thread* that
-started the process, knows no grandchildren and exists on Linux only. So a kubelet starts this small program beside it,
-tells it through a pipe which process groups live, and the end of the pipe, however it comes, is the order to end them.
-On Linux it also ends every process that carries the kubelet's mark in its environment: such as have left their
-group, and one whose kubelet died before it could tell.
+started the process, does not cover grandchildren and exists on Linux only. So a kubelet starts this small program as a
+separate process, and reports the running process groups through a pipe. When the pipe closes, for whatever reason, the
+program kills these groups. On Linux it also kills every process that carries the kubelet's mark in its environment:
+processes that left their group, and a process whose kubelet died before it could report it.
 
     undertaker.py MARK [--remove FOLDER]        reads "+PGID" and "-PGID" lines
 """
@@ -23,13 +23,13 @@ MARK = "TRAINJOB_LOCAL_NODE"
 """Name of the environment variable that every container process carries."""
 
 CONTAINER_MARK = "TRAINJOB_LOCAL_CONTAINER"
-"""The same for the processes of one run of a container."""
+"""Name of the environment variable that marks the processes of one run of a container."""
 
 _PROC = Path("/proc")
 
 
 def living(lines: list[str]) -> set[int]:
-    """Works out which process groups live after these orders."""
+    """Return the process groups that still run according to the `+` and `-` lines."""
     groups: set[int] = set()
     for line in lines:
         change, number = line[:1], line[1:].strip()
@@ -39,25 +39,32 @@ def living(lines: list[str]) -> set[int]:
 
 
 def marked(mark: str, name: str = MARK) -> set[int]:
-    """Finds the processes that carry the mark (Linux; elsewhere none)."""
+    """Return the IDs of the processes that carry the mark; empty on systems other than Linux."""
     wanted = f"{name}={mark}".encode()
     found = set()
     for entry in _PROC.glob("[0-9]*") if _PROC.is_dir() else ():
         try:
             if wanted in (entry / "environ").read_bytes().split(b"\0"):
                 found.add(int(entry.name))
-        except OSError:  # it ended meanwhile, or belongs to another user
+        except OSError:  # the process has ended, or belongs to another user
             continue
     return found
 
 
 def end(groups: set[int], mark: str, *, name: str = MARK, patience: float = 2.0) -> None:
-    """Kills the groups, then whatever carries the mark until nothing does, at most for `patience` seconds."""
+    """Kill the process groups, then the processes that carry the mark until none is left.
+
+    Args:
+        groups: IDs of the process groups.
+        mark: value of the environment variable.
+        name: name of the environment variable.
+        patience: maximum duration in seconds.
+    """
     for group in groups:
         with contextlib.suppress(OSError):
             os.killpg(group, signal.SIGKILL)
     clean, deadline = 0, time.monotonic() + patience
-    while clean < 2 and time.monotonic() < deadline:  # twice: one may just have been between fork and exec
+    while clean < 2 and time.monotonic() < deadline:  # twice: a process may have been between fork and exec
         left = marked(mark, name) - {os.getpid()}
         clean = 0 if left else clean + 1
         for process in left:
@@ -67,9 +74,9 @@ def end(groups: set[int], mark: str, *, name: str = MARK, patience: float = 2.0)
 
 
 def main(arguments: list[str]) -> None:
-    """Reads orders until the kubelet is gone, then ends what is left of it."""
+    """Read lines until the kubelet has ended, then kill its remaining processes."""
     mark, folder = arguments[0], arguments[2] if len(arguments) > 2 else ""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # it ends with the kubelet, not before
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # it must not end before the kubelet
         signal.signal(number, signal.SIG_IGN)
     end(living(sys.stdin.readlines()), mark)
     if folder:

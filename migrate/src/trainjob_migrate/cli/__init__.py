@@ -1,4 +1,4 @@
-"""`trainjob migrate`: from jobs of the Training Operator v1 to TrainJobs."""
+"""`trainjob migrate`: commands that convert Training Operator v1 jobs to TrainJobs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["commands"]
 
 
 def commands() -> typer.Typer:
-    """Builds the subcommands."""
+    """Build the Typer group with the subcommands."""
     group = typer.Typer(
         help="From jobs of the Training Operator v1 (PyTorchJob, MPIJob, XGBoostJob, JAXJob) to TrainJobs."
     )

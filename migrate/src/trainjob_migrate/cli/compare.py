@@ -1,4 +1,4 @@
-"""`trainjob migrate compare`: a v1 job and a TrainJob of a cluster next to each other."""
+"""`trainjob migrate compare`: a v1 job and a TrainJob of a cluster side by side."""
 
 from __future__ import annotations
 
@@ -93,5 +93,5 @@ def _table(told: Comparison) -> Table:
 
 
 def _sign(row: Row) -> str:
-    """Where one should look."""
+    """Return the mark of a row: `=` if the values agree, `!` if they differ, else a space."""
     return {True: "[green]=[/]", False: "[bold yellow]![/]", None: " "}[row.same]

@@ -1,4 +1,4 @@
-"""`trainjob migrate convert`: the TrainJobs, to be applied."""
+"""`trainjob migrate convert`: the converted TrainJobs as YAML, to be applied."""
 
 from __future__ import annotations
 
@@ -87,7 +87,13 @@ def _tell(told: Survey) -> None:
 
 
 def _distinct(told: Survey) -> tuple[list[Migrated], list[tuple[Migrated, Migrated]]]:
-    """What can be written, and what another one has the name of: applied, it would take the other one's place."""
+    """Separate the jobs to write from those whose TrainJob has the name of an earlier one.
+
+    Applying both would replace the first TrainJob by the second.
+
+    Returns:
+        The jobs to write; and each duplicate with the job whose name it has.
+    """
     first: dict[tuple[str, str], Migrated] = {}
     twice = []
     for job in told.jobs:
@@ -108,7 +114,14 @@ def _documents(job: Migrated) -> Iterator[Mapping[str, Any]]:
 
 
 def _write_all(folder: Path, jobs: Sequence[Migrated], *, overwrite: bool) -> None:
-    """Each file is there whole or not at all, and none that is there already is touched unless told so."""
+    """Write one file for each job; each file is complete or does not exist.
+
+    An existing file is replaced only with `overwrite`.
+
+    Raises:
+        InvalidSpec: files exist already and `overwrite` is False; nothing is written.
+        TrainJobError: a file cannot be written.
+    """
     files = {folder / f"{'.'.join(filter(None, _place(job.conversion.train_job or {})))}.yaml": job for job in jobs}
     in_the_way = [file for file in files if file.exists()]
     if in_the_way and not overwrite:

@@ -1,4 +1,4 @@
-"""`trainjob migrate diff`: old and new fields side by side."""
+"""`trainjob migrate diff`: the fields of old and new jobs side by side."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from trainjob_migrate.report import Migrated
 
 __all__ = ["diff", "wide"]
 
-_PLAIN_WIDTH = 100  # where there is no terminal, unless COLUMNS says another
+_PLAIN_WIDTH = 100  # columns, if the output is not a terminal and COLUMNS is not set
 
 
 def diff(
@@ -58,7 +58,13 @@ def diff(
 
 
 def wide(console: Console) -> Console:
-    """The console for tables whose cells are broken: without a terminal it has a width all the same."""
+    """Set the width of a console that is not a terminal, for tables with wrapped cells.
+
+    The environment variable COLUMNS takes precedence.
+
+    Returns:
+        The same console.
+    """
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = _PLAIN_WIDTH
     return console

@@ -1,4 +1,4 @@
-"""`trainjob migrate report`: what would become of every field."""
+"""`trainjob migrate report`: what the conversion would do with every field."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["report"]
 
 
 class Format(str, Enum):
-    """How it is told."""
+    """The output format of the report."""
 
     TERMINAL = "terminal"
     MARKDOWN = "markdown"

@@ -1,4 +1,4 @@
-"""Where the jobs come from: files, folders, standard input, a cluster."""
+"""Input of the commands: jobs from files, folders, standard input or a cluster."""
 
 from __future__ import annotations
 
@@ -51,16 +51,16 @@ def look_at(
 
     Args:
         paths: files, folders, or `-`.
-        from_cluster: read a cluster's instead.
-        namespace: where, for a cluster; empty for the connection's.
-        everywhere: in all of a cluster's namespaces.
-        dialect: the shape of the TrainJob API.
+        from_cluster: whether to read the jobs of a cluster instead.
+        namespace: namespace in the cluster; empty for the connection's.
+        everywhere: whether to read all namespaces of the cluster.
+        dialect: version of the TrainJob API.
         launch: see `trainjob_migrate.Launch`.
 
     Raises:
-        InvalidSpec: there is no such file, or both or neither of files and cluster are given.
-        NotFound: the cluster has no jobs of the operator's kinds.
-        ClusterError: the cluster can't be asked.
+        InvalidSpec: a file or folder does not exist, or both or neither of files and cluster are given.
+        NotFound: the cluster does not serve any of the operator's kinds.
+        ClusterError: a request to the cluster fails.
     """
     if bool(paths) is from_cluster:
         given = f"{len(paths)} paths{' and --from-cluster' if from_cluster else ''}"
@@ -74,7 +74,7 @@ def look_at(
 
 
 def _of_paths(paths: Sequence[str]) -> Sources:
-    """Checked before any is read."""
+    """Read the jobs of files and folders, after checking that all of them exist."""
     missing = [path for path in paths if path != _STANDARD_INPUT and not Path(path).exists()]
     if missing:
         raise InvalidSpec([Problem("PATH", repr(path), "there is no such file or folder") for path in missing])
@@ -86,7 +86,10 @@ def _of_paths(paths: Sequence[str]) -> Sources:
 
 
 def _files(path: Path) -> Iterator[tuple[str, Path]]:
-    """A file, whatever it is called, or what a folder has; hidden folders such as `.git` are left out."""
+    """Yield a file, whatever its suffix, or the YAML and JSON files of a folder.
+
+    Hidden files and folders such as `.git` are left out.
+    """
     if not path.is_dir():
         yield str(path), path
         return

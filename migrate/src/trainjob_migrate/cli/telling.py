@@ -1,4 +1,4 @@
-"""What a person is told of converted jobs."""
+"""Terminal output about converted jobs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COLORS = {Fate.CONVERTED: "green", Fate.MOVED: "cyan", Fate.DROPPED: "yellow", F
 
 
 def tell_job(console: Console, job: Migrated) -> None:
-    """Its class, or that it is refused, and for which fields."""
+    """Print the readiness class of a job, or that it is refused and because of which fields."""
     conversion = job.conversion
     verdict = "[bold red]refused[/]" if conversion.blockers else f"[green]{conversion.readiness.value}[/]"
     console.print(f"[bold]{escape(str(job))}[/] {verdict} {escape(job.origin)}")
@@ -26,14 +26,14 @@ def tell_job(console: Console, job: Migrated) -> None:
 
 
 def tell_findings(console: Console, job: Migrated) -> None:
-    """What to know before it runs."""
+    """Print the findings of a job, which the user should read before the job runs."""
     for finding in job.conversion.findings:
         console.print(f"  [yellow]{escape(finding.topic)}[/] {escape(finding.what)}")
         console.print(f"    {escape(finding.why)}", f"    [bold]->[/] {escape(finding.done)}", sep="\n")
 
 
 def tell_fields(console: Console, job: Migrated) -> None:
-    """What became of each field: two lines, as paths are long."""
+    """Print the fate of each field, on two lines because paths are long."""
     for line in job.conversion.lines:
         console.print(f"  [{COLORS[line.fate]}]{line.fate.value:<9}[/] {escape(line.path)}: {escape(line.given)}")
         if told := where_now(line):
@@ -41,19 +41,19 @@ def tell_fields(console: Console, job: Migrated) -> None:
 
 
 def where_now(line: Line) -> str:
-    """Where a field stands now, and why; empty when that is plain."""
+    """Return the new place of a field and the reason; empty if neither needs to be stated."""
     target = f"-> {line.target}" if line.target else ""
     return f"{target} ({line.reason})" if target and line.reason else target or line.reason
 
 
 def tell_unread(console: Console, told: Survey) -> None:
-    """What could not be read."""
+    """Print the documents that could not be read."""
     for one in told.unread:
         console.print(f"[bold red]unread[/] {escape(one.origin)}: {escape(one.reason)}")
 
 
 def tell_numbers(console: Console, told: Survey) -> None:
-    """All jobs in one line, and why some are refused."""
+    """Print why jobs are refused, then the numbers of all jobs on one line."""
     for reason, names in told.blockers():
         console.print(f"[bold red]refused[/] {len(names)}: {escape(reason)}")
     console.print(escape(cells.words(_numbers(told))))

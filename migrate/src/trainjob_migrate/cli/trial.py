@@ -1,4 +1,4 @@
-"""`trainjob migrate test`: one job runs on a cluster as the TrainJob it would be, and nothing stays of it."""
+"""`trainjob migrate test`: run one converted job on a cluster, and delete it afterwards."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _WHERE = typer.Option(
 _KEEP = typer.Option("--keep", help="Leave everything there at the end, to look at it.", show_default=False)
 _TIMEOUT = typer.Option(help="How long it may take: 30m, 12h.", show_default=False)
 _SUFFIX = "-test"
-# For what a killed test leaves: `trainjob sweep` deletes it when it has ended that long ago.
+# Retention of the objects of a killed test: `trainjob sweep` deletes them this long after their end.
 _STAYS = "1h"
 
 
@@ -99,12 +99,12 @@ def _only_job(file: str, launch: Launch) -> Migrated:
 
 @dataclass(frozen=True)
 class _Trial:
-    """What is to be created.
+    """The objects that a test creates.
 
     Attributes:
         train_job: the TrainJob.
-        runtime: the TrainingRuntime that it needs, if it does.
-        key: the same for each test of a job.
+        runtime: the TrainingRuntime that the TrainJob needs; None if a stock runtime is enough.
+        key: the run key, the same for each test of a job.
     """
 
     train_job: Mapping[str, Any]
@@ -113,7 +113,13 @@ class _Trial:
 
     @classmethod
     def of(cls, source: Migrated, namespace: str, dialect: Dialect, launch: Launch) -> _Trial:
-        """Converted under the test's name, as there are host names in it that follow from that."""
+        """Convert the job under the name of the test.
+
+        The name has to be set before the conversion, because the manifest holds host names that contain it.
+
+        Raises:
+            InvalidSpec: the job is refused.
+        """
         old, key = source.conversion, RunKey("cli", "migrate-test", source.conversion.name, "test")
         name = job_name(f"{old.name[: LONGEST_NAME - len(_SUFFIX)]}{_SUFFIX}", uuid.uuid4().hex, 1)
         metadata = {**old.source["metadata"], "name": name, "namespace": namespace}
@@ -126,17 +132,17 @@ class _Trial:
 
     @property
     def name(self) -> str:
-        """Of the TrainJob, and of its runtime."""
+        """Name of the TrainJob and of its TrainingRuntime."""
         return str(self.train_job["metadata"]["name"])
 
     @property
     def namespace(self) -> str:
-        """Of both."""
+        """Namespace of the TrainJob and of its TrainingRuntime."""
         return str(self.train_job["metadata"]["namespace"])
 
 
 def _ours(thing: Mapping[str, Any], key: RunKey) -> dict[str, Any]:
-    """The object with what tells whose it is, and when it may go."""
+    """Return the object with the labels and annotations of its run key and its retention."""
     metadata = thing["metadata"]
     marks = {
         "labels": labels.run_labels(key.to_dict(), key.digest, 1),
@@ -151,7 +157,15 @@ def _ours(thing: Mapping[str, Any], key: RunKey) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Running:
-    """One test at work."""
+    """One running test.
+
+    Attributes:
+        cluster: the cluster on which it runs.
+        trial: the objects that it creates.
+        keep: whether to retain the objects at the end.
+        total: longest duration of the wait; None for no limit.
+        console: console for phases and logs.
+    """
 
     cluster: Cluster
     trial: _Trial
@@ -160,7 +174,10 @@ class _Running:
     console: Console
 
     async def to_the_end(self) -> Outcome:
-        """Create all, follow it to its end, and delete all again, whatever happens."""
+        """Create the objects, wait until the TrainJob ends, and delete the objects in any case.
+
+        With `keep`, the objects are retained.
+        """
         halt, trial = Halt(), self.trial
         halt.on_signals(lambda: terminal.errors().print("[yellow]interrupted: deleting what was made[/]"))
         at_its_end = OnTimeout.KEEP if self.keep else OnTimeout.DELETE
@@ -182,7 +199,10 @@ class _Running:
                 await asyncio.to_thread(self._remove)
 
     def _create(self) -> dict[str, Any]:
-        """The runtime goes with the TrainJob from then on, whoever deletes that."""
+        """Create the TrainingRuntime and the TrainJob, which then owns the TrainingRuntime.
+
+        Deleting the TrainJob deletes the TrainingRuntime too.
+        """
         runtime = self.cluster.runtimes.create(self.trial.runtime) if self.trial.runtime else None
         created = self.cluster.create_trainjob(self.trial.train_job)
         if runtime:
@@ -190,7 +210,10 @@ class _Running:
         return created
 
     def _remove_earlier(self) -> None:
-        """What killed tests of the same job have left; one at work may be somebody's at this moment."""
+        """Delete the finished TrainJobs of earlier tests of the same job, and report running ones.
+
+        A running TrainJob may belong to another user's test.
+        """
         for job in self.cluster.list_trainjobs(self.trial.namespace, f"{labels.RUN_KEY}={self.trial.key.digest}"):
             reference, phase = reference_to(job, adopted=True), judge(job).phase
             if phase.finished:
@@ -200,7 +223,10 @@ class _Running:
                 terminal.errors().print(f"[yellow]{escape(at_work)}[/]")
 
     def _remove(self) -> None:
-        """By name, as an answer to the creation may have been lost; nobody else has that name."""
+        """Delete the TrainJob and the TrainingRuntime by their unique name.
+
+        The name is used because the response to the creation may be lost.
+        """
         try:
             self.cluster.delete_trainjob(self.trial.name, self.trial.namespace, None)
             if self.trial.runtime:
