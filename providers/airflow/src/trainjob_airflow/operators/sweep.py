@@ -123,8 +123,8 @@ def _has_ended(context: Context, key: RunKey) -> bool | None:
             # All other states, such as deferred or up_for_retry, are active. A task without a state is active, too:
             # the scheduler is about to schedule it.
             return states[name] in ENDED
-        # The task instance is missing, because a user deleted its run. If the DAG is unknown here, the task instance may
-        # belong to another Airflow.
+        # The task instance is missing, because a user deleted its run. If the DAG is unknown here, the task instance
+        # may belong to another Airflow.
         ti.get_dag(key.workflow)
     except Exception:  # noqa: BLE001 - whatever the reason, it is not known
         return None

@@ -1,4 +1,4 @@
-"""PersistentVolumeClaim that the steps of a DAG run share, with tasks that create and delete it."""
+"""PersistentVolumeClaim that the steps of a DAG run share, and the tasks for it."""
 
 from __future__ import annotations
 
