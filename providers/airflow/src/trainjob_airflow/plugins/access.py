@@ -1,4 +1,7 @@
-"""Permission checks of the page with Airflow's auth manager, and reads of Airflow's database."""
+"""Permission checks of the page with Airflow's auth manager, and reads of the XComs.
+
+Airflow does not protect the apps of plugins, so the page checks each access itself.
+"""
 
 from __future__ import annotations
 

@@ -79,7 +79,8 @@ class Memory:
         If these were saved, a restarted triggerer would not fire them again.
         """
         ends = {uid: end for uid, end in self._told.items() if uid not in self._on_their_way}
-        bounds = [self._oldest] if self._oldest else []  # completions that were dropped from the record must not become new again
+        # The old bound stays: completions that were dropped from the record must not become new again.
+        bounds = [self._oldest] if self._oldest else []
         bounds += [max(ends.values()) - _OVERLAP] if ends else []
         oldest = max(bounds, default=None)
         told = {uid: end.isoformat() for uid, end in ends.items() if oldest is None or end >= oldest}
@@ -224,7 +225,7 @@ class TrainJobEventTrigger(BaseEventTrigger):
 
     @property
     def _key(self) -> str:
-        """Key of the record in the asset's state store, different from those of the asset's other watchers."""
+        """Key of the record in the asset's state store, unique among the asset's watchers."""
         what = json.dumps(self.serialize()[1], sort_keys=True)
         return f"trainjobs-{hashlib.sha256(what.encode()).hexdigest()[:16]}"
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 class TrainJobTrigger(BaseTrigger):
     """Fire once, when the TrainJob has ended or the wait is over.
 
-    Every end is an event, also an error. If a trigger raises an exception, Airflow fails the task without running the
-    operator.
+    Every end is an event, also an error. If a trigger raised an exception instead, Airflow would not call the operator's
+    `execute_complete`.
 
     All triggers of a triggerer with the same connection and namespace share one list+watch for TrainJobs and one for
     pods. The events are:
@@ -100,7 +100,8 @@ class TrainJobTrigger(BaseTrigger):
         Airflow calls this method after a user has marked the deferred task as failed or successful, or has cleared it.
 
         Airflow also calls it if the trigger was only handed to another triggerer; the TrainJob then continues. A
-        cleared task may be deferred again by then, but its new try has adopted the TrainJob since.
+        cleared task may be deferred again by then. Its new try has then adopted the TrainJob, which distinguishes this
+        case from a handover.
         """
         from trainjob.lifecycle import give_up
         from trainjob.manifest import labels
