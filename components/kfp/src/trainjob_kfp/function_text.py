@@ -12,11 +12,11 @@ from trainjob.manifest.function import function_source
 
 
 def source(function: Callable[..., Any]) -> str:
-    """Return the source text of a function, for `train(function=...)` and `evaluate(function=...)`.
+    """Return the source text of a function, to pass it to `train` or `evaluate`.
 
-    The function has to import what it needs, and must not use names of its module. Its arguments come from
-    `function_args`. A function that cannot run outside its module raises an error here, before the pipeline is
-    compiled.
+    The text is the value of `train(function=...)` or `evaluate(function=...)`. The function has to import what it
+    needs, and must not use names of its module. Its arguments come from `function_args`. A function that cannot run
+    outside its module raises an error here, while the pipeline is written.
 
     Args:
         function: a plain function that is defined with `def` in a file.

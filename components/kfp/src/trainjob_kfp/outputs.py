@@ -44,7 +44,9 @@ class Metrics(Protocol):
 
 
 class Account:
-    """Record of the progress and the result in a TrainJob's log, filled while `launch` follows it.
+    """Record of the progress and the result in a TrainJob's log.
+
+    It is filled while `launch` follows the log.
 
     Attributes:
         points: progress in the order of the log, oldest first.
@@ -94,7 +96,8 @@ def log_training(outcome: Outcome, account: Account, metrics: Metrics) -> None:
 def write_loss_curve(outcome: Outcome, account: Account, path: str) -> None:
     """Write the page with the loss curve to a file.
 
-    If the log has no progress, the page has a note about it. The pods may have been deleted, and the log with them.
+    If the log has no progress, the page has a note about it. The pods may have been deleted, and the log with them, or
+    the image writes no progress.
     """
     cut = not account.points and outcome.progress is None
     note = "The log told no progress: its pods were gone, or the image draws no progress bar." if cut else ""
@@ -103,11 +106,11 @@ def write_loss_curve(outcome: Outcome, account: Account, path: str) -> None:
 
 
 def log_scores(account: Account, metric: str, minimum: float, metrics: Metrics) -> tuple[float, bool]:
-    """Record the numbers that an evaluation returned, and compare one of them with its minimum.
+    """Record the numbers that an evaluation returned, and check one of them.
 
     Args:
         account: record of the evaluation's log.
-        metric: name of the number to compare.
+        metric: name of the number to check.
         minimum: smallest value that is good enough.
         metrics: artifact that receives all numbers.
 

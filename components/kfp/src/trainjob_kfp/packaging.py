@@ -1,4 +1,4 @@
-"""Decorator that makes a KFP component from a function: image, embedded sources, task settings."""
+"""Decorator that makes a KFP component from a function."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def trainjob_component(function: Callable[..., Any]) -> Any:
     else:
         component = _component(function, image=_PYTHON_IMAGE, installs=_needs_of_the_core())
     command = component.component_spec.implementation.container.command
-    command[-1] = unpacking_program(function) + command[-1]  # the last word is the source text that kfp's executor imports
+    command[-1] = unpacking_program(function) + command[-1]  # the last word is the source that kfp's executor imports
     return component
 
 

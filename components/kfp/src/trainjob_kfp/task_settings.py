@@ -1,7 +1,8 @@
-"""Settings of a pipeline task for its pods, such as accelerators, tolerations and volumes, as fields of a step.
+"""Settings of a pipeline task for its pods, as fields of a step.
 
-Kubeflow Pipelines passes them as parts of a pod's spec (kfp 2.17, kfp.dsl.TaskConfig; the driver fills it in,
-backend/src/v2/driver/k8s.go). Under `kfp.local` all of them are empty.
+Examples are accelerators, tolerations and volumes. Kubeflow Pipelines passes the settings as parts of a pod's spec (kfp
+2.17, kfp.dsl.TaskConfig; the driver fills it in, backend/src/v2/driver/k8s.go). Under `kfp.local` all of them are
+empty.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class TrainJobTrigger(BaseTrigger):
     """Fire once, when the TrainJob has ended or the wait is over.
 
-    Every end is an event, also an error. If a trigger raised an exception instead, Airflow would not call the operator's
+    Every end is an event, also an error. If the trigger raised it, Airflow would not call the operator's
     `execute_complete`.
 
     All triggers of a triggerer with the same connection and namespace share one list+watch for TrainJobs and one for
