@@ -60,8 +60,8 @@ def launch(
 ) -> Outcome:
     """Submit or adopt the TrainJob of this pipeline task, and follow it to its end.
 
-    A launcher that starts again adopts the TrainJob of the earlier one if it is running or has succeeded. This happens
-    after another try, a rescheduled pod or RetryRun.
+    A launcher that starts again adopts the TrainJob of the earlier one if it is running or has succeeded. It starts
+    again for another try, for a rescheduled pod, or after RetryRun.
 
     Phases, log lines and progress are written to standard output. If standard output is slower than the log, some lines
     are skipped with a notice; `on_line` gets all of them.

@@ -37,7 +37,7 @@ class Terminator:
       TrainJob that it adopts.
     * Its creation is in progress ([about_to_create][]): requests to delete it by name are repeated until it exists. The
       name has the hash of run key and attempt, so that any TrainJob of this name belongs to this step. During that time
-      the process creates nothing. A request that was not sent yet is not sent before an emissary's SIGKILL.
+      the process creates nothing. A creation that was not sent yet is not sent before an emissary's SIGKILL.
     * It is known ([guard][]): it is deleted by its uid.
     * It has ended ([stand_down][]): it is retained as a record of what happened, and for a later try to adopt.
 

@@ -10,7 +10,7 @@ from typing import Any
 from airflow.sdk import conf
 
 FIRST_SECONDS = 15.0
-"""Seconds after the start of a scheduled task's trigger in which the trigger does not fire.
+"""Minimum time in seconds between the start of a scheduled task's trigger and its event.
 
 The scheduler learns that a task's worker has finished some time after the task was deferred. If the task is already
 queued again at that moment, Airflow 3.3 takes the report for the end of the new run and fails the task ("finished with

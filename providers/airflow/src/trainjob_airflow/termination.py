@@ -51,7 +51,7 @@ class StopRequest:
 
     @contextlib.contextmanager
     def breaks_off(self) -> Iterator[None]:
-        """Let the signal interrupt the code inside, which does not start after a signal.
+        """Run the code inside so that SIGTERM interrupts it; skip it after a SIGTERM.
 
         Raises:
             StopAsked: the signal was received before or during the code.
@@ -82,8 +82,8 @@ def is_anothers_now(task_instance: Any) -> bool:
     It does so for all triggers of a triggerer that was declared dead but still runs (TriggerRunner.cancel_triggers).
 
     The task is still deferred in that case. After a user's decision it is not deferred, unless it was cleared and its
-    new try is deferred already. If Airflow does not answer, the function returns True. Such a triggerer has just lost
-    Airflow, and no decision is known.
+    new try is deferred already. If Airflow does not answer, the function returns True, because no
+    decision is known. Such a triggerer has just lost its connection to Airflow.
     """
     return _state_of(task_instance) in (_NOT_KNOWN, "deferred")
 

@@ -119,7 +119,7 @@ class TrainJobSensor(BaseSensorOperator):
     def execute_complete(self, context: Context, event: dict[str, Any] | None = None) -> Any:
         """Resume after the deferral with the trigger's event.
 
-        Without an event, Airflow runs a deferred task again after a crash, and the task starts with `execute`.
+        After a crash, Airflow runs a deferred task again without an event. The task then starts with `execute`.
         """
         from trainjob.lifecycle import FinishedJob, JobReference
         from trainjob.status import Outcome

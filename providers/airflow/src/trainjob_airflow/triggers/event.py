@@ -88,7 +88,9 @@ class Memory:
 
 
 class TrainJobEventTrigger(BaseEventTrigger):
-    """Fire for each TrainJob of a namespace that becomes complete; for an `AssetWatcher`.
+    """Fire an event for each TrainJob of a namespace that becomes complete.
+
+    Use it with an `AssetWatcher`.
 
     The event is `{"reference": {...}, "phase": "Complete", "finished": "...", "model": "s3://..."}`. `model` is the
     TrainJob's annotation `trainjob.dev/model`, which exports of this provider have, or None. All triggers of a
