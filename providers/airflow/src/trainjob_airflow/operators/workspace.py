@@ -48,8 +48,8 @@ class Workspace:
         """Describe the claim; it is created when the DAG runs.
 
         Args:
-            size: storage size as a Kubernetes quantity, such as `50Gi`. The claim holds the base model, the checkpoints of every
-                epoch, and the export.
+            size: storage size as a Kubernetes quantity, such as `50Gi`. It has to hold the base model, checkpoints
+                of every epoch, and the export.
             keep: `on_failure` retains the claim of a run in which a task failed, so that a cleared task finds its
                 inputs; `always` retains every claim, which an export to a path on it needs; `never` retains none.
             name: beginning of the names of the claim and the two tasks; unique in the DAG.
