@@ -1,6 +1,6 @@
 """Kubeflow Trainer v2 jobs as Kubeflow Pipelines steps.
 
-The components need kfp, which a launcher's image has only in part: they are imported on first use.
+Components are imported on first use, because they need kfp, and a launcher's image has only a part of kfp.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _HOMES = {
     "train": "components.training.train",
 }
 
-# The components; besides them there is `source`.
+# The components. The module also has `source`, which is no component.
 __all__ = ["cleanup", "evaluate", "export_model", "fine_tune", "initialize_dataset", "initialize_model", "train"]
 
 

@@ -1,7 +1,8 @@
-"""`python -m trainjob_kfp.component_readme` writes each component's README.md anew, from its code and its metadata.
+"""Generator of each component's README.md from its code and metadata.
 
-Sections and tables are those of kubeflow/pipelines-components (scripts/generate_readme), except that outputs have a
-table of their own; there, output artifacts are listed among the inputs.
+Run it with `python -m trainjob_kfp.component_readme`. Sections and tables are those of kubeflow/pipelines-components
+(scripts/generate_readme). The difference is that outputs have a table of their own; there, output artifacts are listed
+among the inputs.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import yaml
 
 import trainjob_kfp
 
-# Outputs that mean the same in every component; the others are described in the function's docstring.
+# Outputs with the same meaning in every component. The docstring of the function describes the others.
 _OUTPUTS = {
     "job": "Name of the TrainJob.",
     "namespace": "Its namespace.",
@@ -25,15 +26,15 @@ _OUTPUTS = {
     "workspace": "The claim that the steps share, for the next one.",
 }
 _TYPES = {"String": "str", "Integer": "int", "Float": "float", "Boolean": "bool"}
-_FILLED_IN = {"task_config", "status"}  # by Kubeflow Pipelines, never by an author
+_FILLED_IN = {"task_config", "status"}  # set by Kubeflow Pipelines, never by the author of a pipeline
 _ENTRY = re.compile(r"(\w+): (.+)")
 
 
 def render(component: Any) -> str:
-    """The README of a component, as text.
+    """Return the README of a component.
 
     Raises:
-        ValueError: an input or output is not described.
+        ValueError: the docstring does not describe an input or output.
     """
     function = component.python_func
     text, arguments, returned = _docstring(inspect.getdoc(function) or "")
@@ -62,12 +63,15 @@ def render(component: Any) -> str:
 
 
 def folder_of(component: Any) -> Path:
-    """Where a component lies with its metadata and README."""
+    """Return the folder of a component, which also has its metadata and README."""
     return Path(inspect.getfile(component.python_func)).parent
 
 
 def _docstring(text: str) -> tuple[str, dict[str, str], dict[str, str]]:
-    """A Google docstring's text, arguments and return values; of these, what is prose is about the output's path."""
+    """Return the text, the arguments and the return values of a Google docstring.
+
+    Prose in the section of the return values is taken as the description of `output_path`.
+    """
     text, _, returns = text.partition("\n\nReturns:\n")
     text, _, arguments = text.partition("\n\nArgs:\n")
     lines = [line.strip() for line in returns.partition("\n\n")[0].splitlines()]
@@ -101,7 +105,10 @@ def _default(spec: Any) -> str:
 
 
 def _example(name: str, inputs: Mapping[str, Any], *, is_exit_task: bool) -> str:
-    """The smallest pipeline with this component: what is required is asked of whoever starts it."""
+    """Return the smallest pipeline with this component.
+
+    The pipeline's parameters are the component's required inputs.
+    """
     required = {parameter: _type(spec).strip("`") for parameter, spec in inputs.items() if not spec.optional}
     signature = ", ".join(f"{parameter}: {kind}" for parameter, kind in required.items())
     call = ", ".join(f"{parameter}={parameter}" for parameter in required)

@@ -1,4 +1,7 @@
-"""Deleting one TrainJob at once, on connections that are open already, also one whose creation is still on its way."""
+"""Immediate deletion of one TrainJob on connections that are already open.
+
+It also works if the creation of the TrainJob is still in progress.
+"""
 
 from __future__ import annotations
 
@@ -15,24 +18,25 @@ from trainjob.lifecycle.queues import get_with_timeout
 from trainjob.status import judge
 
 _THREADS = 3
-_NO_ANSWER = (TrainJobError, ValueError)  # ValueError: a proxy's page in place of JSON
-# Seconds from the signal to each request. For one that exists the first is enough; the others are for a connection that
-# hangs. One that is being created is asked for until it is there, for as long as its creation may take. A request whose
-# client dies before it is carried out is dropped (kube-apiserver 1.36, some 5 ms): early ones count, and several.
+_NO_ANSWER = (TrainJobError, ValueError)  # ValueError: the page of a proxy in place of JSON
+# Seconds from the signal to each request. If the TrainJob exists, the first request is enough; the others are for a
+# connection that hangs. If its creation is in progress, requests are repeated for as long as the creation may take. The
+# API server drops a request whose client dies before it is processed (kube-apiserver 1.36, about 5 ms). Therefore there
+# are several early requests.
 _KNOWN = (0.0, 0.5, 1.0, 1.5, 2.0)
 _BEING_CREATED = (0.0, 0.02, 0.05, 0.1, 0.2, *(0.4 + 0.5 * n for n in range(60)))
 
 
 @dataclass
 class Order:
-    """Delete this TrainJob.
+    """Request to delete one TrainJob, sent several times until it has an effect.
 
     Attributes:
-        name: its name.
-        namespace: where it is.
-        uid: its uid; None while its creation is on its way, and then it is asked for until it is there.
-        ended: takes what became of it, in words; called on another thread, possibly more than once.
-        look_first: it may have ended by itself, and then it stays.
+        name: name of the TrainJob.
+        namespace: namespace of the TrainJob.
+        uid: uid of the TrainJob. None while its creation is in progress; then the request is repeated until it exists.
+        ended: takes the result as text; called on another thread, possibly more than once.
+        look_first: whether the TrainJob may have ended. It is then read first, and retained if it has ended.
     """
 
     name: str
@@ -48,13 +52,16 @@ class Order:
         self._lock = threading.Lock()
 
     def pause(self) -> float | None:
-        """Seconds until the next request is due, for whoever asks first; None when there is none left."""
+        """Return the seconds until the next attempt is due; None if no attempt is left.
+
+        Each attempt is returned once, to the thread that calls first.
+        """
         with self._lock:
             moment = next(self._moments, None)
         return None if moment is None else max(0.0, self._began + moment - time.monotonic())
 
     def carry_out(self, cluster: Cluster) -> None:
-        """Send one request; what it leads to is told unless it is worth another one."""
+        """Send one request, and report its result unless another attempt is worth it."""
         try:
             if self.look_first and judge(cluster.get_trainjob(self.name, self.namespace)).phase.finished:
                 self.ended("was left alone, as it has ended")
@@ -69,26 +76,26 @@ class Order:
             self.ended("was deleted" if deleted else "was gone")
 
     def give_up(self) -> None:
-        """There is no request left."""
+        """Report that the TrainJob could not be deleted, because no attempt is left."""
         self.ended(f"could not be deleted: {self._error}")
 
 
 class Deleters:
-    """A few threads that do nothing but keep a connection open each, until there is an [Order][].
+    """Threads that each keep a connection open until they get an [Order][].
 
-    Connections of their own, as whoever gives the order may have been interrupted while it used another; several, as
-    an answer takes its time, and a creation may take effect between two requests.
+    The connections are separate, because the thread that gives the order may have been interrupted while it used
+    another one. There are several, because a response takes time, and a creation may take effect between two requests.
     """
 
     def __init__(self, connection: Connection, keep_warm_seconds: float) -> None:
-        """Open the connections, in the background.
+        """Open the connections in the background.
 
         Args:
             connection: how to reach the cluster.
-            keep_warm_seconds: how often to use them, so that neither end closes them.
+            keep_warm_seconds: seconds between two uses of a connection, so that neither end closes it.
 
         Raises:
-            NoClusterConfigured: there is nothing to connect with.
+            NoClusterConfigured: there is no cluster to connect to.
         """
         self._keep_warm_seconds = keep_warm_seconds
         self._orders: list[queue.SimpleQueue[Order | None]] = []
@@ -99,12 +106,15 @@ class Deleters:
             threading.Thread(target=self._serve, args=told, name=f"deleter-{number}", daemon=True).start()
 
     def give(self, order: Order) -> None:
-        """Carry it out; safe in a signal handler. An order before it is dropped."""
+        """Start to process an order, and drop an earlier one.
+
+        It is safe to call this method in a signal handler.
+        """
         for orders in self._orders:
             orders.put(order)
 
     def close(self) -> None:
-        """Close the connections, in the background."""
+        """Close the connections in the background."""
         for orders in self._orders:
             orders.put(None)
 

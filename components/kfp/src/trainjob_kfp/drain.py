@@ -1,4 +1,4 @@
-"""Whether the launcher's own pod is being taken away: its node is drained, or its place is wanted by another."""
+"""Detection of a deletion or disruption of the launcher's own pod, such as a node drain."""
 
 from __future__ import annotations
 
@@ -14,27 +14,29 @@ from trainjob.errors import TrainJobError
 from trainjob_kfp.identity import WORKFLOW_LABEL
 from trainjob_kfp.narration import print_line
 
-# Of the second at most that is left when a run is terminated; an API server answers within a few milliseconds.
+# A part of the second at most that is left when a run is terminated. An API server answers within a few milliseconds.
 _PATIENCE_SECONDS = 0.15
 
 
 class OwnPod:
-    """A context manager that watches one pod, so that what it knows is there when a signal comes.
+    """Watch on one pod, whose result is available when a signal arrives; a context manager.
 
-    The kubelet hears of a deletion at the same time, and its signal may be faster than the watch's news: then the pod
-    is asked for once, and not for long.
+    The kubelet learns of a deletion at the same time as the watch, and its signal may arrive first. The pod is then
+    read once, with a short timeout.
 
-    A pod that goes carries a deletionTimestamp and, when eviction, preemption or a taint is the reason, first the
-    condition DisruptionTarget (Kubernetes 1.36). A run that is terminated leaves its pods where they are: Argo 4.0
-    signals their containers. A kubelet that evicts by itself, under pressure or at its node's shutdown, tells the API
-    server later than the pod, so that it looks like a termination.
+    A pod that is being deleted has a deletionTimestamp. If the reason is an eviction, a preemption or a taint, the pod
+    gets the condition DisruptionTarget first (Kubernetes 1.36). A terminated run does not delete its pods: Argo 4.0
+    signals their containers.
+
+    A kubelet that evicts a pod itself, under resource pressure or at its node's shutdown, signals the pod before it
+    updates the API server. Such an eviction looks like a terminated run.
     """
 
     def __init__(self, home: Cluster, pod: Mapping[str, Any]) -> None:
-        """Start with the pod as it was read.
+        """Create the watch from the pod as it was read.
 
         Args:
-            home: the cluster it is in.
+            home: client of the pod's cluster.
             pod: the pod.
         """
         self._home, self._name, self._namespace = home, pod["metadata"]["name"], pod["metadata"]["namespace"]
@@ -45,27 +47,35 @@ class OwnPod:
         self._answered = threading.Event()
 
     def __enter__(self) -> OwnPod:
-        """Watch it from now on."""
+        """Start to watch the pod."""
         threading.Thread(target=self._answer, name="own-pod", daemon=True).start()
         informer = self._home.labelled_pod_informer(self._namespace, self._selector)
         self._subscription = informer.add_event_handler(self._name, self._on_change)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """No more."""
+        """Stop the watch."""
         self._questions.put(False)
         if self._subscription is not None:
             self._subscription.close()
 
     def goes(self) -> bool:
-        """Whether it is being taken away, as far as can be learned in a moment; safe in a signal handler."""
+        """Return whether the pod is known to be deleted or disrupted.
+
+        If the watch does not report it, the pod is read, and the method waits up to 0.15 s for the response. It is safe
+        to call this method in a signal handler.
+        """
         if not self._goes:
             self._questions.put(True)
             self._answered.wait(_PATIENCE_SECONDS)
         return self._goes
 
     def _answer(self) -> None:
-        """On a thread of its own, as whoever asks may have been interrupted while it used the connection."""
+        """Read the pod once when [goes][] requests it.
+
+        This runs on a separate thread, because the signal may have interrupted the main thread while it used the
+        connection.
+        """
         if self._questions.get():
             with contextlib.suppress(TrainJobError):
                 pod = self._home.get_pod(self._name, self._namespace)

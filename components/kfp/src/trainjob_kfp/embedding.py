@@ -1,8 +1,10 @@
-"""The sources that a component carries in its own YAML, so that it runs where nothing of ours is installed.
+"""Sources that a component's YAML contains, so that it runs without our packages.
 
-Carried are the modules that the component's imports lead to, without what only readers need, packed to a fifth. Names
-and lines of code stay as they are, so that a traceback can be read. The same sources give the same bytes, as a
-component's command is part of Kubeflow Pipelines' cache key; kfp's own `embedded_artifact_path` packs times, too.
+They are the modules that the component imports, directly or indirectly, minified and compressed to a fifth of their
+size. Names and lines of code are not changed, so that a traceback stays readable.
+
+The same sources result in the same bytes, because a component's command is part of Kubeflow Pipelines' cache key. kfp's
+own `embedded_artifact_path` also packs timestamps.
 """
 
 from __future__ import annotations
@@ -25,20 +27,20 @@ if TYPE_CHECKING:
 
 _OURS = ("trainjob", "trainjob_kfp")
 
-# Sources that are sent to the training's pod instead of being imported, by the step that sends them.
+# Step -> package of sources that the step sends to the training's pod and does not import.
 _SENT_BY = {
     "export_model": "trainjob/programs/export",
     "fine_tune": "trainjob/frameworks/torchtune/pod",
     "initialize_dataset": "trainjob/programs/fetch",
     "initialize_model": "trainjob/programs/fetch",
 }
-# What is imported by a name in a text, by the step that does so (trainjob/spec/framework.py).
+# Step -> module and name that the step imports by a text (trainjob/spec/framework.py).
 _NAMED_BY = {"fine_tune": ("trainjob/frameworks/torchtune/framework", "FRAMEWORK")}
 
-# base85 without $ { } < > & as the YAML, the templates of KFP, Argo and Kubernetes, or Go's JSON would change those.
+# base85 without $ { } < > &, because YAML, the templates of KFP, Argo and Kubernetes, or Go's JSON would change them.
 _SAFE = str.maketrans("$&<>{}", ",./:[]")
 
-# kfp's executor imports this from a folder of its own, made by `mktemp -d`: only this user can read it.
+# kfp's executor imports this from a folder of its own that `mktemp -d` creates: only this user can read it.
 _PROGRAM = """\
 # What this component imports of trainjob {core} and kfp-trainjob {own}, put beside this file.
 def _unpack(packed):
@@ -57,10 +59,12 @@ _unpack("{packed}")
 
 
 def unpacking_program(function: Callable[..., Any]) -> str:
-    """Program text that puts what this component function imports of ours on `sys.path`; to be run before it.
+    """Return a program that makes the sources for a component function importable.
+
+    The program unpacks them and adds their folder to `sys.path`. It has to run before the function.
 
     Raises:
-        ImportError: an import leads nowhere.
+        ImportError: an imported module does not exist.
     """
     words = [word for path, text in sorted(carried_sources(function).items()) for word in (path, text)]
     packed = base64.b85encode(bz2.compress("\0".join(words).encode())).decode().translate(_SAFE)
@@ -68,12 +72,12 @@ def unpacking_program(function: Callable[..., Any]) -> str:
 
 
 def carried_sources(function: Callable[..., Any]) -> dict[str, str]:
-    """The texts, by path, of all modules that this component function leads to.
+    """Return the source texts by path of all modules that a component function needs.
 
-    Of a package's own file only those imports are left that somebody goes through: the others would load all of it.
+    An `__init__.py` has only the imports that are used, because the others would load the whole package.
 
     Raises:
-        ImportError: an import leads nowhere.
+        ImportError: an imported module does not exist.
     """
     program = ast.parse(textwrap.dedent(inspect.getsource(function)))
     steps = {node.attr for node in ast.walk(program) if isinstance(node, ast.Attribute)}
@@ -108,7 +112,10 @@ def _sent_sources(steps: set[str]) -> dict[str, str]:
 
 
 def _imports(tree: ast.AST) -> Iterator[tuple[str, str]]:
-    """What is imported of ours, anywhere in this module: (path of a module or package, name in it or nothing)."""
+    """Yield the imports of our packages anywhere in a module.
+
+    Each is the path of a module or package, and the imported name in it, or an empty text.
+    """
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             found = [(alias.name, "") for alias in node.names]
@@ -120,9 +127,11 @@ def _imports(tree: ast.AST) -> Iterator[tuple[str, str]]:
 
 
 def _way_through(package: str, name: str) -> tuple[str, tuple[str, str]] | None:
-    """The line of a package's own file that brings this name, and where from; none brings the package's modules.
+    """Return the import in a package's `__init__.py` that defines a name, and its source.
 
-    A name goes before a module of the same name, as it does in Python: `trainjob.manifest.build` is the function.
+    The source is the path of a module and the name in it. The result is None if no import defines the name; the package
+    may then have a module of that name. A defined name hides a module of the same name, as in Python:
+    `trainjob.manifest.build` is the function.
     """
     for node in ast.parse(_text(f"{package}/__init__.py")).body:
         if isinstance(node, ast.ImportFrom) and node.module != package.replace("/", "."):
@@ -134,7 +143,10 @@ def _way_through(package: str, name: str) -> tuple[str, tuple[str, str]] | None:
 
 
 def _packages_of(module: str) -> list[str]:
-    """The packages that are loaded with a module, itself included if it is one."""
+    """Return the packages that Python loads with a module.
+
+    If the module is a package, it is included.
+    """
     return [path for path in accumulate(module.split("/"), "{}/{}".format) if _file(f"{path}/__init__.py").is_file()]
 
 

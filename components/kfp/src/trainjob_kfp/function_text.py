@@ -1,4 +1,4 @@
-"""A Python function as an argument of the components that run one."""
+"""Conversion of a Python function to an argument of the components that run one."""
 
 from __future__ import annotations
 
@@ -12,34 +12,35 @@ from trainjob.manifest.function import function_source
 
 
 def source(function: Callable[..., Any]) -> str:
-    """The text of a function for `train(function=...)` and `evaluate(function=...)`.
+    """Return the source text of a function, to pass it to `train` or `evaluate`.
 
-    The function imports what it needs and uses nothing from around it; its arguments come from `function_args`. What
-    can't run far from its module is refused here, while the pipeline is written.
+    The text is the value of `train(function=...)` or `evaluate(function=...)`. The function has to import what it
+    needs, and must not use names of its module. Its arguments come from `function_args`. A function that cannot run
+    outside its module raises an error here, while the pipeline is written.
 
     Args:
         function: a plain function that is defined with `def` in a file.
 
     Raises:
-        InvalidSpec: it can't be sent: a lambda, a method, a closure, one that uses names of its module, or one without
-            source.
+        InvalidSpec: the function cannot be sent: a lambda, a method, a closure, one that uses names of its module, or
+            one without source.
     """
     return function_source(function)
 
 
 def typed_arguments(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a function, where the pipeline's own values among them have become text on their way.
+    """Return the arguments of a function with the types that its annotations name.
 
-    KFP puts a value into a dict as text: a whole number as `100` on a cluster (2.17, backend/src/v2/driver/resolve.go),
-    as `100.0` under `kfp.local`, the others as JSON; and its JSON does not tell 1.0 from 1. A parameter that is
-    annotated with int, float, bool, list or dict gets that back.
+    KFP inserts a value of the pipeline into a dict as text. A whole number is `100` on a cluster (2.17,
+    backend/src/v2/driver/resolve.go) and `100.0` under `kfp.local`; other values are JSON. KFP's JSON also does not
+    distinguish 1.0 from 1. Values of parameters with the annotations int, float, bool, list or dict are converted back.
 
     Args:
-        function: what they are for.
+        function: the function that gets the arguments.
         given: arguments by name.
 
     Raises:
-        InvalidSpec: a text is not what the annotation says.
+        InvalidSpec: a text is no value of the annotated type.
     """
     kinds = {name: parameter.annotation for name, parameter in inspect.signature(function).parameters.items()}
     return {name: _typed(name, value, kinds.get(name)) for name, value in given.items()}

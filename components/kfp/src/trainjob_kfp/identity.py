@@ -1,8 +1,8 @@
-"""Who this launcher works for: the run key, found without a word from the pipeline's author.
+"""Run key of the launcher, found without any argument of the pipeline's author.
 
-On a cluster it is read from the launcher's own pod; under `kfp.local` from the executor's input. Either is the same for
-every try of the same task in the same run, so that a launcher that starts again finds its TrainJob, and leaves the
-component's inputs, and with them the cache key, alone.
+On a cluster, it is read from the launcher's own pod; under `kfp.local`, from the executor's input. Both are the same
+for every try of a task in a run, so that a launcher that starts again finds its TrainJob. The component's inputs, and
+with them its cache key, stay unchanged.
 """
 
 from __future__ import annotations
@@ -23,18 +23,21 @@ from trainjob.errors import InvalidSpec, NotFound, Problem, TrainJobError
 from trainjob.lifecycle import RunKey
 
 RUN_ID_VARIABLE = "TRAINJOB_RUN_ID"
-"""Names the run where Kubeflow Pipelines does not: under `kfp.local`, to have a run that is started again adopt."""
+"""Environment variable with the name of the run, for use under `kfp.local`, where KFP does not give one.
+
+A run that is started again under the same name adopts the TrainJobs of the earlier one.
+"""
 
 # Set on every container by KFP 2.17, backend/src/v2/compiler/argocompiler/common.go.
 POD_VARIABLE = "KFP_POD_NAME"
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
-# Put on pods by KFP's API server (backend/src/common/util/consts.go) and by Argo (workflow/common/common.go).
+# Set on pods by KFP's API server (backend/src/common/util/consts.go) and by Argo (workflow/common/common.go).
 _RUN_LABEL = "pipeline/runid"
 WORKFLOW_LABEL = "workflows.argoproj.io/workflow"
 _NODE_ANNOTATION = "workflows.argoproj.io/node-name"
 
-# Argo 4.0 names the n-th try of a node `name(n)`, also that of a whole DAG, and the n-th item of a loop `name(n:item)`.
+# Argo 4.0 names the n-th try of a node or a whole DAG `name(n)`, and the n-th item of a loop `name(n:item)`.
 _TRY = re.compile(r"\(\d+\)(?=\.|$)")
 _ITERATION = re.compile(r"\((\d+):[^)]*\)")
 
@@ -43,11 +46,13 @@ _LOCAL_RUN = re.compile(r"(?P<pipeline>.+)-(?P<time>\d{4}(?:-\d\d){5}-\d{6})")
 
 
 def home_of(cluster: Cluster, connection: Connection) -> Cluster:
-    """The cluster that this process's own pod is in, as its service account sees it; often that of the training.
+    """Return the client of the cluster of this process's own pod, with its service account.
+
+    This is often the cluster of the training.
 
     Args:
-        cluster: that of the training.
-        connection: what it was opened with; it may lead elsewhere.
+        cluster: client of the training's cluster.
+        connection: connection of that client; it may lead to another cluster than that of the pod.
     """
     at_home = connection.uses_service_account and not connection.namespace
     if at_home or not _NAMESPACE_FILE.exists():
@@ -56,11 +61,11 @@ def home_of(cluster: Cluster, connection: Connection) -> Cluster:
 
 
 def own_pod(home: Cluster) -> dict[str, Any] | None:
-    """The launcher's own pod; None where it is none of Kubeflow Pipelines.
+    """Return the launcher's own pod; None if Kubeflow Pipelines did not start it.
 
     Raises:
         PermissionDenied: the service account may not `get pods`.
-        ClusterError: the pod can't be read, or is not there.
+        ClusterError: the pod does not exist or cannot be read.
     """
     name = os.environ.get(POD_VARIABLE)
     if not name:
@@ -75,14 +80,14 @@ def own_pod(home: Cluster) -> dict[str, Any] | None:
 
 
 def own_run_key(pod: Mapping[str, Any] | None, *, task: str = "step") -> RunKey:
-    """The run key of this process.
+    """Return the run key of this process.
 
     Args:
-        pod: its own pod, if it has one.
-        task: names the task when this is neither a pipeline's pod nor a task of `kfp.local`.
+        pod: own pod of this process, if it has one.
+        task: name of the task if this is neither a pod of a pipeline nor a task of `kfp.local`.
 
     Raises:
-        TrainJobError: the pod is not one of Kubeflow Pipelines.
+        TrainJobError: the pod does not belong to Kubeflow Pipelines.
     """
     if pod is not None:
         return key_of_pod(pod)
@@ -90,17 +95,19 @@ def own_run_key(pod: Mapping[str, Any] | None, *, task: str = "step") -> RunKey:
 
 
 def workflow_owner(pod: Mapping[str, Any] | None, namespace: str) -> dict[str, Any]:
-    """An ownerReference to the run's Workflow: what has it goes when the Workflow is deleted.
+    """Return an ownerReference to the run's Workflow.
 
-    It is no controller's, as the Workflow's controller knows nothing of it, and does not block the owner's deletion,
-    for which admission could ask the right to finalize Workflows (Kubernetes, OwnerReferencesPermissionEnforcement).
+    An object with this owner is deleted with the Workflow. The reference is not that of a controller, because the
+    Workflow's controller does not know the object. It does not block the owner's deletion either. Otherwise admission
+    could require the right to finalize Workflows (Kubernetes, OwnerReferencesPermissionEnforcement).
 
     Args:
         pod: the launcher's own pod.
-        namespace: of what will have the owner.
+        namespace: namespace of the object that gets the owner.
 
     Raises:
-        InvalidSpec: there is no Workflow, or it is in another namespace, where nothing may own (Kubernetes 1.36).
+        InvalidSpec: there is no Workflow, or it is in another namespace, which Kubernetes 1.36 does not allow for an
+            owner.
     """
     meta: Mapping[str, Any] = pod["metadata"] if pod else {}
     found = next((one for one in meta.get("ownerReferences") or () if one["kind"] == "Workflow"), None)
@@ -115,10 +122,12 @@ def workflow_owner(pod: Mapping[str, Any] | None, namespace: str) -> dict[str, A
 
 
 def key_of_pod(pod: Mapping[str, Any]) -> RunKey:
-    """The run key of a launcher pod: the same for all tries and after RetryRun, another for each loop iteration.
+    """Return the run key of a launcher's pod.
+
+    It is the same for all tries and after RetryRun, and different for each loop iteration.
 
     Raises:
-        TrainJobError: it is not a pod of a Kubeflow Pipelines run.
+        TrainJobError: the pod does not belong to a run of Kubeflow Pipelines.
     """
     meta = pod["metadata"]
     labels, node = meta.get("labels") or {}, (meta.get("annotations") or {}).get(_NODE_ANNOTATION, "")
@@ -140,27 +149,30 @@ def key_of_pod(pod: Mapping[str, Any]) -> RunKey:
 
 
 def _place(path: str) -> str:
-    """Tells apart tasks of one name in loops and nested pipelines, short enough for a label."""
+    """Return a text that distinguishes tasks of one name in loops and nested pipelines.
+
+    It is short enough for a label.
+    """
     return "-".join([*_ITERATION.findall(path), _short_hash(path)])
 
 
 def key_of_local_run(given: Mapping[str, Any] | None, run_id: str, *, task: str) -> RunKey:
-    """The run key of a task that is no pod.
+    """Return the run key of a task that does not run in a pod.
 
-    A task of `kfp.local` is known by the folder of its outputs, which names pipeline, start, loop iteration and task,
-    and by its arguments. The start changes when the pipeline is started again; a `run_id` takes its place and makes
-    both one run.
+    The folder of its outputs and its arguments identify a task of `kfp.local`. The folder names pipeline, start time,
+    loop iteration and task. The start time changes when the pipeline is started again. A `run_id` replaces it, so that
+    both starts are one run.
 
     Args:
-        given: the executor's input; None outside of KFP's executor.
-        run_id: the run's name; empty means that each start is a run of its own.
-        task: names the task when there is no executor's input.
+        given: input of KFP's executor; None in another process.
+        run_id: name of the run; empty makes each start a run of its own.
+        task: name of the task if there is no executor's input.
     """
     if given is None:
         return RunKey(engine="kfp", workflow="local", task=task, run=run_id or uuid.uuid4().hex)
     folder = Path(given["outputs"]["outputFile"]).parent
     place, found = [folder.name], None
-    for parent in folder.parents:  # loops and nested pipelines have folders of their own in between
+    for parent in folder.parents:  # loops and nested pipelines add folders of their own
         found = _LOCAL_RUN.fullmatch(parent.name)
         if found:
             break
@@ -176,7 +188,7 @@ def key_of_local_run(given: Mapping[str, Any] | None, run_id: str, *, task: str)
 
 
 def executor_input(argv: Sequence[str]) -> dict[str, Any] | None:
-    """What KFP's executor was given on its command line; None in another process."""
+    """Return the input of KFP's executor from its command line; None in another process."""
     for flag, value in itertools.pairwise(argv):
         if flag == "--executor_input":
             try:

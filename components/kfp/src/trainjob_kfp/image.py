@@ -1,4 +1,4 @@
-"""The container image that the components run in, built from this distribution's Containerfile."""
+"""Container image of the components, built from this distribution's Containerfile."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from importlib.metadata import version
 
 IMAGE_VARIABLE = "TRAINJOB_KFP_IMAGE"
-"""Names another image, such as a mirror's; read when a pipeline is compiled."""
+"""Environment variable with another image, such as a mirror's; read when a pipeline is compiled."""
 
-# "python" in the name tells kfp.local's SubprocessRunner that a Python component is what runs in it.
+# Because of "python" in the name, kfp.local's SubprocessRunner accepts the component as a Python component.
 BASE_IMAGE = os.environ.get(IMAGE_VARIABLE) or f"ghcr.io/trainjob/kfp-trainjob:{version('kfp-trainjob')}-python3.12"

@@ -1,6 +1,7 @@
-"""What a component does in its pod: have one TrainJob work for this pipeline task, follow it, and end as it ends.
+"""Launcher: the program in a component's pod that runs one TrainJob.
 
-Nothing here imports kfp, so that it runs and is tested without it.
+The launcher submits or adopts the TrainJob of its pipeline task, follows it, and ends with its result. This module does
+not import kfp, so that it runs and is tested without kfp.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _BLAME = {
 }
 
 OnKill = Literal["delete", "keep", "keep_on_drain"]
-"""What becomes of the TrainJob when the launcher is told to end; see [launch][]."""
+"""Action on the TrainJob when the launcher receives SIGTERM or SIGINT; see [launch][]."""
 
 
 def launch(
@@ -57,47 +58,52 @@ def launch(
     on_progress: Callable[[Progress], None] = lambda _: None,
     on_line: Callable[[LogLine], None] = lambda _: None,
 ) -> Outcome:
-    """Submit or adopt the TrainJob of this pipeline task and follow it to its end.
+    """Submit or adopt the TrainJob of this pipeline task, and follow it to its end.
 
-    A launcher that starts again - another try, a rescheduled pod, RetryRun - adopts the TrainJob of the earlier one,
-    running or succeeded. Phases, log lines and progress go to standard output. If it does not take the lines as fast as
-    they come, some are skipped with a notice; `on_line` gets each of them.
+    A launcher that starts again adopts the TrainJob of the earlier one if it is running or has succeeded. It starts
+    again for another try, for a rescheduled pod, or after RetryRun.
+
+    Phases, log lines and progress are written to standard output. If standard output is slower than the log, some lines
+    are skipped with a notice; `on_line` gets all of them.
+
+    With `keep_on_drain`, the TrainJob may be left without a launcher. Argo 4.0 mostly treats a drained pod as lost and,
+    with the defaults of KFP 2.17, starts another try. It may also see the pod fail first. Then no launcher adopts the
+    TrainJob, so give it a deadline.
 
     Args:
         request: a step such as `FineTune`, any `TrainJob`, or a `TrainJobManifest`.
-        namespace: the TrainJob's namespace; empty means the launcher's own.
-        on_kill: what SIGTERM and SIGINT do to the TrainJob, and an unexpected error of the launcher, for which
-            `keep_on_drain` is `delete`. `delete`: it goes first, whatever the reason. `keep`: it goes on.
-            `keep_on_drain`: it goes on when the launcher's pod is being deleted or disrupted, as by a node's drain, and
-            is deleted otherwise, as when the run is terminated. Argo 4.0 mostly takes such a pod for lost, and tries
-            again with the defaults of KFP 2.17, but may see it fail first: then nobody comes for a TrainJob that is
-            kept, so give it a deadline.
-        delete_with_run: make the run's Workflow its owner: it is deleted when that is, which KFP 2.17 does an hour
-            after the run's end unless told otherwise. Its result must be elsewhere by then.
+        namespace: namespace of the TrainJob; empty means the launcher's own.
+        on_kill: action on SIGTERM and SIGINT, and after an unexpected error of the launcher. `delete`: the TrainJob is
+            deleted first, whatever the reason. `keep`: the TrainJob continues. `keep_on_drain`: the TrainJob continues
+            if the launcher's pod is being deleted or disrupted, for example by a node drain. Otherwise, for example if
+            the run is terminated, it is deleted, also after an unexpected error.
+        delete_with_run: whether the run's Workflow becomes the TrainJob's owner. The TrainJob is then deleted with the
+            Workflow, which KFP 2.17 does an hour after the run's end by default. Its result must be stored elsewhere by
+            then.
         connection: how to reach the cluster; by default `KUBECONFIG`, then the pod's service account.
-        key: who asks; by default found in the pod or in what KFP's executor was given.
-        on_progress: told each time that the training has got on; on another thread.
-        on_line: told each line of its containers' logs; on other threads, one after the other.
+        key: run key of the task; by default read from the launcher's pod or the input of KFP's executor.
+        on_progress: called after each progress of the training, on another thread.
+        on_line: called with each log line of the containers, on other threads, one call at a time.
 
     Returns:
-        How it ended: always with success.
+        The outcome of the TrainJob, which is always a success.
 
     Raises:
-        InvalidSpec: the request can't be expressed; nothing was sent.
+        InvalidSpec: the request cannot be expressed; nothing was sent.
         AdmissionRefused: the cluster refuses the TrainJob.
-        JobFailed: it failed, or somebody deleted it.
-        ClusterError: the cluster can't be asked.
+        JobFailed: the TrainJob failed, or was deleted.
+        ClusterError: the cluster cannot be reached.
     """
     if on_kill not in get_args(OnKill):
         raise InvalidSpec(Problem("on_kill", repr(on_kill), f"allowed are {', '.join(get_args(OnKill))}"))
     if on_kill == "keep":
-        request = request.model_copy(update={"on_kill": "keep"})  # a sweep is to know
+        request = request.model_copy(update={"on_kill": "keep"})  # for sweeps, which read this on the TrainJob
     connection = connection or Connection()
     job = train_job(request)
     limits = Limits(max_restarts=job.max_restarts, on_failure=OnTimeout(job.on_failure))
     pod_wanted = delete_with_run or on_kill == "keep_on_drain"
     task = type(request).__name__.lower()
-    # Entered first: a signal while the pod is read still leads to the TrainJob of an earlier try, and deletes it.
+    # Entered first: after a signal during the read of the pod, the TrainJob of an earlier try is still deleted.
     with Terminator(connection) as terminator, _at(connection, key, task=task, pod_wanted=pod_wanted) as here:
         cluster = here.cluster
         asked = namespace or (job.namespace if isinstance(job, TrainJobManifest) else "")
@@ -135,21 +141,21 @@ def launch(
 def clean_up(
     *, namespace: str = "", finished: bool = False, connection: Connection | None = None, key: RunKey | None = None
 ) -> list[str]:
-    """Delete the TrainJobs of this pipeline run that are still active, of all its tasks: the end of an exit handler.
+    """Delete the active TrainJobs of all tasks of this pipeline run; for an exit handler.
 
-    A line on standard output tells about each.
+    One line on standard output reports each TrainJob.
 
     Args:
-        namespace: where they are; empty means the launcher's own.
-        finished: delete those that have ended, too; never before what they made was exported.
+        namespace: namespace of the TrainJobs; empty means the launcher's own.
+        finished: whether to delete finished TrainJobs, too. Export their results first.
         connection: how to reach the cluster; see [launch][].
-        key: the run key of any task of the run; see [launch][].
+        key: run key of any task of the run; see [launch][].
 
     Returns:
-        The names of those that were deleted.
+        The names of the deleted TrainJobs.
 
     Raises:
-        ClusterError: the cluster can't be asked.
+        ClusterError: the cluster cannot be reached.
     """
     with _at(connection or Connection(), key, task="clean-up") as here:
         deleted = []
@@ -165,7 +171,10 @@ def clean_up(
 
 
 def _jobs_of_run(cluster: Cluster, key: RunKey, namespace: str) -> Iterator[Mapping[str, Any]]:
-    """Labels find them, cut off to what a label may hold; the annotation tells exactly."""
+    """Yield the TrainJobs of this pipeline run.
+
+    The label selector finds candidates, because label values are truncated. The annotation with the run key is exact.
+    """
     wanted = {"engine": key.engine, "workflow": key.workflow, "run": key.run}
     selector = ",".join(f"{labels.PREFIX}/{part}={labels.label_value(text)}" for part, text in wanted.items())
     for job in cluster.list_trainjobs(namespace, selector):
@@ -176,7 +185,7 @@ def _jobs_of_run(cluster: Cluster, key: RunKey, namespace: str) -> Iterator[Mapp
 
 @dataclass(frozen=True)
 class _Here:
-    """Where this launcher works and for whom."""
+    """Clients, own pod and run key of this launcher."""
 
     cluster: Cluster
     home: Cluster
@@ -186,7 +195,10 @@ class _Here:
 
 @contextlib.contextmanager
 def _at(connection: Connection, key: RunKey | None, *, task: str, pod_wanted: bool = False) -> Iterator[_Here]:
-    """Open the clusters, of which there is mostly one, and read the own pod once, for all that is in it."""
+    """Open the clusters, and read the launcher's own pod at most once.
+
+    The cluster of the training and that of the pod are mostly the same.
+    """
     with contextlib.ExitStack() as stack:
         cluster = stack.enter_context(contextlib.closing(Cluster(connection)))
         home = home_of(cluster, connection)
@@ -198,7 +210,7 @@ def _at(connection: Connection, key: RunKey | None, *, task: str, pod_wanted: bo
 
 @contextlib.contextmanager
 def _keeping(on_kill: str, here: _Here) -> Iterator[Callable[[], bool]]:
-    """What tells, at a signal, whether the TrainJob stays."""
+    """Yield the function that decides on a signal whether the TrainJob continues."""
     if on_kill == "keep_on_drain" and here.pod is not None:
         with OwnPod(here.home, here.pod) as watched:
             yield watched.goes
@@ -237,21 +249,21 @@ def _telling(
 
 
 class Explained:
-    """A context manager that ends the process with an explanation and an exit code instead of a traceback.
+    """A context manager that ends the process with a message and an exit code.
 
-    The codes are those of [trainjob.errors.ExitCode][]. They are
-    seen by `kfp.local`'s runners and in plain pods; on a cluster KFP 2.17's launcher makes a 1 of every failure
-    (backend/src/v2/cmd/launcher-v2/main.go), so the text is what tells them apart there.
+    There is no traceback. The codes are those of [trainjob.errors.ExitCode][]. The runners of `kfp.local` and plain
+    pods show them. On a cluster, KFP 2.17's launcher replaces every failure's code by 1
+    (backend/src/v2/cmd/launcher-v2/main.go), so that only the message distinguishes failures there.
     """
 
     def __enter__(self) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """End the process after one of our own errors; others are bugs and keep their traceback.
+        """End the process after a `TrainJobError`; other errors are bugs and keep their traceback.
 
         Raises:
-            SystemExit: with the code.
+            SystemExit: an error of `trainjob.errors` was raised; it has the exit code.
         """
         if isinstance(error, TrainJobError):
             sys.stdout.flush()

@@ -1,4 +1,7 @@
-"""The loss over a training's steps as an HTML page: one SVG, no script, nothing fetched, readable on light and dark."""
+"""HTML page with the loss of a training by step.
+
+The page has one SVG and no script, loads nothing, and is readable in light and dark mode.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from trainjob.status import Progress
 
 MOST_POINTS = 500
-"""A page of a few tens of kilobytes, and more points than the curve is wide."""
+"""Maximum number of points: more than the width of the curve, in a page of a few tens of kilobytes."""
 _WIDTH, _HEIGHT = 720.0, 360.0
-_LEAST = 1e-300  # between two values; less can't be divided
+_LEAST = 1e-300  # minimum distance of two values; a smaller one cannot be divided
 _LEFT, _RIGHT, _TOP, _BOTTOM = 70.0, 16.0, 16.0, 44.0
 _PAGE = """<!DOCTYPE html>
 <html lang="en">
@@ -35,12 +38,12 @@ text {{ fill: currentColor; font-size: 12px; }}
 
 
 def loss_curve(points: Sequence[Progress], title: str = "Training loss", note: str = "") -> str:
-    """The page.
+    """Return the page with the loss curve.
 
     Args:
-        points: what the training told of its progress, in any order; those without a loss are left out.
-        title: above the curve.
-        note: below it, such as why there is nothing to see.
+        points: progress of the training in any order; points without a finite loss are left out.
+        title: heading above the curve.
+        note: text below the curve, such as the reason for an empty curve.
     """
     losses = {point.step: point.loss for point in points if point.loss is not None and math.isfinite(point.loss)}
     curve = thinned(sorted(losses.items()))
@@ -50,11 +53,13 @@ def loss_curve(points: Sequence[Progress], title: str = "Training loss", note: s
 
 
 def thinned(curve: Sequence[tuple[int, float]], most: int = MOST_POINTS) -> list[tuple[int, float]]:
-    """At most so many points; of each stretch the lowest and the highest stay, and the first and the last point.
+    """Return at most `most` points of a curve.
+
+    Of each section of the curve, the lowest and the highest point are retained; the first and the last point as well.
 
     Args:
-        curve: points by rising step.
-        most: at least 4.
+        curve: points by increasing step.
+        most: maximum number of points, at least 4.
     """
     if len(curve) <= most:
         return list(curve)
@@ -67,8 +72,11 @@ def thinned(curve: Sequence[tuple[int, float]], most: int = MOST_POINTS) -> list
 
 
 def ticks(lowest: float, highest: float, about: int = 5) -> list[float]:
-    """Round numbers (1, 2 or 5 times a power of ten apart) within a range; its one value when it is empty."""
-    rough = highest / about - lowest / about  # the difference itself may be more than a float can hold
+    """Return round numbers within a range, for the labels of an axis.
+
+    Their distance is 1, 2 or 5 times a power of ten. An empty range has its only value as label.
+    """
+    rough = highest / about - lowest / about  # the difference itself may exceed the largest float
     if not rough > _LEAST:
         return [lowest]
     power = 10.0 ** math.floor(math.log10(rough))
@@ -110,7 +118,7 @@ def _loss_axis(axis: _Axis, right: float, bottom: float) -> Iterator[str]:
 def _step_axis(axis: _Axis, right: float, bottom: float) -> Iterator[str]:
     for value in ticks(axis.lowest, axis.highest):
         if value != round(value):
-            continue  # there is no half step
+            continue  # a step is a whole number
         x = _LEFT + axis.share(value) * (right - _LEFT)
         yield f'<text x="{x:.1f}" y="{bottom + 18:.1f}" text-anchor="middle">{value:.0f}</text>'
     yield f'<line class="axis" x1="{_LEFT:.1f}" y1="{bottom:.1f}" x2="{right:.1f}" y2="{bottom:.1f}"/>'
@@ -118,13 +126,16 @@ def _step_axis(axis: _Axis, right: float, bottom: float) -> Iterator[str]:
 
 
 class _Axis:
-    """A range of values, and where in it one of them is."""
+    """A range of values, which computes the position of a value in it."""
 
     def __init__(self, lowest: float, highest: float) -> None:
         self.lowest, self.highest = lowest, highest
 
     def share(self, value: float) -> float:
-        """0-1; the middle when there is only one value. Halves, as the whole range may be more than a float holds."""
+        """Return the position of a value from 0 to 1; 0.5 if the range has only one value.
+
+        The computation uses halves, because the whole range may exceed the largest float.
+        """
         half = self.highest / 2 - self.lowest / 2
         return (value / 2 - self.lowest / 2) / half if half > 0 else 0.5
 

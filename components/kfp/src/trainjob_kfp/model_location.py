@@ -1,9 +1,9 @@
-"""Where an export goes when nobody says, and what the pipeline's model artifact then refers to.
+"""Default destination of an export, and the URI of the pipeline's model artifact.
 
-An exported model is written by its TrainJob straight to where the artifact is to be, so nothing is copied: KFP's
-launcher uploads an artifact only where there is a local file, and records it in any case. It fails a step, though,
-whose artifact is in an object store, but not below the run's own root there (KFP 2.17, backend/src/v2/component/
-launcher_v2.go, uploadOutputArtifacts; backend/src/v2/objectstore/config.go, KeyFromURI).
+The export's TrainJob writes the model directly to the artifact's location, so that nothing is copied. KFP's launcher
+uploads an artifact only if there is a local file, and records it in any case. It fails a step whose artifact is in an
+object store but not below the root of the run there (KFP 2.17, backend/src/v2/component/launcher_v2.go,
+uploadOutputArtifacts; backend/src/v2/objectstore/config.go, KeyFromURI).
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from trainjob.errors import InvalidSpec, Problem
 from trainjob.status import Outcome, export_facts
 
 _FORMS = "s3://BUCKET/PATH, gs://BUCKET/PATH, hf://ORGANIZATION/NAME, or a path below /workspace"
-# How a pipeline's root and an export call the same stores.
+# Scheme in the root of a pipeline run -> scheme in an export's destination, for the same store.
 _STORES = {"s3": "s3", "minio": "s3", "gs": "gs"}
 
 
 class Artifact(Protocol):
-    """A `kfp.dsl.Model`, as far as it is used here."""
+    """The part of a `kfp.dsl.Model` that is used here."""
 
     uri: str
     metadata: dict[str, Any]
 
 
 def destination_of(uri: str, given: str, endpoint: str) -> str:
-    """Where the export goes: what was given, else the artifact's own place, as far as an export can write there.
+    """Return the destination of an export: the given one, or the artifact's own URI.
 
     Args:
-        uri: the artifact's, made by KFP from the run's root.
+        uri: URI of the artifact, which KFP creates from the root of the run.
         given: the component's `destination`; may be empty.
-        endpoint: the object store's URL; may be empty.
+        endpoint: URL of the object store; may be empty.
 
     Raises:
-        InvalidSpec: nothing was given, and an export can't write to the artifact's place.
+        InvalidSpec: no destination is given, and an export cannot write to the artifact's URI.
     """
     if given:
         return given
@@ -53,11 +53,13 @@ def destination_of(uri: str, given: str, endpoint: str) -> str:
 
 
 def artifact_uri(uri: str, destination: str) -> str:
-    """What the artifact refers to: the destination where KFP can record it, else the URI it had.
+    """Return the URI of the artifact after the export.
+
+    It is the destination if KFP can record that; otherwise the artifact keeps its URI.
 
     Args:
-        uri: the artifact's: the run's root, the task, a random word and the artifact's name.
-        destination: where the model was exported to.
+        uri: URI of the artifact: root of the run, task, a random word and the artifact's name.
+        destination: destination of the export.
     """
     if destination.startswith("hf://"):
         return destination
@@ -71,13 +73,13 @@ def artifact_uri(uri: str, destination: str) -> str:
 
 
 def describe(model: Artifact, outcome: Outcome, destination: str, receipt: Mapping[str, Any]) -> None:
-    """Have the artifact refer to the exported model, and tell what it is.
+    """Set the artifact's URI and metadata to those of the exported model.
 
     Args:
         model: the artifact.
-        outcome: how the export's TrainJob ended.
-        destination: where the model was exported to.
-        receipt: what the export told of itself; empty where its log was gone.
+        outcome: outcome of the export's TrainJob.
+        destination: destination of the export.
+        receipt: the export's receipt in its log; empty if the log is not available any more.
     """
     model.uri = artifact_uri(model.uri, destination)
     model.metadata.update({"location": destination, "job": outcome.job, "namespace": outcome.namespace})

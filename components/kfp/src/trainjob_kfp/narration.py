@@ -1,4 +1,4 @@
-"""Lines on standard output, whole and flushed: KFP publishes and streams them as they come."""
+"""Output of whole lines to standard output, flushed because KFP streams them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ _lock = threading.Lock()
 
 
 def print_line(text: str) -> None:
-    """One line to standard output in one piece; a reader that is gone does not disturb the waiting."""
+    """Write one line to standard output in one piece, and flush it.
+
+    If standard output has no reader any more, the error is ignored, so that it does not end the wait.
+    """
     with _lock, contextlib.suppress(OSError):
         sys.stdout.write(f"{text}\n")
         sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""What a component hands to later steps, and what it learns for that while its TrainJob runs."""
+"""Output parameters and artifacts of the components, and the data for them from the log."""
 
 from __future__ import annotations
 
@@ -15,15 +15,17 @@ from trainjob_kfp.loss_curve import loss_curve
 
 
 class Outputs(NamedTuple):
-    """What every component that has a TrainJob gives to later steps; their return annotations name the same fields.
+    """Output parameters of every component that runs a TrainJob.
+
+    The components' return annotations name the same fields.
 
     Attributes:
-        job: the TrainJob's name.
-        namespace: where it is.
-        uid: its uid.
+        job: name of the TrainJob.
+        namespace: namespace of the TrainJob.
+        uid: uid of the TrainJob.
         status: `Complete`.
-        workspace: the claim that was mounted at `/workspace`; empty when none was.
-        output_path: where the step's result is: a folder of the workspace, or a URI.
+        workspace: name of the claim that was mounted at `/workspace`; empty if none was.
+        output_path: location of the step's result: a folder of the workspace, or a URI.
     """
 
     job: str
@@ -35,43 +37,48 @@ class Outputs(NamedTuple):
 
 
 class Metrics(Protocol):
-    """A `kfp.dsl.Metrics` artifact, as far as it is used here."""
+    """The part of a `kfp.dsl.Metrics` artifact that is used here."""
 
     def log_metric(self, metric: str, value: float) -> None:
         """Record one value."""
 
 
 class Account:
-    """Keeps what a TrainJob's log tells while `launch` follows it.
+    """Record of the progress and the result in a TrainJob's log.
+
+    It is filled while `launch` follows the log.
 
     Attributes:
-        points: the progress it told, oldest first.
-        handed_back: an export's receipt, or what a function returned, as `result`.
+        points: progress in the order of the log, oldest first.
+        handed_back: receipt of an export, or the value that a function returned, as `result`.
     """
 
     def __init__(self) -> None:
-        """Nothing is known yet."""
+        """Create an empty record."""
         self.points: list[Progress] = []
         self.handed_back: dict[str, Any] = {}
 
     def read(self, line: LogLine) -> None:
-        """Takes each line of the log."""
+        """Read one line of the log, and keep the receipt or result in it."""
         self.handed_back = handed_back(line.text) or self.handed_back
 
     @property
     def result(self) -> str:
-        """What the training's function returned, as JSON; empty when it returned nothing."""
+        """Value that the training's function returned, as JSON; empty if it returned none."""
         return json.dumps(self.handed_back["result"]) if "result" in self.handed_back else ""
 
 
 def outputs(outcome: Outcome, output_path: str = "", workspace: Workspace | None = None) -> Outputs:
-    """A component's output parameters."""
+    """Return the output parameters of a component."""
     claim = workspace.claim if workspace else ""
     return Outputs(outcome.job, outcome.namespace, outcome.uid, outcome.phase.value, claim, output_path)
 
 
 def log_training(outcome: Outcome, account: Account, metrics: Metrics) -> None:
-    """How far the training went, its first and last loss, and how long all of it took; as far as that is known."""
+    """Record steps, epochs, first and last loss, and duration of a training as metrics.
+
+    Values that are not known are left out. The duration is in seconds and covers the whole TrainJob.
+    """
     last = outcome.progress
     losses = [point.loss for point in account.points if point.loss is not None]
     known = {
@@ -87,7 +94,11 @@ def log_training(outcome: Outcome, account: Account, metrics: Metrics) -> None:
 
 
 def write_loss_curve(outcome: Outcome, account: Account, path: str) -> None:
-    """The page with the loss curve; it says so when the log's beginning was gone, as with pods that are deleted."""
+    """Write the page with the loss curve to a file.
+
+    If the log has no progress, the page has a note about it. The pods may have been deleted, and the log with them, or
+    the image writes no progress.
+    """
     cut = not account.points and outcome.progress is None
     note = "The log told no progress: its pods were gone, or the image draws no progress bar." if cut else ""
     page = loss_curve(account.points, f"Training loss of {outcome.job}", note)
@@ -95,16 +106,19 @@ def write_loss_curve(outcome: Outcome, account: Account, path: str) -> None:
 
 
 def log_scores(account: Account, metric: str, minimum: float, metrics: Metrics) -> tuple[float, bool]:
-    """Records the numbers that an evaluation returned; the one that counts, and whether it is enough.
+    """Record the numbers that an evaluation returned, and check one of them.
 
     Args:
-        account: what the evaluation's log told.
-        metric: which number counts.
-        minimum: the least that is enough.
-        metrics: takes all of them.
+        account: record of the evaluation's log.
+        metric: name of the number to check.
+        minimum: smallest value that is good enough.
+        metrics: artifact that receives all numbers.
+
+    Returns:
+        The number, and whether it is at least the minimum.
 
     Raises:
-        InvalidSpec: the function did not return numbers by name, or not this one.
+        InvalidSpec: the function did not return a dict with numbers, or the dict does not have this number.
     """
     returned = account.handed_back.get("result")
     by_name = returned if isinstance(returned, Mapping) else {}

@@ -1,4 +1,4 @@
-"""How a component's function becomes a component: what it runs in, what it carries, what its task hands on."""
+"""Decorator that makes a KFP component from a function."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ from trainjob_kfp.embedding import unpacking_program
 from trainjob_kfp.image import BASE_IMAGE, IMAGE_VARIABLE
 
 EMBED_VARIABLE = "TRAINJOB_KFP_EMBED"
-"""`true` while pipelines are compiled: components carry our sources in their YAML, and need no image of ours."""
+"""Environment variable that embeds our sources in the components' YAML, if it is `true` while a pipeline is compiled.
+
+Such components do not need our image.
+"""
 
 _PYTHON_IMAGE = "python:3.12-slim"
 
-# None of these is applied to the launcher's own pod (`apply_to_task`): it would ask for the accelerators a second time,
-# wait for the same nodes, hold secrets that it does not read, and pin a claim of one node (ReadWriteOnce) to its own.
+# None of these is applied to the launcher's own pod (`apply_to_task`). That pod would request the accelerators a second
+# time, wait for the same nodes, get secrets that it does not read, and bind a ReadWriteOnce claim to its own node.
 _FOR_TRAINING_PODS = [
     dsl.TaskConfigField.RESOURCES,
     dsl.TaskConfigField.ENV,
@@ -31,10 +34,10 @@ _FOR_TRAINING_PODS = [
 
 
 def trainjob_component(function: Callable[..., Any]) -> Any:
-    """Make a component of this function; the decorator of every component of this distribution.
+    """Return a KFP component for a function; the decorator of all components here.
 
     Raises:
-        InvalidSpec: `TRAINJOB_KFP_EMBED` says neither yes nor no.
+        InvalidSpec: `TRAINJOB_KFP_EMBED` is neither true nor false.
     """
     if not _embeds():
         return _component(function, image=BASE_IMAGE)
@@ -43,7 +46,7 @@ def trainjob_component(function: Callable[..., Any]) -> Any:
     else:
         component = _component(function, image=_PYTHON_IMAGE, installs=_needs_of_the_core())
     command = component.component_spec.implementation.container.command
-    command[-1] = unpacking_program(function) + command[-1]  # the last word is the text that kfp's executor imports
+    command[-1] = unpacking_program(function) + command[-1]  # the last word is the source that kfp's executor imports
     return component
 
 

@@ -1,4 +1,7 @@
-"""From a component's arguments to a step: what is empty or 0 was not given, and what is set on the task comes along."""
+"""Conversion of a component's arguments and its task's settings to a step.
+
+An argument that is empty or 0 counts as not given.
+"""
 
 from __future__ import annotations
 
@@ -29,39 +32,48 @@ from trainjob_kfp.identity import POD_VARIABLE
 from trainjob_kfp.task_settings import TaskConfig
 
 OUTPUT = "/workspace/output"
-"""Where checkpoints are, in every pod of ours."""
+"""Folder of the checkpoints in every pod of a step."""
 _TORCHTUNE = ("epochs", "batch_size", "learning_rate")
 _ANY_TRAINER = ("image", "num_nodes", "num_proc_per_node", "env")
 _CONTAINER = (*_ANY_TRAINER, "command", "args")
 _FUNCTION = (*_ANY_TRAINER, "packages_to_install", "pip_index_urls")
-# Arguments of `train` that are given when nothing is said.
+# Defaults of `train`, which do not count as given.
 _TRAIN_DEFAULTS = {"runtime": "torch-distributed", "num_nodes": 1}
 
 
 def initialize_dataset(arguments: Mapping[str, Any], task: TaskConfig | None) -> InitializeDataset:
-    """The step of the component `initialize_dataset`; see [fine_tune][] for what is raised."""
+    """Return the step of the component `initialize_dataset`.
+
+    The arguments and errors are those of [fine_tune][].
+    """
     return InitializeDataset(**_resources("resources", arguments, task), **_given(arguments, task))
 
 
 def initialize_model(arguments: Mapping[str, Any], task: TaskConfig | None) -> InitializeModel:
-    """The step of the component `initialize_model`; see [fine_tune][] for what is raised."""
+    """Return the step of the component `initialize_model`.
+
+    The arguments and errors are those of [fine_tune][].
+    """
     return InitializeModel(**_resources("resources", arguments, task), **_given(arguments, task))
 
 
 def export_model(arguments: Mapping[str, Any], task: TaskConfig | None) -> ExportModel:
-    """The step of the component `export_model`; see [fine_tune][] for what is raised."""
+    """Return the step of the component `export_model`.
+
+    The arguments and errors are those of [fine_tune][].
+    """
     return ExportModel(**_resources("resources", arguments, task), **_given(arguments, task))
 
 
 def fine_tune(arguments: Mapping[str, Any], task: TaskConfig | None) -> FineTune:
-    """The step of the component `fine_tune`.
+    """Return the step of the component `fine_tune`.
 
     Args:
-        arguments: the component's arguments by name.
-        task: what is set on the task.
+        arguments: arguments of the component by name.
+        task: settings of the task.
 
     Raises:
-        InvalidSpec: with every rule that is broken.
+        InvalidSpec: the arguments or settings break rules; it lists all of them.
     """
     given = _given(arguments, task)
     given.pop("resume", None)
@@ -75,14 +87,20 @@ def fine_tune(arguments: Mapping[str, Any], task: TaskConfig | None) -> FineTune
 
 
 def train(arguments: Mapping[str, Any], task: TaskConfig | None) -> TrainJob | TrainJobManifest:
-    """The step of the component `train`; see [fine_tune][] for what is raised."""
+    """Return the step of the component `train`.
+
+    The arguments and errors are those of [fine_tune][].
+    """
     if arguments.get("manifest"):
         return _written(arguments, task)
     return _trainer(arguments, task)
 
 
 def evaluate(arguments: Mapping[str, Any], task: TaskConfig | None) -> TrainJob:
-    """The step of the component `evaluate`; see [fine_tune][] for what is raised."""
+    """Return the step of the component `evaluate`.
+
+    The arguments and errors are those of [fine_tune][].
+    """
     if not arguments.get("function"):
         raise InvalidSpec(Problem("function", "''", "give the text of one: trainjob_kfp.source(function)"))
     return _trainer(arguments, task)
@@ -111,7 +129,13 @@ def _check_one_program(is_function: bool, given: Mapping[str, Any]) -> None:
 
 
 def _written(arguments: Mapping[str, Any], task: TaskConfig | None) -> TrainJob | TrainJobManifest:
-    """A TrainJob that is written already; only plain variables of the task, such as a proxy's, are added."""
+    """Return the TrainJob of a given manifest.
+
+    Only plain environment variables of the task, such as those for a proxy, are added to it.
+
+    Raises:
+        InvalidSpec: further arguments or task settings are given, which belong in the manifest.
+    """
     own = ("manifest", "max_restarts")
     beside = {name: value for name, value in arguments.items() if value and value != _TRAIN_DEFAULTS.get(name)}
     problems = [Problem(name, "given", "write it into the manifest") for name in beside if name not in own]
@@ -135,12 +159,12 @@ def _written(arguments: Mapping[str, Any], task: TaskConfig | None) -> TrainJob 
 
 
 def _given(arguments: Mapping[str, Any], task: TaskConfig | None, *, keep_mount: bool = False) -> dict[str, Any]:
-    """The arguments that were given, with the task's environment, placement and volumes.
+    """Return the given arguments, with the task's environment, placement and volumes.
 
     Args:
-        arguments: the component's.
-        task: what is set on the task.
-        keep_mount: have a volume that is the workspace at its own path, too, as the command may know that one.
+        arguments: arguments of the component by name.
+        task: settings of the task.
+        keep_mount: whether the volume of the workspace is also mounted at its own path, which the command may use.
     """
     given = {name: _with_whole_numbers(value) for name, value in arguments.items() if value}
     if environment := {**task_settings.environment(task), **given.get("env", {})}:
@@ -153,13 +177,16 @@ def _given(arguments: Mapping[str, Any], task: TaskConfig | None, *, keep_mount:
         given["queue"] = {"name": given.get("queue", ""), "priority_class": priority}
     if kind := given.pop("runtime_kind", ""):
         given["runtime"] = {"name": given.get("runtime", ""), "kind": kind}
-    if "output_path" in given:  # what a fine-tuning gives to later steps may be given to one as it is
+    if "output_path" in given:  # the output of a fine-tuning may be given to a later step as it is
         given["output_path"] = f"{given['output_path']}/".removeprefix(f"{OUTPUT}/")
     return given | _storage(given.get("workspace", ""), task, keep_mount)
 
 
 def _storage(workspace: str, task: TaskConfig | None, keep_mount: bool) -> dict[str, Any]:
-    """Workspace and volumes; a workspace that is a path is what is mounted there, or a folder of this machine."""
+    """Return workspace and volumes.
+
+    If the workspace is a path, it means the claim that is mounted there, or else a folder of this machine.
+    """
     mounted = task_settings.volumes(task)
     found: dict[str, Any] = {}
     if workspace.startswith("/"):
@@ -172,7 +199,10 @@ def _storage(workspace: str, task: TaskConfig | None, keep_mount: bool) -> dict[
 
 
 def _folder_here(path: str) -> str:
-    """A folder of this machine, which is the laptop cluster's node; made like a missing folder of a claim."""
+    """Return a folder of this machine, which is the node of the laptop cluster.
+
+    The folder is created if it does not exist, like a missing folder of a claim.
+    """
     try:
         Path(path).mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -181,13 +211,19 @@ def _folder_here(path: str) -> str:
 
 
 def _resources(name: str, arguments: Mapping[str, Any], task: TaskConfig | None) -> dict[str, Any]:
-    """The task's resources with the arguments' own, which count more, under this name; nothing when there are none."""
+    """Return the resources of task and arguments under this name; empty if there are none.
+
+    A resource in the arguments overrides the same resource of the task.
+    """
     found = {**task_settings.resources(task), **_with_whole_numbers(arguments.get(name) or {})}
     return {name: found} if found else {}
 
 
 def _with_whole_numbers(value: Any) -> Any:
-    """What `kfp.local` 2.17 made floats of, as it does with every number in a list or dict; on a cluster 2 stays 2."""
+    """Return a value in which floats without a fraction are integers again.
+
+    `kfp.local` 2.17 converts every number in a list or dict to a float. On a cluster, 2 stays 2.
+    """
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, Mapping):

@@ -1,7 +1,8 @@
-"""What an author sets on a task for its pods - accelerators, tolerations, volumes - as fields of our requests.
+"""Settings of a pipeline task for its pods, as fields of a step.
 
-Kubeflow Pipelines hands these on as parts of a pod's spec (kfp 2.17, kfp.dsl.TaskConfig, filled in by the driver,
-backend/src/v2/driver/k8s.go); under `kfp.local` all of them are empty.
+Examples are accelerators, tolerations and volumes. Kubeflow Pipelines passes the settings as parts of a pod's spec (kfp
+2.17, kfp.dsl.TaskConfig; the driver fills it in, backend/src/v2/driver/k8s.go). Under `kfp.local` all of them are
+empty.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _CLAIM = "persistentVolumeClaim"
 
 
 class TaskConfig(Protocol):
-    """A `kfp.dsl.TaskConfig`."""
+    """The fields of a `kfp.dsl.TaskConfig`."""
 
     resources: Any
     env: Any
@@ -29,19 +30,22 @@ class TaskConfig(Protocol):
 
 
 def resources(config: TaskConfig | None) -> dict[str, str]:
-    """Quantities by resource. A TrainJob of ours asks for what it may use: a limit counts before a request."""
+    """Return the task's resources, with their quantities by name.
+
+    If a resource has a limit and a request, the limit is used, because our TrainJobs request all that they may use.
+    """
     given = (config.resources if config else None) or {}
     return {**(given.get("requests") or {}), **(given.get("limits") or {})}
 
 
 def environment(config: TaskConfig | None) -> dict[str, str | SecretKeyReference]:
-    """Variables by name; secrets stay references, that only the training pods resolve.
+    """Return the task's environment variables by name, with secrets as references.
 
-    Variables that come from the pod's own fields are left out: they are for the launcher's pod, and mean something else
-    in another.
+    Only the training pods resolve the references. Variables from the fields of a pod are left out, because they
+    describe the launcher's pod and would have another value in another pod.
 
     Raises:
-        InvalidSpec: a variable comes from a config map, which a step can't pass on.
+        InvalidSpec: a variable comes from a ConfigMap, which a step cannot pass on.
     """
     entries: Sequence[Mapping[str, Any]] = (config.env if config else None) or ()
     found: dict[str, str | SecretKeyReference] = {}
@@ -59,7 +63,7 @@ def environment(config: TaskConfig | None) -> dict[str, str | SecretKeyReference
 
 
 def placement(config: TaskConfig | None) -> Placement | None:
-    """Where the pods may run; None when nothing is said."""
+    """Return the placement that is set on the task; None if there is none."""
     if config is None or not (config.node_selector or config.tolerations or config.affinity):
         return None
     return Placement(
@@ -68,9 +72,10 @@ def placement(config: TaskConfig | None) -> Placement | None:
 
 
 def volumes(config: TaskConfig | None) -> tuple[Volume, ...]:
-    """What is mounted on the task, in its order: claims, Secrets and config maps, and the pipeline's workspace.
+    """Return the volumes that are mounted on the task, in the order of their mounts.
 
-    The driver names a volume after its claim or Secret, whose names a pod's volume may not have: ours have a number.
+    They are claims, Secrets, ConfigMaps and the pipeline's workspace. Each has a numbered name here. The driver names a
+    volume after its claim or Secret, and such a name may not be allowed for a volume of a pod.
     """
     given: Sequence[Mapping[str, Any]] = (config.volumes if config else None) or ()
     mounts: Sequence[Mapping[str, Any]] = (config.volume_mounts if config else None) or ()
@@ -78,11 +83,11 @@ def volumes(config: TaskConfig | None) -> tuple[Volume, ...]:
 
 
 def workspace_at(path: str, mounted: Sequence[Volume]) -> tuple[Workspace, Volume]:
-    """The claim that is mounted on the task where a path leads, as our workspace, and that mount.
+    """Return the claim that is mounted at a path, as the step's workspace, and its mount.
 
     Args:
-        path: an absolute path, such as what the pipeline's workspace placeholder stands for, or one below it.
-        mounted: what is mounted on the task.
+        path: an absolute path at or below a mount, such as the value of the pipeline's workspace placeholder.
+        mounted: volumes that are mounted on the task.
 
     Raises:
         InvalidSpec: no claim is mounted there.
@@ -109,7 +114,10 @@ def workspace_at(path: str, mounted: Sequence[Volume]) -> tuple[Workspace, Volum
 
 
 def _mounted(mount: Mapping[str, Any], given: Sequence[Mapping[str, Any]], place: int) -> Volume:
-    """The driver appends a volume with each mount of it, so that both stand at the same place of their lists."""
+    """Return the volume of one mount.
+
+    The driver appends a volume together with each mount of it, so that both have the same index in their lists.
+    """
     same = [volume for volume in given if volume["name"] == mount["name"]]
     volume = given[place] if place < len(given) and given[place] in same else same[0]
     return Volume(

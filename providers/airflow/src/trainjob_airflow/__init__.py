@@ -1,6 +1,6 @@
 """Kubeflow Trainer v2 jobs as Airflow tasks.
 
-The classes are imported on first use, so that `import trainjob_airflow` costs nothing at DAG parse time.
+Each class is imported on first use, so that `import trainjob_airflow` adds no time to the parsing of DAGs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What all that wait in the triggerer have in common: whether they do, and how soon they may come back."""
+"""Default of `deferrable`, and the delay before a trigger fires."""
 
 from __future__ import annotations
 
@@ -10,20 +10,23 @@ from typing import Any
 from airflow.sdk import conf
 
 FIRST_SECONDS = 15.0
-"""A trigger of a scheduled task does not fire in its first seconds.
+"""Minimum time in seconds between the start of a scheduled task's trigger and its event.
 
-The scheduler learns that a task's worker is done some time after the task was deferred. When the task has been queued
-again by then, Airflow 3.3 takes the news for the end of the new run and fails the task ("finished with state success,
-but the task instance's state attribute is queued"; SchedulerJobRunner.process_executor_events). The news takes the
-worker's last work, such as sending its log away, then up to `[workers] min_heartbeat_interval`, 5 s, as the supervisor
-may notice only then that its process has ended, then one round of the scheduler.
+The scheduler learns that a task's worker has finished some time after the task was deferred. If the task is already
+queued again at that moment, Airflow 3.3 takes the report for the end of the new run and fails the task ("finished with
+state success, but the task instance's state attribute is queued"; SchedulerJobRunner.process_executor_events).
+
+Three delays add up before that report is processed. The worker first finishes its last work, such as sending its log
+away. The supervisor then notices the end of its process after at most `[workers] min_heartbeat_interval`, 5 s. Finally,
+the scheduler needs one round.
 """
 
 
 def deferrable_by_default() -> bool:
-    """True, unless `[operators] default_deferrable` says otherwise in the environment.
+    """Return True, unless the environment sets `[operators] default_deferrable` to false.
 
-    Airflow writes `default_deferrable = false` into each airflow.cfg that it makes, so there it is nobody's wish.
+    The value in airflow.cfg is ignored. Airflow writes `default_deferrable = false` into each airflow.cfg that it
+    creates, so the value there is not a choice of the user.
     """
     return "AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE" not in os.environ or conf.getboolean(
         "operators", "default_deferrable"
@@ -31,11 +34,13 @@ def deferrable_by_default() -> bool:
 
 
 async def first_seconds_over(began: float, task_instance: Any) -> None:
-    """Wait until a trigger may fire: at once under `dag.test()`, which has no scheduler and no task instance.
+    """Wait until a trigger may fire, `FIRST_SECONDS` after its start.
+
+    Under `dag.test()` there is no scheduler and no task instance, and the function returns at once.
 
     Args:
-        began: when the trigger was started, by `time.monotonic`.
-        task_instance: the trigger's.
+        began: time at which the trigger was started, in seconds of `time.monotonic`.
+        task_instance: the trigger's task instance; None under `dag.test()`.
     """
     if task_instance is not None:
         await asyncio.sleep(max(0.0, began + FIRST_SECONDS - time.monotonic()))

@@ -1,16 +1,19 @@
-"""Which errors end a task for good, whatever its retries, and which are retried: `TrainJobError.permanent` for a task.
+"""Errors that fail a task at once, and errors that Airflow retries.
 
-| Error | The task |
+The rule is `TrainJobError.permanent`, applied to an Airflow task:
+
+| Error | Consequence for the task |
 |---|---|
-| `InvalidSpec`, `AdmissionRefused`, `NotFound`, `OwnershipConflict`: the request can't be met | fails for good |
-| `NoClusterConfigured`, `Unauthorized`, `PermissionDenied`: the connection or its rights | fails for good |
-| a template that can't be rendered | fails for good |
+| `InvalidSpec`, `AdmissionRefused`, `NotFound`, `OwnershipConflict`: the request cannot be met | fails without retry |
+| `NoClusterConfigured`, `Unauthorized`, `PermissionDenied`: wrong connection or rights | fails without retry |
+| a template that cannot be rendered | fails without retry |
 | `ClusterUnreachable`, `InvalidResponse`, `ServerUnavailable`, `QuotaExceeded`: no valid answer yet | is retried |
-| `NeverStarted`, `ImageUnavailable`: what the TrainJob's pods need is missing, wrong or refused | fails for good |
-| `WaitTimeout`, `JobFailed` and the other classes below it: it was tried | is retried |
+| `NeverStarted`, `ImageUnavailable`: what the TrainJob's pods need is missing, wrong or refused | fails without retry |
+| `WaitTimeout`, `JobFailed` and its other subclasses: the step was tried | is retried |
 | any other error of the trigger, such as an ImportError, as Airflow's own `TaskDeferralError` | is retried |
 
-What is retried keeps its class, so that a `retry_policy` can tell one from another; it is not asked about the others.
+An error that is retried keeps its class, so that a `retry_policy` can distinguish it. Airflow does not evaluate the
+policy for the other errors.
 """
 
 from __future__ import annotations
@@ -30,10 +33,12 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def failing_for_good() -> Iterator[None]:
-    """Turns what no other try can mend into an `AirflowFailException` with the same words.
+    """Raise an `AirflowFailException` in place of an error that no retry can fix.
+
+    The exception has the same message.
 
     Raises:
-        AirflowFailException: in place of such an error.
+        AirflowFailException: a `TrainJobError` that is permanent was raised inside.
     """
     try:
         yield
@@ -44,21 +49,27 @@ def failing_for_good() -> Iterator[None]:
 
 
 def error_told(event: Mapping[str, Any]) -> TrainJobError | TaskDeferralError:
-    """Return the error of a trigger's event: `kind` has its class, `error` its words."""
+    """Return the error that a trigger's event describes.
+
+    In the event, `kind` is the name of the error's class, and `error` is its message. A class that is not in
+    `trainjob.errors` becomes a `TaskDeferralError`.
+    """
     if event["kind"] not in errors.__all__:
         return TaskDeferralError(event["error"])
     kind = getattr(errors, event["kind"])
-    # An InvalidSpec is made of problems, of which only the words are left; it ends the task as any unknown error does.
+    # An InvalidSpec is created from problems, and the event has only text. A TrainJobError is permanent, too.
     error: TrainJobError = TrainJobError(event["error"]) if kind is InvalidSpec else kind(event["error"])
     return error
 
 
 def is_tried_again(context: Context, error: Exception) -> bool:
-    """Return whether another try of the task follows, by the rules of Airflow 3.3's task runner.
+    """Return whether Airflow tries the task again after an error.
+
+    The rules are those of the task runner of Airflow 3.3.
 
     Args:
-        context: the task's.
-        error: what the task is about to raise.
+        context: context of the task.
+        error: the exception that the task is about to raise.
     """
     if isinstance(error, AirflowFailException | AirflowSkipException):
         return False

@@ -1,6 +1,6 @@
-"""What OpenLineage is told: where a step's data comes from and goes, and whose children its pods are.
+"""OpenLineage data of a task: the datasets of its step, and the parent run of its pods.
 
-Needs Airflow's OpenLineage provider; without it nothing of this is asked for.
+It requires Airflow's OpenLineage provider, which calls these functions.
 """
 
 from __future__ import annotations
@@ -18,9 +18,12 @@ _Flow = tuple[list[str], list[str]]
 
 
 def parent_variables(context: Context) -> dict[str, str]:
-    """The variables by which OpenLineage's integrations in the pods know their parent; none when it is not in use.
+    """Return the environment variables that name the parent run for OpenLineage in the pods.
 
-    Their names are those of openlineage-python 1.54. A TrainJob that a retry adopts keeps its first try as parent.
+    The names are those of openlineage-python 1.54. A TrainJob that a retry adopts keeps its first try as parent.
+
+    Returns:
+        An empty dict if OpenLineage is not installed, is disabled or cannot name the parent.
     """
     try:
         from airflow.providers.openlineage import conf
@@ -76,10 +79,10 @@ def lineage_of(
 
 
 def dataset_of(uri: str) -> tuple[str, str]:
-    """OpenLineage's namespace and name for a URI: what has the data, and where it lies there.
+    """Return OpenLineage's namespace and name of the dataset at a URI.
 
-    A model's and a dataset's repository may be called alike on the Hugging Face hub; as in the hub's own addresses,
-    the path of a dataset begins with `datasets/`.
+    The namespace is the store of the data, and the name is its path there. A model and a dataset on the Hugging Face
+    Hub may have the same name. The path of a dataset therefore begins with `datasets/`, as in the Hub's own addresses.
     """
     parts = urlsplit(uri)
     if parts.scheme == "hf":
@@ -88,7 +91,7 @@ def dataset_of(uri: str) -> tuple[str, str]:
 
 
 def _flow(step: Any, volume: str) -> _Flow:
-    """Sources and targets of a step, as URIs."""
+    """Return the sources and targets of a step as URIs."""
     from trainjob.spec import ExportModel, FineTune, InitializeDataset, InitializeModel, TrainJobManifest
 
     if isinstance(step, InitializeDataset):

@@ -1,4 +1,4 @@
-"""What Airflow's providers manager is told about this distribution."""
+"""Metadata of this distribution for Airflow's providers manager."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from typing import Any
 
 
 def get_provider_info() -> dict[str, Any]:
-    """The provider's metadata, by the schema `airflow/provider_info.schema.json` of Airflow 3.3."""
+    """Return the provider's metadata.
+
+    Its schema is `airflow/provider_info.schema.json` of Airflow 3.3.
+    """
     integration = "Kubeflow Trainer"
     return {
         "package-name": "airflow-provider-trainjob",
@@ -77,7 +80,10 @@ def get_provider_info() -> dict[str, Any]:
 
 
 def _connection_fields() -> dict[str, Any]:
-    """The connection's form: how to reach the cluster, called as in the type `kubernetes`, and where links lead."""
+    """Return the fields of the connection's form.
+
+    The fields for the cluster have the same names as in the type `kubernetes`. The others are the addresses of links.
+    """
     return {
         "kube_config_path": _field("string", "Kubeconfig file", "Its path on workers and triggerers."),
         "kube_config": _field("string", "Kubeconfig (JSON)", "Its content, where there is no file.", format="password"),

@@ -1,4 +1,7 @@
-"""Who asks, or asked, in Airflow's words; and which of a person's wishes it is."""
+"""Run keys and renewals of Airflow task instances.
+
+A run key identifies the task instance that a TrainJob belongs to. A renewal changes whenever a user clears the task.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,10 @@ _NEEDED, _OPTIONAL = ("workflow", "task", "run"), ("map_index", "engine", "origi
 
 
 def run_key(context: Context) -> RunKey:
-    """The run key of a task instance: stable over retries, different for mapped instances and installations."""
+    """Return the run key of a task instance.
+
+    The key stays the same over retries. It differs between mapped task instances and between Airflow installations.
+    """
     from trainjob.lifecycle import RunKey
 
     ti = context["ti"]
@@ -35,13 +41,13 @@ def run_key(context: Context) -> RunKey:
 
 
 def wanted(cluster: Cluster, *, name: str, run_key: Mapping[str, Any] | None, namespace: str) -> JobSelector:
-    """The TrainJob that a sensor's arguments name.
+    """Return the selector of the TrainJob that a sensor's arguments name.
 
     Args:
-        cluster: whose namespace counts where none is given.
-        name: its name, or empty.
-        run_key: who asked for it; see [run_key_of][]. None with a name.
-        namespace: its namespace, or empty.
+        cluster: client of the cluster; its namespace is used if `namespace` is empty.
+        name: name of the TrainJob; empty if `run_key` is given.
+        run_key: fields of the TrainJob's run key, see [run_key_of][]; None if `name` is given.
+        namespace: namespace of the TrainJob; may be empty.
 
     Raises:
         InvalidSpec: the arguments name no TrainJob.
@@ -52,10 +58,11 @@ def wanted(cluster: Cluster, *, name: str, run_key: Mapping[str, Any] | None, na
 
 
 def run_key_of(values: Mapping[str, Any]) -> RunKey:
-    """The run key that a person names: a task instance of this Airflow, unless the values say otherwise.
+    """Return the run key with the given fields, by default of a task instance of this Airflow.
 
     Args:
-        values: the fields of `trainjob.RunKey`; `workflow`, `task` and `run` must be there.
+        values: the fields of `trainjob.RunKey`. `workflow`, `task` and `run` are required. `engine` defaults to
+            `airflow`, and `origin` to this Airflow's address, or to an empty text for another engine.
 
     Raises:
         InvalidSpec: a field is missing, empty or unknown.
@@ -73,10 +80,12 @@ def run_key_of(values: Mapping[str, Any]) -> RunKey:
 
 
 def check_run_key_fields(values: Mapping[str, Any]) -> None:
-    """Whether these are the fields of a run key; what they hold may still be templates.
+    """Raise an error unless the keys of a dict are the fields of a run key.
+
+    The values are not checked, because they may still be templates.
 
     Raises:
-        InvalidSpec: a field is missing or unknown.
+        InvalidSpec: a field is missing or unknown, or `values` is no mapping.
     """
     allowed = f"give a dict with {', '.join(_NEEDED)} and, where needed, {', '.join(_OPTIONAL)}"
     if not isinstance(values, Mapping):
@@ -88,14 +97,20 @@ def check_run_key_fields(values: Mapping[str, Any]) -> None:
 
 
 def this_airflow() -> str:
-    """What tells this Airflow from others whose TrainJobs share a namespace with its own: its address."""
+    """Return the address of this Airflow, `[api] base_url`; empty if it is not configured.
+
+    The address distinguishes this Airflow's TrainJobs from those of another Airflow in the same namespace.
+    """
     return conf.get("api", "base_url", fallback="") or ""
 
 
 def renewal(context: Context) -> str:
-    """Which of a person's wishes to have the work done again this is: finished work of an earlier one is repeated.
+    """Return a text that changes whenever a user clears the task.
 
-    Every clear raises `max_tries` of a task that has run (`clear_task_instances`, and `process_executor_events` for one
-    that was running; Airflow 3.3), and nothing else changes it: no retry, no crash of a worker or a scheduler.
+    A TrainJob that succeeded under another value is not adopted, so that a cleared task repeats finished work.
+
+    The text is the `max_tries` of the task instance. Every clear raises `max_tries` of a task that has run
+    (`clear_task_instances`, and `process_executor_events` for a task that was running; Airflow 3.3). Nothing else
+    changes it: no retry, and no crash of a worker or a scheduler.
     """
     return str(context["ti"].max_tries)

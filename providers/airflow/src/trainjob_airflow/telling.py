@@ -1,4 +1,4 @@
-"""What a person sees of a TrainJob in Airflow while it runs, besides the log: its progress as an XCom."""
+"""Progress of a TrainJob in the task's log and as an XCom, while the task runs."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ if TYPE_CHECKING:
     from trainjob.status import Outcome, Progress, Verdict
 
 PROGRESS = "progress"
-"""The XCom's key."""
-_LEAST_SECONDS = 2.0  # between two writes for one task: phases follow each other fast while a job starts
+"""Key of the XCom."""
+_LEAST_SECONDS = 2.0  # between two writes for one task, because phases change fast while a job starts
 
 
 class Account:
-    """Writes what a waiter is told to the task's log, and keeps the newest of it.
+    """Log of a TrainJob in its task's log, with a record of the newest phase and progress.
 
     Attributes:
-        on_news: called when there is something new to show, as often as the log tells progress; from several threads.
-        receipt: what an export told of itself at its end, or what a training's code handed back, as `result`.
+        on_news: called when phase or progress has changed enough to be logged; from several threads.
+        receipt: receipt of an export or a fetch, or the value that the training's code returned, as `result`.
     """
 
     def __init__(self, reference: JobReference, log: LogChannel, *, get_logs: bool = True) -> None:
-        """Nothing is known yet.
+        """Create an empty record.
 
         Args:
-            reference: whose account it is.
-            log: the task's log.
-            get_logs: whether the containers' lines are written there. They are read in any case, because progress
-                and a step's result are in them.
+            reference: reference to the TrainJob.
+            log: log of the task.
+            get_logs: whether to write the lines of the containers to the log. They are read in any case, because they
+                contain the progress and the step's result.
         """
         from trainjob.lifecycle import ProgressLog
 
@@ -48,13 +48,13 @@ class Account:
 
     @property
     def listener(self) -> Listener:
-        """To hand to `trainjob.lifecycle.wait`."""
+        """Listener for `trainjob.lifecycle.wait`."""
         from trainjob.lifecycle import Listener
 
         return Listener(on_phase=self._on_phase, on_log=self._on_log, on_progress=self._on_progress)
 
     def value(self) -> dict[str, Any]:
-        """The newest, as the XCom `progress` shows it."""
+        """Return the newest phase and progress in the form of the XCom `progress`."""
         verdict = self._verdict
         reason = (verdict.message or verdict.reason) if verdict else ""
         return _shown(verdict.phase.value if verdict else "", reason, self._progress)
@@ -78,7 +78,7 @@ class Account:
 
 
 def final_value(outcome: Outcome) -> dict[str, Any]:
-    """What the XCom `progress` shows after the end."""
+    """Return the value of the XCom `progress` after the end of the TrainJob."""
     reason = "" if outcome.succeeded else outcome.message or outcome.reason
     return _shown(outcome.phase.value, reason, outcome.progress)
 
@@ -94,12 +94,13 @@ def _shown(phase: str, reason: str, progress: Progress | None) -> dict[str, Any]
 async def shown_while_deferred(task_instance: Any, account: Account) -> AsyncIterator[None]:
     """Keep the XCom `progress` of a deferred task up to date.
 
-    The writes happen on threads, one at a time; the newest value wins, and one that fails is left out: it must neither
-    block the triggerer's event loop nor end the waiting. None is under way any more when this is left without an error.
+    Threads write the values, one at a time, so that a write does not block the triggerer's event loop. Each write
+    stores the newest value. A write that fails is skipped, so that it does not end the wait. No write is in progress
+    after the context has ended without an error.
 
     Args:
-        task_instance: the trigger's; None under `dag.test()`, where nothing is written.
-        account: what to show.
+        task_instance: task instance of the trigger; None under `dag.test()`, where nothing is written.
+        account: record to show.
     """
     if task_instance is None:
         yield
@@ -119,7 +120,7 @@ async def shown_while_deferred(task_instance: Any, account: Account) -> AsyncIte
                 with contextlib.suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(ended.wait(), _LEAST_SECONDS)
 
-    # A write that was begun is never cancelled: its answer would be taken for the answer to somebody else's request.
+    # A write in progress is never cancelled: its response would be taken for the response to another request.
     writing = asyncio.create_task(write())
     account.on_news = tell
     try:

@@ -1,4 +1,4 @@
-"""A task's process is told to stop: whether a person has decided about the task, or only its worker goes."""
+"""Reason for a task's stop: a user's decision about it, or the end of its worker."""
 
 from __future__ import annotations
 
@@ -10,48 +10,51 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 ENDED = frozenset({"success", "failed", "skipped", "upstream_failed", "removed"})
-"""The states of a task instance that nothing follows but a person's clear."""
-# The states about which a person has decided. With any other, such as running or up_for_retry, the
-# worker goes and the task stays.
+"""States of a task instance that end it until a user clears it."""
+# States that follow a user's decision. In any other state, such as running or up_for_retry, only the worker ends, and
+# the task continues.
 _DECIDED = ENDED | {"restarting"}
 _NOT_KNOWN = "not known"
 
 
 class StopAsked(BaseException):
-    """The process was told to stop; no Exception, so that nothing on the way takes it for its own."""
+    """The process received SIGTERM during an interruptible wait.
+
+    It is a BaseException, so that no `except Exception` in between catches it.
+    """
 
 
 class StopRequest:
-    """A SIGTERM, as it reaches a task: kept until it can be acted on.
+    """Record of a SIGTERM that a task received, until the task can act on it.
 
-    Airflow's runner calls `on_kill` from the signal's handler and then goes on with `execute` (3.3, airflow.sdk's
-    execution_time/task_runner.py). A handler can't ask Airflow why the signal came, and must not break off a creation,
-    after which there may or may not be a TrainJob.
+    Airflow's runner calls `on_kill` from the signal handler and then continues `execute` (3.3, airflow.sdk's
+    execution_time/task_runner.py). A handler cannot query Airflow for the reason of the signal. It must not interrupt
+    the creation of a TrainJob either, because it would then be unknown whether the TrainJob exists.
 
     Attributes:
-        asked: whether the signal has come.
+        asked: whether the signal was received.
     """
 
     def __init__(self) -> None:
         self.asked = self._may_break_off = False
 
     def ask(self) -> None:
-        """The signal has come; called from its handler.
+        """Record that the signal was received; called from the signal handler.
 
         Raises:
-            StopAsked: there is waiting to break off.
+            StopAsked: the process is in an interruptible wait.
         """
         self.asked = True
         if self._may_break_off:
-            self._may_break_off = False  # one is enough: the next signal must not disturb what is done about it
+            self._may_break_off = False  # one is enough: the next signal must not interrupt the handling of this one
             raise StopAsked
 
     @contextlib.contextmanager
     def breaks_off(self) -> Iterator[None]:
-        """What happens inside is broken off by the signal, or not begun when it has come already.
+        """Run the code inside so that SIGTERM interrupts it; skip it after a SIGTERM.
 
         Raises:
-            StopAsked: it was broken off.
+            StopAsked: the signal was received before or during the code.
         """
         self._may_break_off = True
         try:
@@ -63,21 +66,24 @@ class StopRequest:
 
 
 def decision_about(context: Context) -> str:
-    """The state that a person has brought the task to; empty when its try is still wanted, or Airflow can't be asked.
+    """Return the task's state if a user's decision caused it; otherwise an empty text.
 
-    A TrainJob that is not known to be unwanted goes on: the worst is work that is adopted, or stopped, later.
+    The text is also empty if Airflow does not answer. The TrainJob then continues. At worst, its work is adopted or
+    stopped later.
     """
     state = _state_of(context["ti"])
     return state if state in _DECIDED else ""
 
 
 def is_anothers_now(task_instance: Any) -> bool:
-    """Whether a trigger that is told of a person's decision was only handed to another triggerer (blocking IO).
+    """Return whether a trigger was only handed to another triggerer (blocking IO).
 
-    Airflow 3.3 calls `on_kill` for every trigger that is this triggerer's no more, as if a person had decided, and so
-    for all of them when a triggerer was taken for dead and is not (TriggerRunner.cancel_triggers). The task is still
-    deferred then; after a person's decision it is not, unless it was cleared and its new try is deferred already. When
-    Airflow can't be asked, which is what such a triggerer has just been through, nothing is known to be unwanted.
+    Airflow 3.3 calls `on_kill` for every trigger that no longer belongs to its triggerer, as after a user's decision.
+    It does so for all triggers of a triggerer that was declared dead but still runs (TriggerRunner.cancel_triggers).
+
+    The task is still deferred in that case. After a user's decision it is not deferred, unless it was cleared and its
+    new try is deferred already. If Airflow does not answer, the function returns True, because no
+    decision is known. Such a triggerer has just lost its connection to Airflow.
     """
     return _state_of(task_instance) in (_NOT_KNOWN, "deferred")
 

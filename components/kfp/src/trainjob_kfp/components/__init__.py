@@ -1,1 +1,1 @@
-"""Pipeline components, laid out as in kubeflow/pipelines-components."""
+"""Pipeline components in the layout of kubeflow/pipelines-components."""

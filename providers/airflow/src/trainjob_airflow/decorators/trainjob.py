@@ -19,11 +19,12 @@ _TRAINER_FIELDS = tuple(name for name in CustomTrainer.model_fields if name not 
 
 
 class TrainJobDecoratedOperator(DecoratedOperator, TrainJobOperator):
-    """Runs the decorated function as a `CustomTrainer`; its source and its arguments travel to the pods, nothing else.
+    """Run the decorated function as a `CustomTrainer` on the nodes of a TrainJob.
 
-    The function imports what it needs and uses nothing from around it. Its arguments are JSON values: constants,
-    templates, or what earlier tasks returned. What it returns with rank 0, if it is a JSON value, is `result` in the
-    XCom; it is written to the log.
+    Only the function's source and its arguments are sent to the pods. The function has to import what it needs, and
+    must not use names of its module. Its arguments are JSON values: constants, templates, or results of earlier tasks.
+
+    If rank 0 returns a JSON value, it is `result` in the XCom. The value is written to the log.
     """
 
     custom_operator_name: ClassVar[str] = "@task.trainjob"
@@ -32,7 +33,7 @@ class TrainJobDecoratedOperator(DecoratedOperator, TrainJobOperator):
         *(field for field in TrainJobOperator.template_fields if field != "trainer"),
         "trainer_fields",
     )
-    template_ext: Sequence[str] = ()  # an argument of the function that ends in .json is no file to read
+    template_ext: Sequence[str] = ()  # an argument of the function that ends in .json does not name a template file
 
     def __init__(
         self,
@@ -42,17 +43,17 @@ class TrainJobDecoratedOperator(DecoratedOperator, TrainJobOperator):
         op_kwargs: Mapping[str, Any] | None = None,
         **arguments: Any,
     ) -> None:
-        """See also `TrainJobOperator`.
+        """Create the operator; `TrainJobOperator` describes further arguments.
 
         Args:
             python_callable: the decorated function.
             op_args: positional arguments of the call.
             op_kwargs: keyword arguments of the call.
-            **arguments: those of `CustomTrainer` but `func` and `func_args`, and those of `TrainJobOperator` but
+            **arguments: arguments of `CustomTrainer` except `func` and `func_args`, and of `TrainJobOperator` except
                 `trainer`.
 
         Raises:
-            InvalidSpec: an argument is not allowed, or the function can't be sent.
+            InvalidSpec: an argument is not allowed, or the function cannot be sent.
         """
         for name in ("trainer", "manifest"):
             if name in arguments:
@@ -61,14 +62,14 @@ class TrainJobDecoratedOperator(DecoratedOperator, TrainJobOperator):
         super().__init__(python_callable=python_callable, op_args=op_args, op_kwargs=op_kwargs, **arguments)
 
     def rendered_step(self, context: Context) -> Any:
-        """The step, with the function and the arguments it is called with."""
+        """Return the step to submit, with the function and the arguments of its call."""
         given = inspect.signature(self.python_callable).bind(*self.op_args, **self.op_kwargs).arguments
         self.trainer = CustomTrainer(func=self.python_callable, func_args=given, **self.trainer_fields)
         return super().rendered_step(context)
 
 
 def trainjob_task(python_callable: Callable[..., Any] | None = None, **arguments: Any) -> TaskDecorator:
-    """Turn a function into a task that trains with it on the nodes of a TrainJob.
+    """Turn a function into a task that runs it on the nodes of a TrainJob.
 
         @task.trainjob(num_nodes=2, resources_per_node={"gpu": 8}, queue_name="gpu-team")
         def train(learning_rate: float):
@@ -76,7 +77,7 @@ def trainjob_task(python_callable: Callable[..., Any] | None = None, **arguments
             ...
 
     Args:
-        python_callable: the function, when the decorator is used without arguments.
+        python_callable: the function, if the decorator is used without arguments.
         **arguments: see `TrainJobDecoratedOperator`.
     """
     return task_decorator_factory(

@@ -1,4 +1,4 @@
-"""From an Airflow connection of type `trainjob` or `kubernetes` to a cluster."""
+"""Hook that creates a cluster client from a connection of type `trainjob` or `kubernetes`."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ if TYPE_CHECKING:
     from trainjob.client import Cluster, Connection
 
 DEFAULT_CONNECTION = "kubernetes_default"
-# The Kubernetes provider's form once stored its fields with this prefix; connections of that time still have it.
+# Earlier versions of the Kubernetes provider stored the form's fields with this prefix; old connections still have it.
 _OLD_PREFIX = "extra__kubernetes__"
 
 
 class TrainJobHook(BaseHook):
-    """Reads a connection and opens the cluster it names.
+    """Read an Airflow connection and create a client for the cluster that it names.
 
-    Its type is our `trainjob`, whose form has the addresses of links, too, or the Kubernetes provider's `kubernetes`.
-    The fields `kube_config_path`, `kube_config`, `in_cluster`, `cluster_context`, `namespace` and `disable_verify_ssl`
-    mean the same in both. Without a connection, the cluster is found as kubectl finds it.
+    The connection's type is `trainjob`, whose form also has the addresses of links, or the Kubernetes provider's
+    `kubernetes`. The fields `kube_config_path`, `kube_config`, `in_cluster`, `cluster_context`, `namespace` and
+    `disable_verify_ssl` have the same meaning in both. Without a connection, the hook finds the cluster as kubectl
+    does.
     """
 
     conn_name_attr: ClassVar[str] = "kubernetes_conn_id"
@@ -34,16 +35,16 @@ class TrainJobHook(BaseHook):
     hook_name: ClassVar[str] = "Kubeflow Trainer"
 
     def __init__(self, kubernetes_conn_id: str | None = DEFAULT_CONNECTION) -> None:
-        """Nothing is read yet.
+        """Create the hook without reading the connection.
 
         Args:
-            kubernetes_conn_id: the connection's id; None for no connection.
+            kubernetes_conn_id: ID of the connection; None for no connection.
         """
         super().__init__()
         self.kubernetes_conn_id = kubernetes_conn_id
 
     def get_conn(self) -> Cluster:
-        """The process's shared cluster for this connection.
+        """Return the cluster client for this connection, which the whole process shares.
 
         Raises:
             NoClusterConfigured: the connection names no usable cluster.
@@ -53,7 +54,13 @@ class TrainJobHook(BaseHook):
         return shared_cluster(self.connection())
 
     def test_connection(self) -> tuple[bool, str]:
-        """Whether the Trainer answers and TrainJobs may be listed, and in one sentence what is wrong if not."""
+        """Return whether the connection works, and a message for the user.
+
+        It works if Kubeflow Trainer is installed and the connection's credentials may list TrainJobs in its namespace.
+
+        Returns:
+            True with the server and the number of TrainJobs in the namespace, or False with the error in one line.
+        """
         from trainjob.client import Cluster
 
         try:
@@ -67,17 +74,17 @@ class TrainJobHook(BaseHook):
         return True, f"{cluster.server} has Kubeflow Trainer, with {found} TrainJobs in namespace {cluster.namespace}"
 
     async def get_conn_async(self) -> Cluster:
-        """[get_conn][] for triggers."""
+        """Return the same as [get_conn][], without blocking the event loop; for triggers."""
         from trainjob.client import shared_cluster
 
         return await asyncio.to_thread(shared_cluster, await self.connection_async())
 
     def connection(self) -> Connection:
-        """The connection's settings, as the core takes them; for workers.
+        """Return the connection's settings in the form that the core takes; for workers.
 
         Raises:
-            NoClusterConfigured: there is no such connection.
-            InvalidSpec: it names several ways to reach a cluster.
+            NoClusterConfigured: Airflow has no connection of this ID.
+            InvalidSpec: the connection names several ways to reach a cluster.
         """
         if self.kubernetes_conn_id is None:
             return connection_from_extra({})
@@ -88,7 +95,10 @@ class TrainJobHook(BaseHook):
         return connection_from_extra(extra)
 
     async def connection_async(self) -> Connection:
-        """[connection][] for triggers: a synchronous read would block or deadlock the triggerer's event loop."""
+        """Return the same as [connection][], read asynchronously; for triggers.
+
+        A synchronous read would block or deadlock the triggerer's event loop.
+        """
         from airflow.providers.common.compat.connection import get_async_connection, get_async_extra_dejson
 
         if self.kubernetes_conn_id is None:
@@ -100,7 +110,10 @@ class TrainJobHook(BaseHook):
         return connection_from_extra(extra)
 
     def _extra_of_missing(self) -> dict[str, Any]:
-        """Only the default connection may be missing, as with the Kubernetes provider's own hook."""
+        """Return an empty extra if the missing connection is the default one; raise otherwise.
+
+        Only the default connection may be missing, as with the Kubernetes provider's own hook.
+        """
         if self.kubernetes_conn_id != DEFAULT_CONNECTION:
             raise NoClusterConfigured(
                 f"Airflow has no connection {self.kubernetes_conn_id!r}",
@@ -110,7 +123,7 @@ class TrainJobHook(BaseHook):
 
 
 def connection_from_extra(extra: Mapping[str, Any]) -> Connection:
-    """The core's connection settings from the extra of a `kubernetes` connection.
+    """Return the core's connection settings for the extra of a `kubernetes` connection.
 
     Raises:
         InvalidSpec: the extra names several ways to reach a cluster.

@@ -1,6 +1,7 @@
-"""From a task in the Airflow UI to its TrainJob elsewhere: dashboards that the connection's extra names.
+"""Links from a task in the Airflow UI to dashboards of its TrainJob.
 
-A link is there from deferral on, as Airflow asks a worker for it at the end of each part of a task's run.
+The connection's extra has their addresses. A link is available from the deferral on, because Airflow requests it from a
+worker at the end of each part of a task's run.
 """
 
 from __future__ import annotations
@@ -19,35 +20,35 @@ if TYPE_CHECKING:
 
 
 class _TemplateLink(BaseOperatorLink):
-    """A link whose address is a template of the connection's extra."""
+    """A link whose address is a template in the connection's extra."""
 
     field: str
 
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:  # noqa: ARG002 - Airflow's signature
-        """The address for the operator's TrainJob; empty before there is one."""
+        """Return the address for the operator's TrainJob; empty if there is none yet."""
         return str(getattr(operator, "link_addresses", {}).get(self.field, ""))
 
 
 class TrainJobLink(_TemplateLink):
-    """The TrainJob: `trainjob_url`."""
+    """Link to the TrainJob, from `trainjob_url`."""
 
     name, field = "TrainJob", "trainjob_url"
 
 
 class TrainJobPodsLink(_TemplateLink):
-    """Its pods: `trainjob_pods_url`."""
+    """Link to the TrainJob's pods, from `trainjob_pods_url`."""
 
     name, field = "Pods", "trainjob_pods_url"
 
 
 class TrainJobLogsLink(_TemplateLink):
-    """Its logs: `trainjob_logs_url`."""
+    """Link to the TrainJob's logs, from `trainjob_logs_url`."""
 
     name, field = "Logs page", "trainjob_logs_url"
 
 
 class TrainJobMetricsLink(_TemplateLink):
-    """Its metrics: `trainjob_metrics_url`."""
+    """Link to the TrainJob's metrics, from `trainjob_metrics_url`."""
 
     name, field = "Metrics", "trainjob_metrics_url"
 
@@ -56,7 +57,7 @@ LINKS: Sequence[_TemplateLink] = (TrainJobLink(), TrainJobPodsLink(), TrainJobLo
 
 
 def link_templates(kubernetes_conn_id: str | None) -> dict[str, str]:
-    """The templates of a connection, by field; none without a connection."""
+    """Return the link templates of a connection by field; none without a connection."""
     from airflow.sdk.exceptions import AirflowNotFoundException
 
     if kubernetes_conn_id is None:
@@ -69,15 +70,15 @@ def link_templates(kubernetes_conn_id: str | None) -> dict[str, str]:
 
 
 def addresses(templates: Mapping[str, str], reference: JobReference, server: Callable[[], str]) -> dict[str, str]:
-    """Put one TrainJob into the templates.
+    """Return the addresses of the links to one TrainJob.
 
     Args:
-        templates: addresses with `{namespace}`, `{name}`, `{uid}` and `{server}`; other braces stay as they are.
-        reference: whose links they are.
-        server: gives the API server's URL; asked only when a template wants it.
+        templates: addresses with `{namespace}`, `{name}`, `{uid}` and `{server}`; other braces are retained.
+        reference: reference to the TrainJob.
+        server: returns the API server's URL; called only if a template needs it.
 
     Returns:
-        Only addresses that a browser may open, by http or https.
+        Only the addresses that a browser can open: those with http or https.
     """
     values = {"namespace": reference.namespace, "name": reference.name, "uid": reference.uid}
     if any("{server}" in template for template in templates.values()):

@@ -1,4 +1,4 @@
-"""The life of a task that is a TrainJob: submit or adopt, defer, tell, and end with the reason."""
+"""Base class of the operators that run one step as a TrainJob."""
 
 from __future__ import annotations
 
@@ -38,23 +38,24 @@ if TYPE_CHECKING:
     from trainjob.lifecycle.unattended import JobGuard
     from trainjob.status import Outcome
 
-# A step's field -> the operator's attribute, where Airflow has one of that name for itself.
+# Field of a step -> attribute of the operator, for names that Airflow's BaseOperator uses for itself.
 _ATTRIBUTES = {"queue": "queue_name", "on_kill": "on_kill_action", "on_failure": "on_failure_action"}
 _ACTIONS = ("delete", "suspend", "keep")
-_STAND_IN_CLAIM = "workspace"  # for checks at parse time, when a run's claim has no name yet
+_STAND_IN_CLAIM = "workspace"  # for checks at parse time, when the claim of the DAG run has no name yet
 
 
 class StepOperator(BaseOperator):
-    """Runs one step as a TrainJob; the operators below it only name their step's arguments.
+    """Run one step as a TrainJob; the base class of the operators for each kind of step.
 
-    A retry after a crash takes the running or succeeded TrainJob over. After a person has cleared the task, finished
-    work is repeated, and only what is still running is taken over. The XCom is the outcome as JSON values:
-    job, namespace, uid, attempt, phase, seconds, progress and what the step adds.
+    A retry after a crash adopts the TrainJob of the earlier try if it is running or has succeeded. After a user has
+    cleared the task, only a running TrainJob is adopted, and finished work is repeated.
+
+    The XCom is the outcome as JSON values: `job`, `namespace`, `uid`, `attempt`, `phase`, `seconds`, `progress`, and
+    the values that the step adds.
 
     Attributes:
-        step_type: the class of `trainjob.spec` that the arguments are given to.
-        step: a running task's arguments, rendered and checked.
-        told: the task's result; empty before its end.
+        step_type: class of `trainjob.spec` that receives the step's arguments.
+        told: result of the task; empty before its end.
     """
 
     step_type: ClassVar[type[Any]]
@@ -80,27 +81,32 @@ class StepOperator(BaseOperator):
         ttl_after_failure: timedelta | None = None,
         **task_arguments: Any,
     ) -> None:
-        """Arguments are checked at once, unless one of them is a template or another task's result.
+        """Create the operator, and check the step's arguments if all of them are known.
+
+        Arguments are checked when the DAG is parsed, unless one of them is a template, a template file or another
+        task's result.
 
         Args:
             step_arguments: the step's own arguments by name; None means the step's default.
-            queue_timeout: longest time in the queue.
-            start_timeout: longest time until all pods of the training are ready.
-            namespace: the TrainJob's namespace; empty means the connection's.
-            kubernetes_conn_id: a connection of type `trainjob` or `kubernetes`; None finds the cluster as kubectl does.
-            deferrable: wait in the triggerer, where it costs no worker; False waits on the worker. By default what
-                the variable `AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE` says, and True without it.
-            on_kill_action: what a person who kills the task does to its TrainJob, and a timeout that is reached:
-                `delete`, `suspend` (its pods go; the next try lets it go on) or `keep`. A worker that is stopped
-                leaves it alone.
-            on_failure_action: what becomes of a TrainJob that is ended for its restarts, or because it can't start:
-                `delete`, `suspend` (its pods go, its claims stay) or `keep` (its pods stay, until the next try).
-            get_logs: whether the containers' log lines are written to the task's log. Without them, phases and progress
-                still are, and the last lines of a failed container are in the task's error.
-            ttl_after_success: how long the TrainJob stays when it is complete, until a `TrainJobSweepOperator` or
-                `trainjob sweep` deletes it; None leaves that to the sweep.
-            ttl_after_failure: the same when it has failed.
-            **task_arguments: those of every operator. `execution_timeout` counts while deferred, too.
+            queue_timeout: maximum time that the TrainJob may wait in the queue.
+            start_timeout: maximum time until all pods of the training are ready.
+            namespace: namespace of the TrainJob; empty means the connection's.
+            kubernetes_conn_id: ID of a connection of type `trainjob` or `kubernetes`; None finds the cluster as kubectl
+                does.
+            deferrable: whether to wait in the triggerer, which occupies no worker; False waits on the worker. By
+                default the value of the variable `AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE`, or True if it is not set.
+            on_kill_action: what happens to the TrainJob when a user kills the task or a timeout is reached: `delete`,
+                `suspend` (its pods are deleted, and the next try resumes it) or `keep`. The TrainJob continues if only
+                the worker is stopped.
+            on_failure_action: what happens to a TrainJob that is ended because of its restarts or because it cannot
+                start: `delete`, `suspend` (its pods are deleted, its claims are retained) or `keep` (its pods are
+                retained until the next try).
+            get_logs: whether to write the log lines of the containers to the task's log. If False, phases and progress
+                are still logged, and the task's error still has the last lines of a failed container.
+            ttl_after_success: how long a complete TrainJob is retained before a `TrainJobSweepOperator` or `trainjob
+                sweep` deletes it; None leaves the time to the sweep.
+            ttl_after_failure: how long a failed TrainJob is retained, in the same way.
+            **task_arguments: arguments of `BaseOperator`. `execution_timeout` also counts while the task is deferred.
 
         Raises:
             InvalidSpec: an argument is not allowed.
@@ -125,23 +131,27 @@ class StepOperator(BaseOperator):
         if not any(is_open(value) or is_file(value, self.template_ext) for value in step_arguments.values()):
             self._step(_STAND_IN_CLAIM)
 
-    # -- what Airflow calls -----------------------------------------------------------------------------------------
+    # -- methods that Airflow calls ---------------------------------------------------------------------------------
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Submit or adopt the TrainJob, then wait: in the triggerer, or here.
+        """Submit or adopt the TrainJob, then wait for its end in the triggerer or on the worker.
 
         Raises:
-            AirflowFailException: a retry is useless; see `trainjob_airflow.failing`.
-            AirflowException: a person has decided about the task; its TrainJob is deleted.
-            AirflowRescheduleException: the worker was told to stop; the same try goes on elsewhere with the TrainJob.
+            AirflowFailException: a retry cannot help; see `trainjob_airflow.failing`.
+            AirflowException: a user has ended or cleared the task; `on_kill_action` was applied to its TrainJob.
+            AirflowRescheduleException: the worker was stopped; the same try continues with the TrainJob on another
+                worker.
             JobFailed: the TrainJob failed.
-            TrainJobError: the cluster can't be asked, or a limit was reached.
+            TrainJobError: the cluster cannot be reached, or a limit was reached.
         """
         with self._decided_after_errors(context), failing_for_good():
             return self._execute(context)
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
-        """Resume after the deferral, also after a trigger that Airflow could not load, which only gives an error."""
+        """Resume the task after its deferral.
+
+        Airflow also calls this method with an error if it could not load the trigger.
+        """
         self._guard.is_needed = True
         with self._decided_after_errors(context):
             return super().resume_execution(next_method, next_kwargs, context)
@@ -153,7 +163,8 @@ class StepOperator(BaseOperator):
         reference = self._submit(context, step)
         limits = self._limits(step)
         found = self.hook.get_conn().get_trainjob(reference.name, reference.namespace)
-        # A trigger that fires at once can meet the end of this very run: what has ended is not waited for elsewhere.
+        # Do not defer for a TrainJob that has ended: its trigger would fire at once, and Airflow could take the end of
+        # this run for the end of the next one (Airflow 3.3; see FIRST_SECONDS).
         if self.deferrable and not judge(found).phase.finished:
             self._end_if_decided(context, reference)
             self._defer(reference, limits)
@@ -161,7 +172,10 @@ class StepOperator(BaseOperator):
 
     @failing_for_good()
     def execute_complete(self, context: Context, event: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Back from the triggerer with its event; without one, a deferred task is run again after a crash."""
+        """Resume after the deferral with the trigger's event.
+
+        After a crash, Airflow runs a deferred task again without an event. The task then starts with `execute`.
+        """
         from trainjob.lifecycle import JobReference
         from trainjob.status import Outcome
 
@@ -175,10 +189,13 @@ class StepOperator(BaseOperator):
         raise error_told(event)
 
     def on_kill(self) -> None:
-        """Called on SIGTERM, whoever sent it, and when `execution_timeout` is reached on the worker.
+        """Request the end of `execute` after a SIGTERM, or end the TrainJob after a timeout.
 
-        The runner of Airflow 3.3 goes on with `execute` after a SIGTERM, so that is ended from here; what becomes of
-        the TrainJob is decided there, as a signal handler can't ask Airflow why.
+        Airflow calls this method on each SIGTERM, whatever its source, and when `execution_timeout` is reached on the
+        worker.
+
+        The task runner of Airflow 3.3 continues `execute` after a SIGTERM, so this method requests its end. `execute`
+        then decides about the TrainJob, because a signal handler cannot query Airflow for the reason of the signal.
         """
         if isinstance(sys.exc_info()[1], AirflowTaskTimeout):
             if self._guard.reference is not None:
@@ -187,10 +204,12 @@ class StepOperator(BaseOperator):
         self._stop.ask()
 
     def render_template(self, *arguments: Any, **more: Any) -> Any:
-        """As for every operator, but for good: the next try would render the same.
+        """Render a template, and fail the task without retry if that is not possible.
+
+        The next try would render the same text.
 
         Raises:
-            AirflowFailException: a template names what there is not, is no template, or its file is missing.
+            AirflowFailException: the template is invalid, uses an undefined name, or its file is missing.
         """
         from jinja2 import TemplateError
 
@@ -201,7 +220,11 @@ class StepOperator(BaseOperator):
             raise AirflowFailException(message) from error
 
     def get_openlineage_facets_on_start(self) -> OperatorLineage[Any, Any]:
-        """What Airflow's OpenLineage provider asks at the start and, lacking other methods, at every end."""
+        """Return the datasets and run facets of the task for Airflow's OpenLineage provider.
+
+        The provider calls this method at the task's start. It also calls it at every end, because the operator has no
+        method of its own for that.
+        """
         from trainjob_airflow.lineage import lineage_of
 
         workspace = getattr(self, "workspace", None)
@@ -213,7 +236,7 @@ class StepOperator(BaseOperator):
             workspace=f"{self.dag_id}/{workspace.name}" if isinstance(workspace, Workspace) else "",
         )
 
-    # -- steps of it ------------------------------------------------------------------------------------------------
+    # -- parts of execute -------------------------------------------------------------------------------------------
 
     @cached_property
     def _guard(self) -> JobGuard:
@@ -227,7 +250,10 @@ class StepOperator(BaseOperator):
         return TrainJobHook(self.kubernetes_conn_id)
 
     def result(self, outcome: Outcome, receipt: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - for those below
-        """What goes into XCom and onto asset events after success, besides what every step gives."""
+        """Return the values that this step adds to the XCom and the asset events after success.
+
+        The base class adds none. Subclasses override this method.
+        """
         return {}
 
     def _step(self, claim: str) -> Any:
@@ -237,7 +263,7 @@ class StepOperator(BaseOperator):
         return self.step_type(**{name: value for name, value in given.items() if value is not None})
 
     def rendered_step(self, context: Context) -> Any:
-        """The step to submit, when templates are rendered and the workspace's claim is known."""
+        """Return the step to submit, with rendered templates and the workspace's claim."""
         workspace = getattr(self, "workspace", None)
         return self._step(workspace.claim_in(context) if isinstance(workspace, Workspace) else _STAND_IN_CLAIM)
 
@@ -261,7 +287,10 @@ class StepOperator(BaseOperator):
         return reference
 
     def _link_to(self, reference: JobReference) -> None:
-        """Fill the links in, and drop those without an address, which Airflow would store empty."""
+        """Set the addresses of the task's links, and remove the links without an address.
+
+        Airflow would store those as empty links.
+        """
         from trainjob_airflow.links.trainjob import addresses, link_templates
 
         templates = link_templates(self.kubernetes_conn_id)
@@ -308,12 +337,19 @@ class StepOperator(BaseOperator):
         if outcome is None:
             self._end_if_decided(context, reference)
             self.log.info("The worker was told to stop; TrainJob %s goes on, and its task on another worker", reference)
-            # Sooner, the scheduler could take this process's end for the next one's, as it does with triggers.
+            # After a shorter time, the scheduler could take the end of this process for the end of the next one, as it
+            # does after a deferral (Airflow 3.3; see FIRST_SECONDS).
             raise AirflowRescheduleException(datetime.now(tz=timezone.utc) + timedelta(seconds=FIRST_SECONDS))
         return self._finish(context, outcome, reference, account.receipt)
 
     def _end_if_decided(self, context: Context, reference: JobReference) -> None:
-        """Airflow tells a process of a person's decision late, and a trigger that it has not loaded yet never."""
+        """Apply the kill action and raise an error if a user has decided about the task.
+
+        Airflow notifies a process late of a user's decision. It never notifies a trigger that it has not loaded yet.
+
+        Raises:
+            AirflowException: a user has decided about the task.
+        """
         if state := decision_about(context):
             self._guard.is_needed = False
             self._give_up(reference, f"its task is {state}")
@@ -321,7 +357,10 @@ class StepOperator(BaseOperator):
 
     @contextlib.contextmanager
     def _decided_after_errors(self, context: Context) -> Iterator[None]:
-        """After an unexpected error, leave the TrainJob to the task's next try; without one, apply the kill action."""
+        """Decide about the TrainJob after an unexpected error.
+
+        If another try of the task follows, the TrainJob is left to it. Otherwise the kill action is applied.
+        """
         try:
             yield
         except AirflowRescheduleException:
@@ -348,7 +387,7 @@ class StepOperator(BaseOperator):
             self.log.info("%s: its task failed, and no other try follows", line)
 
     def _namespace(self, context: Context) -> str:
-        """Return where this task's TrainJob is; empty means the connection's namespace."""
+        """Return the namespace of this task's TrainJob; empty means the connection's."""
         from trainjob_airflow.operators.submission import remembered
 
         known = remembered(context)

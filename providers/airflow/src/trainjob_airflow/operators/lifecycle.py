@@ -1,4 +1,4 @@
-"""Pausing, resuming and deleting a TrainJob that another task, DAG or person made."""
+"""Operators that suspend, resume or delete a TrainJob that this task did not create."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class _NamedTrainJobOperator(BaseOperator):
-    """Does something to the TrainJob of a name."""
+    """Base class of the operators that change a TrainJob by its name."""
 
     template_fields: Sequence[str] = ("name", "namespace")
     ui_color = "#e8eefc"
@@ -30,13 +30,14 @@ class _NamedTrainJobOperator(BaseOperator):
         kubernetes_conn_id: str | None = DEFAULT_CONNECTION,
         **task_arguments: Any,
     ) -> None:
-        """See the class.
+        """Create the operator for the TrainJob of this name.
 
         Args:
-            name: the TrainJob's name, such as `{{ ti.xcom_pull('train')['job'] }}`.
-            namespace: its namespace; empty means the connection's.
-            kubernetes_conn_id: a connection of type `trainjob` or `kubernetes`; None finds the cluster as kubectl does.
-            **task_arguments: those of every operator.
+            name: name of the TrainJob, such as `{{ ti.xcom_pull('train')['job'] }}`.
+            namespace: namespace of the TrainJob; empty means the connection's.
+            kubernetes_conn_id: ID of a connection of type `trainjob` or `kubernetes`; None finds the cluster as kubectl
+                does.
+            **task_arguments: arguments of `BaseOperator`.
         """
         super().__init__(**task_arguments)
         self.name, self.namespace, self.kubernetes_conn_id = name, namespace, kubernetes_conn_id
@@ -58,32 +59,40 @@ class _NamedTrainJobOperator(BaseOperator):
 
 
 class SuspendTrainJobOperator(_NamedTrainJobOperator):
-    """Suspends a TrainJob: its pods go and it keeps its claims. The result says whether anything was to be done.
+    """Suspend a TrainJob: its pods are deleted, and its claims are retained.
 
-    The training starts from the beginning when it is resumed. One in a Kueue queue is refused: the queue decides.
+    A training starts from the beginning when it is resumed. A TrainJob in a Kueue queue is refused, because the queue
+    decides when it runs. The XCom is True if the TrainJob was suspended, and False if it was suspended already or has
+    ended.
     """
 
     @failing_for_good()
     def execute(self, context: Context) -> bool:  # noqa: ARG002 - Airflow's signature
-        """Suspend it."""
+        """Suspend the TrainJob, and return whether it had to be suspended."""
         return self._suspend(suspended=True)
 
 
 class ResumeTrainJobOperator(_NamedTrainJobOperator):
-    """Lets a suspended TrainJob go on. The result says whether anything was to be done."""
+    """Resume a suspended TrainJob.
+
+    The XCom is True if the TrainJob was resumed, and False if it was not suspended or has ended.
+    """
 
     @failing_for_good()
     def execute(self, context: Context) -> bool:  # noqa: ARG002 - Airflow's signature
-        """Resume it."""
+        """Resume the TrainJob, and return whether it had to be resumed."""
         return self._suspend(suspended=False)
 
 
 class DeleteTrainJobOperator(_NamedTrainJobOperator):
-    """Deletes a TrainJob with its pods and the claims that it made. The result says whether there was one."""
+    """Delete a TrainJob with its pods and the claims that it created.
+
+    The XCom is True if the TrainJob was deleted, and False if it did not exist.
+    """
 
     @failing_for_good()
     def execute(self, context: Context) -> bool:  # noqa: ARG002 - Airflow's signature
-        """Delete it; one that is gone is no error."""
+        """Delete the TrainJob, and return whether it existed; a missing one is no error."""
         cluster = self._cluster()
         job = cluster.get_trainjob(self.name, self.namespace)
         deleted = job is not None and cluster.delete_trainjob(self.name, self.namespace, job["metadata"]["uid"])

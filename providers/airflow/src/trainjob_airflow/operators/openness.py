@@ -1,4 +1,4 @@
-"""Whether an operator's argument is known when the DAG is parsed."""
+"""Functions that detect operator arguments whose values are known only at run time."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from trainjob.errors import InvalidSpec, Problem
 
 
 def is_open(value: Any) -> bool:
-    """Whether a value is known only when the task runs: a template, or another task's result.
+    """Return whether a value has a template or another task's result, known only at run time.
 
     Raises:
-        InvalidSpec: a template inside an object that Airflow does not render.
+        InvalidSpec: an object that Airflow does not render contains a template.
     """
     from airflow.sdk.definitions._internal.mixins import ResolveMixin
     from pydantic import BaseModel
@@ -32,5 +32,5 @@ def is_open(value: Any) -> bool:
 
 
 def is_file(value: Any, extensions: Sequence[str]) -> bool:
-    """Whether Airflow puts a file's content in the place of a value, when the task runs."""
+    """Return whether Airflow replaces a value with a file's content when the task runs."""
     return isinstance(value, str) and value.endswith(tuple(extensions))

@@ -1,4 +1,4 @@
-"""What a task tells of its TrainJob after success: its XCom, and the extra of its asset events."""
+"""Result of a task after success: its XCom, and the extra of its asset events."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 def result_of(outcome: Outcome, reference: JobReference, own: Mapping[str, Any]) -> dict[str, Any]:
-    """The XCom of a step, as JSON values.
+    """Return the XCom of a step as JSON values.
 
     Args:
-        outcome: how its TrainJob ended.
-        reference: its TrainJob.
-        own: what this kind of step adds.
+        outcome: outcome of the TrainJob.
+        reference: reference to the TrainJob.
+        own: values that this kind of step adds.
     """
     values = outcome.to_dict()
     shown = {name: values[name] for name in ("job", "namespace", "uid", "phase", "progress")}
@@ -30,7 +30,7 @@ def result_of(outcome: Outcome, reference: JobReference, own: Mapping[str, Any])
 def tell_assets(
     context: Context, outlets: Sequence[Any], outcome: Outcome, reference: JobReference, own: Mapping[str, Any]
 ) -> None:
-    """Put the same onto the asset events of a task's outlets."""
+    """Add the TrainJob's identity, metrics and results to the asset events of the outlets."""
     told = {
         "trainjob": str(reference),
         "uid": reference.uid,

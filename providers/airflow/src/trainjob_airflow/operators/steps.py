@@ -1,4 +1,4 @@
-"""The steps of a fine-tuning chain as Airflow tasks."""
+"""Operators for the steps of a fine-tuning chain."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class _InitializeOperator(StepOperator):
-    """What the two initializers share: their arguments."""
+    """Base class of the operators that fetch a dataset or a model into the workspace."""
 
     template_fields: Sequence[str] = (
         "storage_uri",
@@ -57,25 +57,25 @@ class _InitializeOperator(StepOperator):
         deadline: timedelta | None = None,
         **arguments: Any,
     ) -> None:
-        """See also `StepOperator`.
+        """Create the operator; `StepOperator` describes further arguments.
 
         Args:
-            storage_uri: where it comes from: `hf://org/name`, `s3://bucket/path` or `gs://bucket/path`.
-            workspace: a `Workspace`, an existing claim by name, or a `trainjob.Workspace`.
-            secret: the Kubernetes Secret with the credentials, by name, or a `SecretReference`.
-            revision: of a repository on the Hub: a branch, a tag or a commit; by default the newest commit.
-            ignore_patterns: files not to fetch.
-            endpoint: the object store's URL, where it is not AWS or Google, or the Hub's.
-            region: an S3 bucket's region.
-            role_arn: the AWS role to assume.
+            storage_uri: location to fetch from: `hf://org/name`, `s3://bucket/path` or `gs://bucket/path`.
+            workspace: a `Workspace`, the name of an existing claim, or a `trainjob.Workspace`.
+            secret: name of the Kubernetes Secret with the credentials, or a `SecretReference`.
+            revision: branch, tag or commit of a repository on the Hugging Face Hub; by default the newest commit.
+            ignore_patterns: patterns of the files that are not fetched.
+            endpoint: URL of an object store other than AWS or Google, or of the Hub.
+            region: region of an S3 bucket.
+            role_arn: ARN of the AWS role to assume.
             env: environment variables; secrets as `SecretKeyReference`.
-            image: one with Python, huggingface_hub and opendal; by default upstream's initializer.
-            resources: what the step needs, such as `{"memory": "4Gi"}`.
-            queue_name: a Kueue queue's name, or a `Queue`; `queue` is Airflow's own, for its workers.
-            placement: a `Placement`.
-            volumes: `Volume`s that its pods mount besides the workspace.
-            deadline: how long the step may take; the cluster ends it then.
-            **arguments: those of `StepOperator` and of every operator.
+            image: image with Python, huggingface_hub and opendal; by default Kubeflow Trainer's initializer.
+            resources: resources that the step needs, such as `{"memory": "4Gi"}`.
+            queue_name: name of a Kueue queue, or a `Queue`. Airflow's own `queue` selects workers.
+            placement: a `Placement` for the pods.
+            volumes: `Volume`s that the pods mount in addition to the workspace.
+            deadline: maximum time that the step may take; the cluster then ends it.
+            **arguments: arguments of `StepOperator` and `BaseOperator`.
 
         Raises:
             InvalidSpec: an argument is not allowed.
@@ -100,24 +100,33 @@ class _InitializeOperator(StepOperator):
         super().__init__(step_arguments=step, **arguments)
 
     def result(self, outcome: Outcome, receipt: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - not needed here
-        """What the fetch's last line tells: the revision that was fetched, and how much it is."""
+        """Return URI, revision, number of files and size in bytes, as far as the log reports them."""
         return {name: receipt[name] for name in ("uri", "revision", "files", "bytes") if receipt.get(name)}
 
 
 class InitializeDatasetOperator(_InitializeOperator):
-    """Fetches a dataset into `/workspace/dataset`."""
+    """Fetch a dataset into `/workspace/dataset`.
+
+    The XCom also has `uri`, `revision`, `files` and `bytes` of the fetched dataset, as far as the log reports them.
+    """
 
     step_type = InitializeDataset
 
 
 class InitializeModelOperator(_InitializeOperator):
-    """Fetches a model into `/workspace/model`."""
+    """Fetch a model into `/workspace/model`.
+
+    The XCom also has `uri`, `revision`, `files` and `bytes` of the fetched model, as far as the log reports them.
+    """
 
     step_type = InitializeModel
 
 
 class FineTuneOperator(StepOperator):
-    """Fine-tunes `/workspace/model` on `/workspace/dataset` with TorchTune; checkpoints go to `/workspace/output`."""
+    """Fine-tune `/workspace/model` on `/workspace/dataset` with TorchTune.
+
+    The checkpoints are written to `/workspace/output`.
+    """
 
     step_type = FineTune
     template_fields: Sequence[str] = (
@@ -160,29 +169,29 @@ class FineTuneOperator(StepOperator):
         resume: bool | None = None,
         **arguments: Any,
     ) -> None:
-        """See also `StepOperator`.
+        """Create the operator; `StepOperator` describes further arguments.
 
         Args:
-            model: which model's recipe: `llama3.2-1b`, `llama3.2-3b`, `llama3.3-70b`, `qwen2.5-1.5b`.
-            workspace: a `Workspace`, an existing claim by name, or a `trainjob.Workspace`, with dataset and model.
-            config: a `TorchTuneConfig`, or a dict of its fields, which may hold templates.
-            dataset: without a workspace: an initializer that runs inside the same TrainJob.
-            model_initializer: without a workspace: an initializer that runs inside the same TrainJob.
-            dataset_path: where the data files lie below `/workspace/dataset`: a folder, or a file; by default `data`.
-            model_path: where the model lies below `/workspace`; by default `model`.
-            output_path: where the checkpoints go below `/workspace/output`; mapped tasks that share a workspace need
+            model: model whose recipe is used: `llama3.2-1b`, `llama3.2-3b`, `llama3.3-70b` or `qwen2.5-1.5b`.
+            workspace: a `Workspace`, the name of an existing claim, or a `trainjob.Workspace`, with dataset and model.
+            config: a `TorchTuneConfig`, or a dict of its fields, which may have templates.
+            dataset: without a workspace: an initializer that fetches the dataset inside the same TrainJob.
+            model_initializer: without a workspace: an initializer that fetches the model inside the same TrainJob.
+            dataset_path: folder or file of the data below `/workspace/dataset`; by default `data`.
+            model_path: folder of the model below `/workspace`; by default `model`.
+            output_path: folder of the checkpoints below `/workspace/output`. Mapped tasks that share a workspace need
                 one each, such as `"{{ ti.map_index }}"`.
-            runtime: the training runtime's name, or a `Runtime`.
-            image: the TorchTune image.
-            queue_name: a Kueue queue's name, or a `Queue`; `queue` is Airflow's own, for its workers.
-            placement: a `Placement`.
-            volumes: `Volume`s that its pods mount besides the workspace.
+            runtime: name of the training runtime, or a `Runtime`.
+            image: image with TorchTune.
+            queue_name: name of a Kueue queue, or a `Queue`. Airflow's own `queue` selects workers.
+            placement: a `Placement` for the pods.
+            volumes: `Volume`s that the pods mount in addition to the workspace.
             env: environment variables; secrets as `SecretKeyReference`.
             secret: a Kubernetes Secret whose known keys become environment variables.
-            deadline: how long the TrainJob may be active; the cluster ends it then.
-            max_restarts: how often a failing container may be restarted in place; by default 0.
-            resume: whether a retry goes on after the last whole epoch that is on the workspace; by default it does.
-            **arguments: those of `StepOperator` and of every operator.
+            deadline: maximum time that the TrainJob may be active; the cluster then ends it.
+            max_restarts: maximum number of restarts in place of a failing container; by default 0.
+            resume: whether a retry resumes after the last complete epoch on the workspace; by default True.
+            **arguments: arguments of `StepOperator` and `BaseOperator`.
 
         Raises:
             InvalidSpec: an argument is not allowed.
@@ -211,7 +220,11 @@ class FineTuneOperator(StepOperator):
 
 
 class ExportModelOperator(StepOperator):
-    """Makes one clean Hugging Face folder of the final checkpoint and sends it to its destination."""
+    """Create a Hugging Face folder from the final checkpoint, and send it to its destination.
+
+    The XCom also has the model's `location` and what the export's log reports of it, such as `digest`, `metrics` and
+    `bytes`.
+    """
 
     step_type = ExportModel
     destination: str
@@ -252,25 +265,28 @@ class ExportModelOperator(StepOperator):
         deadline: timedelta | None = None,
         **arguments: Any,
     ) -> None:
-        """See also `StepOperator`.
+        """Create the operator; `StepOperator` describes further arguments.
 
         Args:
-            workspace: a `Workspace`, an existing claim by name, or a `trainjob.Workspace`, with its output.
+            workspace: a `Workspace`, the name of an existing claim, or a `trainjob.Workspace`, with the fine-tuning's
+                output.
             destination: `s3://bucket/path`, `gs://bucket/path`, `hf://org/name`, or a path below `/workspace`.
-            output_path: where the checkpoints are below `/workspace/output`, as the fine-tuning was told.
-            secret: the Kubernetes Secret with the credentials, by name, or a `SecretReference`.
-            endpoint: the object store's URL, where it is not AWS or Google.
-            region: an S3 bucket's region.
+            output_path: folder of the checkpoints below `/workspace/output`; the same as the fine-tuning's
+                `output_path`.
+            secret: name of the Kubernetes Secret with the credentials, or a `SecretReference`.
+            endpoint: URL of an object store other than AWS or Google.
+            region: region of an S3 bucket.
             env: environment variables; secrets as `SecretKeyReference`.
-            image: one with Python, huggingface_hub and opendal; by default upstream's model initializer.
-            resources: what the step needs, such as `{"memory": "4Gi"}`.
-            queue_name: a Kueue queue's name, or a `Queue`; `queue` is Airflow's own, for its workers.
-            placement: a `Placement`.
-            volumes: `Volume`s that its pods mount besides the workspace.
-            metadata: what the export's `manifest.json` is to say besides, such as base model and dataset.
-            registry: a `ModelRegistry` to register the model in, or a dict of its fields, which may hold templates.
-            deadline: how long the step may take; the cluster ends it then.
-            **arguments: those of `StepOperator` and of every operator.
+            image: image with Python, huggingface_hub and opendal; by default Kubeflow Trainer's model initializer.
+            resources: resources that the step needs, such as `{"memory": "4Gi"}`.
+            queue_name: name of a Kueue queue, or a `Queue`. Airflow's own `queue` selects workers.
+            placement: a `Placement` for the pods.
+            volumes: `Volume`s that the pods mount in addition to the workspace.
+            metadata: values to add to the export's `manifest.json`, such as base model and dataset.
+            registry: a `ModelRegistry` in which to register the model, or a dict of its fields, which may have
+                templates.
+            deadline: maximum time that the step may take; the cluster then ends it.
+            **arguments: arguments of `StepOperator` and `BaseOperator`.
 
         Raises:
             InvalidSpec: an argument is not allowed.
@@ -295,14 +311,17 @@ class ExportModelOperator(StepOperator):
         super().__init__(step_arguments=step, **arguments)
 
     def rendered_step(self, context: Context) -> Any:
-        """The manifest says which run made the export."""
+        """Return the step to submit, with the run key in the metadata of `manifest.json`."""
         from trainjob_airflow.run_key import run_key
 
         step = super().rendered_step(context)
         return step.model_copy(update={"metadata": {"run_key": run_key(context).to_dict(), **step.metadata}})
 
     def result(self, outcome: Outcome, receipt: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - not needed here
-        """The model's location, and what the export's last line tells: digest, metrics, size, registration."""
+        """Return the model's location, and what the export's receipt reports of the model.
+
+        The receipt is the last line of the export's log. It has, for example, digest, metrics, size and registration.
+        """
         from trainjob.status import export_facts
 
         return {"location": self.destination, **export_facts(receipt)}

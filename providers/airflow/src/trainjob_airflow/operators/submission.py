@@ -1,4 +1,4 @@
-"""Submit or adopt the TrainJob of a task instance, and have Airflow remember it."""
+"""Submission or adoption of a task instance's TrainJob, and its record in Airflow."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from trainjob.lifecycle import JobReference
 
 TRAINJOB = "trainjob"
-"""The key in the task's state store: name, namespace, uid and attempt of its newest TrainJob."""
+"""Key in the task state store under which name, namespace, uid and attempt of the task's newest TrainJob are stored."""
 _REMEMBERED = ("name", "namespace", "uid", "attempt")
 
 
@@ -27,19 +27,25 @@ def submit_for(
     prefix: str,
     before_create: Callable[[str, str], None] | None = None,
 ) -> JobReference:
-    """The TrainJob that works for this task instance: an earlier one that still counts, or a new attempt.
+    """Submit or adopt the TrainJob of a task instance, and record it in Airflow.
 
-    It is found by its run key, in the cluster. What Airflow remembers of it in the task's state store, which survives
-    retries, crashes and clears, finds it also when the run key or the namespace is another one now, as after a move
-    of `[api] base_url`; and it shows the TrainJob in Airflow's UI and API from its creation on.
+    An earlier TrainJob is adopted if it still counts; otherwise a new attempt is created. The run key identifies the
+    TrainJob in the cluster.
+
+    Airflow's task state store also has a record of the TrainJob, which survives retries, crashes and clears. With it,
+    the TrainJob is found even if the run key or the namespace has changed, for example after a change of `[api]
+    base_url`. Airflow's UI and API show the record from the TrainJob's creation on.
 
     Args:
-        context: the task's.
-        cluster: where.
-        step: what to do.
-        namespace: where; empty means the connection's.
-        prefix: begins the TrainJob's name.
+        context: context of the task.
+        cluster: client of the cluster.
+        step: the step to run.
+        namespace: namespace of the TrainJob; empty means the connection's.
+        prefix: beginning of the TrainJob's name.
         before_create: see `trainjob.lifecycle.submit`.
+
+    Returns:
+        A reference to the TrainJob.
 
     Raises:
         TrainJobError: see `trainjob.lifecycle.submit`.
@@ -67,7 +73,11 @@ def submit_for(
 
 
 def remembered(context: Context) -> JobReference | None:
-    """Return the newest TrainJob of the task that Airflow's task state store has, if it has one and can be read."""
+    """Return the task's newest TrainJob that Airflow's task state store has.
+
+    Returns:
+        None if the store has no TrainJob or cannot be read. A failed read is logged as a warning.
+    """
     from trainjob.lifecycle import JobReference
 
     try:
@@ -81,7 +91,10 @@ def remembered(context: Context) -> JobReference | None:
 
 
 def _remember(context: Context, reference: JobReference) -> None:
-    """The TrainJob exists by now and carries its run key: that Airflow can't note it is no reason to fail."""
+    """Store a reference to the TrainJob in Airflow's task state store.
+
+    A failed write is only logged as a warning, because the TrainJob exists by now and carries its run key.
+    """
     try:
         context["task_state_store"].set(TRAINJOB, {name: getattr(reference, name) for name in _REMEMBERED})
     except Exception:

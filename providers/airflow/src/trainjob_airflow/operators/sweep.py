@@ -1,4 +1,4 @@
-"""Deleting the TrainJobs that nobody needs any more."""
+"""Operator that deletes TrainJobs which are no longer needed."""
 
 from __future__ import annotations
 
@@ -23,12 +23,14 @@ _AT_WORK_FOR = timedelta(minutes=5)
 
 
 class TrainJobSweepOperator(BaseOperator):
-    """Deletes TrainJobs whose time to live is over, and those at work whose task has ended.
+    """Delete TrainJobs whose time to live has expired, and active ones whose task has ended.
 
-    A DAG that runs it every quarter of an hour ends what Airflow leaves behind: a task that was marked while no
-    triggerer ran, a worker that was killed before it could delete. Of TrainJobs at work it looks only at those of this
-    Airflow's tasks; `on_kill_action` decides what becomes of them. A model that nobody has exported stays. The result
-    lists what was done: `job`, `namespace`, `uid`, `done` and `reason` each.
+    Schedule it in a DAG of its own, for example every 15 minutes. It then ends TrainJobs that Airflow leaves behind: a
+    user marked the task while no triggerer ran, or the worker was killed before it could delete the TrainJob.
+
+    Of the active TrainJobs, the sweep considers only those of this Airflow's tasks, and it applies their
+    `on_kill_action`. It retains a model that has not been exported. The XCom lists the results, each with `job`,
+    `namespace`, `uid`, `done` and `reason`.
     """
 
     template_fields: Sequence[str] = ("namespace",)
@@ -45,16 +47,19 @@ class TrainJobSweepOperator(BaseOperator):
         kubernetes_conn_id: str | None = DEFAULT_CONNECTION,
         **task_arguments: Any,
     ) -> None:
-        """See the class.
+        """Create the operator.
 
         Args:
-            finished_for: how long those stay that have ended and have no time to live of their own; None for ever.
-            at_work_for: how old one at work is at least before it goes with its task.
-            unexported: delete those, too, whose model is on a claim that goes with them.
-            dry_run: only tell what would be done.
-            namespace: where; empty means the connection's.
-            kubernetes_conn_id: a connection of type `trainjob` or `kubernetes`; None finds the cluster as kubectl does.
-            **task_arguments: those of every operator.
+            finished_for: how long finished TrainJobs without a time to live of their own are retained; None means for
+                ever.
+            at_work_for: minimum age of an active TrainJob before it is ended with its task, since its creation or
+                adoption.
+            unexported: whether to delete also TrainJobs whose model is on a claim that is deleted with them.
+            dry_run: whether to report only what would be done.
+            namespace: namespace of the TrainJobs; empty means the connection's.
+            kubernetes_conn_id: ID of a connection of type `trainjob` or `kubernetes`; None finds the cluster as kubectl
+                does.
+            **task_arguments: arguments of `BaseOperator`.
         """
         super().__init__(**task_arguments)
         self.finished_for, self.at_work_for = finished_for, at_work_for
@@ -63,11 +68,11 @@ class TrainJobSweepOperator(BaseOperator):
 
     @failing_for_good()
     def execute(self, context: Context) -> list[dict[str, Any]]:
-        """Sweep once.
+        """Run one sweep, and return its results.
 
         Raises:
-            AirflowFailException: the connection or its rights.
-            ClusterError: the cluster can't be asked; a retry goes on.
+            AirflowFailException: the connection is wrong or lacks rights.
+            ClusterError: the cluster cannot be reached; a retry continues the sweep.
         """
         from trainjob.retention import sweep
 
@@ -94,11 +99,13 @@ class TrainJobSweepOperator(BaseOperator):
 
 
 def _has_ended(context: Context, key: RunKey) -> bool | None:
-    """Return whether the task instance of a run key has ended or was deleted, as the task execution API says.
+    """Return whether the task instance of a run key has ended or was deleted.
+
+    The answer comes from Airflow's task execution API.
 
     Args:
         context: context of the task that runs the sweep.
-        key: the run key of a TrainJob.
+        key: run key of a TrainJob.
 
     Returns:
         None if it is not known: it is not a task instance of this Airflow, its DAG is unknown, or Airflow does not
@@ -113,9 +120,11 @@ def _has_ended(context: Context, key: RunKey) -> bool | None:
         states = found.get(key.run, {})
         name = key.task if index is None else f"{key.task}_{index}"
         if name in states:
-            # All others, such as deferred or up_for_retry, are at work; so is none, which is about to be scheduled.
+            # All other states, such as deferred or up_for_retry, are active. A task without a state is active, too:
+            # the scheduler is about to schedule it.
             return states[name] in ENDED
-        # Gone with its run, which somebody deleted. Of a DAG unknown here it may be another Airflow's.
+        # The task instance is missing, because a user deleted its run. If the DAG is unknown here, the task instance
+        # may belong to another Airflow.
         ti.get_dag(key.workflow)
     except Exception:  # noqa: BLE001 - whatever the reason, it is not known
         return None

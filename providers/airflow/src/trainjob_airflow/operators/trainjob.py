@@ -1,4 +1,4 @@
-"""Any TrainJob as an Airflow task."""
+"""Operator for any TrainJob."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 
 class TrainJobOperator(StepOperator):
-    """Runs a TrainJob with any trainer, on any runtime; or one that is written already, as for kubectl."""
+    """Run a TrainJob with any trainer on any runtime, or from a complete manifest.
+
+    The XCom also has `result` if the training's code returned a value.
+    """
 
     step_type = TrainJob
     manifest: Mapping[str, Any] | str | None
@@ -56,25 +59,26 @@ class TrainJobOperator(StepOperator):
         manifest: Mapping[str, Any] | str | None = None,
         **arguments: Any,
     ) -> None:
-        """See also `StepOperator`.
+        """Create the operator; `StepOperator` describes further arguments.
 
         Args:
             trainer: a `CustomTrainer`, `CustomTrainerContainer` or `BuiltinTrainer`.
-            runtime: the training runtime's name, or a `Runtime`; by default `torch-distributed`.
+            runtime: name of the training runtime, or a `Runtime`; by default `torch-distributed`.
             initializer: an `Initializer`, for runtimes that have initializer jobs.
-            workspace: a `Workspace`, an existing claim by name, or a `trainjob.Workspace`; mounted at `/workspace`.
-            queue_name: a Kueue queue's name, or a `Queue`; `queue` is Airflow's own, for its workers.
+            workspace: a `Workspace`, the name of an existing claim, or a `trainjob.Workspace`; mounted at `/workspace`.
+            queue_name: name of a Kueue queue, or a `Queue`. Airflow's own `queue` selects workers.
             placement: a `Placement`: node selector, tolerations, affinity, service account.
-            volumes: `Volume`s that its pods mount besides the workspace.
-            labels: for the TrainJob, besides ours.
-            annotations: for the TrainJob, besides ours.
-            managed_by: `kueue.x-k8s.io/multikueue` leaves it to Kueue's MultiKueue, which runs it on a worker cluster;
-                by default this cluster's Trainer runs it.
-            deadline: how long the TrainJob may be active; the cluster ends it then.
-            max_restarts: how often a failing container may be restarted in place; by default 0.
-            manifest: in place of all of these but `max_restarts`: a whole TrainJob, as a dict, or the name of a YAML or
-                JSON file beside the DAG's, with templates. Its name begins the names of the TrainJobs made from it.
-            **arguments: those of `StepOperator` and of every operator.
+            volumes: `Volume`s that the pods mount in addition to the workspace.
+            labels: additional labels of the TrainJob.
+            annotations: additional annotations of the TrainJob.
+            managed_by: `kueue.x-k8s.io/multikueue` leaves the TrainJob to Kueue's MultiKueue, which runs it on a worker
+                cluster; by default this cluster's Trainer runs it.
+            deadline: maximum time that the TrainJob may be active; the cluster then ends it.
+            max_restarts: maximum number of restarts in place of a failing container; by default 0.
+            manifest: a whole TrainJob, which replaces all arguments above except `max_restarts`. It is a dict, or the
+                name of a YAML or JSON file beside the DAG's file; both may have templates. The names of the created
+                TrainJobs begin with the manifest's name.
+            **arguments: arguments of `StepOperator` and `BaseOperator`.
 
         Raises:
             InvalidSpec: an argument is not allowed.
@@ -106,7 +110,10 @@ class TrainJobOperator(StepOperator):
         return TrainJobManifest(manifest=self.manifest, **actions, **given)
 
     def result(self, outcome: Outcome, receipt: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - not needed here
-        """What the training's code handed back, as `result`: a function by returning it with rank 0."""
+        """Return the value that the training's code returned, as `result`.
+
+        For a function, this is the value that rank 0 returned.
+        """
         return {"result": receipt["result"]} if "result" in receipt else {}
 
 

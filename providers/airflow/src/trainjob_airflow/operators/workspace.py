@@ -1,4 +1,4 @@
-"""The volume that the steps of a chain share, made before them and removed after them."""
+"""PersistentVolumeClaim that the steps of a DAG run share, and the tasks for it."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ _ACCESS_MODES = ("ReadWriteOnce", "ReadWriteMany", "ReadWriteOncePod")
 
 
 class Workspace:
-    """A PersistentVolumeClaim of its own for each DAG run, mounted at `/workspace` in every step.
+    """A PersistentVolumeClaim for each DAG run, mounted at `/workspace` in every step.
 
         with Workspace(size="50Gi") as workspace:
             FineTuneOperator(task_id="fine_tune", workspace=workspace, ...)
 
-    Entering it adds a setup task that makes the claim and a teardown task that removes it; the tasks made inside run
-    between them. For a claim that outlives the runs, give its name to the steps instead: `workspace="tickets"`.
+    The context manager adds a setup task that creates the claim and a teardown task that deletes it. Tasks that are
+    created in the `with` block run between them. To use a claim that outlives the runs, give its name to the steps
+    instead: `workspace="tickets"`.
     """
 
     def __init__(
@@ -44,20 +45,22 @@ class Workspace:
         namespace: str = "",
         kubernetes_conn_id: str | None = DEFAULT_CONNECTION,
     ) -> None:
-        """Nothing is made before the DAG runs.
+        """Describe the claim; it is created when the DAG runs.
 
         Args:
-            size: a Kubernetes quantity, such as `50Gi`: base model, checkpoints of every epoch, and the export.
-            keep: `on_failure` keeps the claim of a run in which a task failed, so that a cleared task finds its inputs;
-                `always` keeps every claim, as an export to a path on it needs; `never` keeps none.
-            name: begins the names of the claim and of the two tasks; unique in the DAG.
-            access_mode: `ReadWriteOnce` for steps of one node, `ReadWriteMany` for several.
-            storage_class: the StorageClass; None means the cluster's default.
-            namespace: the claim's namespace; empty means the connection's. The steps must use the same.
-            kubernetes_conn_id: as the steps'.
+            size: storage size as a Kubernetes quantity, such as `50Gi`. It has to hold the base model, checkpoints
+                of every epoch, and the export.
+            keep: `on_failure` retains the claim of a run in which a task failed, so that a cleared task finds its
+                inputs; `always` retains every claim, which an export to a path on it needs; `never` retains none.
+            name: beginning of the names of the claim and the two tasks; unique in the DAG.
+            access_mode: `ReadWriteOnce` for steps on one node, `ReadWriteMany` for steps on several nodes, or
+                `ReadWriteOncePod`.
+            storage_class: name of the StorageClass; None means the cluster's default.
+            namespace: namespace of the claim; empty means the connection's. The steps must use the same namespace.
+            kubernetes_conn_id: ID of the connection that the steps use.
 
         Raises:
-            InvalidSpec: `keep` or `access_mode` is no such word.
+            InvalidSpec: `keep` or `access_mode` has a value that is not allowed.
         """
         for field, value, allowed in (("keep", keep, _KEEP), ("access_mode", access_mode, _ACCESS_MODES)):
             if value not in allowed:
@@ -68,7 +71,7 @@ class Workspace:
         self._scope: AbstractContextManager[Any] | None = None
 
     def __enter__(self) -> Workspace:
-        """Add the two tasks; what is made until `__exit__` runs between them."""
+        """Add the two tasks; tasks that are created until `__exit__` run between them."""
         create = CreateWorkspaceOperator(task_id=f"{self.name}_create", workspace=self)
         delete = DeleteWorkspaceOperator(task_id=f"{self.name}_delete", workspace=self)
         self._scope = delete.as_teardown(setups=create)
@@ -76,7 +79,7 @@ class Workspace:
         return self
 
     def __exit__(self, *error: Any) -> None:
-        """The scope of the two tasks ends."""
+        """End the scope of the two tasks."""
         if self._scope is not None:
             self._scope.__exit__(*error)
 
@@ -84,7 +87,10 @@ class Workspace:
         return f"Workspace(size={self.size!r}, name={self.name!r})"
 
     def claim_in(self, context: Context) -> str:
-        """The claim's name in one DAG run: the same for every task and try of that run."""
+        """Return the name of the claim in one DAG run.
+
+        The name is the same for every task and try of that run.
+        """
         ti = context["ti"]
         digest = hashlib.sha256(f"{ti.dag_id}\n{ti.run_id}\n{self.name}".encode()).hexdigest()[:10]
         readable = re.sub(r"[^a-z0-9]+", "-", f"{ti.dag_id}-{self.name}".lower()).strip("-")
@@ -100,15 +106,15 @@ class _WorkspaceOperator(BaseOperator):
 
 
 class CreateWorkspaceOperator(_WorkspaceOperator):
-    """Makes the claim, or takes over the one that an earlier try made."""
+    """Create the claim, or adopt the claim that an earlier try created."""
 
     @failing_for_good()
     def execute(self, context: Context) -> str:
-        """Returns the claim's name.
+        """Create the claim if it does not exist, and return its name.
 
         Raises:
-            AirflowFailException: the cluster refuses the claim, or the request.
-            ClusterError: the claim can't be made now.
+            AirflowFailException: the cluster refuses the claim or the request.
+            ClusterError: the claim cannot be created now.
         """
         from trainjob.errors import Conflict
 
@@ -148,15 +154,18 @@ class CreateWorkspaceOperator(_WorkspaceOperator):
 
 
 class DeleteWorkspaceOperator(_WorkspaceOperator):
-    """Removes the claim, unless a task of this run failed and may be cleared to go on with it."""
+    """Delete the claim of the DAG run, or retain it as the workspace's `keep` says.
+
+    By default, the claim is retained if a task of the run failed, because a user may clear the task.
+    """
 
     @failing_for_good()
     def execute(self, context: Context) -> None:
-        """Keep or remove the claim.
+        """Delete or retain the claim.
 
         Raises:
-            AirflowFailException: the claim may not be removed.
-            ClusterError: the claim can't be removed now.
+            AirflowFailException: the cluster does not allow the deletion.
+            ClusterError: the claim cannot be deleted now.
         """
         cluster = TrainJobHook(self.workspace.kubernetes_conn_id).get_conn()
         name, namespace = self.workspace.claim_in(context), self.workspace.namespace or cluster.namespace

@@ -1,1 +1,1 @@
-"""A page in the Airflow UI that shows the TrainJobs of its DAGs."""
+"""Page in the Airflow UI that shows the TrainJobs of its DAGs."""

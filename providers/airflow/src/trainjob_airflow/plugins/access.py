@@ -1,4 +1,7 @@
-"""What a user may see, by Airflow's own auth manager: plugins' apps are not protected by themselves."""
+"""Permission checks of the page with Airflow's auth manager, and reads of the XComs.
+
+Airflow does not protect the apps of plugins, so the page checks each access itself.
+"""
 
 from __future__ import annotations
 
@@ -17,17 +20,17 @@ from sqlalchemy import select
 from trainjob_airflow.telling import PROGRESS
 
 Caller = Annotated[Any, Depends(get_user)]
-"""The user of a request; one without valid credentials is refused with 401."""
+"""User of a request. A request without valid credentials is refused with 401."""
 TASKS, LOGS, XCOMS = DagAccessEntity.TASK_INSTANCE, DagAccessEntity.TASK_LOGS, DagAccessEntity.XCOM
 
 TaskInstance = tuple[str, str, str, int]
-"""DAG, run, task and map index, which is -1 for a plain task."""
+"""DAG, run, task and map index of a task instance; the map index of a plain task is -1."""
 
 
 def readable(user: Any, dag_ids: Iterable[str], entity: DagAccessEntity) -> set[str]:
-    """Those of the DAGs that Airflow knows and of which the user may read this.
+    """Return those of the DAGs that Airflow knows and whose `entity` the user may read.
 
-    A DAG that Airflow does not know any more belongs to nobody who could be asked, so nobody may read it.
+    Nobody may read a DAG that Airflow no longer knows, because its access cannot be checked.
     """
     wanted = set(dag_ids)
     with create_session() as session:
@@ -44,7 +47,7 @@ def readable(user: Any, dag_ids: Iterable[str], entity: DagAccessEntity) -> set[
 
 
 def told_progress(instances: Iterable[TaskInstance]) -> dict[TaskInstance, dict[str, Any]]:
-    """What tasks have told as their XCom `progress`, for those that have told something."""
+    """Return the XCom `progress` of the task instances that have one."""
     wanted = set(instances)
     if not wanted:
         return {}

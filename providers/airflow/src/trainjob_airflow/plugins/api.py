@@ -1,4 +1,7 @@
-"""The page's server side, mounted into Airflow's API server: read-only, and each answer for what its user may read."""
+"""Read-only server side of the page, mounted into Airflow's API server.
+
+Every response has only data that its user may read.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ from trainjob_airflow.plugins.rows import instance_of
 
 _ASSETS = Path(__file__).parent / "assets"
 _HEADERS = {
-    # What comes from the cluster is never code: no script but the page's own files, nothing from elsewhere.
+    # Data from the cluster never runs as code: only the page's own scripts run, and nothing is loaded from elsewhere.
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
         "base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
@@ -37,10 +40,10 @@ _NO_SUCH = "There is no such TrainJob of a DAG that you may read."
 
 
 def make_app() -> FastAPI:
-    """The app that serves the page's files and the JSON that they ask for."""
+    """Return the app that serves the page's files and its JSON API."""
     app = FastAPI(title="TrainJobs", docs_url=None, redoc_url=None, openapi_url=None)
     app.middleware("http")(_with_headers)
-    # Plain functions: FastAPI runs them on threads, as they ask the database and the cluster.
+    # Plain functions: FastAPI runs them on threads, because they query the database and the cluster.
     app.get("/api/trainjobs")(list_trainjobs)
     app.get("/api/trainjobs/{connection}/{namespace}/{name}")(show_trainjob)
     app.get("/api/trainjobs/{connection}/{namespace}/{name}/log")(show_log)
@@ -61,9 +64,10 @@ def list_trainjobs(
     task: str = "",
     index: Annotated[int | None, Query(description="map index")] = None,
 ) -> dict[str, Any]:
-    """The TrainJobs at work and those that ended within a day, of the DAGs that the user may read.
+    """Return the active TrainJobs, and those that ended within a day, of the user's DAGs.
 
-    The newest first, those at work before the others. The arguments narrow it down.
+    Only DAGs that the user may read are included. Active TrainJobs come first, and the newest of each group first. The
+    arguments filter the rows. With `run`, TrainJobs that ended earlier are included, too.
     """
     wanted = {"dag": dag, "run": run, "task": task, "index": index}
     wanted = {name: value for name, value in wanted.items() if value not in ("", None)}
@@ -85,7 +89,7 @@ def list_trainjobs(
 
 
 def show_trainjob(user: Caller, connection: str, namespace: str, name: str) -> dict[str, Any]:
-    """One TrainJob: its line, conditions, ranks and last events."""
+    """Return one TrainJob: its row, conditions, ranks and newest events."""
     sight, problem = _see(user, connection, namespace, name)
     if sight is None:
         return {"problem": problem}
@@ -95,7 +99,10 @@ def show_trainjob(user: Caller, connection: str, namespace: str, name: str) -> d
 
 
 def show_log(user: Caller, connection: str, namespace: str, name: str) -> dict[str, Any]:
-    """The last lines of a TrainJob's log, its progress and its loss curve, for who may read its task's log."""
+    """Return the last log lines, the progress and the loss curve of a TrainJob.
+
+    The user must be allowed to read the log of its task.
+    """
     sight, problem = _see(user, connection, namespace, name)
     if sight is None:
         return {"problem": problem}
@@ -103,12 +110,16 @@ def show_log(user: Caller, connection: str, namespace: str, name: str) -> dict[s
     if not readable(user, [dag], LOGS):
         return {"problem": f"You may not read the logs of the DAG {dag}."}
     log = _FOLLOWINGS.of(sight.job["uid"], sight.cluster, namespace).look(sight.pods)
-    # As in a task's log, what Airflow knows to be secret is shown as ***.
+    # Values that Airflow knows as secrets are shown as ***, as in a task's log.
     return {"problem": "", **log, "lines": [redact(line) for line in log["lines"]]}
 
 
 def _see(user: Any, connection: str, namespace: str, name: str) -> tuple[Sight | None, str]:
-    """The TrainJob, or why it can't be seen; nothing tells one that may not be seen from one that is not there."""
+    """Return the TrainJob, or the reason why it cannot be shown.
+
+    Raises:
+        HTTPException: the TrainJob does not exist or the user may not see it. Both have the same response, 404.
+    """
     for place in places():
         if place.connection != connection:
             continue
@@ -128,7 +139,10 @@ def _see(user: Any, connection: str, namespace: str, name: str) -> tuple[Sight |
 
 
 def _with_progress(user: Any, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The lines, each with the progress that its task told; a former attempt has no claim to it."""
+    """Return the rows with the progress of their tasks.
+
+    Only the newest attempt of a task gets it, because the progress is that of the newest attempt.
+    """
     allowed = readable(user, {row["dag"] for row in rows}, XCOMS)
     told = told_progress(instance_of(row) for row in rows if row["newest"] and row["dag"] in allowed)
     return [{**row, "progress": told.get(instance_of(row)) if row["newest"] else None} for row in rows]

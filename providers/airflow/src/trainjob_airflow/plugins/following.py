@@ -1,7 +1,7 @@
-"""The logs of the TrainJobs that somebody looks at: their last lines, and the loss over the steps.
+"""Logs of the TrainJobs that users view on the page: the last lines, and the loss by step.
 
-A log is followed while it is asked for, and read from its beginning, as that is where the loss curve begins. It is
-kept in bounded memory and given up when nobody has asked for a while.
+A log is followed while the page requests it. It is read from its beginning, because the loss curve begins there. It is
+kept in bounded memory, and following ends when nobody has requested the log for a while.
 """
 
 from __future__ import annotations
@@ -22,13 +22,16 @@ if TYPE_CHECKING:
 
 _LINES, _LONGEST_LINE = 300, 2000
 _POINTS = 1000
-_PODS = 8  # followed at once for one TrainJob: each is a thread and a connection
+_PODS = 8  # followed at the same time for one TrainJob: each takes a thread and a connection
 _JOBS = 32
 _IDLE_SECONDS = 30.0
 
 
 class LossCurve:
-    """The loss over the steps, in at most a thousand points: beyond that, every second one is dropped."""
+    """Loss by step, in at most 1,000 points.
+
+    Beyond that number, every second point is dropped.
+    """
 
     def __init__(self) -> None:
         self._points: list[tuple[int, float]] = []
@@ -36,7 +39,7 @@ class LossCurve:
         self._every, self._seen = 1, 0
 
     def add(self, progress: Progress) -> None:
-        """One more point."""
+        """Add one point, unless the progress has no loss."""
         if progress.loss is None:
             return
         self._newest = (progress.step, progress.loss)
@@ -48,14 +51,14 @@ class LossCurve:
 
     @property
     def points(self) -> list[tuple[int, float]]:
-        """Steps and losses, by step; the newest is always among them."""
+        """Steps and losses in the order of the steps; the newest point is always included."""
         if self._newest is None or self._newest == self._points[-1]:
             return list(self._points)
         return [*self._points, self._newest]
 
 
 class Following:
-    """The followed logs of one TrainJob: of rank 0 of each step, and of pods that failed."""
+    """Followed logs of one TrainJob: of rank 0 of each step, and of pods that failed."""
 
     def __init__(self, cluster: Cluster, namespace: str) -> None:
         self._lock = threading.Lock()
@@ -65,10 +68,12 @@ class Following:
         self._follower = LogFollower(cluster, namespace, self._take)
 
     def look(self, pods: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """What is known by now; reading goes on in the background.
+        """Return the lines, losses and progress that are known by now.
+
+        Threads continue to read the logs in the background.
 
         Args:
-            pods: the TrainJob's pods as they are now.
+            pods: the TrainJob's pods in their present state.
         """
         chosen = sorted(pods, key=lambda pod: (rank_of(pod), not failures([pod])))
         for pod in [pod for pod in chosen if rank_of(pod) == 0 or failures([pod])][:_PODS]:
@@ -92,14 +97,14 @@ class Following:
 
 
 class Followings:
-    """The logs that are followed now, by the TrainJobs' uids."""
+    """Logs that are followed now, by the uids of their TrainJobs."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, idle_seconds: float = _IDLE_SECONDS) -> None:
-        """Nothing is followed yet.
+        """Create an empty collection.
 
         Args:
-            clock: seconds, for tests.
-            idle_seconds: how long a log that nobody asks for is followed on.
+            clock: returns monotonic seconds; for tests.
+            idle_seconds: seconds after the last request until following ends.
         """
         self._clock, self._idle_seconds = clock, idle_seconds
         self._lock = threading.Lock()
@@ -107,10 +112,13 @@ class Followings:
         self._timer: threading.Timer | None = None
 
     def of(self, uid: str, cluster: Cluster, namespace: str) -> Following:
-        """A TrainJob's, begun if need be; when there are too many, the one that was asked for longest ago ends."""
+        """Return the followed logs of a TrainJob, and start following if necessary.
+
+        If there are more than 32, following ends for the TrainJob with the oldest request.
+        """
         with self._lock:
             following = self._open.pop(uid)[1] if uid in self._open else Following(cluster, namespace)
-            self._open[uid] = (self._clock(), following)  # at the end, so that the first is the one to go
+            self._open[uid] = (self._clock(), following)  # at the end, so that the first has the oldest request
             if len(self._open) > _JOBS:
                 self._open.pop(next(iter(self._open)))[1].stop()
             self._set_timer()

@@ -1,4 +1,4 @@
-"""Looking at a cluster for the page: which TrainJobs of this Airflow there are, and how one of them is."""
+"""Queries of the page to a cluster: this Airflow's TrainJobs, and details of one of them."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _OURS = f"{MANAGED},{labels.ENGINE}=airflow"
 
 @dataclass(frozen=True)
 class Sight:
-    """One TrainJob, as it was seen.
+    """Details of one TrainJob at the time of a query.
 
     Attributes:
-        cluster: where it was seen.
-        job: its line, judged with its pods.
+        cluster: client of its cluster.
+        job: its row, judged with its pods.
         pods: its pods.
-        conditions: its conditions.
-        ranks: a line for each pod.
-        events: its newest events.
+        conditions: rows of its conditions.
+        ranks: one row for each pod.
+        events: rows of its newest events.
     """
 
     cluster: Cluster
@@ -43,13 +43,19 @@ class Sight:
 
 @lru_cache(maxsize=32)
 def listing(place: Place) -> SharedAnswer[dict[str, dict[str, Any]]]:
-    """The lines of this Airflow's TrainJobs in a place, by name; `newest` tells the last attempt of a task."""
+    """Return the shared query for the rows of this Airflow's TrainJobs in a place, by name.
+
+    In a row, `newest` is True for the newest attempt of a task.
+    """
     return SharedAnswer(lambda: _list(place))
 
 
 @lru_cache(maxsize=256)
 def sighting(place: Place, name: str) -> SharedAnswer[Sight | None]:
-    """One TrainJob of this Airflow in a place; None when there is none of that name."""
+    """Return the shared query for the details of one TrainJob in a place.
+
+    Its result is None if this Airflow has no TrainJob of that name there.
+    """
     return SharedAnswer(lambda: _look(place, name))
 
 
@@ -72,7 +78,7 @@ def _look(place: Place, name: str) -> Sight | None:
         return None
     pods = cluster.list_pods(name, namespace)
     events: list[dict[str, Any]] = []
-    with contextlib.suppress(ClusterError):  # the rest is worth showing without them
+    with contextlib.suppress(ClusterError):  # the page shows the rest without events
         events += cluster.list_events(namespace, f"involvedObject.name={name}")
         events += warning_events(cluster, namespace, name, pods)
     row = job_row(job, key, connection=place.connection, pods=pods)

@@ -1,4 +1,7 @@
-"""What Airflow is told about the page. Every Airflow process loads this module, so it imports next to nothing."""
+"""Registration of the page as an Airflow plugin.
+
+Every Airflow process loads this module, so it imports as little as possible.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ class TrainJobPage(AirflowPlugin):
     """The page `TrainJobs` in the menu, and as a tab of each DAG and each task instance."""
 
     name = "trainjob"
-    # Relative, so that it holds below any `[api] base_url`: the UI's pages have that as their base.
+    # Relative, so that it works below any `[api] base_url`, which is the base of the UI's pages.
     external_views: list[Any] = [  # noqa: RUF012 - Airflow's attribute
         {
             "name": "TrainJobs",
@@ -34,7 +37,7 @@ class TrainJobPage(AirflowPlugin):
 
     @cached_property
     def fastapi_apps(self) -> list[dict[str, Any]]:  # type: ignore[override]
-        """Made where it is asked for: only the API server does."""
+        """The page's app, created on first use, because only the API server reads this attribute."""
         from trainjob_airflow.plugins.api import make_app
 
         return [{"name": "TrainJobs", "app": make_app(), "url_prefix": _PREFIX}]

@@ -1,4 +1,4 @@
-"""Where the page looks for TrainJobs: connections and namespaces, as the configuration names them."""
+"""Connections and namespaces whose TrainJobs the page shows, from Airflow's configuration."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ _WHY: Mapping[type[Exception], str] = {
 
 @dataclass(frozen=True)
 class Place:
-    """Where TrainJobs are.
+    """A namespace of a cluster whose TrainJobs the page shows.
 
     Attributes:
-        connection: an Airflow connection's id.
-        namespace: a namespace; empty means the connection's.
+        connection: ID of an Airflow connection.
+        namespace: name of the namespace; empty means the connection's.
     """
 
     connection: str
@@ -52,24 +52,32 @@ class Place:
         return self.connection + (f"/{self.namespace}" if self.namespace else "")
 
     def open(self) -> tuple[Cluster, str]:
-        """The cluster and the namespace; the connection is read anew, so that a change of it counts at once.
+        """Return the cluster's client and the namespace.
+
+        The connection is read each time, so that a change of it takes effect at once.
 
         Raises:
-            NoClusterConfigured: the connection names no cluster that can be used.
+            NoClusterConfigured: the connection names no usable cluster.
         """
         cluster = _cluster(TrainJobHook(self.connection).connection())
         return cluster, self.namespace or cluster.namespace
 
 
 def places() -> list[Place]:
-    """What `[trainjob] page_connections` names, such as `kubernetes_default, gpu_cluster/team-a`."""
+    """Return the places in the configuration option `[trainjob] page_connections`.
+
+    An example of its value is `kubernetes_default, gpu_cluster/team-a`.
+    """
     named = conf.get("trainjob", "page_connections", fallback=DEFAULT_CONNECTION) or DEFAULT_CONNECTION
     parts = [entry.strip().partition("/") for entry in named.split(",") if entry.strip()]
     return list(dict.fromkeys(Place(connection, namespace) for connection, _, namespace in parts))
 
 
 def sentence_about(place: Place, error: Exception) -> str:
-    """Why a place can't be shown, for everybody who may see the page: without addresses, which are in the log."""
+    """Return the reason why a place cannot be shown, as a sentence without addresses.
+
+    Every user of the page may read the sentence. The full error is written to the log.
+    """
     logging.getLogger(__name__).warning("The page of TrainJobs can't look at %s: %s", place, error)
     why = _WHY.get(type(error), "the log of Airflow's API server says why")
     return f"The cluster of connection {place} can't be asked: {why}."
@@ -77,5 +85,8 @@ def sentence_about(place: Place, error: Exception) -> str:
 
 @lru_cache(maxsize=32)
 def _cluster(connection: Connection) -> Cluster:
-    """One for each connection. Nobody waits for one that is down: the next look asks again."""
+    """Return the client for a connection; each connection has one.
+
+    The client does not wait for a cluster that is down. The next query tries again.
+    """
     return Cluster(connection, patience=0.0)

@@ -1,6 +1,6 @@
-"""What the page shows of a TrainJob, its pods and events, as JSON values; pure.
+"""Rows of the page for a TrainJob, its pods and events, as JSON values, without IO.
 
-Specs are never shown: environment variables, arguments and templates may hold what is nobody's business.
+Specs are never shown, because environment variables, arguments and templates may contain confidential values.
 """
 
 from __future__ import annotations
@@ -20,20 +20,23 @@ _RANKS = 256
 
 
 def instance_of(row: Mapping[str, Any]) -> tuple[str, str, str, int]:
-    """The task instance that a line belongs to: DAG, run, task and map index, which is -1 for a plain task."""
+    """Return the task instance of a row: DAG, run, task and map index.
+
+    The map index of a plain task is -1.
+    """
     return row["dag"], row["run"], row["task"], row["index"]
 
 
 def job_row(
     job: Mapping[str, Any], key: RunKey, *, connection: str, pods: Sequence[Mapping[str, Any]] = ()
 ) -> dict[str, Any]:
-    """One TrainJob in a line.
+    """Return the row of one TrainJob.
 
     Args:
         job: the TrainJob.
-        key: who asked for it.
-        connection: the Airflow connection of its cluster.
-        pods: its pods, as far as they are known; they say more where the TrainJob's status says little.
+        key: its run key.
+        connection: ID of the Airflow connection of its cluster.
+        pods: its known pods. They add reasons if the TrainJob's status has few.
     """
     meta, verdict = job["metadata"], judge(job, pods)
     return {
@@ -74,14 +77,17 @@ def _ended_at(job: Mapping[str, Any]) -> str:
 
 
 def condition_rows(job: Mapping[str, Any]) -> list[dict[str, str]]:
-    """The TrainJob's conditions, as the cluster has them."""
+    """Return the TrainJob's conditions as the cluster reports them."""
     names = {"type": "type", "status": "status", "reason": "reason", "message": "message", "time": "lastTransitionTime"}
     conditions = (job.get("status") or {}).get("conditions") or ()
     return [{name: str(condition.get(key) or "") for name, key in names.items()} for condition in conditions]
 
 
 def rank_rows(pods: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """One line for each pod, by step and rank; those in trouble first when there are too many to show."""
+    """Return one row for each pod, by step and rank, at most 256 rows.
+
+    If there are more pods, those with a reason are included first.
+    """
     rows = [_rank_row(pod) for pod in pods]
     shown = sorted(rows, key=lambda row: (not row["reason"], row["step"], row["rank"]))[:_RANKS]
     return sorted(shown, key=lambda row: (row["step"], row["rank"], row["name"]))
@@ -90,7 +96,7 @@ def rank_rows(pods: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def _rank_row(pod: Mapping[str, Any]) -> dict[str, Any]:
     status = pod.get("status") or {}
     containers = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
-    # What a container said at its end is left out: it may be the end of its log, which not everybody may read.
+    # A container's termination message is left out: it may be the end of its log, which not every user may read.
     failed = [
         failure.reason if failure.exit_code is None else f"exit code {failure.exit_code} ({failure.reason})"
         for failure in failures([pod])
@@ -107,7 +113,10 @@ def _rank_row(pod: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def event_rows(events: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The newest events, the newest first; one that was found twice is shown once."""
+    """Return the newest 30 events, the newest first.
+
+    An event that is in the input twice is included once.
+    """
     found = {event["metadata"].get("uid") or id(event): event for event in events}
     newest = sorted(found.values(), key=event_time, reverse=True)[:_EVENTS]
     return [

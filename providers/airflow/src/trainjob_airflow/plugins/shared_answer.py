@@ -1,4 +1,7 @@
-"""Answers that many ask for and one gets: so that a hundred open browsers cost the cluster what one does."""
+"""Query results that many requests share.
+
+A hundred open browsers then cause the same load on the cluster as one.
+"""
 
 from __future__ import annotations
 
@@ -19,19 +22,20 @@ _PATIENCE_SECONDS = 3.0
 
 
 class SharedAnswer(Generic[T]):
-    """The answer to a question that takes a while, asked anew when it is old and somebody wants it.
+    """Result of a slow query, which is repeated when it has expired and is requested.
 
-    It is asked on a thread of its own, one at a time. Who wants the answer waits for it, but not for a server that
-    hangs: the threads that wait belong to Airflow's API server, which has few. An answer that took long to get is kept
-    for longer.
+    A separate thread runs the query, and only one query runs at a time. A request waits for the result, but at most 3 s
+    after the start of the query, even if the server hangs. The waiting threads belong to Airflow's API server, which
+    has few. The result of a slow query is kept for longer: ten times the query's duration, at least 2 s and at most 15
+    s.
     """
 
     def __init__(self, ask: Callable[[], T], clock: Callable[[], float] = time.monotonic) -> None:
-        """Nothing is asked yet.
+        """Create the object without running the query.
 
         Args:
-            ask: gets the answer; blocks, and may raise.
-            clock: seconds, for tests.
+            ask: runs the query and returns its result; may block and raise.
+            clock: returns monotonic seconds; for tests.
         """
         self._ask, self._clock = ask, clock
         self._lock = threading.Lock()
@@ -40,11 +44,11 @@ class SharedAnswer(Generic[T]):
         self._began = self._due = 0.0
 
     def get(self) -> T:
-        """The newest answer, 2 s old at most where it was got fast.
+        """Return the newest result, at most 2 s old if the query is fast.
 
         Raises:
-            ClusterUnreachable: there is none in time.
-            Exception: what the question raised.
+            ClusterUnreachable: there is no result in time.
+            Exception: the error that the query raised.
         """
         with self._lock:
             now = self._clock()

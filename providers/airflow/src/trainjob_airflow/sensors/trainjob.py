@@ -1,4 +1,4 @@
-"""A task that waits for a TrainJob which another task, DAG, pipeline or person made."""
+"""Sensor that waits for a TrainJob which another task, DAG, pipeline or user created."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _TRIGGER = "trainjob_airflow.triggers.end.TrainJobEndTrigger"
 
 
 class TrainJobSensor(BaseSensorOperator):
-    """Waits until a TrainJob has ended well; one that does not exist yet is waited for, too.
+    """Wait until a TrainJob is complete; it need not exist yet.
 
-    It may be anybody's: made with kubectl, the Kubeflow SDK, a pipeline or a DAG. Nothing is done to it, also when the
-    task is killed or its time is over. The XCom is that of `TrainJobOperator`: job, namespace, uid, attempt, phase,
-    seconds, progress.
+    The TrainJob may have been created by kubectl, the Kubeflow SDK, a pipeline or a DAG. The sensor never changes it,
+    even if the task is killed or times out. The XCom is that of `TrainJobOperator`: `job`, `namespace`, `uid`,
+    `attempt`, `phase`, `seconds` and `progress`.
     """
 
     template_fields: Sequence[str] = ("name", "run_key", "namespace")
@@ -53,31 +53,34 @@ class TrainJobSensor(BaseSensorOperator):
         start_from_trigger: bool = False,
         **sensor_arguments: Any,
     ) -> None:
-        """Give a name or a run key.
+        """Create the sensor from either a name or a run key.
 
         Args:
-            name: the TrainJob's name.
-            run_key: who asked for it: a dict with `workflow`, `task` and `run` - a DAG's id, a task's id, a run's id -
-                and, for mapped tasks, `map_index`. The newest attempt counts. `engine` and `origin` are those of this
-                Airflow unless they are given, such as `kfp`.
-            namespace: its namespace; empty means the connection's.
-            kubernetes_conn_id: a connection of type `kubernetes`; None finds the cluster as kubectl does.
-            deferrable: wait in the triggerer, where it costs no worker. By default as the operators do, but not when
-                a `mode` is given, which says how to wait on workers.
-            start_from_trigger: begin in the triggerer, too, so that no worker is needed before the end. Not for mapped
-                tasks, which begin on a worker all the same, nor with another task's result as an argument.
-            **sensor_arguments: those of every sensor. `timeout` and `execution_timeout` count while deferred, too.
+            name: name of the TrainJob.
+            run_key: run key of the TrainJob, whose newest attempt counts: a dict with `workflow` (DAG ID), `task` (task
+                ID), `run` (run ID) and, for mapped tasks, `map_index`. `engine` and `origin` are those of this Airflow
+                by default; `engine` may be another one, such as `kfp`.
+            namespace: namespace of the TrainJob; empty means the connection's.
+            kubernetes_conn_id: ID of a connection of type `trainjob` or `kubernetes`; None finds the cluster as kubectl
+                does.
+            deferrable: whether to wait in the triggerer, which occupies no worker. By default as for the operators, but
+                False if `mode` is given, because `mode` says how to wait on workers.
+            start_from_trigger: whether to start in the triggerer as well, so that no worker is needed before the end.
+                Mapped tasks ignore it and start on a worker. It is not allowed with another task's result as an
+                argument.
+            **sensor_arguments: arguments of `BaseSensorOperator`. `timeout` and `execution_timeout` also count while
+                the task is deferred.
 
         Raises:
-            InvalidSpec: none or both of name and run key are given, the run key has other fields, or it can't begin in
-                the triggerer.
+            InvalidSpec: not exactly one of name and run key is given, the run key has other fields, or the sensor
+                cannot start in the triggerer.
         """
         if deferrable is None:
             deferrable = "mode" not in sensor_arguments and deferrable_by_default()
         super().__init__(**sensor_arguments)
         if bool(name) == (run_key is not None):
             raise InvalidSpec(Problem("name, run_key", "both are given" if name else "neither is given", "give one"))
-        if isinstance(run_key, Mapping):  # else it is another task's result
+        if isinstance(run_key, Mapping):  # otherwise it is another task's result
             check_run_key_fields(run_key)
         self.name, self.run_key, self.namespace = name, run_key, namespace
         self.kubernetes_conn_id, self.deferrable = kubernetes_conn_id, deferrable
@@ -85,23 +88,25 @@ class TrainJobSensor(BaseSensorOperator):
             self._start_from_trigger()
 
     def execute(self, context: Context) -> Any:
-        """Look, and wait where there is something to wait for.
+        """Check the TrainJob, and wait for it if it has not ended.
 
         Raises:
-            AirflowFailException: no retry can help: it failed, it was named wrongly, or the cluster does not let us.
-            AirflowSensorTimeout: the `timeout` is reached.
-            JobFailed: the newest attempt for the run key failed; there may be another one.
-            JobDeleted: somebody deleted it.
-            TrainJobError: the cluster can't be asked.
+            AirflowFailException: no retry can help: the TrainJob failed, its name is wrong, or the cluster denies
+                access.
+            AirflowSensorTimeout: the `timeout` was reached.
+            JobFailed: the newest attempt for the run key failed; another attempt may follow.
+            JobDeleted: the TrainJob was deleted.
+            TrainJobError: the cluster cannot be reached.
         """
         if not self.deferrable:
             return super().execute(context)
-        # What has ended is not waited for elsewhere: a trigger that fires at once meets the end of this very run.
+        # Do not defer for a TrainJob that has ended: its trigger would fire at once, and Airflow could take the end of
+        # this run for the end of the next one (Airflow 3.3; see deferral.FIRST_SECONDS).
         found = self.poke(context)
         return found.xcom_value if found else self._defer()
 
     def poke(self, context: Context) -> PokeReturnValue:  # noqa: ARG002 - Airflow's signature
-        """Look once."""
+        """Check the TrainJob once."""
         from trainjob.lifecycle import check_external
 
         try:
@@ -112,7 +117,10 @@ class TrainJobSensor(BaseSensorOperator):
         return PokeReturnValue(ended is not None, None if ended is None else self._result(ended))
 
     def execute_complete(self, context: Context, event: dict[str, Any] | None = None) -> Any:
-        """Back from the triggerer with its event; without one, a deferred task is run again after a crash."""
+        """Resume after the deferral with the trigger's event.
+
+        After a crash, Airflow runs a deferred task again without an event. The task then starts with `execute`.
+        """
         from trainjob.lifecycle import FinishedJob, JobReference
         from trainjob.status import Outcome
 
@@ -140,7 +148,10 @@ class TrainJobSensor(BaseSensorOperator):
         self.defer(trigger=trigger, method_name="execute_complete")
 
     def _start_from_trigger(self) -> None:
-        """The triggerer renders the templates then, and Airflow itself counts the time, from the beginning."""
+        """Configure the sensor to start in the triggerer.
+
+        The triggerer then renders the templates, and Airflow itself counts the time from the start.
+        """
         from airflow.triggers.base import StartTriggerArgs
 
         values = {"namespace": self.namespace, "name": self.name, "run_key": self.run_key}
@@ -165,14 +176,17 @@ class TrainJobSensor(BaseSensorOperator):
         try:
             ended.outcome.raise_for_failure()
         except JobFailed as error:
-            # A retry waits for what may come: another attempt for the run key, a TrainJob in place of a deleted one.
+            # A retry can succeed: another attempt may follow for the run key, or a TrainJob in place of a deleted one.
             self._fail(error, retryable=self.run_key is not None or isinstance(error, JobDeleted))
         values = ended.outcome.to_dict()
         told = {name: values[name] for name in ("job", "namespace", "uid", "phase", "progress")}
         return {**told, "attempt": ended.reference.attempt, "seconds": ended.outcome.seconds}
 
     def _fail(self, error: TrainJobError, *, retryable: bool | None = None) -> NoReturn:
-        """As the sensor's `never_fail` and `soft_fail` say, which Airflow heeds for its own exceptions only."""
+        """Raise the error in the form that `never_fail`, `soft_fail` and the retries require.
+
+        Airflow applies these two arguments to its own exceptions only.
+        """
         if isinstance(error, WaitTimeout):
             runs_out_first = self.execution_timeout and self.execution_timeout.total_seconds() < self.timeout
             raise (AirflowTaskTimeout if runs_out_first else AirflowSensorTimeout)(str(error)) from error

@@ -1,4 +1,4 @@
-"""Waiting in the triggerer for a TrainJob that somebody else made."""
+"""Trigger that waits for a TrainJob which another task, DAG, pipeline or user created."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from trainjob_airflow.hooks.trainjob import TrainJobHook
 
 
 class TrainJobEndTrigger(BaseTrigger):
-    """Fires once, when the TrainJob has ended; killing its task leaves the TrainJob alone.
+    """Fire once, when the TrainJob has ended; killing its task does not affect the TrainJob.
 
-    All of a triggerer that use the same connection and namespace share one list+watch. The events are:
+    All triggers of a triggerer with the same connection and namespace share one list+watch. The events are:
 
-    * `{"reference": {...}, "outcome": {...}}`: it has ended, well or not;
-    * `{"error": "...", "kind": "WaitTimeout"}`: the waiting is over without that; the kind is the error's class.
+    * `{"reference": {...}, "outcome": {...}}`: the TrainJob has ended, with success or not.
+    * `{"error": "...", "kind": "WaitTimeout"}`: the wait ended before that; `kind` is the error's class.
     """
 
     def __init__(
@@ -31,26 +31,26 @@ class TrainJobEndTrigger(BaseTrigger):
         deadline: float | None,
         kubernetes_conn_id: str | None,
     ) -> None:
-        """Holds JSON values only.
+        """Create the trigger; all arguments are JSON values.
 
         Args:
-            namespace: the TrainJob's namespace; empty means the connection's.
-            name: the TrainJob's name; empty with a run key.
-            run_key: who asked for it, as `TrainJobSensor` takes it; None with a name.
-            deadline: when to stop waiting, in seconds of the epoch, so that it survives a restart of the triggerer.
-            kubernetes_conn_id: the Airflow connection's id; its content is read in the triggerer.
+            namespace: namespace of the TrainJob; empty means the connection's.
+            name: name of the TrainJob; empty if `run_key` is given.
+            run_key: run key of the TrainJob, as in `TrainJobSensor`; None if `name` is given.
+            deadline: Unix time in seconds at which the wait ends, so that it survives a restart of the triggerer.
+            kubernetes_conn_id: ID of the Airflow connection, which the triggerer reads.
         """
         super().__init__()  # type: ignore[no-untyped-call]
         self.namespace, self.name, self.run_key = namespace, name, run_key
         self.deadline, self.kubernetes_conn_id = deadline, kubernetes_conn_id
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """The class's path and every argument."""
+        """Return the path of the class and all arguments."""
         names = ("namespace", "name", "run_key", "deadline", "kubernetes_conn_id")
         return f"{type(self).__module__}.{type(self).__qualname__}", {name: getattr(self, name) for name in names}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Wait, telling the task's log how the TrainJob stands."""
+        """Wait, write each phase to the task's log, and yield the event."""
         began = time.monotonic()
         event = TriggerEvent(await self._wait())
         await first_seconds_over(began, self.task_instance)

@@ -1,4 +1,4 @@
-"""Asset events for TrainJobs that become complete, whoever made them."""
+"""Trigger for asset events when TrainJobs become complete, whatever created them."""
 
 from __future__ import annotations
 
@@ -18,54 +18,69 @@ from trainjob_airflow.hooks.trainjob import DEFAULT_CONNECTION, TrainJobHook
 if TYPE_CHECKING:
     from trainjob.client import Cluster, ObjectEvent
 
-_AGAIN_SECONDS = 60.0  # after an error that waiting does not mend by itself: somebody may
-# An event counts as sent that long after it was fired: the triggerer sends events once a second.
+_AGAIN_SECONDS = 60.0  # pause after an error that a person may have to fix
+# Time after which a fired event counts as sent. The triggerer sends events once a second.
 _SENT_SECONDS = 5.0
-# The controller may write two ends in another order than their times.
+# The controller may write two completions in another order than their times.
 _OVERLAP = timedelta(minutes=10)
 
 
 class Memory:
-    """Which ends are news: pure, and what is kept of it is small however many TrainJobs there are.
+    """Record of the completed TrainJobs for which an event was fired; it does no IO.
 
-    An end is news when it has not been told and is not older than all that is kept of what was told before this memory
-    began. All times of TrainJobs are the cluster's.
+    A completion is new if no event was fired for it and it is not older than the bound in the saved record. The bound
+    is the newest completion with a saved event, minus 10 minutes. It keeps the record small for any number of
+    TrainJobs. All times of TrainJobs are those of the cluster.
     """
 
     def __init__(self, kept: Mapping[str, Any] | None = None) -> None:
-        """Start anew, or from what [to_dict][] gave."""
+        """Create an empty record, or restore the record that [to_dict][] returned."""
         kept = kept or {}
         self._told = {uid: datetime.fromisoformat(end) for uid, end in kept.get("told", {}).items()}
         self._oldest = datetime.fromisoformat(kept["oldest"]) if kept.get("oldest") else None
-        self._on_their_way: dict[str, float] = {}  # told lately, and when
+        self._on_their_way: dict[str, float] = {}  # uid -> time of an event that may not have been sent yet
 
     def is_news(self, uid: str, end: datetime) -> bool:
-        """Whether the end of this TrainJob is to be told."""
+        """Return whether an event is due for the completion of this TrainJob."""
         return uid not in self._told and (self._oldest is None or end >= self._oldest)
 
     def add(self, uid: str, end: datetime, now: float | None = None) -> None:
-        """It is told now, by any monotonic clock; None when it needs no telling."""
+        """Record that the completion of a TrainJob needs no further event.
+
+        Args:
+            uid: uid of the TrainJob.
+            end: time of its completion.
+            now: time at which its event is fired, in seconds of any monotonic clock; None if it needs no event.
+        """
         self._told[uid] = end
         if now is not None:
             self._on_their_way[uid] = now
 
     def forget(self, uid: str) -> None:
-        """The TrainJob is gone: nobody will ask again."""
+        """Remove a deleted TrainJob, whose completion will not be checked again."""
         self._told.pop(uid, None)
         self._on_their_way.pop(uid, None)
 
     def first_on_its_way(self) -> float | None:
-        """When that was told of which nobody knows yet whether it arrived; None when there is nothing like that."""
+        """Return the time of the oldest event that may not have been sent yet.
+
+        Returns:
+            Seconds of the clock of [add][]; None if there is no such event.
+        """
         return next(iter(self._on_their_way.values()), None)
 
     def have_arrived(self, until: float) -> None:
-        """What was told until then is not lost any more."""
+        """Record that all events that were fired until this time have been sent."""
         self._on_their_way = {uid: at for uid, at in self._on_their_way.items() if at > until}
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON values, without what is still on its way: it would not be told again."""
+        """Return the record as JSON values, without events that may not have been sent yet.
+
+        If these were saved, a restarted triggerer would not fire them again.
+        """
         ends = {uid: end for uid, end in self._told.items() if uid not in self._on_their_way}
-        bounds = [self._oldest] if self._oldest else []  # what was dropped before must not become news again
+        # The old bound stays: completions that were dropped from the record must not become new again.
+        bounds = [self._oldest] if self._oldest else []
         bounds += [max(ends.values()) - _OVERLAP] if ends else []
         oldest = max(bounds, default=None)
         told = {uid: end.isoformat() for uid, end in ends.items() if oldest is None or end >= oldest}
@@ -73,16 +88,21 @@ class Memory:
 
 
 class TrainJobEventTrigger(BaseEventTrigger):
-    """For an `AssetWatcher`: fires for each TrainJob of a namespace that becomes complete after the watcher began.
+    """Fire an event for each TrainJob of a namespace that becomes complete.
 
-    The event is `{"reference": {...}, "phase": "Complete", "finished": "...", "model": "s3://..."}`; the model is the
-    TrainJob's annotation `trainjob.dev/model`, which exports of this provider have, or None. All of a triggerer with
-    the same connection, namespace and selector share one list+watch.
+    Use it with an `AssetWatcher`.
 
-    What has been told is kept in the asset's state store, so that after a restart of the triggerer what became complete
-    meanwhile is told and the rest is not told again. An event is told twice when the triggerer is killed within about
-    5 s after it. A watcher that belongs to several assets keeps nothing: what becomes complete while no triggerer runs
-    is not told.
+    The event is `{"reference": {...}, "phase": "Complete", "finished": "...", "model": "s3://..."}`. `model` is the
+    TrainJob's annotation `trainjob.dev/model`, which exports of this provider have, or None. All triggers of a
+    triggerer with the same connection, namespace and selector share one list+watch.
+
+    Events are fired for TrainJobs that become complete after the watcher started. The asset's state store keeps a
+    record of the fired events. After a restart of the triggerer, the trigger fires for TrainJobs that became complete
+    in between, and not again for the others. An event is fired twice if the triggerer is killed within about 5 s after
+    the first time.
+
+    A watcher that belongs to several assets keeps no record. It fires no event for a TrainJob that becomes complete
+    while no triggerer runs.
     """
 
     def __init__(
@@ -93,27 +113,30 @@ class TrainJobEventTrigger(BaseEventTrigger):
         name_prefix: str = "",
         kubernetes_conn_id: str | None = DEFAULT_CONNECTION,
     ) -> None:
-        """Which TrainJobs count.
+        """Create the trigger for the TrainJobs that match all arguments.
 
         Args:
-            namespace: theirs; empty means the connection's.
-            label_selector: in Kubernetes' syntax, such as `team=search,stage in (prod)`; empty for all.
-            name_prefix: how their names begin.
-            kubernetes_conn_id: a connection of type `kubernetes`; None finds the cluster as kubectl does.
+            namespace: namespace of the TrainJobs; empty means the connection's.
+            label_selector: selector in Kubernetes' syntax, such as `team=search,stage in (prod)`; empty for all
+                TrainJobs.
+            name_prefix: beginning of the TrainJobs' names; empty for all TrainJobs.
+            kubernetes_conn_id: ID of a connection of type `trainjob` or `kubernetes`; None finds the cluster as kubectl
+                does.
         """
         super().__init__()  # type: ignore[no-untyped-call]
         self.namespace, self.label_selector, self.name_prefix = namespace, label_selector, name_prefix
         self.kubernetes_conn_id = kubernetes_conn_id
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """The class's path and every argument."""
+        """Return the path of the class and all arguments."""
         names = ("namespace", "label_selector", "name_prefix", "kubernetes_conn_id")
         return f"{type(self).__module__}.{type(self).__qualname__}", {name: getattr(self, name) for name in names}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Watch for ever.
+        """Watch without end, and yield an event for each new completion.
 
-        Airflow starts a watcher that has ended again at once, so errors are told and waited out here.
+        An error is logged, and the watch starts again after 60 s. Airflow would restart a trigger that has ended at
+        once.
         """
         from trainjob.errors import TrainJobError
 
@@ -174,7 +197,11 @@ class TrainJobEventTrigger(BaseEventTrigger):
         )
 
     def _end_of(self, job: Mapping[str, Any] | None) -> datetime | None:
-        """When it became complete; None for one that did not, or does not count."""
+        """Return the time at which the TrainJob became complete.
+
+        Returns:
+            None if the TrainJob is not complete, or its name does not begin with `name_prefix`.
+        """
         from trainjob.status import conclude, judge
 
         if job is None or not job["metadata"]["name"].startswith(self.name_prefix):
@@ -182,10 +209,13 @@ class TrainJobEventTrigger(BaseEventTrigger):
         outcome = conclude(job, judge(job))
         return datetime.fromisoformat(outcome.finished.replace("Z", "+00:00")) if outcome.succeeded else None
 
-    # -- the memory over restarts -----------------------------------------------------------------------------------
+    # -- the record across restarts ---------------------------------------------------------------------------------
 
     async def _remembered(self, cluster: Cluster) -> Memory:
-        """What was told before, or else what is complete already."""
+        """Return the saved record, or a new one with the TrainJobs that are complete already.
+
+        A new record is saved at once.
+        """
         if kept := await self._load():
             return Memory(kept)
         memory, namespace = Memory(), self.namespace or cluster.namespace
@@ -197,7 +227,7 @@ class TrainJobEventTrigger(BaseEventTrigger):
 
     @property
     def _key(self) -> str:
-        """Apart from those of other watchers of the same asset."""
+        """Key of the record in the asset's state store, unique among the asset's watchers."""
         what = json.dumps(self.serialize()[1], sort_keys=True)
         return f"trainjobs-{hashlib.sha256(what.encode()).hexdigest()[:16]}"
 

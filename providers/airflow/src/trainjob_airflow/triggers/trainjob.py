@@ -1,4 +1,4 @@
-"""Waiting for a TrainJob in the triggerer."""
+"""Trigger that waits for the TrainJob of a deferred task."""
 
 from __future__ import annotations
 
@@ -19,16 +19,20 @@ if TYPE_CHECKING:
 
 
 class TrainJobTrigger(BaseTrigger):
-    """Fires once, when the TrainJob has ended; every end is an event, as a trigger that raises skips the operator.
+    """Fire once, when the TrainJob has ended or the wait is over.
 
-    All triggers of a triggerer that use the same connection and namespace share one list+watch for TrainJobs and one
-    for pods. The events are:
+    Every end is an event, also an error. If the trigger raised it, Airflow would not call the operator's
+    `execute_complete`.
 
-    * `{"reference": {...}, "outcome": {...}, "receipt": {...}}`: it has ended, well or not; see
-      `trainjob.status.Outcome.to_dict`; the receipt is that of an export, else empty.
-    * `{"reference": {...}, "error": "...", "kind": "WaitTimeout"}`: we stopped waiting; the kind is the error's class.
-      After an error that is not from `trainjob.errors`, such as an ImportError, the TrainJob runs on until the operator
-      decides about it.
+    All triggers of a triggerer with the same connection and namespace share one list+watch for TrainJobs and one for
+    pods. The events are:
+
+    * `{"reference": {...}, "outcome": {...}, "receipt": {...}}`: the TrainJob has ended, with success or not; see
+      `trainjob.status.Outcome.to_dict`. `receipt` is what the step's log reports at its end, such as an export's
+      receipt, or empty.
+    * `{"reference": {...}, "error": "...", "kind": "WaitTimeout"}`: the wait ended before that; `kind` is the error's
+      class. After an error that is not in `trainjob.errors`, such as an ImportError, the TrainJob continues until the
+      operator decides about it.
     """
 
     def __init__(
@@ -41,15 +45,15 @@ class TrainJobTrigger(BaseTrigger):
         on_kill_action: str = "delete",
         get_logs: bool = True,
     ) -> None:
-        """Holds JSON values only.
+        """Create the trigger; all arguments are JSON values.
 
         Args:
-            reference: the job, as `trainjob.lifecycle.JobReference.to_dict` gives it.
-            limits: seconds to wait and what to do then, as `trainjob.lifecycle.Limits.to_dict` gives it.
-            deadline: when to stop waiting, in seconds of the epoch, so that it survives a restart of the triggerer.
-            kubernetes_conn_id: the Airflow connection's id; its content is read in the triggerer.
-            on_kill_action: what killing the task does to the job: `delete`, `suspend` or `keep`.
-            get_logs: whether the containers' lines are written to the task's log.
+            reference: reference to the TrainJob, as `trainjob.lifecycle.JobReference.to_dict` returns it.
+            limits: seconds to wait and the actions after them, as `trainjob.lifecycle.Limits.to_dict` returns them.
+            deadline: Unix time in seconds at which the wait ends, so that it survives a restart of the triggerer.
+            kubernetes_conn_id: ID of the Airflow connection, which the triggerer reads.
+            on_kill_action: what happens to the TrainJob when a user kills the task: `delete`, `suspend` or `keep`.
+            get_logs: whether to write the log lines of the containers to the task's log.
         """
         super().__init__()  # type: ignore[no-untyped-call]
         self.reference, self.limits, self.deadline = reference, limits, deadline
@@ -58,12 +62,12 @@ class TrainJobTrigger(BaseTrigger):
         self._opened: Cluster | None = None
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """The class's path and every argument."""
+        """Return the path of the class and all arguments."""
         names = ("reference", "limits", "deadline", "kubernetes_conn_id", "on_kill_action", "get_logs")
         return f"{type(self).__module__}.{type(self).__qualname__}", {name: getattr(self, name) for name in names}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Wait, telling the task's log what happens and its XCom `progress` how far it is."""
+        """Wait, write log and XCom `progress` of the task, and yield the event."""
         began = time.monotonic()
         try:
             result = await self._wait()
@@ -91,10 +95,13 @@ class TrainJobTrigger(BaseTrigger):
         return {"outcome": outcome.to_dict(), "receipt": account.receipt}
 
     async def on_kill(self) -> None:
-        """A person marked the deferred task failed or successful, or cleared it: the job goes too, unless it has ended.
+        """Apply the kill action to the TrainJob unless it has ended.
 
-        Airflow calls this also when the trigger was only handed to another triggerer: then the job goes on. A cleared
-        task may be deferred again by now, too: then its new try has adopted the job since.
+        Airflow calls this method after a user has marked the deferred task as failed or successful, or has cleared it.
+
+        Airflow also calls it if the trigger was only handed to another triggerer; the TrainJob then continues. A
+        cleared task may be deferred again by then. Its new try has then adopted the TrainJob, which distinguishes this
+        case from a handover.
         """
         from trainjob.lifecycle import give_up
         from trainjob.manifest import labels

@@ -1,1 +1,1 @@
-"""Components that bring in datasets and models."""
+"""Components that fetch datasets and models."""

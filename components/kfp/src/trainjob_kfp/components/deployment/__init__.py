@@ -1,1 +1,1 @@
-"""Components that hand a model on."""
+"""Components that export models."""

@@ -1,1 +1,1 @@
-"""Components that score models."""
+"""Components that evaluate models."""

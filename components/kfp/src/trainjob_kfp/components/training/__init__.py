@@ -1,1 +1,1 @@
-"""Components that train."""
+"""Components that train models, and the component that cleans up."""

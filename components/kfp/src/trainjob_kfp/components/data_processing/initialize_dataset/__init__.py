@@ -1,4 +1,4 @@
-"""Initialize dataset."""
+"""Component `initialize_dataset`."""
 
 from trainjob_kfp.components.data_processing.initialize_dataset.component import initialize_dataset
 

@@ -1,4 +1,4 @@
-"""Initialize model."""
+"""Component `initialize_model`."""
 
 from trainjob_kfp.components.data_processing.initialize_model.component import initialize_model
 

@@ -1,4 +1,4 @@
-"""Export model."""
+"""Component `export_model`."""
 
 from trainjob_kfp.components.deployment.export_model.component import export_model
 

@@ -1,4 +1,4 @@
-"""Evaluate."""
+"""Component `evaluate`."""
 
 from trainjob_kfp.components.evaluation.evaluate.component import evaluate
 

@@ -1,4 +1,4 @@
-"""Cleanup."""
+"""Component `cleanup`."""
 
 from trainjob_kfp.components.training.cleanup.component import cleanup
 

@@ -1,4 +1,4 @@
-"""Fine-tune."""
+"""Component `fine_tune`."""
 
 from trainjob_kfp.components.training.fine_tune.component import fine_tune
 

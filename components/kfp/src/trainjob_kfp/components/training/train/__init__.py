@@ -1,4 +1,4 @@
-"""Train."""
+"""Component `train`."""
 
 from trainjob_kfp.components.training.train.component import train
 
