@@ -134,6 +134,7 @@ def test_pieces_of_a_long_line_count_as_one():
 @pytest.mark.parametrize("size", [10, 1000, 100_000])
 def test_lines_of_every_length_keep_the_rate(size):
     limit, now, written = RateLimit(bytes_per_second=1000, burst=2000, line_overhead=100), 0.0, 0
+    assert limit.cost("äö") == 104
     bucket = TokenBucket(limit, now)
     while now < 10_000:
         now += bucket.seconds_to_wait(now)

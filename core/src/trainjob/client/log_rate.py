@@ -23,7 +23,7 @@ class RateLimit:
 
     def cost(self, text: str) -> int:
         """Return the cost of a line in bytes, including the log's overhead."""
-        return self.line_overhead + len(text)
+        return self.line_overhead + len(text.encode(errors="replace"))
 
 
 _LEAST_RATE = 1 / 16  # of the limit: the lowest rate after slow writes
