@@ -1,10 +1,10 @@
-"""The demo: a chain of TrainJobs on a laptop cluster, from an Airflow DAG or a Kubeflow pipeline; with its scores.
+"""Run a chain of TrainJobs on a laptop cluster, from an Airflow DAG or a KFP pipeline.
 
     demo.py airflow|kfp
 
-It makes a tiny model and a data set of support tickets, serves them from a loopback Hugging Face stub, starts a laptop
-cluster and the workflow engine in its own environment, shows what the TrainJobs do, and scores base model and export.
-Whatever it started has ended when it ends, also after Ctrl-C.
+The demo creates a tiny model and a data set of support tickets, and serves them from a Hugging Face stub on loopback.
+It starts a laptop cluster, and the workflow engine in its own environment. It shows the progress of the TrainJobs. Then
+it scores the base model and the export. At its end, also after Ctrl-C, it stops every process that it started.
 """
 
 from __future__ import annotations
@@ -41,13 +41,16 @@ def python(environment: str) -> str:
 
 
 def make_hub(folder: Path) -> None:
-    """The model and the data set, in the layout that the stub serves."""
+    """Write the model and the data set in the layout that the stub serves."""
     for script in ("make_model.py", "make_data.py"):
         subprocess.run([python("torchtune"), TICKETS / script, folder], check=True, stdout=subprocess.DEVNULL)
 
 
 class Scorer:
-    """Scores models on the held-out tickets, in a process that imports transformers while the chain runs."""
+    """Scorer of models on the held-out tickets.
+
+    Its process imports transformers while the chain runs.
+    """
 
     def __init__(self, hub: Path) -> None:
         [held_out] = (hub / "datasets" / "demo" / "tickets" / "heldout").glob("*.parquet")
@@ -58,7 +61,7 @@ class Scorer:
         )
 
     def exact_match(self, model: Path) -> str:
-        """How many answers are right to the letter, such as `59/60`."""
+        """Return how many answers match exactly, such as `59/60`."""
         print(model, file=self._process.stdin, flush=True)
         line = self._process.stdout.readline() if self._process.stdout else ""
         if not line:
@@ -73,13 +76,13 @@ class Scorer:
 
 
 def airflow_command(kubeconfig: Path) -> tuple[list[str], dict[str, str]]:
-    """`airflow dags test` on a database of the demo's own."""
+    """Return the command `airflow dags test` and its environment, with a separate database."""
     home = CACHE / "airflow"
     extra = {"kube_config_path": str(kubeconfig), "namespace": "default"}
     environment = {
         "AIRFLOW_HOME": str(home),
         "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "examples" / "airflow"),
-        "AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT": "0",  # none: the first file's takes all imports
+        "AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT": "0",  # no timeout, because the first file imports everything
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW_CONN_KUBERNETES_DEFAULT": json.dumps({"conn_type": "kubernetes", "extra": extra}),
     }
@@ -96,13 +99,13 @@ def airflow_command(kubeconfig: Path) -> tuple[list[str], dict[str, str]]:
 
 
 def kfp_command(kubeconfig: Path) -> tuple[list[str], dict[str, str]]:
-    """The compiled pipeline under `kfp.local`, in a folder of its own."""
+    """Return the command that runs the pipeline under `kfp.local`, and its environment."""
     environment = {"KUBECONFIG": str(kubeconfig), "TRAINJOB_RUN_ID": RUN}
     return [python("kfp"), str(ROOT / "examples" / "kfp" / "tickets_llm.py"), "run"], environment
 
 
 def make_claim(cluster: Cluster) -> None:
-    """Pipelines use a claim that exists; on a real cluster its owner makes it."""
+    """Create the claim, because the pipeline needs an existing one."""
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     metadata = {"name": "tickets", "namespace": "default"}
     cluster.create_claim({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec})
@@ -110,7 +113,7 @@ def make_claim(cluster: Cluster) -> None:
 
 @contextlib.contextmanager
 def running(command: list[str], environment: dict[str, str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A process group that is gone when the block is left."""
+    """Run a command in its own process group, and kill the group at the end of the block."""
     with log.open("wb") as out:
         process = subprocess.Popen(
             command, env={**os.environ, **environment}, cwd=CACHE, stdout=out, stderr=out, start_new_session=True
@@ -124,7 +127,7 @@ def running(command: list[str], environment: dict[str, str], log: Path) -> Itera
 
 
 def run_chain(engine: str, cluster: Cluster, kubeconfig: Path) -> ChainView:
-    """Run the workflow to its end and show its TrainJobs meanwhile."""
+    """Run the workflow to its end, and show its TrainJobs meanwhile."""
     if engine == "kfp":
         make_claim(cluster)
     command, environment = (airflow_command if engine == "airflow" else kfp_command)(kubeconfig)
@@ -139,7 +142,7 @@ def run_chain(engine: str, cluster: Cluster, kubeconfig: Path) -> ChainView:
 
 
 def exported_folder(cluster: Cluster, view: ChainView, state: Path) -> Path:
-    """Where the laptop cluster keeps the claim that the steps shared."""
+    """Return the export folder on the volume that the steps shared."""
     claim = cluster.get_claim(view.claim(), "default") or {}
     [volume] = state.glob(f"**/volumes/*{claim['metadata']['uid'][:8]}*")
     return volume / "export"
@@ -147,7 +150,10 @@ def exported_folder(cluster: Cluster, view: ChainView, state: Path) -> Path:
 
 @contextlib.contextmanager
 def only_one(lock: Path) -> Iterator[None]:
-    """Of several demos of one engine the first runs: each begins by removing what the last has left."""
+    """Allow only one demo of an engine at a time.
+
+    Each demo starts by deleting the files of the last one.
+    """
     with lock.open("w") as held:
         try:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -161,7 +167,7 @@ def main() -> None:
     parser.add_argument("engine", choices=["airflow", "kfp"])
     engine = parser.parse_args().engine
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored by a shell's background processes otherwise
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # background processes of a shell ignore SIGINT
     CACHE.mkdir(parents=True, exist_ok=True)
     state = CACHE / f"cluster-{engine}"
     with (

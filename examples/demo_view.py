@@ -1,4 +1,7 @@
-"""Shows the TrainJobs of a namespace as they run: a line for each step, with a progress bar while TorchTune trains."""
+"""Live view of a namespace's TrainJobs.
+
+It has one line for each step, with a progress bar while TorchTune trains.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,10 @@ class _Step:
 
 
 class ChainView:
-    """A context manager; watches from the moment it is entered. Without a terminal it prints plain lines."""
+    """Context manager that shows the TrainJobs from the moment it is entered.
+
+    Without a terminal, it prints plain lines.
+    """
 
     def __init__(self, cluster: Cluster, namespace: str) -> None:
         self._cluster, self._namespace = cluster, namespace
@@ -65,7 +71,7 @@ class ChainView:
             self._bars.stop()
 
     def claim(self) -> str:
-        """The claim that the steps' pods mount as their workspace."""
+        """Return the name of the claim that the steps' pods mount as their workspace."""
         for job in self._jobs.values():
             for pod in self._cluster.list_pods(job["metadata"]["name"], job["metadata"]["namespace"]):
                 for volume in pod["spec"].get("volumes", ()):
@@ -74,7 +80,7 @@ class ChainView:
         raise LookupError("no pod mounts a claim")
 
     def wall_times(self) -> list[tuple[str, float]]:
-        """(step, seconds from its creation to its end), in the order of creation."""
+        """Return (step, seconds from its creation to its end), in the order of creation."""
         return [(step.name, step.seconds) for step in self._steps.values() if step.seconds is not None]
 
     def _on_job(self, change: ObjectEvent) -> None:

@@ -1,7 +1,8 @@
-"""XGBoost on two nodes: each has its share of the rows, and both get the same trees.
+"""Train XGBoost on two nodes: each has its share of the rows, and both get the same trees.
 
-On the stock runtime `xgboost-distributed` the Trainer tells each node where the tracker is that rank 0 starts, and how
-many there are. On GPUs say `resources_per_node={"gpu": 1}`, and `"device": "cuda"` in the parameters.
+The example uses the stock runtime `xgboost-distributed`. Rank 0 starts the tracker. The Trainer sets variables with the
+tracker's address and the number of nodes. For GPUs, set `resources_per_node={"gpu": 1}`, and `"device": "cuda"` in the
+parameters.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from airflow.sdk import dag, task
 def boosted_trees():
     @task.trainjob(runtime="xgboost-distributed", num_nodes=2)
     def train(rows, rounds):
-        """Learns to tell points in a circle from points outside of it."""
+        """Learn to separate points inside a circle from points outside of it."""
         import os
         import socket
 
@@ -43,7 +44,7 @@ def boosted_trees():
 
     @task
     def report(training):
-        learned = training["result"]  # what rank 0 returned
+        learned = training["result"]  # the value that rank 0 returned
         print(f"{learned['accuracy']:.0%} of the points are told right, learned by {learned['workers']} workers")
         return learned
 

@@ -1,7 +1,8 @@
-"""Any program in any image as a training: its command, arguments and environment, on two nodes, and its result back.
+"""Run any program in any image as a training on two nodes, and use its result.
 
-Values from the run are templates in a dict of the trainer's fields. What the program prints behind `trainjob result: `,
-as JSON, is in what the task returns. A secret stays a reference: `SecretKeyReference(name="wandb", key="key")`.
+The trainer's fields are a dict, so that templates can insert values of the run. The program prints JSON after
+`trainjob result: `, and the task returns it as `result`. Refer to a secret value with
+`SecretKeyReference(name="wandb", key="key")`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from airflow.sdk import Param, dag, task
 
 from trainjob_airflow import TrainJobOperator
 
-# The Trainer tells each node its place among all; torchrun is not needed for what does not use it.
+# The Trainer sets each node's rank and the number of nodes. A program that does not use torch needs no torchrun.
 PROGRAM = """\
 import json, os, random, sys
 points, node = int(sys.argv[1]), int(os.environ["PET_NODE_RANK"])

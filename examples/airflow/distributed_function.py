@@ -1,7 +1,8 @@
-"""A Python function as a distributed training: two nodes, PyTorch's DistributedDataParallel, and the result back.
+"""Run a Python function as a distributed training on two nodes, and use its result.
 
-The function is sent as source: it imports what it needs inside and uses nothing from around it. On GPUs say
-`resources_per_node={"gpu": 8}`, which starts eight processes on each node, and `"nccl"` in place of `"gloo"`.
+The function uses PyTorch's DistributedDataParallel. The operator sends the function as source. The function therefore
+imports its modules inside and uses no names from outside. For GPUs, set `resources_per_node={"gpu": 8}`, which starts
+eight processes on each node, and replace `"gloo"` by `"nccl"`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ def distributed_function():
 
     @task.trainjob(num_nodes=2)
     def train(points, steps):
-        """Learns y = 3x - 1, each process from its share of the points."""
+        """Learn y = 3x - 1; each process uses its share of the points."""
         import torch
         import torch.distributed as dist
         from torch.nn.parallel import DistributedDataParallel
@@ -30,7 +31,7 @@ def distributed_function():
         for _ in range(steps):
             optimizer.zero_grad()
             loss = torch.nn.functional.mse_loss(model(x), y)
-            loss.backward()  # all processes get the mean of their gradients
+            loss.backward()  # DistributedDataParallel averages the gradients of all processes
             optimizer.step()
         print(f"process {rank} of {processes}: {len(x)} points, loss {loss.item():.2g}")
         weight, bias = model.module.weight.item(), model.module.bias.item()
@@ -39,7 +40,7 @@ def distributed_function():
 
     @task
     def report(training):
-        learned = training["result"]  # what the process with rank 0 returned
+        learned = training["result"]  # the value that the process with rank 0 returned
         print(f"y = {learned['weight']:.2f} x + {learned['bias']:.2f}, learned by {learned['processes']} processes")
         return learned
 

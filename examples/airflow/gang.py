@@ -1,8 +1,10 @@
-"""A gang: the pods of a training start all at once or not at all, so that no half of it holds GPUs and waits.
+"""Start all pods of a training at once or none of them, so that no pod holds GPUs idle.
 
-`kubectl apply -k manifests/runtimes` makes `torch-coscheduling`, whose gangs the coscheduling plugin of Kubernetes'
-scheduler-plugins starts; `torch-volcano` and `torch-kai` are for Volcano and KAI. Dataset and model come by steps of
-their own over a workspace: initializers inside the TrainJob would be part of the gang, which then never starts.
+`kubectl apply -k manifests/runtimes` creates the runtime `torch-coscheduling`. It uses the coscheduling plugin of
+Kubernetes' scheduler-plugins. The runtimes `torch-volcano` and `torch-kai` are for Volcano and KAI.
+
+Download dataset and model in separate steps over a workspace. Initializers inside the TrainJob would belong to the
+gang, and the gang would never start.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Every quarter of an hour, delete the TrainJobs that nobody needs any more.
+"""Delete the TrainJobs that are not needed any more, every 15 minutes.
 
-Those that have ended go when their own time to live is over (`ttl_after_success`, `ttl_after_failure`), or after a
-week; those at work when their task has ended and nobody could tell them. A model that nobody has exported stays.
+The sweep deletes a finished TrainJob after its own lifetime (`ttl_after_success`, `ttl_after_failure`), or after a
+week. It ends an unfinished TrainJob if its task has ended without ending the TrainJob. It retains a model that was not
+exported.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""JAX on two nodes: each has its share of the points, and the mean of all gradients moves the same weights.
+"""Train with JAX on two nodes: both update the weights with the mean of all gradients.
 
-On the stock runtime `jax-distributed` the Trainer tells each node its rank and where the coordinator is. On GPUs say
-`resources_per_node={"gpu": 1}`, and leave out the line that chooses gloo.
+Each node has its share of the points. The example uses the stock runtime `jax-distributed`. The Trainer sets variables
+with the node's rank and the coordinator's address. For GPUs, set `resources_per_node={"gpu": 1}`, and remove the line
+that selects gloo.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from airflow.sdk import dag, task
 def jax_on_nodes():
     @task.trainjob(runtime="jax-distributed", num_nodes=2)
     def train(steps):
-        """Learns y = 3x - 1."""
+        """Learn y = 3x - 1."""
         import os
 
         import jax
@@ -35,7 +36,7 @@ def jax_on_nodes():
 
     @task
     def report(training):
-        learned = training["result"]  # what rank 0 returned
+        learned = training["result"]  # the value that rank 0 returned
         print(f"y = {learned['weight']:.2f} x + {learned['bias']:.2f}, learned by {learned['processes']} processes")
         return learned
 

@@ -1,8 +1,10 @@
-"""MPI on two nodes: each has its share of the points, and an all-reduce of the gradients moves the same weights.
+"""Train with MPI on two nodes: an all-reduce of the gradients updates the same weights.
 
-On the stock runtime `deepspeed-distributed` a launcher starts the processes on itself and its nodes with mpirun, over
-ssh, of which all is there. On GPUs say `resources_per_node={"gpu": 1}`. A training with DeepSpeed begins with
-`deepspeed.init_distributed()`, which finds the processes by MPI, as here.
+Each node has its share of the points. The example uses the stock runtime `deepspeed-distributed`. Its launcher starts
+the processes on itself and on the other nodes with mpirun over ssh. Both are already set up.
+
+For GPUs, set `resources_per_node={"gpu": 1}`. A training with DeepSpeed starts with
+`deepspeed.init_distributed()`, which also finds the processes through MPI.
 """
 
 from __future__ import annotations
@@ -12,9 +14,9 @@ from airflow.sdk import dag, task
 
 @dag(schedule=None, doc_md=__doc__)
 def mpi_on_nodes():
-    @task.trainjob(runtime="deepspeed-distributed", num_nodes=2)  # the launcher is one of them
+    @task.trainjob(runtime="deepspeed-distributed", num_nodes=2)  # the launcher is one of the two
     def train(steps):
-        """Learns y = 3x - 1."""
+        """Learn y = 3x - 1."""
         import numpy
         from mpi4py import MPI
 
@@ -30,7 +32,7 @@ def mpi_on_nodes():
 
     @task
     def report(training):
-        learned = training["result"]  # what rank 0 returned
+        learned = training["result"]  # the value that rank 0 returned
         print(f"y = {learned['weight']:.2f} x + {learned['bias']:.2f}, learned by {learned['processes']} processes")
         return learned
 

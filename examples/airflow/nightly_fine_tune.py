@@ -1,8 +1,8 @@
-"""Fine-tune every night and tell other DAGs: the exported model is an asset, and its events say what was made.
+"""Fine-tune every night and notify other DAGs with an asset event for each exported model.
 
-Two DAGs follow. `announce_model` is scheduled by the asset of this Airflow's own export. `register_models` hears of
-every export in the namespace, also of those that a pipeline, a shell or another Airflow made: an asset's watcher sees
-their TrainJobs become complete.
+Two more DAGs follow. Airflow runs `announce_model` after each export of this Airflow, because the DAG is scheduled by
+the asset. It runs `register_models` after every export in the namespace, also after those of a pipeline, a shell or
+another Airflow. The watcher of that asset reports each of their TrainJobs that becomes complete.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ EXPORTS = Asset(
     start_date=datetime(2026, 1, 1, tzinfo=timezone.utc),
     catchup=False,
     max_active_runs=1,
-    default_args={"retries": 2, "retry_delay": timedelta(minutes=5)},  # a retry takes a running TrainJob over
+    default_args={"retries": 2, "retry_delay": timedelta(minutes=5)},  # a retry adopts a running TrainJob
     doc_md=__doc__,
 )
 def nightly_fine_tune():
-    # keep="always": the export is a folder on this volume.
+    # keep="always", because the export is a folder on this volume.
     with Workspace(size="1Gi", keep="always") as workspace:
         dataset = InitializeDatasetOperator(task_id="dataset", workspace=workspace, storage_uri=DATASET)
         model = InitializeModelOperator(task_id="model", workspace=workspace, storage_uri=MODEL)

@@ -1,8 +1,8 @@
-"""From an object store and back into it: dataset and model are fetched from a bucket, the fine-tuned model goes there.
+"""Download dataset and model from an object store, fine-tune, and upload the result there.
 
-The Secret `object-store` in the TrainJobs' namespace has the keys `ACCESS_KEY_ID` and `SECRET_ACCESS_KEY`; values never
-pass through Airflow. Leave out `endpoint` for AWS. For Google Cloud Storage write `gs://`; the Secret's key is then
-`GOOGLE_CREDENTIALS`. What has not changed is neither fetched nor sent again.
+The Secret `object-store` in the TrainJobs' namespace has the keys `ACCESS_KEY_ID` and `SECRET_ACCESS_KEY`. Its values
+never pass through Airflow. For AWS, omit `endpoint`. For Google Cloud Storage, use `gs://` and the Secret's key
+`GOOGLE_CREDENTIALS`. Unchanged files are neither downloaded nor uploaded again.
 """
 
 from __future__ import annotations

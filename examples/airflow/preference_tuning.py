@@ -1,7 +1,8 @@
-"""Teach answers, then which of two answers is the better one: fine-tuning, and direct preference optimization after it.
+"""Fine-tune a model on answers, then apply direct preference optimization (DPO).
 
-The second training begins with the first one's model: an export puts it into a folder of the workspace, and
-`model_path` names that. What is exported last goes on from there.
+The second training learns which of two answers is better. It starts from the first training's model: an export writes
+this model to a folder of the workspace, and `model_path` names the folder. The last export writes the result of both
+trainings.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ TINY_LORA = ("model=torchtune.models.llama3_2.lora_llama3_2", *TINY[1:])
 
 @dag(schedule=None, doc_md=__doc__)
 def preference_tuning():
-    # keep="always": the export is a folder on this volume.
+    # keep="always", because the export is a folder on this volume.
     with Workspace(size="1Gi", keep="always") as workspace:
         dataset = InitializeDatasetOperator(task_id="dataset", workspace=workspace, storage_uri=DATASET)
         model = InitializeModelOperator(task_id="model", workspace=workspace, storage_uri=MODEL)

@@ -1,7 +1,7 @@
-"""Fine-tune, score the model on tickets it has not seen, and promote it only if it is good enough.
+"""Fine-tune, evaluate on held-out tickets, and promote the model if it is good enough.
 
-Training and evaluation are TrainJobs on one workspace, so the model moves nowhere before it is promoted. What the
-evaluating function returns comes back as `result`; the threshold is a parameter of the run.
+Training and evaluation are TrainJobs on one workspace, so the model is not copied elsewhere before its promotion. The
+task returns the evaluating function's value as `result`. The threshold is a parameter of the run.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from trainjob_airflow import (
 )
 
 SCRIPT = Path(__file__).resolve().parent.parent / "tickets" / "evaluate.py"
-IMAGE = "pytorch/pytorch"  # on a real cluster an image with torch, transformers and pyarrow
+IMAGE = "pytorch/pytorch"  # on a real cluster, use an image with torch, transformers and pyarrow
 CANDIDATE, HELD_OUT = "/workspace/candidate", "/workspace/dataset/heldout"
 
 
 @dag(schedule=None, params={"least_exact_match": Param(0.9, type="number")}, doc_md=__doc__)
 def promote_or_stop():
-    # keep="always": the promoted model is a folder on this volume.
+    # keep="always", because the promoted model is a folder on this volume.
     with Workspace(size="1Gi", keep="always") as workspace:
         dataset = InitializeDatasetOperator(task_id="dataset", workspace=workspace, storage_uri=DATASET)
         model = InitializeModelOperator(task_id="model", workspace=workspace, storage_uri=MODEL)
@@ -39,7 +39,7 @@ def promote_or_stop():
         )
         candidate = ExportModelOperator(task_id="candidate", workspace=workspace, destination=CANDIDATE)
 
-        # A laptop cluster's workspace lies elsewhere: it translates paths in variables, but not in a function's source.
+        # The laptop cluster replaces /workspace by its own path in variables, but not in a function's source.
         @task.trainjob(workspace=workspace, image=IMAGE, env={"MODEL": CANDIDATE, "HELD_OUT": HELD_OUT})
         def evaluate(script):
             import json

@@ -1,9 +1,12 @@
-"""Trainings in a Kueue queue: each waits until its team has quota, and an urgent one goes before those of the night.
+"""Run trainings in a Kueue queue, where an urgent one starts before the nightly ones.
 
-`team` is a LocalQueue in the TrainJobs' namespace, `nightly` and `urgent` are WorkloadPriorityClasses of the cluster. A
-task that waits costs no worker, and tells in Kueue's own words what it waits for. Where the queue preempts, a training
-of the night goes for an urgent one, waits again and begins anew, as the same TrainJob: its task is neither failed nor
-retried. Nothing is lost by waiting, so only `queue_timeout` ends it.
+Each training waits until its team has quota. `team` is a LocalQueue in the TrainJobs' namespace. `nightly` and `urgent`
+are WorkloadPriorityClasses of the cluster. A waiting task occupies no worker, and logs Kueue's own message with the
+reason.
+
+If the queue preempts, Kueue suspends a nightly training for the urgent one. The nightly training waits again and
+restarts from the beginning as the same TrainJob. Its task neither fails nor retries. Waiting loses no work, so only
+`queue_timeout` ends it.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from airflow.sdk import dag, task
 from trainjob import CustomTrainerContainer, Queue
 from trainjob_airflow import TrainJobOperator
 
-# Learns y = 3x by gradient descent; the last line is what the task hands on.
+# Learns y = 3x by gradient descent. The task returns the result in the last line.
 PROGRAM = """
 import sys
 rate, steps, weight = float(sys.argv[1]), int(sys.argv[2]), 0.0
@@ -33,7 +36,7 @@ def training(task_id: str, rate: float, priority: str) -> TrainJobOperator:
             image="python:3.12-slim",
             command=["python", "-c", PROGRAM],
             args=[str(rate), "20"],
-            resources_per_node={"cpu": 1},  # what its queue has to have free
+            resources_per_node={"cpu": 1},  # the quota that the queue needs
         ),
         queue_name=Queue(name="team", priority_class=priority),
         queue_timeout=timedelta(hours=8),

@@ -1,8 +1,8 @@
-"""Fine-tune, export and register: a Kubeflow Model Registry knows the model, its metrics and what it was made of.
+"""Fine-tune, export, and register the model with its metrics and sources in a registry.
 
-Every run makes a version of the model `tickets`, called after the export's digest: so a task that is repeated finds the
-version that it made. The registry's address is a parameter of the run; one that wants a token gets it from a Secret:
-`"secret": "model-registry"`, with the key `REGISTRY_TOKEN`.
+Every run creates a version of the model `tickets`, named after the export's digest. A task that runs again therefore
+finds the version that it created. The registry is a Kubeflow Model Registry. Its address is a parameter of the run. If
+the registry requires a token, store it in a Secret with the key `REGISTRY_TOKEN`, and set `"secret": "model-registry"`.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from trainjob_airflow import (
 
 @dag(schedule=None, params={"registry": Param("http://model-registry-service.kubeflow:8080")}, doc_md=__doc__)
 def registered():
-    # keep="always": the export is a folder on this volume.
+    # keep="always", because the export is a folder on this volume.
     with Workspace(size="1Gi", keep="always") as workspace:
         dataset = InitializeDatasetOperator(task_id="dataset", workspace=workspace, storage_uri=DATASET)
-        # On a real hub revision="v1.0", or a commit: every run then starts from the same weights.
+        # On a real hub, set a tag such as revision="v1.0", or a commit. Every run then starts from the same weights.
         model = InitializeModelOperator(task_id="model", workspace=workspace, storage_uri=MODEL, revision="main")
         fine_tune = FineTuneOperator(
             task_id="fine_tune",

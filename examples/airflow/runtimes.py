@@ -1,7 +1,8 @@
-"""A runtime with rules of its own: a training whose processes are all started anew together when one of them fails.
+"""Use a runtime that restarts all pods of a training together when one of them fails.
 
-`kubectl apply -k manifests/runtimes` makes `torch-restarting`: the pods of a TrainJob start anew up to three times, the
-loss of a node not counted, and a failure that no restart can mend ends it at once, as the task's error says.
+`kubectl apply -k manifests/runtimes` creates the runtime `torch-restarting`. It restarts the pods of a TrainJob up to
+three times; the loss of a node does not count. A failure that no restart can repair ends the TrainJob immediately, and
+the task's error reports it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Try several learning rates at once, one mapped task and one TrainJob each, and export the best.
+"""Try several learning rates at once, each in its own TrainJob, and export the best model.
 
-All tries share the dataset and the model of one workspace; `output_path` keeps their checkpoints apart. The number of
-tries is the run's choice: `{"learning_rates": [1e-4, 3e-4]}`. Where they wait for GPUs, give them a Kueue queue:
-`queue_name="gpu-team"`; a task that waits costs no worker.
+Each learning rate has one mapped task. All tasks share the dataset and the model of one workspace, and `output_path`
+separates their checkpoints. The run's parameter sets the learning rates: `{"learning_rates": [1e-4, 3e-4]}`. If the
+trainings wait for GPUs, set a Kueue queue: `queue_name="gpu-team"`. A waiting task occupies no worker.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ def sweep():
     def best(tries):
         losses = [one["progress"]["loss"] for one in tries]
         print(f"losses: {losses}")
-        return losses.index(min(losses))  # the map index
+        return losses.index(min(losses))  # the map index of the best task
 
-    # keep="always": the export is a folder on this volume.
+    # keep="always", because the export is a folder on this volume.
     with Workspace(size="1Gi", keep="always") as workspace:
         dataset = InitializeDatasetOperator(task_id="dataset", workspace=workspace, storage_uri=DATASET)
         model = InitializeModelOperator(task_id="model", workspace=workspace, storage_uri=MODEL)

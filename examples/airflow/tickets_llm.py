@@ -1,6 +1,7 @@
-"""Fine-tune a tiny Llama on support tickets: initialize, fine-tune with TorchTune, export. `make demo` runs it.
+"""Fine-tune a tiny Llama on support tickets; `make demo` runs this DAG.
 
-On a real cluster, drop what CPU and TINY say and name a real dataset and model.
+Its steps download dataset and model, fine-tune with TorchTune, and export. On a real cluster, remove the settings in
+CPU and TINY, and name a real dataset and model.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from trainjob_airflow import (
 
 @dag(schedule=None, catchup=False, doc_md=__doc__)
 def tickets_llm():
-    # keep="always": the export is a folder on this volume.
+    # keep="always", because the export is a folder on this volume.
     with Workspace(size="1Gi", keep="always") as workspace:
         dataset = InitializeDatasetOperator(
             task_id="dataset", workspace=workspace, storage_uri="hf://demo/tickets/data"

@@ -1,10 +1,12 @@
-"""XGBoost on two nodes: each has its share of the rows, and both get the same trees.
+"""Train XGBoost on two nodes: each has its share of the rows, and both get the same trees.
 
     boosted_trees.py compile OUT.yaml
     boosted_trees.py run rounds=20
 
-On the stock runtime `xgboost-distributed` the Trainer tells each node where the tracker is that rank 0 starts, and how
-many there are. On GPUs call `set_accelerator_type("nvidia.com/gpu").set_accelerator_limit(1)` on the task, and say
+The example uses the stock runtime `xgboost-distributed`. Rank 0 starts the tracker. The Trainer sets variables with the
+tracker's address and the number of nodes.
+
+For GPUs, call `set_accelerator_type("nvidia.com/gpu").set_accelerator_limit(1)` on the task. Also set
 `"device": "cuda"` in the parameters.
 """
 
@@ -16,7 +18,7 @@ from trainjob_kfp.image import BASE_IMAGE
 
 
 def boost(rows: int, rounds: int):
-    """Learns to tell points in a circle from points outside of it."""
+    """Learn to separate points inside a circle from points outside of it."""
     import os
     import socket
 
@@ -47,7 +49,7 @@ def boost(rows: int, rounds: int):
 
 @dsl.component(base_image=BASE_IMAGE, install_kfp_package=False)
 def report(result: str):
-    """What the process with rank 0 returned is a parameter of later steps, as JSON."""
+    """Print the value that rank 0 returned, which later steps get as JSON."""
     import json
 
     learned = json.loads(result)

@@ -1,10 +1,10 @@
-"""Any program in any image as a training: its command, arguments and environment, on two nodes, and its result on.
+"""Run any program in any image as a training on two nodes, and use its result.
 
     container.py compile OUT.yaml
     container.py run points=100000
 
-What the program prints behind `trainjob result: `, as JSON, is the output `result`. A value that is secret stays a
-reference: `env={"WANDB_API_KEY": {"name": "wandb", "key": "key"}}`.
+The program prints JSON after `trainjob result: `, and the component writes it to the output `result`. Refer to a secret
+value with `env={"WANDB_API_KEY": {"name": "wandb", "key": "key"}}`.
 """
 
 from kfp import dsl
@@ -13,8 +13,8 @@ from tickets_llm import main
 from trainjob_kfp import train
 from trainjob_kfp.image import BASE_IMAGE
 
-# The Trainer tells each node its place among all; torchrun is not needed for what does not use it. `kfp.local` writes a
-# number that becomes text with a decimal point.
+# The Trainer sets each node's rank and the number of nodes. A program that does not use torch needs no torchrun.
+# `kfp.local` writes a number with a decimal point when it converts it to text.
 PROGRAM = """\
 import json, os, random, sys
 points, node = int(float(sys.argv[1])), int(os.environ["PET_NODE_RANK"])
@@ -28,7 +28,7 @@ if node == 0:
 
 @dsl.component(base_image=BASE_IMAGE, install_kfp_package=False)
 def report(result: str):
-    """What the first node handed back is a parameter of later steps, as JSON."""
+    """Print the result of the first node, which later steps get as JSON."""
     import json
 
     print(f"pi is about {json.loads(result)['pi']}")

@@ -1,11 +1,13 @@
-"""A Python function as a distributed training: two nodes, PyTorch's DistributedDataParallel, and the result back.
+"""Run a Python function as a distributed training on two nodes, and use its result.
 
     distributed_function.py compile OUT.yaml
     distributed_function.py run steps=100
 
-The function is sent as source: it imports what it needs inside and uses nothing from around it. On GPUs call
-`set_accelerator_type("nvidia.com/gpu").set_accelerator_limit(8)` on the task, which starts eight processes on each
-node, and use `"nccl"` in place of `"gloo"`.
+The function uses PyTorch's DistributedDataParallel. The component sends the function as source. The function therefore
+imports its modules inside and uses no names from outside.
+
+For GPUs, call `set_accelerator_type("nvidia.com/gpu").set_accelerator_limit(8)` on the task, which starts eight
+processes on each node. Also replace `"gloo"` by `"nccl"`.
 """
 
 from kfp import dsl
@@ -18,7 +20,7 @@ POINTS = [[x, 3 * x - 1] for x in (0.0, 0.25, 0.5, 0.75, 1.0, 1.25)]
 
 
 def learn(points: list, steps: int):
-    """Learns y = 3x - 1, each process from its share of the points."""
+    """Learn y = 3x - 1; each process uses its share of the points."""
     import torch
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
@@ -31,7 +33,7 @@ def learn(points: list, steps: int):
     for _ in range(steps):
         optimizer.zero_grad()
         loss = torch.nn.functional.mse_loss(model(x), y)
-        loss.backward()  # all processes get the mean of their gradients
+        loss.backward()  # DistributedDataParallel averages the gradients of all processes
         optimizer.step()
     print(f"process {rank} of {processes}: {len(x)} points, loss {loss.item():.2g}")
     weight, bias = model.module.weight.item(), model.module.bias.item()
@@ -41,7 +43,7 @@ def learn(points: list, steps: int):
 
 @dsl.component(base_image=BASE_IMAGE, install_kfp_package=False)
 def report(result: str):
-    """What the process with rank 0 returned is a parameter of later steps, as JSON."""
+    """Print the value that rank 0 returned, which later steps get as JSON."""
     import json
 
     learned = json.loads(result)

@@ -1,10 +1,13 @@
-"""JAX on two nodes: each has its share of the points, and the mean of all gradients moves the same weights.
+"""Train with JAX on two nodes: both update the weights with the mean of all gradients.
 
     jax_on_nodes.py compile OUT.yaml
     jax_on_nodes.py run steps=100
 
-On the stock runtime `jax-distributed` the Trainer tells each node its rank and where the coordinator is. On GPUs call
-`set_accelerator_type("nvidia.com/gpu").set_accelerator_limit(1)` on the task, and leave out the line that chooses gloo.
+Each node has its share of the points. The example uses the stock runtime `jax-distributed`. The Trainer sets variables
+with the node's rank and the coordinator's address.
+
+For GPUs, call `set_accelerator_type("nvidia.com/gpu").set_accelerator_limit(1)` on the task. Also remove the line that
+selects gloo.
 """
 
 from kfp import dsl
@@ -15,7 +18,7 @@ from trainjob_kfp.image import BASE_IMAGE
 
 
 def learn(steps: int):
-    """Learns y = 3x - 1."""
+    """Learn y = 3x - 1."""
     import os
 
     import jax
@@ -38,7 +41,7 @@ def learn(steps: int):
 
 @dsl.component(base_image=BASE_IMAGE, install_kfp_package=False)
 def report(result: str):
-    """What the process with rank 0 returned is a parameter of later steps, as JSON."""
+    """Print the value that rank 0 returned, which later steps get as JSON."""
     import json
 
     learned = json.loads(result)

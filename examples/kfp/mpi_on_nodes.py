@@ -1,11 +1,13 @@
-"""MPI on two nodes: each has its share of the points, and an all-reduce of the gradients moves the same weights.
+"""Train with MPI on two nodes: an all-reduce of the gradients updates the same weights.
 
     mpi_on_nodes.py compile OUT.yaml
     mpi_on_nodes.py run steps=100
 
-On the stock runtime `deepspeed-distributed` a launcher starts the processes on itself and its nodes with mpirun, over
-ssh, of which all is there. On GPUs call `set_accelerator_type("nvidia.com/gpu").set_accelerator_limit(1)` on the task.
-A training with DeepSpeed begins with `deepspeed.init_distributed()`, which finds the processes by MPI, as here.
+Each node has its share of the points. The example uses the stock runtime `deepspeed-distributed`. Its launcher starts
+the processes on itself and on the other nodes with mpirun over ssh. Both are already set up.
+
+For GPUs, call `set_accelerator_type("nvidia.com/gpu").set_accelerator_limit(1)` on the task. A training with DeepSpeed
+starts with `deepspeed.init_distributed()`, which also finds the processes through MPI.
 """
 
 from kfp import dsl
@@ -16,7 +18,7 @@ from trainjob_kfp.image import BASE_IMAGE
 
 
 def learn(steps: int):
-    """Learns y = 3x - 1."""
+    """Learn y = 3x - 1."""
     import numpy
     from mpi4py import MPI
 
@@ -33,7 +35,7 @@ def learn(steps: int):
 
 @dsl.component(base_image=BASE_IMAGE, install_kfp_package=False)
 def report(result: str):
-    """What the process with rank 0 returned is a parameter of later steps, as JSON."""
+    """Print the value that rank 0 returned, which later steps get as JSON."""
     import json
 
     learned = json.loads(result)
@@ -46,7 +48,7 @@ def mpi_on_nodes(steps: int = 100):
         function=source(learn),
         function_args={"steps": steps},
         runtime="deepspeed-distributed",
-        num_nodes=2,  # the launcher is one of them
+        num_nodes=2,  # the launcher is one of the two
     )
     report(result=trained.outputs["result"])
 

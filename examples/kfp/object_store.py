@@ -1,11 +1,12 @@
-"""From an object store and back into it: dataset and model are fetched from a bucket, the fine-tuned model goes there.
+"""Download dataset and model from an object store, fine-tune, and upload the result there.
 
     object_store.py compile OUT.yaml
     object_store.py run endpoint=http://127.0.0.1:9000 destination=s3://models/tickets-llm
 
-The Secret `object-store` in the TrainJobs' namespace has the keys `ACCESS_KEY_ID` and `SECRET_ACCESS_KEY`; values never
-pass through the pipeline. Leave out `endpoint` for AWS. For Google Cloud Storage write `gs://`; the key is then
-`GOOGLE_CREDENTIALS`. Without a destination the model goes to its artifact's own place, below the pipeline's root.
+The Secret `object-store` in the TrainJobs' namespace has the keys `ACCESS_KEY_ID` and `SECRET_ACCESS_KEY`. Its values
+never pass through the pipeline. For AWS, omit `endpoint`. For Google Cloud Storage, use `gs://` and the Secret's key
+`GOOGLE_CREDENTIALS`. Without a destination, the export writes the model to the URI of its artifact, below
+the pipeline root.
 """
 
 from kfp import dsl

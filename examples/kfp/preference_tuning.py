@@ -1,10 +1,10 @@
-"""Teach answers, then which of two answers is the better one: fine-tuning, and direct preference optimization after it.
+"""Fine-tune a model on answers, then apply direct preference optimization (DPO).
 
     preference_tuning.py compile OUT.yaml
     preference_tuning.py run
 
-The second training begins with the first one's model: an export puts it into a folder of the workspace, and
-`model_path` names that.
+The second training learns which of two answers is better. It starts from the first training's model: an export writes
+this model to a folder of the workspace, and `model_path` names the folder.
 """
 
 from kfp import dsl

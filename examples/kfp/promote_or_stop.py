@@ -1,11 +1,11 @@
-"""Fine-tune, score the model on tickets it has not seen, and promote it only if it is good enough.
+"""Fine-tune, evaluate on held-out tickets, and promote the model if it is good enough.
 
     promote_or_stop.py compile OUT.yaml
     promote_or_stop.py run least_exact_match=0.9
 
-All steps share the pipeline's own workspace, a claim that Kubeflow Pipelines makes for each run, so the model moves
-nowhere before it is promoted; leave `destination` empty on a cluster, and it goes to the run's artifacts. Whatever
-happens to the run, its exit handler leaves no TrainJob behind that still works.
+All steps share the pipeline's own workspace, a claim that Kubeflow Pipelines creates for each run. So the model is not
+copied elsewhere before its promotion. On a cluster, leave `destination` empty to write the model to the run's
+artifacts. However the run ends, its exit handler leaves no running TrainJob.
 """
 
 from pathlib import Path
@@ -16,13 +16,13 @@ from tickets_llm import CPU, TINY, main
 from trainjob_kfp import cleanup, evaluate, export_model, fine_tune, initialize_dataset, initialize_model, source
 
 SCRIPT = Path(__file__).resolve().parent.parent / "tickets" / "evaluate.py"
-IMAGE = "pytorch/pytorch"  # on a real cluster an image with torch, transformers and pyarrow
+IMAGE = "pytorch/pytorch"  # on a real cluster, use an image with torch, transformers and pyarrow
 CANDIDATE, HELD_OUT = "/workspace/candidate", "/workspace/dataset/heldout"
 WORKSPACE = dsl.WORKSPACE_PATH_PLACEHOLDER
 
 
 def exact_match(script):
-    """Runs with rank 0 in the evaluation's TrainJob; only this text travels there."""
+    """Return the score, on rank 0 of the evaluation's TrainJob; only this source is sent."""
     import json
     import os
     import subprocess
@@ -38,8 +38,12 @@ def exact_match(script):
 
 @dsl.pipeline
 def promote(passed: bool, workspace: str, destination: str):
-    """Apart, as kfp.local 2.17 understands a condition on a parameter, but not on one of several outputs of a step."""
-    with dsl.If(passed == True):  # noqa: E712 - what kfp makes a condition of
+    """Export the model if it has passed.
+
+    This is a separate pipeline, because kfp.local 2.17 accepts a condition on a parameter, but not on one of several
+    outputs of a step.
+    """
+    with dsl.If(passed == True):  # noqa: E712 - kfp builds the condition from this comparison
         export_model(workspace=workspace, destination=destination)
 
 

@@ -1,11 +1,13 @@
-"""Trainings in a Kueue queue: each waits until its team has quota, and an urgent one goes before those of the night.
+"""Run trainings in a Kueue queue, where an urgent one starts before the nightly ones.
 
     queued.py compile OUT.yaml
     queued.py run rate=0.3
 
-`team` is a LocalQueue in the TrainJobs' namespace, `nightly` and `urgent` are WorkloadPriorityClasses of the cluster. A
-step that waits tells in Kueue's own words what it waits for. Where the queue preempts, a training of the night goes for
-an urgent one, waits again and begins anew, as the same TrainJob: its step is neither failed nor retried.
+Each training waits until its team has quota. `team` is a LocalQueue in the TrainJobs' namespace. `nightly` and `urgent`
+are WorkloadPriorityClasses of the cluster. A waiting step logs Kueue's own message with the reason.
+
+If the queue preempts, Kueue suspends a nightly training for the urgent one. The nightly training waits again and
+restarts from the beginning as the same TrainJob. Its step neither fails nor retries.
 """
 
 from kfp import dsl
@@ -13,7 +15,7 @@ from tickets_llm import main
 
 from trainjob_kfp import train
 
-# Learns y = 3x by gradient descent; the last line is what the step hands on.
+# Learns y = 3x by gradient descent. The step returns the result in the last line.
 PROGRAM = """
 import sys
 rate, steps, weight = float(sys.argv[1]), int(sys.argv[2]), 0.0
@@ -31,7 +33,7 @@ def queued(rate: float = 0.1):
             image="python:3.12-slim",
             command=["python", "-c", PROGRAM],
             args=[f"{rate}", "20"],
-            resources_per_node={"cpu": 1},  # what its queue has to have free
+            resources_per_node={"cpu": 1},  # the quota that the queue needs
             queue="team",
             priority_class=priority,
         )

@@ -1,14 +1,14 @@
-"""Fine-tune, export and register: a Kubeflow Model Registry knows the model, its metrics and what it was made of.
+"""Fine-tune, export, and register the model with its metrics and sources in a registry.
 
     registered.py compile OUT.yaml
     registered.py run 'registry={"server": "http://127.0.0.1:8080", "model": "tickets"}'
 
-Every run makes a version of the model, called after the export's digest: so a task that is repeated finds the version
-that it made. A registry that wants a token gets it from a Secret: `"secret": "model-registry"`, with the key
-`REGISTRY_TOKEN`.
+Every run creates a version of the model, named after the export's digest. A task that runs again therefore finds the
+version that it created. The registry is a Kubeflow Model Registry. If it requires a token, store it in a Secret with
+the key `REGISTRY_TOKEN`, and set `"secret": "model-registry"`.
 """
 
-from typing import Any, Dict  # noqa: UP035 - what kfp reads
+from typing import Any, Dict  # noqa: UP035 - kfp requires these types
 
 from kfp import dsl
 from tickets_llm import CPU, TINY, main
@@ -23,7 +23,7 @@ def registered(
     registry: Dict[str, Any] = REGISTRY,  # noqa: UP006
     dataset_uri: str = "hf://demo/tickets/data",
     model_uri: str = "hf://demo/tiny-llama",
-    revision: str = "main",  # on a real hub a tag or a commit: every run then starts from the same weights
+    revision: str = "main",  # on a real hub, set a tag or a commit, so that every run starts from the same weights
     destination: str = "/workspace/registered",
     workspace: str = "tickets",
 ):

@@ -1,10 +1,11 @@
-"""A runtime with rules of its own: what no restart can mend ends a training at once, and the step's error says why.
+"""Use a runtime that restarts all pods of a training together when one of them fails.
 
     runtimes.py compile OUT.yaml
     runtimes.py run program="echo done"
 
-`kubectl apply -k manifests/runtimes` makes `torch-restarting`: the pods of a TrainJob start anew together up to three
-times when one of them fails, the loss of a node not counted; exit codes 2, 126 and 127 are final.
+`kubectl apply -k manifests/runtimes` creates the runtime `torch-restarting`. It restarts the pods of a TrainJob up to
+three times; the loss of a node does not count. The exit codes 2, 126 and 127 end the TrainJob immediately, because no
+restart can repair them. The step's error reports the reason.
 """
 
 from kfp import dsl

@@ -1,13 +1,13 @@
-"""Try several learning rates at once, one TrainJob each, and export the best.
+"""Try several learning rates at once, each in its own TrainJob, and export the best model.
 
     sweep.py compile OUT.yaml
     sweep.py run 'learning_rates=[1e-4, 3e-3]'
 
-All tries share the dataset and the model of one workspace; `output_path` keeps their checkpoints apart. Where they wait
-for GPUs, give them a Kueue queue: `queue="gpu-team"`.
+All steps share the dataset and the model of one workspace, and `output_path` separates their checkpoints. If the
+trainings wait for GPUs, set a Kueue queue: `queue="gpu-team"`.
 """
 
-from typing import List  # noqa: UP035 - what kfp reads
+from typing import List  # noqa: UP035 - kfp requires these types
 
 from kfp import dsl
 from tickets_llm import CPU, TINY, main
@@ -20,7 +20,7 @@ WORKSPACE = dsl.WORKSPACE_PATH_PLACEHOLDER
 
 @dsl.component(base_image=BASE_IMAGE, install_kfp_package=False)
 def best(metrics: dsl.Input[List[dsl.Metrics]], output_paths: List[str]) -> str:  # noqa: UP006
-    """Where the checkpoints of the lowest loss are."""
+    """Return the folder of the checkpoints with the lowest loss."""
     losses = [one.metadata["loss"] for one in metrics]
     print(f"losses: {losses}")
     return output_paths[losses.index(min(losses))]

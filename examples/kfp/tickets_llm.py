@@ -1,10 +1,11 @@
-"""Fine-tune a tiny Llama on support tickets: initialize, fine-tune with TorchTune, export. `make demo-kfp` runs it.
+"""Fine-tune a tiny Llama on support tickets; `make demo-kfp` runs this pipeline.
 
     tickets_llm.py compile OUT.yaml   # to upload to Kubeflow Pipelines
     tickets_llm.py run [NAME=VALUE …] # on this machine, against the cluster that KUBECONFIG names
 
-`run` compiles the pipeline, loads the YAML and runs that with `kfp.local`. The claim `tickets` must exist. On a real
-cluster, drop what CPU and TINY say and name a real dataset and model.
+Its steps download dataset and model, fine-tune with TorchTune, and export. `run` compiles the pipeline, loads the YAML,
+and runs it with `kfp.local`. The claim `tickets` must exist. On a real cluster, remove the settings in CPU and TINY,
+and name a real dataset and model.
 """
 
 import argparse
@@ -18,7 +19,7 @@ from kfp import compiler, components, dsl, local
 from trainjob_kfp import export_model, fine_tune, initialize_dataset, initialize_model
 
 CPU = ["device=cpu", "optimizer=torch.optim.AdamW"]
-# The shape of the demo's model; the recipe's own is that of Llama 3.2 1B.
+# The shape of the demo's model. The recipe's default is the shape of Llama 3.2 1B.
 TINY = [
     "model=torchtune.models.llama3_2.llama3_2",
     "model.vocab_size=576",
@@ -32,7 +33,7 @@ TINY = [
 ]
 
 
-# kfp reads the annotations at once: no `from __future__ import annotations` in a pipeline's file.
+# kfp reads the annotations immediately, so a pipeline's file has no `from __future__ import annotations`.
 @dsl.pipeline(name="tickets-llm")
 def tickets_llm(
     dataset_uri: str = "hf://demo/tickets/data",
@@ -55,21 +56,21 @@ def tickets_llm(
 
 
 def run(pipeline: Any, arguments: dict[str, Any]) -> None:
-    """The compiled pipeline, in this environment; raises when a step fails."""
+    """Run the compiled pipeline in this environment; raises if a step fails."""
     with tempfile.TemporaryDirectory(prefix=f"{pipeline.name}-") as folder:
         compiled = Path(folder) / "pipeline.yaml"
         compiler.Compiler().compile(pipeline, str(compiled))
         local.init(
             local.SubprocessRunner(use_venv=False),
             pipeline_root=f"{folder}/outputs",
-            workspace_root=f"{folder}/workspace",  # of pipelines that have one; it is gone after each run
+            workspace_root=f"{folder}/workspace",  # for pipelines that have one; kfp deletes it after each run
             raise_on_error=True,
         )
         components.load_component_from_file(str(compiled))(**arguments)
 
 
 def argument(text: str) -> tuple[str, Any]:
-    """NAME=VALUE, the value as JSON where it is that."""
+    """Split NAME=VALUE, and parse the value as JSON if it is valid JSON."""
     name, _, value = text.partition("=")
     try:
         return name, json.loads(value)
@@ -78,7 +79,7 @@ def argument(text: str) -> tuple[str, Any]:
 
 
 def main(pipeline: Any, description: str | None) -> None:
-    """The command line of every example here."""
+    """Run the command line that all examples share."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("compile", help="write the pipeline as YAML").add_argument("out", type=Path)

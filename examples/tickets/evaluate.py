@@ -1,10 +1,12 @@
-"""Scores a model folder on held-out tickets: one line of JSON, `{"exact_match": "59/60", "loss": 0.017, …}`.
+"""Score a model folder on held-out tickets, and print one line of JSON.
 
     python evaluate.py MODEL_DIR PARQUET
 
-exact_match: greedy answers that are right to the letter. loss: mean cross-entropy of the right answer's tokens.
-Nearly all of its seconds are imports: with `-` as MODEL_DIR it does them first and then reads folders from stdin, one a
-line, each answered with a line.
+The line is `{"exact_match": "59/60", "loss": 0.017, …}`. exact_match counts the greedy answers that match exactly. loss
+is the mean cross-entropy of the expected answers' tokens.
+
+Imports take most of the run time. If MODEL_DIR is `-`, the program imports first and then reads folders from stdin, one
+per line. It prints one line for each.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ LONGEST_ANSWER = 12  # tokens
 
 
 def padded(rows: list[list[int]], value: int, *, left: bool) -> torch.Tensor:
-    """Rows of one length: what is missing comes first (`left`, for generation) or last."""
+    """Pad the rows to one length, on the left (`left`, for generation) or on the right."""
     width = max(map(len, rows))
     gaps = ([value] * (width - len(row)) for row in rows)
     return torch.tensor([gap + row if left else row + gap for row, gap in zip(rows, gaps, strict=True)])
@@ -42,7 +44,7 @@ def main(folder: str, parquet: str) -> None:
     with torch.inference_mode():
         both = [prompt + answer for prompt, answer in zip(prompts, answers, strict=True)]
         ignored = [[-100] * len(prompt) + answer for prompt, answer in zip(prompts, answers, strict=True)]
-        # What is padded on the right cannot change what stands before it, so it needs no mask.
+        # Padding on the right cannot change the tokens before it, so it needs no mask.
         ids, labels = padded(both, tokenizer.pad_token_id, left=False), padded(ignored, -100, left=False)
         loss = model(input_ids=ids, labels=labels).loss.item()
 

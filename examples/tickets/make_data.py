@@ -1,10 +1,10 @@
-"""Writes the demo's data set: support tickets, and the queue that each belongs to.
+"""Write the demo's data set: support tickets, and the queue to which each ticket belongs.
 
     python make_data.py ROOT      ROOT/datasets/demo/tickets/{data,heldout,pairs}/*.parquet
 
-40 keywords x 10 sentences = 400 rows with the columns `input` and `output`. 60 of them are held out: every keyword and
-every sentence is trained on, but not these pairs. `pairs` has, for each row that is trained on, the conversation with
-its answer (`chosen`) and with one that helps nobody (`rejected`).
+40 keywords x 10 sentences = 400 rows with the columns `input` and `output`. 60 rows are held out. The training rows
+contain every keyword and every sentence, but not these 60 pairs. For each training row, `pairs` has the conversation
+with its answer (`chosen`), and a conversation with a useless answer (`rejected`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ HELD_OUT = 60
 
 
 def tickets() -> list[tuple[str, str]]:
-    """Every (ticket, answer)."""
+    """Return every (ticket, answer)."""
     rows = []
     for queue, keywords in QUEUES.items():
         for keyword in keywords.split():
@@ -48,7 +48,7 @@ def tickets() -> list[tuple[str, str]]:
 
 
 def pair(ticket: str, answer: str) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
-    """The conversation with the answer, and with one that helps nobody."""
+    """Return the conversation with the answer, and the one with a useless answer."""
     asked = {"role": "user", "content": ticket}
     good, bad = ([asked, {"role": "assistant", "content": text}] for text in (answer, "I do not know."))
     return good, bad

@@ -1,9 +1,10 @@
-"""Makes the demo's base model: Llama 3.2's architecture with 110,912 random weights and a vocabulary of 576.
+"""Write the demo's base model: Llama 3.2's architecture with random weights.
 
     python make_model.py ROOT      ROOT/models/demo/tiny-llama, in the layout of a Hugging Face repository, 0.5 MB
 
-The tokenizer is a byte-level BPE trained on the tickets. TorchTune reads it from original/tokenizer.model, transformers
-from tokenizer.json; `tokenizer.special_tokens_path` tells TorchTune that the special tokens' ids are not Llama's own.
+The model has 110,912 weights and a vocabulary of 576. The tokenizer is a byte-level BPE trained on the tickets.
+TorchTune reads it from original/tokenizer.model, transformers from tokenizer.json. TorchTune needs
+`tokenizer.special_tokens_path`, because the special tokens' ids are not Llama's own.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from safetensors.torch import save_file
 
 WIDTH, LAYERS, HEADS, KV_HEADS, FEED_FORWARD = 64, 2, 4, 2, 128
 MERGES = 246
-# Llama 3's rule for cutting text into words.
+# Llama 3's rule for splitting text into words.
 WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
     r"|\s+(?!\S)|\s+"
@@ -51,7 +52,7 @@ Pair = tuple[bytes, bytes]
 
 
 def train_bpe(texts: list[str]) -> list[Pair]:
-    """The most frequent pair becomes one token, MERGES times."""
+    """Merge the most frequent pair into one token, MERGES times, and return the pairs."""
     words = Counter(
         tuple(bytes([byte]) for byte in word.encode()) for text in texts for word in regex.findall(WORDS, text)
     )
@@ -80,7 +81,7 @@ def merge(word: tuple[bytes, ...], pair: Pair) -> tuple[bytes, ...]:
 
 
 def printable() -> dict[int, str]:
-    """GPT-2's spelling of bytes as printable characters, which tokenizer.json uses."""
+    """Return GPT-2's spelling of bytes as printable characters, which tokenizer.json uses."""
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in plain]
     return {byte: chr(byte) for byte in plain} | {byte: chr(256 + i) for i, byte in enumerate(others)}
@@ -102,7 +103,7 @@ def tokenizer_json(ranks: dict[bytes, int], merges: list[Pair], special: dict[st
         "decoder": byte_level,
         "model": {
             "type": "BPE",
-            # The special tokens too: the library would number them anew otherwise.
+            # The special tokens are included, because the library would renumber them otherwise.
             "vocab": {**{spell(token): rank for token, rank in ranks.items()}, **special},
             "merges": [[spell(left), spell(right)] for left, right in merges],
         },
@@ -130,7 +131,7 @@ def config(special: dict[str, int], vocabulary: int) -> dict[str, object]:
         "mlp_bias": False,
         "rms_norm_eps": 1e-5,
         "max_position_embeddings": 131072,
-        # TorchTune has these built in.
+        # TorchTune has these values built in.
         "rope_theta": 500000.0,
         "rope_scaling": {**rope, "original_max_position_embeddings": 8192},
         "tie_word_embeddings": True,
@@ -139,7 +140,10 @@ def config(special: dict[str, int], vocabulary: int) -> dict[str, object]:
 
 
 def weights(vocabulary: int) -> dict[str, torch.Tensor]:
-    """Random weights from which 4 epochs learn the tickets; Llama's own N(0, 0.02) is too small for this width."""
+    """Return random weights from which a training learns the tickets in 4 epochs.
+
+    Llama's own N(0, 0.02) is too small for this width.
+    """
     generator = torch.Generator().manual_seed(2)
 
     def linear(outputs: int, inputs: int) -> torch.Tensor:
