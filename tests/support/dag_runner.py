@@ -1,4 +1,4 @@
-"""Runner of a folder's DAGs with `dag.test()`, in Airflow's environment: dag_runner.py FOLDER
+"""Runner of DAGs with `dag.test()`, in Airflow's environment: dag_runner.py FOLDER
 
 It reads lines of JSON from its input and prints one line of JSON for each. A line `{"dag": "...", "conf": {...}}` has
 the response `{"state": "...", "tasks": {task: [state, ...]}, "returned": {task: [value, ...]}}`, with mapped tasks in

@@ -1,4 +1,7 @@
-"""An Airflow home of the tests' own, its default connection a laptop cluster; set before Airflow is imported."""
+"""An Airflow home for these tests, with the laptop cluster as its default connection.
+
+The environment is set before Airflow is imported.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ os.environ.update(
     {
         "AIRFLOW_HOME": _HOME,
         "AIRFLOW__CORE__DAGS_FOLDER": str(DAGS),
-        "AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT": "0",  # none: the first file's takes all imports
+        "AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT": "0",  # no timeout: the first file's import includes all of Airflow's and ours
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__CORE__UNIT_TEST_MODE": "False",
     }
@@ -49,7 +52,7 @@ class Airflow:
         assert done.returncode == 0, done.stderr
 
     def __call__(self, *arguments, **environment):
-        """Run a command to its end; the log is its standard output and error together."""
+        """Run a command to its end, with its output and error stream together in `stdout`."""
         return subprocess.run(
             [self._program, *arguments],
             env={**self._environment, **environment},

@@ -23,7 +23,7 @@ FAST = Pace(
 
 
 class RecordingHandler:
-    """Records the events that it receives.
+    """An event handler that records the events that it receives.
 
     Attributes:
         told: (name, phase) of each event in order; phase `gone`, or the error's class as the name.
