@@ -113,7 +113,7 @@ class AuditLog:
         kills: int,
         more: str = "",
     ) -> None:
-        """Add a row about a run key's TrainJobs; fail unless at most one was active at a time."""
+        """Add a row about a run key's TrainJobs; fail if two were active at the same time."""
         self.catch_up(key)
         most = self.most_active(key)
         evidence(

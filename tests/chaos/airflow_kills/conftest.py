@@ -1,4 +1,4 @@
-"""An Airflow whose components can be killed separately, and an API server that can be disconnected."""
+"""An Airflow whose components can be killed, and an API server that can be disconnected."""
 
 from __future__ import annotations
 

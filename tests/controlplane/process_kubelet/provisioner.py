@@ -20,7 +20,7 @@ _NAME = "controlplane.local/directory"  # of the StorageClass that cmd/controlpl
 
 
 class Provisioner:
-    """Creates volumes for claims whose pod was put on this node, and removes those that were released."""
+    """The provisioner of volumes for claims whose pod is scheduled to this node."""
 
     def __init__(self, api: ObjectApi, settings: KubeletSettings) -> None:
         self._api, self._settings = api, settings

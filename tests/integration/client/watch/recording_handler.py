@@ -1,4 +1,4 @@
-"""An informer with short pauses on a scripted server, and an event handler that records what it receives."""
+"""An informer with short pauses on a scripted server, and a recording event handler."""
 
 from __future__ import annotations
 
