@@ -133,7 +133,7 @@ def _sources(programs: Programs) -> Iterator[Sequence[str]]:
 
 
 def _render(programs: Programs) -> None:
-    """Write the manifests of the modules, so that a start needs neither Go nor its module cache."""
+    """Write the modules' manifests, so that a start needs neither Go nor its module cache."""
     flags: list[str] = []
     for flag, (where, module) in programs.manifests.items():
         flags += [f"--{flag}", _go(where, "list", "-m", "-f", "{{.Dir}}", module).strip()]

@@ -1,4 +1,7 @@
-"""A real Kubernetes control plane with the real Kubeflow Trainer, with the interface of `LocalCluster`."""
+"""A real Kubernetes control plane with the real Kubeflow Trainer.
+
+`ControlPlane` has the interface of `LocalCluster`.
+"""
 
 from __future__ import annotations
 
@@ -91,7 +94,10 @@ class ControlPlane:
 
     @property
     def info(self) -> dict[str, Any]:
-        """What runs: `server`, `etcd` (its URL), `ports` and `pids` of the parts, `pid` of what watches over them."""
+        """The running processes, from `cluster.json`.
+
+        The keys are `server`, `etcd` (its URL), `ports` and `pids` of the components, and `pid` of the supervisor.
+        """
         return cast("dict[str, Any]", json.loads((self.state / "cluster.json").read_text()))
 
     def start(self) -> ControlPlane:

@@ -37,7 +37,7 @@ def started_by_another(state: Path, *, argo: bool = False) -> Iterator[tuple[Con
         try:
             assert parent.stdout is not None
             assert parent.stdout.readline() == b"started\n"
-            cluster = ControlPlane(state)  # not started here: its files tell the rest
+            cluster = ControlPlane(state)  # not started here: its files have the rest of the information
             yield cluster, {"parent": parent.pid, "supervisor": cluster.info["pid"], **cluster.info["pids"]}
         finally:
             parent.kill()
@@ -70,7 +70,10 @@ def listening(port: int) -> bool:
 
 
 def trail_of(cluster: ControlPlane) -> tuple[set[int], list[int]]:
-    """Return the processes and ports that must not outlive the control plane; all are alive now."""
+    """Return the processes and ports that must not outlive the control plane.
+
+    All of them are alive now.
+    """
     processes, ports = family(cluster.info["pid"]), list(cluster.info["ports"].values())
     assert set(cluster.info["pids"].values()) <= processes
     assert all(map(alive, processes)) and all(map(listening, ports))

@@ -1,4 +1,4 @@
-"""The programs of a control plane, their `go.mod` files, and the folders for the built programs.
+"""The programs of a control plane, their `go.mod` files, and the folders of their builds.
 
 The name of a program's folder ends with a digest of its inputs. So a changed version never runs old programs.
 """

@@ -1,4 +1,4 @@
-"""Tests of Argo on the control plane: a Workflow runs, and nothing of it is left afterwards."""
+"""Tests of Argo on the control plane: a Workflow runs, and nothing of it is left."""
 
 from __future__ import annotations
 

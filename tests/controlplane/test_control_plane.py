@@ -103,7 +103,7 @@ def test_sigkill_leaves_nothing(tmp_path, victim):
 
 @pytest.mark.parametrize("after", [0.0, 0.05, 0.5, 2.0, 3.5, 4.5])
 def test_sigkill_while_it_starts_leaves_nothing(tmp_path, after):
-    """SIGKILL during the start leaves no processes.
+    """SIGKILL during the start leaves nothing.
 
     The phase of the start that this moment hits differs from machine to machine.
     """
@@ -197,7 +197,7 @@ def test_a_build_that_has_nothing_to_do(tmp_path):
 
 @pytest.mark.parametrize(("options", "code"), [([], 0), (["--require-go"], 1)])
 def test_a_build_without_go(tmp_path, options, code):
-    """A build without Go reports that; a copy of the sources ensures that nothing is built yet."""
+    """A build of a copy of the sources, so that nothing is built yet."""
     copy = tmp_path / "tests" / "controlplane"
     copy.mkdir(parents=True)
     for name in ("build.py", "programs.py", "go.mod", "go.sum"):

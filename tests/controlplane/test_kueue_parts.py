@@ -1,4 +1,4 @@
-"""Tests of Kueue on the control plane: it queues TrainJobs that name a queue, and stops completely."""
+"""Tests of Kueue on the control plane, for TrainJobs with and without a queue."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def built(request):
 
 @pytest.mark.parametrize("trainer", ["2.3", "2.2"])
 def test_a_queue_holds_what_names_it(tmp_path, trainer):
-    """A queue holds the TrainJobs that name it, with the two newest Trainer versions."""
+    """A queue holds its TrainJobs, with the Trainer that Kueue is made for and the next one."""
     before = mounts()
     with ControlPlane(tmp_path, trainer=trainer, kueue=True) as cluster, client_of(cluster) as client:
         client.create(shell("true", name="free"), "default")

@@ -1,4 +1,4 @@
-"""Commands in running isolated containers, as `kubectl exec` and Argo's controller request them.
+"""Commands in running isolated containers, as `kubectl exec` and Argo request them.
 
 Another program beside the kubelet implements the streaming protocols (SPDY, WebSocket). It gets the connection, and a
 command that enters the container.

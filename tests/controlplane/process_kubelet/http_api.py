@@ -33,7 +33,7 @@ def client_tls(pki: Path, name: str) -> ssl.SSLContext:
 
 
 class HttpApi:
-    """An `ObjectApi` over HTTPS with a client certificate, or over plain HTTP with a bearer token.
+    """An `ObjectApi` over HTTPS with a client certificate, or over HTTP with a bearer token.
 
     Args:
         server: such as `https://127.0.0.1:6443`.

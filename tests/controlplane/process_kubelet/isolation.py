@@ -36,7 +36,10 @@ exec chroot "$root" sh -c 'mkdir -p "$0" && cd "$0" && exec "$@"' "$cwd" "$@"
 
 
 class Namespaces:
-    """Isolation of containers by Linux namespaces, as [trainjob_local.kubelet.isolation.Isolation][] describes it."""
+    """Isolation of containers by Linux namespaces.
+
+    See [trainjob_local.kubelet.isolation.Isolation][].
+    """
 
     def command(
         self, argv: Sequence[str], *, folder: Path, mounts: Sequence[Mount], cwd: str, programs: Sequence[str]

@@ -20,7 +20,7 @@ os.environ.update(
     {
         "AIRFLOW_HOME": _HOME,
         "AIRFLOW__CORE__DAGS_FOLDER": str(DAGS),
-        "AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT": "0",  # no timeout: the first file's import includes all of Airflow's and ours
+        "AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT": "0",  # no timeout: the first file's import includes all modules
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__CORE__UNIT_TEST_MODE": "False",
     }
@@ -35,7 +35,10 @@ def pytest_sessionfinish():
 
 @pytest.fixture(scope="session")
 def airflow_environment(laptop):
-    """The environment of an Airflow process whose default Kubernetes connection is the laptop cluster."""
+    """The environment of an Airflow process.
+
+    Its default Kubernetes connection is the laptop cluster.
+    """
     extra = {"kube_config_path": str(laptop.kubeconfig), "namespace": "default"}
     connection = json.dumps({"conn_type": "kubernetes", "extra": extra})
     os.environ["AIRFLOW_CONN_KUBERNETES_DEFAULT"] = connection

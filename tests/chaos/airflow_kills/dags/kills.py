@@ -58,7 +58,7 @@ def creating():
 
 @dag(schedule=None, catchup=False)
 def ended():
-    """A DAG whose trigger does not fire in its first seconds."""
+    """Define a DAG whose trigger does not fire in its first seconds."""
     TrainJobOperator(task_id="ended", trainer=until("ended.ends"), **AGAIN)
 
 

@@ -1,7 +1,8 @@
-"""One try of a step with the core alone: core_actor.py KUBECONFIG FOLDER TASK RUN SCRIPT
+"""One try of a step with the core alone.
 
-The program submits or adopts the TrainJob and waits. Then it writes the outcome where the next try and others find it,
-and cleans up. Its exit code is 1 if the step failed, so that its caller tries again.
+Usage: core_actor.py KUBECONFIG FOLDER TASK RUN SCRIPT. The program submits or adopts the TrainJob and waits. Then it
+writes the outcome where the next try and others find it, and cleans up. Its exit code is 1 if the step failed, so that
+its caller tries again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A task whose job exceeds the triggerer's log limits, and tasks whose job prints one line."""
+"""A task whose job exceeds the triggerer's log limits, and tasks with one line of output."""
 
 from __future__ import annotations
 
