@@ -197,7 +197,7 @@ def test_a_build_that_has_nothing_to_do(tmp_path):
 
 @pytest.mark.parametrize(("options", "code"), [([], 0), (["--require-go"], 1)])
 def test_a_build_without_go(tmp_path, options, code):
-    """A build of a copy of the sources, so that nothing is built yet."""
+    """A build without Go skips or fails, with the install instructions in its output."""
     copy = tmp_path / "tests" / "controlplane"
     copy.mkdir(parents=True)
     for name in ("build.py", "programs.py", "go.mod", "go.sum"):

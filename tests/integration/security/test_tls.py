@@ -29,7 +29,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_):
-        """Not on standard error."""
+        """Write no access log to standard error."""
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ class Quiet(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request, client_address):
-        """A client that does not like the certificate goes away."""
+        """Ignore clients that reject the certificate."""
 
 
 def kubeconfig(server, **cluster):
