@@ -41,7 +41,7 @@ def start(environment, options=None, before="", **arguments):
 
 
 def launch(environment, options=None, **arguments):
-    """Run a launcher to its end, and return its exit code and its output."""
+    """Run a launcher to its end, and return the finished process with its output."""
     process = start(environment, options, **arguments)
     said, complained = process.communicate()
     return subprocess.CompletedProcess(process.args, process.returncode, said, complained)

@@ -31,7 +31,7 @@ def token(served: ServedRegistry, **spec: Any) -> str:
 def grant(
     served: ServedRegistry, rules: list[dict[str, Any]], *, cluster: bool = False, subject: dict[str, str] | None = None
 ) -> None:
-    """Grant rights to the service account `robot` in the namespace default, or everywhere."""
+    """Grant rights to the robot, or to `subject`, in the namespace default or everywhere."""
     role, binding, namespace = (
         ("clusterroles", "clusterrolebindings", "") if cluster else ("roles", "rolebindings", "default")
     )

@@ -117,7 +117,10 @@ def shared() -> Iterator[ServedRegistry]:
 
 
 def listed(served: ServedRegistry, selector: str) -> tuple[str, dict[str, Any]]:
-    """Return a list's items with kind and apiVersion, as watches send them."""
+    """Return a list's resourceVersion and its items by name.
+
+    The items have kind and apiVersion, as in watches.
+    """
     found = served.ask("GET", f"{CONFIGMAPS}?{selector}").json
     items = {item["metadata"]["name"]: {"kind": "ConfigMap", "apiVersion": "v1", **item} for item in found["items"]}
     return found["metadata"]["resourceVersion"], items

@@ -34,7 +34,7 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def port():
-    """Of a server on 127.0.0.1 whose certificate our own CA signed."""
+    """The port of a server on 127.0.0.1 with a certificate that our own CA signed."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(CERTIFICATES / "server.pem", CERTIFICATES / "server.key")
     with Quiet(("127.0.0.1", 0), Handler) as server:
