@@ -63,7 +63,7 @@ def claim(cluster, unique):
 
 
 def launcher_of(process):
-    """Return the process that runs the component's code, below the pipeline's process."""
+    """Return the ID of the process that runs the component's code; None if there is none."""
     children = {}
     for status in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -86,7 +86,7 @@ def _command(pid):
 
 
 def running(cluster, run):
-    """Return the run's TrainJob when its command has started."""
+    """Return the run's TrainJob if its command has started; otherwise None."""
     jobs = [job for job in run.jobs(cluster) if judge(job).phase is Phase.RUNNING]
     return jobs[0] if jobs else None
 
