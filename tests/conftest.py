@@ -1,4 +1,4 @@
-"""Fixtures for every test that talks to a cluster."""
+"""Fixtures for every test that uses a cluster."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from hypothesis import settings
 
 pytest_plugins = ["tests.support.evidence"]
 
-# How long an example takes says nothing on a busy machine; the same input every time, so that nothing fails by chance.
+# An example's duration means nothing on a busy machine. The input is the same each time, so no test fails by chance.
 settings.register_profile("trainjob", deadline=None, derandomize=True)
-# `--hypothesis-profile`: less input (`make test`) or more; `soak`, by hand, other input each time.
+# `--hypothesis-profile`: less input (`make test`) or more; `soak`, run by hand, uses other input each time.
 settings.register_profile("quick", deadline=None, max_examples=20, derandomize=True)
 settings.register_profile("long", deadline=None, max_examples=400, derandomize=True)
 settings.register_profile("soak", deadline=None, max_examples=5000)
@@ -26,20 +26,26 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def pytest_configure():
-    """What tests start hears Ctrl-C, also where a shell runs them in the background, and so has them ignore it."""
+    """Restore the default handler of SIGINT.
+
+    A shell that runs tests in the background ignores SIGINT. The processes that tests start would inherit that.
+    """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
 def trainjob_cluster_options():
-    """Arguments of the plugin's laptop cluster: environments with what upstream's images hold."""
+    """Arguments of the plugin's laptop cluster.
+
+    Its environments contain the programs of upstream's images.
+    """
     return {"environments": {name: ROOT / ".venv" / name for name in ("torchtune", "initializer")}}
 
 
 @pytest.fixture(scope="session")
 def laptop(trainjob_cluster):
-    """One laptop cluster for the session; tests keep apart by names."""
+    """One laptop cluster for the session; tests use different names."""
     return trainjob_cluster
 
 
@@ -55,7 +61,7 @@ def cluster(laptop):
 
 @pytest.fixture
 def refusing_url():
-    """The URL of a port that refuses connections, and that nobody else can take meanwhile."""
+    """The URL of a port that refuses connections and that no other process can take meanwhile."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))  # and never listens
         yield f"http://127.0.0.1:{bound.getsockname()[1]}"
@@ -63,13 +69,16 @@ def refusing_url():
 
 @pytest.fixture
 def unique():
-    """A short name that nothing else uses."""
+    """A short name that no other test uses."""
     return "t" + uuid.uuid4().hex[:8]
 
 
 @pytest.fixture
 def torchrun_alone():
-    """One test at a time on this machine: every torchrun of a laptop cluster listens on the Trainer's port, 29500."""
+    """A lock that lets one test at a time run torchrun on this machine.
+
+    Every torchrun of a laptop cluster listens on the Trainer's port, 29500.
+    """
     with (Path(tempfile.gettempdir()) / "trainjob-torchrun.lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         yield

@@ -25,7 +25,7 @@ _INSTALL = "https://go.dev/doc/install tells how"
 
 
 class BuildFailed(Exception):
-    """A program could not be built; Go has said why on standard error."""
+    """A failed build of a program; Go's error message is on standard error."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def go_missing() -> str:
-    """Tells why Go cannot build the programs; empty when it can."""
+    """Return why Go cannot build the programs; empty if it can."""
     wanted = re.search(r"^go (\S+)", (HERE / "go.mod").read_text(), re.MULTILINE)
     assert wanted, "go.mod has no line `go VERSION`"
     needed = f"Go >= {wanted[1]} is not installed; {_INSTALL}"
@@ -77,7 +77,7 @@ def go_missing() -> str:
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """One build at a time: a second one waits and finds all done."""
+    """Hold a lock, so that a second build waits and finds everything built."""
     with (BUILT / "lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -102,7 +102,7 @@ def _compile(programs: Programs, name: str, flags: Sequence[str]) -> None:
     begin, (module, package) = time.monotonic(), programs.packages[name]
     _say(f"building {name} ({programs.name})", end=" ")
     finished = programs.folder / name
-    partial = finished.with_name(f".{name}")  # a build that is broken off leaves no half program under the real name
+    partial = finished.with_name(f".{name}")  # an interrupted build leaves no partial program under the real name
     _go(module, "build", *flags, "-trimpath", "-buildvcs=false", "-ldflags", _linking(), "-o", str(partial), package)
     partial.replace(finished)
     _say(f"{time.monotonic() - begin:.0f} s, {finished.stat().st_size / 1e6:.0f} MB")
@@ -110,7 +110,10 @@ def _compile(programs: Programs, name: str, flags: Sequence[str]) -> None:
 
 @contextmanager
 def _sources(programs: Programs) -> Iterator[Sequence[str]]:
-    """Flags of `go build`: a module that needs a link is compiled from a copy, as Go's cache is not to be touched."""
+    """Yield flags of `go build`.
+
+    A module that needs a link is compiled from a copy, because Go's cache must not be changed.
+    """
     link = programs.link
     if link is None:
         yield ()
@@ -130,7 +133,7 @@ def _sources(programs: Programs) -> Iterator[Sequence[str]]:
 
 
 def _render(programs: Programs) -> None:
-    """Writes the manifests that the modules ship, so that a start needs neither Go nor its module cache."""
+    """Write the modules' manifests, so that a start needs neither Go nor its module cache."""
     flags: list[str] = []
     for flag, (where, module) in programs.manifests.items():
         flags += [f"--{flag}", _go(where, "list", "-m", "-f", "{{.Dir}}", module).strip()]
@@ -144,7 +147,7 @@ def _render(programs: Programs) -> None:
 
 
 def _linking() -> str:
-    """Linker flags: no symbol tables, and the version that Kubernetes' programs tell."""
+    """Return linker flags: no symbol tables, and the version that Kubernetes' programs report."""
     found = re.search(r"k8s\.io/kubernetes v((\d+)\.(\d+)\.\S+)", (HERE / "go.mod").read_text())
     assert found, "go.mod names no version of k8s.io/kubernetes"
     values = {"gitVersion": f"v{found[1]}", "gitMajor": found[2], "gitMinor": found[3]}
@@ -159,7 +162,7 @@ def _go(module: Path, *arguments: str) -> str:
 
 
 def _remove_old() -> None:
-    """Removes what earlier versions were built into: a set takes 0.4 GB."""
+    """Remove the folders of earlier versions; a set takes 0.4 GB."""
     for old in set(BUILT.glob("*-*")) - folders_in_use():
         shutil.rmtree(old, ignore_errors=True)
 

@@ -1,4 +1,7 @@
-"""A real Kubernetes control plane with the real Kubeflow Trainer, as a Python object that looks like `LocalCluster`."""
+"""A real Kubernetes control plane with the real Kubeflow Trainer.
+
+`ControlPlane` has the interface of `LocalCluster`.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +67,7 @@ class ControlPlane:
 
     @staticmethod
     def unavailable(trainer: str = "2.3", *, argo: bool = False, kueue: bool = False) -> str | None:
-        """Tells why a control plane with this Trainer can't run here; None when it can."""
+        """Return why a control plane with this Trainer can't run here; None if it can."""
         if sys.platform != "linux":
             return "the control plane needs Linux"
         if trainer not in TRAINERS:
@@ -81,7 +84,7 @@ class ControlPlane:
 
     @property
     def kubeconfig(self) -> Path:
-        """A kubeconfig file of an administrator, readable by its owner only."""
+        """The path of an administrator's kubeconfig, which only its owner can read."""
         return self.state / "kubeconfig"
 
     @property
@@ -91,11 +94,16 @@ class ControlPlane:
 
     @property
     def info(self) -> dict[str, Any]:
-        """What runs: `server`, `etcd` (its URL), `ports` and `pids` of the parts, `pid` of what watches over them."""
+        """The running processes, from `cluster.json`.
+
+        The keys are `server`, `etcd` (its URL), `ports` and `pids` of the components, and `pid` of the supervisor.
+        """
         return cast("dict[str, Any]", json.loads((self.state / "cluster.json").read_text()))
 
     def start(self) -> ControlPlane:
-        """Starts it and waits until it accepts a TrainJob, about 7 s; returns itself.
+        """Start the control plane and wait until it accepts a TrainJob, about 7 s.
+
+        The method returns the object itself.
 
         Raises:
             ClusterError: it can't run here, or did not start; the message has the last lines of the part's log.
@@ -120,7 +128,7 @@ class ControlPlane:
         return self
 
     def stop(self) -> None:
-        """Stops everything; the state folder stays."""
+        """Stop all processes; the state folder stays."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -164,7 +172,10 @@ class ControlPlane:
         return self.state / "images.json"
 
     def _write_images(self) -> None:
-        """Tells the kubelet what stands for images, and pods' environment, by a file that only its owner may read."""
+        """Write the images' replacements and the pods' environment to a file for the kubelet.
+
+        Only its owner can read the file.
+        """
         images = [replace(image, env={**self._pod_env, **image.env}) for image in default_images(self._environments)]
         self._images.touch(mode=0o600)
         self._images.write_text(images_to_json(images))
@@ -175,7 +186,10 @@ class ControlPlane:
 
 
 def _own_mounts() -> bool:
-    """Whether this user can give a process mounts of its own, as cmd/controlplane/trainer20.go and kueue.go do."""
+    """Return whether this user can give a process mounts of its own.
+
+    cmd/controlplane/trainer20.go and kueue.go do that.
+    """
     mapped = [] if os.getuid() == 0 else ["--map-root-user"]
     try:
         return subprocess.run(["unshare", "--mount", *mapped, "true"], stderr=subprocess.DEVNULL).returncode == 0

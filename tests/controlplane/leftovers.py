@@ -1,4 +1,4 @@
-"""What a control plane runs, and whether anything of it is left."""
+"""The processes, ports and mounts of a control plane, and checks that none is left."""
 
 from __future__ import annotations
 
@@ -27,14 +27,17 @@ time.sleep(600)
 
 @contextlib.contextmanager
 def started_by_another(state: Path, *, argo: bool = False) -> Iterator[tuple[ControlPlane, dict[str, int]]]:
-    """A control plane whose parent is another process, and the ids of that, of the supervisor and of the parts."""
+    """Start a control plane in another process, and yield it with its process IDs.
+
+    The IDs are those of the parent, of the supervisor and of the components.
+    """
     path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
     command = [sys.executable, "-c", _PARENT, str(state), "argo" if argo else ""]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": path}) as parent:
         try:
             assert parent.stdout is not None
             assert parent.stdout.readline() == b"started\n"
-            cluster = ControlPlane(state)  # not started here: its files tell the rest
+            cluster = ControlPlane(state)  # not started here: its files have the rest of the information
             yield cluster, {"parent": parent.pid, "supervisor": cluster.info["pid"], **cluster.info["pids"]}
         finally:
             parent.kill()
@@ -53,7 +56,7 @@ def alive(pid: int) -> bool:
 
 
 def family(pid: int) -> set[int]:
-    """A process and all that it started, and those started."""
+    """Return a process and all its descendants."""
     found = {pid}
     for task in Path(f"/proc/{pid}/task").iterdir():
         for child in (task / "children").read_text().split():
@@ -67,7 +70,10 @@ def listening(port: int) -> bool:
 
 
 def trail_of(cluster: ControlPlane) -> tuple[set[int], list[int]]:
-    """The processes and ports that must not outlive it; both are alive now."""
+    """Return the processes and ports that must not outlive the control plane.
+
+    All of them are alive now.
+    """
     processes, ports = family(cluster.info["pid"]), list(cluster.info["ports"].values())
     assert set(cluster.info["pids"].values()) <= processes
     assert all(map(alive, processes)) and all(map(listening, ports))
@@ -79,7 +85,7 @@ def gone(processes: set[int], ports: list[int]) -> bool:
 
 
 def about(folder: Path) -> list[str]:
-    """The command lines of processes that name a folder."""
+    """Return the command lines of processes that contain a folder's path."""
     found = []
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
@@ -88,5 +94,5 @@ def about(folder: Path) -> list[str]:
 
 
 def mounts() -> list[str]:
-    """What is mounted on this machine, as the tests see it."""
+    """Return the mounts of this machine, as the tests see them."""
     return sorted(line.split(" ", 3)[3] for line in Path("/proc/self/mountinfo").read_text().splitlines())

@@ -1,6 +1,6 @@
-"""Which programs a control plane is made of, from which `go.mod`, and where they lie once they are built.
+"""The programs of a control plane, their `go.mod` files, and the folders of their builds.
 
-The name of a program's folder ends with a digest of what it is built from: a changed version never runs old programs.
+The name of a program's folder ends with a digest of its inputs. So a changed version never runs old programs.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Programs:
 
     @property
     def folder(self) -> Path:
-        """Where they are, or will be."""
+        """The folder for the built programs."""
         modules = sorted({module for module, _ in self.packages.values()})
         inputs = [module / name for module in modules for name in ("go.mod", "go.sum")]
         parts = [path.read_bytes() for path in (*inputs, *self.sources)]
@@ -77,7 +77,7 @@ class Programs:
         return BUILT / f"{self.name}-{digest.hexdigest()[:12]}"
 
     def missing(self) -> list[str]:
-        """Names the programs and files that are not built yet."""
+        """Return the names of the programs and files that are not built yet."""
         folder = self.folder
         return [name for name in (*self.packages, *self.files) if not (folder / name).exists()]
 
@@ -95,7 +95,7 @@ class Trainer:
     jobset: Path
 
     def programs(self, version: str) -> Programs:
-        """Its controllers, and the manifests that they ship."""
+        """Return the programs of the controllers, and the manifests that they ship."""
         packages = {
             "trainer-controller-manager": (
                 self.trainer,
@@ -151,5 +151,5 @@ KUEUE = Programs(
 
 
 def folders_in_use() -> set[Path]:
-    """The folders that the present versions are built into."""
+    """Return the folders for the builds of the present versions."""
     return {programs.folder for programs in (KUBERNETES, SUPERVISOR, ARGO, KUEUE, *TRAINERS.values())}

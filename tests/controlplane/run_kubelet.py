@@ -49,7 +49,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def settings_from(options: argparse.Namespace) -> KubeletSettings:
-    """Turns command line options into settings."""
+    """Return the settings for these command line options."""
     return KubeletSettings(
         state=options.state,
         node=options.node,
@@ -68,7 +68,7 @@ def settings_from(options: argparse.Namespace) -> KubeletSettings:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs until SIGTERM or SIGINT."""
+    """Run the kubelet until SIGTERM or SIGINT."""
     options = _parser().parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     settings = settings_from(options)

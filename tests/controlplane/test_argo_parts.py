@@ -1,4 +1,4 @@
-"""Argo on the control plane: a workflow runs and nothing of it is left, whatever ends first."""
+"""Tests of Argo on the control plane: a Workflow runs, and nothing of it is left."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tests.support.polling import until
 
 @pytest.fixture(autouse=True)
 def built():
-    """Skips with the reason where Argo can't run."""
+    """A fixture that skips the test, with the reason, if Argo can't run."""
     if reason := ControlPlane.unavailable(argo=True):
         pytest.skip(reason)
 
 
 def start(client: Client, script: str) -> None:
-    """Creates a workflow of one pod, with the right that its executor needs."""
+    """Create a Workflow of one pod, with the rights that its executor needs."""
     subject = {"kind": "ServiceAccount", "name": "default", "namespace": "default"}
     reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "executor"}
     rule = {"apiGroups": ["argoproj.io"], "resources": ["workflowtaskresults"], "verbs": ["create", "patch"]}
@@ -44,7 +44,7 @@ def main_of(pod: Object) -> Object:
 
 
 def sleeping_pod(cluster: ControlPlane) -> int:
-    """Starts a workflow whose process leaves its group; what the kubelet started for it."""
+    """Start a Workflow whose process leaves its group, and return its container's process."""
     with client_of(cluster) as client:
         start(client, "setsid sleep 600 & sleep 600")
         pod = client.until("Pod", "default", "one", main_runs)
@@ -54,7 +54,7 @@ def sleeping_pod(cluster: ControlPlane) -> int:
 
 
 def test_a_workflow(tmp_path):
-    """Its pod finds its service account, sees its own processes only, and leaves this machine's files alone."""
+    """A Workflow's pod has its service account, its own processes and its own file changes."""
     before, mark = mounts(), f"/mark-of-{tmp_path.parent.name}"
     token = "/var/run/secrets/kubernetes.io/serviceaccount"
     script = f"cat {token}/namespace; echo; touch {mark}; ls {mark}; cat /proc/[0-9]*/comm"
@@ -74,7 +74,7 @@ def test_a_workflow(tmp_path):
 
 
 def test_a_command_in_a_container(tmp_path):
-    """Through the real API server, as Argo ends containers; its exit code comes back."""
+    """A command runs in a container through the API server, and its exit code comes back."""
     with ControlPlane(tmp_path, argo=True) as cluster, client_of(cluster) as client:
         start(client, "trap 'exit 0' TERM; echo here > /here; while :; do sleep 0.1; done")
         client.until("Pod", "default", "one", main_runs)
@@ -82,7 +82,7 @@ def test_a_command_in_a_container(tmp_path):
 
 
 def run_in_pod(cluster: ControlPlane, script: str) -> tuple[str, int]:
-    """What a command in the workflow's main container prints, and its exit code."""
+    """Run a command in the Workflow's main container, and return its output and exit code."""
     from kubernetes import client, config
     from kubernetes.stream import stream
 

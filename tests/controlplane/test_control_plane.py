@@ -1,4 +1,4 @@
-"""The control plane as processes: what it starts, leaves behind (nothing), and says when it can't start."""
+"""Tests of the control plane's processes: start, complete stop, and errors at the start."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ HERE = Path(__file__).parent
 
 @pytest.fixture(autouse=True)
 def built(request):
-    """Skips with the reason where a control plane can't run."""
+    """A fixture that skips the test, with the reason, if a control plane can't run."""
     trainer = getattr(request.node, "callspec", None) and request.node.callspec.params.get("trainer")
     if reason := ControlPlane.unavailable(trainer or "2.3"):
         pytest.skip(reason)
 
 
 def sleeping_pod(cluster: ControlPlane) -> int:
-    """Starts a pod with a process that leaves its group; the id of its first process."""
+    """Start a pod whose process leaves its group, and return the ID of its first process."""
     with client_of(cluster) as client:
         client.create(shell("setsid sleep 600 & sleep 600", name="sleeper"), "default")
         client.until("TrainJob", "default", "sleeper", lambda job: counters(job).get("node", {}).get("ready"))
@@ -46,7 +46,7 @@ def sleeping_pod(cluster: ControlPlane) -> int:
 
 
 def log_of_echo(cluster: ControlPlane) -> str:
-    """Runs a TrainJob to its end; its pod's log."""
+    """Run a TrainJob to its end, and return its pod's log."""
     with client_of(cluster) as client:
         client.create(shell("echo $GREETING"), "default")
         ended = client.until("TrainJob", "default", "job", finished)
@@ -75,7 +75,7 @@ def test_two_side_by_side(tmp_path):
         assert all(map(alive, trails[1][0]))
         pair[1].stop()
         assert gone(*trails[1])
-        pair[1].stop()  # once more does no harm
+        pair[1].stop()  # a second stop has no effect
     assert list(temporary.iterdir()) == []
     assert {path.name for path in tmp_path.iterdir()} == {"tmp", "a", "b"}
 
@@ -103,7 +103,10 @@ def test_sigkill_leaves_nothing(tmp_path, victim):
 
 @pytest.mark.parametrize("after", [0.0, 0.05, 0.5, 2.0, 3.5, 4.5])
 def test_sigkill_while_it_starts_leaves_nothing(tmp_path, after):
-    """Whatever is half started then: the part of the start that this moment hits differs from machine to machine."""
+    """SIGKILL during the start leaves nothing.
+
+    The phase of the start that this moment hits differs from machine to machine.
+    """
     arguments = ControlPlane(tmp_path)._command()
     ControlPlane(tmp_path)._write_images()
     with subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as supervisor:
@@ -116,7 +119,10 @@ def test_sigkill_while_it_starts_leaves_nothing(tmp_path, after):
 
 
 def put_in_place_of(program: str, script: str, folder: Path) -> None:
-    """Fills a folder with the built programs, but one of them is a script; an empty one: it is not there."""
+    """Fill a folder with links to the built programs, and replace one of them by a script.
+
+    With an empty script the program is missing.
+    """
     for built in programs.folders_in_use():
         (folder / built.name).mkdir(parents=True)
         for file in built.glob("*"):
@@ -179,7 +185,7 @@ def test_every_trainer(tmp_path, trainer):
 
 
 def test_a_build_that_has_nothing_to_do(tmp_path):
-    """Neither Go nor a network is needed."""
+    """A build that has nothing to do needs neither Go nor a network."""
     built = subprocess.run(
         [sys.executable, str(HERE / "build.py"), "--trainer", "2.3"],
         env={"PATH": str(tmp_path)},
@@ -191,7 +197,7 @@ def test_a_build_that_has_nothing_to_do(tmp_path):
 
 @pytest.mark.parametrize(("options", "code"), [([], 0), (["--require-go"], 1)])
 def test_a_build_without_go(tmp_path, options, code):
-    """A copy of the sources, so that nothing is built yet."""
+    """A build without Go skips or fails, with the install instructions in its output."""
     copy = tmp_path / "tests" / "controlplane"
     copy.mkdir(parents=True)
     for name in ("build.py", "programs.py", "go.mod", "go.sum"):

@@ -1,4 +1,4 @@
-"""Containers with mounts and process ids of their own."""
+"""Tests of containers with mounts and process IDs of their own."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def processes():
 
 
 def said(own, script, *mounts, cwd="", programs=()):
-    """What a shell in a container prints; it must succeed."""
+    """Run a shell script in a container, which must succeed, and return its output lines."""
     command = isolated(["sh", "-ec", script], folder=own, mounts=mounts, cwd=cwd, programs=programs)
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
@@ -64,7 +64,7 @@ def test_volumes_are_at_their_places(own, tmp_path):
 
 
 def test_a_link_on_the_way_to_a_place_is_followed(own, tmp_path):
-    """`/var/run` is one: what is mounted below it must be found there."""
+    """A mount below a symbolic link such as `/var/run` is found there."""
     volume = tmp_path / "volume"
     volume.mkdir()
     (volume / "token").write_text("secret\n")
@@ -76,7 +76,10 @@ def test_a_link_on_the_way_to_a_place_is_followed(own, tmp_path):
 
 
 def test_a_mount_hides_what_is_there_but_not_the_programs(own, tmp_path):
-    """As with a `/tmp` of the container's own, and this project's environments below the machine's."""
+    """A mount hides the machine's files below it, but not the programs.
+
+    Examples are a `/tmp` of the container's own, and this project's environments below the machine's `/tmp`.
+    """
     above, volume = tmp_path / "above", tmp_path / "volume"
     volume.mkdir()
     for name in ("environment/bin", "environment/lib", "other"):
@@ -106,7 +109,7 @@ def test_its_exit_code(own, processes, command, code):
 
 
 def test_a_signal_is_for_process_1(own, processes):
-    """A program that handles nothing hears of SIGKILL only, as in any container."""
+    """Process 1 gets the signal; a program without a handler reacts only to SIGKILL."""
     script = "trap 'echo told' TERM; sleep 600 & echo ready; wait; sleep 600"
     process = processes.start(
         isolated(["sh", "-c", script], folder=own), dict(os.environ), own, first_process=first_process

@@ -1,4 +1,4 @@
-"""Kueue on the control plane: it takes TrainJobs in queues, leaves others alone, and nothing of it is left."""
+"""Tests of Kueue on the control plane, for TrainJobs with and without a queue."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ QUEUE = "kueue.x-k8s.io/queue-name"
 
 @pytest.fixture(autouse=True)
 def built(request):
-    """Skips with the reason where Kueue can't run."""
+    """A fixture that skips the test, with the reason, if Kueue can't run."""
     trainer = getattr(request.node, "callspec", None) and request.node.callspec.params.get("trainer")
     if reason := ControlPlane.unavailable(trainer or "2.3", kueue=True):
         pytest.skip(reason)
@@ -26,7 +26,7 @@ def built(request):
 
 @pytest.mark.parametrize("trainer", ["2.3", "2.2"])
 def test_a_queue_holds_what_names_it(tmp_path, trainer):
-    """With the Trainer that it is made for, and the next one."""
+    """A queue holds its TrainJobs, with the Trainer that Kueue is made for and the next one."""
     before = mounts()
     with ControlPlane(tmp_path, trainer=trainer, kueue=True) as cluster, client_of(cluster) as client:
         client.create(shell("true", name="free"), "default")
@@ -46,7 +46,7 @@ def test_a_queue_holds_what_names_it(tmp_path, trainer):
 
 
 def test_it_is_a_part_like_others(tmp_path):
-    """When it is killed all ends, and the log says which part it was."""
+    """If Kueue is killed, the control plane stops, and the log names Kueue."""
     with ControlPlane(tmp_path, kueue=True) as cluster:
         trail = trail_of(cluster)
         os.kill(cluster.info["pids"]["kueue"], signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Service accounts with few rights, and how to be one."""
+"""Service accounts with few rights, their tokens and kubeconfigs."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ RBAC = "rbac.authorization.k8s.io"
 
 
 def account(client: Client, namespace: str, name: str = "robot") -> str:
-    """Creates a service account; its user name."""
+    """Create a service account and return its user name."""
     client.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}, namespace)
     return f"system:serviceaccount:{namespace}:{name}"
 
 
 def request_token(client: Client, namespace: str, spec: Mapping[str, Any], name: str = "robot") -> Any:
-    """Asks for a token of a service account; the answer."""
+    """Request a token for a service account and return the API server's response."""
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": dict(spec)}
     return client.ask("POST", path_of("ServiceAccount", namespace, name, "token"), body)
 
 
 def token_of(client: Client, namespace: str, name: str = "robot", **spec: Any) -> str:
-    """A token of a service account."""
+    """Return a token of a service account."""
     answer = request_token(client, namespace, spec, name)
     assert answer.code == 201, answer.message
     return str(answer.body["status"]["token"])
 
 
 def allow(client: Client, namespace: str, rules: Sequence[Object], name: str = "robot") -> None:
-    """Gives a service account these rights in its namespace."""
+    """Grant rights to a service account in its namespace."""
     meta = {"name": name}
     client.create({"apiVersion": f"{RBAC}/v1", "kind": "Role", "metadata": meta, "rules": list(rules)}, namespace)
     role = {"apiGroup": RBAC, "kind": "Role", "name": name}
@@ -45,7 +45,7 @@ def allow(client: Client, namespace: str, rules: Sequence[Object], name: str = "
 
 
 def may(client: Client, namespace: str, verb: str, group: str, resource: str) -> bool:
-    """Whether the server says that this client's identity may do that."""
+    """Return whether the API server grants this right to the client's identity."""
     plural, _, subresource = resource.partition("/")
     asked = {"namespace": namespace, "verb": verb, "group": group, "resource": plural, "subresource": subresource}
     answer = client.ask("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review(asked))
@@ -54,18 +54,21 @@ def may(client: Client, namespace: str, verb: str, group: str, resource: str) ->
 
 
 def review(asked: Mapping[str, str]) -> Object:
-    """The question whether one may do that."""
+    """Return a SelfSubjectAccessReview for a right."""
     kind = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
     return {**kind, "spec": {"resourceAttributes": dict(asked)}}
 
 
 def until_allowed(client: Client, namespace: str, verb: str, group: str, resource: str) -> None:
-    """Waits until new rights are in force; a real API server hears of them a moment later."""
+    """Wait until new rights are in force.
+
+    A real API server applies new RoleBindings with a short delay.
+    """
     until(lambda: may(client, namespace, verb, group, resource))
 
 
 def kubeconfig_of(kubeconfig: str, token: str, namespace: str) -> str:
-    """The content of a kubeconfig with the same server, for the bearer of a token."""
+    """Return a kubeconfig for the same API server with another bearer token."""
     found = yaml.safe_load(Path(kubeconfig).read_text())
     context = next(one for one in found["contexts"] if one["name"] == found["current-context"])["context"]
     (cluster,) = (one["cluster"] for one in found["clusters"] if one["name"] == context["cluster"])

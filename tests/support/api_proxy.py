@@ -1,4 +1,4 @@
-"""A TCP proxy in front of a cluster's API server, which can go away and come back, and can withhold an answer."""
+"""TCP proxy in front of a cluster's API server, to simulate outages and delayed responses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trainjob_local import LocalCluster
 
 
 class ApiProxy:
-    """Passes connections on to a laptop cluster's API server; a context manager.
+    """TCP proxy to a laptop cluster's API server, used as a context manager.
 
     Attributes:
         server: the URL to give to clients.
@@ -38,13 +38,13 @@ class ApiProxy:
         self.go_away()
 
     def connection(self) -> str:
-        """The cluster through here, as an Airflow connection."""
+        """Return an Airflow connection to the cluster through this proxy."""
         kubeconfig = json.loads(self._kubeconfig.read_text())
         kubeconfig["clusters"][0]["cluster"]["server"] = self.server
         return json.dumps({"conn_type": "kubernetes", "extra": {"kube_config": kubeconfig, "namespace": "default"}})
 
     def go_away(self) -> None:
-        """Refuse connections, and break those that are open."""
+        """Refuse new connections and close the open ones."""
         with self._lock:
             listener, self._listener = self._listener, None
             broken, self._open = self._open, set()
@@ -54,18 +54,21 @@ class ApiProxy:
             one.close()
 
     def come_back(self) -> None:
-        """Listen again, at the same address."""
+        """Listen again at the same address."""
         listener = self._listener = socket.create_server(self._address, backlog=512)
         self._address = listener.getsockname()
         threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
 
     def hold(self, mark: str) -> None:
-        """Withhold, from now on, what follows a request with this text in it; the request itself is carried out."""
+        """Withhold the responses to requests that contain this text.
+
+        The API server still executes these requests. [release][] ends the withholding.
+        """
         self._may_answer = threading.Event()
         self._mark = mark.encode()
 
     def release(self) -> None:
-        """Give the answers that were withheld."""
+        """Forward the responses that were withheld."""
         self._mark = None
         self._may_answer.set()
 
@@ -78,7 +81,7 @@ class ApiProxy:
                 return
             with self._lock:
                 self._open |= {client, server}
-            held: list[threading.Event] = []  # the events to wait for before anything more is answered
+            held: list[threading.Event] = []  # a response is forwarded only after these events are set
             for start, end, wait in ((client, server, None), (server, client, held)):
                 threading.Thread(target=self._pass_on, args=(start, end, held, wait), daemon=True).start()
 
@@ -93,7 +96,7 @@ class ApiProxy:
                     event.wait()
                 end.sendall(data)
         except OSError:
-            pass  # one side has gone: so does the other
+            pass  # one side has closed its connection, so the other one is closed, too
         for one in (start, end):
             with contextlib.suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)

@@ -1,4 +1,4 @@
-"""The code blocks of README.md, docs/ and the other pages, for the tests that run them as they stand."""
+"""Code blocks of README.md, docs/ and the other pages, for tests that run them unchanged."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class CodeBlock:
 
 
 def blocks_of(text: str, page: str) -> list[CodeBlock]:
-    """Return the fenced blocks of a page, first one first."""
+    """Return the fenced blocks of a page, in the page's order."""
     found = []
     tokens = MarkdownIt().parse(text)
     for before, token in zip([None, *tokens], tokens, strict=False):

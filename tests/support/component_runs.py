@@ -1,4 +1,4 @@
-"""A compiled component's real command, run as Kubeflow Pipelines' launcher runs it, in any environment."""
+"""Runs of a compiled component's real command, as Kubeflow Pipelines' launcher starts it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ LAUNCHER = Path(__file__).resolve().parents[2] / ".venv" / "launcher"
 
 
 def containers(text: str) -> list[dict[str, Any]]:
-    """The containers of a compiled pipeline or component."""
+    """Return the containers of a compiled pipeline or component."""
     return [executor["container"] for executor in yaml.safe_load(text)["deploymentSpec"]["executors"].values()]
 
 
 def executor_input(text: str, folder: Path, arguments: dict[str, Any]) -> dict[str, Any]:
-    """What KFP's driver makes of a component's task with these arguments (2.17, backend/src/v2/driver/driver.go)."""
+    """Return the executor input of a component's task with these arguments.
+
+    It has the form that KFP's driver writes (2.17, backend/src/v2/driver/driver.go).
+    """
     [spec] = yaml.safe_load(text)["components"].values()
     inputs, outputs = spec["inputDefinitions"]["parameters"], spec["outputDefinitions"]
     defaults = {name: one["defaultValue"] for name, one in inputs.items() if "defaultValue" in one}
@@ -39,7 +42,11 @@ def executor_input(text: str, folder: Path, arguments: dict[str, Any]) -> dict[s
 def run_component(
     text: str, folder: Path, arguments: dict[str, Any], *, python: Path = LAUNCHER, **environment: str
 ) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
-    """(the finished process, its output parameters), with `python`'s own python3 and no other variables than these."""
+    """Run a component and return the finished process and its output parameters.
+
+    The command's python3 is that of `python`. The environment has no other variables than PATH, HOME, TMPDIR and the
+    given ones.
+    """
     [container] = containers(text)
     given = json.dumps(executor_input(text, folder, arguments))
     path = f"{python / 'bin'}:{os.environ['PATH']}"

@@ -1,4 +1,7 @@
-"""The laptop cluster's API server alone, which counts what it is asked; nothing runs what is written to it."""
+"""The laptop cluster's API server, which counts its requests.
+
+It runs without controllers, so nothing acts on the objects that clients write.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,11 @@ _PLURALS = ("trainjobs", "jobsets", "jobs", "pods", "events")
 
 
 class CountingServer(ApiServer):
-    """An API server.
+    """An API server that counts its requests.
 
     Attributes:
-        asked: how often, by `list trainjobs`, `get pods`, `watch events` and the like.
-        most_watches: how many watches of a kind were open at once.
+        asked: number of requests, by `list trainjobs`, `get pods`, `watch events` and the like.
+        most_watches: the maximum number of watches of a kind that were open at once.
     """
 
     def __init__(self, registry: Registry) -> None:

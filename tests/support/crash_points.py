@@ -1,8 +1,8 @@
-"""The named points in the life of a run at which a process dies, and the trap that kills or holds it there.
+"""Named points in a run at which a test kills or holds a process.
 
-A point is before or after one function, whose name the trap wraps in the process that is to die; nothing in the product
-knows of it. The trap is armed by a file, so that it closes once however often the process is started again, and what is
-left of it shows that the point was reached.
+A point is before or after one function. The trap wraps that function in the process under test, so the product contains
+no code for it. A file arms the trap, so it triggers only once, however often the process is restarted. The files that
+the trap leaves show that the point was reached.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Point:
-    """A moment of a run's life.
+    """A point before or after one function in the life of a run.
 
     Attributes:
-        name: its name.
+        name: the point's name, as the reports show it.
         side: `before` or `after` the function.
         where: the function, as `module:qualified.name`.
-        within: only while this function is at work; empty means always.
-        fails_first: the first TrainJob's command fails, and the next one's does not.
+        within: the point counts only while this function is running; empty means always.
+        fails_first: the first TrainJob's command fails, and the next one's succeeds.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Point:
 
     @property
     def slug(self) -> str:
-        """The name as a file or a task may have it."""
+        """The name in a form that file names and task IDs allow."""
         return re.sub("[^a-z]+", "-", self.name)
 
 
@@ -66,16 +66,16 @@ ENDED = Point("failed, ended", "after", f"{_API}.delete_trainjob", f"{_WAITING}.
 KNOWN = Point("outcome known", "after", f"{_WAITING}.conclude")
 
 CREATION = (ASKED, LISTED, DECIDED, SENT, CARRIED_OUT, ANSWERED)
-"""From the question to the answer; the same code in every actor that creates."""
+"""From the list request to the response of the creation; the same code in every actor that creates."""
 ONLY_FOR_ONE = (SENT, CARRIED_OUT, ANSWERED)
-"""Who comes second adopts."""
+"""Points that only the first actor reaches, because the second one adopts the TrainJob."""
 ADOPTION = (ABOUT_TO_ADOPT, ADOPTED)
-"""Instead of that, where another one has made the TrainJob."""
+"""Points of an actor that adopts the TrainJob that another actor has created."""
 ATTENDANCE = (WAITING, TERMINAL, FAILED, ENDED, KNOWN)
-"""From there to the outcome, for who waits in its own process."""
+"""From the start of waiting to the outcome, for actors that wait in their own process."""
 QUICK = (SENT, ANSWERED, KNOWN)
-"""Those at which one dies alone in `make test`; at the others in `make slow`."""
-# "Persisted" is a point of Airflow's workers only: to the core and to KFP's launcher the cluster is the only memory.
+"""Points at which `make test` kills a lone process; `make slow` covers the other points."""
+# "Persisted" is a point of Airflow's workers only: the core and KFP's launcher keep no state outside the cluster.
 CORE = (
     *CREATION,
     *ADOPTION,
@@ -92,11 +92,11 @@ LAUNCHER = (
     *ATTENDANCE,
     Point("outcome reported", "after", "kfp.dsl.executor:Executor.write_executor_output"),
 )
-# A launcher that is told to end cleans up at once.
+# A launcher that receives SIGTERM cleans up immediately.
 
 
 def dying_alone(points: Iterable[Point]) -> list[Any]:
-    """A test's parameters: those of [QUICK][] for `make test`, all others marked as slow."""
+    """Return test parameters for these points, with all but those of [QUICK][] marked as slow."""
     import pytest
 
     return [pytest.param(one, marks=[] if one in QUICK else [pytest.mark.slow], id=one.slug) for one in points]
@@ -111,7 +111,7 @@ TERMINATION = (
 )
 _OPERATOR = "trainjob_airflow.operators.base:StepOperator"
 _TRIGGER = "trainjob_airflow.triggers.trainjob:TrainJobTrigger"
-# A task that is deferred waits in no process of its own: these are the points before and after that.
+# A deferred task does not wait in a process of its own: these are the points before and after the deferral.
 DEFERRED_TASK = (
     *CREATION,
     Point("persisted", "after", "trainjob_airflow.operators.submission:_remember"),
@@ -120,17 +120,17 @@ DEFERRED_TASK = (
     Point("outcome reported", "after", "airflow.sdk.execution_time.task_runner:_push_xcom_if_needed"),
 )
 TASK_ON_WORKER = ATTENDANCE
-# Where a first try, whose supervisor is dead, goes on beside the second.
+# Points after which a first try, whose supervisor is dead, continues beside the second try.
 ZOMBIE = (DECIDED, ANSWERED, WAITING, KNOWN)
-# The triggerer creates nothing, and cleans up only where a container has failed or a person has decided.
+# The triggerer creates nothing. It cleans up only if a container has failed or a user has decided so.
 TRIGGER = (
     Point("trigger started", "before", f"{_TRIGGER}._wait"),
     *ATTENDANCE,
     Point("outcome reported", "after", f"{_TRIGGER}.run"),
 )
-# A triggerer that was taken for dead hears that another one has its triggers.
+# A triggerer that missed its heartbeats finds that another triggerer has its triggers.
 HANDED_OVER = Point("handed to another triggerer", "after", "trainjob_airflow.termination:is_anothers_now")
-# A person has marked the task failed: its TrainJob is to go.
+# A user has marked the task failed: its TrainJob has to be deleted.
 KILLED_TASK = (
     Point("about to clean up", "before", f"{_API}.delete_trainjob", within=f"{_OPERATOR}._give_up"),
     Point("cleaned up", "after", f"{_API}.delete_trainjob", within=f"{_OPERATOR}._give_up"),
@@ -140,7 +140,7 @@ KILLED_TRIGGER = (
     Point("cleaned up", "after", f"{_API}.delete_trainjob", within=f"{_TRIGGER}.on_kill"),
 )
 
-# Between a TrainJob's creation and its waiting, for errors in place of deaths.
+# Points between a TrainJob's creation and its waiting, for tests that raise errors there.
 REMEMBERED = Point("persisted", "after", "trainjob_airflow.operators.submission:_remember")
 LINKED = Point("before its links", "before", f"{_OPERATOR}._link_to")
 LIMITED = Point("before its limits", "before", f"{_OPERATOR}._limits")
@@ -154,19 +154,20 @@ _within: contextvars.ContextVar[frozenset[str]] = contextvars.ContextVar("crash_
 
 
 def arm(folder: Path, point: Point, how: str = "die") -> None:
-    """Set a trap.
+    """Arm a trap for one point.
 
     Args:
-        folder: its place; whoever works there is trapped once.
-        point: where it closes.
-        how: `die`: the process gets SIGKILL. `hold`: it stays there until [let_go][]. `pass`: it is noted only.
+        folder: the trap's folder; the first process that uses it and reaches the point is trapped.
+        point: the point at which the trap triggers.
+        how: `die`: the process gets SIGKILL. `hold`: it waits there until [let_go][]. `pass`: the point is only
+            recorded.
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "armed").write_text(f"{point.name}\n{how}")
 
 
 def reached(folder: Path) -> int | None:
-    """The process that reached the point; None before."""
+    """Return the ID of the process that reached the point; None if no process has reached it."""
     try:
         return int((folder / "reached").read_text())
     except FileNotFoundError:
@@ -174,21 +175,21 @@ def reached(folder: Path) -> int | None:
 
 
 def let_go(folder: Path) -> None:
-    """Who is held goes on."""
+    """Let the process that is held continue."""
     (folder / "go_on").touch()
 
 
 def work_in(folder: Path | None) -> None:
-    """From now on, in this context, the trap of this folder counts."""
+    """Use the trap of this folder in the current context."""
     _here.set(folder)
 
 
 def install(points: Iterable[Point], folder: Path | None = None) -> None:
-    """Watch these points in this process.
+    """Wrap the functions of these points in this process.
 
     Args:
-        points: which.
-        folder: where its trap is; None where each context has its own, see [work_in][].
+        points: the points to watch.
+        folder: the trap's folder; None if each context has its own, see [work_in][].
     """
     for point in points:
         if point.within:
@@ -198,11 +199,11 @@ def install(points: Iterable[Point], folder: Path | None = None) -> None:
 
 @contextlib.contextmanager
 def failing(point: Point, error: Exception) -> Iterator[None]:
-    """Raise an error at a point in this process, once; the function is itself again in the end.
+    """Raise an error once at a point in this process, and restore the function at the end.
 
     Args:
-        point: one without `within`.
-        error: what to raise there.
+        point: a point without `within`.
+        error: the exception to raise there.
     """
     module, _, path = point.where.partition(":")
     *parents, name = path.split(".")
@@ -268,7 +269,7 @@ def _marking(work: Callable[..., Any], name: str) -> Callable[..., Any]:
 
 def _trapping(work: Callable[..., Any], point: Point, folder: Path | None) -> Callable[..., Any]:
     def closes(side: str) -> Path | None:
-        """Where to stay; None to go on."""
+        """Return the folder in which to wait; None to continue."""
         place = folder or _here.get()
         there = point.side == side and (not point.within or point.within in _within.get())
         return place if place and there and _take(place, point) else None
@@ -299,7 +300,10 @@ def _trapping(work: Callable[..., Any], point: Point, folder: Path | None) -> Ca
 
 
 def _take(folder: Path, point: Point) -> bool:
-    """Whether the trap closes on this process, which it does once; `die` does not return."""
+    """Return whether the process has to wait at this point.
+
+    The trap triggers once. With `die`, the function kills the process and does not return.
+    """
     try:
         name, how = (folder / "armed").read_text().splitlines()
     except FileNotFoundError:
@@ -309,7 +313,7 @@ def _take(folder: Path, point: Point) -> bool:
     mine = folder / f"{os.getpid()}"
     mine.write_text(str(os.getpid()))
     with contextlib.suppress(FileNotFoundError):
-        (folder / "armed").unlink()  # another thread of this process, or another process, may be as fast
+        (folder / "armed").unlink()  # another thread of this process, or another process, may have removed it first
         mine.rename(folder / "reached")
         if how == "die":
             os.kill(os.getpid(), signal.SIGKILL)

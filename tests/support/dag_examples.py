@@ -1,4 +1,7 @@
-"""The examples for Airflow, run with `dag.test()` against a laptop cluster that serves the demo's model and tickets."""
+"""Runs of the Airflow examples with `dag.test()`.
+
+They run against a laptop cluster that serves the demo's model and tickets.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,10 @@ import demo  # noqa: E402 - it lies there
 
 @contextlib.contextmanager
 def laptop_with_tickets(folder: Path) -> Iterator[dict[str, str]]:
-    """A laptop cluster; gives the environment of an Airflow of its own whose default connection it is."""
+    """Start a laptop cluster and yield the environment of an Airflow that uses it.
+
+    That Airflow has its own home, and its default Kubernetes connection leads to the cluster.
+    """
     hub = folder / "hub"
     demo.make_hub(hub)
     with (
@@ -35,7 +41,7 @@ def laptop_with_tickets(folder: Path) -> Iterator[dict[str, str]]:
 
 
 def airflow_on(kubeconfig: Path, home: Path) -> dict[str, str]:
-    """The environment of an Airflow of its own whose default connection is that cluster."""
+    """Return the environment of a separate Airflow whose default connection is that cluster."""
     extra = {"kube_config_path": str(kubeconfig), "namespace": "default"}
     return {
         **os.environ,
@@ -47,7 +53,10 @@ def airflow_on(kubeconfig: Path, home: Path) -> dict[str, str]:
 
 
 def objects_of(hub: Path) -> dict[str, bytes]:
-    """Model and tickets as the examples that fetch from an object store want them there, by `bucket/key`."""
+    """Return model and tickets for the examples that fetch from an object store.
+
+    The keys have the form `bucket/key`.
+    """
     found = {}
     for folder, place in (("datasets/demo/tickets", "models/tickets"), ("models/demo/tiny-llama", "models/tiny-llama")):
         for path in (hub / folder).rglob("*"):
@@ -57,14 +66,14 @@ def objects_of(hub: Path) -> dict[str, bytes]:
 
 
 class ExampleRuns:
-    """A process in Airflow's environment that runs one example after the other."""
+    """A process in Airflow's environment that runs the examples one after the other."""
 
     def __init__(self, environment: dict[str, str], log: Path) -> None:
-        """Makes Airflow's database, and loads the DAGs.
+        """Create Airflow's database and load the DAGs.
 
         Args:
             environment: see `laptop_with_tickets`.
-            log: where the output of Airflow and the tasks goes.
+            log: the file for the output of Airflow and the tasks.
         """
         programs = ROOT / ".venv" / "airflow" / "bin"
         self._log = log
@@ -82,17 +91,17 @@ class ExampleRuns:
             )
 
     def run(self, dag: str, **conf: Any) -> Any:
-        """How a run of the DAG ended: its `state`, and `tasks` and `returned` by task."""
+        """Run a DAG and return its `state`, and `tasks` and `returned` by task."""
         print(json.dumps({"dag": dag, "conf": conf}), file=self._process.stdin, flush=True)
         return self._answer()
 
     def stop(self) -> None:
-        """Ends the process, which is idle."""
+        """Kill the process, which is idle."""
         self._process.kill()
         self._process.communicate()
 
     def output(self) -> str:
-        """What Airflow and the tasks printed."""
+        """Return the output of Airflow and the tasks."""
         return self._log.read_text(errors="replace")
 
     def _answer(self) -> Any:
@@ -103,7 +112,7 @@ class ExampleRuns:
 
 @contextlib.contextmanager
 def example_runs(folder: Path) -> Iterator[ExampleRuns]:
-    """The examples, ready to run."""
+    """Start a laptop cluster and an Airflow, and yield the examples, ready to run."""
     with laptop_with_tickets(folder) as environment:
         runs = ExampleRuns(environment, folder / "airflow.log")
         try:

@@ -1,9 +1,8 @@
-"""Runs DAGs of a folder with `dag.test()`, in Airflow's environment: one line of JSON for each line that it is given.
+"""Runner of DAGs with `dag.test()`, in Airflow's environment.
 
-    dag_runner.py FOLDER
-
-Each line `{"dag": "...", "conf": {...}}` is answered with `{"state": "...", "tasks": {task: [state, ...]}, "returned":
-{task: [value, ...]}}`, mapped tasks by their index. All that Airflow and the tasks print goes to the error stream.
+Usage: dag_runner.py FOLDER. It reads lines of JSON from its input and prints one line of JSON for each. A line `{"dag":
+"...", "conf": {...}}` has the response `{"state": "...", "tasks": {task: [state, ...]}, "returned": {task: [value,
+...]}}`, with mapped tasks in the order of their index. The output of Airflow and the tasks goes to the error stream.
 """
 
 from __future__ import annotations

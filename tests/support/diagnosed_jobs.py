@@ -21,19 +21,19 @@ CLUSTERS = {"laptop": "laptop", "controlplane-2.3": "control plane 2.3"}
 
 
 def shell(script: str = "true", *, job: Mapping[str, Any] | None = None, **trainer: Any) -> TrainJob:
-    """A job that runs a script; `trainer` adds to its trainer, `job` to the rest."""
+    """Return a job that runs a script; `trainer` adds to its trainer, `job` to the rest."""
     made = CustomTrainerContainer(**{"image": IMAGE, "command": ["sh", "-c", script], **trainer})
     return TrainJob(trainer=made, **(job or {}))
 
 
 def own(script: str = "true", **trainer: Any) -> TrainJob:
-    """A job on the namespace's runtime `own`."""
+    """Return a job on the namespace's runtime `own`."""
     return shell(script, job={"runtime": {"name": "own", "kind": "TrainingRuntime"}}, **trainer)
 
 
 @dataclass
 class Waiter:
-    """Waits for one job, on a thread, and keeps what it is told."""
+    """A waiter for one job, on a thread of its own, that records the reported phases."""
 
     reference: JobReference
     told: list[str] = field(default_factory=list)
@@ -46,7 +46,7 @@ class Waiter:
             self.heard.notify_all()
 
     def until_told(self, text: str, seconds: float = 90) -> str:
-        """What was told with this text in it."""
+        """Wait until a report contains this text, and return that report."""
 
         def found() -> list[str]:
             return [line for line in self.told if text in line]
@@ -56,7 +56,7 @@ class Waiter:
             return found()[0]
 
     def error(self, seconds: float = 150) -> JobFailed:
-        """How it failed."""
+        """Return the error with which the job failed."""
         try:
             self.end.result(seconds).raise_for_failure()
         except JobFailed as error:
@@ -65,14 +65,14 @@ class Waiter:
 
 
 class JobGroup:
-    """Submits jobs and waits for all of them at once."""
+    """A group of jobs that are submitted and waited for at the same time."""
 
     def __init__(self, engine: Cluster, unique: str, pool: ThreadPoolExecutor) -> None:
         self._engine, self._unique, self._pool = engine, unique, pool
         self._references: list[JobReference] = []
 
     def submit(self, name: str, job: TrainJob, prepare: Callable[[JobReference], None] = lambda _: None) -> Waiter:
-        """Submits a job, and waits for it once what has to happen to it before has happened."""
+        """Submit a job, run `prepare`, then start waiting for the job."""
         reference = submit(self._engine, job, RunKey("conformance", "diagnosis", name, self._unique))
         self._references.append(reference)
         prepare(reference)
@@ -84,13 +84,13 @@ class JobGroup:
         return waiter
 
     def cancel_all(self) -> None:
-        """Deletes the jobs that are still there, so that no one waits any longer."""
+        """Delete the jobs that still exist, so that all waiters end."""
         for reference in self._references:
             cancel(self._engine, reference)
 
 
 def row(trouble: str, backend: str, told: str, error: JobFailed | None = None, *, early: bool = True) -> Object:
-    """What the waiter saw, for docs/reliability.md."""
+    """Return a row for docs/reliability.md with the report that the waiter received."""
     end = "shown while waiting"
     if error is not None:
         end = f"{'early' if early else 'ends by itself'} as {type(error).__name__}"

@@ -1,8 +1,9 @@
-"""Stands where Argo's emissary does, as a container's first process: emissary.py COMMAND ARGUMENT...
+"""Stand-in for Argo's emissary: emissary.py COMMAND ARGUMENT...
 
-As Argo 4.0 does (workflow/executor/emissary, cmd/argoexec): the command is started as the leader of a process group of
-its own, SIGTERM and SIGINT are passed on to that group, and once a second it is looked whether the command has ended.
-Then this process ends with its code; being the container's first, whatever else runs in the container ends with it.
+It is a container's first process and behaves as Argo 4.0 does (workflow/executor/emissary, cmd/argoexec). It starts the
+command as the leader of a process group of its own, and forwards SIGTERM and SIGINT to that group. Once a second it
+checks whether the command has ended. Then it kills the group and ends with the command's exit code. It is the
+container's first process, so all other processes of the container end with it.
 """
 
 import contextlib

@@ -1,4 +1,7 @@
-"""What tests measured, as rows for pages of docs/: `pytest --evidence DIR` appends them to DIR/<table>.jsonl."""
+"""Measurements of tests, as rows for pages of docs/.
+
+`pytest --evidence DIR` appends them to DIR/<table>.jsonl.
+"""
 
 from __future__ import annotations
 
@@ -16,20 +19,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def evidence(request: pytest.FixtureRequest) -> Callable[..., None]:
-    """Appends a row of measured cells to a table, with the test's id; does nothing without `--evidence`."""
+    """A function that appends a measured row with the test's ID to a table.
+
+    It does nothing without `--evidence`.
+    """
     folder = request.config.getoption("--evidence")
 
     def append(table: str, **cells: str | int | float) -> None:
         if folder:
             path, test = Path(folder) / f"{table}.jsonl", os.environ["PYTEST_CURRENT_TEST"].rpartition(" ")[0]
             path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("a", encoding="utf-8") as file:  # one write each, as several processes append
+            with path.open("a", encoding="utf-8") as file:  # one write per row, because several processes append
                 file.write(json.dumps({**cells, "test": test}) + "\n")
 
     return append
 
 
 def rows(folder: Path, table: str) -> list[dict[str, object]]:
-    """The rows of a table, in the order in which they were left; none where nothing was."""
+    """Return the rows of a table in the order in which they were appended."""
     path = folder / f"{table}.jsonl"
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []

@@ -1,4 +1,4 @@
-"""Output folders as TorchTune 0.6.1 leaves them, with weights of a few bytes."""
+"""Output folders like those of TorchTune 0.6.1, with weights of a few bytes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def safetensors(tensors: dict[str, bytes], dtype: str = "F32") -> bytes:
 
 
 def make_model(folder: Path) -> Path:
-    """A base model as the model initializer downloads it."""
+    """Create a base model as the model initializer downloads it, and return its folder."""
     write(folder / "config.json", json.dumps({"model_type": "llama", "torch_dtype": "float32"}))
     for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json", "original/tokenizer.model"):
         write(folder / name, f"content of {name}")
@@ -43,7 +43,7 @@ def make_epoch(
     adapter: bool = False,
     size: int = 64,
 ) -> Path:
-    """One complete epoch folder; `seed` and `epoch` make the weights differ."""
+    """Create a complete epoch folder; `seed` and `epoch` make the weights differ."""
     folder = output / f"epoch_{epoch}"
     weight_map = {}
     for shard in range(1, shards + 1):
@@ -68,7 +68,7 @@ def make_adapter(folder: Path) -> None:
 
 
 def make_run(output: Path, epochs: int = 2, **how: object) -> Path:
-    """A finished run: its configuration first, as TorchTune does, then the epochs."""
+    """Create a finished run: first its configuration, as TorchTune does, then the epochs."""
     configure(output, epochs=epochs)
     for epoch in range(epochs):
         make_epoch(output, epoch, **how)  # type: ignore[arg-type]
@@ -97,5 +97,5 @@ def write(path: Path, content: str | bytes) -> None:
 
 
 def tree(folder: Path) -> dict[str, bytes]:
-    """Every file below a folder with its content."""
+    """Return the content of every file below a folder, by relative path."""
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}

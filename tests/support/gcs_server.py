@@ -1,7 +1,9 @@
-"""Google Cloud Storage on loopback: the JSON API's insert, get, delete and list, and the XML API's multipart uploads.
+"""Google Cloud Storage on loopback.
 
-Besides, what gives out access tokens: a token exchange (RFC 8693) for who has a key file of a workload identity
-federation, and the metadata server of a machine with an identity of its own.
+The server has the JSON API's insert, get, delete and list, and the XML API's multipart uploads. It also issues access
+tokens. It has a token exchange (RFC 8693) for key files of a workload identity federation, and the metadata server of a
+machine with an identity of its own.
+
 Source: Cloud Storage JSON API v1 and XML API references; Google's AIP-4117 for the key file of a federation.
 """
 
@@ -26,7 +28,10 @@ _BYTES = {"Content-Type": "application/octet-stream"}
 
 class _Handler(ObjectHandler):
     def key(self, path: str, query: Query) -> str:
-        """The JSON API has the object's name as one segment of the path, or as a parameter; the XML API in the path."""
+        """Return the object's key from the URL.
+
+        In the JSON API the object's name is one segment of the path, or a parameter. In the XML API it is in the path.
+        """
         before, api, place = path.partition("/storage/v1/b/")
         if not api:
             return unquote(path).strip("/")
@@ -35,7 +40,7 @@ class _Handler(ObjectHandler):
         return f"{bucket.removesuffix('/o')}/{unquote(name)}".rstrip("/")
 
     def method(self, query: Query) -> str:
-        """The JSON API gets an object to tell what is known of it."""
+        """Return the request's method; the JSON API reads an object's metadata with GET."""
         return "HEAD" if self.command == "GET" and not {"alt", "prefix"} & query.keys() else self.command
 
     def refusal(self, key: str) -> Answer | None:
@@ -75,7 +80,7 @@ class _Handler(ObjectHandler):
         told: dict[str, Any] = {}
         if kind == "multipart":
             head = f"Content-Type: {self.headers['Content-Type']}\r\n\r\n".encode()
-            # The parts' own headers and the content are taken apart by hand: the content is bytes, not text.
+            # The parts' own headers and the content are split by hand, because the content is bytes, not text.
             boundary = b"--" + message_from_bytes(head).get_boundary(b"").encode()  # type: ignore[union-attr]
             about, content = (part.split(b"\r\n\r\n", 1)[1] for part in body.split(boundary)[1:3])
             told, body = json.loads(about), content.removesuffix(b"\r\n")
@@ -106,7 +111,7 @@ class GcsServer(ObjectServer):
     has_identity: bool = False
 
     def credentials(self, *, known: bool) -> dict[str, str]:
-        """A key file whose token a URL tells to who sends the header that it names."""
+        """Return a key file with the URL and the header from which the client gets its token."""
         workload = self.subject if known else "another-subject-of-the-test"
         source = {"url": f"{self.url}{_SUBJECT}", "headers": {"X-Workload": workload}, "format": {"type": "text"}}
         key_file = {
@@ -135,7 +140,7 @@ def _resource(key: str, stored: Stored) -> dict[str, Any]:
 
 
 def _etag(stored: Stored) -> str:
-    """Changes with the content, and has no quotes."""
+    """Return an ETag without quotes that changes with the content."""
     return base64.b64encode(stored.md5[:9]).decode()
 
 

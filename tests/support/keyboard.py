@@ -1,4 +1,4 @@
-"""A command on a terminal of its own, with somebody at the keyboard."""
+"""A command on a pseudo terminal, and the keys that a test types there."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ROWS, _COLUMNS = 50, 160
 
 
 class Keyboard:
-    """Runs a command on a pseudo terminal; what it shows is in `shown`."""
+    """A command that runs on a pseudo terminal; `shown` holds its output."""
 
     def __init__(self, command: list[str], environment: dict[str, str]) -> None:
         self._side, other = pty.openpty()
@@ -35,7 +35,7 @@ class Keyboard:
         self._reader.start()
 
     def type(self, keys: bytes) -> None:
-        """Press them."""
+        """Type keys on the terminal."""
         os.write(self._side, keys)
 
     def see(self, text: str, seconds: float = 60.0) -> None:
@@ -44,13 +44,13 @@ class Keyboard:
             assert self._more.wait_for(lambda: text in self.shown, seconds), self.shown
 
     def end(self, seconds: float = 60.0) -> int:
-        """Wait until the command has ended; its exit code."""
+        """Wait until the command has ended, and return its exit code."""
         code = self.process.wait(seconds)
         self._reader.join(60)
         return code
 
     def close(self) -> None:
-        """Kill what still runs."""
+        """Kill the command if it still runs, and close the terminal."""
         self.process.kill()
         self.process.wait()
         self._reader.join(60)
@@ -60,7 +60,7 @@ class Keyboard:
         while True:
             try:
                 data = os.read(self._side, 65536)
-            except OSError:  # Linux's way to say that nobody has the other side any more
+            except OSError:  # Linux reports this error when the other side is closed
                 return
             with self._more:
                 self.shown += data.decode(errors="replace")

@@ -1,7 +1,8 @@
-"""Stands where KFP's launcher does, between emissary and component: kfp_launcher.py COMMAND ARGUMENT...
+"""Stand-in for KFP's launcher: kfp_launcher.py COMMAND ARGUMENT...
 
-As KFP 2.17 does (backend/src/v2/component/launcher_v2.go): the command's standard output is a pipe, which is copied to
-its own; there is no signal handling, so that SIGTERM ends it at once; and every failure of the command becomes a 1.
+It runs between emissary and component and behaves as KFP 2.17 does (backend/src/v2/component/launcher_v2.go). It reads
+the command's standard output from a pipe and copies it to its own. It handles no signals, so SIGTERM ends it at once.
+It ends with exit code 1 for every failure of the command.
 """
 
 import io

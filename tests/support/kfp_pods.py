@@ -1,8 +1,8 @@
-"""Pods on a laptop cluster in which a compiled component runs as it does in Kubeflow Pipelines.
+"""Pods on a laptop cluster that run a compiled component as Kubeflow Pipelines does.
 
-The pod carries what KFP 2.17 and Argo 4.0 put on it, its container is emissary, KFP's launcher, shell and executor, one
-the child of the other, with the component's own command and the executor's input as KFP's driver fills it in
-(backend/src/v2/driver, backend/src/v2/compiler/argocompiler/container.go).
+The pod has the labels, annotations and owner of KFP 2.17 and Argo 4.0. Its processes are emissary, KFP's launcher,
+shell and executor, each the child of the one before. They run the component's own command with the executor input that
+KFP's driver fills in (backend/src/v2/driver, backend/src/v2/compiler/argocompiler/container.go).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _WORKFLOW = "workflows.argoproj.io/workflow"
 
 
 class CompiledComponent:
-    """A component as its YAML tells it."""
+    """A compiled component, as its YAML describes it."""
 
     def __init__(self, component: CompiledComponent, folder: Path) -> None:
         from kfp import compiler
@@ -45,7 +45,7 @@ class CompiledComponent:
         self._outputs = described.get("outputDefinitions", {})
 
     def executor_input(self, folder: Path, **arguments: Any) -> str:
-        """With every parameter, given or default, and with a place for every output."""
+        """Return an executor input with all parameters, given or default, and all output paths."""
         defaults = {name: one["defaultValue"] for name, one in self._inputs.items() if "defaultValue" in one}
         settings: dict[str, Any] = {
             name: {} for name, one in self._inputs.items() if one["parameterType"] == "TASK_CONFIG"
@@ -69,19 +69,19 @@ class CompiledComponent:
         return json.dumps({"inputs": given, "outputs": told})
 
     def words(self, folder: Path, **arguments: Any) -> list[str]:
-        """Its command line."""
+        """Return the component's command line."""
         given = self.executor_input(folder, **arguments)
         return [*self.command, *(given if word == "{{$}}" else word for word in self.args)]
 
 
 @dataclass
 class Run:
-    """One run of a pipeline, of which one task is looked at.
+    """One run of a pipeline, for tests of one of its tasks.
 
     Attributes:
-        id: KFP's id of it.
+        id: KFP's ID of the run.
         workflow: name of its Workflow.
-        owner: ownerReference to that.
+        owner: ownerReference to that Workflow.
     """
 
     owner: dict[str, Any]
@@ -94,7 +94,7 @@ class Try:
 
     Attributes:
         name: the pod's name.
-        folder: where the executor writes.
+        folder: the folder for the executor's output.
     """
 
     def __init__(
@@ -105,7 +105,10 @@ class Try:
         self._pod: Mapping[str, Any] | None = None
 
     def _wait(self, wanted: Callable[[Mapping[str, Any]], object], seconds: float) -> Mapping[str, Any] | None:
-        """The pod as soon as it is so, or gone; changes come from a watch."""
+        """Wait until the pod fulfills `wanted`, and return it; None if it is deleted.
+
+        The changes come from a watch. `seconds` limits the wait for each change.
+        """
         while self._pod is None or not wanted(self._pod):
             change = self._changes.get(timeout=seconds)
             assert change.error is None, change.error
@@ -115,32 +118,35 @@ class Try:
         return self._pod
 
     def process(self) -> int:
-        """Id of its container's first process, once there is one."""
+        """Wait for the container's first process, and return its ID."""
         pod = self._wait(lambda pod: _container(pod).get("containerID"), 60)
         assert pod is not None, f"{self.name} is gone"
         return int(_container(pod)["containerID"].removeprefix("process://"))
 
     def end(self) -> str | None:
-        """The pod's phase at its end; None when the pod is gone."""
+        """Wait for the pod's end and return its phase; None if the pod is deleted."""
         pod = self._wait(lambda pod: pod["status"].get("phase") in ("Succeeded", "Failed"), 120)
         self._subscription.close()
         return str(pod["status"]["phase"]) if pod else None
 
     def output(self) -> dict[str, Any]:
-        """What the executor has written for KFP's launcher."""
+        """Return the output that the executor has written for KFP's launcher."""
         loaded: dict[str, Any] = json.loads((self.folder / "executor_output.json").read_text())
         return loaded
 
 
 class Pods:
-    """Makes runs and the pods of their task, and reads what these said."""
+    """Runs, the pods of their task, and the logs of these pods."""
 
     def __init__(self, cluster: Cluster, component: CompiledComponent, folder: Path) -> None:
         self._cluster, self._component, self._folder = cluster, component, folder
         self._informer = cluster.labelled_pod_informer("default", _RUN)
 
     def new_run(self) -> Run:
-        """A run; a ConfigMap stands for its Workflow, as the laptop cluster knows no Workflows."""
+        """Create a run.
+
+        A ConfigMap stands for its Workflow, because the laptop cluster has no Workflows.
+        """
         workflow = f"tickets-{uuid.uuid4().hex[:5]}"
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": workflow}}
         made = self._ask("POST", _CONFIGMAPS, body)
@@ -156,7 +162,10 @@ class Pods:
         variables: dict[str, str] | None = None,
         **arguments: Any,
     ) -> Try:
-        """The pod of a try; `attempt` is Argo's number of it, `variables` are for its processes."""
+        """Start the pod of one try.
+
+        `attempt` is Argo's number of the try, `variables` are environment variables for its processes.
+        """
         name = name or f"{run.workflow}-system-container-impl-{uuid.uuid4().hex[:10]}"
         folder = self._folder / f"{name}-{uuid.uuid4().hex[:4]}"
         folder.mkdir()
@@ -190,20 +199,23 @@ class Pods:
         return Try(name, folder, changes, subscription)
 
     def lose(self, pod: Try) -> None:
-        """The pod object disappears, as with its node."""
+        """Delete the pod object without a grace period, as happens when its node is lost."""
         self._ask("DELETE", f"{_PODS}/{pod.name}", {"gracePeriodSeconds": 0})
 
     def disrupt(self, pod: Try) -> None:
-        """The first thing that an eviction does."""
+        """Add the condition DisruptionTarget to the pod, the first step of an eviction."""
         condition = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
         self._ask("PATCH", f"{_PODS}/{pod.name}/status", {"status": {"conditions": [condition]}})
 
     def delete(self, pod: Try) -> None:
-        """The second: SIGTERM to its containers, and time to end."""
+        """Delete the pod, the second step of an eviction.
+
+        Its containers get SIGTERM and their grace period.
+        """
         self._ask("DELETE", f"{_PODS}/{pod.name}", {})
 
     def said(self, pod: Try) -> str:
-        """What the pod's processes wrote."""
+        """Return the log of the pod's processes."""
         with self._cluster.open_log(pod.name, "default", "main") as log:
             return str(log.read().decode())
 

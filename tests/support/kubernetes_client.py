@@ -1,4 +1,7 @@
-"""The unmodified Kubernetes client behind a few short words; every body is a plain dict, every answer has its code."""
+"""The unmodified Kubernetes client with short methods.
+
+Every body is a plain dict, and every response has its status code.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from kubernetes.client.rest import ApiException
 Object = dict[str, Any]
 
 HOLD = "example.org/hold"
-"""A finalizer that nobody acts on."""
+"""A finalizer that no controller removes."""
 
 KINDS = {
     "Namespace": ("v1", "namespaces"),
@@ -48,7 +51,10 @@ KINDS = {
 
 
 def path_of(kind: str, namespace: str | None = None, name: str = "", subresource: str = "") -> str:
-    """The URL path of a kind's collection, an object or its subresource; no namespace: cluster-wide."""
+    """Return the URL path of a kind's collection, of an object or of its subresource.
+
+    Without a namespace the path is cluster-wide.
+    """
     version, plural = KINDS[kind]
     parts = ["/api" if version == "v1" else "/apis", version]
     parts += ["namespaces", namespace] if namespace else []
@@ -57,12 +63,12 @@ def path_of(kind: str, namespace: str | None = None, name: str = "", subresource
 
 @dataclass(frozen=True)
 class Answer:
-    """What the API server said.
+    """A response of the API server.
 
     Attributes:
         code: HTTP status.
-        body: the JSON, or text where it is none.
-        headers: lower-case names.
+        body: the parsed JSON, or the text if it is not JSON.
+        headers: the headers, with lower-case names.
     """
 
     code: int
@@ -75,28 +81,31 @@ class Answer:
 
     @property
     def message(self) -> str:
-        """A refusal's text."""
+        """The message of an error response."""
         return str(self.body.get("message", "")) if isinstance(self.body, dict) else str(self.body)
 
     @property
     def reason(self) -> str:
-        """A refusal's machine-readable reason; empty where the server gives none."""
+        """The machine-readable reason of an error response; empty if the API server gives none."""
         return str(self.body.get("reason", "")) if isinstance(self.body, dict) else ""
 
 
 class Client:
-    """Asks one API server with one identity."""
+    """A client of one API server with one identity."""
 
     def __init__(self, api: kubernetes.client.ApiClient) -> None:
         self.api = api
 
     @classmethod
     def of(cls, kubeconfig: str) -> Client:
-        """The current context of a kubeconfig file."""
+        """Return a client for the current context of a kubeconfig file."""
         return cls(kubernetes.config.new_client_from_config(kubeconfig))
 
     def as_bearer(self, token: str) -> Client:
-        """The same server, for the bearer of a token; an empty one is nobody."""
+        """Return a client of the same API server with a bearer token.
+
+        An empty token means an anonymous client.
+        """
         configuration = kubernetes.client.Configuration()
         configuration.host, configuration.ssl_ca_cert = self.api.configuration.host, self.api.configuration.ssl_ca_cert
         configuration.api_key = {"BearerToken": f"Bearer {token}"} if token else {}
@@ -109,7 +118,7 @@ class Client:
     def ask(
         self, method: str, path: str, body: Object | None = None, *, content_type: str = "", **query: Any
     ) -> Answer:
-        """One request; a refusal is an answer too, not an exception."""
+        """Send one request and return the response; an error status raises no exception."""
         headers = {"Accept": "application/json", "Content-Type": content_type or _content_type(method)}
         try:
             response = self._call(method, path, body, headers, query)
@@ -118,7 +127,7 @@ class Client:
         return Answer(response.status, _parsed(response.data), _lower(response.getheaders()))
 
     def send(self, method: str, path: str, text: bytes, content_type: str = "application/json", **query: Any) -> Answer:
-        """One request whose body goes out as it is."""
+        """Send one request with an unchanged body, and return the response."""
         headers = {"Accept": "application/json", "Content-Type": content_type}
         self.api.update_params_for_auth(headers, [], ["BearerToken"])
         url = f"{self.api.configuration.host}{path}{'?' if query else ''}{urlencode(query)}"
@@ -141,37 +150,40 @@ class Client:
     # -- what must succeed ------------------------------------------------------------------------------------------
 
     def create(self, item: Object, namespace: str | None = None, **query: Any) -> Object:
-        """Create it with strict field validation; a refusal fails the test with its text."""
+        """Create an object with strict field validation; an error response fails the test."""
         path = path_of(item["kind"], namespace or item["metadata"].get("namespace"))
         return self._must("POST", path, item, **{"fieldValidation": "Strict", **query})
 
     def get(self, kind: str, namespace: str | None, name: str) -> Object:
-        """The object, which must exist."""
+        """Return an object, which must exist."""
         return self._must("GET", path_of(kind, namespace, name))
 
     def find(self, kind: str, namespace: str | None, name: str) -> Object | None:
-        """The object, or None."""
+        """Return an object, or None if it does not exist."""
         answer = self.ask("GET", path_of(kind, namespace, name))
         return answer.body if answer.code != 404 else None
 
     def list(self, kind: str, namespace: str | None, **query: Any) -> list[Object]:
-        """All that match."""
+        """Return all objects that match the query."""
         return list(self._must("GET", path_of(kind, namespace), None, **query)["items"])
 
     def patch(self, kind: str, namespace: str | None, name: str, change: Object, subresource: str = "") -> Object:
-        """A JSON merge patch."""
+        """Apply a JSON merge patch."""
         return self._must("PATCH", path_of(kind, namespace, name, subresource), change)
 
     def delete(self, kind: str, namespace: str | None, name: str, **options: Any) -> Object:
-        """Delete it; `propagationPolicy="Foreground"` and the like."""
+        """Delete an object with options such as `propagationPolicy="Foreground"`."""
         return self._must("DELETE", path_of(kind, namespace, name), options or None)
 
     def hold(self, kind: str, namespace: str | None, name: str) -> Object:
-        """As a node that does not answer, or another controller: deleted it stays, marked, until it is let go."""
+        """Add a finalizer, as a controller or an unresponsive node does.
+
+        A deleted object stays, with its deletion timestamp, until [let_go][] is called.
+        """
         return self.patch(kind, namespace, name, {"metadata": {"finalizers": [HOLD]}})
 
     def let_go(self, kind: str, namespace: str | None, name: str) -> Object:
-        """Nobody's finalizer keeps it any more."""
+        """Remove all finalizers from an object."""
         return self.patch(kind, namespace, name, {"metadata": {"finalizers": None}})
 
     def _must(self, method: str, path: str, body: Object | None = None, **query: Any) -> Object:
@@ -183,7 +195,7 @@ class Client:
     # -- what happens over time -------------------------------------------------------------------------------------
 
     def stream(self, path: str, *, seconds: float = 60, **query: Any) -> Iterator[Object]:
-        """The events of a watch, or until it ends by itself; never longer than `seconds`."""
+        """Yield the events of a watch until it ends, for at most `seconds`."""
         headers = {"Accept": "application/json"}
         query = {"watch": True, "timeoutSeconds": max(1, int(seconds)), **query}
         try:
@@ -202,7 +214,7 @@ class Client:
     def follow(
         self, kind: str, namespace: str | None, name: str = "", *, seconds: float = 100, **query: Any
     ) -> Iterator[tuple[str, Object]]:
-        """What is there (as ADDED), then every change; fails when the time is over."""
+        """Yield the existing objects as ADDED, then every change; fail after `seconds`."""
         if name:
             query["fieldSelector"] = f"metadata.name={name}"
         path, deadline = path_of(kind, namespace), time.monotonic() + seconds
@@ -226,7 +238,10 @@ class Client:
         seconds: float = 100,
         **query: Any,
     ) -> Object:
-        """The first state that is accepted; with an empty name, of any object that the query selects."""
+        """Wait for an accepted state of an object, and return it.
+
+        With an empty name, any object that the query selects can have that state.
+        """
         last: Object = {}
         try:
             for change, item in self.follow(kind, namespace, name, seconds=seconds, **query):
@@ -238,7 +253,7 @@ class Client:
         raise AssertionError("unreachable: follow ends by failing")
 
     def until_gone(self, kind: str, namespace: str | None, name: str, *, seconds: float = 100) -> None:
-        """Returns when the object that has this name now is gone."""
+        """Wait until the object that has this name now is deleted."""
         path, query = path_of(kind, namespace), {"fieldSelector": f"metadata.name={name}"}
         found = self._must("GET", path, None, **query)
         if not found["items"]:
@@ -247,7 +262,7 @@ class Client:
         assert any(event["type"] == "DELETED" for event in events), f"{kind} {name} is still there after {seconds} s"
 
     def follow_log(self, namespace: str, pod: str) -> Iterator[str]:
-        """Yield the lines of a container's log while they are written, to its end."""
+        """Yield the lines of a container's log as they are written, to its end."""
         path = path_of("Pod", namespace, pod, "log")
         response = self._call("GET", path, None, {}, {"follow": True})
         line = b""
@@ -260,7 +275,7 @@ class Client:
             yield line.decode()
 
     def log(self, namespace: str, pod: str, **query: Any) -> str:
-        """A container's log as text."""
+        """Return a container's log as text."""
         answer = self.ask("GET", path_of("Pod", namespace, pod, "log"), **query)
         assert answer.ok, f"log of {pod}: {answer.code} {answer.message}"
         return answer.body if isinstance(answer.body, str) else json.dumps(answer.body)

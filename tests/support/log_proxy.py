@@ -1,4 +1,7 @@
-"""A proxy between log readers and a laptop cluster's API server that breaks streams at chosen bytes."""
+"""A proxy between log readers and a laptop cluster's API server.
+
+It breaks streams after a chosen number of bytes.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ _REFUSED = b"HTTP/1.1 401 Unauthorized\r\nConnection: close\r\nContent-Length: %
 
 
 class LogProxy:
-    """Forwards one request per connection; a context manager.
+    """A proxy that forwards one request per connection; a context manager.
 
     Attributes:
         connection: a connection through the proxy.
@@ -61,7 +64,7 @@ class LogProxy:
             reset(one)
 
     def rotate(self, token: str) -> None:
-        """Accept only this token from now on; clients learn it by `renew`."""
+        """Accept only this token from now on; clients get it from [renew][]."""
         self.token = token
 
     def renew(self) -> None:

@@ -1,4 +1,4 @@
-"""A server of HTTP on loopback, for tests that stand for somebody else's service."""
+"""An HTTP server on loopback, for tests that replace a service of another vendor."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from typing import Any
 
 
 class LoopbackServer(ThreadingHTTPServer):
-    """Serves from its making until it is ended; a client that goes away is no error."""
+    """A server that runs from its construction until `end`.
+
+    It ignores clients that disconnect.
+    """
 
     daemon_threads = True
 

@@ -1,4 +1,4 @@
-"""Tables for docs/."""
+"""Markdown tables for docs/."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A Markdown table; what is not text yet is written by who gives it, as far as it matters."""
+    """Return a Markdown table; the caller formats cells whose `str` is not suitable."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines)
 

@@ -1,6 +1,6 @@
-"""What object stores on loopback have in common: objects in memory, and a look at every request.
+"""Common parts of the object stores on loopback.
 
-`hook` is called around every request, to look or to interrupt.
+The objects are in memory. `hook` is called before and after every request, to observe or to interrupt it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Answer = tuple[int, bytes, dict[str, str]]
 class Stored:
     data: bytes
     metadata: dict[str, str]
-    """What its writer said of it, by names without the store's own prefix."""
+    """The object's metadata, by names without the store's own prefix."""
 
     @property
     def md5(self) -> bytes:
@@ -37,7 +37,7 @@ class Stored:
 
 @dataclass
 class ObjectServer:
-    """A context manager; `objects` is what is stored, by `bucket/key`."""
+    """A store as a context manager; `objects` holds its objects, by `bucket/key`."""
 
     scheme: ClassVar[str]
     handler: ClassVar[type[ObjectHandler]]
@@ -63,14 +63,14 @@ class ObjectServer:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Credentials that it knows, as a step's secret has them."""
+        """Credentials that the store accepts, as environment variables of a step's secret."""
         return self.credentials(known=True)
 
     def credentials(self, *, known: bool) -> dict[str, str]:
         raise NotImplementedError
 
     def below(self, prefix: str) -> dict[str, bytes]:
-        """The contents of the objects below `bucket/prefix/`."""
+        """Return the contents of the objects below `bucket/prefix/`."""
         found = {key: value.data for key, value in self.objects.items() if key.startswith(f"{prefix}/")}
         return {key.removeprefix(f"{prefix}/"): data for key, data in found.items()}
 
@@ -78,31 +78,34 @@ class ObjectServer:
         return [(method, key) for method, key in self.requests if method not in {"GET", "HEAD"}]
 
     def sent(self) -> list[str]:
-        """The keys of the objects, or of their parts, that were sent."""
+        """Return the keys of the objects, or of their parts, that were sent."""
         return [key for method, key in self.requests if method in {"PUT", "POST"}]
 
 
 class ObjectHandler(BaseHTTPRequestHandler):
-    """One connection; a store says what a request asks for, and how it is answered."""
+    """A handler of one connection; subclasses parse and answer the requests of their store."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     store: Any
 
     def key(self, path: str, query: Query) -> str:
-        """`bucket/key`, or the bucket alone."""
+        """Return `bucket/key`, or the bucket alone."""
         raise NotImplementedError
 
     def aside(self, body: bytes) -> Answer | None:
-        """The answer to what asks for no object; it counts for nothing."""
+        """Return the response to a request that is not for an object.
+
+        Such requests are not recorded, and no hook is called for them.
+        """
         return None
 
     def method(self, query: Query) -> str:
-        """What a request does, as S3 calls it."""
+        """Return the request's method in S3's terms."""
         return self.command
 
     def refusal(self, key: str) -> Answer | None:
-        """The answer to who may not, or asks for a bucket that is not there."""
+        """Return the response to a request without access or for a bucket that does not exist."""
         raise NotImplementedError
 
     def operation(self, key: str, query: Query, body: bytes) -> Answer:
@@ -127,12 +130,15 @@ class ObjectHandler(BaseHTTPRequestHandler):
     do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _serve  # noqa: N815 - the library's names
 
     def metadata(self, prefix: str) -> dict[str, str]:
-        """What the request's headers say of the object."""
+        """Return the object's metadata from the request's headers."""
         named = {name.lower(): value for name, value in self.headers.items()}
         return {name.removeprefix(prefix): value for name, value in named.items() if name.startswith(prefix)}
 
     def multipart(self, key: str, query: Query, body: bytes, metadata: dict[str, str]) -> Answer | None:
-        """An upload in parts, where that is asked for: S3's way, which Google's XML API has, too."""
+        """Answer a request of a multipart upload; None for other requests.
+
+        Google's XML API has the same requests as S3.
+        """
         upload = query.get("uploadId", [""])[0]
         if self.command == "POST" and "uploads" in query:
             upload = uuid.uuid4().hex
@@ -149,7 +155,7 @@ class ObjectHandler(BaseHTTPRequestHandler):
         return None
 
     def content(self, data: bytes, headers: dict[str, str]) -> Answer:
-        """An object's bytes, or the range of them that is asked for."""
+        """Return an object's bytes, or the requested range of them."""
         asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
         if not asked:
             return 200, data, headers

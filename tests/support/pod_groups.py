@@ -1,4 +1,7 @@
-"""The PodGroups of gang schedulers: their CRDs, as far as the Trainer needs them, and no schedulers."""
+"""The CRDs of the gang schedulers' PodGroups, without the schedulers.
+
+They have the fields that the Trainer needs.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ GROUPS = {"coscheduling": ("scheduling.x-k8s.io", "v1alpha1"), "volcano": ("sche
 
 
 def install(client: Client, scheduler: str) -> None:
-    """Makes the CRD of a scheduler, and waits until the API server has it."""
+    """Create the CRD of a scheduler, and wait until the API server has established it."""
     group, version = GROUPS[scheduler]
     anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     names = {"plural": "podgroups", "singular": "podgroup", "kind": "PodGroup", "listKind": "PodGroupList"}
@@ -39,6 +42,6 @@ def install(client: Client, scheduler: str) -> None:
 
 
 def group_path(scheduler: str, namespace: str, name: str) -> str:
-    """Where a PodGroup is."""
+    """Return the URL path of a PodGroup."""
     group, version = GROUPS[scheduler]
     return f"/apis/{group}/{version}/namespaces/{namespace}/podgroups/{name}"

@@ -1,4 +1,4 @@
-"""Waiting for an event with a deadline, for what no watch can tell."""
+"""Polling with a deadline, for conditions that no watch reports."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def until(look: Callable[[], T | None], seconds: float = 60.0) -> T:
-    """The first true answer of `look`; fails after the deadline."""
+    """Return the first true result of `look`; fail after the deadline."""
     deadline = time.monotonic() + seconds
     while True:
         answer = look()

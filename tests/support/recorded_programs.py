@@ -1,7 +1,7 @@
-"""The commands of fetch, export and resume as an earlier version packed them, for tests of upgrades.
+"""The commands of fetch, export and resume of an earlier version, for tests of upgrades.
 
-`recorded_programs.json` was written by commit 975860f. TrainJobs with these commands may still run when a new version
-takes over, and their workspaces stay.
+Commit 975860f wrote `recorded_programs.json`. TrainJobs with these commands may still run after an upgrade, and their
+workspaces stay.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ _REQUEST = re.compile(rb"^([A-Z]+) (/\S*) HTTP/1\.1\r$", re.MULTILINE)
 
 
 class RecordingProxy:
-    """Forwards connections to the API server of a kubeconfig; a context manager.
+    """A proxy that forwards connections to the API server of a kubeconfig; a context manager.
 
     Attributes:
         requests: method and path of each request, in order.
@@ -43,7 +43,7 @@ class RecordingProxy:
         return sum(f"/{plural}?" in line and "watch=true" in line for line in self.requests)
 
     def lists(self, plural: str) -> int:
-        """Return how many lists of a kind of object were requested; the pages of one list count once."""
+        """Return how many lists of a kind were requested; the pages of one list count once."""
         return sum(f"/{plural}?" in line and not re.search("watch=|continue=", line) for line in self.requests)
 
     def _accept(self) -> None:
@@ -67,5 +67,5 @@ def _pump(source: socket.socket, target: socket.socket, record: Callable[[bytes]
                 record(sent)
                 target.sendall(sent)
             target.shutdown(socket.SHUT_WR)
-        except OSError:  # one of the two has gone
+        except OSError:  # one of the two sides has closed its connection
             pass

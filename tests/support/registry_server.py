@@ -1,8 +1,11 @@
-"""A Kubeflow Model Registry on loopback, made from its published contract: every request and every answer is checked
-against `tests/support/model_registry.yaml`, and what does not fit is in `broken`.
+"""A Kubeflow Model Registry on loopback, made from its published contract.
 
-Names are unique as there: of models, of versions in a model, of artifacts in a version. `hook` is called around every
-request, to look, to answer with another status or to interrupt; a redirect leads to `elsewhere`.
+The server checks every request and every response against `tests/support/model_registry.yaml`, and records violations
+in `broken`.
+
+Names are unique as in the real registry: of models, of versions in a model, of artifacts in a version. `hook` is called
+before and after every request, to observe it, to answer with another status or to interrupt it. A redirect leads to
+`elsewhere`.
 """
 
 from __future__ import annotations
@@ -35,14 +38,14 @@ def contract() -> dict[str, Any]:
 
 
 def fits(schema: str, value: Any) -> list[str]:
-    """What is wrong with a value, by a schema of the contract."""
+    """Return the violations of a value against a schema of the contract."""
     whole = {"$ref": f"#/components/schemas/{schema}", "components": contract()["components"]}
     return [error.message for error in Draft4Validator(whole).iter_errors(value)]
 
 
 @dataclass
 class RegistryServer:
-    """A context manager; `kept` holds what is registered, by kind."""
+    """A registry as a context manager; `kept` holds the registered objects, by kind."""
 
     token: str = ""
     elsewhere: str = ""
@@ -67,7 +70,7 @@ class RegistryServer:
         return self._server.url
 
     def versions(self) -> dict[str, dict[str, Any]]:
-        """The plain values of every version's properties, by model/version."""
+        """Return the plain values of every version's properties, by model/version."""
         names = {model["id"]: model["name"] for model in self.kept["registered_model"]}
         return {
             f"{names[version['registeredModelId']]}/{version['name']}": {

@@ -1,6 +1,8 @@
-"""An S3-compatible object store on loopback: the REST API's put, multipart, get, head, delete and list.
+"""An S3-compatible object store on loopback.
 
-Path style addresses. Signatures are not checked, the access key is.
+It has the REST API's put, multipart, get, head, delete and list, with path-style addresses. It checks the access key
+but not the signatures.
+
 Source: Amazon S3 API Reference, version 2006-03-01.
 """
 

@@ -18,7 +18,10 @@ Right = tuple[str, str, str]
 
 
 def objects(name: str) -> list[Object]:
-    """Return what `kubectl kustomize manifests/NAME` prints; test_manifests.py compares it with the real program."""
+    """Return the objects that `kubectl kustomize manifests/NAME` prints.
+
+    test_manifests.py compares them with the output of the real program.
+    """
     folder = MANIFESTS / name
     found: list[Object] = []
     for resource in yaml.safe_load((folder / "kustomization.yaml").read_text())["resources"]:
@@ -28,7 +31,7 @@ def objects(name: str) -> list[Object]:
 
 
 def rights(name: str, kind: str = "Role") -> set[Right]:
-    """What its Roles grant, or its ClusterRoles."""
+    """Return the rights that the Roles, or the ClusterRoles, of a manifest grant."""
     return {
         (group, resource, verb)
         for role in objects(name)
@@ -41,14 +44,17 @@ def rights(name: str, kind: str = "Role") -> set[Right]:
 
 
 def apply(client: Client, namespace: str, name: str, account: str) -> None:
-    """Applies its Roles and bindings, with a service account of the namespace in its subjects' place."""
+    """Apply a manifest's Roles and RoleBindings for a service account of the namespace."""
     subject = {"kind": "ServiceAccount", "name": account, "namespace": namespace}
     for found in objects(name):
         client.create({**found, "subjects": [subject]} if found["kind"] == "RoleBinding" else found, namespace)
 
 
 def token(client: Client, namespace: str, name: str) -> str:
-    """A token of a new service account that has what the manifest grants and nothing else, once that is in force."""
+    """Return a token of a new service account that has only the rights of a manifest.
+
+    The function waits until the API server grants them.
+    """
     account(client, namespace)
     apply(client, namespace, name, "robot")
     made = token_of(client, namespace)

@@ -1,4 +1,4 @@
-"""A whole Airflow - API server, scheduler, triggerer, workers - and its REST API, for the tests that need one."""
+"""A complete Airflow (API server, scheduler, triggerer, workers) and its REST API."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 _AIRFLOW = Path(sys.executable).parent / "airflow"
-# Their log servers would listen on every interface; everything lies in one home, where it is read from anyway.
+# The log servers would listen on every interface. Tests read the logs from Airflow's home instead.
 _PARTS = {
     "api-server": [],
     "dag-processor": [],
@@ -25,7 +25,7 @@ _PARTS = {
     "triggerer": ["--skip-serve-logs"],
 }
 
-# How soon Airflow notices what happened; the defaults are in the order of minutes.
+# Intervals after which Airflow notices a change; the defaults are in the order of minutes.
 QUICK = {
     "AIRFLOW__CORE__PARALLELISM": "8",
     "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "600",
@@ -45,7 +45,10 @@ def _free_port() -> int:
 
 
 def wait_for(look: Callable[[], T], seconds: float) -> T:
-    """The first true answer of `look`, which asks Airflow: seldom, as asking costs it more than most of its work."""
+    """Poll `look`, which sends requests to Airflow, and return its first true result.
+
+    It polls every 0.5 s, because a request costs Airflow more than most of its work.
+    """
     deadline = time.monotonic() + seconds
     while not (answer := look()):
         assert time.monotonic() < deadline, f"nothing after {seconds} s"
@@ -54,7 +57,10 @@ def wait_for(look: Callable[[], T], seconds: float) -> T:
 
 
 class Standalone:
-    """What `airflow standalone` starts, each part by itself, in a home of its own; ready when it is entered."""
+    """The components of `airflow standalone`, each as a process of its own, in one home.
+
+    They are healthy when the context is entered.
+    """
 
     def __init__(self, home: Path, dags: Path, **environment: str) -> None:
         self.log, self._host = home / "standalone.log", f"127.0.0.1:{_free_port()}"
@@ -96,7 +102,7 @@ class Standalone:
     # -- its parts --------------------------------------------------------------------------------------------------
 
     def start_part(self, name: str) -> None:
-        """Start `api-server`, `dag-processor`, `scheduler` or `triggerer`, in a session of its own."""
+        """Start `api-server`, `dag-processor`, `scheduler` or `triggerer`, in a new session."""
         with self.log.open("a") as out:
             self._running.setdefault(name, []).append(
                 subprocess.Popen(
@@ -109,7 +115,7 @@ class Standalone:
             )
 
     def kill_part(self, name: str) -> None:
-        """`kill -9` for the part and every process that it or a killed one before it has left."""
+        """Kill a component and every process that it, or a killed one before it, has started."""
         for pid in self.processes(name):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -117,13 +123,16 @@ class Standalone:
             process.wait()
 
     def kill_only(self, name: str) -> None:
-        """`kill -9` for the part alone: what it has started goes on."""
+        """Kill only the component's process; the processes that it has started continue."""
         process = self._running[name][-1]
         process.kill()
         process.wait()
 
     def processes(self, name: str) -> dict[int, str]:
-        """Every process of a part, with its title: the part itself, and those that a killed one has left."""
+        """Return every process of a component with its command line.
+
+        These are the component itself and the processes that a killed one has left.
+        """
         sessions, found = {str(process.pid) for process in self._running[name]}, {}
         for folder in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
@@ -134,7 +143,7 @@ class Standalone:
         return found
 
     def is_healthy(self) -> bool:
-        """Whether every part answers, or has told lately that it works."""
+        """Return whether every component is healthy according to the API server."""
         for name, processes in self._running.items():
             assert processes[-1].poll() is None, f"{name} has ended\n{self.log.read_text()[-4000:]}"
         try:
@@ -150,10 +159,11 @@ class Standalone:
     # -- its REST API -----------------------------------------------------------------------------------------------
 
     def ask(self, method: str, path: str, body: object = None) -> Any:
-        """The answer's JSON; None for a 404. Asks again, as a person would, after a database error of Airflow's own.
+        """Send a request and return the JSON of the response; None for a 404.
 
-        Its API server writes its audit log on its event loop, which waits there for a lock that another request gives
-        back on that same loop: with SQLite both stand still for 5 s, and one fails.
+        The function repeats the request after a database error of Airflow's own. Airflow's API server writes its audit
+        log on its event loop. There it waits for a lock that another request releases on the same loop. With SQLite
+        both requests block for 5 s, and one of them fails.
         """
         deadline = time.monotonic() + 120
         while True:
@@ -174,22 +184,22 @@ class Standalone:
             return answer.status, answer.read().decode()
 
     def start(self, dag: str, **conf: object) -> str:
-        """Start a DAG run as soon as the DAG is known; gives the run's path."""
+        """Start a DAG run as soon as the DAG is known, and return the run's path."""
         wait_for(lambda: self.ask("GET", f"/api/v2/dags/{dag}"), 90)
         run = self.ask("POST", f"/api/v2/dags/{dag}/dagRuns", {"logical_date": None, "conf": conf})
         return f"/api/v2/dags/{dag}/dagRuns/{run['dag_run_id']}"
 
     def state(self, run: str, task: str | None = None) -> str | None:
-        """The state of a run, or of a task in it."""
+        """Return the state of a run, or of a task in it."""
         found = self.ask("GET", run if task is None else f"{run}/taskInstances/{task}")
         return str(found["state"]) if found and found["state"] else None
 
     def mark(self, run: str, task: str, state: str) -> None:
-        """What a person does who marks a task failed or successful."""
+        """Mark a task failed or successful, as a user does."""
         self.ask("PATCH", f"{run}/taskInstances/{task}", {"new_state": state})
 
     def clear(self, run: str, task: str) -> None:
-        """What a person does who clears a task, whatever state it is in."""
+        """Clear a task in any state, as a user does."""
         name = run.rpartition("/")[2]
         body = {"dag_run_id": name, "task_ids": [task], "dry_run": False, "only_failed": False, "only_running": False}
         self.ask("POST", f"/api/v2/dags/{run.split('/')[4]}/clearTaskInstances", body)

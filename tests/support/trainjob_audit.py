@@ -1,4 +1,4 @@
-"""What the API server saw: every state that it stored of every TrainJob, in its own order."""
+"""Audit of TrainJobs: every stored state of every TrainJob, in the API server's order."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _LABEL = "trainjob.dev/run-key"
 
 @dataclass(frozen=True)
 class Seen:
-    """One change of one TrainJob, as the API server announced it.
+    """One change of one TrainJob, as the API server sent it.
 
     Attributes:
         change: ADDED, MODIFIED or DELETED.
-        uid: the TrainJob's.
-        end: `Complete` or `Failed`, as its conditions say; empty while it works.
+        uid: the TrainJob's UID.
+        end: `Complete` or `Failed`, from its conditions; empty while it runs.
     """
 
     change: str
@@ -35,7 +35,7 @@ class Seen:
 
 
 class AuditLog:
-    """Watches all TrainJobs of a cluster from outside of the product; a context manager."""
+    """A watch of all TrainJobs of a cluster, independent of the product; a context manager."""
 
     def __init__(self, laptop: Any) -> None:
         self._address, self._headers = urlsplit(laptop.server).netloc, {"Authorization": f"Bearer {laptop.token}"}
@@ -58,24 +58,27 @@ class AuditLog:
         self._connection.close()
 
     def of(self, key: RunKey) -> list[Seen]:
-        """What was seen of a run key's TrainJobs."""
+        """Return the changes of a run key's TrainJobs."""
         with self._lock:
             return list(self._seen.get(key.digest, ()))
 
     def most_active(self, key: RunKey) -> int:
-        """How many TrainJobs of a run key were there at once that had not ended."""
+        """Return the maximum number of unfinished TrainJobs of a run key at any time."""
         return max((len(active) for active in self._active(key)), default=0)
 
     def active(self, key: RunKey) -> set[str]:
-        """The uids of those that are there and have not ended, by the last that was seen."""
+        """Return the UIDs of the TrainJobs that, by the last change, exist and have not ended."""
         return ([set(), *self._active(key)])[-1]
 
     def made(self, key: RunKey) -> list[str]:
-        """The uids of all that there ever were, in the order of their creation."""
+        """Return the UIDs of all TrainJobs of a run key, in the order of their creation."""
         return list(dict.fromkeys(seen.uid for seen in self.of(key)))
 
     def ends(self, key: RunKey) -> dict[str, str]:
-        """How each ended: `Complete`, `Failed`, or `deleted` while it worked; those that work are left out."""
+        """Return how each TrainJob ended: `Complete`, `Failed`, or `deleted` while it ran.
+
+        TrainJobs that still run are left out.
+        """
         found: dict[str, str] = {}
         for seen in self.of(key):
             if seen.end or seen.change == "DELETED":
@@ -83,7 +86,7 @@ class AuditLog:
         return found
 
     def catch_up(self, key: RunKey) -> None:
-        """Wait until all is seen that has happened to a run key's TrainJobs until now."""
+        """Wait until the log contains all changes of a run key's TrainJobs until now."""
         query = f"?labelSelector={_LABEL}%3D{key.digest}"
 
         def same() -> bool:
@@ -94,7 +97,7 @@ class AuditLog:
         until(same)
 
     def summary(self, key: RunKey) -> str:
-        """What happened, in a few words."""
+        """Return a short summary of a run key's TrainJobs."""
         ends = list(self.ends(key).values())
         told = f"{len(self.made(key))} made: {', '.join(ends) or 'none has ended'}"
         return f"{told}; {len(self.active(key))} active at the end"
@@ -110,7 +113,7 @@ class AuditLog:
         kills: int,
         more: str = "",
     ) -> None:
-        """Leave a row of what has happened to a run key's TrainJobs until now; never were two of them active."""
+        """Add a row about a run key's TrainJobs; fail if two were active at the same time."""
         self.catch_up(key)
         most = self.most_active(key)
         evidence(

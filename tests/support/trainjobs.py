@@ -1,4 +1,7 @@
-"""TrainJobs written by hand, not by the builders under test, and the words to look at what became of them."""
+"""TrainJobs written by hand, without the builders under test.
+
+The functions read the TrainJobs' status and pods.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,10 @@ def train_job(
     trainer: Mapping[str, Any] | None = None,
     **spec: Any,
 ) -> Object:
-    """A TrainJob; `trainer` adds to or replaces fields of `spec.trainer`, everything else goes into `spec`."""
+    """Return a TrainJob.
+
+    `trainer` adds to or replaces fields of `spec.trainer`; every other argument goes into `spec`.
+    """
     part = {**({"image": IMAGE, "command": list(command)} if command else {}), **(trainer or {})}
     body = {"runtimeRef": {"name": runtime, "kind": kind}, **({"trainer": part} if part else {}), **spec}
     return {
@@ -32,12 +38,15 @@ def train_job(
 
 
 def shell(script: str, **arguments: Any) -> Object:
-    """A TrainJob that runs a script."""
+    """Return a TrainJob that runs a script."""
     return train_job("sh", "-c", script, **arguments)
 
 
 def never_restarting(client: Client, namespace: str, **job_spec: Any) -> str:
-    """A namespaced runtime like torch-distributed whose pods are not restarted in place; its name."""
+    """Create a runtime like torch-distributed whose pods are not restarted in place.
+
+    The runtime is a TrainingRuntime in the namespace. The function returns its name.
+    """
     stock = client.get("ClusterTrainingRuntime", None, "torch-distributed")["spec"]
     jobs = [
         {**job, "template": {**job["template"], "spec": {**job["template"]["spec"], **job_spec}}}
@@ -57,34 +66,34 @@ def never_restarting(client: Client, namespace: str, **job_spec: Any) -> str:
 
 
 def conditions(job: Object) -> list[tuple[str, str, str, str]]:
-    """Type, status, reason and message of each condition, in the order of the list."""
+    """Return type, status, reason and message of each condition, in the order of the list."""
     found = (job.get("status") or {}).get("conditions") or []
     return [(item["type"], item["status"], item["reason"], item["message"]) for item in found]
 
 
 def has(kind: str, status: str = "True") -> Any:
-    """Accepts a TrainJob with that condition."""
+    """Return a predicate that accepts a TrainJob with that condition."""
     return lambda job: any(item[:2] == (kind, status) for item in conditions(job))
 
 
 def finished(job: Object) -> bool:
-    """Whether a TrainJob has ended, either way."""
+    """Return whether a TrainJob has completed or failed."""
     return any(item[:2] in {("Complete", "True"), ("Failed", "True")} for item in conditions(job))
 
 
 def counters(job: Object) -> dict[str, dict[str, int]]:
-    """The jobsStatus by replicated job, without zeros."""
+    """Return the jobsStatus by replicated job, without zeros."""
     rows = (job.get("status") or {}).get("jobsStatus") or []
     return {row["name"]: {key: value for key, value in row.items() if key != "name" and value} for row in rows}
 
 
 def pods_of(client: Client, namespace: str, name: str = "job") -> list[Object]:
-    """A TrainJob's pods."""
+    """Return a TrainJob's pods."""
     return client.list("Pod", namespace, labelSelector=f"{JOBSET}={name}")
 
 
 def pod_patch(version: tuple[int, int], pod: Mapping[str, Any], jobs: Sequence[str] = ("node",)) -> Object:
-    """The spec field with which this version's TrainJobs patch their pods' spec."""
+    """Return the spec field with which this version's TrainJobs patch their pods' spec."""
     if version < (2, 2):
         flat = version < (2, 1)
         item: Object = {"targetJobs": [{"name": name} for name in jobs], **(dict(pod) if flat else {"spec": dict(pod)})}

@@ -60,7 +60,7 @@ STEPS = {
 
 
 def commands():
-    """Options and arguments of `trainjob` and of each of its commands."""
+    """Return the options and arguments of `trainjob` and of each of its commands."""
     tree = get_command(application())
     context = click.Context(tree)
     loaded = {name: tree.resolve_command(context, [name])[1] for name in sorted(tree.list_commands(context))}
@@ -109,7 +109,7 @@ def current():
 
 
 def is_kept(recorded, now):
-    """Whether all that was recorded is still there: lists and tables may have become longer."""
+    """Return whether all recorded values still exist; lists and tables may have become longer."""
     if isinstance(recorded, dict):
         return isinstance(now, dict) and all(name in now and is_kept(recorded[name], now[name]) for name in recorded)
     if isinstance(recorded, list):

@@ -14,13 +14,13 @@ PLANES = {"2.3": ".", "2.2": "versions/2.2", "2.1": "versions/2.1", "2.0": "vers
 
 
 def go(folder, module):
-    """The version of a Go module, without its v."""
+    """Return the version of a Go module, without its v."""
     text = (MODULES / folder / "go.mod").read_text()
     return re.search(rf"^\s*{re.escape(module)} v(\S+)", text, re.MULTILINE)[1]
 
 
 def locked(environment, project):
-    """The version of a project in a lock file."""
+    """Return the version of a project in a lock file."""
     text = (ROOT / "requirements" / f"{environment}.txt").read_text()
     return re.search(rf"^{re.escape(project)}==(\S+)", text, re.MULTILINE)[1]
 

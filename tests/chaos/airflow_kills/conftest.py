@@ -1,4 +1,4 @@
-"""A whole Airflow whose parts can be killed one by one, and a cluster whose API server can go away."""
+"""An Airflow whose components can be killed, and an API server that can be disconnected."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def proxy(laptop):
 
 @pytest.fixture(scope="module")
 def there(proxy, tmp_path_factory):
-    """The Airflow; it reaches the cluster through the proxy, which the jobs' own processes do not use."""
+    """An Airflow that connects to the cluster through the proxy; the jobs' processes do not."""
     home = tmp_path_factory.mktemp("airflow")
     with Standalone(home, DAGS, AIRFLOW_CONN_KUBERNETES_DEFAULT=proxy.connection(), **QUICK) as airflow:
         yield airflow
 
 
 class Audit:
-    """Every TrainJob that there ever was, and when it was gone: as a watch told it."""
+    """A record of every TrainJob and the time of its deletion, from a watch."""
 
     def __init__(self, cluster):
         self._lock, self._jobs, self._gone = threading.Lock(), {}, {}
@@ -45,7 +45,7 @@ class Audit:
                 self._gone.setdefault(uid, time.monotonic())
 
     def jobs(self, run, task=None):
-        """The TrainJobs of a DAG run's task, gone ones too, by uid, oldest first."""
+        """Return the TrainJobs of a DAG run's task by UID, oldest first, with the deleted ones."""
         name = run.rpartition("/")[2]
         with self._lock:
             known = dict(self._jobs)
@@ -54,7 +54,7 @@ class Audit:
         return {uid: known[uid] for uid in sorted(mine, key=lambda uid: known[uid]["metadata"]["creationTimestamp"])}
 
     def gone_at(self, uid):
-        """When it was gone, by `time.monotonic`; None while it is there."""
+        """Return the time of a TrainJob's deletion by `time.monotonic`; None if it exists."""
         with self._lock:
             return self._gone.get(uid)
 

@@ -1,4 +1,4 @@
-"""A cluster whose API server's story of every TrainJob is written down."""
+"""A record of every TrainJob as the cluster's API server saw it."""
 
 from __future__ import annotations
 

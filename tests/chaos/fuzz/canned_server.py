@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 
 class CannedServer:
-    """Sends `answer` to each connection after its request, and closes it."""
+    """A server that sends `answer` to each connection after its request, and closes it."""
 
     def __init__(self) -> None:
         self._listening = socket.create_server(("127.0.0.1", 0), backlog=64)

@@ -1,4 +1,4 @@
-"""What fuzzing found, as evidence."""
+"""A hook that records the results of fuzz tests as evidence."""
 
 from __future__ import annotations
 
@@ -20,4 +20,4 @@ def pytest_runtest_makereport(item, call):
 
 @pytest.fixture(autouse=True)
 def _evidence(evidence):
-    """So that it is there when a fuzzed test has ended."""
+    """The evidence fixture, which the report hook needs when a fuzz test has ended."""

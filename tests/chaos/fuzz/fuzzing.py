@@ -1,4 +1,4 @@
-"""Throwing damaged input at one function, many times, and counting what came out."""
+"""Tests that call one function with damaged input many times and count the results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=12), inner, max_size=4),
     max_leaves=8,
 )
-# What has broken programs before, in the place of anything.
+# Values that have broken programs before.
 NOTHINGS: list[Any] = [None, "", 0, -1, 2**63, 10**4000, 1e308, float("nan"), True, [], {}, [None], [[]], {"": None}]
 TEXTS = [
     "\0",
@@ -36,13 +36,14 @@ NASTY = st.sampled_from([*NOTHINGS, *TEXTS])
 
 
 def fuzz(target: str, times: int, **drawn: Any) -> Callable[[Callable[..., str]], Callable[[], None]]:
-    """Make a test of a check: it takes what is drawn and says in a word what came out; it raises when that is wrong.
+    """Return a decorator that makes a fuzz test of a check.
 
-    The same input every time, so that a run of the whole suite never fails by chance; with the profile `quick` less of
-    it, with `long` more, and with `soak`, by hand, other input each time.
+    The check takes the drawn values and returns a word for the result; it raises an exception if the result is wrong.
+    The input is the same every time, so the whole suite never fails by chance. The profile `quick` draws less of it and
+    `long` more. The profile `soak`, run by hand, draws other input each time.
     """
     profile = settings.default or settings()
-    share = profile.max_examples / 100  # which hypothesis has unless a profile says otherwise
+    share = profile.max_examples / 100  # hypothesis has 100 unless a profile sets another number
 
     def decorate(check: Callable[..., str]) -> Callable[[], None]:
         came_out: Counter[str] = Counter()
@@ -66,7 +67,7 @@ def fuzz(target: str, times: int, **drawn: Any) -> Callable[[Callable[..., str]]
 
 
 def damaged(whole: Any) -> st.SearchStrategy[Any]:
-    """The JSON value with something else in one to three of its places, or without them."""
+    """Return a strategy that replaces or removes one to three places of a JSON value."""
     places = list(_places(whole))
 
     @st.composite
@@ -100,4 +101,4 @@ def _replaced(value: Any, place: tuple[Any, ...], put: Any) -> Any:
         return {**value, key: _replaced(value[key], rest, put)}
     if isinstance(value, list) and isinstance(key, int) and key < len(value):
         return [_replaced(child, rest, put) if number == key else child for number, child in enumerate(value)]
-    return value  # an earlier damage took the place away
+    return value  # an earlier damage removed this place

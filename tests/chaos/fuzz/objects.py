@@ -1,4 +1,7 @@
-"""Realistic objects of the API, to be damaged: as Kubernetes 1.36 with Trainer 2.3 gave them, shortened."""
+"""Realistic API objects as input for damage.
+
+They are shortened objects of Kubernetes 1.36 with Trainer 2.3.
+"""
 
 from __future__ import annotations
 

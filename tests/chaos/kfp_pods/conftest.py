@@ -1,4 +1,4 @@
-"""A compiled component in pods on a laptop cluster, with proxies of four latencies in between."""
+"""A compiled component in pods on a laptop cluster, with proxies of four latencies."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def pods(cluster, component, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def proxies(laptop):
-    """A network for each latency."""
+    """A proxy for each latency."""
     with contextlib.ExitStack() as stack:
         yield {latency: stack.enter_context(DelayingProxy(laptop, latency)) for latency in LATENCIES}
 
@@ -41,7 +41,10 @@ def kubeconfigs(proxies, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def spans(pods, kubeconfigs):
-    """Seconds from a pod's first process to its end for a job of a second, as measured when all run at once."""
+    """Seconds that a pod runs for a job of one second, by latency.
+
+    All pods run at the same time. The time starts with the pod's first process.
+    """
 
     def measure(latency):
         pod = pods.start(pods.new_run(), kubeconfigs[latency], **SHORT)
@@ -56,7 +59,7 @@ def spans(pods, kubeconfigs):
 
 @pytest.fixture
 def chance():
-    """Random numbers that come again with PODS_SEED."""
+    """A random number generator; set PODS_SEED to repeat its numbers."""
     seed = os.environ.get("PODS_SEED") or str(random.randrange(10**6))  # noqa: S311
     print(f"PODS_SEED={seed}")
     return random.Random(seed)  # noqa: S311

@@ -17,9 +17,9 @@ from trainjob_local import LocalCluster
 
 
 class DelayingProxy:
-    """Forwards connections to a laptop cluster's API server; a context manager.
+    """A proxy that delays the traffic with a laptop cluster's API server; a context manager.
 
-    What a client has sent arrives even if the client is dead by then, as on a real network.
+    The proxy delivers the bytes of a client even if the client is dead by then, as a real network does.
 
     Args:
         laptop: the cluster.
@@ -68,7 +68,8 @@ class DelayingProxy:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _serve(self, client_reader: asyncio.StreamReader, client_writer: asyncio.StreamWriter) -> None:
-        # When its client is gone, nothing else holds this task: asyncio has tasks and readers as weak references.
+        # When its client is gone, nothing else references this task: asyncio has only weak references to tasks and
+        # readers.
         self._serving.add(asyncio.current_task())
         server_reader, server_writer = await asyncio.open_connection(*self._target)
         there = self._forward(client_reader, server_writer, self._match)
@@ -88,7 +89,7 @@ class DelayingProxy:
     async def _forward(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, on_piece: Callable[[bytes], None]
     ) -> None:
-        """Forward in order, each piece after the same delay, and the end of the stream like the rest."""
+        """Forward the pieces in order, each one and the end of the stream after the same delay."""
         pieces: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
         sender = asyncio.create_task(self._send(pieces, writer))
         piece = b"-"

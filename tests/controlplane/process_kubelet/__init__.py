@@ -1,4 +1,5 @@
-"""The parts of a kubelet that only a real control plane needs: its HTTP client, its log and exec endpoint, isolation.
+"""The parts of a kubelet that only a real control plane needs.
 
-The kubelet itself is the laptop cluster's (`trainjob_local.kubelet`).
+These are its HTTP client, its endpoint for logs and exec, and isolation. The kubelet itself is the laptop cluster's
+(`trainjob_local.kubelet`).
 """

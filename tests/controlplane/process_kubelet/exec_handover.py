@@ -1,7 +1,7 @@
-"""Commands in running containers, as `kubectl exec` and Argo's controller ask for them; only in isolated ones.
+"""Commands in running isolated containers, as `kubectl exec` and Argo request them.
 
-The streaming protocols (SPDY, WebSocket) are spoken by another program, beside the kubelet: it gets the connection, and
-is told how to enter the container.
+Another program beside the kubelet implements the streaming protocols (SPDY, WebSocket). It gets the connection, and a
+command that enters the container.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PARTING = 5.0  # seconds
 def hand_over(
     connection: ssl.SSLSocket, request: str, headers: Sequence[tuple[str, str]], *, process: int, to: Path
 ) -> None:
-    """Hands a connection on, from its request's first line; returns when either end has closed.
+    """Hand over a connection with its request, and return when either end has closed.
 
     Args:
         connection: the kube-apiserver's.
@@ -49,9 +49,9 @@ def hand_over(
 
 
 def _copy(connection: ssl.SSLSocket, other: socket.socket) -> None:
-    """Copies both ways until either end has closed."""
+    """Copy both ways until either end has closed."""
     while True:
-        # What TLS has read already is seen by no select().
+        # select() does not report data that TLS has read already.
         ready = [connection] if connection.pending() else select.select([connection, other], [], [])[0]
         for one in ready:
             if data := one.recv(_SIZE):
@@ -61,7 +61,7 @@ def _copy(connection: ssl.SSLSocket, other: socket.socket) -> None:
 
 
 def _part(connection: ssl.SSLSocket) -> None:
-    """Says the end and hears the other side out: closing with something unread would take back what was just sent."""
+    """Shut down the connection and read the rest, because unread data would reset it."""
     connection.settimeout(_PARTING)
     connection.shutdown(socket.SHUT_WR)
     while connection.recv(_SIZE):

@@ -1,4 +1,4 @@
-"""The API server over HTTP, as the kubelet needs it; standard library only."""
+"""An HTTP client of the API server for the kubelet, with the standard library only."""
 
 from __future__ import annotations
 
@@ -23,14 +23,17 @@ _PAUSE = 0.5  # seconds before a broken watch is opened again
 
 
 def client_tls(pki: Path, name: str) -> ssl.SSLContext:
-    """Prepares TLS with a client certificate from a folder with `ca.crt`, `NAME.crt` and `NAME.key`."""
+    """Return a TLS context with a client certificate.
+
+    The folder has `ca.crt`, `NAME.crt` and `NAME.key`.
+    """
     context = ssl.create_default_context(cafile=str(pki / "ca.crt"))
     context.load_cert_chain(pki / f"{name}.crt", pki / f"{name}.key")
     return context
 
 
 class HttpApi:
-    """An `ObjectApi` over HTTPS with a client certificate, or over plain HTTP with a bearer token.
+    """An `ObjectApi` over HTTPS with a client certificate, or over HTTP with a bearer token.
 
     Args:
         server: such as `https://127.0.0.1:6443`.
@@ -50,21 +53,21 @@ class HttpApi:
         return self._host
 
     def get(self, resource: str, name: str, namespace: str = "") -> Json:
-        """Reads one object."""
+        """Return one object."""
         return self._ask("GET", _path(resource, namespace, name))
 
     def list(self, resource: str, namespace: str = "") -> list[Json]:
-        """Reads all objects of a resource."""
+        """Return all objects of a resource."""
         items: list[Json] = self._ask("GET", _path(resource, namespace))["items"]
         return items
 
     def create(self, resource: str, body: Json, namespace: str = "") -> Json:
-        """Creates an object."""
+        """Create an object."""
         api_version, kind = GROUP_VERSIONS[resource]
         return self._ask("POST", _path(resource, namespace), {"apiVersion": api_version, "kind": kind, **body})
 
     def patch(self, resource: str, name: str, body: Json, namespace: str = "", *, subresource: str = "") -> Json:
-        """Applies a JSON merge patch."""
+        """Apply a JSON merge patch."""
         path = _path(resource, namespace, name, subresource)
         return self._ask("PATCH", path, body, "application/merge-patch+json")
 
@@ -78,7 +81,7 @@ class HttpApi:
         grace: int | None = None,
         propagation: str = "",
     ) -> None:
-        """Deletes an object."""
+        """Delete an object."""
         options: Json = {"preconditions": {"uid": uid}} if uid else {}
         if grace is not None:
             options["gracePeriodSeconds"] = grace
@@ -87,13 +90,13 @@ class HttpApi:
         self._ask("DELETE", _path(resource, namespace, name), options)
 
     def token(self, namespace: str, service_account: str, spec: Json) -> str:
-        """Makes a token for a service account."""
+        """Return a new token of a service account."""
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{service_account}/token"
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
         return str(self._ask("POST", path, body)["status"]["token"])
 
     def follow(self, resource: str, handler: Handler, *, field_selector: str = "") -> None:
-        """Lists and watches on a thread of its own, for ever; lists anew when the watch breaks."""
+        """List and watch on a new thread, for ever; list again when the watch breaks."""
         query = {"fieldSelector": field_selector} if field_selector else {}
         arguments = (_path(resource, ""), query, handler)
         threading.Thread(target=self._follow, args=arguments, name=f"watch-{resource}", daemon=True).start()

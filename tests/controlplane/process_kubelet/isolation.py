@@ -36,7 +36,10 @@ exec chroot "$root" sh -c 'mkdir -p "$0" && cd "$0" && exec "$@"' "$cwd" "$@"
 
 
 class Namespaces:
-    """Isolation of containers by Linux namespaces, as [trainjob_local.kubelet.isolation.Isolation][] describes it."""
+    """Isolation of containers by Linux namespaces.
+
+    See [trainjob_local.kubelet.isolation.Isolation][].
+    """
 
     def command(
         self, argv: Sequence[str], *, folder: Path, mounts: Sequence[Mount], cwd: str, programs: Sequence[str]
@@ -50,9 +53,9 @@ class Namespaces:
 def isolated(
     argv: Sequence[str], *, folder: Path, mounts: Sequence[Mount] = (), cwd: str = "", programs: Sequence[str] = ()
 ) -> list[str]:
-    """The command that runs a command as process 1 of namespaces of its own; they end with it.
+    """Return a command that runs `argv` as process 1 of new namespaces, which end with it.
 
-    A command that is not there ends with code 127: only inside is known what is there.
+    A command that does not exist ends with code 127, because only the container's files show that.
 
     Args:
         argv: the command.
@@ -73,7 +76,10 @@ def isolated(
 
 
 def first_process(pid: int) -> int | None:
-    """The machine's id of process 1 of what `isolated` started as `pid`; None when it is not there (any more)."""
+    """Return the machine's ID of process 1 of a process that `isolated` started.
+
+    It is None if there is no such process (any more).
+    """
     try:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     except OSError:
@@ -82,12 +88,12 @@ def first_process(pid: int) -> int | None:
 
 
 def enter(process: int) -> list[str]:
-    """The beginning of a command that runs where this process (`first_process`) runs."""
+    """Return the prefix of a command that runs in the namespaces of this process."""
     return ["nsenter", "--target", str(process), "--mount", "--pid", "--root", "--wd", "--"]
 
 
 def unavailable() -> str | None:
-    """Tells why containers can't be isolated here, by trying it; None when they can."""
+    """Try to isolate a container, and return why that fails; None if it works."""
     if not shutil.which("unshare") or not shutil.which("nsenter"):
         return "isolated containers need unshare and nsenter, of util-linux"
     with tempfile.TemporaryDirectory() as folder:
@@ -99,7 +105,7 @@ def unavailable() -> str | None:
 
 
 def _kept(programs: Sequence[str], mounts: Sequence[Mount]) -> list[Mount]:
-    """What lies right below a mount and leads to one of these folders."""
+    """Return the entries directly below a mount that lead to one of these folders."""
     found: dict[str, Mount] = {}
     for folder in programs:
         for above in (mount.path.rstrip("/") for mount in mounts):
@@ -110,7 +116,10 @@ def _kept(programs: Sequence[str], mounts: Sequence[Mount]) -> list[Mount]:
 
 
 def _machine_mounts(table: str) -> list[str]:
-    """The outermost mount points besides `/` and `/proc`: an overlay shows the files of one file system only."""
+    """Return the outermost mount points except for `/` and `/proc`.
+
+    An overlay shows the files of one file system only.
+    """
     found: list[str] = []
     for point in sorted(line.split()[4] for line in table.splitlines()):
         if point != "/" and not any(f"{point}/".startswith(f"{known}/") for known in [*found, "/proc"]):

@@ -1,8 +1,8 @@
-"""The endpoint that a real kube-apiserver asks for logs, and to run commands in isolated containers.
+"""The kubelet's endpoint for logs, and for commands in isolated containers.
 
-`/containerLogs/NAMESPACE/POD/CONTAINER` and `/exec/NAMESPACE/POD/CONTAINER` as Kubernetes 1.36
-`pkg/kubelet/server/server.go` serves them; TLS, and only a client with a certificate of the cluster's authority is
-heard.
+It serves `/containerLogs/NAMESPACE/POD/CONTAINER` and `/exec/NAMESPACE/POD/CONTAINER` as Kubernetes 1.36
+`pkg/kubelet/server/server.go` does. It uses TLS, and accepts only clients with a certificate of the cluster's
+authority.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["LogServer", "log_options"]
 
 
 def log_options(query: Mapping[str, str]) -> LogOptions:
-    """Reads the query parameters of a log request.
+    """Return the log options of a request's query parameters.
 
     Raises:
         ValueError: a number or time is none.
@@ -41,7 +41,7 @@ def log_options(query: Mapping[str, str]) -> LogOptions:
 
 
 class LogServer:
-    """Serves a kubelet's endpoint over TLS.
+    """A server of a kubelet's endpoint over TLS.
 
     Args:
         kubelet: whose logs.
@@ -63,7 +63,7 @@ class LogServer:
         self._server.socket = tls.wrap_socket(self._server.socket, server_side=True, do_handshake_on_connect=False)
 
     def start(self) -> None:
-        """Serves on a thread of its own."""
+        """Serve on a new thread."""
         threading.Thread(target=self._server.serve_forever, name="log-endpoint", daemon=True).start()
 
 
@@ -73,11 +73,11 @@ class _Handler(BaseHTTPRequestHandler):
     exec_socket: Path | None
 
     def do_POST(self) -> None:
-        """Answers one request: SPDY asks for `exec` like this."""
+        """Answer one request; SPDY clients send `exec` as POST."""
         self.do_GET()
 
     def do_GET(self) -> None:
-        """Answers one request."""
+        """Answer one request."""
         url = urllib.parse.urlsplit(self.path)
         query = {key: values[-1] for key, values in urllib.parse.parse_qs(url.query).items()}
         part = url.path.strip("/").split("/")
@@ -131,4 +131,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(text.encode())
 
     def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 - the name http.server calls
-        """Writes no access log."""
+        """Write no access log."""

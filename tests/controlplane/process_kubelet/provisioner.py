@@ -1,7 +1,8 @@
-"""The provisioner of the default StorageClass: it makes a folder for each claim, as a cluster's does.
+"""The provisioner of the default StorageClass, which creates a folder for each claim.
 
-The scheduler and the persistentvolume-controller of a real control plane ask for it (binding mode
-WaitForFirstConsumer); the laptop cluster binds claims itself.
+The scheduler and the persistentvolume-controller of a real control plane need it (binding mode WaitForFirstConsumer).
+The laptop cluster binds claims itself.
+
 Source: kubernetes-sigs/sig-storage-lib-external-provisioner 12 `controller/controller.go`.
 """
 
@@ -20,7 +21,7 @@ _NAME = "controlplane.local/directory"  # of the StorageClass that cmd/controlpl
 
 
 class Provisioner:
-    """Creates volumes for claims whose pod was put on this node, and removes those that were released."""
+    """The provisioner of volumes for claims whose pod is scheduled to this node."""
 
     def __init__(self, api: ObjectApi, settings: KubeletSettings) -> None:
         self._api, self._settings = api, settings

@@ -1,4 +1,4 @@
-"""The option of the test that looks at the page in Airflow's UI."""
+"""The option for a screenshot of our page in Airflow's UI."""
 
 from __future__ import annotations
 

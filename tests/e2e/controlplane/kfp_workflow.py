@@ -1,7 +1,9 @@
-"""Workflows as Kubeflow Pipelines 2.17 compiles a pipeline (backend/src/v2/compiler/argocompiler), without its drivers.
+"""Workflows as Kubeflow Pipelines 2.17 compiles a pipeline, without its drivers.
 
-A driver is a step that needs KFP's own server; what it would give to the step behind it, a patch of the pod's spec, is
-a parameter of the workflow here. All else is the same: the DAGs in DAGs and their names, the pods with KFP's init
+Source: backend/src/v2/compiler/argocompiler.
+
+A driver is a step that needs KFP's own server. It gives the next step a patch of the pod's spec; here this patch is a
+parameter of the Workflow. Everything else is the same: the nested DAGs and their names, the pods with KFP's init
 container, variables, labels and volumes, and the retries that KFP 2.17's manifests give to every template.
 """
 
@@ -17,10 +19,10 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[3]
 ENVIRONMENT = ROOT / ".venv" / "kfp"
-"""What stands for the component's image."""
+"""The environment that replaces the component's image."""
 
 WRITTEN = "minio-scratch"
-"""The volume that the executor writes its output to: it is there as long as the pod is."""
+"""The volume for the executor's output, which exists as long as the pod."""
 
 _LAUNCHER, _LAUNCH = ROOT / "tests" / "support" / "kfp_launcher.py", "/kfp-launcher/launch"
 _COMPILE = """
@@ -40,7 +42,7 @@ class Task:
 
     Attributes:
         name: its name in the pipeline.
-        command: what its component runs, with the executor's input filled in.
+        command: the component's command, with the executor's input filled in.
     """
 
     name: str
@@ -48,7 +50,7 @@ class Task:
 
 
 def commands(asked: Sequence[tuple[str, Mapping[str, Any]]], folder: Path) -> list[list[str]]:
-    """Compiles components of ours with kfp; the command of each, for these arguments."""
+    """Compile components with kfp, and return the command of each for these arguments."""
     compiled = subprocess.run(
         [ENVIRONMENT / "bin" / "python", "-c", _COMPILE, ROOT, folder],
         input=json.dumps(asked),
@@ -62,7 +64,10 @@ def commands(asked: Sequence[tuple[str, Mapping[str, Any]]], folder: Path) -> li
 
 
 def workflow(name: str, task: Task, *, run: str, on_exit: Task | None = None) -> dict[str, Any]:
-    """The workflow of a pipeline with one task, in a dsl.ExitHandler where there is an exit task."""
+    """Return the Workflow of a pipeline with one task.
+
+    If there is an exit task, the task is in a dsl.ExitHandler.
+    """
     inner = [_step(task)]
     root = inner if on_exit is None else [_handled(on_exit)]
     templates = [
@@ -91,7 +96,7 @@ def workflow(name: str, task: Task, *, run: str, on_exit: Task | None = None) ->
 
 
 def _step(task: Task) -> dict[str, Any]:
-    """A task's step; in KFP it depends on one that is named TASK-driver."""
+    """Return a task's step; in KFP it depends on a step with the name TASK-driver."""
     patch = {"name": "pod-spec-patch", "value": f"{{{{workflow.parameters.implementations-{task.name}}}}}"}
     return _call(task.name, "system-container-executor", parameters=[patch])
 
@@ -163,7 +168,10 @@ _SCRATCH = {name: name for name in ("gcs", "s3", "minio")} | {
 
 
 def _implementation(task: Task) -> dict[str, Any]:
-    """What a driver gives: the pod's patch with command and arguments (backend/src/v2/driver/driver.go)."""
+    """Return a driver's output: the pod's patch with command and arguments.
+
+    Source: backend/src/v2/driver/driver.go.
+    """
     main = {
         "name": "main",
         "image": "ghcr.io/trainjob/kfp-trainjob",

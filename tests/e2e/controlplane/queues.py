@@ -1,4 +1,4 @@
-"""A control plane with Kueue, and queues on it."""
+"""Kueue's queues, flavors and priorities on a control plane."""
 
 from __future__ import annotations
 
@@ -7,24 +7,27 @@ from typing import Any
 from tests.support.kubernetes_client import KINDS, Client, Object, path_of
 
 PRIORITIES = {"nightly": 10, "urgent": 1000}
-"""WorkloadPriorityClasses."""
+"""WorkloadPriorityClasses and their values."""
 _FLAVOR = "any"
 
 
 def kueue(kind: str, name: str, **content: Any) -> Object:
-    """An object of Kueue's."""
+    """Return an object of one of Kueue's kinds."""
     return {"apiVersion": KINDS[kind][0], "kind": kind, "metadata": {"name": name}, **content}
 
 
 def prepare(client: Client) -> None:
-    """Makes what all queues share: a flavor, and priorities."""
+    """Create the flavor and the priorities that all queues share."""
     client.create(kueue("ResourceFlavor", _FLAVOR))
     for name, value in PRIORITIES.items():
         client.create(kueue("WorkloadPriorityClass", name, value=value))
 
 
 def make_queue(client: Client, namespace: str, name: str, cpus: int = 1, **spec: Any) -> str:
-    """Makes a LocalQueue, and a ClusterQueue for it alone; the latter's name. `spec` is the latter's."""
+    """Create a LocalQueue and its own ClusterQueue, and return the ClusterQueue's name.
+
+    `spec` adds to or replaces fields of the ClusterQueue's spec.
+    """
     resources = [{"name": "cpu", "nominalQuota": cpus}]
     group = {"coveredResources": ["cpu"], "flavors": [{"name": _FLAVOR, "resources": resources}]}
     preemption = {"withinClusterQueue": "LowerPriority"}
@@ -36,7 +39,7 @@ def make_queue(client: Client, namespace: str, name: str, cpus: int = 1, **spec:
 
 
 def workload_of(client: Client, namespace: str, uid: str) -> Object | None:
-    """The Workload of a TrainJob."""
+    """Return the Workload of a TrainJob."""
     answer = client.ask("GET", path_of("Workload", namespace), labelSelector=f"kueue.x-k8s.io/job-uid={uid}")
     assert answer.ok, answer.message
     return next(iter(answer.body["items"]), None)

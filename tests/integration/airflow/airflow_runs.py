@@ -1,4 +1,4 @@
-"""One run of a DAG by Airflow's own command, and what its database says of it then."""
+"""One run of a DAG with Airflow's own command, and its records in Airflow's database."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def run_to_end(
     """Run a DAG to its end.
 
     Returns:
-        What it printed; of each task, its state and its last try's number; the run's state.
+        The output of the command; the state and the number of the last try by task; the run's state.
     """
     done = airflow("dags", "test", dag, **environment)
     database = sqlite3.connect(f"file:{Path(os.environ['AIRFLOW_HOME'], 'airflow.db')}?mode=ro", uri=True)

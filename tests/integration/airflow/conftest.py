@@ -1,4 +1,7 @@
-"""An Airflow home of the tests' own, its default connection a laptop cluster; set before Airflow is imported."""
+"""An Airflow home for these tests, with the laptop cluster as its default connection.
+
+The environment is set before Airflow is imported.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ os.environ.update(
     {
         "AIRFLOW_HOME": _HOME,
         "AIRFLOW__CORE__DAGS_FOLDER": str(DAGS),
-        "AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT": "0",  # none: the first file's takes all imports
+        "AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT": "0",  # no timeout: the first file's import includes all modules
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__CORE__UNIT_TEST_MODE": "False",
     }
@@ -32,7 +35,10 @@ def pytest_sessionfinish():
 
 @pytest.fixture(scope="session")
 def airflow_environment(laptop):
-    """The environment of an Airflow process whose default Kubernetes connection is the laptop cluster."""
+    """The environment of an Airflow process.
+
+    Its default Kubernetes connection is the laptop cluster.
+    """
     extra = {"kube_config_path": str(laptop.kubeconfig), "namespace": "default"}
     connection = json.dumps({"conn_type": "kubernetes", "extra": extra})
     os.environ["AIRFLOW_CONN_KUBERNETES_DEFAULT"] = connection
@@ -49,7 +55,7 @@ class Airflow:
         assert done.returncode == 0, done.stderr
 
     def __call__(self, *arguments, **environment):
-        """Run a command to its end; the log is its standard output and error together."""
+        """Run a command to its end, with its output and error stream together in `stdout`."""
         return subprocess.run(
             [self._program, *arguments],
             env={**self._environment, **environment},

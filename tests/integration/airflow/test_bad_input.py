@@ -17,7 +17,7 @@ pytestmark = pytest.mark.timeout(180)
 
 
 def kubeconfig(laptop, token):
-    """The laptop cluster's, for the bearer of a token."""
+    """Return a kubeconfig of the laptop cluster with this bearer token."""
     found = yaml.safe_load(laptop.kubeconfig.read_text())
     found["users"][0]["user"] = {"token": token}
     return found

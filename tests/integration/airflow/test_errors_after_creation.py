@@ -92,7 +92,7 @@ def jobs_of(cluster, context):
 
 
 def active(cluster, context):
-    """The uids of the TrainJobs that have neither ended nor are being deleted or suspended."""
+    """Return the UIDs of the TrainJobs that have not ended and are not deleted or suspended."""
     found = [job for job in jobs_of(cluster, context) if "deletionTimestamp" not in job["metadata"]]
     return [job["metadata"]["uid"] for job in found if not judge(job).phase.finished and not job["spec"].get("suspend")]
 
@@ -103,7 +103,7 @@ def end(cluster, context):
 
 
 def adopted_by_the_next_try(task, run):
-    """The uid of the TrainJob that the next try waits for."""
+    """Return the UID of the TrainJob that the next try waits for."""
     with pytest.raises(TaskDeferred) as deferred:
         operator().execute(context_of(task, run, try_number=2, max_tries=1))
     reference = deferred.value.trigger.reference

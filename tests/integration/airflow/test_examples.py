@@ -1,4 +1,7 @@
-"""Each example for Airflow loads and says what it is; tests/e2e/airflow/test_example_runs.py runs them."""
+"""Tests that each Airflow example loads and has a description.
+
+tests/e2e/airflow/test_example_runs.py runs them.
+"""
 
 from __future__ import annotations
 

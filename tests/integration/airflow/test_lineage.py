@@ -1,4 +1,4 @@
-"""What OpenLineage is told, through Airflow's own provider and its file transport."""
+"""Tests of the OpenLineage events, through Airflow's own provider and its file transport."""
 
 from __future__ import annotations
 

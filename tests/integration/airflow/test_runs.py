@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("airflow")
 
 
 def jobs_of(cluster, dag, task=None):
-    """The TrainJobs of a DAG, oldest first."""
+    """Return the TrainJobs of a DAG, oldest first."""
     wanted = [job for job in cluster.list_trainjobs("default") if job["metadata"]["labels"].get(labels.WORKFLOW) == dag]
     if task:
         wanted = [job for job in wanted if job["metadata"]["labels"].get(labels.TASK) == task]
@@ -45,7 +45,7 @@ def test_a_failing_step_tells_why_and_ends_the_chain(airflow, cluster):
     for expected in ("step node", "rank 0", "exit code 3", "RestartLimitExceeded", "ValueError: row 7"):
         assert expected in done.stdout
     assert not jobs_of(cluster, "failing", "never")
-    # The workspace of a failed run stays, so that a cleared task can go on.
+    # The workspace of a failed run stays, so that a cleared task can resume.
     assert [name for name in claims(cluster) if name.startswith("failing-")]
 
 

@@ -1,4 +1,7 @@
-"""The laptop cluster's API server without controllers and kubelet: a test sets the status of its objects itself."""
+"""The laptop cluster's API server without controllers and kubelet.
+
+A test sets the status of its objects itself.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +69,10 @@ class BareApiServer:
         self._registry.patch("trainjobs", name, {"status": status}, "default", subresource="status")
 
     def restricted_kubeconfig(self, *resources: str) -> Path:
-        """Create a service account that may get and list TrainJobs and these resources; return its kubeconfig."""
+        """Create a service account with read access to TrainJobs and these resources.
+
+        The function returns its kubeconfig.
+        """
         meta, group = {"name": "reader"}, "rbac.authorization.k8s.io"
         rule = {"apiGroups": ["*"], "resources": ["trainjobs", *resources], "verbs": ["get", "list"]}
         subject = {"kind": "ServiceAccount", "name": "reader", "namespace": "default"}

@@ -1,4 +1,4 @@
-"""The command as people and scripts call it: a process of its own, against the laptop cluster."""
+"""The `trainjob` command in a separate process, against the laptop cluster."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _SECONDS = 60.0  # for one command
 
 @pytest.fixture
 def environment(laptop):
-    """The environment of a command: the laptop cluster's kubeconfig, and a wide screen."""
+    """The environment of a command: the laptop cluster's kubeconfig, and a wide terminal."""
     return {**os.environ, "KUBECONFIG": str(laptop.kubeconfig), "COLUMNS": "200"}
 
 
 @pytest.fixture
 def trainjob(environment):
-    """Runs the command to its end: `trainjob(*arguments, input=None, env=None)`."""
+    """A function that runs the command: `trainjob(*arguments, input=None, env=None)`."""
 
     def run(*arguments, env=None, **options):
         return subprocess.run(
@@ -39,9 +39,9 @@ def trainjob(environment):
 
 @pytest.fixture
 def started(environment):
-    """Starts the command, with pipes: `started(*arguments, **options)`.
+    """A function that starts the command with pipes: `started(*arguments, **options)`.
 
-    What still runs after a minute, or at the end, is killed: so reading from its pipes has a deadline.
+    A command that still runs after a minute, or at the end, is killed. So reading from its pipes has a deadline.
     """
     processes = []
 
@@ -66,7 +66,7 @@ def started(environment):
 
 @pytest.fixture
 def namespace(cluster, unique):
-    """A namespace of the test's own."""
+    """A namespace for this test only."""
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": unique}}
     cluster._http.request("POST", "/api/v1/namespaces", doing="create a namespace", body=body)
     return unique
@@ -74,7 +74,7 @@ def namespace(cluster, unique):
 
 @pytest.fixture
 def keyboard(environment):
-    """Starts the command on a terminal of its own: `keyboard(*arguments)`."""
+    """A function that starts the command on a pseudo terminal: `keyboard(*arguments)`."""
     opened = []
 
     def start(*arguments):

@@ -1,4 +1,4 @@
-"""Step files for the tests of the command, whose containers end when the test opens a gate."""
+"""Step files for tests of the command; their containers end when the test opens a gate."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class GatedStep:
 
 
 def only_trainjob(cluster: Cluster, namespace: str, phase: str | None = None) -> dict[str, Any]:
-    """Return the only TrainJob of a namespace, as soon as it exists and is in `phase`, if that is given."""
+    """Return the only TrainJob of a namespace when it exists and is in `phase`, if given."""
 
     def look() -> list[dict[str, Any]] | None:
         jobs = cluster.list_trainjobs(namespace)

@@ -1,4 +1,4 @@
-"""Reads what a running command writes into a pipe."""
+"""A reader of the pipe into which a running command writes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.support.polling import until
 
 
 class PipeReader:
-    """Reads a pipe on a thread until its end.
+    """A reader of a pipe to its end, on a thread of its own.
 
     Attributes:
         text: everything read so far.

@@ -1,4 +1,7 @@
-"""No cluster, a wrong kubeconfig, an expired token, a missing permission: one clear sentence each, with what to do."""
+"""Tests of errors at the connection: one clear sentence each, with advice.
+
+The cases are no cluster, a wrong kubeconfig, an expired token and a missing permission.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What the components and the example of the whole chain compile to.
+"""The compiled YAML of the components and of the example of the whole chain.
 
-Run as a program, it writes them: golden.py [FOLDER], by default tests/integration/kfp/golden.
+Run as a program, this module writes the files: golden.py [FOLDER], by default tests/integration/kfp/golden.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "kfp" / "tickets_ll
 
 
 def all_of_them() -> dict[str, Any]:
-    """What is compiled, by name."""
+    """Return the components and the example pipeline, by name."""
     spec = importlib.util.spec_from_file_location(EXAMPLE.stem, EXAMPLE)
     assert spec is not None and spec.loader is not None
     example = importlib.util.module_from_spec(spec)
@@ -29,7 +29,7 @@ def all_of_them() -> dict[str, Any]:
 
 
 def compiled(component: Any) -> str:
-    """The YAML, without the line that names kfp's version."""
+    """Return the compiled YAML without the line with kfp's version."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "compiled.yaml"
         compiler.Compiler().compile(component, str(path))

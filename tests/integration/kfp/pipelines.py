@@ -1,6 +1,6 @@
-"""Pipelines with plain commands in place of trainings, and a program that runs one, or a component, with `kfp.local`.
+"""Pipelines with plain commands instead of trainings.
 
-pipelines.py NAME FOLDER [ARGUMENT=VALUE ...]
+The program runs one of them, or a component, with `kfp.local`: pipelines.py NAME FOLDER [ARGUMENT=VALUE ...]
 """
 
 import json
@@ -30,7 +30,7 @@ def handing_on():
     train(image="busybox", command=["echo"], args=[first.outputs["job"], first.outputs["status"]])
 
 
-# What TorchTune 0.6.1 draws for each step.
+# The progress lines of TorchTune 0.6.1 for each step.
 FRAMES = "; ".join(
     f"echo '1|{step}|Loss: {loss}:  25%|##   | {step}/4 [00:01<00:03]'" for step, loss in ((1, 3.5), (4, 0.5))
 )
@@ -49,7 +49,7 @@ def failing():
 
 @dsl.pipeline
 def slow(go: str):
-    """Ends when there is a file `go`."""
+    """Run until the file `go` exists."""
     script = 'echo started; until [ -e "$GO" ]; do sleep 0.1; done; echo finished'
     train(image="busybox", command=["sh", "-c", script], env={"GO": go})
 

@@ -1,4 +1,7 @@
-"""A chain with credentials: FOLDER SECRET CLAIM HUB. One step has them by `secret=`, the other in its environment."""
+"""A chain with credentials: secret_chain.py FOLDER SECRET CLAIM HUB.
+
+One step gets them with `secret=`, the other one in its environment.
+"""
 
 import sys
 

@@ -15,7 +15,7 @@ RUN = "5d2a1c5e-4a53-4f3a-9a5e-6f2f3c0f9d11"
 
 
 def pod(node, *, name="tickets-llm-x7d2k-system-container-impl-1", run=RUN, workflow="tickets-llm-x7d2k"):
-    """A launcher's pod as Argo 4.0 and KFP 2.17 label it."""
+    """Return a launcher's pod with the labels of Argo 4.0 and KFP 2.17."""
     labels = {"workflows.argoproj.io/workflow": workflow, "pipeline/runid": run}
     annotations = {"workflows.argoproj.io/node-name": f"{workflow}.{node}"}
     return {"metadata": {"name": name, "labels": labels, "annotations": annotations}}

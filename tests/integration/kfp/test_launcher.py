@@ -31,7 +31,7 @@ with launcher.Explained():
 
 
 def start(environment, options=None, before="", **arguments):
-    """A launcher process."""
+    """Start a launcher process."""
     arguments = {"image": "busybox", "command": ["true"], **arguments}
     code = STEP.format(arguments=arguments, options=options or {}, before=before)
     environment = {**os.environ, "TRAINJOB_RUN_ID": "", **environment}
@@ -41,7 +41,7 @@ def start(environment, options=None, before="", **arguments):
 
 
 def launch(environment, options=None, **arguments):
-    """The same to its end: what it ended with and what it said."""
+    """Run a launcher to its end, and return the finished process with its output."""
     process = start(environment, options, **arguments)
     said, complained = process.communicate()
     return subprocess.CompletedProcess(process.args, process.returncode, said, complained)
@@ -158,7 +158,7 @@ def test_a_run_key_can_be_given(laptop, cluster, unique):
 
 
 def read_until(process, text):
-    """The lines up to one with a text in it."""
+    """Return the lines up to the first one that contains a text."""
     lines = []
     for line in process.stdout:
         lines.append(line)

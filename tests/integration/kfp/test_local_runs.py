@@ -1,4 +1,7 @@
-"""Whole pipelines with `kfp.local` against the laptop cluster: real processes, and real kills."""
+"""Tests of whole pipelines with `kfp.local` against the laptop cluster.
+
+The processes and the kills are real.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +63,7 @@ def claim(cluster, unique):
 
 
 def launcher_of(process):
-    """The process that runs the component's code, below the pipeline's."""
+    """Return the ID of the process that runs the component's code; None if there is none."""
     children = {}
     for status in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -83,7 +86,7 @@ def _command(pid):
 
 
 def running(cluster, run):
-    """The run's TrainJob, once its command has started."""
+    """Return the run's TrainJob if its command has started; otherwise None."""
     jobs = [job for job in run.jobs(cluster) if judge(job).phase is Phase.RUNNING]
     return jobs[0] if jobs else None
 

@@ -55,7 +55,10 @@ def put(opened, value, name):
 
 
 def places_of(value, folder, texts):
-    """The files below this folder and the texts that hold the value, as it is or as base64."""
+    """Return the files below this folder and the texts that contain the value.
+
+    The value may be plain or in base64.
+    """
     wanted = [value.encode(), base64.b64encode(value.encode()).rstrip(b"=")]
     files = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     everything = files | {name: text.encode() for name, text in texts.items()}

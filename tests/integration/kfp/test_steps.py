@@ -141,7 +141,7 @@ def test_what_is_wrong_is_refused_with_its_field(arguments, task, field):
 
 
 def pod_of(step):
-    """Volumes and mounts in the TrainJob that is sent."""
+    """Return the volumes and mounts in the TrainJob that is sent."""
     manifest = build(train_job(step), name="step", namespace="ml")
     pod = {}
     for patch in manifest["spec"]["runtimePatches"][0]["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]:

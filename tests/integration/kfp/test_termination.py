@@ -1,4 +1,7 @@
-"""A launcher that is told to end deletes its TrainJob first: over a real wire, in a real process."""
+"""Tests of a launcher that gets SIGTERM: it deletes its TrainJob first.
+
+The launcher is a real process that sends real requests.
+"""
 
 from __future__ import annotations
 
@@ -128,7 +131,7 @@ def api():
 
 
 def start(url, *, before="", after="", ready=True, **options):
-    """A launcher that guards the TrainJob `tune-1` and prints all the time."""
+    """Start a launcher that guards the TrainJob `tune-1` and prints all the time."""
     code = LAUNCHER.format(before=before or "pass", after=after or "pass")
     process = subprocess.Popen(
         [
@@ -161,7 +164,7 @@ def end(process, number=signal.SIGTERM):
 
 
 def opened(api, connections=3):
-    """The ports of the connections that wait for a signal."""
+    """Return the ports of the connections that wait for a signal."""
     ports = {port for path, port in api.answered.copy() if path == "/version"}
     return ports if len(ports) >= connections else None
 

@@ -1,4 +1,7 @@
-"""A proxy in front of an API server that answers chosen requests itself and forwards the others."""
+"""A proxy in front of an API server that answers chosen requests itself.
+
+It forwards the others.
+"""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ JOB = TrainJob(trainer=CustomTrainerContainer(image="busybox", command=["sleep",
 
 
 def document(*fields):
-    """An OpenAPI document in which a TrainJob's spec has these fields."""
+    """Return an OpenAPI document in which a TrainJob's spec has these fields."""
     spec = {"properties": {name: {} for name in fields}}
     schemas = {"TrainJob": {"x-kubernetes-group-version-kind": [KIND], "properties": {"spec": spec}}, "Other": {}}
     return 200, json.dumps({"components": {"schemas": schemas}}).encode()

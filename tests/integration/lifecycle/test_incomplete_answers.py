@@ -36,7 +36,7 @@ STATUS = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failu
 
 
 def without(name):
-    """An object, alone and as the only one of a list, whose metadata lacks a field."""
+    """Return an object whose metadata lacks a field, alone and as the only item of a list."""
     metadata = {**METADATA}
     del metadata[name]
     return {"metadata": metadata, "items": [{"metadata": metadata}]}
@@ -54,7 +54,7 @@ BODIES = {
 
 
 def event(body):
-    """The body as the object of a watch's event; an empty one stays so."""
+    """Return the body as the object of a watch event; an empty body stays empty."""
     return b'{"type": "MODIFIED", "object": %s}\n' % body if body else b""
 
 
@@ -142,7 +142,7 @@ def test_submitting_creates_one_job(cluster, proxied, proxy, key, request_, body
 
 
 def _name_of(key):
-    """The name that the key's first TrainJob gets."""
+    """Return the name that the key's first TrainJob gets."""
     return prepare(JOB, key, "default", otherwise="", prefix="", variables=None, renewal="").metadata(1)["name"]
 
 

@@ -59,7 +59,7 @@ def there(connection):
 
 
 def written(server, name, status=RUNNING):
-    """A TrainJob of ours that nobody runs."""
+    """Create a TrainJob of ours that no controller runs, and return its reference."""
     job = TrainJob(trainer=CustomTrainerContainer(image="x", command=["y"]))
     made = server._registry.create(
         "trainjobs", build(job, name=name, namespace="default", labels=MANAGED, annotations={}), "default"

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.timeout(120)
 
 
 def wheel(folder: Path, name: str, version: str) -> None:
-    """A package with a module of its name, on an index's page."""
+    """Create a package with a module of its name, on an index's page."""
     page = folder / "simple" / name.replace("_", "-")
     page.mkdir(parents=True, exist_ok=True)
     file = page / f"{name}-{version}-py3-none-any.whl"

@@ -110,7 +110,7 @@ def jobs_in(cluster, namespace):
 
 
 def reads(proxy):
-    """The requests for runtimes, by their paths."""
+    """Return the paths of the requests for runtimes."""
     return {asked: times for asked, times in proxy.requests.items() if "trainingruntimes" in asked}
 
 

@@ -1,4 +1,4 @@
-"""The unmodified Kubernetes client of a laptop cluster, with short names for what the tests do."""
+"""The unmodified Kubernetes client of a laptop cluster, with short methods for the tests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAMESPACE = "default"
 def train_job(
     name: str, *command: str, runtime: str = "torch-distributed", kind: str = "", **spec: Any
 ) -> dict[str, Any]:
-    """A TrainJob; `trainer` adds to the trainer's part."""
+    """Return a TrainJob; `trainer` adds to the fields of `spec.trainer`."""
     trainer = {**({"command": list(command)} if command else {}), **spec.pop("trainer", {})}
     reference = {"name": runtime, **({"kind": kind} if kind else {})}
     body = {"runtimeRef": reference, **({"trainer": trainer} if trainer else {}), **spec}
@@ -25,7 +25,7 @@ def train_job(
 
 
 def pod_patch(pod: dict[str, Any]) -> list[dict[str, Any]]:
-    """runtimePatches that change the pods of `node`."""
+    """Return runtimePatches that change the pods of `node`."""
     jobs = [{"name": "node", "template": {"spec": {"template": {"spec": pod}}}}]
     return [{"manager": "example.org/test", "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}}}]
 
@@ -68,7 +68,7 @@ class ClusterClient:
         return self.custom.delete_namespaced_custom_object(*GROUP, NAMESPACE, "trainjobs", name, **options)
 
     def until(self, name: str, accept: Callable[[dict[str, Any]], Any], seconds: int = 120) -> dict[str, Any]:
-        """Watches a TrainJob until it is accepted; fails when that does not happen in time."""
+        """Watch a TrainJob until `accept` returns true; fail after the timeout."""
         seen: dict[str, Any] = {}
         watch = kubernetes.watch.Watch()
         stream = watch.stream(
@@ -85,7 +85,7 @@ class ClusterClient:
         raise AssertionError(f"{name} stayed {json.dumps(seen.get('status'))}")
 
     def ended(self, name: str, seconds: int = 120) -> dict[str, Any]:
-        """Waits for the end; the condition that ended it."""
+        """Wait until a TrainJob has ended, and return the condition that ended it."""
         done = self.until(name, self.end_of, seconds)
         return self.end_of(done)[0]
 
@@ -107,14 +107,17 @@ class ClusterClient:
         return str(answer.data.decode())
 
     def events(self, *, about: str) -> list[tuple[str, str, str]]:
-        """Kind of the object, reason and message of the events about objects whose name begins so, oldest first."""
+        """Return kind, reason and message of the events about objects, oldest first.
+
+        The names of the objects begin with `about`.
+        """
         events = self.core.list_namespaced_event(NAMESPACE).items
         found = [event for event in events if event.involved_object.name.startswith(about)]
         found.sort(key=lambda event: int(event.metadata.resource_version))
         return [(event.involved_object.kind, event.reason, event.message) for event in found]
 
     def runtime(self, name: str, *, policy: str, limit: int) -> None:
-        """A namespaced runtime with its own restart policy and backoffLimit."""
+        """Create a namespaced runtime with its own restart policy and backoffLimit."""
         container = {"name": "node", "image": "busybox"}
         pod = {"restartPolicy": policy, "containers": [container]}
         labels = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}

@@ -1,4 +1,4 @@
-"""A registry served in this process, for the real client and for plain HTTP."""
+"""A registry that this process serves, for the real client and for plain HTTP."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MERGE = "application/merge-patch+json"
 
 @dataclass(frozen=True)
 class Answer:
-    """One answer, read whole."""
+    """One response, read completely."""
 
     code: int
     headers: dict[str, str]
@@ -45,7 +45,10 @@ class ServedRegistry:
     clients: list[client.ApiClient] = field(default_factory=list)
 
     def client(self, token: str = ADMIN) -> client.ApiClient:
-        """The unmodified kubernetes client with a bearer token; it is closed with the server."""
+        """Return the unmodified kubernetes client with a bearer token.
+
+        It is closed with the server.
+        """
         configuration = client.Configuration(host=self.server.url)
         configuration.api_key = {"BearerToken": f"Bearer {token}", "authorization": f"Bearer {token}"}
         opened = client.ApiClient(configuration)
@@ -56,7 +59,7 @@ class ServedRegistry:
     def open(
         self, method: str, path: str, body: Any = None, *, kind: str = "application/json", token: str = ADMIN
     ) -> Iterator[http.client.HTTPResponse]:
-        """Sends one request over a connection of its own."""
+        """Send one request over a new connection, and yield the response."""
         connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=60)
         sent = body if body is None or isinstance(body, (str, bytes)) else json.dumps(body)
         headers = {"Content-Type": kind, **({"Authorization": f"Bearer {token}"} if token else {})}
@@ -71,12 +74,12 @@ class ServedRegistry:
     def ask(
         self, method: str, path: str, body: Any = None, *, kind: str = "application/json", token: str = ADMIN
     ) -> Answer:
-        """Sends one request and reads the answer."""
+        """Send one request and return the response."""
         with self.open(method, path, body, kind=kind, token=token) as response:
             return Answer(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read().decode())
 
     def watch(self, path: str, count: int | None = None) -> list[Any]:
-        """Reads so many events of a watch, or all until it ends."""
+        """Return the first `count` events of a watch, or all until it ends."""
         with self.open("GET", path) as response:
             lines: list[Any] = []
             while len(lines) != count and (line := response.readline()):
@@ -88,7 +91,7 @@ class ServedRegistry:
 def serving(
     registry: Registry | None = None, *, log_source: LogSource | None = None, port: int = 0
 ) -> Iterator[ServedRegistry]:
-    """Serves a registry, a fresh one by default, for as long as the block lasts."""
+    """Serve a registry, by default a new one, until the block ends."""
     before = set(threading.enumerate())
     opened = registry or Registry()
     server = ApiServer(opened, admin_token=ADMIN, log_source=log_source, port=port)
@@ -107,7 +110,7 @@ def serving(
 
 
 def trainjob(name: str, **spec: Any) -> dict[str, Any]:
-    """A TrainJob that the schema accepts."""
+    """Return a TrainJob that the schema accepts."""
     return {
         "apiVersion": "trainer.kubeflow.org/v1alpha1",
         "kind": "TrainJob",
@@ -117,12 +120,12 @@ def trainjob(name: str, **spec: Any) -> dict[str, Any]:
 
 
 def pod(name: str, **metadata: Any) -> dict[str, Any]:
-    """A pod that the server accepts."""
+    """Return a pod that the API server accepts."""
     return {"metadata": {"name": name, **metadata}, "spec": {"containers": [{"name": "c", "image": "x"}]}}
 
 
 def owned(name: str, owner: dict[str, Any], *, blocks: bool = True) -> dict[str, Any]:
-    """A ConfigMap that belongs to another object."""
+    """Return a ConfigMap that another object owns."""
     reference = {
         "apiVersion": owner["apiVersion"],
         "kind": owner["kind"],

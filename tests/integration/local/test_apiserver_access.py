@@ -1,4 +1,4 @@
-"""Who may do what: tokens, anonymous users, Roles and Bindings."""
+"""Tests of access rights: tokens, anonymous users, Roles and RoleBindings."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def token(served: ServedRegistry, **spec: Any) -> str:
 def grant(
     served: ServedRegistry, rules: list[dict[str, Any]], *, cluster: bool = False, subject: dict[str, str] | None = None
 ) -> None:
-    """Gives the robot rights in the namespace default, or everywhere."""
+    """Grant rights to the robot, or to `subject`, in the namespace default or everywhere."""
     role, binding, namespace = (
         ("clusterroles", "clusterrolebindings", "") if cluster else ("roles", "rolebindings", "default")
     )

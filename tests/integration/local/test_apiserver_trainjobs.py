@@ -1,4 +1,7 @@
-"""TrainJobs: what the schema of Trainer 2.3 accepts and refuses, with the texts of the real server."""
+"""Tests of the TrainJobs that the schema of Trainer 2.3 accepts or refuses.
+
+The error messages are those of the real API server.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from trainjob_local.apiserver import Operation, Reader, Refusal, Stage
 
 
 def patches(pod_spec: dict[str, Any]) -> list[dict[str, Any]]:
-    """A runtimePatch of the pods of `node`."""
+    """Return a runtimePatch of the pods of `node`."""
     template = {"spec": {"template": {"spec": pod_spec}}}
     jobs = {"replicatedJobs": [{"name": "node", "template": template}]}
     return [{"manager": "a.io/b", "trainingRuntimeSpec": {"template": {"spec": jobs}}}]

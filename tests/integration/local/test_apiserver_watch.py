@@ -87,7 +87,7 @@ ACTIONS = st.lists(
 
 
 def act(registry: Registry, action: str, name: str, color: str) -> None:
-    """Does one write; one that can't be done is left out."""
+    """Execute one write; skip a write that is not possible."""
     known = {item["metadata"]["name"] for item in registry.list("configmaps", "default")}
     if action == "c" and name not in known:
         registry.create("configmaps", {"metadata": {"name": name, "labels": {"color": color}}}, "default")
@@ -98,7 +98,7 @@ def act(registry: Registry, action: str, name: str, color: str) -> None:
 
 
 def replayed(state: dict[str, Any], events: list[Any]) -> dict[str, Any]:
-    """Applies events to a listed state, as an informer does; each must fit."""
+    """Apply events to a listed state, as an informer does; fail if an event does not fit."""
     state = dict(state)
     for event in events:
         name = event["object"]["metadata"]["name"]
@@ -117,7 +117,10 @@ def shared() -> Iterator[ServedRegistry]:
 
 
 def listed(served: ServedRegistry, selector: str) -> tuple[str, dict[str, Any]]:
-    """Lists with kind and apiVersion put back in, as watches send them."""
+    """Return a list's resourceVersion and its items by name.
+
+    The items have kind and apiVersion, as in watches.
+    """
     found = served.ask("GET", f"{CONFIGMAPS}?{selector}").json
     items = {item["metadata"]["name"]: {"kind": "ConfigMap", "apiVersion": "v1", **item} for item in found["items"]}
     return found["metadata"]["resourceVersion"], items

@@ -69,7 +69,7 @@ def taken() -> Iterator[int]:
 
 
 def sleeping_pod(cluster: LocalCluster) -> int:
-    """Starts a pod with a process that leaves its group; that one's id."""
+    """Start a pod whose process leaves its group, and return that process's ID."""
     kube = ClusterClient(cluster.kubeconfig)
     kube.submit(train_job("sleeper", "sh", "-c", "setsid sleep 300 & echo $!; wait"))
     kube.until("sleeper", lambda job: job.get("status", {}).get("jobsStatus", [{}])[0].get("ready"))

@@ -42,7 +42,7 @@ def reachable(server: str) -> bool:
 
 
 def running(kube: ClusterClient, name: str) -> int:
-    """Starts a pod that sleeps; its process id."""
+    """Start a pod that sleeps, and return its process ID."""
     kube.submit(train_job(name, "sleep", "300"))
     kube.until(name, lambda job: job.get("status", {}).get("jobsStatus", [{}])[0].get("ready"))
     return int(kube.pod(name).status.container_statuses[0].container_id.removeprefix("process://"))

@@ -57,7 +57,7 @@ def initialize(tmp_path: Path, hub: HubServer) -> Initialize:
 
 
 def downloaded(folder: Path) -> list[str]:
-    """What is in a folder, without the library's own notes."""
+    """Return the content of a folder, without the library's own notes."""
     paths = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
     return sorted(path.as_posix() for path in paths if path.parts[0] != ".cache")
 

@@ -21,7 +21,7 @@ PYTEST_TOOLS = ("hypothesis", "pytest", "pytest-rerunfailures", "pytest-timeout"
 
 @dataclass(frozen=True)
 class Distribution:
-    """Distributions that are tested in one environment: how they are installed, and which tests show that they work."""
+    """Distributions that are tested in one environment, with their requirements and tests."""
 
     name: str
     folders: tuple[str, ...]
@@ -93,8 +93,8 @@ class Environments:
     def lowest(self, distribution: Distribution, python: str) -> Path:
         """Return an environment with the lowest direct dependencies that the distribution allows."""
         folder = self._create(f"lowest-{distribution.name}", python)
-        # Resolved alone, because pytest and its plugins do not have to be the lowest. Not locked: what they depend on
-        # in turn is the newest of today, as it is for a user who pins our dependencies only.
+        # Resolved alone, because pytest and its plugins do not have to be the lowest. Not locked: indirect dependencies
+        # are today's newest, as they are for a user who pins only our dependencies.
         given, resolved = folder / "lowest.in", folder / "lowest.txt"
         lines = [*(f"-e {path}" for path in distribution.editable), *distribution.lowest_besides]
         given.write_text("\n".join(lines), "utf-8")
@@ -154,7 +154,7 @@ def run(environments: Environments, distributions: list[Distribution], selected:
 
 
 def main() -> int:
-    """Run what the arguments select, print one line for each combination, and return the exit code."""
+    """Run the selected tests, print one line for each combination, and return the exit code."""
     names = [distribution.name for distribution in DISTRIBUTIONS]
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--uv", default="uv")

@@ -38,7 +38,7 @@ WRITTEN = {
 
 
 def with_env(place, name, value=SECRET):
-    """A manifest with a variable."""
+    """Return a manifest with a variable."""
     variable = {"env": [{"name": "A", "value": "1"}, {"name": name, "value": value}]}
     spec = (
         {"trainer": variable}

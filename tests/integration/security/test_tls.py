@@ -29,12 +29,12 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_):
-        """Not on standard error."""
+        """Write no access log to standard error."""
 
 
 @pytest.fixture(scope="module")
 def port():
-    """Of a server on 127.0.0.1 whose certificate our own CA signed."""
+    """The port of a server on 127.0.0.1 with a certificate that our own CA signed."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(CERTIFICATES / "server.pem", CERTIFICATES / "server.key")
     with Quiet(("127.0.0.1", 0), Handler) as server:
@@ -50,7 +50,7 @@ class Quiet(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request, client_address):
-        """A client that does not like the certificate goes away."""
+        """Ignore clients that reject the certificate."""
 
 
 def kubeconfig(server, **cluster):

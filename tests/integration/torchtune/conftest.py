@@ -1,4 +1,4 @@
-"""Trainings over folders of this machine: the demo's tiny model, its tickets, and pods that see them."""
+"""Trainings in folders of this machine, with the demo's tiny model and its tickets."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def hub(tmp_path_factory):
 
 @pytest.fixture
 def as_on_gpus():
-    """The environment of a training that takes a CPU for GPUs."""
+    """The environment of a training that uses a CPU instead of GPUs."""
     return {"PYTHONPATH": str(Path(__file__).parent / "as_on_gpus")}
 
 
 @pytest.fixture
 def workspace(hub, tmp_path):
-    """A folder with `model` and `dataset`, to be a workspace."""
+    """A folder with `model` and `dataset`, for use as a workspace."""
     folder = tmp_path / "workspace"
     shutil.copytree(hub / "models" / "demo" / "tiny-llama", folder / "model")
     shutil.copytree(hub / "datasets" / "demo" / "tickets", folder / "dataset")
@@ -41,7 +41,7 @@ def workspace(hub, tmp_path):
 
 @pytest.fixture
 def train(cluster, unique, workspace) -> Callable[..., tuple[object, list[str]]]:
-    """Runs a training of a run of this name and gives how it ended and its log."""
+    """A function that runs a training and returns its outcome and its log."""
 
     def run(name: str, config: TorchTuneConfig, *, model: str = "llama3.2-1b", **fields):
         lines: list[str] = []

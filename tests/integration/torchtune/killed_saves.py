@@ -1,9 +1,10 @@
-"""Kills a save at every point where it touches a file and at moments between, and looks what can be gone on from.
+"""Kill a save at every file access and at moments between, and resume from what it left.
 
-    python killed_saves.py FOLDER full|lora
+python killed_saves.py FOLDER full|lora
 
-Prints, as JSON, for each kill the last whole epoch (from 0) and whether what is loaded of it, and what is saved by an
-attempt that goes on, are what an unbroken run has. A child process for each kill saves the third of four epochs.
+For each kill the program prints, as JSON, the last complete epoch (from 0). It also prints whether the loaded state,
+and the saves of an attempt that resumes, are equal to those of an uninterrupted run. A child process for each kill
+saves the third of four epochs.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ CONFIG = {"num_attention_heads": 2, "num_key_value_heads": 2, "hidden_size": 64,
 
 
 class Run:
-    """The saves of a training, without the training: every number of epoch N is N + 1."""
+    """The saves of a training, without the training: every value of epoch N is N + 1."""
 
     def __init__(self, folder: Path, *, adapter: bool) -> None:
         self.model, self.adapter = folder / "model", adapter
@@ -67,7 +68,7 @@ class Run:
         checkpointer.save_checkpoint(content, epoch=epoch, intermediate_checkpoint=epoch + 1 < EPOCHS)
 
     def is_as_saved(self, epoch: int) -> bool:
-        """Whether everything that was loaded is of this epoch."""
+        """Return whether all loaded values are those of this epoch."""
         parts = [self.loaded["adapter" if self.adapter else "model"], self.loaded["optimizer"]]
         values = {float(number) for part in parts for tensor in part.values() for number in tensor.unique()}
         return values == {epoch + 1.0} and self.loaded["epochs_run"] == epoch + 1
@@ -99,7 +100,11 @@ def child(work: Callable[[], None]) -> int:
 
 
 def kills(save: Callable[[], None], renew: Callable[[], None]) -> Iterator[str]:
-    """Kills a save in a child, first at the n-th touch until one is not reached, then at parts of its time."""
+    """Kill a save in a child process, and yield the name of each kill.
+
+    First the child is killed at its n-th file access, for each n, until the save completes. Then it is killed at
+    fractions of the save's duration.
+    """
     point, status, took = 0, 1, 0.0
     while status != 0:
         renew()

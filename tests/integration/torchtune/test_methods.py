@@ -34,7 +34,7 @@ LORA = LoraConfig(lora_rank=16, lora_alpha=32)
 
 
 def metrics(workspace, name, metric):
-    """All values of a metric, in the order of the steps."""
+    """Return all values of a metric, in the order of the steps."""
     [log] = (workspace / "output" / name / "logs").glob("*.txt")
     return [float(value) for value in re.findall(rf"{metric}:([-\d.e]+|nan)", log.read_text())]
 

@@ -25,7 +25,7 @@ METHODS = {"full": None, "lora": LoraConfig(lora_rank=16, lora_alpha=32)}
 
 
 def tiny(*overrides: str, **config: Any) -> TorchTuneConfig:
-    """What makes a configuration fit the tiny model and a CPU, and lets each of its few steps count."""
+    """Return a configuration for the tiny model and a CPU in which few steps have an effect."""
     lora = config.get("peft_config")
     builder = "lora_llama3_2" if lora else "llama3_2"
     given = {"dtype": "fp32", "batch_size": 8, "learning_rate": 3e-3, "gradient_accumulation_steps": 1, **config}

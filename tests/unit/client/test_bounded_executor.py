@@ -14,7 +14,7 @@ SECONDS = 60
 
 
 class Work:
-    """Begins, and ends when it is told to."""
+    """Work that blocks until the test ends it."""
 
     def __init__(self):
         self.begun, self.may_end = threading.Event(), threading.Event()

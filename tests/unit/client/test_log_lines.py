@@ -1,4 +1,7 @@
-"""Log streams: cut anywhere, ended anywhere, resumed anywhere; nothing lost and nothing told twice."""
+"""Tests of log streams that are cut, ended and resumed anywhere.
+
+No line is lost, and none is reported twice.
+"""
 
 from __future__ import annotations
 
@@ -60,13 +63,13 @@ class Endpoint:
 
 
 def shown(line):
-    """What of a line a terminal shows at its end, as text."""
+    """Return the text of a line that a terminal shows at its end."""
     frames = [frame for frame in line.split(b"\r") if frame]
     return (frames[-1] if frames else b"").decode(errors="replace")
 
 
 def joined(lines):
-    """The texts of whole lines, pieces put together; frames are left out."""
+    """Return the texts of whole lines, joined from their pieces, without frames."""
     texts, held = [], ""
     for line in lines:
         held += line.text
@@ -167,7 +170,7 @@ def logs(draw, back=False):
 
 
 def written(records):
-    """The lines as the process wrote them."""
+    """Return the lines as the process wrote them."""
     text = b"".join(text + b"\n" * (tag == "F") for _, tag, text in records)
     *lines, rest = text.split(b"\n")
     return lines + [rest] * bool(rest)

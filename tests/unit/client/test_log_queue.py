@@ -1,4 +1,7 @@
-"""Lines that come faster than a log takes them: every line is written, or counted in one notice at its place."""
+"""Tests of a log queue whose lines arrive faster than the log takes them.
+
+Every line is written, or counted in one notice at its place.
+"""
 
 from __future__ import annotations
 

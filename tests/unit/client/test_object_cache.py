@@ -1,4 +1,4 @@
-"""The object cache of an informer, without threads: which events handlers get, whatever they do meanwhile."""
+"""Tests of an informer's object cache without threads: the events that handlers receive."""
 
 from __future__ import annotations
 

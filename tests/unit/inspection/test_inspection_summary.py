@@ -1,4 +1,4 @@
-"""What is told of TrainJobs in a line and on a screen, whatever their objects hold."""
+"""Tests of the summaries of TrainJobs, for objects with any content."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What fits a runtime: decided from the runtime's description and the TrainJob that would be sent, in every dialect."""
+"""Tests of the checks whether a TrainJob fits its runtime.
+
+The checks use the runtime's description and the TrainJob that would be sent, in every dialect.
+"""
 
 from __future__ import annotations
 

@@ -34,14 +34,20 @@ def literal(**values):
 
 
 def old_pod(role, index, rank, extra=(), **more):
-    """As the operator makes it (training operator 1.9 pkg/controller.v1/pytorch/envvar.go)."""
+    """Return a pod as the operator creates it.
+
+    Source: training operator 1.9 pkg/controller.v1/pytorch/envvar.go.
+    """
     labels = {"training.kubeflow.org/replica-type": role, "training.kubeflow.org/replica-index": str(index)}
     own = literal(MASTER_ADDR="mnist-master-0", MASTER_PORT="23456", WORLD_SIZE="2", RANK=str(rank), PET_NNODES="2")
     return pod(labels, [*extra, *own], **more)
 
 
 def new_pod(rank, extra=(), step="node", **more):
-    """As the Trainer makes it (2.3 pkg/runtime/framework/plugins/torch/torch.go)."""
+    """Return a pod as the Trainer creates it.
+
+    Source: Trainer 2.3 pkg/runtime/framework/plugins/torch/torch.go.
+    """
     labels = {
         "jobset.sigs.k8s.io/replicatedjob-name": step,
         "batch.kubernetes.io/job-completion-index": str(rank),

@@ -1,4 +1,7 @@
-"""MPIJobs of both operators: launcher and workers in a runtime of their own, reached by ssh."""
+"""Tests of MPIJobs of both operators.
+
+Launcher and workers are in a runtime of their own, and connect by ssh.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,10 @@ V1, V2 = "kubeflow.org/v1", "kubeflow.org/v2beta1"
 
 
 def mpi_job(version=V2, *, launcher=None, worker=None, workers=2, launcher_pod=None, worker_pod=None, **spec):
-    """An MPIJob; `launcher` and `worker` are fields of the containers, `spec` of the job."""
+    """Return an MPIJob.
+
+    `launcher` and `worker` are fields of the containers, `spec` of the job.
+    """
 
     def template(container, pod):
         return {"spec": {**(pod or {}), "containers": [{"name": "mpi", "image": "weather:1", **(container or {})}]}}
@@ -32,7 +38,7 @@ def mpi_job(version=V2, *, launcher=None, worker=None, workers=2, launcher_pod=N
 
 
 def pods(conversion):
-    """The pod specs of the generated runtime, by replicated job."""
+    """Return the pod specs of the generated runtime, by replicated job."""
     jobs = conversion.runtime["spec"]["template"]["spec"]["replicatedJobs"]
     return {job["name"]: job["template"]["spec"]["template"]["spec"] for job in jobs}
 

@@ -15,7 +15,10 @@ SPECS = {"XGBoostJob": "xgbReplicaSpecs", "JAXJob": "jaxReplicaSpecs"}
 
 
 def job_of(kind, replicas, *, name="trees", **container):
-    """A job of the kind; `replicas` are roles and the fields of each besides the template."""
+    """Return a job of the kind.
+
+    `replicas` are roles and the fields of each besides the template.
+    """
     training = {"name": CONTAINERS[kind], "image": "trees:1", **container}
     specs = {role: {**fields, "template": {"spec": {"containers": [training]}}} for role, fields in replicas.items()}
     return {"apiVersion": "kubeflow.org/v1", "kind": kind, "metadata": {"name": name}, "spec": {SPECS[kind]: specs}}
@@ -33,7 +36,7 @@ def jax(workers=2, restarts="OnFailure", **container):
 
 
 def renamed(job, old, new):
-    """The same job whose container has another name."""
+    """Return the same job with another name of its container."""
     return json.loads(json.dumps(job).replace(f'"name": "{old}"', f'"name": "{new}"'))
 
 

@@ -1,4 +1,4 @@
-"""What is told of many jobs: numbers, reasons, and no secrets."""
+"""Tests of the report about many jobs: numbers, reasons, and no secrets."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_no_secret_is_told():
 
 
 def cells(row):
-    """The cells of a Markdown table's row; a sign behind a backslash is text."""
+    """Return the cells of a Markdown table's row; an escaped sign is text."""
     return row.replace("\\\\", "").replace("\\|", "").count("|") - 1
 
 

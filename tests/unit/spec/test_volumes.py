@@ -202,7 +202,7 @@ def test_sub_paths_never_leave_the_volume(text):
 
 
 def entries(step, dialect):
-    """What is patched, in its order: replicated job and pod."""
+    """Return the patched replicated jobs and pods, in their order."""
     sent = build(train_job(step), name="n", namespace="ns", dialect=dialect)["spec"]
     if dialect is Dialect.V2_2:
         patches = sent["runtimePatches"]

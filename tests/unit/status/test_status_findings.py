@@ -231,7 +231,7 @@ PATHS = [
 
 
 def broken(whole, path, junk):
-    """A copy with something else at one place."""
+    """Return a copy with another value at one place."""
     if not path:
         return junk
     inner = whole.get(path[0]) if isinstance(whole, dict) else None

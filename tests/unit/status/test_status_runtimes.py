@@ -31,7 +31,7 @@ PLACES = (
 
 @st.composite
 def broken(draw):
-    """A stock runtime in which a value somewhere is something else."""
+    """Return a stock runtime with another value at one place."""
     text = json.dumps(draw(st.sampled_from(stock_runtimes())))
     place = draw(st.sampled_from(PLACES))
     return json.loads(text, object_hook=lambda table: {**table, place: draw(JSON)} if place in table else table)

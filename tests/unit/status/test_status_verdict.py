@@ -10,7 +10,7 @@ from trainjob.status import Phase, judge
 
 
 def job(*conditions, jobs=(), labels=None, suspend=None, deleting=False):
-    """A TrainJob called `tune`; conditions as (type, status, reason, message)."""
+    """Return a TrainJob `tune`; conditions are (type, status, reason, message)."""
     metadata = {"name": "tune", "labels": labels or {}}
     if deleting:
         metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
@@ -119,7 +119,7 @@ def test_failed_beats_complete_beats_everything(conditions, jobs, suspend, delet
 
 
 def pod(step, phase, *, ready=False, deleting=False):
-    """A pod as Kubernetes shows it; Trainer 2.0 gives no counters."""
+    """Return a pod as Kubernetes shows it; Trainer 2.0 sets no counters."""
     metadata = {"labels": {"jobset.sigs.k8s.io/replicatedjob-name": step}}
     if deleting:
         metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"

@@ -1,4 +1,7 @@
-"""Tasks that stay in one phase of their life until a file of their name is in the folder `go` of the run's conf."""
+"""Tasks that stay in one phase until a file with their name exists.
+
+The run's conf has the folder of these files as `go`.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +18,12 @@ AGAIN = {"retries": 3, "retry_delay": timedelta(seconds=1)}
 
 
 def until(name):
-    """A job that works until then."""
+    """Return a trainer whose container runs until the file exists."""
     return {"image": "busybox", "command": ["sh", "-c", f"while [ ! -e {GO}/{name} ]; do sleep 0.2; done"]}
 
 
 class HeldOperator(TrainJobOperator):
-    """Stays on its worker when it has come back from the triggerer."""
+    """An operator whose task waits on its worker after its return from the triggerer."""
 
     def execute_complete(self, context, event=None):
         folder = Path(context["dag_run"].conf["go"])
@@ -55,7 +58,7 @@ def creating():
 
 @dag(schedule=None, catchup=False)
 def ended():
-    """Its trigger does not fire in its first seconds."""
+    """Define a DAG whose trigger does not fire in its first seconds."""
     TrainJobOperator(task_id="ended", trainer=until("ended.ends"), **AGAIN)
 
 

@@ -1,4 +1,4 @@
-"""A whole Airflow, whose tasks and triggers have traps."""
+"""A complete Airflow whose tasks and triggers have traps."""
 
 from __future__ import annotations
 

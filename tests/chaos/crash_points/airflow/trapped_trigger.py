@@ -1,4 +1,7 @@
-"""A trigger that is held at a point in the triggerer, which is killed then: one kill for many points."""
+"""A trigger that is held at a point in the triggerer.
+
+The test then kills the triggerer once for many points.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +18,11 @@ crash_points.install((*crash_points.TRIGGER, crash_points.HANDED_OVER, *crash_po
 
 
 class TrappedTrigger(TrainJobTrigger):
-    """As the one it is made from.
+    """The TrainJob trigger with a trap.
 
     Args:
-        folder: where its trap is.
-        **arguments: those of that one.
+        folder: the trap's folder.
+        **arguments: the arguments of the TrainJob trigger.
     """
 
     def __init__(self, *, folder: str, **arguments: Any) -> None:

@@ -1,7 +1,8 @@
-"""One try of a step, by the core alone: core_actor.py KUBECONFIG FOLDER TASK RUN SCRIPT
+"""One try of a step with the core alone.
 
-Submits or adopts, waits, reports the outcome where the next try and others find it, and then cleans up. It ends with 1
-when the step failed, so that whoever runs it tries again.
+Usage: core_actor.py KUBECONFIG FOLDER TASK RUN SCRIPT. The program submits or adopts the TrainJob and waits. Then it
+writes the outcome where the next try and others find it, and cleans up. Its exit code is 1 if the step failed, so that
+its caller tries again.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from trainjob.status import Outcome, Phase
 
 
 def report(path: Path, reference: JobReference, outcome: Outcome) -> None:
-    """Whole, and once: who comes second leaves it as it is."""
+    """Write the report completely and once; a later report leaves the first one unchanged."""
     mine = path.with_suffix(f".{os.getpid()}")
     mine.write_text(json.dumps({"reference": reference.to_dict(), "outcome": outcome.to_dict()}))
     with contextlib.suppress(FileExistsError):
@@ -32,18 +33,18 @@ def clean_up(cluster: Cluster, path: Path) -> None:
 
 
 def work(cluster: Cluster, key: RunKey, script: str, path: Path) -> bool:
-    """Whether the step has an outcome."""
+    """Run the step to its end, and return whether it has an outcome."""
     job = TrainJob(trainer=CustomTrainerContainer(image="busybox", command=["sh", "-c", script]))
     reference = submit(cluster, job, key, patience=30.0)
     listener = Listener(on_phase=lambda verdict: print(verdict.phase.value, flush=True))
     outcome = wait(cluster, reference, listener=listener)
     if outcome.phase is Phase.COMPLETE:
         sys.modules["core_actor"].report(path, reference, outcome)
-    return path.exists()  # also when another try, beside this one, has done and cleaned up what this one waited for
+    return path.exists()  # also if another try has completed and deleted the TrainJob for which this one waited
 
 
 def main(kubeconfig: str, folder: str, task: str, run: str, script: str) -> None:
-    sys.modules["core_actor"] = sys.modules["__main__"]  # as the points name it
+    sys.modules["core_actor"] = sys.modules["__main__"]  # the points use this module name
     crash_points.install(crash_points.CORE, Path(folder))
     path = Path(folder).parent / "report.json"
     with contextlib.closing(Cluster(Connection(kubeconfig=kubeconfig), patience=30.0)) as cluster:

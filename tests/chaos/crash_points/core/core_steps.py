@@ -1,4 +1,4 @@
-"""One step of one run, and the processes that work for it."""
+"""One step of one run, and the processes of its tries."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PATH = os.pathsep.join([str(Path(__file__).resolve().parents[4]), os.environ.ge
 
 
 class Step:
-    """Its folder has one folder for each actor, with that one's trap and output."""
+    """A step whose folder has one folder for each actor, with the actor's trap and output."""
 
     def __init__(self, laptop: LocalCluster, folder: Path, name: str, *, fails_first: bool = False) -> None:
         self.key = RunKey("test", "crashes", name, "run-1")
@@ -30,7 +30,7 @@ class Step:
         self._fails = f"test -e {folder}/mended || exit 3; " if fails_first else ""
 
     def start(self, actor: str, kubeconfig: Path | None = None) -> subprocess.Popen[bytes]:
-        """A process of an actor."""
+        """Start a process of an actor."""
         place = self.folder / actor
         place.mkdir(exist_ok=True)
         script = f"{self._fails}until test -e {self.folder}/go; do sleep 0.05; done"
@@ -47,11 +47,11 @@ class Step:
         return (self.folder / actor / "output").read_text()
 
     def waits(self, actor: str) -> bool:
-        """Whether it follows a TrainJob."""
+        """Return whether an actor's process has started to follow a TrainJob."""
         return bool(self.said(actor))
 
     def to_its_end(self, actor: str, process: subprocess.Popen[bytes] | None = None) -> None:
-        """Start it again, as an engine does, until there is an outcome."""
+        """Start the actor again, as an engine does, until there is an outcome."""
         codes: list[int] = []
         while len(codes) < MOST_TRIES:
             process = process or self.start(actor)
@@ -63,12 +63,12 @@ class Step:
         pytest.fail(f"{actor} ended with {codes}\n{self.said(actor)}")
 
     def report(self) -> dict[str, Any]:
-        """What was reported, which the first to do so has written."""
+        """Return the report, which the first actor that finished has written."""
         loaded: dict[str, Any] = json.loads((self.folder / "report.json").read_text())
         return loaded
 
     def check(self, audit: AuditLog, evidence: Callable[..., None], point: str, beside: str, *, kills: int = 1) -> None:
-        """What the API server saw, beside what was reported."""
+        """Compare the API server's record with the report."""
         audit.judge(evidence, self.key, point=point, actor="core", beside=beside, kills=kills)
         told, ends = self.report(), audit.ends(self.key)
         assert not audit.active(self.key)

@@ -1,4 +1,7 @@
-"""A TCP proxy that holds one request back: it reaches the API server later, even if its client is dead by then."""
+"""A TCP proxy that holds one request back.
+
+The request reaches the API server later, even if its client is dead by then.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from trainjob_local import LocalCluster
 
 
 class HoldingProxy:
-    """Forwards connections to a laptop cluster's API server; a context manager.
+    """A proxy to a laptop cluster's API server; a context manager.
 
     Args:
         laptop: the cluster.
@@ -67,7 +70,7 @@ class HoldingProxy:
             server.shutdown(socket.SHUT_WR)
 
     def _forward_back(self, server: socket.socket, client: socket.socket) -> None:
-        """Read the whole response, also if the client is dead."""
+        """Read the whole response, even if the client is dead."""
         with server, client:
             while piece := server.recv(65536):
                 with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""A compiled component in pods on a laptop cluster, as tests/chaos/kfp_pods has it."""
+"""A compiled component in pods on a laptop cluster, as in tests/chaos/kfp_pods."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Python imports this at its start where PYTHONPATH names its folder: a launcher that nobody else could reach."""
+"""Traps for a launcher that a test can't reach in another way.
+
+Python imports this module at its start if PYTHONPATH contains its folder.
+"""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A task whose job prints much more than the triggerer's log takes, and tasks whose jobs print one line."""
+"""A task whose job exceeds the triggerer's log limits, and tasks with one line of output."""
 
 from __future__ import annotations
 

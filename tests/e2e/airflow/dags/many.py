@@ -1,4 +1,4 @@
-"""Many tasks at once, each of whose jobs runs until somebody opens the FIFO that the run's conf names."""
+"""Many concurrent tasks whose jobs run until the test opens the FIFO of the run's conf."""
 
 from __future__ import annotations
 

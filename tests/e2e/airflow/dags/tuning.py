@@ -1,4 +1,4 @@
-"""A task whose log reads like TorchTune's, with tags in it; it goes on when a file says so."""
+"""A task whose log has TorchTune's format and HTML tags; it continues when a file exists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks whose commands come with the run: `script` in its conf."""
+"""Tasks whose commands are in the run's conf, as `script`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def twenty():
 
 
 class _SlowLink(BaseOperatorLink):
-    """Keeps the worker busy after it has deferred its task, as sending a long log away does."""
+    """A link that delays the worker's end after the deferral, as uploading a long log does."""
 
     name = "Slow"
 
@@ -46,7 +46,7 @@ class _SlowToGoOperator(TrainJobOperator):
         self.operator_extra_links = [_SlowLink()]
 
     def execute_complete(self, context, event=None):
-        time.sleep(6)  # so that the first worker's end meets a running task
+        time.sleep(6)  # so that the first worker ends while the task is running again
         return super().execute_complete(context, event)
 
 

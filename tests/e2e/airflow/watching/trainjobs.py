@@ -1,4 +1,7 @@
-"""Sensors that begin in the triggerer, for TrainJobs that the run's conf names, and a DAG that TrainJobs start."""
+"""Sensors that start in the triggerer, and a DAG that TrainJobs start.
+
+The run's conf has the names of the TrainJobs.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks that no retry can mend, all with retries; and some whose end a retry policy decides."""
+"""Tasks with retries that no retry can repair, and tasks with a retry policy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A chain with plain commands in place of trainings, for the tests; MARK keeps two runs of it apart."""
+"""A chain with plain commands instead of trainings; MARK distinguishes two runs of it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def failing():
 
 @dag(schedule=None, catchup=False)
 def slow():
-    """Runs until the file GO appears."""
+    """Run until the file GO exists."""
     go = os.environ.get("GO", "")
     TrainJobOperator(
         task_id="slow", trainer=shell(f"echo started; while [ ! -e {go} ]; do sleep 0.1; done; echo finished")

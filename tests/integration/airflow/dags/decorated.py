@@ -1,4 +1,7 @@
-"""A Python function on two nodes, called with what another task returned; a third one gets what it returns."""
+"""A Python function on two nodes.
+
+Its argument is another task's result, and a third task gets its own result.
+"""
 
 from __future__ import annotations
 

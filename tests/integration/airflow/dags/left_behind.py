@@ -1,4 +1,4 @@
-"""A task that leaves its TrainJob behind at work, as if nobody had heard of its end, and others'; then a sweep."""
+"""A task that leaves running TrainJobs behind, its own and those of others; then a sweep."""
 
 from __future__ import annotations
 

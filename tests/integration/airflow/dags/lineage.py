@@ -1,4 +1,4 @@
-"""Steps that OpenLineage is told of: one whose pod says who its parent is, one that fails."""
+"""Steps that report to OpenLineage: the first prints its parent run, the second fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A task that takes longer than it may."""
+"""A task that exceeds its execution timeout."""
 
 from __future__ import annotations
 

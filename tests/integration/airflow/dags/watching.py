@@ -1,4 +1,4 @@
-"""Sensors for TrainJobs that the run's conf names, and for one that a task of the DAG made."""
+"""Sensors for TrainJobs that the run's conf names, and for one that a task creates."""
 
 from __future__ import annotations
 

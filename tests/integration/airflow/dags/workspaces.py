@@ -1,4 +1,4 @@
-"""Workspaces around a task that fails: one for each rule about what is kept, and one that can't be made."""
+"""Workspaces around a failing task: one per value of `keep`, and one with an invalid size."""
 
 from __future__ import annotations
 

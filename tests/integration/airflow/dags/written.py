@@ -1,4 +1,4 @@
-"""A TrainJob that is written already, in a file beside the DAG's."""
+"""A TrainJob from a manifest in a file beside the DAG's file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cluster behind a proxy that breaks, and what follows logs through it."""
+"""A cluster behind a proxy that breaks streams, and a log follower that uses it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def proxy(laptop, tmp_path):
 
 @pytest.fixture
 def there(proxy):
-    """The cluster through the proxy."""
+    """A client of the cluster that connects through the proxy."""
     opened = Cluster(proxy.connection, patience=5.0)
     yield opened
     opened.close()
@@ -25,6 +25,6 @@ def there(proxy):
 
 @pytest.fixture
 def followed(there, cluster, unique):
-    """Follows the logs of the pods that are made through it."""
+    """A recorder that follows the logs of the pods that it creates."""
     with LogRecorder(there, cluster, unique) as opened:
         yield opened

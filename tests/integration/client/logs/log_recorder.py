@@ -1,4 +1,4 @@
-"""Pods that write logs, and a record of the lines that a follower reads from them."""
+"""Pods that write logs, and a recorder of the lines that a follower reads from them."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class LogRecorder:
         return until(look, SECONDS)
 
     def until_told(self, what: int | str, source: str = "node-0") -> None:
-        """Wait until this line was read, or so many lines."""
+        """Wait until this line, or this number of lines, was read."""
         with self._changed:
             ready = (
                 (lambda: len(self.lines[source]) >= what)

@@ -1,4 +1,7 @@
-"""Logs followed through a proxy that breaks, on a laptop cluster: each line comes once, whatever happens on the way."""
+"""Tests of logs that are followed through a proxy that breaks, on a laptop cluster.
+
+Each line is reported once.
+"""
 
 from __future__ import annotations
 
@@ -116,7 +119,7 @@ def test_a_slow_reader_holds_the_server_back_and_nobody_else(
     with LogRecorder(there, cluster, unique + "x") as other:
         slow = followed.pod("seq -f %01000.0f 30000")
         assert stuck.wait(SECONDS)
-        followed.until_ended(slow)  # and the watch goes on
+        followed.until_ended(slow)  # and the watch continues
         quick = other.pod("seq 10")
         other.until_told("10")
         other.until_ended(quick)
@@ -198,7 +201,7 @@ class Unwatched(LogRecorder):
         self.follower.observe(ObjectEvent(self.behind.get_pod(name, "default")))
 
     def restarts(self, name, state):
-        """How often a pod's container was restarted; None while it is not in this state."""
+        """Return how often a pod's container was restarted; None if it is not in this state."""
         [status] = self.behind.get_pod(name, "default")["status"].get("containerStatuses", [{}])
         return status["restartCount"] if state in status.get("state", {}) else None
 

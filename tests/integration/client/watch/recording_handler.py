@@ -1,4 +1,4 @@
-"""An informer with short pauses on a scripted server, and an event handler that records what it receives."""
+"""An informer with short pauses on a scripted server, and a recording event handler."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FAST = Pace(
 
 
 class RecordingHandler:
-    """Records the events that it receives.
+    """An event handler that records the events that it receives.
 
     Attributes:
         told: (name, phase) of each event in order; phase `gone`, or the error's class as the name.

@@ -1,6 +1,7 @@
-"""An API server for one kind of object that fails as it is told to, down to the bytes; what it holds is a test's own.
+"""An API server for one kind of object whose failures a test scripts, down to the bytes.
 
-What a real one does - versions, pages, 410, watches from the future that say nothing - is as tests/conformance says.
+Each test has its own objects. The behaviour of a real API server (versions, pages, 410, watches from a future version
+that send nothing) is as tests/conformance verifies it.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ Object = dict[str, Any]
 
 
 class ScriptedApi:
-    """The server; a context manager.
+    """A scripted API server; a context manager.
 
     Attributes:
         jobs: the objects by name.
         version: the resourceVersion of the last write.
-        asked: how often, by `list`, `more` (a list's further pages) and `watch`.
-        answers: what is said instead to a `list`, `more` or `watch`: takes the times it was asked before; None answers.
-        token: which bearer token is taken; empty takes all.
-        url: where it listens.
-        watching: how many watches are open.
+        asked: number of requests, by `list`, `more` (a list's further pages) and `watch`.
+        answers: functions that return the response to a `list`, `more` or `watch`; None means the normal response.
+        token: the accepted bearer token; empty accepts all.
+        url: the server's URL.
+        watching: number of open watches.
     """
 
     def __init__(self) -> None:
@@ -43,13 +44,14 @@ class ScriptedApi:
         self.version, self.token = 100, ""
         self.asked: Counter[str] = Counter()
         self.answers: dict[str, Callable[[], Answer | None]] = {}
-        self.plain = False  # watches are not chunked, as of a proxy of HTTP/1.0
+        self.plain = False  # watches are not chunked, as behind a proxy of HTTP/1.0
         self._floor = 100
         self._history: list[tuple[int, bytes]] = []
         self._streams: set[_Handler] = set()
         self._pages: dict[str, list[Object]] = {}
         self.changed = threading.Condition(threading.RLock())
-        # Bound beside the server, and never listening: the port stays ours while the server is away, and refuses.
+        # Bound beside the server, and never listening: it keeps the port while the server is away, and connections
+        # fail.
         self._held = socket.socket()
         self._held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._held.bind(("127.0.0.1", 0))
@@ -96,13 +98,16 @@ class ScriptedApi:
         self.changed.notify_all()
 
     def compact(self) -> None:
-        """Know no history any more: who asks for it is told 410."""
+        """Drop the history; a watch from an earlier version gets 410."""
         with self.changed:
             self._floor, self._history = self.version, []
             self._pages.clear()
 
     def restore(self, version: int) -> None:
-        """As an etcd that was restored from a backup: all versions are older than those it gave, and streams end."""
+        """Go back to an earlier version, as an etcd that was restored from a backup does.
+
+        All versions are older than those that the API server has sent, and the streams end.
+        """
         with self.changed:
             self.version, self._floor, self._history = version, version, []
             self.cut("end")
@@ -110,12 +115,13 @@ class ScriptedApi:
     # -- what goes wrong ----------------------------------------------------------------------------------------------
 
     def cut(self, how: str, content: bytes = b"") -> int:
-        """To every open stream: `end` properly, `reset`, `silence`, `close` in the middle; after some content.
+        """Send content to every open stream, then end or break it.
 
-        `say` only sends the content.
+        `how` is `end` (properly), `reset`, `silence` or `close` (in the middle of a chunk). `say` only sends the
+        content.
 
         Returns:
-            how many there were.
+            The number of open streams.
         """
         with self.changed:
             for stream in self._streams:
@@ -124,12 +130,12 @@ class ScriptedApi:
             return len(self._streams)
 
     def instead(self, verb: str, answer: Answer, times: int = 1) -> None:
-        """Answer so many requests like that."""
+        """Answer the next `times` requests of a verb with this response."""
         left = [answer] * times
         self.answers[verb] = lambda: left.pop() if left else None
 
     def go_away(self) -> None:
-        """Refuse connections, and reset those that are open."""
+        """Refuse new connections, and reset the open ones."""
         self._server.shutdown()
         self._server.server_close()
         with self.changed:
@@ -138,7 +144,7 @@ class ScriptedApi:
             self.changed.notify_all()
 
     def come_back(self) -> None:
-        """Listen again, at the same address."""
+        """Listen again at the same address."""
         self._server = _Server(self._address, self)
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 
@@ -165,7 +171,7 @@ class ScriptedApi:
 
 
 def job(name: str, uid: str, version: int, phase: str) -> Object:
-    """A TrainJob as far as waiters look at it."""
+    """Return a TrainJob with the fields that waiters read."""
     labels = {"app.kubernetes.io/managed-by": "trainjob"}
     metadata = {"name": name, "namespace": "default", "uid": uid, "resourceVersion": str(version), "labels": labels}
     conditions = [{"type": phase, "status": "True", "reason": "r", "message": "m"}] if phase != "Running" else []
@@ -176,15 +182,15 @@ def job(name: str, uid: str, version: int, phase: str) -> Object:
 
 
 def line(kind: str, found: object) -> bytes:
-    """One line of a watch."""
+    """Return one line of a watch."""
     return json.dumps({"type": kind, "object": found}).encode() + b"\n"
 
 
 def reset(connection: socket.socket) -> None:
-    """Close it so that the other side gets a RST."""
+    """Close a connection so that the peer receives a RST."""
     with contextlib.suppress(OSError):
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        connection.shutdown(socket.SHUT_RD)  # wakes whoever reads it here
+        connection.shutdown(socket.SHUT_RD)  # wakes the thread that reads from it here
         os.close(connection.detach())
 
 
@@ -199,7 +205,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(address, _Handler)
 
     def handle_error(self, *_: object) -> None:
-        """The other side has gone."""
+        """Ignore errors of connections that the client has closed."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -257,7 +263,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             self._stream(version)
         except (OSError, ValueError):
-            pass  # the other side has gone
+            pass  # the client has closed the connection
         finally:
             self.close_connection = True
             with self.api.changed:
@@ -285,7 +291,7 @@ class _Handler(BaseHTTPRequestHandler):
                 bookmarked = (at, sent) if b'"BOOKMARK"' in sent else bookmarked
 
     def _obey(self, how: str) -> bool:
-        """Says whether the stream is over."""
+        """Carry out an order, and return whether the stream is over."""
         if how == "end" and not self.api.plain:
             self.wfile.write(b"0\r\n\r\n")
         elif how == "close" and not self.api.plain:
@@ -303,7 +309,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(content if self.api.plain else b"%x\r\n%s\r\n" % (len(content), content))
 
     def _check(self) -> None:
-        """Raises when the client has gone."""
+        """Raise an error if the client has closed the connection."""
         self.connection.setblocking(False)
         try:
             if not self.connection.recv(1, socket.MSG_PEEK):
@@ -314,15 +320,15 @@ class _Handler(BaseHTTPRequestHandler):
             self.connection.setblocking(True)
 
     def log_message(self, *_: object) -> None:
-        """Says nothing."""
+        """Write no access log."""
 
 
 def status(code: int, **headers: str) -> Answer:
-    """An API server's refusal."""
+    """Return an error response of an API server."""
     body = {"kind": "Status", "apiVersion": "v1", "code": code, "reason": "R", "message": f"refused with {code}"}
     return code, headers, json.dumps(body).encode()
 
 
 def page(body: bytes = b"<html>log in</html>", code: int = 200, **headers: str) -> Answer:
-    """What is no API server's answer."""
+    """Return a response that does not come from an API server, such as a login page."""
     return code, {"Content-Type": "text/html", **headers}, body

@@ -19,7 +19,7 @@ def workspace(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def start_export(workspace: Path, tmp_path: Path) -> StartExport:
-    """Starts `python -m trainjob.programs.export` where upstream's image has its libraries."""
+    """A function that starts `python -m trainjob.programs.export` with upstream's libraries."""
 
     def start(destination: object, *more: str, **env: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
@@ -35,7 +35,7 @@ def start_export(workspace: Path, tmp_path: Path) -> StartExport:
 
 @pytest.fixture
 def run_export(start_export: StartExport) -> RunExport:
-    """Runs it to its end."""
+    """A function that runs the export to its end."""
 
     def run(destination: object, *more: str, **env: str) -> subprocess.CompletedProcess[str]:
         process = start_export(destination, *more, **env)

@@ -1,4 +1,4 @@
-"""The export as a program, run where upstream's model-initializer image has its libraries."""
+"""The export as a program, run with the libraries of upstream's model-initializer image."""
 
 from __future__ import annotations
 

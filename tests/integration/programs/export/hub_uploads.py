@@ -1,7 +1,9 @@
-"""The writing half of the Hugging Face hub, on top of the loopback hub: what `create_commit` needs without Xet.
+"""The upload API of the Hugging Face hub, as an extension of the loopback hub.
 
-Large files go to LFS storage first; a commit then changes the repository's folder in one step. Source: the requests of
-huggingface_hub 1.27 (`_commit_api.py`, `lfs.py`) and the Git LFS batch API.
+It has the requests that `create_commit` sends without Xet. Large files go to LFS storage first; then a commit changes
+the repository's folder in one step.
+
+Source: the requests of huggingface_hub 1.27 (`_commit_api.py`, `lfs.py`) and the Git LFS batch API.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ _BATCH = re.compile(r"/(?:(?P<kind>datasets)/)?(?P<name>[^/]+/[^/]+)\.git/info/l
 
 @dataclass
 class Uploads:
-    """What was uploaded; `hook` is called before and after each request that writes."""
+    """The uploads so far; `hook` is called before and after each request that writes."""
 
     token: str
     hook: Callable[[str, bool], None] = lambda path, after: None
@@ -50,7 +52,7 @@ class UploadHandler(HubHandler):
             self._write(path, body)
 
     def do_PUT(self) -> None:  # noqa: N802
-        """LFS storage: its addresses are signed, so there is no token."""
+        """Store an LFS file; the URLs of LFS storage are signed, so the request has no token."""
         body = self.rfile.read(int(self.headers["Content-Length"]))
         self.uploads.hook(self.path, False)
         self.uploads.lfs[hashlib.sha256(body).hexdigest()] = body
@@ -79,7 +81,10 @@ class UploadHandler(HubHandler):
         self.answer({"url": f"http://{self.headers['Host']}/{asked['organization']}/{asked['name']}", "id": "0"})
 
     def _validate(self, card: str) -> None:
-        """What the hub checks of a card's front matter, as far as ours has it; kept in `cards`."""
+        """Check a card's front matter as the hub does, for the fields that our cards have.
+
+        The parsed front matter is appended to `cards`.
+        """
         found = yaml.safe_load(card.split("---\n")[1])
         self.uploads.cards.append(found)
         names = [found.get("base_model", "a/b"), *found.get("datasets", ())]
@@ -132,5 +137,5 @@ class UploadHandler(HubHandler):
 
 
 def upload_hub(root: Path, uploads: Uploads) -> HubServer:
-    """The hub with both halves."""
+    """Return a hub that serves downloads and uploads."""
     return HubServer(root, handler=type("Handler", (UploadHandler,), {"uploads": uploads}))

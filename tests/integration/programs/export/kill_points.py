@@ -1,10 +1,9 @@
-"""Kills an export at every point where it touches a file, runs it again, and compares; prints how many points there
-were.
+"""Kill an export at every file access, run it again, and compare the results.
 
-    python kill_points.py WORKSPACE DESTINATION [no-swap]
+python kill_points.py WORKSPACE DESTINATION [no-swap]
 
-A child process per point counts the interpreter's audit events and gets SIGKILL at the n-th. DESTINATION exists
-before, as an export of another run when DESTINATION.before does.
+The program prints the number of kills. A child process per point counts the interpreter's audit events and gets SIGKILL
+at the n-th event. DESTINATION exists before, as an export of another run, if DESTINATION.before exists.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ TOUCHES = ("open", "os.", "shutil.", "ctypes.dlsym")
 
 
 def in_child(work: Callable[[], None]) -> int:
-    """The wait status of a child that did the work."""
+    """Run the work in a child process, and return the child's wait status."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -54,7 +53,7 @@ def killed_at(point: int, work: Callable[[], None]) -> Callable[[], None]:
 
 
 def no_library(_: object) -> None:
-    """Stands for a system, or a file system such as NFS, that cannot swap two folders."""
+    """Fail like a system, or a file system such as NFS, that cannot swap two folders."""
     raise OSError
 
 
@@ -76,7 +75,8 @@ def main(workspace: Path, destination: Path, *, swaps: bool) -> None:
     assert in_child(export) == 0
     wanted = tree(destination)
     earlier = tree(before) if before.exists() else {}
-    # What a reader may meet: the earlier export or the new one, whole; or nothing, where folders cannot be swapped.
+    # A reader sees the earlier export or the new one, complete. If folders cannot be swapped, the reader may see
+    # neither.
     allowed = [earlier, wanted] if swaps else [earlier, wanted, {}]
     killed = 0
     while True:

@@ -23,7 +23,10 @@ RunFetch = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 class Watched(HubHandler):
-    """A hub whose requests are counted, and may be interrupted or damaged; `listed` are names that it lists besides."""
+    """A hub handler that records requests, and can interrupt or damage them.
+
+    The hub lists the names in `listed` in addition to its files.
+    """
 
     hook: ClassVar[Callable[[str], None]]
     damage: ClassVar[set[str]]
@@ -54,12 +57,12 @@ class Watched(HubHandler):
 
 
 class Hub(HubServer):
-    """The hub, with what its handler knows."""
+    """The loopback hub with the class of its handler."""
 
     watched: type[Watched]
 
     def files_sent(self) -> list[str]:
-        """The paths of the files whose content was asked for."""
+        """Return the paths of the files whose content was requested."""
         marks = [line.partition("/resolve/")[2] for line in self.watched.seen if line.startswith("GET ")]
         return sorted(mark.partition("/")[2] for mark in marks if mark)
 
@@ -85,7 +88,7 @@ def hub(tmp_path: Path) -> Iterator[Hub]:
 
 @pytest.fixture
 def start_fetch(tmp_path: Path) -> StartFetch:
-    """Starts `python -m trainjob.programs.fetch` where upstream's images have its libraries."""
+    """A function that starts `python -m trainjob.programs.fetch` with upstream's libraries."""
 
     def start(kind: str, uri: str, **env: str) -> subprocess.Popen[str]:
         clean = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
@@ -103,7 +106,7 @@ def start_fetch(tmp_path: Path) -> StartFetch:
 
 @pytest.fixture
 def run_fetch(start_fetch: StartFetch) -> RunFetch:
-    """Runs it to its end."""
+    """A function that runs the fetch to its end."""
 
     def run(kind: str, uri: str, **env: str) -> subprocess.CompletedProcess[str]:
         process = start_fetch(kind, uri, **env)

@@ -1,4 +1,4 @@
-"""What a fetch left, and what it said."""
+"""The files and the messages of a fetch."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def receipt(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Every file in a folder, without notes."""
+    """Return the content of every file in a folder, except for notes."""
     paths = {path.relative_to(folder): path for path in folder.rglob("*") if path.is_file()}
     return {name.as_posix(): path.read_bytes() for name, path in paths.items() if not name.parts[0].startswith(".")}
 
 
 def everything(folder: Path) -> dict[str, bytes | None]:
-    """Whatever is below a folder, with the contents of files; to notice any change."""
+    """Return all paths below a folder, with the contents of files, to notice any change."""
     return {
         path.relative_to(folder).as_posix(): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")
     }
@@ -34,7 +34,7 @@ def is_whole(folder: Path) -> bool:
 
 
 def refusal(failed: subprocess.CompletedProcess[str]) -> str:
-    """The one sentence of a failure, with its advice."""
+    """Return the message of a failure, which is one sentence with its advice."""
     assert failed.returncode in (1, 2), failed.stdout
     assert len(failed.stderr.splitlines()) <= 2, failed.stderr
     return failed.stderr

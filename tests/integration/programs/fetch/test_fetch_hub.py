@@ -126,7 +126,7 @@ def test_a_large_file_goes_on_where_it_was_broken_off(
             return max((part.stat().st_size for part in parts.glob("*")), default=0)
 
     def send_half(handler, path, first, end):
-        """Sends half of the large file, and ends the fetch once some of it is in a file."""
+        """Send half of the large file, and end the fetch when a part of it is in a file."""
         hub.watched.ranges.append((path.name, first, end))
         HubHandler._send_part(handler, path, first, end // 2 if path.name == "model.safetensors" else end)
         if path.name == "model.safetensors":

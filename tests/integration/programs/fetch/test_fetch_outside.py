@@ -47,7 +47,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def rule_of(name: str) -> str:
-    """The rule that the message has to name."""
+    """Return the rule that the message has to contain."""
     return broken_rule(name, NOTES) or "is a file in the same list"
 
 

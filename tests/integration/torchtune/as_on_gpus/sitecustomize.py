@@ -1,7 +1,8 @@
-"""Lets a CPU stand in for GPUs in TorchTune's recipes; read by every Python with this folder on its path.
+"""Patches that let TorchTune's recipes use a CPU instead of GPUs.
 
-Recipes for several processes ask for the memory that is used, empty its cache, and name a backend for GPUs, where those
-for one process look first what there is (torchtune 0.6.1). And what is fetched from a GPU is a copy.
+Every Python with this folder on its path imports this module. Recipes for several processes read the GPU's memory
+statistics, empty its cache and name a backend for GPUs. Recipes for one process first check which device exists
+(torchtune 0.6.1). A tensor that is fetched from a GPU is a copy, so here `Tensor.cpu` makes a copy, too.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _CHANGES = {
 
 
 class _Changed(importlib.abc.MetaPathFinder):
-    """Changes a module right after it has been imported, without importing any earlier."""
+    """A finder that patches a module right after its import, without an earlier import."""
 
     def find_spec(self, name, path=None, target=None):
         change = _CHANGES.pop(name, None)

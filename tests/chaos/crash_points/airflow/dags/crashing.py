@@ -1,4 +1,7 @@
-"""One task for each point at which its process, or the triggerer, dies; the folder of its trap has its name."""
+"""One task for each point at which its process, or the triggerer, is killed.
+
+The folder of a task's trap has the task's name.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ FOLDER = "{{ dag_run.conf['folder'] }}"
 
 
 class TrappedOperator(TrainJobOperator):
-    """Dies, or is held, at one point: its process, or its trigger."""
+    """An operator whose process, or whose trigger, is killed or held at one point."""
 
     def pre_execute(self, context):
         self.place = f"{context['dag_run'].conf['folder']}/{self.task_id}"
