@@ -318,3 +318,8 @@ def _character_before(text: bytearray, cut: int) -> int:
         if text[place] & 0xC0 != 0x80:
             return place
     return cut  # the text is not UTF-8
+
+
+def byte_length(text: str) -> int:
+    """Return the number of bytes of a text in UTF-8."""
+    return len(text) if text.isascii() else len(text.encode(errors="replace"))

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from trainjob.client.log_lines import LogLine
+from trainjob.client.log_lines import LogLine, byte_length
 
 
 @dataclass(frozen=True)
@@ -214,5 +214,4 @@ class LogQueue:
 
 def size_of(line: LogLine) -> int:
     """Return the number of bytes of a line's text, including its line end."""
-    size = len(line.text) if line.text.isascii() else len(line.text.encode(errors="replace"))
-    return size + (not line.goes_on)
+    return byte_length(line.text) + (not line.goes_on)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trainjob.client.log_lines import byte_length
+
 
 @dataclass(frozen=True)
 class RateLimit:
@@ -23,7 +25,7 @@ class RateLimit:
 
     def cost(self, text: str) -> int:
         """Return the cost of a line in bytes, including the log's overhead."""
-        return self.line_overhead + len(text.encode(errors="replace"))
+        return self.line_overhead + byte_length(text)
 
 
 _LEAST_RATE = 1 / 16  # of the limit: the lowest rate after slow writes
