@@ -36,14 +36,14 @@ TICKETS = ROOT / "examples" / "tickets"
 RUN = "demo"
 
 
-def python(environment: str) -> str:
+def python_path(environment: str) -> str:
     return str(ROOT / ".venv" / environment / "bin" / "python")
 
 
 def make_hub(folder: Path) -> None:
     """Write the model and the data set in the layout that the stub serves."""
     for script in ("make_model.py", "make_data.py"):
-        subprocess.run([python("torchtune"), TICKETS / script, folder], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([python_path("torchtune"), TICKETS / script, folder], check=True, stdout=subprocess.DEVNULL)
 
 
 class Scorer:
@@ -54,7 +54,7 @@ class Scorer:
 
     def __init__(self, hub: Path) -> None:
         [held_out] = (hub / "datasets" / "demo" / "tickets" / "heldout").glob("*.parquet")
-        command = ["nice", python("torchtune"), str(TICKETS / "evaluate.py"), "-", str(held_out)]
+        command = ["nice", python_path("torchtune"), str(TICKETS / "evaluate.py"), "-", str(held_out)]
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed by stop()
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True, bufsize=1
@@ -101,10 +101,10 @@ def airflow_command(kubeconfig: Path) -> tuple[list[str], dict[str, str]]:
 def kfp_command(kubeconfig: Path) -> tuple[list[str], dict[str, str]]:
     """Return the command that runs the pipeline under `kfp.local`, and its environment."""
     environment = {"KUBECONFIG": str(kubeconfig), "TRAINJOB_RUN_ID": RUN}
-    return [python("kfp"), str(ROOT / "examples" / "kfp" / "tickets_llm.py"), "run"], environment
+    return [python_path("kfp"), str(ROOT / "examples" / "kfp" / "tickets_llm.py"), "run"], environment
 
 
-def make_claim(cluster: Cluster) -> None:
+def create_claim(cluster: Cluster) -> None:
     """Create the claim, because the pipeline needs an existing one."""
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     metadata = {"name": "tickets", "namespace": "default"}
@@ -112,7 +112,7 @@ def make_claim(cluster: Cluster) -> None:
 
 
 @contextlib.contextmanager
-def running(command: list[str], environment: dict[str, str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+def run_process(command: list[str], environment: dict[str, str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Run a command in its own process group, and kill the group at the end of the block."""
     with log.open("wb") as out:
         process = subprocess.Popen(
@@ -129,11 +129,11 @@ def running(command: list[str], environment: dict[str, str], log: Path) -> Itera
 def run_chain(engine: str, cluster: Cluster, kubeconfig: Path) -> ChainView:
     """Run the workflow to its end, and show its TrainJobs meanwhile."""
     if engine == "kfp":
-        make_claim(cluster)
+        create_claim(cluster)
     command, environment = (airflow_command if engine == "airflow" else kfp_command)(kubeconfig)
     log = CACHE / f"{engine}.log"
     print(f"running {' '.join(Path(word).name for word in command)} (its log: {log.relative_to(ROOT)})", flush=True)
-    with ChainView(cluster, "default") as view, running(command, environment, log) as process:
+    with ChainView(cluster, "default") as view, run_process(command, environment, log) as process:
         code = process.wait()
     if code:
         print(log.read_text(errors="replace")[-6000:], file=sys.stderr)
@@ -141,15 +141,15 @@ def run_chain(engine: str, cluster: Cluster, kubeconfig: Path) -> ChainView:
     return view
 
 
-def exported_folder(cluster: Cluster, view: ChainView, state: Path) -> Path:
+def find_export_folder(cluster: Cluster, view: ChainView, state: Path) -> Path:
     """Return the export folder on the volume that the steps shared."""
-    claim = cluster.get_claim(view.claim(), "default") or {}
+    claim = cluster.get_claim(view.find_claim(), "default") or {}
     [volume] = state.glob(f"**/volumes/*{claim['metadata']['uid'][:8]}*")
     return volume / "export"
 
 
 @contextlib.contextmanager
-def only_one(lock: Path) -> Iterator[None]:
+def exclusive_lock(lock: Path) -> Iterator[None]:
     """Allow only one demo of an engine at a time.
 
     Each demo starts by deleting the files of the last one.
@@ -171,7 +171,7 @@ def main() -> None:
     CACHE.mkdir(parents=True, exist_ok=True)
     state = CACHE / f"cluster-{engine}"
     with (
-        only_one(CACHE / f"{engine}.lock"),
+        exclusive_lock(CACHE / f"{engine}.lock"),
         tempfile.TemporaryDirectory(prefix="demo-hub-") as folder,
         contextlib.ExitStack() as stack,
     ):
@@ -190,7 +190,7 @@ def main() -> None:
         begun = time.monotonic()
         view = run_chain(engine, cluster, Path(laptop.kubeconfig))
         seconds = time.monotonic() - begun
-        export = exported_folder(cluster, view, state)
+        export = find_export_folder(cluster, view, state)
         for name, taken in view.wall_times():
             print(f"{name:<18} {taken:5.1f} s")
         print(f"{'chain':<18} {seconds:5.1f} s")

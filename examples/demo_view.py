@@ -16,19 +16,19 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from trainjob.client import Cluster, LogFollower, LogLine, ObjectEvent
 from trainjob.frameworks.log_parser import JobLogParser
 from trainjob.manifest import labels
-from trainjob.status import Phase, judge
+from trainjob.status import Phase, derive_verdict
 
 
 @dataclass
 class _Step:
     name: str
-    bar: TaskID
+    progress_bar: TaskID
     logs: LogFollower
     log_parser: JobLogParser = field(default_factory=JobLogParser)
     began: float = field(default_factory=time.monotonic)
     seconds: float | None = None
-    told: str = ""
-    tenth: int = 0
+    shown_phase: str = ""
+    shown_tenth: int = 0
 
 
 class ChainView:
@@ -51,12 +51,12 @@ class ChainView:
         self._steps: dict[str, _Step] = {}
         self._jobs: dict[str, Any] = {}
         self._lock = threading.RLock()
-        self._subscriptions: list[Any] = []
+        self._event_handlers: list[Any] = []
 
     def __enter__(self) -> ChainView:
         if self._console.is_terminal:
             self._bars.start()
-        self._subscriptions = [
+        self._event_handlers = [
             self._cluster.trainjob_informer(self._namespace).add_event_handler(None, self._on_job),
             self._cluster.pod_informer(self._namespace).add_event_handler(None, self._on_pod),
         ]
@@ -65,12 +65,12 @@ class ChainView:
     def __exit__(self, *_: object) -> None:
         for step in list(self._steps.values()):
             step.logs.finish(2.0)
-        for subscription in self._subscriptions:
+        for subscription in self._event_handlers:
             subscription.close()
         if self._console.is_terminal:
             self._bars.stop()
 
-    def claim(self) -> str:
+    def find_claim(self) -> str:
         """Return the name of the claim that the steps' pods mount as their workspace."""
         for job in self._jobs.values():
             for pod in self._cluster.list_pods(job["metadata"]["name"], job["metadata"]["namespace"]):
@@ -84,18 +84,18 @@ class ChainView:
         return [(step.name, step.seconds) for step in self._steps.values() if step.seconds is not None]
 
     def _on_job(self, change: ObjectEvent) -> None:
-        if change.found is None or change.gone:
+        if change.object is None or change.deleted:
             return
         with self._lock:
-            name, verdict = change.found["metadata"]["name"], judge(change.found)
-            self._jobs[name] = change.found
-            step = self._steps.get(name) or self._add(name, change.found)
+            name, verdict = change.object["metadata"]["name"], derive_verdict(change.object)
+            self._jobs[name] = change.object
+            step = self._steps.get(name) or self._add(name, change.object)
             self._show(step, verdict.phase.value + (f" {verdict.reason}" if verdict.phase is Phase.FAILED else ""))
             if verdict.phase is Phase.COMPLETE:
-                self._bars.update(step.bar, completed=100)
+                self._bars.update(step.progress_bar, completed=100)
             if verdict.phase.finished and step.seconds is None:
                 step.seconds = time.monotonic() - step.began
-                self._bars.stop_task(step.bar)
+                self._bars.stop_task(step.progress_bar)
 
     def _add(self, name: str, job: Any) -> _Step:
         title = (job["metadata"].get("labels") or {}).get(labels.TASK, name)
@@ -105,10 +105,10 @@ class ChainView:
         return self._steps[name]
 
     def _on_pod(self, change: ObjectEvent) -> None:
-        if change.found is None:
+        if change.object is None:
             return
         with self._lock:
-            step = self._steps.get(change.found["metadata"]["labels"]["jobset.sigs.k8s.io/jobset-name"])
+            step = self._steps.get(change.object["metadata"]["labels"]["jobset.sigs.k8s.io/jobset-name"])
         if step:
             step.logs.observe(change)
 
@@ -116,14 +116,14 @@ class ChainView:
         with self._lock:
             step = self._steps[name]
             if progress := step.log_parser.feed(line.text):
-                self._bars.update(step.bar, completed=progress.percent or 0, step=str(progress))
+                self._bars.update(step.progress_bar, completed=progress.percent or 0, step=str(progress))
                 tenth = int((progress.percent or 0) // 10)
-                if tenth > step.tenth and not self._console.is_terminal:
-                    step.tenth = tenth
+                if tenth > step.shown_tenth and not self._console.is_terminal:
+                    step.shown_tenth = tenth
                     print(f"{step.name:<18} {progress}", flush=True)
 
     def _show(self, step: _Step, phase: str) -> None:
-        self._bars.update(step.bar, phase=phase)
-        if phase != step.told and not self._console.is_terminal:
+        self._bars.update(step.progress_bar, phase=phase)
+        if phase != step.shown_phase and not self._console.is_terminal:
             print(f"{step.name:<18} {phase}", flush=True)
-        step.told = phase
+        step.shown_phase = phase

@@ -54,7 +54,7 @@ def cluster(laptop):
     """The project's own client of the laptop cluster."""
     from trainjob.client import Cluster, Connection
 
-    opened = Cluster(Connection(kubeconfig=str(laptop.kubeconfig)), patience=5.0)
+    opened = Cluster(Connection(kubeconfig=str(laptop.kubeconfig)), retry_seconds=5.0)
     yield opened
     opened.close()
 
@@ -74,7 +74,7 @@ def unique():
 
 
 @pytest.fixture
-def torchrun_alone():
+def torchrun_lock():
     """A lock that lets one test at a time run torchrun on this machine.
 
     Every torchrun of a laptop cluster listens on the Trainer's port, 29500.

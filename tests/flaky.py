@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 RUNS = 20
-MOST = 5
+MAX_FLAKY_CASES = 5
 _ENVIRONMENTS = {
     "airflow": (
         "tests/integration/airflow",
@@ -45,7 +45,7 @@ class FlakyCase:
     since: date
 
 
-def flaky_cases(source: str, file: str) -> Iterator[FlakyCase]:
+def find_flaky_cases(source: str, file: str) -> Iterator[FlakyCase]:
     """Return the functions of a test file that carry the mark.
 
     Args:
@@ -70,17 +70,17 @@ def flaky_cases(source: str, file: str) -> Iterator[FlakyCase]:
         raise ValueError(f"{file}: mark the test function itself flaky, not the module or a parameter")
 
 
-def all_flaky_cases() -> list[FlakyCase]:
+def find_all_flaky_cases() -> list[FlakyCase]:
     """Return the marked cases of all tests, in the order of their files."""
     files = sorted((ROOT / "tests").rglob("test_*.py"))
-    return [case for file in files for case in flaky_cases(file.read_text(), str(file.relative_to(ROOT)))]
+    return [case for file in files for case in find_flaky_cases(file.read_text(), str(file.relative_to(ROOT)))]
 
 
 def _environment(file: str) -> str:
     return next((name for name, folders in _ENVIRONMENTS.items() if file.startswith(folders)), "core")
 
 
-def _failures(case: FlakyCase) -> int:
+def _count_failures(case: FlakyCase) -> int:
     """Run the case in a fresh process each time, and count the runs that failed."""
     pytest = ROOT / ".venv" / _environment(case.file) / "bin" / "pytest"
     backend = ["--backend", "controlplane-2.3"] if case.file.startswith("tests/conformance") else []
@@ -90,12 +90,12 @@ def _failures(case: FlakyCase) -> int:
 
 def main() -> int:
     """Print a line for each case; the exit code is 1 if more cases are marked than allowed."""
-    cases = all_flaky_cases()
+    cases = find_all_flaky_cases()
     for case in cases:
         print(f"{case.file}::{case.name}: since {case.since}: {case.reason}", flush=True)
-        print(f"{case.file}::{case.name}: failed in {_failures(case)} of {RUNS} runs", flush=True)
-    print(f"{len(cases)} cases are marked flaky; at most {MOST} may be")
-    return int(len(cases) > MOST)
+        print(f"{case.file}::{case.name}: failed in {_count_failures(case)} of {RUNS} runs", flush=True)
+    print(f"{len(cases)} cases are marked flaky; at most {MAX_FLAKY_CASES} may be")
+    return int(len(cases) > MAX_FLAKY_CASES)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 LONGEST_ANSWER = 12  # tokens
 
 
-def padded(rows: list[list[int]], value: int, *, left: bool) -> torch.Tensor:
+def pad(rows: list[list[int]], value: int, *, left: bool) -> torch.Tensor:
     """Pad the rows to one length, on the left (`left`, for generation) or on the right."""
     width = max(map(len, rows))
     gaps = ([value] * (width - len(row)) for row in rows)
@@ -45,11 +45,11 @@ def main(folder: str, parquet: str) -> None:
         both = [prompt + answer for prompt, answer in zip(prompts, answers, strict=True)]
         ignored = [[-100] * len(prompt) + answer for prompt, answer in zip(prompts, answers, strict=True)]
         # Padding on the right cannot change the tokens before it, so it needs no mask.
-        ids, labels = padded(both, tokenizer.pad_token_id, left=False), padded(ignored, -100, left=False)
+        ids, labels = pad(both, tokenizer.pad_token_id, left=False), pad(ignored, -100, left=False)
         loss = model(input_ids=ids, labels=labels).loss.item()
 
-        ids = padded(prompts, tokenizer.pad_token_id, left=True)
-        mask = padded([[1] * len(prompt) for prompt in prompts], 0, left=True)
+        ids = pad(prompts, tokenizer.pad_token_id, left=True)
+        mask = pad([[1] * len(prompt) for prompt in prompts], 0, left=True)
         written = model.generate(
             ids,
             attention_mask=mask,

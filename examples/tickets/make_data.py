@@ -36,7 +36,7 @@ SENTENCES = (
 HELD_OUT = 60
 
 
-def tickets() -> list[tuple[str, str]]:
+def make_tickets() -> list[tuple[str, str]]:
     """Return every (ticket, answer)."""
     rows = []
     for queue, keywords in QUEUES.items():
@@ -47,7 +47,7 @@ def tickets() -> list[tuple[str, str]]:
     return rows
 
 
-def pair(ticket: str, answer: str) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
+def preference_pair(ticket: str, answer: str) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
     """Return the conversation with the answer, and the one with a useless answer."""
     asked = {"role": "user", "content": ticket}
     good, bad = ([asked, {"role": "assistant", "content": text}] for text in (answer, "I do not know."))
@@ -65,12 +65,12 @@ def write(folder: Path, split: str, rows: list[Any], columns: tuple[str, str] = 
 
 
 def main(root: Path) -> None:
-    rows = tickets()
+    rows = make_tickets()
     random.Random(7).shuffle(rows)  # noqa: S311 - no secret
     dataset = root / "datasets" / "demo" / "tickets"
     write(dataset / "data", "train", rows[HELD_OUT:])
     write(dataset / "heldout", "test", rows[:HELD_OUT])
-    write(dataset / "pairs", "train", [pair(*row) for row in rows[HELD_OUT:]], ("chosen", "rejected"))
+    write(dataset / "pairs", "train", [preference_pair(*row) for row in rows[HELD_OUT:]], ("chosen", "rejected"))
 
 
 if __name__ == "__main__":

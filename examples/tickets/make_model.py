@@ -19,7 +19,7 @@ from pathlib import Path
 
 import regex
 import torch
-from make_data import tickets
+from make_data import make_tickets
 from safetensors.torch import save_file
 
 WIDTH, LAYERS, HEADS, KV_HEADS, FEED_FORWARD = 64, 2, 4, 2, 128
@@ -80,7 +80,7 @@ def merge(word: tuple[bytes, ...], pair: Pair) -> tuple[bytes, ...]:
     return tuple(merged)
 
 
-def printable() -> dict[int, str]:
+def byte_spellings() -> dict[int, str]:
     """Return GPT-2's spelling of bytes as printable characters, which tokenizer.json uses."""
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in plain]
@@ -88,7 +88,7 @@ def printable() -> dict[int, str]:
 
 
 def tokenizer_json(ranks: dict[bytes, int], merges: list[Pair], special: dict[str, int]) -> dict[str, object]:
-    letters = printable()
+    letters = byte_spellings()
 
     def spell(token: bytes) -> str:
         return "".join(letters[byte] for byte in token)
@@ -110,7 +110,7 @@ def tokenizer_json(ranks: dict[bytes, int], merges: list[Pair], special: dict[st
     }
 
 
-def config(special: dict[str, int], vocabulary: int) -> dict[str, object]:
+def model_config(special: dict[str, int], vocabulary: int) -> dict[str, object]:
     ends = [special[token] for token in ("<|end_of_text|>", "<|eom_id|>", "<|eot_id|>")]
     rope = {"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
     return {
@@ -139,7 +139,7 @@ def config(special: dict[str, int], vocabulary: int) -> dict[str, object]:
     }
 
 
-def weights(vocabulary: int) -> dict[str, torch.Tensor]:
+def random_weights(vocabulary: int) -> dict[str, torch.Tensor]:
     """Return random weights from which a training learns the tickets in 4 epochs.
 
     Llama's own N(0, 0.02) is too small for this width.
@@ -174,14 +174,14 @@ def main(root: Path) -> None:
     folder = root / "models" / "demo" / "tiny-llama"
     (folder / "original").mkdir(parents=True, exist_ok=True)
 
-    texts = [text for row in tickets() for text in row] + ["user", "assistant", "system"] * 60
+    texts = [text for row in make_tickets() for text in row] + ["user", "assistant", "system"] * 60
     merges = train_bpe(texts)
     ranks = {bytes([byte]): byte for byte in range(256)}
     for left, right in merges:
         ranks.setdefault(left + right, len(ranks))
     special = {token: len(ranks) + i for i, token in enumerate(SPECIAL_TOKENS)}
     vocabulary = math.ceil((len(ranks) + len(special)) / 64) * 64
-    ids = config(special, vocabulary)
+    ids = model_config(special, vocabulary)
     names = {"bos_token": "<|begin_of_text|>", "eos_token": "<|eot_id|>", "pad_token": "<|finetune_right_pad_id|>"}
     texts_by_name = {
         "config.json": ids,
@@ -199,7 +199,7 @@ def main(root: Path) -> None:
         (folder / name).write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     lines = (f"{base64.b64encode(token).decode()} {rank}\n" for token, rank in ranks.items())
     (folder / "original" / "tokenizer.model").write_text("".join(lines))
-    tensors = weights(vocabulary)
+    tensors = random_weights(vocabulary)
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     print(f"{folder}: vocabulary {vocabulary}, {sum(tensor.numel() for tensor in tensors.values())} weights")
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tests.support.kubernetes_client import Answer, Client, Object, path_of
+from tests.support.kubernetes_client import Client, Object, Response, path_of
 from tests.support.trainjobs import train_job
 
-ALWAYS, NEVER = (0, 0), (99, 0)
+FIRST_VERSION, NO_VERSION = (0, 0), (99, 0)
 VALIDATOR = 'admission webhook "validator.trainjob.trainer.kubeflow.org" denied the request: '
 DEFAULTER = 'admission webhook "defaulter.trainjob.trainer.kubeflow.org" denied the request: '
 UNCHECKED = (
@@ -18,11 +18,11 @@ UNCHECKED = (
     "correct the existing errors to complete validation]"
 )
 TORCH = '{"name":"torch-distributed","apiGroup":"trainer.kubeflow.org","kind":"ClusterTrainingRuntime"}'
-_STAMP = re.compile(r'"time":"[^"]+"')
+_TIMESTAMP = re.compile(r'"time":"[^"]+"')
 
 
 @dataclass(frozen=True)
-class Said:
+class ResponseSummary:
     """An answer in short.
 
     Attributes:
@@ -33,45 +33,45 @@ class Said:
 
     code: int
     reason: str = ""
-    text: str = ""
+    message: str = ""
 
     @classmethod
-    def of(cls, answer: Answer) -> Said:
+    def from_response(cls, answer: Response) -> ResponseSummary:
         if answer.ok:
             return ACCEPTED
-        return cls(answer.code, answer.reason, _STAMP.sub('"time":"now"', answer.message))
+        return cls(answer.code, answer.reason, _TIMESTAMP.sub('"time":"now"', answer.message))
 
 
-ACCEPTED = Said(201)
+ACCEPTED = ResponseSummary(201)
 
 
-def denied(text: str) -> Said:
+def denied(text: str) -> ResponseSummary:
     """The validating webhook refuses."""
-    return Said(403, "Forbidden", VALIDATOR + text)
+    return ResponseSummary(403, "Forbidden", VALIDATOR + text)
 
 
-def undecodable(text: str) -> Said:
+def undecodable(text: str) -> ResponseSummary:
     """The Go program behind the webhook can't read it; then there is no reason."""
-    return Said(400, "", DEFAULTER + text)
+    return ResponseSummary(400, "", DEFAULTER + text)
 
 
-def invalid(text: str, name: str = "job") -> Said:
+def invalid(text: str, name: str = "job") -> ResponseSummary:
     """The schema or a CEL rule of the CRD refuses."""
-    return Said(422, "Invalid", f'TrainJob.trainer.kubeflow.org "{name}" is invalid: {text}')
+    return ResponseSummary(422, "Invalid", f'TrainJob.trainer.kubeflow.org "{name}" is invalid: {text}')
 
 
-def broken(problem: str) -> Said:
+def invalid_schema(problem: str) -> ResponseSummary:
     """The schema refuses so that its CEL rules are not asked any more."""
     return invalid(f"[{problem}{UNCHECKED}")
 
 
-def bad_request(text: str) -> Said:
+def bad_request(text: str) -> ResponseSummary:
     """The API server can't take it for a TrainJob."""
-    return Said(400, "BadRequest", f'TrainJob in version "v1alpha1" cannot be handled as a TrainJob: {text}')
+    return ResponseSummary(400, "BadRequest", f'TrainJob in version "v1alpha1" cannot be handled as a TrainJob: {text}')
 
 
 @dataclass(frozen=True)
-class Case:
+class AdmissionCase:
     """A TrainJob and its answer.
 
     Attributes:
@@ -84,35 +84,39 @@ class Case:
 
     title: str
     job: Object
-    said: Said
-    since: tuple[int, int] = ALWAYS
-    before: tuple[int, int] = NEVER
+    expected: ResponseSummary
+    since: tuple[int, int] = FIRST_VERSION
+    before: tuple[int, int] = NO_VERSION
 
 
-def case(title: str, said: Said, /, *, since: Any = ALWAYS, before: Any = NEVER, **spec: Any) -> Case:
+def case(
+    title: str, expected: ResponseSummary, /, *, since: Any = FIRST_VERSION, before: Any = NO_VERSION, **spec: Any
+) -> AdmissionCase:
     """A TrainJob on torch-distributed with these fields of its spec; one that is None is left out."""
     job = train_job()
     job["spec"] = {name: value for name, value in {**job["spec"], **spec}.items() if value is not None}
-    return Case(title, job, said, since, before)
+    return AdmissionCase(title, job, expected, since, before)
 
 
-def of_trainer(title: str, said: Said, /, *, since: Any = ALWAYS, before: Any = NEVER, **trainer: Any) -> Case:
+def trainer_case(
+    title: str, expected: ResponseSummary, /, *, since: Any = FIRST_VERSION, before: Any = NO_VERSION, **trainer: Any
+) -> AdmissionCase:
     """The same with these fields of its trainer."""
-    return replace(case(title, said, trainer=trainer), since=since, before=before)
+    return replace(case(title, expected, trainer=trainer), since=since, before=before)
 
 
-def answers(
-    client: Client, namespace: str, trainer: tuple[int, int], cases: Iterable[Case], **query: Any
-) -> tuple[dict[str, Said], dict[str, Said]]:
+def dry_run_cases(
+    client: Client, namespace: str, trainer: tuple[int, int], cases: Iterable[AdmissionCase], **query: Any
+) -> tuple[dict[str, ResponseSummary], dict[str, ResponseSummary]]:
     """What was said to the cases that this version knows, and what was expected; by title."""
     known = [one for one in cases if one.since <= trainer < one.before]
     query = {"dryRun": "All", **query}
     path = path_of("TrainJob", namespace)
-    found = {one.title: Said.of(client.ask("POST", path, one.job, **query)) for one in known}
-    return found, {one.title: one.said for one in known}
+    found = {one.title: ResponseSummary.from_response(client.request("POST", path, one.job, **query)) for one in known}
+    return found, {one.title: one.expected for one in known}
 
 
-def without(text: str, problems: Iterable[str]) -> str:
+def remove_problems(text: str, problems: Iterable[str]) -> str:
     """What is left of a refusal's list of problems when these are taken out: the order differs from time to time."""
     for problem in problems:
         assert problem in text, f"{problem!r} is not in {text!r}"
@@ -120,7 +124,7 @@ def without(text: str, problems: Iterable[str]) -> str:
     return text.replace(", ", "")
 
 
-def patches(
+def runtime_patches(
     *, pod: Object | None = None, manager: str = "example.org/a", job: str = "node", **more: Any
 ) -> list[Object]:
     """runtimePatches for the pods of one of a runtime's jobs."""

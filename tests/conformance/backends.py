@@ -43,7 +43,7 @@ class Target:
         return Target(**{**values, "trainer": tuple(values["trainer"])})
 
 
-class Unavailable(Exception):
+class BackendUnavailable(Exception):
     """This back end can't run here; the text says why and what to do."""
 
 
@@ -75,8 +75,8 @@ def _control_plane(trainer: str) -> Backend:
     def start(name: str, folder: Path) -> Iterator[Target]:
         from control_plane import ControlPlane
 
-        if reason := ControlPlane.unavailable(trainer):
-            raise Unavailable(reason)
+        if reason := ControlPlane.unavailable_reason(trainer):
+            raise BackendUnavailable(reason)
         with ControlPlane(folder, trainer=trainer, environments=ENVIRONMENTS) as cluster:
             yield Target(name, str(cluster.kubeconfig), version, etcd=cluster.info["etcd"])
 
@@ -87,21 +87,21 @@ def _control_plane(trainer: str) -> Backend:
 def _docker(name: str, folder: Path) -> Iterator[Target]:
     """K3s and the Trainer's own chart, by the compose file in the folder k3s."""
     if not shutil.which("docker"):
-        raise Unavailable("no container engine is installed")
+        raise BackendUnavailable("no container engine is installed")
     for question in ("info", "compose version"):
         if subprocess.run(["docker", *question.split()], capture_output=True).returncode:
-            raise Unavailable(f"no container engine answers `docker {question}`")
-    from tests.conformance.k3s import started
+            raise BackendUnavailable(f"no container engine answers `docker {question}`")
+    from tests.conformance.k3s import run_k3s
 
-    with started(folder) as kubeconfig:
+    with run_k3s(folder) as kubeconfig:
         yield Target(name, str(kubeconfig), (2, 3), pods_are_processes=False)
 
 
 @contextmanager
-def _named(name: str, _folder: Path) -> Iterator[Target]:
+def _user_cluster(name: str, _folder: Path) -> Iterator[Target]:
     """The cluster of the user's choice; tests make and remove namespaces there."""
     if not (path := os.environ.get("CONFORMANCE_KUBECONFIG")):
-        raise Unavailable("CONFORMANCE_KUBECONFIG names no kubeconfig")
+        raise BackendUnavailable("CONFORMANCE_KUBECONFIG names no kubeconfig")
     major, minor = os.environ.get("CONFORMANCE_TRAINER", "2.3").split(".")[:2]
     yield Target(name, path, (int(major), int(minor)), pods_are_processes=False)
 
@@ -110,5 +110,5 @@ BACKENDS: dict[str, Backend] = {
     "laptop": Backend((2, 3), _laptop),
     **{f"controlplane-{version}": _control_plane(version) for version in ("2.3", "2.2", "2.1", "2.0")},
     "docker": Backend((2, 3), _docker),
-    "kubeconfig": Backend((2, 3), _named),
+    "kubeconfig": Backend((2, 3), _user_cluster),
 }

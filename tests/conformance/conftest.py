@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.backends import BACKENDS, Target, Unavailable
-from tests.conformance.report import Report, title
+from tests.conformance.backends import BACKENDS, BackendUnavailable, Target
+from tests.conformance.report import Report, case_title
 from tests.support.diagnosed_jobs import JobGroup
 from tests.support.kubernetes_client import Client
 from trainjob.client import Cluster, Connection
@@ -44,8 +44,8 @@ def pytest_configure(config):
             for name, value in json.loads(config.workerinput["targets"]).items()
         }
         return
-    config.stash[_TARGETS] = _started(config)
-    config.pluginmanager.register(Report(_chosen(config), config.getoption("--conformance-report")))
+    config.stash[_TARGETS] = _start_targets(config)
+    config.pluginmanager.register(Report(_selected_backends(config), config.getoption("--conformance-report")))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -56,30 +56,30 @@ def pytest_configure_node(node):
     )
 
 
-def _chosen(config):
+def _selected_backends(config):
     return config.getoption("--backend") or ["laptop"]
 
 
-def _started(config):
+def _start_targets(config):
     """Each chosen back end's target, or why there is none."""
     stack, targets = contextlib.ExitStack(), {}
     config.add_cleanup(stack.close)
     if config.getoption("collectonly"):
         return targets
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the folders are removed
-    for name in _chosen(config):
+    for name in _selected_backends(config):
         folder = Path(tempfile.mkdtemp(prefix=f"conformance-{name}-"))
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         try:
             targets[name] = stack.enter_context(BACKENDS[name].start(name, folder))
-        except Unavailable as reason:
+        except BackendUnavailable as reason:
             targets[name] = str(reason)
     return targets
 
 
 def pytest_generate_tests(metafunc):
     if "target" in metafunc.fixturenames:
-        names = [name for name in _chosen(metafunc.config) if _applies(metafunc.definition, name)]
+        names = [name for name in _selected_backends(metafunc.config) if _applies_to(metafunc.definition, name)]
         known = {mark.args[0]: mark.args[1] for mark in metafunc.definition.iter_markers("differs")}
         parameters = [
             pytest.param(name, marks=[pytest.mark.xfail(reason=known[name], strict=True)] if name in known else [])
@@ -92,7 +92,7 @@ def pytest_collection_modifyitems(items):
     """Names each case's row and column; one that says nothing about the chosen back ends is left out."""
     for item in items:
         if backend := _backend(item):
-            item.user_properties += [("backend", backend), ("title", title(item))]
+            item.user_properties += [("backend", backend), ("title", case_title(item))]
     items[:] = [item for item in items if _backend(item) != ""]
 
 
@@ -104,10 +104,10 @@ def _backend(item):
     return parameters["target"] if isinstance(parameters["target"], str) else ""
 
 
-def _applies(item, backend):
+def _applies_to(item, backend):
     """Whether a case says anything about a back end; a case that does not is no row of its column."""
     version = BACKENDS[backend].trainer
-    marks = {kind: [_version(mark.args[0]) for mark in item.iter_markers(kind)] for kind in ("since", "before")}
+    marks = {kind: [_parse_version(mark.args[0]) for mark in item.iter_markers(kind)] for kind in ("since", "before")}
     only = [mark.args for mark in item.iter_markers("only")]
     return (
         all(version >= first for first in marks["since"] or [(2, 1)])
@@ -116,7 +116,7 @@ def _applies(item, backend):
     )
 
 
-def _version(text):
+def _parse_version(text):
     major, minor = text.split(".")
     return int(major), int(minor)
 
@@ -133,7 +133,7 @@ def target(request):
 @pytest.fixture(scope="session")
 def client(target):
     """The unmodified Kubernetes client, with all rights."""
-    with contextlib.closing(Client.of(target.kubeconfig)) as opened:
+    with contextlib.closing(Client.from_kubeconfig(target.kubeconfig)) as opened:
         yield opened
 
 
@@ -155,24 +155,24 @@ def gate(target, tmp_path):
 
 
 @pytest.fixture
-def engine(target, namespace):
+def cluster(target, namespace):
     """Return the project's own client of the cluster."""
-    opened = Cluster(Connection(kubeconfig=target.kubeconfig, namespace=namespace), patience=5.0)
+    opened = Cluster(Connection(kubeconfig=target.kubeconfig, namespace=namespace), retry_seconds=5.0)
     yield opened
     opened.close()
 
 
 @pytest.fixture
-def group(engine, unique):
+def job_group(cluster, unique):
     """Where jobs in trouble are waited for."""
     with ThreadPoolExecutor(16) as pool:
-        opened = JobGroup(engine, unique, pool)
+        opened = JobGroup(cluster, unique, pool)
         yield opened
         opened.cancel_all()
 
 
 @pytest.fixture
-def proven(target, evidence):
+def record_feature(target, evidence):
     """Tells which features' objects a real control plane has been shown, for docs/features.md."""
 
     def tell(*rows):

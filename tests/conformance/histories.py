@@ -6,24 +6,24 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from tests.support.kubernetes_client import Client, Object, path_of
-from tests.support.trainjobs import counters, finished
+from tests.support.trainjobs import counters, is_finished
 
 
-def history(
-    client: Client, since: Object, until: Callable[[Object], Any] = finished, *, seconds: float = 100
+def watch_states(
+    client: Client, trainjob: Object, condition: Callable[[Object], Any] = is_finished, *, seconds: float = 100
 ) -> list[Object]:
     """Every state of a TrainJob after `since`, an answer of the API server, up to the first that `until` accepts."""
-    meta, states = since["metadata"], [since]
+    meta, states = trainjob["metadata"], [trainjob]
     query = {"resourceVersion": meta["resourceVersion"], "fieldSelector": f"metadata.name={meta['name']}"}
-    for event in client.stream(path_of("TrainJob", meta["namespace"]), seconds=seconds, **query):
+    for event in client.watch_events(path_of("TrainJob", meta["namespace"]), seconds=seconds, **query):
         assert event["type"] == "MODIFIED", event
         states.append(event["object"])
-        if until(states[-1]):
+        if condition(states[-1]):
             return states
     raise AssertionError(f"not within {seconds} s; last seen: {states[-1].get('status')}")
 
 
-def lives(states: Iterable[Object]) -> list[dict[str, dict[str, int]]]:
+def counter_states(states: Iterable[Object]) -> list[dict[str, dict[str, int]]]:
     """The counters of these states, without repetitions and without the time before the first."""
     result: list[dict[str, dict[str, int]]] = []
     for found in map(counters, states):
@@ -32,16 +32,16 @@ def lives(states: Iterable[Object]) -> list[dict[str, dict[str, int]]]:
     return result
 
 
-def steps_of(states: Iterable[Object], name: str = "node") -> list[dict[str, int]]:
+def job_counter_states(states: Iterable[Object], name: str = "node") -> list[dict[str, int]]:
     """The counters of one step, without repetitions."""
     result: list[dict[str, int]] = []
-    for found in lives(states):
+    for found in counter_states(states):
         if not result or result[-1] != found[name]:
             result.append(found[name])
     return result
 
 
-def in_order(seen: list[dict[str, int]], possible: Iterable[dict[str, int]]) -> bool:
+def is_subsequence(seen: list[dict[str, int]], expected: Iterable[dict[str, int]]) -> bool:
     """Whether what was seen is in this order; a watch may miss states that last a moment."""
-    rest = iter(possible)
+    rest = iter(expected)
     return all(any(one == state for state in rest) for one in seen)

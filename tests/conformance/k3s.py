@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pytest_docker.plugin import DockerComposeExecutor, Services
 
-from tests.conformance.composed import TORCHTUNE
+from tests.conformance.built_jobsets import TORCHTUNE_RUNTIMES
 from tests.support.kubernetes_client import Client, path_of
 from tests.support.trainjobs import train_job
 
@@ -18,7 +18,7 @@ SECONDS = 600  # images of k3s, JobSet and the Trainer are pulled
 
 
 @contextmanager
-def started(folder: Path) -> Iterator[Path]:
+def run_k3s(folder: Path) -> Iterator[Path]:
     """Runs it for as long as the context lasts; gives the kubeconfig of an administrator.
 
     Args:
@@ -32,14 +32,14 @@ def started(folder: Path) -> Iterator[Path]:
         kubeconfig.touch(mode=0o600)
         content = compose.execute("exec -T server cat /etc/rancher/k3s/k3s.yaml", ignore_stderr=True).decode()
         kubeconfig.write_text(content.replace("127.0.0.1:6443", f"127.0.0.1:{services.port_for('server', 6443)}"))
-        with closing(Client.of(str(kubeconfig))) as client:
-            services.wait_until_responsive(lambda: _accepts(client), SECONDS, 2.0)
+        with closing(Client.from_kubeconfig(str(kubeconfig))) as client:
+            services.wait_until_responsive(lambda: _is_ready(client), SECONDS, 2.0)
         yield kubeconfig
     finally:
         compose.execute("down --volumes --timeout 1")
 
 
-def _accepts(client: Client) -> bool:
+def _is_ready(client: Client) -> bool:
     """Whether the Trainer's webhooks answer and its runtimes are there."""
-    jobs = [train_job("true"), *(train_job(runtime=runtime) for runtime in TORCHTUNE.values())]
-    return all(client.ask("POST", path_of("TrainJob", "default"), job, dryRun="All").ok for job in jobs)
+    jobs = [train_job("true"), *(train_job(runtime=runtime) for runtime in TORCHTUNE_RUNTIMES.values())]
+    return all(client.request("POST", path_of("TrainJob", "default"), job, dryRun="All").ok for job in jobs)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-_MARKS = {"passed": "yes", "failed": "NO", "differs": "differs", "skipped": "-"}
+_CELL_TEXTS = {"passed": "yes", "failed": "NO", "differs": "differs", "skipped": "-"}
 _RANK = ("failed", "differs", "skipped", "passed")
 
 
@@ -32,7 +32,7 @@ class Report:
         properties = dict(report.user_properties)
         if "backend" not in properties:
             return
-        room, case = _case(report.nodeid)
+        room, case = _parse_node_id(report.nodeid)
         row = self.rows.setdefault(room, {}).setdefault(case, Row(str(properties["title"])))
         backend, outcome = str(properties["backend"]), _outcome(report)
         if outcome is None:
@@ -46,12 +46,12 @@ class Report:
         if not self.rows:
             return
         terminalreporter.section("conformance")
-        for line in self.lines():
+        for line in self.to_text_lines():
             terminalreporter.write_line(line)
         if self.file:
-            self.file.write_text(self.document(), encoding="utf-8")
+            self.file.write_text(self.to_markdown(), encoding="utf-8")
 
-    def lines(self) -> list[str]:
+    def to_text_lines(self) -> list[str]:
         """The table for a terminal."""
         widths = [max(8, len(name)) for name in self.backends]
         head = [name.rjust(width) for name, width in zip(self.backends, widths, strict=True)]
@@ -63,7 +63,7 @@ class Report:
                 result.append("  ".join([*cells, row.title]))
         return result
 
-    def document(self) -> str:
+    def to_markdown(self) -> str:
         """The table as a page of the docs."""
         parts = [_HEAD]
         notes: list[str] = []
@@ -97,15 +97,15 @@ about it."""
 
 
 def _cell(row: Row, backend: str) -> str:
-    return _MARKS[row.cells[backend]] if backend in row.cells else ""
+    return _CELL_TEXTS[row.cells[backend]] if backend in row.cells else ""
 
 
-def _case(nodeid: str) -> tuple[str, str]:
+def _parse_node_id(nodeid: str) -> tuple[str, str]:
     file, _, test = nodeid.partition("::")
     return Path(file).stem.removeprefix("test_"), test.partition("[")[0]
 
 
-def title(item: pytest.Item) -> str:
+def case_title(item: pytest.Item) -> str:
     """A case's row: the first line of its docstring, or its name in words."""
     words = getattr(getattr(item, "function", None), "__doc__", None)
     if words:

@@ -10,16 +10,16 @@ from tests.conformance.admission_cases import (
     ACCEPTED,
     TORCH,
     VALIDATOR,
-    Case,
-    Said,
-    answers,
-    broken,
+    AdmissionCase,
+    ResponseSummary,
     case,
     denied,
+    dry_run_cases,
     invalid,
-    of_trainer,
-    patches,
-    without,
+    invalid_schema,
+    remove_problems,
+    runtime_patches,
+    trainer_case,
 )
 from tests.support.kubernetes_client import path_of
 
@@ -40,22 +40,22 @@ def variables(*names):
     return [{"name": name, "value": "1"} for name in names]
 
 
-def shown(names):
+def format_variables(names):
     return ",".join(f'{{"name":"{name}","value":"1"}}' for name in names)
 
 
-def missing(name, kind="ClusterTrainingRuntime", field="RuntimeRef"):
+def missing_runtime(name, kind="ClusterTrainingRuntime", field="RuntimeRef"):
     ref = f'{{"name":"{name}","apiGroup":"trainer.kubeflow.org","kind":"{kind}"}}'
     needed = f"specified {kind[0].lower()}{kind[1:]} must be created before the TrainJob is created"
     return denied(f'spec.{field}: Invalid value: {ref}: {kind}.trainer.kubeflow.org "{name}" not found: {needed}')
 
 
-def no_job(kind):
+def missing_initializer(kind):
     text = f"must have {kind}-initializer job when trainJob is configured with input {kind}Config"
     return f"spec.runtimeRef: Invalid value: {TORCH}: {text}"
 
 
-def container(name, env=None):
+def pod_with_container(name, env=None):
     return {"containers": [{"name": name, "env": variables("A") if env is None else env}]}
 
 
@@ -63,24 +63,24 @@ def overrides(spec, job="node"):
     return [{"targetJobs": [{"name": job}], "spec": spec}]
 
 
-def text_of_patch(job, pod, manager="example.org/a"):
+def format_patch(job, pod, manager="example.org/a"):
     spec = f'[{{"name":"{job}","template":{{"spec":{{"template":{{"spec":{pod}}}}}}}}}]'
     spec = f'{{"template":{{"spec":{{"replicatedJobs":{spec}}}}}}}'
     return f'[{{"manager":"{manager}","time":"now","trainingRuntimeSpec":{spec}}}]'
 
 
-def envs(name, job="node", manager="example.org/a"):
-    pod = f'{{"containers":[{{"name":"{name}","env":[{shown(["A"])}]}}]}}'
-    return denied(f"spec.runtimePatches: Invalid value: {text_of_patch(job, pod, manager)}: {ENVS}")
+def denied_environment(name, job="node", manager="example.org/a"):
+    pod = f'{{"containers":[{{"name":"{name}","env":[{format_variables(["A"])}]}}]}}'
+    return denied(f"spec.runtimePatches: Invalid value: {format_patch(job, pod, manager)}: {ENVS}")
 
 
 ALL_RESERVED = ("PET_NNODES", "PET_MASTER_ADDR", "PET_MASTER_PORT", "PET_NODE_RANK", "PET_NPROC_PER_NODE")
 RESERVED = "must not have reserved envs, invalid envs configured"
 RUNTIMES = [
-    case("a runtime that is not there", missing("nope"), runtimeRef={"name": "nope"}),
+    case("a runtime that is not there", missing_runtime("nope"), runtimeRef={"name": "nope"}),
     case(
         "one of the namespace that is not there",
-        missing("nope", "TrainingRuntime", "runtimeRef"),
+        missing_runtime("nope", "TrainingRuntime", "runtimeRef"),
         runtimeRef={"name": "nope", "kind": "TrainingRuntime"},
     ),
     case(
@@ -96,13 +96,13 @@ RUNTIMES = [
         denied("unsupported runtime: ClusterTrainingRuntime"),
         runtimeRef={"name": "torch-distributed", "apiGroup": ""},
     ),
-    Case(
+    AdmissionCase(
         "no spec",
         {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "metadata": {"name": "job"}},
         denied("unsupported runtime: "),
     ),
-    case("an empty spec", broken("spec.runtimeRef: Required value"), runtimeRef=None),
-    case("a reference without a name", broken("spec.runtimeRef.name: Required value"), runtimeRef={}),
+    case("an empty spec", invalid_schema("spec.runtimeRef: Required value"), runtimeRef=None),
+    case("a reference without a name", invalid_schema("spec.runtimeRef.name: Required value"), runtimeRef={}),
     case(
         "an empty name",
         invalid(
@@ -112,43 +112,49 @@ RUNTIMES = [
     ),
 ]
 ENVIRONMENT = [
-    of_trainer(
+    trainer_case(
         "a variable of torchrun",
-        denied(f"spec.trainer.env: Invalid value: [{shown(['PET_NNODES'])}]: {RESERVED}: [PET_NNODES]"),
+        denied(f"spec.trainer.env: Invalid value: [{format_variables(['PET_NNODES'])}]: {RESERVED}: [PET_NNODES]"),
         since=(2, 2),
         env=variables("PET_NNODES"),
     ),
-    of_trainer("a variable of torchrun, 2.1", ACCEPTED, before=(2, 2), env=variables("PET_NNODES")),
-    of_trainer(
+    trainer_case("a variable of torchrun, 2.1", ACCEPTED, before=(2, 2), env=variables("PET_NNODES")),
+    trainer_case(
         "all of torchrun's, with numProcPerNode",
         denied(
-            f"spec.trainer.env: Invalid value: [{shown(['A', *ALL_RESERVED])}]: {RESERVED}: "
+            f"spec.trainer.env: Invalid value: [{format_variables(['A', *ALL_RESERVED])}]: {RESERVED}: "
             f"[{' '.join(sorted(ALL_RESERVED))}]"
         ),
         env=variables("A", *ALL_RESERVED),
         numProcPerNode=1,
     ),
-    of_trainer(
+    trainer_case(
         "variables that look alike",
         ACCEPTED,
         env=variables("PET_FOO", "MASTER_ADDR", "RANK", "WORLD_SIZE", "JOB_COMPLETION_INDEX", "pet_nnodes"),
         numProcPerNode=1,
     ),
-    of_trainer("a name twice", invalid('spec.trainer.env[1]: Duplicate value: {"name":"A"}'), env=variables("A", "A")),
-    of_trainer("no name", broken("spec.trainer.env[0].name: Required value"), env=[{"value": "x"}]),
-    of_trainer("names that are none", ACCEPTED, env=variables("", "a b=c")),
-    of_trainer(
+    trainer_case(
+        "a name twice", invalid('spec.trainer.env[1]: Duplicate value: {"name":"A"}'), env=variables("A", "A")
+    ),
+    trainer_case("no name", invalid_schema("spec.trainer.env[0].name: Required value"), env=[{"value": "x"}]),
+    trainer_case("names that are none", ACCEPTED, env=variables("", "a b=c")),
+    trainer_case(
         "a Secret without a key",
-        broken("spec.trainer.env[0].valueFrom.secretKeyRef.key: Required value"),
+        invalid_schema("spec.trainer.env[0].valueFrom.secretKeyRef.key: Required value"),
         env=[{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s"}}}],
     ),
 ]
 INITIALIZERS = [
-    case("a dataset for torch-distributed", denied(no_job("dataset")), initializer={"dataset": {}}),
-    case("a model for torch-distributed", denied(no_job("model")), initializer={"model": {"storageUri": "hf://a/b"}}),
+    case("a dataset for torch-distributed", denied(missing_initializer("dataset")), initializer={"dataset": {}}),
+    case(
+        "a model for torch-distributed",
+        denied(missing_initializer("model")),
+        initializer={"model": {"storageUri": "hf://a/b"}},
+    ),
     case(
         "both for torch-distributed",
-        denied(f"[{no_job('dataset')}, {no_job('model')}]"),
+        denied(f"[{missing_initializer('dataset')}, {missing_initializer('model')}]"),
         initializer={"dataset": {}, "model": {}},
     ),
     case("neither", ACCEPTED, initializer={}),
@@ -200,26 +206,44 @@ PATCHES = [
         case(f"manager {manager!r}", ACCEPTED, since=(2, 2), runtimePatches=[{"manager": manager}])
         for manager in ("a.io/b/c", "localhost/x")
     ),
-    case("env of node", envs("node"), since=(2, 2), runtimePatches=patches(pod=container("node"))),
-    case("env of another container", ACCEPTED, since=(2, 2), runtimePatches=patches(pod=container("other"))),
-    case("an empty env of node", ACCEPTED, since=(2, 2), runtimePatches=patches(pod=container("node", env=[]))),
+    case(
+        "env of node",
+        denied_environment("node"),
+        since=(2, 2),
+        runtimePatches=runtime_patches(pod=pod_with_container("node")),
+    ),
+    case(
+        "env of another container",
+        ACCEPTED,
+        since=(2, 2),
+        runtimePatches=runtime_patches(pod=pod_with_container("other")),
+    ),
+    case(
+        "an empty env of node",
+        ACCEPTED,
+        since=(2, 2),
+        runtimePatches=runtime_patches(pod=pod_with_container("node", env=[])),
+    ),
     case(
         "env of an initializer",
-        envs("dataset-initializer", "dataset-initializer"),
+        denied_environment("dataset-initializer", "dataset-initializer"),
         since=(2, 2),
-        runtimePatches=patches(pod=container("dataset-initializer"), job="dataset-initializer"),
+        runtimePatches=runtime_patches(pod=pod_with_container("dataset-initializer"), job="dataset-initializer"),
         **TUNE,
     ),
     case(
-        "a container that is not there", ACCEPTED, since=(2, 2), runtimePatches=patches(pod=container("other", env=[]))
+        "a container that is not there",
+        ACCEPTED,
+        since=(2, 2),
+        runtimePatches=runtime_patches(pod=pod_with_container("other", env=[])),
     ),
-    case("a job that is not there", ACCEPTED, since=(2, 3), runtimePatches=patches(job="worker")),
+    case("a job that is not there", ACCEPTED, since=(2, 3), runtimePatches=runtime_patches(job="worker")),
     case(
         "a job that is not there, 2.2",
-        denied(f"spec.runtimePatches: Invalid value: {text_of_patch('worker', '{}')}: {NO_JOB}"),
+        denied(f"spec.runtimePatches: Invalid value: {format_patch('worker', '{}')}: {NO_JOB}"),
         since=(2, 2),
         before=(2, 3),
-        runtimePatches=patches(job="worker"),
+        runtimePatches=runtime_patches(job="worker"),
     ),
 ]
 OVERRIDES = [
@@ -236,19 +260,19 @@ OVERRIDES = [
     case(
         "overrides for a container that is not there",
         ACCEPTED,
-        podTemplateOverrides=overrides(container("other", env=[])),
+        podTemplateOverrides=overrides(pod_with_container("other", env=[])),
     ),
     case(
         "overrides of env",
         denied(
             'spec.podTemplateOverrides: Invalid value: [{"targetJobs":[{"name":"node"}],"spec":{"containers":'
-            f'[{{"name":"node","env":[{shown(["A"])}]}}]}}}}]: {ENVS}'
+            f'[{{"name":"node","env":[{format_variables(["A"])}]}}]}}}}]: {ENVS}'
         ),
-        podTemplateOverrides=overrides(container("node")),
+        podTemplateOverrides=overrides(pod_with_container("node")),
     ),
     case(
         "overrides without target",
-        broken("spec.podTemplateOverrides[0].targetJobs: Required value"),
+        invalid_schema("spec.podTemplateOverrides[0].targetJobs: Required value"),
         podTemplateOverrides=[{"spec": {}}],
     ),
 ]
@@ -259,21 +283,21 @@ OVERRIDES = [
 )
 def test_trainjobs(client, namespace, target, cases):
     """Runtimes that are not there, torchrun's variables and initializers without a job are refused with these words."""
-    found, expected = answers(client, namespace, target.trainer, cases)
+    found, expected = dry_run_cases(client, namespace, target.trainer, cases)
     assert found == expected
 
 
 @pytest.mark.since("2.2")
 def test_patches(client, namespace, target):
     """Of a runtimePatch the manager's name is checked, and that it sets no variables; not that its targets exist."""
-    found, expected = answers(client, namespace, target.trainer, PATCHES)
+    found, expected = dry_run_cases(client, namespace, target.trainer, PATCHES)
     assert found == expected
 
 
 @pytest.mark.before("2.2")
 def test_overrides(client, namespace, target):
     """Of podTemplateOverrides the jobs are checked, and that they set no variables; not that containers exist."""
-    found, expected = answers(client, namespace, target.trainer, OVERRIDES)
+    found, expected = dry_run_cases(client, namespace, target.trainer, OVERRIDES)
     assert found == expected
 
 
@@ -285,13 +309,13 @@ def test_all_problems_at_once(client, namespace):
         ACCEPTED,
         trainer={"env": variables("PET_NNODES")},
         initializer={"dataset": {}},
-        runtimePatches=patches(pod=container("node"), manager="x"),
+        runtimePatches=runtime_patches(pod=pod_with_container("node"), manager="x"),
     ).job
     problems = [
-        f"spec.trainer.env: Invalid value: [{shown(['PET_NNODES'])}]: {RESERVED}: [PET_NNODES]",
-        no_job("dataset"),
+        f"spec.trainer.env: Invalid value: [{format_variables(['PET_NNODES'])}]: {RESERVED}: [PET_NNODES]",
+        missing_initializer("dataset"),
         f'spec.runtimePatches.manager: Invalid value: "x": {DOMAIN}',
-        envs("node", manager="x").text.removeprefix(VALIDATOR),
+        denied_environment("node", manager="x").message.removeprefix(VALIDATOR),
     ]
-    said = Said.of(client.ask("POST", path_of("TrainJob", namespace), job, dryRun="All"))
-    assert replace(said, text=without(said.text, problems)) == denied("[]")
+    said = ResponseSummary.from_response(client.ask("POST", path_of("TrainJob", namespace), job, dryRun="All"))
+    assert replace(said, text=remove_problems(said.message, problems)) == denied("[]")

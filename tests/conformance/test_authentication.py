@@ -6,15 +6,23 @@ from contextlib import closing
 
 import pytest
 
-from tests.conformance.idle_objects import said
-from tests.support.accounts import account, allow, may, request_token, review, token_of, until_allowed
+from tests.conformance.idle_objects import error_of
+from tests.support.accounts import (
+    access_review,
+    create_account,
+    create_token,
+    grant,
+    is_allowed,
+    request_token,
+    wait_until_allowed,
+)
 from tests.support.kubernetes_client import path_of
-from tests.support.polling import until
+from tests.support.polling import wait_until
 
 GROUP = "trainer.kubeflow.org"
 UNAUTHORIZED = (401, "Unauthorized", "Unauthorized")
-LIVE = ("/version", "/healthz", "/livez", "/readyz")
-ABOUT = (
+HEALTH_PATHS = ("/version", "/healthz", "/livez", "/readyz")
+DISCOVERY_PATHS = (
     "/api",
     "/apis",
     f"/apis/{GROUP}",
@@ -25,21 +33,21 @@ ABOUT = (
 
 
 @pytest.fixture
-def robot(client, namespace):
+def restricted_client(client, namespace):
     """A service account without rights, by its token."""
-    account(client, namespace)
-    with closing(client.as_bearer(token_of(client, namespace))) as opened:
+    create_account(client, namespace)
+    with closing(client.as_bearer(create_token(client, namespace))) as opened:
         yield opened
 
 
 @pytest.fixture
-def nobody(client):
+def anonymous(client):
     """Somebody who says nothing."""
     with closing(client.as_bearer("")) as opened:
         yield opened
 
 
-def denied(user, verb, resource, where, name=""):
+def forbidden_response(user, verb, resource, where, name=""):
     plural = resource.partition("/")[0]
     group = GROUP if plural in ("trainjobs", "clustertrainingruntimes") else ""
     named = (f"{plural}.{group}" if group else plural) + (f' "{name}"' if name else "")
@@ -48,7 +56,7 @@ def denied(user, verb, resource, where, name=""):
     return 403, "Forbidden", f'{named} is forbidden: User "{user}" {what}'
 
 
-def requests(namespace):
+def requests_and_rights(namespace):
     """Requests, and as what RBAC sees them."""
     jobs, job = path_of("TrainJob", namespace), path_of("TrainJob", namespace, "x")
     return [
@@ -70,39 +78,39 @@ def requests(namespace):
     ]
 
 
-def test_without_rights(client, namespace, robot, nobody):
+def test_without_rights(client, namespace, restricted_client, anonymous):
     """Who has no right is refused with 403 and told what he lacks; who says nothing is system:anonymous."""
-    for who, user in ((robot, f"system:serviceaccount:{namespace}:robot"), (nobody, "system:anonymous")):
-        answers = [said(who.send(*asked, b"")) for asked, _ in requests(namespace)]
-        assert answers == [denied(user, *action) for _, action in requests(namespace)]
+    for who, user in ((restricted_client, f"system:serviceaccount:{namespace}:robot"), (anonymous, "system:anonymous")):
+        answers = [error_of(who.send(*asked, b"")) for asked, _ in requests_and_rights(namespace)]
+        assert answers == [forbidden_response(user, *action) for _, action in requests_and_rights(namespace)]
         path = (403, "Forbidden", f'forbidden: User "{user}" cannot get path "/metrics"')
-        assert said(who.ask("GET", "/metrics")) == path
+        assert error_of(who.ask("GET", "/metrics")) == path
 
 
-def test_what_everybody_may_ask(robot, nobody):
+def test_what_everybody_may_ask(restricted_client, anonymous):
     """Health and version answer everybody; who the server is and what it serves, everybody who has a name."""
-    for somebody in (robot, nobody):
-        for path in LIVE:  # not healthy while etcd is slow to answer
-            until(lambda ask=somebody.ask, path=path: ask("GET", path).code == 200)
-    assert [robot.ask("GET", path).code for path in ABOUT] == [200] * 6
-    assert [nobody.ask("GET", path).code for path in ABOUT] == [403] * 6
-    text = f'forbidden: User "system:anonymous" cannot get path "{ABOUT[-1]}"'
-    assert said(nobody.ask("GET", ABOUT[-1])) == (403, "Forbidden", text)
+    for somebody in (restricted_client, anonymous):
+        for path in HEALTH_PATHS:  # not healthy while etcd is slow to answer
+            wait_until(lambda ask=somebody.ask, path=path: ask("GET", path).code == 200)
+    assert [restricted_client.ask("GET", path).code for path in DISCOVERY_PATHS] == [200] * 6
+    assert [anonymous.ask("GET", path).code for path in DISCOVERY_PATHS] == [403] * 6
+    text = f'forbidden: User "system:anonymous" cannot get path "{DISCOVERY_PATHS[-1]}"'
+    assert error_of(anonymous.ask("GET", DISCOVERY_PATHS[-1])) == (403, "Forbidden", text)
 
 
 @pytest.mark.parametrize("what", ["nonsense", "two words", "for others"])
 def test_wrong_tokens(client, namespace, what):
     """A token that is none, or not for this server, is refused with 401, even where nobody needs one."""
-    account(client, namespace)
-    token = token_of(client, namespace, audiences=["https://example.org"]) if what == "for others" else what
+    create_account(client, namespace)
+    token = create_token(client, namespace, audiences=["https://example.org"]) if what == "for others" else what
     with closing(client.as_bearer(token)) as stranger:
         for path in (path_of("TrainJob", namespace), "/version", "/nope"):
-            assert said(stranger.ask("GET", path)) == UNAUTHORIZED
+            assert error_of(stranger.ask("GET", path)) == UNAUTHORIZED
 
 
 def test_token_request(client, namespace):
     """A token lasts an hour or as long as asked for, ten minutes at least."""
-    account(client, namespace)
+    create_account(client, namespace)
     usual = request_token(client, namespace, {}).body
     assert (usual["kind"], usual["spec"]["expirationSeconds"]) == ("TokenRequest", 3600)
     assert usual["status"]["token"] and usual["status"]["expirationTimestamp"]
@@ -120,34 +128,38 @@ def test_token_request(client, namespace):
         ({"boundObjectRef": pod}, 404, 'pods "x" not found'),
         ({"boundObjectRef": {**pod, "kind": "Foo"}}, 400, "cannot bind token to object of type /v1, Kind=Foo"),
     ]
-    assert [(spec, *said(request_token(client, namespace, spec))[::2]) for spec, _, _ in rows] == rows
+    assert [(spec, *error_of(request_token(client, namespace, spec))[::2]) for spec, _, _ in rows] == rows
     assert request_token(client, namespace, {"expirationSeconds": "x"}).code == 400
-    nobody = said(request_token(client, namespace, {}, "nobody"))
+    nobody = error_of(request_token(client, namespace, {}, "nobody"))
     assert nobody == (404, "NotFound", 'serviceaccounts "nobody" not found')
 
 
 def test_a_token_ends_with_its_account(client, namespace):
     """A token of a service account that is gone is refused with 401, also when one of that name is made anew."""
-    account(client, namespace)
-    tokens = [token_of(client, namespace) for _ in range(2)]
+    create_account(client, namespace)
+    tokens = [create_token(client, namespace) for _ in range(2)]
     client.delete("ServiceAccount", namespace, "robot")
     with closing(client.as_bearer(tokens[0])) as gone:
         # The API server learns of the deletion by a watch, and believes an accepted token for ten seconds.
-        until(lambda: said(gone.ask("GET", "/version")) == UNAUTHORIZED)
-    account(client, namespace)
+        wait_until(lambda: error_of(gone.ask("GET", "/version")) == UNAUTHORIZED)
+    create_account(client, namespace)
     with closing(client.as_bearer(tokens[1])) as former:
-        assert said(former.ask("GET", "/version")) == UNAUTHORIZED
+        assert error_of(former.ask("GET", "/version")) == UNAUTHORIZED
 
 
-def test_what_may_i(client, namespace, robot, nobody):
+def test_what_may_i(client, namespace, restricted_client, anonymous):
     """Everybody with a name may ask what he may do; new rights count a moment later, in their namespace only."""
     job = (GROUP, "trainjobs")
-    assert not may(robot, namespace, "create", *job)
-    allow(client, namespace, [{"apiGroups": [GROUP], "resources": ["trainjobs"], "verbs": ["create", "list"]}])
-    until_allowed(robot, namespace, "create", *job)
-    assert may(robot, namespace, "list", *job) and not may(robot, namespace, "delete", *job)
-    assert not may(robot, "default", "create", *job) and not may(robot, namespace, "list", GROUP, "trainjobs/status")
-    assert robot.ask("GET", path_of("TrainJob", namespace)).code == 200
-    assert robot.ask("GET", path_of("TrainJob", "default")).code == 403
-    body = review({"namespace": namespace, "verb": "get", "group": "", "resource": "pods"})
-    assert nobody.ask("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body).code == 403
+    assert not is_allowed(restricted_client, namespace, "create", *job)
+    grant(client, namespace, [{"apiGroups": [GROUP], "resources": ["trainjobs"], "verbs": ["create", "list"]}])
+    wait_until_allowed(restricted_client, namespace, "create", *job)
+    assert is_allowed(restricted_client, namespace, "list", *job) and not is_allowed(
+        restricted_client, namespace, "delete", *job
+    )
+    assert not is_allowed(restricted_client, "default", "create", *job) and not is_allowed(
+        restricted_client, namespace, "list", GROUP, "trainjobs/status"
+    )
+    assert restricted_client.ask("GET", path_of("TrainJob", namespace)).code == 200
+    assert restricted_client.ask("GET", path_of("TrainJob", "default")).code == 403
+    body = access_review({"namespace": namespace, "verb": "get", "group": "", "resource": "pods"})
+    assert anonymous.ask("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body).code == 403

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.conformance.idle_objects import KINDS, idle_object, make, said, version
+from tests.conformance.idle_objects import KINDS, create_objects, error_of, idle_object, resource_version_of
 from tests.support.kubernetes_client import path_of
 from tests.support.trainjobs import shell
 
@@ -31,19 +31,19 @@ def with_meta(item, **metadata):
 @pytest.mark.parametrize("kind", KINDS)
 def test_replace(client, namespace, kind):
     """An object is replaced by who knows its version; a version that is past is refused with 409."""
-    (first,) = make(client, namespace, kind, "a")
+    (first,) = create_objects(client, namespace, kind, "a")
     path = path_of(kind, namespace, "a")
     answer = client.ask("PUT", path, with_meta(first, labels={"a": "1"}))
     assert (answer.code, answer.body["metadata"]["labels"]) == (200, {"a": "1"})
-    assert int(version(answer.body)) > int(version(first))
-    assert said(client.ask("PUT", path, with_meta(first, labels={"a": "2"}))) == conflict(kind)
+    assert int(resource_version_of(answer.body)) > int(resource_version_of(first))
+    assert error_of(client.ask("PUT", path, with_meta(first, labels={"a": "2"}))) == conflict(kind)
     assert client.get(kind, namespace, "a")["metadata"]["labels"] == {"a": "1"}
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_replace_refused(client, namespace, kind):
     """To replace an object, name and uid must be its own."""
-    (item,) = make(client, namespace, kind, "a")
+    (item,) = create_objects(client, namespace, kind, "a")
     there, elsewhere = path_of(kind, namespace, "a"), path_of(kind, namespace, "b")
     other = with_meta(item, name="b", uid="")
     nameless = "the name of the object (a based on URL) was undeterminable: name must be provided"
@@ -53,7 +53,7 @@ def test_replace_refused(client, namespace, kind):
         (elsewhere, other, 404, f'{PLURAL[kind]} "b" not found'),
         (there, with_meta(item, resourceVersion="abc"), 500, 'strconv.ParseUint: parsing "abc": invalid syntax'),
     ]
-    assert [(where, body, *said(client.ask("PUT", where, body))[::2]) for where, body, _, _ in rows] == rows
+    assert [(where, body, *error_of(client.ask("PUT", where, body))[::2]) for where, body, _, _ in rows] == rows
     answer = client.ask("PUT", there, with_meta(item, uid="another"))
     assert (answer.code, answer.reason) == (409, "Conflict")
     assert f"UID in precondition: another, UID in object meta: {item['metadata']['uid']}" in answer.message
@@ -61,16 +61,16 @@ def test_replace_refused(client, namespace, kind):
 
 def test_replace_without_a_version(client, namespace):
     """Who names no version may replace an object of a built-in kind, but none of a custom one."""
-    make(client, namespace, "Secret", "a")
-    make(client, namespace, "TrainingRuntime", "a")
+    create_objects(client, namespace, "Secret", "a")
+    create_objects(client, namespace, "TrainingRuntime", "a")
     assert (
         client.ask("PUT", path_of("Secret", namespace, "a"), idle_object("Secret", "a", labels={"a": "b"})).code == 200
     )
     text = "metadata.resourceVersion: Invalid value: 0: must be specified for an update"
     invalid = (422, "Invalid", f'{PLURAL["TrainingRuntime"]} "a" is invalid: {text}')
     path = path_of("TrainingRuntime", namespace, "a")
-    assert said(client.ask("PUT", path, idle_object("TrainingRuntime", "a"))) == invalid
-    assert said(client.ask("PATCH", path, {"metadata": {"resourceVersion": None}})) == invalid
+    assert error_of(client.ask("PUT", path, idle_object("TrainingRuntime", "a"))) == invalid
+    assert error_of(client.ask("PATCH", path, {"metadata": {"resourceVersion": None}})) == invalid
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -89,20 +89,20 @@ def test_many_write_at_once(client, namespace, kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_merge_patch(client, namespace, kind):
     """A merge patch sets and removes; with a resourceVersion it changes only that version."""
-    (first,) = make(client, namespace, kind, "a", labels={"a": "1", "b": "2"})
+    (first,) = create_objects(client, namespace, kind, "a", labels={"a": "1", "b": "2"})
     changed = client.patch(kind, namespace, "a", {"metadata": {"labels": {"a": None, "c": "3"}}})
     assert changed["metadata"]["labels"] == {"b": "2", "c": "3"}
     path = path_of(kind, namespace, "a")
-    late = {"metadata": {"resourceVersion": version(first), "labels": {"d": "4"}}}
-    assert said(client.ask("PATCH", path, late)) == conflict(kind)
-    late["metadata"]["resourceVersion"] = version(changed)
+    late = {"metadata": {"resourceVersion": resource_version_of(first), "labels": {"d": "4"}}}
+    assert error_of(client.ask("PATCH", path, late)) == conflict(kind)
+    late["metadata"]["resourceVersion"] = resource_version_of(changed)
     assert client.ask("PATCH", path, late).body["metadata"]["labels"] == {"b": "2", "c": "3", "d": "4"}
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_json_patch(client, namespace, kind):
     """A JSON patch is done wholly or, when a step or a test fails, not at all."""
-    make(client, namespace, kind, "a", labels={"a": "1", "b": "2"})
+    create_objects(client, namespace, kind, "a", labels={"a": "1", "b": "2"})
     path = path_of(kind, namespace, "a")
     test = {"op": "test", "path": "/metadata/labels/a"}
     steps = [{**test, "value": "1"}, {"op": "replace", "path": "/metadata/labels/b", "value": "3"}]
@@ -111,14 +111,14 @@ def test_json_patch(client, namespace, kind):
     for failing in ({**test, "value": "1"}, {"op": "remove", "path": "/metadata/labels/none"}):
         step = {"op": "add", "path": "/metadata/labels/c", "value": "4"}
         answer = client.ask("PATCH", path, [step, failing], content_type=JSON)
-        assert said(answer) == (422, "Invalid", REQUEST_ERROR)
+        assert error_of(answer) == (422, "Invalid", REQUEST_ERROR)
     assert client.get(kind, namespace, "a")["metadata"]["labels"] == {"b": "3"}
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_patch_refused(client, namespace, kind):
     """Patches that change name, namespace or uid of the object are refused."""
-    make(client, namespace, kind, "a")
+    create_objects(client, namespace, kind, "a")
     name_differs = "the name of the object (b) does not match the name on the URL (a)"
     other = "the namespace of the provided object does not match the namespace sent on the request"
     rows = [
@@ -139,7 +139,7 @@ def test_patch_refused(client, namespace, kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_patch_unreadable(client, namespace, kind):
     """A patch that is no JSON, or no patch of its media type, is refused with 400."""
-    make(client, namespace, kind, "a")
+    create_objects(client, namespace, kind, "a")
     for body, media in ((b"{bad", "merge-"), (b"", "merge-"), (b"[]", "merge-"), (b'{"a":1}', "json-")):
         answer = client.send("PATCH", path_of(kind, namespace, "a"), body, f"application/{media}patch+json")
         assert (answer.code, answer.reason) == (400, "BadRequest"), body
@@ -148,29 +148,33 @@ def test_patch_unreadable(client, namespace, kind):
 def test_kinds_of_patches(client, namespace):
     """A custom resource takes no strategic merge patch, and nobody takes plain JSON for a patch."""
     for kind in KINDS:
-        make(client, namespace, kind, "a")
+        create_objects(client, namespace, kind, "a")
     secret, runtime = (path_of(kind, namespace, "a") for kind in KINDS)
     change = {"metadata": {"labels": {"a": "b"}}}
     assert client.ask("PATCH", secret, change, content_type=STRATEGIC).code == 200
     unknown = (415, "UnsupportedMediaType", FORMAT)
-    assert said(client.ask("PATCH", runtime, change, content_type=STRATEGIC)) == unknown
-    assert said(client.ask("PATCH", runtime, change, content_type="application/json")) == unknown
+    assert error_of(client.ask("PATCH", runtime, change, content_type=STRATEGIC)) == unknown
+    assert error_of(client.ask("PATCH", runtime, change, content_type="application/json")) == unknown
     answer = client.ask("PATCH", secret, change, content_type="application/json")
-    assert said(answer) == (415, "UnsupportedMediaType", "415: Unsupported Media Type")
+    assert error_of(answer) == (415, "UnsupportedMediaType", "415: Unsupported Media Type")
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_change(client, namespace, kind):
     """A write that changes nothing makes no new version."""
-    (first,) = make(client, namespace, kind, "a", labels={"a": "b"})
-    assert version(client.patch(kind, namespace, "a", {"metadata": {"labels": {"a": "b"}}})) == version(first)
-    answer = client.ask("PUT", path_of(kind, namespace, "a"), with_meta(first, resourceVersion=version(first)))
-    assert version(answer.body) == version(first)
+    (first,) = create_objects(client, namespace, kind, "a", labels={"a": "b"})
+    assert resource_version_of(
+        client.patch(kind, namespace, "a", {"metadata": {"labels": {"a": "b"}}})
+    ) == resource_version_of(first)
+    answer = client.ask(
+        "PUT", path_of(kind, namespace, "a"), with_meta(first, resourceVersion=resource_version_of(first))
+    )
+    assert resource_version_of(answer.body) == resource_version_of(first)
 
 
 def test_generation(client, namespace):
     """The generation counts changes of the spec, not of labels or the status."""
-    (first,) = make(client, namespace, "TrainingRuntime", "a")
+    (first,) = create_objects(client, namespace, "TrainingRuntime", "a")
     labelled = client.patch("TrainingRuntime", namespace, "a", {"metadata": {"labels": {"a": "b"}, "generation": 9}})
     assert (first["metadata"]["generation"], labelled["metadata"]["generation"]) == (1, 1)
     changed = client.patch("TrainingRuntime", namespace, "a", {"spec": {"mlPolicy": {"numNodes": 2}}})

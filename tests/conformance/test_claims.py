@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conformance.composed import TORCHTUNE, claim, composed, container, mounted, pod_spec, scripted, warning
+from tests.conformance.built_jobsets import (
+    TORCHTUNE_RUNTIMES,
+    claim,
+    create_jobsets,
+    create_scripted_runtime,
+    find_container,
+    find_pod_spec,
+    mount_patch,
+    wait_for_warning,
+)
 from tests.support.kubernetes_client import path_of
-from tests.support.trainjobs import JOBSET, conditions, finished, pods_of, train_job
+from tests.support.trainjobs import JOBSET, conditions, is_finished, list_pods, train_job
 
-LLAMA = TORCHTUNE["llama3.2-1b"]
+LLAMA = TORCHTUNE_RUNTIMES["llama3.2-1b"]
 STEPS = ("dataset-initializer", "model-initializer", "node")
 DENIED = 'admission webhook "vjobset.kb.io" denied the request: JobSet.jobset.x-k8s.io "job" is invalid: '
 FIELD = "spec.volumeClaimPolicies[0]"
 SPEC = '{"accessModes":["ReadWriteOnce"],"resources":{"requests":{"storage":"20Gi"}}}'
 
 
-def no_jobset(client, namespace, target):
+def read_creation_failure(client, namespace, target):
     """What the event about the TrainJob `job` says, which has no JobSet; up to 2.2 it names no reason."""
-    event = warning(client, namespace, "job", "TrainJobResourcesCreationFailed")
+    event = wait_for_warning(client, namespace, "job", "TrainJobResourcesCreationFailed")
     assert client.find("JobSet", namespace, "job") is None
     said = event["message"].removeprefix("TrainJob resources reconciliation failed: ")
     if target.trainer >= (2, 3):
@@ -26,31 +35,33 @@ def no_jobset(client, namespace, target):
     return ""
 
 
-def refused_because(client, namespace, target, reason):
+def assert_jobset_refused(client, namespace, target, reason):
     """There is no JobSet, for this reason."""
-    said = no_jobset(client, namespace, target)
+    said = read_creation_failure(client, namespace, target)
     assert said == (DENIED + reason if target.trainer >= (2, 3) else "")
 
 
-def volumes(jobset, step):
+def read_volumes(jobset, step):
     """Claim by volume in a step's pods as the JobSet has them."""
-    return {one["name"]: one["persistentVolumeClaim"]["claimName"] for one in pod_spec(jobset, step).get("volumes", [])}
+    return {
+        one["name"]: one["persistentVolumeClaim"]["claimName"] for one in find_pod_spec(jobset, step).get("volumes", [])
+    }
 
 
-def unscheduled(pod):
+def unscheduled_reasons(pod):
     """Why a pod has no node yet."""
     rows = (pod.get("status") or {}).get("conditions") or []
     return [row["message"] for row in rows if row["type"] == "PodScheduled" and row["status"] == "False"]
 
 
-def mounts(jobset, step):
-    return {one["mountPath"]: one["name"] for one in container(jobset, step)["volumeMounts"]}
+def read_mounts(jobset, step):
+    return {one["mountPath"]: one["name"] for one in find_container(jobset, step)["volumeMounts"]}
 
 
 @pytest.mark.since("2.2")
 def test_while_suspended(client, namespace):
     """The claim `initializer-NAME` is there as soon as the JobSet, suspended or not: RWO, 20Gi, the JobSet's own."""
-    jobset = composed(client, namespace, {"job": train_job(runtime=LLAMA)})["job"]
+    jobset = create_jobsets(client, namespace, {"job": train_job(runtime=LLAMA)})["job"]
     found = client.until("PersistentVolumeClaim", namespace, "initializer-job", bool)
     owner = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "job"}
     more = {"uid": jobset["metadata"]["uid"], "controller": True, "blockOwnerDeletion": True}
@@ -73,9 +84,9 @@ def test_life(client, namespace):
         "model-initializer": "mkdir /workspace/model && echo weights > /workspace/model/a",
         "node": "cat /workspace/dataset/a /workspace/model/a",
     }
-    job = train_job(**scripted(client, namespace, scripts))
+    job = train_job(**create_scripted_runtime(client, namespace, scripts))
     client.create(job, namespace)
-    done = client.until("TrainJob", namespace, "job", finished)
+    done = client.until("TrainJob", namespace, "job", is_finished)
     assert [row[:2] for row in conditions(done)] == [("Complete", "True")]
     (node,) = client.list("Pod", namespace, labelSelector="jobset.sigs.k8s.io/replicatedjob-name=node")
     assert client.log(namespace, node["metadata"]["name"]).split() == ["rows", "weights"]
@@ -90,11 +101,11 @@ def test_life(client, namespace):
 @pytest.mark.since("2.2")
 def test_deadline(client, namespace):
     """The claim goes when the deadline is over, with everything on it."""
-    slow = scripted(client, namespace, {"dataset-initializer": "exec sleep 600"})
+    slow = create_scripted_runtime(client, namespace, {"dataset-initializer": "exec sleep 600"})
     client.create(train_job(activeDeadlineSeconds=1, suspend=True, **slow), namespace)
     client.until("PersistentVolumeClaim", namespace, "initializer-job", bool)
     client.patch("TrainJob", namespace, "job", {"spec": {"suspend": False}})
-    client.until("TrainJob", namespace, "job", finished)
+    client.until("TrainJob", namespace, "job", is_finished)
     client.until_gone("PersistentVolumeClaim", namespace, "initializer-job")
     assert client.get("TrainJob", namespace, "job")["status"]["conditions"][-1]["reason"] == "DeadlineExceeded"
 
@@ -102,9 +113,9 @@ def test_deadline(client, namespace):
 @pytest.mark.since("2.2")
 def test_retained(client, namespace, target):
     """With Retain in the runtime the claim belongs to nobody and stays; then the name can't be used again."""
-    job = train_job(**scripted(client, namespace, {}, keep=True))
+    job = train_job(**create_scripted_runtime(client, namespace, {}, retain_claim=True))
     client.create(job, namespace)
-    client.until("TrainJob", namespace, "job", finished)
+    client.until("TrainJob", namespace, "job", is_finished)
     client.delete("TrainJob", namespace, "job", propagationPolicy="Foreground")
     client.until_gone("TrainJob", namespace, "job")
     client.until_gone("JobSet", namespace, "job")
@@ -113,7 +124,7 @@ def test_retained(client, namespace, target):
     assert "deletionTimestamp" not in kept["metadata"]
     client.create(job, namespace)
     expected = f"{FIELD}.template[0].spec: Invalid value: {SPEC}: spec does not match existing PVC initializer-job"
-    refused_because(client, namespace, target, f"{expected} in namespace {namespace}")
+    assert_jobset_refused(client, namespace, target, f"{expected} in namespace {namespace}")
 
 
 @pytest.mark.since("2.2")
@@ -123,24 +134,24 @@ def test_taken(client, namespace, target):
     client.create(train_job(runtime=LLAMA), namespace)
     other = f"{FIELD}.template[0].spec: Invalid value: {SPEC}: spec does not match existing PVC initializer-job"
     kept = f'{FIELD}.retentionPolicy.whenDeleted: Invalid value: "Delete": retentionPolicy must be retain when PVC'
-    refused_because(client, namespace, target, f"[{other} in namespace {namespace}, {kept} exists]")
+    assert_jobset_refused(client, namespace, target, f"[{other} in namespace {namespace}, {kept} exists]")
     assert not client.get("TrainJob", namespace, "job").get("status")
 
 
 @pytest.mark.since("2.2")
 def test_a_volume_of_the_same_name(client, namespace, target):
     """A patch with a volume called `initializer` is accepted, but there is never a JobSet."""
-    client.create(train_job(runtime=LLAMA, **mounted(target.trainer, "initializer", "/data")), namespace)
+    client.create(train_job(runtime=LLAMA, **mount_patch(target.trainer, "initializer", "/data")), namespace)
     field = "spec.replicatedJobs[2].template.spec.template.spec.volumes[0].name"
     reason = "volume name conflicts with VolumeClaimPolicy template name: initializer"
-    refused_because(client, namespace, target, f'{field}: Invalid value: "initializer": {reason}')
+    assert_jobset_refused(client, namespace, target, f'{field}: Invalid value: "initializer": {reason}')
 
 
 @pytest.mark.since("2.2")
 def test_mounted_by_nobody(client, namespace, target):
     """Own volumes at /workspace in every step leave the claim unmounted: accepted, but there is never a JobSet."""
-    client.create(train_job(runtime=LLAMA, **mounted(target.trainer, "mine", "/workspace", STEPS)), namespace)
-    said = no_jobset(client, namespace, target)
+    client.create(train_job(runtime=LLAMA, **mount_patch(target.trainer, "mine", "/workspace", STEPS)), namespace)
+    said = read_creation_failure(client, namespace, target)
     if said:  # cut to fit into an event, so that the reason itself is lost
         assert said.startswith(f'{DENIED}spec.replicatedJobs: Invalid value: [{{"name":"dataset-initializer",')
         assert (len(said), said[-4:]) == (954, " ...")
@@ -148,13 +159,13 @@ def test_mounted_by_nobody(client, namespace, target):
 
 def test_own_output(client, namespace, target):
     """An own claim at /workspace/output lies next to the shared one, in the step that it is mounted in only."""
-    job = train_job(runtime=LLAMA, **mounted(target.trainer, "mine", "/workspace/output"))
-    jobset = composed(client, namespace, {"job": job})["job"]
+    job = train_job(runtime=LLAMA, **mount_patch(target.trainer, "mine", "/workspace/output"))
+    jobset = create_jobsets(client, namespace, {"job": job})["job"]
     runtimes = {} if target.trainer >= (2, 2) else {"initializer": LLAMA}
-    assert volumes(jobset, "node") == {"mine": "mine", **runtimes}
-    assert mounts(jobset, "node") == {"/workspace/output": "mine", "/workspace": "initializer"}
-    assert volumes(jobset, "model-initializer") == runtimes
-    assert mounts(jobset, "model-initializer") == {"/workspace": "initializer"}
+    assert read_volumes(jobset, "node") == {"mine": "mine", **runtimes}
+    assert read_mounts(jobset, "node") == {"/workspace/output": "mine", "/workspace": "initializer"}
+    assert read_volumes(jobset, "model-initializer") == runtimes
+    assert read_mounts(jobset, "model-initializer") == {"/workspace": "initializer"}
 
 
 @pytest.mark.since("2.2")
@@ -162,40 +173,43 @@ def test_own_output_survives(client, namespace, target):
     """What the training writes to an own claim at /workspace/output stays when the TrainJob and its claim are gone."""
     client.create(claim("mine"), namespace)
     scripts = {"model-initializer": "echo weights > /workspace/a", "node": "cp /workspace/a /workspace/output/b"}
-    job = train_job(**scripted(client, namespace, scripts), **mounted(target.trainer, "mine", "/workspace/output"))
+    job = train_job(
+        **create_scripted_runtime(client, namespace, scripts),
+        **mount_patch(target.trainer, "mine", "/workspace/output"),
+    )
     client.create(job, namespace)
-    client.until("TrainJob", namespace, "job", finished)
+    client.until("TrainJob", namespace, "job", is_finished)
     client.delete("TrainJob", namespace, "job", propagationPolicy="Foreground")
     client.until_gone("TrainJob", namespace, "job")
     assert client.get("PersistentVolumeClaim", namespace, "mine")["status"]["phase"] == "Bound"
-    reader = train_job("cat", "/data/b", name="reader", **mounted(target.trainer, "mine", "/data"))
+    reader = train_job("cat", "/data/b", name="reader", **mount_patch(target.trainer, "mine", "/data"))
     client.create(reader, namespace)
-    client.until("TrainJob", namespace, "reader", finished)
-    (pod,) = pods_of(client, namespace, "reader")
+    client.until("TrainJob", namespace, "reader", is_finished)
+    (pod,) = list_pods(client, namespace, "reader")
     assert client.log(namespace, pod["metadata"]["name"]).strip() == "weights"
 
 
 def test_own_workspace(client, namespace, target):
     """A volume mounted at /workspace takes the place of the step's own mount there."""
-    job = train_job(runtime=LLAMA, **mounted(target.trainer, "mine", "/workspace"))
-    jobset = composed(client, namespace, {"job": job})["job"]
-    assert mounts(jobset, "node") == {"/workspace": "mine"}
-    assert mounts(jobset, "dataset-initializer") == {"/workspace": "initializer"}
+    job = train_job(runtime=LLAMA, **mount_patch(target.trainer, "mine", "/workspace"))
+    jobset = create_jobsets(client, namespace, {"job": job})["job"]
+    assert read_mounts(jobset, "node") == {"/workspace": "mine"}
+    assert read_mounts(jobset, "dataset-initializer") == {"/workspace": "initializer"}
     # Up to 2.1 the volume stays in the pod, which so still waits for the runtime's claim.
     runtimes = {} if target.trainer >= (2, 2) else {"initializer": LLAMA}
-    assert volumes(jobset, "node") == {"mine": "mine", **runtimes}
+    assert read_volumes(jobset, "node") == {"mine": "mine", **runtimes}
 
 
 @pytest.mark.before("2.2")
 def test_before_2_2(client, namespace):
     """Up to 2.1 the claim is called like the runtime and is the user's: pods wait for it, and it stays."""
-    client.create(train_job(**scripted(client, namespace, {"node": "ls /workspace"})), namespace)
+    client.create(train_job(**create_scripted_runtime(client, namespace, {"node": "ls /workspace"})), namespace)
     query = {"labelSelector": f"{JOBSET}=job"}
-    (message,) = unscheduled(client.until("Pod", namespace, "", unscheduled, **query))
+    (message,) = unscheduled_reasons(client.until("Pod", namespace, "", unscheduled_reasons, **query))
     assert message.startswith(f'0/1 nodes are available: persistentvolumeclaim "{LLAMA}" not found.')
     assert client.list("PersistentVolumeClaim", namespace) == []
     client.create(claim(LLAMA), namespace)
-    assert finished(client.until("TrainJob", namespace, "job", finished))
+    assert is_finished(client.until("TrainJob", namespace, "job", is_finished))
     client.delete("TrainJob", namespace, "job", propagationPolicy="Foreground")
     client.until_gone("TrainJob", namespace, "job")
     kept = client.get("PersistentVolumeClaim", namespace, LLAMA)
@@ -204,8 +218,10 @@ def test_before_2_2(client, namespace):
 
 def test_a_claim_that_is_not_there(client, namespace, target):
     """A pod whose claim does not exist is not scheduled; the TrainJob only shows an active Job."""
-    client.create(train_job("true", **mounted(target.trainer, "mine", "/data")), namespace)
-    (message,) = unscheduled(client.until("Pod", namespace, "", unscheduled, labelSelector=f"{JOBSET}=job"))
+    client.create(train_job("true", **mount_patch(target.trainer, "mine", "/data")), namespace)
+    (message,) = unscheduled_reasons(
+        client.until("Pod", namespace, "", unscheduled_reasons, labelSelector=f"{JOBSET}=job")
+    )
     assert 'persistentvolumeclaim "mine" not found' in message
     answer = client.ask("GET", path_of("TrainJob", namespace, "job"))
     assert "conditions" not in (answer.body.get("status") or {})

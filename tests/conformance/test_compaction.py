@@ -8,7 +8,7 @@ import pytest
 import urllib3
 
 from control_plane import ControlPlane
-from tests.conformance.idle_objects import make, names, said, version
+from tests.conformance.idle_objects import create_objects, error_of, names_of, resource_version_of
 from tests.support.kubernetes_client import Client, path_of
 
 OLD_TOKEN = (
@@ -20,43 +20,43 @@ OLD_TOKEN = (
 
 
 @pytest.fixture
-def without_cache(target, tmp_path):
+def uncached_control_plane(target, tmp_path):
     """A control plane of the test's own, whose API server remembers nothing by itself."""
     trainer = "{}.{}".format(*target.trainer)
     with (
         ControlPlane(tmp_path, trainer=trainer, apiserver_args=["--watch-cache=false"]) as cluster,
-        closing(Client.of(str(cluster.kubeconfig))) as client,
+        closing(Client.from_kubeconfig(str(cluster.kubeconfig))) as client,
     ):
         yield client, cluster.info["etcd"]
 
 
-def forget(etcd, revision):
+def compact_etcd(etcd, revision):
     """Makes etcd drop every older version."""
     order = {"revision": str(revision), "physical": True}
     assert urllib3.request("POST", f"{etcd}/v3/kv/compaction", json=order, timeout=60).status == 200
 
 
 @pytest.mark.only("controlplane-2.3")
-def test_forgotten_versions(without_cache):
+def test_forgotten_versions(uncached_control_plane):
     """A watch from a forgotten version ends with 410, a list of it is refused with 410, and so is an old page."""
-    client, etcd = without_cache
+    client, etcd = uncached_control_plane
     path = path_of("Secret", "default")
-    created = make(client, "default", "Secret", "abcd")
+    created = create_objects(client, "default", "Secret", "abcd")
     head = client.ask("GET", path, limit=2).body["metadata"]
     client.delete("Secret", "default", "c")
-    (last,) = make(client, "default", "Secret", "e")
-    forget(etcd, version(last))
+    (last,) = create_objects(client, "default", "Secret", "e")
+    compact_etcd(etcd, resource_version_of(last))
 
-    (event,) = client.stream(path, resourceVersion=version(created[0]))
+    (event,) = client.stream(path, resourceVersion=resource_version_of(created[0]))
     status = event["object"]
     assert (event["type"], status["code"], status["reason"]) == ("ERROR", 410, "Expired")
     assert status["message"] == "The resourceVersion for the provided watch is too old."
 
-    exact = {"resourceVersion": version(created[0]), "resourceVersionMatch": "Exact"}
+    exact = {"resourceVersion": resource_version_of(created[0]), "resourceVersionMatch": "Exact"}
     answer = client.ask("GET", path, **exact)
-    assert said(answer) == (410, "Expired", "The resourceVersion for the provided list is too old.")
+    assert error_of(answer) == (410, "Expired", "The resourceVersion for the provided list is too old.")
 
     answer = client.ask("GET", path, limit=2, **{"continue": head["continue"]})
-    assert said(answer) == (410, "Expired", OLD_TOKEN)
+    assert error_of(answer) == (410, "Expired", OLD_TOKEN)
     rest = client.ask("GET", path, limit=2, **{"continue": answer.body["metadata"]["continue"]}).body
-    assert names(rest["items"]) == ["d", "e"]
+    assert names_of(rest["items"]) == ["d", "e"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conformance.histories import history
-from tests.conformance.runtimes import OWN, never, own_runtime, step
-from tests.support.trainjobs import conditions, finished, shell, train_job
+from tests.conformance.histories import watch_states
+from tests.conformance.runtimes import OWN_RUNTIME, create_own_runtime, never_restarted_job, replicated_job
+from tests.support.trainjobs import conditions, is_finished, shell, train_job
 
 COMPLETE = ("Complete", "True", "AllJobsCompleted", "jobset completed successfully")
 FAILED = "jobset failed due to one or more job failures"
@@ -14,7 +14,7 @@ FAILED = "jobset failed due to one or more job failures"
 
 def test_complete(client, namespace):
     """A job that ends well is Complete, AllJobsCompleted; until then it has no condition, no Running and no Created."""
-    states = history(client, client.create(shell("sleep 0.5"), namespace))
+    states = watch_states(client, client.create(shell("sleep 0.5"), namespace))
     assert conditions(states[-1]) == [COMPLETE]
     assert [conditions(state) for state in states[:-1]] == [[]] * (len(states) - 1)
 
@@ -23,20 +23,20 @@ def test_complete(client, namespace):
 def test_failed(client, namespace, culprit):
     """A job whose pod fails is Failed, FailedJobs, and names the Job, so the step, that failed first."""
     initializers = ["dataset-initializer", "model-initializer"]
-    steps = [never(name, f"exit {3 * (name == culprit)}") for name in [*initializers, "node"]]
+    steps = [never_restarted_job(name, f"exit {3 * (name == culprit)}") for name in [*initializers, "node"]]
     steps[2]["dependsOn"] = [{"name": name, "status": "Complete"} for name in initializers]
-    client.create(train_job(**own_runtime(client, namespace, *steps)), namespace)
-    job = client.until("TrainJob", namespace, "job", finished)
+    client.create(train_job(**create_own_runtime(client, namespace, *steps)), namespace)
+    job = client.until("TrainJob", namespace, "job", is_finished)
     message = f"{FAILED} (first failed job: job-{culprit}-0)"
     assert conditions(job) == [("Failed", "True", "FailedJobs", message)]
 
 
 def test_an_initializer_that_fails_ends_the_others(client, namespace):
     """When an initializer fails, the others' Jobs and pods go, the node never starts, the failed one's pod stays."""
-    steps = [never("dataset-initializer", "exit 3"), never("model-initializer", "sleep 60")]
-    last = step(needs=["dataset-initializer", "model-initializer"])
-    client.create(train_job(**own_runtime(client, namespace, *steps, last)), namespace)
-    client.until("TrainJob", namespace, "job", finished)
+    steps = [never_restarted_job("dataset-initializer", "exit 3"), never_restarted_job("model-initializer", "sleep 60")]
+    last = replicated_job(depends_on=["dataset-initializer", "model-initializer"])
+    client.create(train_job(**create_own_runtime(client, namespace, *steps, last)), namespace)
+    client.until("TrainJob", namespace, "job", is_finished)
     client.until_gone("Job", namespace, "job-model-initializer-0")
     assert [job["metadata"]["name"] for job in client.list("Job", namespace)] == ["job-dataset-initializer-0"]
     (pod,) = client.list("Pod", namespace)
@@ -45,8 +45,10 @@ def test_an_initializer_that_fails_ends_the_others(client, namespace):
 
 def test_max_restarts(client, namespace):
     """With maxRestarts in the runtime all Jobs start anew so often; then the job is Failed, ReachedMaxRestarts."""
-    runtime = own_runtime(client, namespace, never("node", "exit 3"), failurePolicy={"maxRestarts": 1})
-    states = history(client, client.create(train_job(**runtime), namespace))
+    runtime = create_own_runtime(
+        client, namespace, never_restarted_job("node", "exit 3"), failurePolicy={"maxRestarts": 1}
+    )
+    states = watch_states(client, client.create(train_job(**runtime), namespace))
     message = "jobset failed due to reaching max number of restarts (first failed job: job-node-0)"
     assert conditions(states[-1]) == [("Failed", "True", "ReachedMaxRestarts", message)]
     assert client.get("JobSet", namespace, "job")["status"]["restarts"] == 1
@@ -58,9 +60,9 @@ def test_a_rule_of_the_failure_policy(client, namespace):
     """A failure policy's rule can fail the job at once: Failed, FailJobSetFailurePolicyAction."""
     rule = {"name": "givesUp", "action": "FailJobSet", "onJobFailureReasons": ["BackoffLimitExceeded"]}
     policy = {"maxRestarts": 3, "rules": [rule]}
-    runtime = own_runtime(client, namespace, never("node", "exit 3"), failurePolicy=policy)
+    runtime = create_own_runtime(client, namespace, never_restarted_job("node", "exit 3"), failurePolicy=policy)
     client.create(train_job(**runtime), namespace)
-    job = client.until("TrainJob", namespace, "job", finished)
+    job = client.until("TrainJob", namespace, "job", is_finished)
     message = "applying FailJobSet failure policy action (first failed job: job-node-0)"
     assert conditions(job) == [("Failed", "True", "FailJobSetFailurePolicyAction", message)]
     assert client.get("JobSet", namespace, "job")["status"]["restarts"] == 0
@@ -70,10 +72,10 @@ def test_a_restart_that_ends_well(client, namespace):
     """After a restart of all Jobs the job can be Complete; that it was restarted is told by its JobSet only."""
     script = "test $ATTEMPT = 1"
     attempt = {"fieldRef": {"fieldPath": "metadata.labels['jobset.sigs.k8s.io/restart-attempt']"}}
-    node = never("node", script)
+    node = never_restarted_job("node", script)
     node["template"]["spec"]["template"]["spec"]["containers"][0]["env"] = [{"name": "ATTEMPT", "valueFrom": attempt}]
-    own_runtime(client, namespace, node, failurePolicy={"maxRestarts": 2})
-    states = history(client, client.create(train_job(**OWN), namespace))
+    create_own_runtime(client, namespace, node, failurePolicy={"maxRestarts": 2})
+    states = watch_states(client, client.create(train_job(**OWN_RUNTIME), namespace))
     assert conditions(states[-1]) == [COMPLETE]
     assert client.get("JobSet", namespace, "job")["status"]["restarts"] == 1
     assert not any(conditions(state) for state in states[:-1])
@@ -84,6 +86,6 @@ def test_managed_by_another_controller(client, namespace):
     """A job that is managed by another controller gets no JobSet, and nobody writes its status."""
     client.create(shell("true", managedBy="kueue.x-k8s.io/multikueue"), namespace)
     client.create(shell("true", name="later"), namespace)
-    client.until("TrainJob", namespace, "later", finished)
+    client.until("TrainJob", namespace, "later", is_finished)
     assert "status" not in client.get("TrainJob", namespace, "job")
     assert [item["metadata"]["name"] for item in client.list("JobSet", namespace)] == ["later"]

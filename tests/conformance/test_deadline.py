@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conformance.histories import history
+from tests.conformance.histories import watch_states
 from tests.support.kubernetes_client import path_of
-from tests.support.trainjobs import conditions, counters, finished, has, pods_of, shell
+from tests.support.trainjobs import conditions, counters, has_condition, is_finished, list_pods, shell
 
 EXCEEDED = ("Failed", "True", "DeadlineExceeded", "TrainJob exceeded its active deadline")
 # Seconds in which a busy machine has a job's pods running; a shorter deadline may come before them.
@@ -19,15 +19,19 @@ def test_it_ends_the_job(client, namespace):
     """At its deadline a job is Failed, DeadlineExceeded; JobSet, Jobs, pods and Service go, and nothing runs again."""
     created = client.create(shell("sleep 60", activeDeadlineSeconds=ENOUGH), namespace)
     client.until("TrainJob", namespace, "job", lambda job: counters(job).get("node", {}).get("active"))
-    (pod,) = pods_of(client, namespace)
-    states = history(client, created)
+    (pod,) = list_pods(client, namespace)
+    states = watch_states(client, created)
     assert conditions(states[-1]) == [EXCEEDED]
     for kind, name in (("JobSet", "job"), ("Job", "job-node-0"), ("Pod", pod["metadata"]["name"]), ("Service", "job")):
         client.until_gone(kind, namespace, name)
-    later = history(client, client.patch("TrainJob", namespace, "job", {"spec": {"suspend": True}}), has("Suspended"))
+    later = watch_states(
+        client, client.patch("TrainJob", namespace, "job", {"spec": {"suspend": True}}), has_condition("Suspended")
+    )
     assert conditions(later[-1])[0] == EXCEEDED
-    later = history(
-        client, client.patch("TrainJob", namespace, "job", {"spec": {"suspend": False}}), has("Suspended", "False")
+    later = watch_states(
+        client,
+        client.patch("TrainJob", namespace, "job", {"spec": {"suspend": False}}),
+        has_condition("Suspended", "False"),
     )
     assert conditions(later[-1])[0] == EXCEEDED
     assert client.list("Job", namespace) == []
@@ -41,10 +45,10 @@ def test_it_is_counted_from_the_resume(client, namespace):
     client.create(shell("sleep 60", name="held", suspend=True, **deadline), namespace)
     client.create(shell("true", name="quick", **deadline), namespace)
     client.create(shell("sleep 60", name="late", **deadline), namespace)
-    client.until("TrainJob", namespace, "late", finished)
+    client.until("TrainJob", namespace, "late", is_finished)
     assert [found[0] for found in conditions(client.get("TrainJob", namespace, "held"))] == ["Suspended"]
     resumed = client.patch("TrainJob", namespace, "held", {"spec": {"suspend": False}})
-    states = history(client, resumed)
+    states = watch_states(client, resumed)
     assert [found[:3] for found in conditions(states[-1])] == [("Suspended", "False", "Resumed"), EXCEEDED[:3]]
     assert any(counters(state)["node"].get("active") for state in states[1:])
     assert conditions(client.get("TrainJob", namespace, "quick")) == [COMPLETE]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conformance.admission_cases import patches
+from tests.conformance.admission_cases import runtime_patches
 from tests.support.kubernetes_client import path_of
 from tests.support.trainjobs import train_job
 
 CONTROLLER = "trainer.kubeflow.org/trainjob-controller"
 
 
-def created(client, namespace, **spec):
+def dry_run_spec(client, namespace, **spec):
     """The spec of the answer to a dry run."""
     answer = client.ask("POST", path_of("TrainJob", namespace), train_job(**spec), dryRun="All")
     assert answer.code == 201, answer.message
@@ -38,7 +38,7 @@ def test_least(client, namespace):
 def test_kept(client, namespace):
     """What was sent is kept as it was: empty objects and lists too, but not null; amounts are not rewritten."""
     sent = {"command": [], "env": [], "resourcesPerNode": {"limits": {"cpu": "0.5", "memory": "1024Mi"}}}
-    spec = created(client, namespace, initializer={}, suspend=None, trainer={**sent, "image": None})
+    spec = dry_run_spec(client, namespace, initializer={}, suspend=None, trainer={**sent, "image": None})
     assert (spec["trainer"], spec["initializer"], spec["suspend"]) == (sent, {}, False)
 
 
@@ -53,7 +53,7 @@ def test_status(client, namespace):
 def test_rewritten(client, namespace):
     """A job whose patch is stamped is written anew: amounts get short."""
     resources = {"limits": {"cpu": 0.5, "memory": "1024Mi"}}
-    spec = created(client, namespace, trainer={"resourcesPerNode": resources}, runtimePatches=patches())
+    spec = dry_run_spec(client, namespace, trainer={"resourcesPerNode": resources}, runtimePatches=runtime_patches())
     assert spec["trainer"]["resourcesPerNode"] == {"limits": {"cpu": "500m", "memory": "1Gi"}}
 
 
@@ -61,11 +61,11 @@ def test_rewritten(client, namespace):
 @pytest.mark.differs("laptop", "volumes in a patch are kept as they are, and a variable without a name is refused")
 def test_rewritten_patches(client, namespace):
     """A job whose patch is stamped is written anew: amounts of volumes get short, missing names empty."""
-    spec = created(
+    spec = dry_run_spec(
         client,
         namespace,
         trainer={"env": [{"value": "x"}]},
-        runtimePatches=patches(pod={"volumes": [{"emptyDir": {"sizeLimit": "0.5Gi"}}]}),
+        runtimePatches=runtime_patches(pod={"volumes": [{"emptyDir": {"sizeLimit": "0.5Gi"}}]}),
     )
     assert spec["trainer"]["env"] == [{"name": "", "value": "x"}]
     job = spec["runtimePatches"][0]["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"][0]

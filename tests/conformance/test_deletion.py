@@ -4,40 +4,40 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conformance.histories import history
-from tests.conformance.runtimes import never, own_runtime, step
-from tests.support.kubernetes_client import HOLD, path_of
-from tests.support.trainjobs import conditions, counters, finished, has, pods_of, shell, train_job
+from tests.conformance.histories import watch_states
+from tests.conformance.runtimes import create_own_runtime, never_restarted_job, replicated_job
+from tests.support.kubernetes_client import FINALIZER, path_of
+from tests.support.trainjobs import conditions, counters, has_condition, is_finished, list_pods, shell, train_job
 
 JOBSET_UID = "jobset.sigs.k8s.io/jobset-uid"
-UNTIL_TOLD = "trap 'echo told to end; exit 0' TERM; echo up; while :; do sleep 0.1; done"
+RUN_UNTIL_SIGTERM = "trap 'echo told to end; exit 0' TERM; echo up; while :; do sleep 0.1; done"
 
 
-def running(job):
+def ready_pods(job):
     return counters(job).get("node", {}).get("ready")
 
 
-def delete(client, namespace, name="job", **options):
+def request_deletion(client, namespace, name="job", **options):
     return client.ask("DELETE", path_of("TrainJob", namespace, name), options)
 
 
 @pytest.mark.parametrize("policy", ["Background", "Foreground"])
 def test_everything_goes(client, namespace, target, policy):
     """JobSet, Jobs, pods, Service, claim and the runtime's snapshot go with the job, however it is deleted."""
-    node, jobset = step("node", "sleep 60"), {}
+    node, jobset = replicated_job("node", "sleep 60"), {}
     if target.trainer >= (2, 2):
         size = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}}
         jobset["volumeClaimPolicies"] = [{"templates": [{"metadata": {"name": "data"}, "spec": size}]}]
         container = node["template"]["spec"]["template"]["spec"]["containers"][0]
         container["volumeMounts"] = [{"name": "data", "mountPath": "/data"}]
-    created = client.create(train_job(**own_runtime(client, namespace, node, **jobset)), namespace)
-    client.until("TrainJob", namespace, "job", running)
-    (pod,) = pods_of(client, namespace)
+    created = client.create(train_job(**create_own_runtime(client, namespace, node, **jobset)), namespace)
+    client.until("TrainJob", namespace, "job", ready_pods)
+    (pod,) = list_pods(client, namespace)
     owned = [("JobSet", "job"), ("Job", "job-node-0"), ("Service", "job"), ("Pod", pod["metadata"]["name"])]
     owned += [("PersistentVolumeClaim", "data-job")] if target.trainer >= (2, 2) else []
     owned += [("ConfigMap", "job-runtime-snapshot")] if target.trainer >= (2, 3) else []
     assert [client.get(kind, namespace, name)["metadata"]["name"] for kind, name in owned]
-    answer = delete(client, namespace, propagationPolicy=policy)
+    answer = request_deletion(client, namespace, propagationPolicy=policy)
     assert answer.code == 200
     if policy == "Background":
         assert answer.body["kind"] == "Status"
@@ -51,21 +51,21 @@ def test_everything_goes(client, namespace, target, policy):
 
 def test_pods_are_told_to_end(client, namespace):
     """A running pod gets SIGTERM when its job is deleted, and a log that is followed has its last words."""
-    client.create(shell(UNTIL_TOLD), namespace)
-    client.until("TrainJob", namespace, "job", running)
-    (pod,) = pods_of(client, namespace)
+    client.create(shell(RUN_UNTIL_SIGTERM), namespace)
+    client.until("TrainJob", namespace, "job", ready_pods)
+    (pod,) = list_pods(client, namespace)
     lines = client.follow_log(namespace, pod["metadata"]["name"])
     assert next(lines) == "up\n"
-    assert delete(client, namespace, propagationPolicy="Background").code == 200
+    assert request_deletion(client, namespace, propagationPolicy="Background").code == 200
     assert "told to end\n" in list(lines)  # beside what the shell says of its sleep
 
 
 def test_the_name_is_taken_until_all_is_gone(client, namespace):
     """A foreground deletion keeps the name until the JobSet is gone: creating the job anew is refused with 409."""
     client.create(shell("true"), namespace)
-    client.until("TrainJob", namespace, "job", finished)
+    client.until("TrainJob", namespace, "job", is_finished)
     client.hold("JobSet", namespace, "job")
-    assert delete(client, namespace, propagationPolicy="Foreground").code == 200
+    assert request_deletion(client, namespace, propagationPolicy="Foreground").code == 200
     client.until("JobSet", namespace, "job", lambda jobset: "deletionTimestamp" in jobset["metadata"])
     again = client.ask("POST", path_of("TrainJob", namespace), shell("true"))
     assert (again.code, again.reason) == (409, "AlreadyExists")
@@ -77,11 +77,11 @@ def test_the_name_is_taken_until_all_is_gone(client, namespace):
 def test_foreground_starts_it_again(client, namespace):
     """Deleted with Foreground, a running job gets a new JobSet before it goes: its pods start once more."""
     held = shell("sleep 60")
-    held["metadata"]["finalizers"] = [HOLD]  # else it is a race that the job may lose by going first
+    held["metadata"]["finalizers"] = [FINALIZER]  # else it is a race that the job may lose by going first
     client.create(held, namespace)
-    client.until("TrainJob", namespace, "job", running)
+    client.until("TrainJob", namespace, "job", ready_pods)
     old = client.get("JobSet", namespace, "job")["metadata"]
-    assert delete(client, namespace, propagationPolicy="Foreground").code == 200
+    assert request_deletion(client, namespace, propagationPolicy="Foreground").code == 200
     client.until("JobSet", namespace, "job", lambda found: found["metadata"]["uid"] != old["uid"])
     client.let_go("TrainJob", namespace, "job")
     client.until_gone("TrainJob", namespace, "job")
@@ -91,11 +91,11 @@ def test_foreground_starts_it_again(client, namespace):
 def test_background_does_not_start_it_again(client, namespace):
     """Deleted with Background, a running job gets no new JobSet, once the Trainer has read that it is gone."""
     client.create(shell("sleep 60"), namespace)
-    client.until("TrainJob", namespace, "job", running)
-    (pod,) = pods_of(client, namespace)
+    client.until("TrainJob", namespace, "job", ready_pods)
+    (pod,) = list_pods(client, namespace)
     # A Trainer behind its time reads first that the JobSet is gone, and makes it anew; the garbage collector takes it.
     old = client.hold("JobSet", namespace, "job")["metadata"]
-    assert delete(client, namespace, propagationPolicy="Background").code == 200
+    assert request_deletion(client, namespace, propagationPolicy="Background").code == 200
     client.create(shell("true", name="read"), namespace)
     client.until("JobSet", namespace, "read", bool)
     client.until("JobSet", namespace, "job", lambda jobset: "deletionTimestamp" in jobset["metadata"])
@@ -114,12 +114,12 @@ def test_background_does_not_start_it_again(client, namespace):
 def test_the_old_jobset_speaks_for_the_new_job(client, namespace):
     """While a deleted job's JobSet still terminates, a new job of its name takes over its end: Complete, unrun."""
     client.create(shell("true"), namespace)
-    client.until("TrainJob", namespace, "job", finished)
+    client.until("TrainJob", namespace, "job", is_finished)
     client.hold("JobSet", namespace, "job")
-    assert delete(client, namespace, propagationPolicy="Background").code == 200
+    assert request_deletion(client, namespace, propagationPolicy="Background").code == 200
     client.until("JobSet", namespace, "job", lambda jobset: "deletionTimestamp" in jobset["metadata"])
     created = client.create(shell("exit 1"), namespace)
-    states = history(client, created)
+    states = watch_states(client, created)
     assert conditions(states[-1])[0][:3] == ("Complete", "True", "AllJobsCompleted")
     jobset = client.get("JobSet", namespace, "job")
     assert jobset["metadata"]["ownerReferences"][0]["uid"] != created["metadata"]["uid"]
@@ -129,12 +129,12 @@ def test_the_old_jobset_speaks_for_the_new_job(client, namespace):
 def test_orphans(client, namespace):
     """Deleted with Orphan, a job leaves its JobSet without an owner, and its pods run on."""
     client.create(shell("sleep 60"), namespace)
-    client.until("TrainJob", namespace, "job", running)
-    assert delete(client, namespace, propagationPolicy="Orphan").code == 200
+    client.until("TrainJob", namespace, "job", ready_pods)
+    assert request_deletion(client, namespace, propagationPolicy="Orphan").code == 200
     client.until_gone("TrainJob", namespace, "job")
     jobset = client.until("JobSet", namespace, "job", lambda found: not found["metadata"].get("ownerReferences"))
     assert "deletionTimestamp" not in jobset["metadata"]
-    (pod,) = pods_of(client, namespace)
+    (pod,) = list_pods(client, namespace)
     assert pod["status"]["phase"] == "Running"
     assert "deletionTimestamp" not in pod["metadata"]
 
@@ -142,17 +142,17 @@ def test_orphans(client, namespace):
 def test_the_uid_can_be_demanded(client, namespace):
     """A deletion that names another UID is refused with 409, one that names the job's is done."""
     uid = client.create(shell("true", suspend=True), namespace)["metadata"]["uid"]
-    other = delete(client, namespace, preconditions={"uid": "other"})
+    other = request_deletion(client, namespace, preconditions={"uid": "other"})
     assert (other.code, other.reason) == (409, "Conflict")
     assert other.message == (
         'Operation cannot be fulfilled on TrainJob.trainer.kubeflow.org "job": the UID in the precondition (other) '
         f"does not match the UID in record ({uid}). The object might have been deleted and then recreated"
     )
-    assert delete(client, namespace, preconditions={"uid": uid}).code == 200
-    assert delete(client, namespace).code == 404
+    assert request_deletion(client, namespace, preconditions={"uid": uid}).code == 200
+    assert request_deletion(client, namespace).code == 404
 
 
-def lost_jobset(client, namespace, name="job"):
+def delete_jobset(client, namespace, name="job"):
     """Deletes a job's JobSet, its Jobs first, as up to JobSet 0.11.0 the next one takes over their end; its UID."""
     uid = client.get("JobSet", namespace, name)["metadata"]["uid"]
     client.delete("JobSet", namespace, name, propagationPolicy="Foreground", preconditions={"uid": uid})
@@ -162,9 +162,9 @@ def lost_jobset(client, namespace, name="job"):
 def test_a_running_job_gets_its_jobset_again(client, namespace):
     """When the JobSet of a running job is deleted the job gets a new one and runs from the beginning."""
     client.create(shell("sleep 60"), namespace)
-    client.until("TrainJob", namespace, "job", running)
-    (before,) = pods_of(client, namespace)
-    uid = lost_jobset(client, namespace)
+    client.until("TrainJob", namespace, "job", ready_pods)
+    (before,) = list_pods(client, namespace)
+    uid = delete_jobset(client, namespace)
     client.until("JobSet", namespace, "job", lambda found: found["metadata"]["uid"] != uid)
     client.until_gone("Pod", namespace, before["metadata"]["name"])
     client.until("Pod", namespace, "", lambda pod: pod["status"]["phase"] == "Running")
@@ -173,15 +173,15 @@ def test_a_running_job_gets_its_jobset_again(client, namespace):
 
 def test_a_failed_job_runs_again(client, namespace):
     """When the JobSet of a Failed job is deleted the job runs again and fails anew."""
-    client.create(train_job(**own_runtime(client, namespace, never("node", "exit 3"))), namespace)
-    client.until("TrainJob", namespace, "job", finished)
-    uid = lost_jobset(client, namespace)
+    client.create(train_job(**create_own_runtime(client, namespace, never_restarted_job("node", "exit 3"))), namespace)
+    client.until("TrainJob", namespace, "job", is_finished)
+    uid = delete_jobset(client, namespace)
     jobset = client.until("JobSet", namespace, "job", lambda found: found["metadata"]["uid"] != uid)
     client.until(
         "Pod", namespace, "", lambda pod: pod["metadata"]["labels"].get(JOBSET_UID) == jobset["metadata"]["uid"]
     )
-    client.until("JobSet", namespace, "job", has("Failed"))
-    again = client.until("TrainJob", namespace, "job", has("Failed"))
+    client.until("JobSet", namespace, "job", has_condition("Failed"))
+    again = client.until("TrainJob", namespace, "job", has_condition("Failed"))
     assert conditions(again)[0][:3] == ("Failed", "True", "FailedJobs")
 
 
@@ -189,12 +189,12 @@ def test_a_failed_job_runs_again(client, namespace):
 def test_a_complete_job_stays_complete(client, namespace):
     """When the JobSet of a Complete job is deleted nothing runs again."""
     client.create(shell("true"), namespace)
-    complete = client.until("TrainJob", namespace, "job", finished)
-    lost_jobset(client, namespace)
+    complete = client.until("TrainJob", namespace, "job", is_finished)
+    delete_jobset(client, namespace)
     # The controller has looked at it after that, as the condition shows.
     client.until_gone("JobSet", namespace, "job")
     client.patch("TrainJob", namespace, "job", {"spec": {"suspend": True}})
-    after = client.until("TrainJob", namespace, "job", has("Suspended"))
+    after = client.until("TrainJob", namespace, "job", has_condition("Suspended"))
     assert conditions(after)[0] == conditions(complete)[0]
     assert counters(after) == {"node": {"succeeded": 1}}
     assert client.find("JobSet", namespace, "job") is None
@@ -204,8 +204,8 @@ def test_a_complete_job_stays_complete(client, namespace):
 def test_a_complete_job_runs_again(client, namespace):
     """When the JobSet of a Complete job is deleted it stays Complete and runs again all the same."""
     client.create(shell("true"), namespace)
-    client.until("TrainJob", namespace, "job", finished)
-    uid = lost_jobset(client, namespace)
+    client.until("TrainJob", namespace, "job", is_finished)
+    uid = delete_jobset(client, namespace)
     jobset = client.until("JobSet", namespace, "job", lambda found: found["metadata"]["uid"] != uid)
     client.until(
         "Pod", namespace, "", lambda pod: pod["metadata"]["labels"].get(JOBSET_UID) == jobset["metadata"]["uid"]

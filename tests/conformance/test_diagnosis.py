@@ -7,163 +7,166 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from tests.conformance.runtimes import own_runtime, step
-from tests.conformance.unstartable_jobs import claim, happened
-from tests.support.diagnosed_jobs import own, row, shell
+from tests.conformance.runtimes import create_own_runtime, replicated_job
+from tests.conformance.unstartable_jobs import claim_of_class, wait_for_event
+from tests.support.diagnosed_jobs import diagnosis_row, own_runtime_job, shell_job
 from tests.support.kubernetes_client import path_of
-from tests.support.polling import until
+from tests.support.polling import wait_until
 from trainjob import RunKey, SecretKeyReference
 from trainjob.errors import ImageUnavailable, NeverStarted, WaitTimeout
 from trainjob.lifecycle import Limits, cancel, submit, wait, wait_async
 
 # What only a whole control plane does, and what takes a minute and more; on one of them.
-real = pytest.mark.only("controlplane-2.3")
+only_real = pytest.mark.only("controlplane-2.3")
 
 
-def mounted(**source):
+def with_volume(**source):
     return {"volumes": [{"name": "v", "source": source, "mount_path": "/v"}]}
 
 
 # -- waiting is hopeless: the job is ended -----------------------------------------------------------------------------
 
-HOPELESS = {
-    "image not found": (shell(image="does-not-exist.invalid/x:1"), ImageUnavailable, "x:1: not found"),
+FAILING_JOBS = {
+    "image not found": (shell_job(image="does-not-exist.invalid/x:1"), ImageUnavailable, "x:1: not found"),
     "missing Secret": (
-        shell(env={"A": SecretKeyReference(name="nope", key="k")}),
+        shell_job(env={"A": SecretKeyReference(name="nope", key="k")}),
         NeverStarted,
         'CreateContainerConfigError: node-0: secret "nope" not found',
     ),
     "missing Secret of a volume": (
-        shell(job=mounted(secret={"secretName": "nope"})),
+        shell_job(job=with_volume(secret={"secretName": "nope"})),
         NeverStarted,
         "FailedMount: node-0: MountVolume.SetUp failed",
     ),
     "missing claim": (
-        shell(job={"workspace": "nope"}),
+        shell_job(job={"workspace": "nope"}),
         NeverStarted,
         'Unschedulable: node-0: 0/1 nodes are available: persistentvolumeclaim "nope" not found',
     ),
     "pods refused (service account)": (
-        shell(job={"placement": {"service_account_name": "nope"}}),
+        shell_job(job={"placement": {"service_account_name": "nope"}}),
         NeverStarted,
         'serviceaccount "nope" not found',
     ),
 }
 
 
-@real
-def test_hopeless(client, engine, namespace, target, group, evidence):
+@only_real
+def test_hopeless(client, cluster, namespace, target, job_group, evidence):
     """What is missing and does not appear within a minute ends the waiting and the job, with a typed error."""
-    waiters = {name: group.submit(name, job) for name, (job, _, _) in HOPELESS.items()}
-    for name, (_, expected, text) in HOPELESS.items():
+    waiters = {name: job_group.submit(name, job) for name, (job, _, _) in FAILING_JOBS.items()}
+    for name, (_, expected, text) in FAILING_JOBS.items():
         error = waiters[name].error()
         assert (type(error), error.retryable) == (expected, False), error
         assert text in str(error)
         assert error.hint
         client.until_gone("TrainJob", namespace, waiters[name].reference.name)
-        evidence("diagnosis", **row(name, target.backend, error.outcome.message, error))
+        evidence("diagnosis", **diagnosis_row(name, target.backend, error.outcome.message, error))
 
 
-def test_hopeless_at_once(client, namespace, target, group, evidence):
+def test_hopeless_at_once(client, namespace, target, job_group, evidence):
     """An image name that is none ends them at once."""
-    waiter = group.submit("image name", shell(image="Not/A_Name"))
+    waiter = job_group.submit("image name", shell_job(image="Not/A_Name"))
     error = waiter.error(300)
     assert (type(error), error.retryable) == (ImageUnavailable, False)
     assert "invalid reference format" in str(error)
     client.until_gone("TrainJob", namespace, waiter.reference.name)
-    evidence("diagnosis", **row("image name", target.backend, error.outcome.message, error))
+    evidence("diagnosis", **diagnosis_row("image name", target.backend, error.outcome.message, error))
 
 
 @pytest.mark.slow
 @pytest.mark.since("2.3")  # before, the Trainer's event does not say why
-def test_name_too_long(client, namespace, target, group, evidence):
+def test_name_too_long(client, namespace, target, job_group, evidence):
     """A job whose pods' names would be too long is ended with the first look at its events."""
-    long = step("a-replicated-job-whose-name-has-so-many-letters-that-none-fit")
-    own_runtime(client, namespace, step(), long)
-    waiter = group.submit("name too long", own())
+    long = replicated_job("a-replicated-job-whose-name-has-so-many-letters-that-none-fit")
+    create_own_runtime(client, namespace, replicated_job(), long)
+    waiter = job_group.submit("name too long", own_runtime_job())
     error = waiter.error(300)
     assert (type(error), error.retryable) == (NeverStarted, False)
     assert "is too long" in str(error)
     client.until_gone("TrainJob", namespace, waiter.reference.name)
-    evidence("diagnosis", **row("name too long", target.backend, error.outcome.message, error))
+    evidence("diagnosis", **diagnosis_row("name too long", target.backend, error.outcome.message, error))
 
 
-def test_hopeless_in_an_event_loop(client, engine, namespace, unique):
+def test_hopeless_in_an_event_loop(client, cluster, namespace, unique):
     """The same for those who wait in an event loop, as Airflow's triggerer does."""
-    reference = submit(engine, shell(image="Not/A_Name"), RunKey("conformance", "diagnosis", "loop", unique))
-    outcome = asyncio.run(wait_async(engine, reference))
+    reference = submit(cluster, shell_job(image="Not/A_Name"), RunKey("conformance", "diagnosis", "loop", unique))
+    outcome = asyncio.run(wait_async(cluster, reference))
     with pytest.raises(ImageUnavailable, match="invalid reference format"):
         outcome.raise_for_failure()
     client.until_gone("TrainJob", namespace, reference.name)
 
 
-def test_what_appears_in_time(client, namespace, group):
+def test_what_appears_in_time(client, namespace, job_group):
     """A Secret that is made a moment later is no trouble: the job runs and is complete."""
-    waiter = group.submit("late", shell('test "$A" = b', env={"A": SecretKeyReference(name="late", key="k")}))
+    waiter = job_group.submit("late", shell_job('test "$A" = b', env={"A": SecretKeyReference(name="late", key="k")}))
     waiter.until_told('secret "late" not found')
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "late"}, "stringData": {"k": "b"}}
     client.create(secret, namespace)
     assert waiter.end.result(300).succeeded
 
 
-def test_an_earlier_job_of_the_same_name(client, engine, namespace, group):
+def test_an_earlier_job_of_the_same_name(client, cluster, namespace, job_group):
     """Events outlive what they are about: what an earlier job of the same name lacked is not told of a later one."""
-    earlier = group.submit("again", shell(job={"workspace": "nope"}))
-    event = happened(client, namespace, "Pod", f"{earlier.reference.name}-node-0-0-", "FailedScheduling")
-    cancel(engine, earlier.reference)
+    earlier = job_group.submit("again", shell_job(job={"workspace": "nope"}))
+    event = wait_for_event(client, namespace, "Pod", f"{earlier.reference.name}-node-0-0-", "FailedScheduling")
+    cancel(cluster, earlier.reference)
     client.until_gone("JobSet", namespace, earlier.reference.name)
     seconds = "%Y-%m-%dT%H:%M:%SZ"
-    until(lambda: datetime.now(timezone.utc).strftime(seconds) > event["metadata"]["creationTimestamp"])
-    later = group.submit("again", shell("exit 3"))
+    wait_until(lambda: datetime.now(timezone.utc).strftime(seconds) > event["metadata"]["creationTimestamp"])
+    later = job_group.submit("again", shell_job("exit 3"))
     assert (later.reference.name, later.reference.uid != earlier.reference.uid) == (earlier.reference.name, True)
     assert "nope" not in str(later.error(300))
 
 
 # -- waiting may help: it is told --------------------------------------------------------------------------------------
 
-SHOWN = {
-    "too many GPUs": (shell(resources_per_node={"gpu": 64}), "Unschedulable: 0/1 nodes are available: 1 Insufficient"),
+PENDING_JOBS = {
+    "too many GPUs": (
+        shell_job(resources_per_node={"gpu": 64}),
+        "Unschedulable: 0/1 nodes are available: 1 Insufficient",
+    ),
     "node selector": (
-        shell(job={"placement": {"node_selector": {"nope": "x"}}}),
+        shell_job(job={"placement": {"node_selector": {"nope": "x"}}}),
         "didn't match Pod's node affinity/selector",
     ),
     "claim that is not bound": (
-        shell(job={"workspace": "unbound"}),
+        shell_job(job={"workspace": "unbound"}),
         "pod has unbound immediate PersistentVolumeClaims",
     ),
 }
 
 
-def test_shown(client, engine, namespace, target, group, evidence):
+def test_shown(client, cluster, namespace, target, job_group, evidence):
     """What others may end - no room, no volume yet - is told as the reason for waiting, and the job is left alone."""
-    client.create(claim("unbound", "nope"), namespace)
-    waiters = {name: group.submit(name, job) for name, (job, _) in SHOWN.items()}
-    for name, (_, text) in SHOWN.items():
+    client.create(claim_of_class("unbound", "nope"), namespace)
+    waiters = {name: job_group.submit(name, job) for name, (job, _) in PENDING_JOBS.items()}
+    for name, (_, text) in PENDING_JOBS.items():
         told = waiters[name].until_told(text)
-        evidence("diagnosis", **row(name, target.backend, told))
+        evidence("diagnosis", **diagnosis_row(name, target.backend, told))
     reference = waiters["too many GPUs"].reference
     with pytest.raises(WaitTimeout, match=r"Insufficient nvidia.com/gpu.*starting time.*deleted") as raised:
-        wait(engine, reference, limits=Limits(starting=timedelta(seconds=3)))
+        wait(cluster, reference, limits=Limits(starting=timedelta(seconds=3)))
     assert "ask for less" in raised.value.hint
     for waiter in waiters.values():
-        cancel(engine, waiter.reference)
+        cancel(cluster, waiter.reference)
         assert not waiter.end.result(300).succeeded
 
 
-@real
-def test_quota(client, engine, namespace, target, group, evidence):
+@only_real
+def test_quota(client, cluster, namespace, target, job_group, evidence):
     """Pods beyond a ResourceQuota are waited for, and the quota is told; it runs when there is quota."""
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "small"}}
     client.create({**quota, "spec": {"hard": {"requests.nvidia.com/gpu": "1"}}}, namespace)
     client.until("ResourceQuota", namespace, "small", lambda one: one.get("status", {}).get("hard"))
-    waiter = group.submit("quota", shell(resources_per_node={"gpu": 2}))
-    evidence("diagnosis", **row("quota", target.backend, waiter.until_told("exceeded quota: small")))
+    waiter = job_group.submit("quota", shell_job(resources_per_node={"gpu": 2}))
+    evidence("diagnosis", **diagnosis_row("quota", target.backend, waiter.until_told("exceeded quota: small")))
     assert client.ask("DELETE", path_of("ResourceQuota", namespace, "small")).ok
     assert waiter.end.result(90).succeeded
 
 
-@real
-def test_webhook_down(client, namespace, unique, target, group, evidence):
+@only_real
+def test_webhook_down(client, namespace, unique, target, job_group, evidence):
     """A webhook that does not answer is told; the job runs when it is gone."""
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
     webhook = {
@@ -186,11 +189,13 @@ def test_webhook_down(client, namespace, unique, target, group, evidence):
         "spec": {"containers": [{"name": "c", "image": "i"}]},
     }
     try:
-        until(
+        wait_until(
             lambda: "failed calling webhook" in client.ask("POST", path_of("Pod", namespace), pod, dryRun="All").message
         )
-        waiter = group.submit("webhook", shell())
-        evidence("diagnosis", **row("webhook down", target.backend, waiter.until_told("failed calling webhook")))
+        waiter = job_group.submit("webhook", shell_job())
+        evidence(
+            "diagnosis", **diagnosis_row("webhook down", target.backend, waiter.until_told("failed calling webhook"))
+        )
     finally:
         assert client.ask("DELETE", f"{path}/{unique}").ok
     assert waiter.end.result(90).succeeded
@@ -212,8 +217,8 @@ def workloads(client):
     assert client.ask("DELETE", f"{path}/{name}").ok
 
 
-@real
-def test_queued(client, namespace, workloads, target, group, evidence, tmp_path):
+@only_real
+def test_queued(client, namespace, workloads, target, job_group, evidence, tmp_path):
     """Kueue's own words tell why a job in a queue waits; here a test says them in Kueue's place."""
     text = "couldn't assign flavors to pod set node: insufficient unused quota for cpu in flavor cpu, 1 more needed"
     reserved = {"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": text}
@@ -223,13 +228,13 @@ def test_queued(client, namespace, workloads, target, group, evidence, tmp_path)
         meta = {"name": f"trainjob-{reference.name}-1", "labels": {"kueue.x-k8s.io/job-uid": reference.uid}}
         kind = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload"}
         workload = {**kind, "metadata": meta, "status": {"conditions": [reserved]}}
-        until(lambda: client.ask("POST", workloads.format(namespace), workload).code == 201)
+        wait_until(lambda: client.ask("POST", workloads.format(namespace), workload).code == 201)
 
     script = f"test -e {tmp_path}/admitted || exec sleep 600"  # it begins before it is held back
-    waiter = group.submit("queued", shell(script, job={"queue": "gpu-team"}), hold_back)
+    waiter = job_group.submit("queued", shell_job(script, job={"queue": "gpu-team"}), hold_back)
     told = waiter.until_told("insufficient unused quota for cpu")
     assert "waiting for quota in queue gpu-team" in told
-    evidence("diagnosis", **row("no quota in Kueue", target.backend, told))
+    evidence("diagnosis", **diagnosis_row("no quota in Kueue", target.backend, told))
     (tmp_path / "admitted").touch()
     client.patch("TrainJob", namespace, waiter.reference.name, {"spec": {"suspend": False}})
     assert waiter.end.result(300).succeeded

@@ -7,12 +7,18 @@ import itertools
 
 import pytest
 
-from tests.conformance.composed import claim, composed, container, pod_spec
-from tests.conformance.every_request import fetching, fine_tunes, general, mounting, over_a_workspace
-from tests.conformance.test_every_manifest import large_runtime, manifest, outcome
+from tests.conformance.built_jobsets import claim, create_jobsets, find_container, find_pod_spec
+from tests.conformance.request_matrix import (
+    fine_tune_requests,
+    initializer_requests,
+    trainer_requests,
+    volume_requests,
+    workspace_requests,
+)
+from tests.conformance.test_every_manifest import build_manifest, create_large_runtime, find_refusals
 from trainjob import CustomTrainerContainer, Placement, TrainJob
 from trainjob.client import Cluster, Connection
-from trainjob.manifest import Dialect, dialect_of
+from trainjob.manifest import Dialect, detect_dialect
 
 pytestmark = pytest.mark.since("2.0")
 PATCH_FIELDS = {
@@ -27,7 +33,7 @@ def test_detection(target):
     with contextlib.closing(Cluster(Connection(kubeconfig=target.kubeconfig))) as cluster:
         fields = cluster.trainjob_spec_fields()
     expected = Dialect.V2_2 if target.trainer >= (2, 2) else Dialect(f"2.{target.trainer[1]}")
-    assert dialect_of(fields) is expected
+    assert detect_dialect(fields) is expected
     assert fields & {*PATCH_FIELDS.values()} == {PATCH_FIELDS[expected]}
 
 
@@ -41,26 +47,28 @@ def test_patches_of_pods_arrive(client, namespace, target):
     )
     trainer = CustomTrainerContainer(command=("true",))
     request = TrainJob(trainer=trainer, workspace="mine", placement=placement)
-    jobset = composed(client, namespace, {"job": manifest(request, namespace, target)})["job"]
-    pod = pod_spec(jobset)
+    jobset = create_jobsets(client, namespace, {"job": build_manifest(request, namespace, target)})["job"]
+    pod = find_pod_spec(jobset)
     assert pod["nodeSelector"] == {"kubernetes.io/os": "linux"}
     assert pod["tolerations"] == [{"key": "gpu", "operator": "Exists"}]
     assert pod["serviceAccountName"] == "default"
     assert {"name": "workspace", "persistentVolumeClaim": {"claimName": "mine"}} in pod["volumes"]
-    assert {"name": "workspace", "mountPath": "/workspace"} in container(jobset)["volumeMounts"]
+    assert {"name": "workspace", "mountPath": "/workspace"} in find_container(jobset)["volumeMounts"]
 
 
 @pytest.mark.before("2.1")
 def test_every_manifest(client, namespace, target):
     """On 2.0 every request is accepted, or refused by us first; only Qwen's runtime, which came later, is missed."""
-    large_runtime(client, namespace)
-    fetched = fine_tunes(dataset="hf://o/n", model_initializer="hf://o/n")
-    over_one = fine_tunes(workspace="claim")
-    requests = itertools.chain(fetched, over_one, fetching(), over_a_workspace(), general(), mounting())
-    ours, theirs = outcome(client, namespace, target, requests)
+    create_large_runtime(client, namespace)
+    fetched = fine_tune_requests(dataset="hf://o/n", model_initializer="hf://o/n")
+    over_one = fine_tune_requests(workspace="claim")
+    requests = itertools.chain(
+        fetched, over_one, initializer_requests(), workspace_requests(), trainer_requests(), volume_requests()
+    )
+    ours, theirs = find_refusals(client, namespace, target, requests)
     assert {text for text in theirs.values() if '"torchtune-qwen2.5-1.5b" not found' not in text} == set()
     late = [refusal for refusal in ours.values() if "speaks API 2.0" in refusal]
     assert late
-    twice = {label for label, _ in mounting() if label.split()[-1] in ("twice", "15-times")}
+    twice = {label for label, _ in volume_requests() if label.split()[-1] in ("twice", "15-times")}
     assert {label for label, refusal in ours.items() if "several mounts of one volume" in refusal} == twice
     assert all("needs Trainer 2." in refusal for refusal in late)

@@ -4,87 +4,95 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conformance.runtimes import never, own_runtime, step
-from tests.support.diagnosed_jobs import own, row, shell
+from tests.conformance.runtimes import create_own_runtime, never_restarted_job, replicated_job
+from tests.support.diagnosed_jobs import diagnosis_row, own_runtime_job, shell_job
 from tests.support.kubernetes_client import path_of
-from tests.support.polling import until
-from tests.support.trainjobs import JOBSET, counters, pods_of
+from tests.support.polling import wait_until
+from tests.support.trainjobs import JOBSET, counters, list_pods
 from trainjob import Placement
 from trainjob.errors import CommandFailed, Interrupted, NeverStarted, OutOfMemory
-from trainjob_local.kubelet.kubelet import FAULT
+from trainjob_local.kubelet.kubelet import FAULT_ANNOTATION
 
 # What only a whole control plane does.
-real = pytest.mark.only("controlplane-2.3")
+only_real = pytest.mark.only("controlplane-2.3")
 
 
-def strike(client, namespace, waiter, fault):
+def inject_fault(client, namespace, waiter, fault):
     """Lets a fault of the kubelet hit a job's running pod."""
     name = waiter.reference.name
     client.until("TrainJob", namespace, name, lambda job: counters(job).get("node", {}).get("ready"))
-    (pod,) = pods_of(client, namespace, name)
-    client.patch("Pod", namespace, pod["metadata"]["name"], {"metadata": {"annotations": {FAULT: fault}}})
+    (pod,) = list_pods(client, namespace, name)
+    client.patch("Pod", namespace, pod["metadata"]["name"], {"metadata": {"annotations": {FAULT_ANNOTATION: fault}}})
 
 
 @pytest.mark.parametrize(
     ("fault", "expected", "retryable"), [("OOMKilled", OutOfMemory, False), ("Evicted", Interrupted, True)]
 )
-def test_ended_by_its_node(client, namespace, target, group, evidence, fault, expected, retryable):
+def test_ended_by_its_node(client, namespace, target, job_group, evidence, fault, expected, retryable):
     """A container that is out of memory is not retried, a pod that its node evicts is."""
-    waiter = group.submit(fault, shell("exec sleep 60"))
-    strike(client, namespace, waiter, fault)
+    waiter = job_group.submit(fault, shell_job("exec sleep 60"))
+    inject_fault(client, namespace, waiter, fault)
     error = waiter.error(300)
     assert (type(error), error.retryable) == (expected, retryable)
     assert error.outcome.exit_code in (137, 143)
     assert fault in str(error)
-    evidence("diagnosis", **row(fault, target.backend, error.outcome.message, error))
+    evidence("diagnosis", **diagnosis_row(fault, target.backend, error.outcome.message, error))
 
 
-def test_command_that_is_not_there(target, group, evidence):
+def test_command_that_is_not_there(target, job_group, evidence):
     """A command that is not in the image is told as that, and no retry is made of it."""
-    error = group.submit("command", shell(command=["no-such-program"])).error(300)
+    error = job_group.submit("command", shell_job(command=["no-such-program"])).error(300)
     assert (type(error), error.retryable) == (NeverStarted, False)
-    evidence("diagnosis", **row("command not found", target.backend, error.outcome.message, error))
+    evidence("diagnosis", **diagnosis_row("command not found", target.backend, error.outcome.message, error))
 
 
-def test_initializer(client, namespace, target, group, evidence):
+def test_initializer(client, namespace, target, job_group, evidence):
     """An initializer that fails is told with its name and its last lines."""
     script = "echo 'no such dataset' >&2; exit 3"
-    own_runtime(client, namespace, step("dataset-initializer", script), step(needs=["dataset-initializer"]))
-    error = group.submit("initializer", own()).error(300)
+    create_own_runtime(
+        client,
+        namespace,
+        replicated_job("dataset-initializer", script),
+        replicated_job(depends_on=["dataset-initializer"]),
+    )
+    error = job_group.submit("initializer", own_runtime_job()).error(300)
     assert (type(error), error.outcome.step, error.outcome.exit_code) == (CommandFailed, "dataset-initializer", 3)
     assert error.outcome.log_tail == ("no such dataset",)
     assert "a wrong address" in error.hint
-    evidence("diagnosis", **row("initializer failed", target.backend, error.outcome.message, error))
+    evidence("diagnosis", **diagnosis_row("initializer failed", target.backend, error.outcome.message, error))
 
 
-def test_crash_loop(target, group, evidence):
+def test_crash_loop(target, job_group, evidence):
     """A container that may be restarted and fails again and again is told while it lasts, and fails in the end."""
-    waiter = group.submit("crash", shell("exit 3", job={"max_restarts": 2}))
+    waiter = job_group.submit("crash", shell_job("exit 3", job={"max_restarts": 2}))
     told = waiter.until_told("CrashLoopBackOff")
     error = waiter.error(300)
     assert (type(error), error.outcome.exit_code) == (CommandFailed, 3)
-    evidence("diagnosis", **row("crash loop", target.backend, told, error, early=False))
+    evidence("diagnosis", **diagnosis_row("crash loop", target.backend, told, error, ended_early=False))
 
 
-@real
-def test_drained(client, namespace, target, group, evidence):
+@only_real
+def test_drained(client, namespace, target, job_group, evidence):
     """A pod that is evicted through the API, as a drain of its node does, is retried: its command did not fail."""
-    own_runtime(client, namespace, never())
-    waiter = group.submit("drain", own("exec sleep 60"))
+    create_own_runtime(client, namespace, never_restarted_job())
+    waiter = job_group.submit("drain", own_runtime_job("exec sleep 60"))
     name = waiter.reference.name
     client.until("TrainJob", namespace, name, lambda job: counters(job).get("node", {}).get("ready"))
-    (pod,) = pods_of(client, namespace, name)
+    (pod,) = list_pods(client, namespace, name)
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod["metadata"]["name"]}}
     path = path_of("Pod", namespace, pod["metadata"]["name"], "eviction")
     assert client.ask("POST", path, eviction).code == 201
     error = waiter.error(300)
     assert (type(error), error.retryable, error.outcome.exit_code) == (Interrupted, True, 143)
     assert "EvictionByEvictionAPI" in error.outcome.message
-    evidence("diagnosis", **row("evicted through the API", target.backend, error.outcome.message, error, early=False))
+    evidence(
+        "diagnosis",
+        **diagnosis_row("evicted through the API", target.backend, error.outcome.message, error, ended_early=False),
+    )
 
 
 @pytest.fixture
-def scarce(client, unique):
+def scarce_resource(client, unique):
     """A resource of which the node has one."""
     (node,) = [one["metadata"]["name"] for one in client.list("Node", None) if "process" in one["metadata"]["name"]]
     name = f"example.org/{unique}"
@@ -98,39 +106,44 @@ def scarce(client, unique):
     set_to(None)
 
 
-@real
-def test_preempted(client, namespace, unique, scarce, target, group, evidence):
+@only_real
+def test_preempted(client, namespace, unique, scarce_resource, target, job_group, evidence):
     """A pod that the scheduler preempts is retried, too."""
-    own_runtime(client, namespace, never())
-    job = own("exec sleep 60").model_copy(
-        update={"trainer": shell("exec sleep 60", resources_per_node={scarce: 1}).trainer}
+    create_own_runtime(client, namespace, never_restarted_job())
+    job = own_runtime_job("exec sleep 60").model_copy(
+        update={"trainer": shell_job("exec sleep 60", resources_per_node={scarce_resource: 1}).trainer}
     )
-    waiter = group.submit("preempted", job)
+    waiter = job_group.submit("preempted", job)
     client.until("TrainJob", namespace, waiter.reference.name, lambda one: counters(one).get("node", {}).get("ready"))
     path = "/apis/scheduling.k8s.io/v1/priorityclasses"
     body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": unique}, "value": 1000}
     assert client.ask("POST", path, body).code == 201
     try:
-        container = {"name": "c", "image": "i", "command": ["sleep", "60"], "resources": {"limits": {scarce: "1"}}}
+        container = {
+            "name": "c",
+            "image": "i",
+            "command": ["sleep", "60"],
+            "resources": {"limits": {scarce_resource: "1"}},
+        }
         spec = {"priorityClassName": unique, "restartPolicy": "Never", "containers": [container]}
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "first"}, "spec": spec}
         pods = path_of("Pod", namespace)  # admission looks the class up in a cache
-        until(lambda: client.ask("POST", pods, pod, dryRun="All").ok)
+        wait_until(lambda: client.ask("POST", pods, pod, dryRun="All").ok)
         client.create(pod, namespace)
         error = waiter.error(300)
     finally:
         assert client.ask("DELETE", f"{path}/{unique}").ok
     assert (type(error), error.retryable) == (Interrupted, True)
     assert "PreemptionByScheduler" in error.outcome.message
-    evidence("diagnosis", **row("preempted", target.backend, error.outcome.message, error, early=False))
+    evidence("diagnosis", **diagnosis_row("preempted", target.backend, error.outcome.message, error, ended_early=False))
 
 
-@real
-def test_node_lost(client, namespace, unique, target, group, evidence):
+@only_real
+def test_node_lost(client, namespace, unique, target, job_group, evidence):
     """A pod whose node is gone is retried: nothing is wrong with its step."""
-    own_runtime(client, namespace, never())
-    job = own().model_copy(update={"placement": Placement(node_selector={"example.org/gone": unique})})
-    waiter = group.submit("node lost", job)
+    create_own_runtime(client, namespace, never_restarted_job())
+    job = own_runtime_job().model_copy(update={"placement": Placement(node_selector={"example.org/gone": unique})})
+    waiter = job_group.submit("node lost", job)
     query = {"labelSelector": f"{JOBSET}={waiter.reference.name}"}
     pod = client.until("Pod", namespace, "", bool, **query)["metadata"]["name"]
     binding = {
@@ -143,4 +156,4 @@ def test_node_lost(client, namespace, unique, target, group, evidence):
     error = waiter.error()  # the garbage collector waits for 40 s, and looks every 20 s
     assert (type(error), error.retryable, error.outcome.exit_code) == (Interrupted, True, None)
     assert "DeletionByPodGC" in error.outcome.message
-    evidence("diagnosis", **row("node lost", target.backend, error.outcome.message, error, early=False))
+    evidence("diagnosis", **diagnosis_row("node lost", target.backend, error.outcome.message, error, ended_early=False))

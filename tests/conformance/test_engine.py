@@ -9,10 +9,10 @@ from datetime import timedelta
 import pytest
 
 from tests.support.kubernetes_client import path_of
-from tests.support.trainjobs import IMAGE, counters, pods_of
+from tests.support.trainjobs import IMAGE, counters, list_pods
 from trainjob import CustomTrainerContainer, RunKey, TrainJob
 from trainjob.errors import InvalidSpec, JobDeleted, JobFailed, WaitTimeout
-from trainjob.lifecycle import Limits, Listener, OnTimeout, cancel, set_suspended, submit, wait
+from trainjob.lifecycle import KillAction, Limits, Listener, cancel, set_suspended, submit, wait
 from trainjob.manifest import labels
 from trainjob.status import Category, Phase
 
@@ -25,33 +25,33 @@ def key(unique):
     return RunKey("conformance", "engine", unique, "run-1")
 
 
-class Heard(Listener):
+class RecordingListener(Listener):
     """Keeps what a waiter is told."""
 
     def __init__(self):
-        self.phases, self.lines, self.progress, self.seen = [], [], [], threading.Condition()
+        self.phases, self.lines, self.progress, self.phase_added = [], [], [], threading.Condition()
         super().__init__(self._phase, lambda line: self.lines.append(str(line)), self.progress.append)
 
     def _phase(self, verdict):
-        with self.seen:
+        with self.phase_added:
             self.phases.append(verdict.phase)
-            self.seen.notify_all()
+            self.phase_added.notify_all()
 
-    def until(self, *phases, seconds=300):
+    def wait_for_phase(self, *phases, seconds=300):
         """Waits until one of these phases was told."""
-        with self.seen:
-            assert self.seen.wait_for(lambda: set(phases) & set(self.phases), seconds), self.phases
+        with self.phase_added:
+            assert self.phase_added.wait_for(lambda: set(phases) & set(self.phases), seconds), self.phases
 
 
 def shell(script, **more):
     return TrainJob(trainer=CustomTrainerContainer(image=IMAGE, command=["sh", "-c", script]), **more)
 
 
-def test_success(engine, key):
+def test_success(cluster, key):
     """A job is submitted and waited for: every log line, the training's progress, the phases, the end."""
-    reference = submit(engine, shell(f"echo hello; echo wörld >&2; {FRAMES}"), key)
-    heard = Heard()
-    outcome = wait(engine, reference, listener=heard)
+    reference = submit(cluster, shell(f"echo hello; echo wörld >&2; {FRAMES}"), key)
+    heard = RecordingListener()
+    outcome = wait(cluster, reference, listener=heard)
     assert (outcome.succeeded, outcome.job, reference.adopted) == (True, reference.name, False)
     assert {"[node-0] hello", "[node-0] wörld"} <= set(heard.lines)
     assert (heard.phases[-1], heard.phases.count(Phase.COMPLETE)) == (Phase.COMPLETE, 1)
@@ -60,10 +60,10 @@ def test_success(engine, key):
     assert outcome.progress == last
 
 
-def test_failure(engine, key):
+def test_failure(cluster, key):
     """A failing command is told with step, rank, exit code and its last lines, and is not restarted."""
-    reference = submit(engine, shell("echo before; echo 'ValueError: row 7' >&2; exit 3"), key)
-    outcome = wait(engine, reference)
+    reference = submit(cluster, shell("echo before; echo 'ValueError: row 7' >&2; exit 3"), key)
+    outcome = wait(cluster, reference)
     assert (outcome.phase, outcome.category) == (Phase.FAILED, Category.APPLICATION)
     assert (outcome.step, outcome.rank, outcome.exit_code) == ("node", 0, 3)
     assert {"before", "ValueError: row 7"} <= set(outcome.log_tail)
@@ -71,106 +71,106 @@ def test_failure(engine, key):
         outcome.raise_for_failure()
 
 
-def test_adoption(client, engine, namespace, key):
+def test_adoption(client, cluster, namespace, key):
     """A retry takes over what runs or has succeeded; another request or a lost job gets a new attempt."""
-    first = submit(engine, shell("echo once"), key)
-    assert submit(engine, shell("echo once"), key).uid == first.uid
-    assert wait(engine, first).succeeded
-    after = submit(engine, shell("echo once"), key)
-    assert (after.uid, after.adopted, wait(engine, after).succeeded) == (first.uid, True, True)
-    fresh = submit(engine, shell("echo once"), key, renewal="again")
-    other = submit(engine, shell("echo another"), key)
+    first = submit(cluster, shell("echo once"), key)
+    assert submit(cluster, shell("echo once"), key).uid == first.uid
+    assert wait(cluster, first).succeeded
+    after = submit(cluster, shell("echo once"), key)
+    assert (after.uid, after.adopted, wait(cluster, after).succeeded) == (first.uid, True, True)
+    fresh = submit(cluster, shell("echo once"), key, renewal="again")
+    other = submit(cluster, shell("echo another"), key)
     assert len({first.uid, fresh.uid, other.uid}) == 3
     assert (first.attempt, fresh.attempt, fresh.adopted, other.adopted) == (1, 2, False, False)
     listed = client.list("TrainJob", namespace, labelSelector=f"{labels.RUN_KEY}={key.digest}")
     assert {job["metadata"]["name"] for job in listed} >= {first.name, other.name}
 
 
-def test_many_submit_at_once(client, engine, namespace, key):
+def test_many_submit_at_once(client, cluster, namespace, key):
     """Of many who submit the same at once, all get one job."""
     with ThreadPoolExecutor(6) as pool:
-        found = list(pool.map(lambda _: submit(engine, shell("sleep 60"), key), range(6)))
+        found = list(pool.map(lambda _: submit(cluster, shell("sleep 60"), key), range(6)))
     assert len({reference.uid for reference in found}) == 1
     assert [reference.adopted for reference in found].count(False) == 1
     assert len(client.list("TrainJob", namespace)) == 1
 
 
-def test_cancellation(client, engine, namespace, key):
+def test_cancellation(client, cluster, namespace, key):
     """A running job is ended with its pods; whoever waits for it is told that it was deleted."""
-    reference = submit(engine, shell("sleep 60"), key)
-    heard = Heard()
+    reference = submit(cluster, shell("sleep 60"), key)
+    heard = RecordingListener()
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(wait, engine, reference, listener=heard)
-        heard.until(Phase.RUNNING)
-        (pod,) = pods_of(client, namespace, reference.name)
-        assert cancel(engine, reference)
+        waiting = pool.submit(wait, cluster, reference, listener=heard)
+        heard.wait_for_phase(Phase.RUNNING)
+        (pod,) = list_pods(client, namespace, reference.name)
+        assert cancel(cluster, reference)
         outcome = waiting.result(300)
     assert outcome.phase is Phase.DELETED
     with pytest.raises(JobDeleted):
         outcome.raise_for_failure()
     client.until_gone("TrainJob", namespace, reference.name)
     client.until_gone("Pod", namespace, pod["metadata"]["name"])
-    assert cancel(engine, reference) is False
+    assert cancel(cluster, reference) is False
 
 
-def test_pause(client, engine, namespace, key, gate):
+def test_pause(client, cluster, namespace, key, gate):
     """A job that is suspended is waited for on and on, until it goes on and ends."""
     file, until_told = gate
-    reference = submit(engine, shell(f"{until_told}; echo done"), key)
+    reference = submit(cluster, shell(f"{until_told}; echo done"), key)
     client.patch("TrainJob", namespace, reference.name, {"spec": {"suspend": True}})
-    heard = Heard()
+    heard = RecordingListener()
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(wait, engine, reference, listener=heard)
-        heard.until(Phase.SUSPENDED)
-        assert set_suspended(engine, reference.name, namespace, suspended=False)
+        waiting = pool.submit(wait, cluster, reference, listener=heard)
+        heard.wait_for_phase(Phase.SUSPENDED)
+        assert set_suspended(cluster, reference.name, namespace, suspended=False)
         file.touch()
         assert waiting.result(300).succeeded
     assert heard.lines[-1] == "[node-0] done"
-    assert not set_suspended(engine, reference.name, namespace, suspended=True)
+    assert not set_suspended(cluster, reference.name, namespace, suspended=True)
 
 
-def test_limits(client, engine, namespace, key):
+def test_limits(client, cluster, namespace, key):
     """A limit on the time without quota ends the waiting, and may leave the job."""
-    reference = submit(engine, shell("sleep 60"), key)
-    set_suspended(engine, reference.name, namespace, suspended=True)
-    limits = Limits(queued=timedelta(seconds=0.5), on_timeout=OnTimeout.KEEP)
+    reference = submit(cluster, shell("sleep 60"), key)
+    set_suspended(cluster, reference.name, namespace, suspended=True)
+    limits = Limits(queued=timedelta(seconds=0.5), on_timeout=KillAction.KEEP)
     with pytest.raises(WaitTimeout, match="queued"):
-        wait(engine, reference, limits=limits)
+        wait(cluster, reference, limits=limits)
     assert client.get("TrainJob", namespace, reference.name)["spec"]["suspend"] is True
     with pytest.raises(WaitTimeout, match="total"):
-        wait(engine, reference, limits=Limits(total=timedelta(seconds=0.3)))
+        wait(cluster, reference, limits=Limits(total=timedelta(seconds=0.3)))
     client.until_gone("TrainJob", namespace, reference.name)
 
 
 @pytest.mark.since("2.2")
-def test_deadline(engine, key):
+def test_deadline(cluster, key):
     """A job that is longer active than its deadline is Failed, and told as that."""
-    reference = submit(engine, shell("echo begun; sleep 60", deadline=timedelta(seconds=1)), key)
-    outcome = wait(engine, reference)
+    reference = submit(cluster, shell("echo begun; sleep 60", deadline=timedelta(seconds=1)), key)
+    outcome = wait(cluster, reference)
     assert (outcome.phase, outcome.category, outcome.reason) == (Phase.FAILED, Category.DEADLINE, "DeadlineExceeded")
 
 
 @pytest.mark.before("2.2")
-def test_no_deadline(client, engine, namespace, key):
+def test_no_deadline(client, cluster, namespace, key):
     """Up to 2.1 there are no deadlines: who asks for one is told which version has them, and nothing is created."""
     with pytest.raises(InvalidSpec, match=r"deadline.*2\.1.*2\.2"):
-        submit(engine, shell("true", deadline=timedelta(seconds=1)), key)
+        submit(cluster, shell("true", deadline=timedelta(seconds=1)), key)
     assert client.list("TrainJob", namespace) == []
 
 
-def test_several_nodes(engine, key):
+def test_several_nodes(cluster, key):
     """With several nodes lines name their rank, and so does a failure."""
     script = 'echo "rank $JOB_COMPLETION_INDEX"; test "$JOB_COMPLETION_INDEX" != 1 || exit 7; sleep 60'
     trainer = CustomTrainerContainer(image=IMAGE, command=["sh", "-c", script], num_nodes=2)
-    heard = Heard()
-    outcome = wait(engine, submit(engine, TrainJob(trainer=trainer), key), listener=heard)
+    heard = RecordingListener()
+    outcome = wait(cluster, submit(cluster, TrainJob(trainer=trainer), key), listener=heard)
     assert (outcome.rank, outcome.exit_code) == (1, 7)
     assert "[node-1] rank 1" in heard.lines
 
 
-def test_who_asked(client, engine, namespace, key):
+def test_who_asked(client, cluster, namespace, key):
     """The job says by labels and annotations which engine, workflow, task and run asked for it."""
-    reference = submit(engine, shell("sleep 60"), key)
+    reference = submit(cluster, shell("sleep 60"), key)
     meta = client.get("TrainJob", namespace, reference.name)["metadata"]
     assert meta["labels"]["app.kubernetes.io/managed-by"] == "trainjob"
     assert meta["labels"][labels.RUN_KEY] == key.digest

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from tests.conformance.composed import TORCHTUNE, composed, container, gpus, pod_spec
-from tests.conformance.every_request import (
-    LARGE,
+from tests.conformance.built_jobsets import (
+    TORCHTUNE_RUNTIMES,
+    create_jobsets,
+    find_container,
+    find_pod_spec,
+    gpu_resources,
+)
+from tests.conformance.request_matrix import (
+    LARGE_RUNTIME,
     METHODS,
     MODELS,
     OPTIONS,
     SIZES,
-    fetching,
-    fine_tunes,
-    general,
-    mounting,
-    over_a_workspace,
-    ways_to_tune,
+    fine_tune_requests,
+    initializer_requests,
+    trainer_requests,
+    tuning_requests,
+    volume_requests,
+    workspace_requests,
 )
 from tests.conformance.runtimes import create_runtime
 from tests.support.kubernetes_client import path_of
 from tests.support.trainjobs import train_job
 from trainjob import CustomTrainerContainer, ExportModel, FineTune, Initializer, InvalidSpec, Runtime, TrainJob
-from trainjob.manifest import Dialect, build
-from trainjob.manifest import train_job as general_request
+from trainjob.manifest import Dialect, build_trainjob
+from trainjob.manifest import to_trainjob as general_request
 
 ATTENTION = "model.lora_attn_modules=[q_proj]"
 ARGUMENTS = {
@@ -37,41 +43,41 @@ def dialect_of(target):
     return Dialect.V2_2 if target.trainer >= (2, 2) else Dialect(f"2.{target.trainer[1]}")
 
 
-def manifest(request, namespace, target, name="job"):
-    return build(general_request(request), name=name, namespace=namespace, dialect=dialect_of(target))
+def build_manifest(request, namespace, target, name="job"):
+    return build_trainjob(general_request(request), name=name, namespace=namespace, dialect=dialect_of(target))
 
 
-def posted(client, namespace, item):
+def dry_run(client, namespace, item):
     """The API server's answer to a dry run."""
     return client.ask("POST", path_of("TrainJob", namespace), item, fieldValidation="Strict", dryRun="All")
 
 
-def large_runtime(client, namespace):
-    spec = client.get("ClusterTrainingRuntime", None, TORCHTUNE["llama3.2-3b"])["spec"]
-    create_runtime(client, namespace, spec, LARGE.name)
+def create_large_runtime(client, namespace):
+    spec = client.get("ClusterTrainingRuntime", None, TORCHTUNE_RUNTIMES["llama3.2-3b"])["spec"]
+    create_runtime(client, namespace, spec, LARGE_RUNTIME.name)
 
 
-def outcome(client, namespace, target, requests):
+def find_refusals(client, namespace, target, requests):
     """What we refuse, and what the server refuses of the rest, by label."""
     ours, theirs = {}, {}
     for label, make in requests:
         try:
-            item = manifest(make(), namespace, target)
+            item = build_manifest(make(), namespace, target)
         except InvalidSpec as error:
             ours[label] = str(error)
             continue
-        answer = posted(client, namespace, item)
+        answer = dry_run(client, namespace, item)
         if not answer.ok:
             theirs[label] = f"{answer.code} {answer.message}"
     return ours, theirs
 
 
-def several(size, *, fetched):
+def has_several_processes(size, *, fetched):
     """Whether a size means several processes; a TorchTune runtime has two GPUs, and counts no MIG slices."""
     return size in {"2-gpus", "2-processes", "2-nodes"} or (fetched and size == "unsized")
 
 
-def without_recipe(*, fetched):
+def list_without_recipe(*, fetched):
     """What TorchTune has no recipe for, told by hand: model, method and size."""
     for model in MODELS:
         for method in METHODS:
@@ -79,46 +85,57 @@ def without_recipe(*, fetched):
                 nodes = size == "2-nodes" and (model != "llama3.3-70b" or method != "full")
                 quantized = method == "qlora" and (
                     model == "qwen2.5-1.5b"
-                    or (model != "llama3.3-70b" and (several(size, fetched=fetched) or (fetched and size == "mig")))
+                    or (
+                        model != "llama3.3-70b"
+                        and (has_several_processes(size, fetched=fetched) or (fetched and size == "mig"))
+                    )
                 )
-                single = model == "llama3.3-70b" and not (several(size, fetched=fetched) or (fetched and size == "mig"))
+                single = model == "llama3.3-70b" and not (
+                    has_several_processes(size, fetched=fetched) or (fetched and size == "mig")
+                )
                 if nodes or quantized or single:
                     yield model, method, size
 
 
-def test_fine_tuning_that_fetches(client, namespace, target, proven):
+def test_fine_tuning_that_fetches(client, namespace, target, record_feature):
     """Fine-tuning on TorchTune's runtimes: each model, method and size is accepted, or is one without a recipe."""
-    large_runtime(client, namespace)
-    ours, theirs = outcome(client, namespace, target, fine_tunes(dataset="hf://o/n", model_initializer="hf://o/n"))
+    create_large_runtime(client, namespace)
+    ours, theirs = find_refusals(
+        client, namespace, target, fine_tune_requests(dataset="hf://o/n", model_initializer="hf://o/n")
+    )
     assert theirs == {}
-    assert sorted(ours) == sorted(" ".join(one) for one in without_recipe(fetched=True))
-    proven("TorchTune models")
+    assert sorted(ours) == sorted(" ".join(one) for one in list_without_recipe(fetched=True))
+    record_feature("TorchTune models")
 
 
-def by_hand(model, method, size):
+def build_by_hand(model, method, size):
     """The TrainJob that would have been sent, had it not been refused; complete, so that version 2.1 looks at it."""
-    runtime = {"runtime": LARGE.name, "kind": LARGE.kind} if model == "llama3.3-70b" else {"runtime": TORCHTUNE[model]}
+    runtime = (
+        {"runtime": LARGE_RUNTIME.name, "kind": LARGE_RUNTIME.kind}
+        if model == "llama3.3-70b"
+        else {"runtime": TORCHTUNE_RUNTIMES[model]}
+    )
     sizes = {
         "unsized": {},
-        "1-gpu": {"resourcesPerNode": gpus(1)},
-        "2-gpus": {"resourcesPerNode": gpus(2)},
+        "1-gpu": {"resourcesPerNode": gpu_resources(1)},
+        "2-gpus": {"resourcesPerNode": gpu_resources(2)},
         "1-process": {"numProcPerNode": 1},
-        "2-processes": {"numProcPerNode": 2, "resourcesPerNode": gpus(2)},
+        "2-processes": {"numProcPerNode": 2, "resourcesPerNode": gpu_resources(2)},
         "mig": {"resourcesPerNode": {"limits": {"nvidia.com/mig-1g.5gb": "1"}}},
-        "2-nodes": {"numNodes": 2, "resourcesPerNode": gpus(8)},
+        "2-nodes": {"numNodes": 2, "resourcesPerNode": gpu_resources(8)},
     }
     return {"command": ["tune", "run"], "args": ARGUMENTS[method], **sizes[size]}, runtime
 
 
 def test_fine_tuning_without_a_recipe(client, namespace, target):
     """What we refuse the webhook refuses too, or it runs something else: a single 70B, LoRA on nodes up to 2.2."""
-    large_runtime(client, namespace)
+    create_large_runtime(client, namespace)
     accepted = set()
-    for model, method, size in without_recipe(fetched=True):
-        trainer, runtime = by_hand(model, method, size)
+    for model, method, size in list_without_recipe(fetched=True):
+        trainer, runtime = build_by_hand(model, method, size)
         if target.trainer < (2, 2):
             trainer = {"numNodes": 1, "numProcPerNode": "auto", **trainer}
-        if posted(client, namespace, train_job(trainer=trainer, **runtime)).ok:
+        if dry_run(client, namespace, train_job(trainer=trainer, **runtime)).ok:
             accepted.add((model, method, size))
     single = {("llama3.3-70b", method, size) for method in METHODS for size in ("1-gpu", "1-process")}
     nodes = {("llama3.3-70b", method, "2-nodes") for method in METHODS if method != "full"}
@@ -127,65 +144,69 @@ def test_fine_tuning_without_a_recipe(client, namespace, target):
 
 def test_fine_tuning_over_a_workspace(client, namespace, target):
     """Fine-tuning over a workspace: each model, method and size is accepted, or is one without a recipe."""
-    ours, theirs = outcome(client, namespace, target, fine_tunes(workspace="claim"))
+    ours, theirs = find_refusals(client, namespace, target, fine_tune_requests(workspace="claim"))
     assert theirs == {}
-    assert sorted(ours) == sorted(" ".join(one) for one in without_recipe(fetched=False))
+    assert sorted(ours) == sorted(" ".join(one) for one in list_without_recipe(fetched=False))
 
 
-def late(option, target):
+def is_unsupported_deadline(option, target):
     """A deadline, before 2.2."""
     return option == "deadline" and target.trainer < (2, 2)
 
 
-def check(client, namespace, target, requests, refused):
+def check_refusals(client, namespace, target, requests, refused):
     """We refuse exactly the requests whose label's words say so, and the server none of the others."""
-    ours, theirs = outcome(client, namespace, target, requests())
+    ours, theirs = find_refusals(client, namespace, target, requests())
     assert theirs == {}
     expected = sorted(label for label, _ in requests() if refused(label.split()))
     assert sorted(ours) == expected, ours
 
 
-def test_sources(client, namespace, target, proven):
+def test_sources(client, namespace, target, record_feature):
     """Datasets and models from everywhere, with secrets by name and by keys, with each option, are accepted."""
 
     def refused(words):
         data, source, option = words
         nothing, queued = (data, source) == ("no-dataset", "no-model"), option in ("queue", "priority")
-        return nothing or queued or late(option, target)  # queued on a stock runtime it would never start
+        return (
+            nothing or queued or is_unsupported_deadline(option, target)
+        )  # queued on a stock runtime it would never start
 
-    check(client, namespace, target, fetching, refused)
-    proven("Hub initializer", "S3 initializer", "data cache")
+    check_refusals(client, namespace, target, initializer_requests, refused)
+    record_feature("Hub initializer", "S3 initializer", "data cache")
 
 
-def test_chain(client, namespace, target, proven):
+def test_chain(client, namespace, target, record_feature):
     """Every step of a chain over a workspace, with each option and kind of secret, is accepted."""
-    check(client, namespace, target, over_a_workspace, lambda words: late(words[-2], target))
-    proven("export", "model registry")
+    check_refusals(
+        client, namespace, target, workspace_requests, lambda words: is_unsupported_deadline(words[-2], target)
+    )
+    record_feature("export", "model registry")
 
 
-def test_functions_and_containers(client, namespace, target, proven):
+def test_functions_and_containers(client, namespace, target, record_feature):
     """Functions and containers with each option, with and without a workspace or initializers, are accepted."""
-    check(client, namespace, target, general, lambda words: late(words[1], target))
-    proven("Python function", "container", "PyTorch DDP/FSDP")
+    check_refusals(client, namespace, target, trainer_requests, lambda words: is_unsupported_deadline(words[1], target))
+    record_feature("Python function", "container", "PyTorch DDP/FSDP")
 
 
 def test_mounting(client, namespace, target):
     """Every step over every kind of workspace, with volumes of every kind and one mounted again, is accepted."""
-    check(client, namespace, target, mounting, lambda words: False)
+    check_refusals(client, namespace, target, volume_requests, lambda words: False)
 
 
-def everything(target):
+def all_options(target):
     """Every option at once, as far as this version has it."""
-    known = ("placement", "priority", "named", *(() if late("deadline", target) else ("deadline",)))
+    known = ("placement", "priority", "named", *(() if is_unsupported_deadline("deadline", target) else ("deadline",)))
     return {key: value for name in known for key, value in OPTIONS[name].items()}
 
 
 def test_what_becomes_of_it(client, namespace, target):
     """What is asked of the pods is in the pods: volume and mount, selector, tolerations, affinity, account, secrets."""
     sources = {"dataset": "hf://o/n", "model_initializer": "hf://o/n"}
-    options = everything(target)
+    options = all_options(target)
     initializer = Initializer(dataset="hf://o/n", model="hf://o/n")
-    spec = client.get("ClusterTrainingRuntime", None, TORCHTUNE["llama3.2-1b"])["spec"]
+    spec = client.get("ClusterTrainingRuntime", None, TORCHTUNE_RUNTIMES["llama3.2-1b"])["spec"]
     create_runtime(client, namespace, spec, "mine-llama3.2-1b")
     own = Runtime(name="mine-llama3.2-1b", kind="TrainingRuntime")
     requests = {
@@ -195,15 +216,15 @@ def test_what_becomes_of_it(client, namespace, target):
         "fetching": FineTune(model="llama3.2-1b", runtime=own, **sources, **options),
         "initializers": TrainJob(trainer=CustomTrainerContainer(), runtime=own, initializer=initializer, **options),
     }
-    jobs = {name: manifest(request, namespace, target, name) for name, request in requests.items()}
-    for name, jobset in composed(client, namespace, jobs).items():
+    jobs = {name: build_manifest(request, namespace, target, name) for name, request in requests.items()}
+    for name, jobset in create_jobsets(client, namespace, jobs).items():
         over_a_workspace = name in ("container", "export", "split")
         for step in ["node"] if over_a_workspace else ["dataset-initializer", "model-initializer", "node"]:
             check_pod(jobset, step, workspace=over_a_workspace)
 
 
 def check_pod(jobset, step, *, workspace):
-    pod = pod_spec(jobset, step)
+    pod = find_pod_spec(jobset, step)
     wanted = OPTIONS["placement"]["placement"]
     assert pod["nodeSelector"] == dict(wanted.node_selector)
     assert pod["tolerations"] == [dict(one) for one in wanted.tolerations]
@@ -212,10 +233,10 @@ def check_pod(jobset, step, *, workspace):
     assert pod["imagePullSecrets"] == [{"name": "registry"}, {"name": "other-registry"}]
     if workspace:
         assert {"name": "workspace", "persistentVolumeClaim": {"claimName": "claim"}} in pod["volumes"]
-        assert {"name": "workspace", "mountPath": "/workspace"} in container(jobset, step)["volumeMounts"]
+        assert {"name": "workspace", "mountPath": "/workspace"} in find_container(jobset, step)["volumeMounts"]
 
 
-def test_every_way_to_tune(client, namespace, target, proven):
+def test_every_way_to_tune(client, namespace, target, record_feature):
     """Each method and model, and the program that looks for an earlier attempt before the command."""
-    assert outcome(client, namespace, target, ways_to_tune()) == ({}, {})
-    proven("TorchTune recipes", "resume")
+    assert find_refusals(client, namespace, target, tuning_requests()) == ({}, {})
+    record_feature("TorchTune recipes", "resume")

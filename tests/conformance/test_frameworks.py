@@ -4,68 +4,74 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conformance.admission_cases import answers, denied, of_trainer
-from tests.conformance.composed import composed, container, environment, gpus, replicated_job
-from tests.conformance.runtimes import create_runtime, step
+from tests.conformance.admission_cases import denied, dry_run_cases, trainer_case
+from tests.conformance.built_jobsets import (
+    create_jobsets,
+    find_container,
+    find_replicated_job,
+    gpu_resources,
+    read_environment,
+)
+from tests.conformance.runtimes import create_runtime, replicated_job
 from tests.support.trainjobs import IMAGE, train_job
 from trainjob import CustomTrainer, RunKey, Runtime, TrainJob
 from trainjob.lifecycle import Listener, submit, wait
-from trainjob.status import handed_back
+from trainjob.status import parse_step_result
 
 pytestmark = pytest.mark.since("2.2")
 
 RANK = {"fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}}
 PORT = [{"containerPort": 29500, "protocol": "TCP"}]
-OWN = [{"name": "A", "value": "$(JAX_PROCESS_ID)"}, {"name": "JAX_NUM_PROCESSES", "value": "7"}]
+OWN_VARIABLES = [{"name": "A", "value": "$(JAX_PROCESS_ID)"}, {"name": "JAX_NUM_PROCESSES", "value": "7"}]
 
 
 def test_jax(client, namespace):
     """On a JAX runtime processes get count, rank and coordinator, before the trainer's own, which may replace them."""
-    job = train_job(runtime="jax-distributed", trainer={"env": OWN[:1], "numNodes": 2})
-    other = train_job(runtime="jax-distributed", trainer={"env": OWN})
-    jobsets = composed(client, namespace, {"job": job, "other": other})
-    found = container(jobsets["job"])
-    assert list(environment(found).items()) == [
+    job = train_job(runtime="jax-distributed", trainer={"env": OWN_VARIABLES[:1], "numNodes": 2})
+    other = train_job(runtime="jax-distributed", trainer={"env": OWN_VARIABLES})
+    jobsets = create_jobsets(client, namespace, {"job": job, "other": other})
+    found = find_container(jobsets["job"])
+    assert list(read_environment(found).items()) == [
         *[("JAX_NUM_PROCESSES", "2"), ("JAX_PROCESS_ID", RANK)],
         *[("JAX_COORDINATOR_ADDRESS", "job-node-0-0.job:29500"), ("A", "$(JAX_PROCESS_ID)")],
     ]
     assert found["ports"] == PORT
-    spec = replicated_job(jobsets["job"])["template"]["spec"]
+    spec = find_replicated_job(jobsets["job"])["template"]["spec"]
     assert (spec["parallelism"], spec["completions"]) == (2, 2)
-    assert environment(container(jobsets["other"]))["JAX_NUM_PROCESSES"] == "7"
+    assert read_environment(find_container(jobsets["other"]))["JAX_NUM_PROCESSES"] == "7"
 
 
 def test_xgboost(client, namespace):
     """On an XGBoost runtime the processes get tracker, rank and the number of workers: one for each GPU, or node."""
     jobs = {
-        "cpus": train_job(runtime="xgboost-distributed", trainer={"env": OWN[:1], "numNodes": 2}),
-        "gpus": train_job(runtime="xgboost-distributed", trainer={"numNodes": 2, "resourcesPerNode": gpus(4)}),
+        "cpus": train_job(runtime="xgboost-distributed", trainer={"env": OWN_VARIABLES[:1], "numNodes": 2}),
+        "gpus": train_job(runtime="xgboost-distributed", trainer={"numNodes": 2, "resourcesPerNode": gpu_resources(4)}),
         "bare": train_job(runtime="xgboost-distributed"),
     }
-    jobsets = composed(client, namespace, jobs)
-    assert environment(container(jobsets["cpus"])) == {  # in another order each time
+    jobsets = create_jobsets(client, namespace, jobs)
+    assert read_environment(find_container(jobsets["cpus"])) == {  # in another order each time
         "A": "$(JAX_PROCESS_ID)",
         "DMLC_TRACKER_URI": "cpus-node-0-0.cpus",
         "DMLC_TRACKER_PORT": "29500",
         "DMLC_TASK_ID": RANK,
         "DMLC_NUM_WORKER": "2",
     }
-    assert container(jobsets["cpus"])["ports"] == PORT
-    assert environment(container(jobsets["gpus"]))["DMLC_NUM_WORKER"] == "8"
-    assert "env" not in container(jobsets["bare"])
+    assert find_container(jobsets["cpus"])["ports"] == PORT
+    assert read_environment(find_container(jobsets["gpus"]))["DMLC_NUM_WORKER"] == "8"
+    assert "env" not in find_container(jobsets["bare"])
 
 
 def test_reserved_variables(client, namespace, target):
     """A TrainJob may not set the variables of the XGBoost runtime."""
     text = "spec.trainer.env[1]: Forbidden: DMLC_TASK_ID is reserved for the XGBoost runtime"
     env = [{"name": "X", "value": "1"}, {"name": "DMLC_TASK_ID", "value": "1"}]
-    case = of_trainer("reserved", denied(text), env=env)
+    case = trainer_case("reserved", denied(text), env=env)
     case.job["spec"]["runtimeRef"]["name"] = "xgboost-distributed"
-    found, expected = answers(client, namespace, target.trainer, [case])
+    found, expected = dry_run_cases(client, namespace, target.trainer, [case])
     assert found == expected
 
 
-def what_it_sees():
+def report_environment():
     import os
     import sys
 
@@ -74,16 +80,16 @@ def what_it_sees():
 
 
 @pytest.mark.parametrize("policy", ["jax", "xgboost", ""])
-def test_functions(client, engine, namespace, policy, unique, target, evidence):
+def test_functions(client, cluster, namespace, policy, unique, target, evidence):
     """A function on a runtime that is not torch's runs once on each node, and hands back what rank 0 returns."""
     spec = {"mlPolicy": {"numNodes": 1, **({policy: {}} if policy else {})}}
-    create_runtime(client, namespace, {**spec, "template": {"spec": {"replicatedJobs": [step()]}}})
-    trainer = CustomTrainer(func=what_it_sees, image=IMAGE, num_nodes=2)
+    create_runtime(client, namespace, {**spec, "template": {"spec": {"replicatedJobs": [replicated_job()]}}})
+    trainer = CustomTrainer(func=report_environment, image=IMAGE, num_nodes=2)
     request = TrainJob(trainer=trainer, runtime=Runtime(name="own", kind="TrainingRuntime"))
     lines = []
-    reference = submit(engine, request, RunKey("conformance", "frameworks", unique, "run-1"))
-    wait(engine, reference, listener=Listener(on_log=lines.append)).raise_for_failure()
-    told = [result for line in lines if (result := handed_back(line.text))]
+    reference = submit(cluster, request, RunKey("conformance", "frameworks", unique, "run-1"))
+    wait(cluster, reference, listener=Listener(on_log=lines.append)).raise_for_failure()
+    told = [result for line in lines if (result := parse_step_result(line.text))]
     own = {"jax": ["JAX_PROCESS_ID"], "xgboost": ["DMLC_TASK_ID"], "": []}[policy]
     assert told == [{"result": [[], own, "0"]}]
     if policy and target.backend != "laptop":

@@ -6,9 +6,9 @@ import pytest
 import yaml
 
 from tests.conformance.backends import ROOT
-from tests.conformance.runtimes import create_runtime, step
-from tests.support.pod_groups import CRDS, GROUPS, group_path, install
-from tests.support.polling import until
+from tests.conformance.runtimes import create_runtime, replicated_job
+from tests.support.pod_groups import CRDS, GROUPS, group_path, install_crd
+from tests.support.polling import wait_until
 from tests.support.trainjobs import IMAGE, train_job
 from trainjob import (
     CustomTrainerContainer,
@@ -24,7 +24,7 @@ from trainjob.lifecycle import submit, wait
 pytestmark = [pytest.mark.since("2.3"), pytest.mark.only("controlplane"), pytest.mark.timeout(300)]
 
 
-def shipped(client, namespace, name, *steps):
+def create_shipped_runtime(client, namespace, name, *steps):
     spec = yaml.safe_load((ROOT / "manifests" / "runtimes" / f"torch-{name}.yaml").read_text())["spec"]
     spec["template"]["spec"]["replicatedJobs"][:0] = steps
     return create_runtime(client, namespace, spec, f"torch-{name}")
@@ -34,40 +34,42 @@ def gang(client, namespace, name, reference):
     """The PodGroup of a new job on two nodes, and the marks of one of its pods."""
     client.create(train_job("true", trainer={"numNodes": 2}, name=name, **reference), namespace)
     path = group_path(name, namespace, name)
-    made = until(lambda: (answer := client.ask("GET", path)).ok and answer.body, 300)
+    made = wait_until(lambda: (answer := client.ask("GET", path)).ok and answer.body, 300)
     pod = client.until("Pod", namespace, "", bool, labelSelector=f"jobset.sigs.k8s.io/jobset-name={name}")
     return made["spec"], {**pod["metadata"]["labels"], **pod["metadata"].get("annotations", {})}
 
 
-def on(runtime, **more):
+def job_on_runtime(runtime, **more):
     """What a step asks for."""
     trainer = CustomTrainerContainer(image=IMAGE, command=["true"], num_nodes=2)
     return TrainJob(trainer=trainer, runtime=Runtime(name=runtime, kind="TrainingRuntime"), **more)
 
 
-def test_volcano(client, engine, namespace, unique, evidence):
+def test_volcano(client, cluster, namespace, unique, evidence):
     """Without Volcano nothing starts, and that is told; with its CRD all pods of a job are one PodGroup in a queue."""
-    reference = shipped(client, namespace, "volcano")
+    reference = create_shipped_runtime(client, namespace, "volcano")
     group, _ = GROUPS["volcano"]
     if client.ask("GET", f"{CRDS}/podgroups.{group}").code == 404:
-        job = submit(engine, on("torch-volcano"), RunKey("conformance", "gang", unique, "run-1"))
+        job = submit(cluster, job_on_runtime("torch-volcano"), RunKey("conformance", "gang", unique, "run-1"))
         with pytest.raises(NeverStarted, match=f"PodGroup.*{group}(.|\n)*install the scheduler"):
-            wait(engine, job).raise_for_failure()
-        install(client, "volcano")
+            wait(cluster, job).raise_for_failure()
+        install_crd(client, "volcano")
     spec, marks = gang(client, namespace, "volcano", reference)
     assert (spec["minMember"], spec["queue"]) == (2, "default")
     assert marks["scheduling.k8s.io/group-name"] == "volcano"
     evidence("features", row="gang scheduling", cell="control plane")
 
 
-def test_coscheduling(client, engine, namespace, unique, evidence):
+def test_coscheduling(client, cluster, namespace, unique, evidence):
     """All pods of a job are one PodGroup, initializers too, for which the training's pods wait: so that is refused."""
-    install(client, "coscheduling")
-    dataset = step("dataset-initializer")
+    install_crd(client, "coscheduling")
+    dataset = replicated_job("dataset-initializer")
     pod = dataset["template"]["spec"]["template"]["spec"]
     pod["volumes"] = [{"name": "initializer", "emptyDir": {}}]
     pod["containers"][0]["volumeMounts"] = [{"name": "initializer", "mountPath": "/workspace"}]
-    spec, marks = gang(client, namespace, "coscheduling", shipped(client, namespace, "coscheduling", dataset))
+    spec, marks = gang(
+        client, namespace, "coscheduling", create_shipped_runtime(client, namespace, "coscheduling", dataset)
+    )
     assert (spec["minMember"], spec["scheduleTimeoutSeconds"]) == (3, 120)  # of 3 there are only ever 1, or 2
     assert marks["scheduling.x-k8s.io/pod-group"] == "coscheduling"
     initializer = Initializer(dataset=HuggingFaceDatasetInitializer(storage_uri="hf://acme/tickets"))
@@ -75,14 +77,16 @@ def test_coscheduling(client, engine, namespace, unique, evidence):
         InvalidSpec, match=r"its gang \(coscheduling\) waits for .* dataset-initializer must end before"
     ):
         submit(
-            engine, on("torch-coscheduling", initializer=initializer), RunKey("conformance", "gang", unique, "run-2")
+            cluster,
+            job_on_runtime("torch-coscheduling", initializer=initializer),
+            RunKey("conformance", "gang", unique, "run-2"),
         )
     evidence("features", row="gang scheduling", cell="control plane")
 
 
 def test_kai(client, namespace):
     """For KAI the pods have its queue and its scheduler, and the Trainer makes no group."""
-    client.create(train_job("true", **shipped(client, namespace, "kai")), namespace)
+    client.create(train_job("true", **create_shipped_runtime(client, namespace, "kai")), namespace)
     pod = client.until("Pod", namespace, "", bool)
     assert pod["metadata"]["labels"]["kai.scheduler/queue"] == "default-queue"
     assert pod["spec"]["schedulerName"] == "kai-scheduler"

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conformance.composed import TORCHTUNE, composed, container, environment, replicated_job, scripted
+from tests.conformance.built_jobsets import (
+    TORCHTUNE_RUNTIMES,
+    create_jobsets,
+    create_scripted_runtime,
+    find_container,
+    find_replicated_job,
+    read_environment,
+)
 from tests.conformance.runtimes import create_runtime
 from tests.support.kubernetes_client import path_of
-from tests.support.trainjobs import conditions, counters, finished, train_job
+from tests.support.trainjobs import conditions, counters, is_finished, train_job
 
-LLAMA, QWEN = TORCHTUNE["llama3.2-1b"], TORCHTUNE["qwen2.5-1.5b"]
+LLAMA, QWEN = TORCHTUNE_RUNTIMES["llama3.2-1b"], TORCHTUNE_RUNTIMES["qwen2.5-1.5b"]
 DATASET, MODEL = "dataset-initializer", "model-initializer"
 DENIED = 'admission webhook "validator.trainjob.trainer.kubeflow.org" denied the request: '
 REPLICATED = "jobset.sigs.k8s.io/replicatedjob-name"
 
 
-def variables(jobset, step):
-    return list(environment(container(jobset, step)).items())
+def read_variables(jobset, step):
+    return list(read_environment(find_container(jobset, step)).items())
 
 
 def test_defaults(client, namespace):
@@ -29,11 +36,11 @@ def test_defaults(client, namespace):
             runtime=QWEN, initializer={"dataset": {}, "model": {"env": [{"name": "A", "value": "1"}]}}
         ),
     }
-    found = composed(client, namespace, jobs)
+    found = create_jobsets(client, namespace, jobs)
     default = ("STORAGE_URI", "hf://tatsu-lab/alpaca")
     llama = ("STORAGE_URI", "hf://meta-llama/Llama-3.2-1B-Instruct")
     qwen = ("STORAGE_URI", "hf://Qwen/Qwen2.5-1.5B-Instruct")
-    assert {name: [variables(one, step) for step in (DATASET, MODEL)] for name, one in found.items()} == {
+    assert {name: [read_variables(one, step) for step in (DATASET, MODEL)] for name, one in found.items()} == {
         "neither": [[default], [llama]],
         "dataset": [[("STORAGE_URI", "hf://a/b")], [llama]],
         "model": [[default], [("STORAGE_URI", "s3://a/b")]],
@@ -50,25 +57,25 @@ def test_variables(client, namespace):
         "dataset": {"storageUri": "s3://bucket/path", "env": env, "secretRef": {"name": "keys"}},
         "model": {"storageUri": "hf://x/x", "env": other},
     }
-    jobset = composed(client, namespace, {"job": train_job(runtime=LLAMA, initializer=initializer)})["job"]
+    jobset = create_jobsets(client, namespace, {"job": train_job(runtime=LLAMA, initializer=initializer)})["job"]
     told = [("STORAGE_URI", "s3://bucket/path"), ("REGION", "r"), ("ACCESS_TOKEN", secret)]
-    assert variables(jobset, DATASET)[:3] == told
-    assert [name for name, _ in variables(jobset, DATASET)[3:]] == ["B"]
-    assert variables(jobset, MODEL) == [("STORAGE_URI", "hf://y/y"), ("A", "1")]
-    assert container(jobset, DATASET)["envFrom"] == [{"secretRef": {"name": "keys"}}]
-    assert "envFrom" not in container(jobset, MODEL)
-    assert "env" not in container(jobset)
+    assert read_variables(jobset, DATASET)[:3] == told
+    assert [name for name, _ in read_variables(jobset, DATASET)[3:]] == ["B"]
+    assert read_variables(jobset, MODEL) == [("STORAGE_URI", "hf://y/y"), ("A", "1")]
+    assert find_container(jobset, DATASET)["envFrom"] == [{"secretRef": {"name": "keys"}}]
+    assert "envFrom" not in find_container(jobset, MODEL)
+    assert "env" not in find_container(jobset)
 
 
 def test_order(client, namespace):
     """Both initializers run at once, one Job each; the training needs both to be complete."""
-    jobset = composed(client, namespace, {"job": train_job(runtime=LLAMA, trainer={"numNodes": 1})})["job"]
+    jobset = create_jobsets(client, namespace, {"job": train_job(runtime=LLAMA, trainer={"numNodes": 1})})["job"]
     order = {one["name"]: one.get("dependsOn") for one in jobset["spec"]["replicatedJobs"]}
     complete = [{"name": DATASET, "status": "Complete"}, {"name": MODEL, "status": "Complete"}]
     assert list(order.items()) == [(DATASET, None), (MODEL, None), ("node", complete)]
     for step in (DATASET, MODEL):
-        spec = replicated_job(jobset, step)["template"]["spec"]
-        assert (replicated_job(jobset, step)["replicas"], spec["parallelism"], spec["completions"]) == (1, 1, 1)
+        spec = find_replicated_job(jobset, step)["template"]["spec"]
+        assert (find_replicated_job(jobset, step)["replicas"], spec["parallelism"], spec["completions"]) == (1, 1, 1)
     client.until("Job", namespace, "job-dataset-initializer-0", bool)
     client.until("Job", namespace, "job-model-initializer-0", bool)
     assert client.find("Job", namespace, "job-node-0") is None
@@ -88,11 +95,13 @@ def test_what_the_processes_see(client, namespace):
     client.create({**secret, "stringData": {"ACCESS_TOKEN": "from-secret", "REGION": "from-secret"}}, namespace)
     env = [{"name": "REGION", "value": "from-env"}]
     dataset = {"storageUri": "s3://bucket/path", "secretRef": {"name": "keys"}, "env": env}
-    client.create(train_job(initializer={"dataset": dataset}, **scripted(client, namespace, scripts)), namespace)
+    client.create(
+        train_job(initializer={"dataset": dataset}, **create_scripted_runtime(client, namespace, scripts)), namespace
+    )
     history = []
     for _, job in client.follow("TrainJob", namespace, "job"):
         history.append(counters(job))
-        if finished(job):
+        if is_finished(job):
             break
     assert [row[:2] for row in conditions(job)] == [("Complete", "True")]
     (node,) = client.list("Pod", namespace, labelSelector=f"{REPLICATED}=node")
@@ -102,7 +111,7 @@ def test_what_the_processes_see(client, namespace):
     assert started[DATASET] == started[MODEL] == {"succeeded": 1}
 
 
-def refused(client, namespace, job):
+def dry_run(client, namespace, job):
     answer = client.ask("POST", path_of("TrainJob", namespace), job, fieldValidation="Strict", dryRun="All")
     return answer.code, "" if answer.ok else answer.message.removeprefix(DENIED)
 
@@ -114,13 +123,13 @@ def test_runtimes_without(client, namespace):
     dataset = f"{text}{DATASET} job when trainJob is configured with input datasetConfig"
     model = f"{text}{MODEL} job when trainJob is configured with input modelConfig"
     both = {"dataset": {"storageUri": "hf://a/b"}, "model": {}}
-    assert refused(client, namespace, train_job(initializer={"dataset": {}})) == (403, dataset)
-    assert refused(client, namespace, train_job(initializer={"model": {}})) == (403, model)
-    assert refused(client, namespace, train_job(initializer=both)) == (403, f"[{dataset}, {model}]")
-    assert refused(client, namespace, train_job(initializer={})) == (201, "")
+    assert dry_run(client, namespace, train_job(initializer={"dataset": {}})) == (403, dataset)
+    assert dry_run(client, namespace, train_job(initializer={"model": {}})) == (403, model)
+    assert dry_run(client, namespace, train_job(initializer=both)) == (403, f"[{dataset}, {model}]")
+    assert dry_run(client, namespace, train_job(initializer={})) == (201, "")
 
 
-def steps_without(client, missing):
+def runtime_without(client, missing):
     """The spec of a runtime whose initializers miss something."""
     spec = client.get("ClusterTrainingRuntime", None, LLAMA)["spec"]
     spec["template"]["spec"].pop("volumeClaimPolicies", None)
@@ -146,19 +155,19 @@ def steps_without(client, missing):
 )
 def test_runtimes_with_other_steps(client, namespace, target, missing, since, text):
     """A dataset needs a step with a container of its name; from 2.3 on also its mount of the volume initializer."""
-    spec = steps_without(client, missing)
+    spec = runtime_without(client, missing)
     for job in spec["template"]["spec"]["replicatedJobs"][:2]:
         del job["template"]["metadata"]  # the label by which the runtime's own webhook knows its steps
     runtime = create_runtime(client, namespace, spec)
     ref = '{"name":"own","apiGroup":"trainer.kubeflow.org","kind":"TrainingRuntime"}'
     expected = (403, f"spec.runtimeRef: Invalid value: {ref}: {text}") if target.trainer >= since else (201, "")
-    assert refused(client, namespace, train_job(initializer={"dataset": {}}, **runtime)) == expected
+    assert dry_run(client, namespace, train_job(initializer={"dataset": {}}, **runtime)) == expected
 
 
 def test_runtimes_with_wrong_names(client, namespace):
     """A runtime whose step has no container of the right name is refused itself."""
     body = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainingRuntime", "metadata": {"name": "own"}}
-    spec = steps_without(client, "container")
+    spec = runtime_without(client, "container")
     answer = client.ask("POST", path_of("TrainingRuntime", namespace), {**body, "spec": spec})
     assert answer.code == 403
     assert answer.message.startswith(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conformance.histories import history, in_order, lives, steps_of
-from tests.conformance.runtimes import never, own_runtime, step
-from tests.support.trainjobs import conditions, counters, finished, pods_of, shell, train_job
+from tests.conformance.histories import counter_states, is_subsequence, job_counter_states, watch_states
+from tests.conformance.runtimes import create_own_runtime, never_restarted_job, replicated_job
+from tests.support.trainjobs import conditions, counters, is_finished, list_pods, shell, train_job
 
 WAITING = {}
 PENDING = {"active": 1}
@@ -14,50 +14,54 @@ RUNNING = {"active": 1, "ready": 1}
 ENDING = {"ready": 1}  # the pods have ended, their Job has not been told
 SUCCEEDED = {"succeeded": 1}
 FAILED = {"failed": 1}
-LIFE = [WAITING, PENDING, RUNNING, ENDING, SUCCEEDED]
+COUNTER_SEQUENCE = [WAITING, PENDING, RUNNING, ENDING, SUCCEEDED]
 
 
-def node_is(*expected):
+def node_has_counters(*expected):
     return lambda job: counters(job).get("node") in expected
 
 
 def test_one_life(client, namespace, gate):
     """A step is listed with zeros, then active, active and ready, succeeded; Jobs are counted, not their two pods."""
     file, wait = gate
-    running = history(client, client.create(shell(wait, trainer={"numNodes": 2}), namespace), node_is(RUNNING))
+    running = watch_states(
+        client, client.create(shell(wait, trainer={"numNodes": 2}), namespace), node_has_counters(RUNNING)
+    )
     file.touch()
-    states = [*running, *history(client, running[-1])]
-    seen = steps_of(states)
-    assert in_order(seen, LIFE), seen
+    states = [*running, *watch_states(client, running[-1])]
+    seen = job_counter_states(states)
+    assert is_subsequence(seen, COUNTER_SEQUENCE), seen
     assert seen[-1] == SUCCEEDED
     (row,) = states[-1]["status"]["jobsStatus"]
     assert row == {"name": "node", "active": 0, "failed": 0, "ready": 0, "succeeded": 1, "suspended": 0}
-    assert len(pods_of(client, namespace)) == 2
+    assert len(list_pods(client, namespace)) == 2
 
 
 def test_a_failure(client, namespace):
     """A step that fails goes from active to failed."""
-    runtime = own_runtime(client, namespace, never("node", "exit 3"))
-    states = history(client, client.create(train_job(**runtime), namespace))
-    seen = steps_of(states)
-    assert in_order(seen, [WAITING, PENDING, RUNNING, PENDING, WAITING, FAILED]), seen
+    runtime = create_own_runtime(client, namespace, never_restarted_job("node", "exit 3"))
+    states = watch_states(client, client.create(train_job(**runtime), namespace))
+    seen = job_counter_states(states)
+    assert is_subsequence(seen, [WAITING, PENDING, RUNNING, PENDING, WAITING, FAILED]), seen
     assert seen[-1] == FAILED
 
 
 def test_initializers(client, namespace):
     """All steps are listed from the start; the node begins when both initializers have succeeded."""
     initializers = {"dataset-initializer": "sleep 0.4", "model-initializer": "true"}
-    steps = [step(name, script) for name, script in initializers.items()]
-    runtime = own_runtime(client, namespace, *steps, step("node", "true", needs=list(initializers)))
-    states = history(client, client.create(train_job(**runtime), namespace))
-    seen = lives(states)
+    steps = [replicated_job(name, script) for name, script in initializers.items()]
+    runtime = create_own_runtime(
+        client, namespace, *steps, replicated_job("node", "true", depends_on=list(initializers))
+    )
+    states = watch_states(client, client.create(train_job(**runtime), namespace))
+    seen = counter_states(states)
     assert {frozenset(found) for found in seen} == {frozenset([*initializers, "node"])}
     for found in seen:
         begun = found["node"] != WAITING
         done = all(found[name] == SUCCEEDED for name in initializers)
         assert done or not begun, seen
     for name in [*initializers, "node"]:
-        assert in_order(steps_of(states, name), LIFE), steps_of(states, name)
+        assert is_subsequence(job_counter_states(states, name), COUNTER_SEQUENCE), job_counter_states(states, name)
         assert counters(states[-1])[name] == SUCCEEDED
 
 
@@ -67,21 +71,23 @@ def test_a_restart_begins_anew(client, namespace, gate, tmp_path):
     file, wait = gate
     mark = tmp_path / "second"
     script = f"if [ -e {mark} ]; then {wait}; exit 3; fi; mkdir -p {tmp_path}; touch {mark}; exit 3"
-    runtime = own_runtime(client, namespace, never("node", script), failurePolicy={"maxRestarts": 1})
+    runtime = create_own_runtime(
+        client, namespace, never_restarted_job("node", script), failurePolicy={"maxRestarts": 1}
+    )
     created = client.create(train_job(**runtime), namespace)
     client.until("JobSet", namespace, "job", lambda jobset: jobset.get("status", {}).get("restarts") == 1)
-    again = history(client, created, node_is(PENDING, RUNNING))  # the watch begins at the creation
-    client.until("TrainJob", namespace, "job", node_is(RUNNING))
+    again = watch_states(client, created, node_has_counters(PENDING, RUNNING))  # the watch begins at the creation
+    client.until("TrainJob", namespace, "job", node_has_counters(RUNNING))
     file.touch()
-    states = [*again, *history(client, again[-1])]
-    assert in_order(steps_of(states), [WAITING, PENDING, RUNNING, PENDING, WAITING, FAILED] * 2)
-    assert steps_of(states)[-1] == FAILED
+    states = [*again, *watch_states(client, again[-1])]
+    assert is_subsequence(job_counter_states(states), [WAITING, PENDING, RUNNING, PENDING, WAITING, FAILED] * 2)
+    assert job_counter_states(states)[-1] == FAILED
 
 
 def test_no_nodes(client, namespace):
     """With numNodes 0 the job is Complete at once, without a pod."""
     client.create(shell("true", trainer={"numNodes": 0}), namespace)
-    job = client.until("TrainJob", namespace, "job", finished)
+    job = client.until("TrainJob", namespace, "job", is_finished)
     assert conditions(job)[0][:3] == ("Complete", "True", "AllJobsCompleted")
     assert counters(job) == {"node": SUCCEEDED}
     assert client.list("Pod", namespace) == []

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.conformance.idle_objects import idle_object, make, said
+from tests.conformance.idle_objects import create_objects, error_of, idle_object
 from tests.support.kubernetes_client import path_of
 
 APPLY, STRATEGIC = "application/apply-patch+yaml", "application/strategic-merge-patch+json"
@@ -23,14 +23,14 @@ def test_server_side_apply(client, namespace):
 @pytest.mark.differs("laptop", "who owns which fields is not kept, as nobody applies")
 def test_managed_fields(client, namespace):
     """Objects tell who manages which of their fields."""
-    (made,) = make(client, namespace, "Secret", "a", labels={"a": "b"})
+    (made,) = create_objects(client, namespace, "Secret", "a", labels={"a": "b"})
     assert made["metadata"]["managedFields"][0]["operation"] == "Update"
 
 
 @pytest.mark.differs("laptop", "strategic merge patches are applied as merge patches: their lists replace lists")
 def test_strategic_merge_patch(client, namespace):
     """A strategic merge patch adds to lists that are sets."""
-    make(client, namespace, "Secret", "a", finalizers=["example.org/a"])
+    create_objects(client, namespace, "Secret", "a", finalizers=["example.org/a"])
     change = {"metadata": {"finalizers": ["example.org/b"]}}
     answer = client.ask("PATCH", path_of("Secret", namespace, "a"), change, content_type=STRATEGIC)
     client.let_go("Secret", namespace, "a")
@@ -50,7 +50,7 @@ def test_strict_validation_of_built_in_kinds(client, namespace):
     body = {**idle_object("Secret", "a"), "bogus": 1}
     text = 'Secret in version "v1" cannot be handled as a Secret: strict decoding error: unknown field "bogus"'
     answer = client.ask("POST", path_of("Secret", namespace), body, fieldValidation="Strict")
-    assert said(answer) == (400, "BadRequest", text)
+    assert error_of(answer) == (400, "BadRequest", text)
 
 
 @pytest.mark.differs("laptop", "the last of two equal names counts, as in most JSON readers, and nothing is said")
@@ -60,7 +60,7 @@ def test_a_field_that_is_there_twice(client, namespace):
     answer = client.send("POST", path_of("TrainingRuntime", namespace), body, fieldValidation="Strict")
     problem = 'strict decoding error: duplicate field "kind"'
     text = f'TrainingRuntime in version "v1alpha1" cannot be handled as a TrainingRuntime: {problem}'
-    assert said(answer) == (400, "BadRequest", text)
+    assert error_of(answer) == (400, "BadRequest", text)
 
 
 @pytest.mark.differs("laptop", "it has no TLS, and so no certificate authority")

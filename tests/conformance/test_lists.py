@@ -4,71 +4,71 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conformance.idle_objects import KINDS, idle_object, make, names, said, version
+from tests.conformance.idle_objects import KINDS, create_objects, error_of, idle_object, names_of, resource_version_of
 from tests.support.kubernetes_client import path_of
-from tests.support.polling import until
+from tests.support.polling import wait_until
 
 LIMIT, TOKEN = "limit", "continue"
 
 
-def page(client, kind, namespace, **query):
+def list_page(client, kind, namespace, **query):
     """Names, and the list's metadata."""
     # 504: the server's cache has not received a version within 3 s that etcd has
-    answer = until(lambda: (found := client.ask("GET", path_of(kind, namespace), **query)).code != 504 and found)
+    answer = wait_until(lambda: (found := client.ask("GET", path_of(kind, namespace), **query)).code != 504 and found)
     assert answer.ok, answer.message
-    return names(answer.body["items"]), answer.body["metadata"]
+    return names_of(answer.body["items"]), answer.body["metadata"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_pages(client, namespace, kind):
     """Pages show one moment: what is written between them is not in them."""
-    make(client, namespace, kind, "abcde", labels={"age": "old"})
-    first, head = page(client, kind, namespace, limit=2)
+    create_objects(client, namespace, kind, "abcde", labels={"age": "old"})
+    first, head = list_page(client, kind, namespace, limit=2)
     assert (first, head["remainingItemCount"]) == (["a", "b"], 3)
-    make(client, namespace, kind, ["bb"])
+    create_objects(client, namespace, kind, ["bb"])
     client.patch(kind, namespace, "c", {"metadata": {"labels": {"age": "new"}}})
     client.delete(kind, namespace, "e")
     token, seen = head[TOKEN], []
     for more in ([1], []):
         answer = client.ask("GET", path_of(kind, namespace), limit=2, **{TOKEN: token}).body
         seen += [(item["metadata"]["name"], item["metadata"]["labels"]["age"]) for item in answer["items"]]
-        assert version(answer) == head["resourceVersion"]
+        assert resource_version_of(answer) == head["resourceVersion"]
         token = answer["metadata"].get(TOKEN)
         assert answer["metadata"].get("remainingItemCount") == (more[0] if more else None)
     assert seen == [("c", "old"), ("d", "old"), ("e", "old")]
     assert not token
-    assert page(client, kind, namespace)[0] == ["a", "b", "bb", "c", "d"]
-    assert page(client, kind, namespace, limit=100)[0] == ["a", "b", "bb", "c", "d"]
+    assert list_page(client, kind, namespace)[0] == ["a", "b", "bb", "c", "d"]
+    assert list_page(client, kind, namespace, limit=100)[0] == ["a", "b", "bb", "c", "d"]
 
 
 def test_pages_of_a_selection(client, namespace):
     """Pages of a selection are full, and do not tell how many objects remain."""
-    make(client, namespace, "Secret", "ace", labels={"color": "red"})
-    make(client, namespace, "Secret", "bdf")
+    create_objects(client, namespace, "Secret", "ace", labels={"color": "red"})
+    create_objects(client, namespace, "Secret", "bdf")
     query = {"limit": 2, "labelSelector": "color=red"}
-    found, head = page(client, "Secret", namespace, **query)
+    found, head = list_page(client, "Secret", namespace, **query)
     assert found == ["a", "c"] and "remainingItemCount" not in head
-    assert page(client, "Secret", namespace, **query, **{TOKEN: head[TOKEN]})[0] == ["e"]
+    assert list_page(client, "Secret", namespace, **query, **{TOKEN: head[TOKEN]})[0] == ["e"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_versions(client, namespace, kind):
     """A list may be of exactly an earlier version, or of one that is not older."""
-    (first,) = make(client, namespace, kind, "a")
-    (second,) = make(client, namespace, kind, "b")
+    (first,) = create_objects(client, namespace, kind, "a")
+    (second,) = create_objects(client, namespace, kind, "b")
     client.delete(kind, namespace, "a")
-    early, late = version(first), version(second)
+    early, late = resource_version_of(first), resource_version_of(second)
     exact = {"resourceVersionMatch": "Exact"}
-    found, head = page(client, kind, namespace, resourceVersion=early, **exact)
+    found, head = list_page(client, kind, namespace, resourceVersion=early, **exact)
     assert (found, head["resourceVersion"]) == (["a"], early)
-    assert page(client, kind, namespace, resourceVersion=late, **exact)[0] == ["a", "b"]
+    assert list_page(client, kind, namespace, resourceVersion=late, **exact)[0] == ["a", "b"]
     not_older = {"resourceVersionMatch": "NotOlderThan"}
     for oldest in ("0", early, late):  # from a cache, which may not know the deletion yet
-        found, head = page(client, kind, namespace, resourceVersion=oldest, **not_older)
+        found, head = list_page(client, kind, namespace, resourceVersion=oldest, **not_older)
         assert set(found) <= {"a", "b"} and int(head["resourceVersion"]) >= int(oldest)
-    newest = page(client, kind, namespace)[1]["resourceVersion"]
-    assert page(client, kind, namespace, resourceVersion=newest, **not_older)[0] == ["b"]
-    assert page(client, kind, namespace, limit=1, resourceVersion=late, **exact)[0] == ["a"]
+    newest = list_page(client, kind, namespace)[1]["resourceVersion"]
+    assert list_page(client, kind, namespace, resourceVersion=newest, **not_older)[0] == ["b"]
+    assert list_page(client, kind, namespace, limit=1, resourceVersion=late, **exact)[0] == ["a"]
 
 
 def test_scopes(client, namespace):
@@ -79,13 +79,13 @@ def test_scopes(client, namespace):
     client.delete("Secret", "default", namespace)
     assert [item["metadata"]["namespace"] for item in answer["items"]] == sorted(["default", namespace])
     for kind in KINDS:
-        assert page(client, kind, f"no-{namespace}")[0] == []
+        assert list_page(client, kind, f"no-{namespace}")[0] == []
 
 
 def test_shape(client, namespace):
     """Items of a custom kind say what they are; those of a built-in one don't."""
     for kind in KINDS:
-        make(client, namespace, kind, "a")
+        create_objects(client, namespace, kind, "a")
     secrets, runtimes = (client.ask("GET", path_of(kind, namespace)).body for kind in KINDS)
     assert (secrets["kind"], secrets["apiVersion"]) == ("SecretList", "v1")
     assert set(secrets["items"][0]) == {"metadata", "type"}
@@ -150,9 +150,9 @@ def test_label_selectors(client, namespace):
         {"n": "10", "color": "red"},
     ]
     for name, own in zip("abcd", labels, strict=True):
-        make(client, namespace, "Secret", name, labels=own)
+        create_objects(client, namespace, "Secret", name, labels=own)
     path = path_of("Secret", namespace)
-    found = {selector: names(client.ask("GET", path, labelSelector=selector).body["items"]) for selector in LABELS}
+    found = {selector: names_of(client.ask("GET", path, labelSelector=selector).body["items"]) for selector in LABELS}
     assert found == {selector: list(expected) for selector, expected in LABELS.items()}
     codes = {selector: client.ask("GET", path, labelSelector=selector).code for selector in UNREADABLE}
     assert codes == dict.fromkeys(UNREADABLE, 400)
@@ -197,12 +197,12 @@ FIELDS = [
 def test_field_selectors(client, namespace):
     """Field selectors know the name and the namespace, of some built-in kinds a few fields more, and no others."""
     for kind in KINDS:
-        make(client, namespace, kind, "ab")
+        create_objects(client, namespace, kind, "ab")
     answers = []
     for kind, selector, _ in FIELDS:
         answer = client.ask("GET", path_of(kind, namespace), fieldSelector=selector)
         assert answer.code == (200 if answer.ok else 400)
-        answers.append((kind, selector, "".join(names(answer.body["items"])) if answer.ok else answer.message))
+        answers.append((kind, selector, "".join(names_of(answer.body["items"])) if answer.ok else answer.message))
     assert answers == FIELDS
 
 
@@ -250,21 +250,21 @@ REFUSALS = [
 def test_what_is_refused(client, namespace):
     """Options of a list that make no sense are refused, all problems at once."""
     for kind in KINDS:
-        answers = [said(client.ask("GET", path_of(kind, namespace), **row[0])) for row in REFUSALS]
+        answers = [error_of(client.ask("GET", path_of(kind, namespace), **row[0])) for row in REFUSALS]
         assert answers == [tuple(row[1:]) for row in REFUSALS]
-        make(client, namespace, kind, "ab")
-        token = page(client, kind, namespace, limit=1)[1][TOKEN]
+        create_objects(client, namespace, kind, "ab")
+        token = list_page(client, kind, namespace, limit=1)[1][TOKEN]
         text = "specifying resource version is not allowed when using continue"
         answer = client.ask("GET", path_of(kind, namespace), **{TOKEN: token, "resourceVersion": "5"})
-        assert said(answer) == (400, "BadRequest", text)
-        code, reason, text = said(client.ask("GET", path_of(kind, namespace), **{TOKEN: "abc"}))
+        assert error_of(answer) == (400, "BadRequest", text)
+        code, reason, text = error_of(client.ask("GET", path_of(kind, namespace), **{TOKEN: "abc"}))
         assert (code, reason) == (400, "BadRequest")
         assert text.startswith("invalid continue token: continue key is not valid: ")
 
 
 def test_versions_of_the_future(client, namespace):
     """A list or an object that must not be older than a version of the future is refused with 504 and Retry-After."""
-    make(client, namespace, "Secret", "a")
+    create_objects(client, namespace, "Secret", "a")
     for path in (path_of("Secret", namespace), path_of("Secret", namespace, "a")):
         answer = client.ask("GET", path, resourceVersion=str(10**9))
         assert (answer.code, answer.reason) == (504, "Timeout")
@@ -275,10 +275,10 @@ def test_versions_of_the_future(client, namespace):
 
 def test_an_object_of_a_version(client, namespace):
     """An object may be asked for as it is in a cache; a version that is no number is refused."""
-    make(client, namespace, "Secret", "a")
+    create_objects(client, namespace, "Secret", "a")
     path = path_of("Secret", namespace, "a")
     # The cache may not have it yet.
-    cached = until(lambda: (answer := client.ask("GET", path, resourceVersion="0")).ok and answer.body)
+    cached = wait_until(lambda: (answer := client.ask("GET", path, resourceVersion="0")).ok and answer.body)
     assert cached["metadata"]["name"] == "a"
     text = 'resourceVersion: Invalid value: "abc": strconv.ParseUint: parsing "abc": invalid syntax'
-    assert said(client.ask("GET", path, resourceVersion="abc")) == (500, "", text)
+    assert error_of(client.ask("GET", path, resourceVersion="abc")) == (500, "", text)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.support.kubernetes_client import path_of
-from tests.support.polling import until
-from tests.support.trainjobs import IMAGE, conditions, finished, pods_of, train_job
-from tests.unit.migrate.expected import CASES, source
+from tests.support.polling import wait_until
+from tests.support.trainjobs import IMAGE, conditions, is_finished, list_pods, train_job
+from tests.unit.migrate.expected_results import CASES, load_source
 from trainjob.manifest import Dialect
 from trainjob_migrate import Launch, convert
 
@@ -19,7 +19,7 @@ def dialect_of(target):
     return Dialect.V2_2 if target.trainer >= (2, 2) else Dialect.V2_1
 
 
-def converted(namespace, target):
+def convert_cases(namespace, target):
     """Each case's conversions, under names of their own in the test's namespace; what is refused is left out.
 
     One that torchrun is to start is left out where that is the same as without it.
@@ -27,7 +27,7 @@ def converted(namespace, target):
     found = {}
     for case in CASES:
         for launch in (Launch.ENVIRONMENT, Launch.TORCHRUN):
-            job = source(case)
+            job = load_source(case)
             name = f"{case.replace('/', '-')}-{launch.value[0]}"
             job["metadata"] = {**job["metadata"], "name": name, "namespace": namespace}
             conversion = convert(job, dialect=dialect_of(target), launch=launch)
@@ -50,16 +50,16 @@ def create_runtimes(client, namespace, conversions):
         answer = client.ask("POST", path_of("TrainJob", namespace), probe, dryRun="All")
         return "must be created before the TrainJob" not in answer.message
 
-    until(is_known)
+    wait_until(is_known)
 
 
-def complaints(client, namespace, name):
+def list_warnings(client, namespace, name):
     """What the Trainer's events say of a TrainJob."""
     events = client.list("Event", namespace, fieldSelector=f"involvedObject.name={name},type=Warning")
     return [event.get("message") or event.get("note") for event in events]
 
 
-def becomes_a_jobset(conversion):
+def has_jobset(conversion):
     """Whether this cluster's Trainer makes one of it: not for another cluster's, nor without its gangs' scheduler."""
     is_gang = "podGroupPolicy" in (conversion.runtime or {"spec": {}})["spec"]
     return conversion.train_job["spec"].get("managedBy") != MANAGED_ELSEWHERE and not is_gang
@@ -67,7 +67,7 @@ def becomes_a_jobset(conversion):
 
 def test_what_is_converted_is_accepted(client, namespace, target):
     """Every public v1 job that is converted is accepted with its runtime, strictly, and becomes a JobSet."""
-    conversions = converted(namespace, target)
+    conversions = convert_cases(namespace, target)
     assert len(conversions) >= 45
     create_runtimes(client, namespace, conversions.values())
     refused = {}
@@ -77,26 +77,24 @@ def test_what_is_converted_is_accepted(client, namespace, target):
         if not answer.ok:
             refused[name] = f"{answer.code} {answer.message}"
     assert refused == {}
-    ours = {
-        conversion.train_job["metadata"]["name"] for conversion in conversions.values() if becomes_a_jobset(conversion)
-    }
+    ours = {conversion.train_job["metadata"]["name"] for conversion in conversions.values() if has_jobset(conversion)}
 
     def missing():
         return ours - {jobset["metadata"]["name"] for jobset in client.list("JobSet", namespace)}
 
     try:
-        until(lambda: not missing(), 300)
+        wait_until(lambda: not missing(), 300)
     except AssertionError:
-        pytest.fail(str({name: complaints(client, namespace, name) for name in missing()}))
+        pytest.fail(str({name: list_warnings(client, namespace, name) for name in missing()}))
 
 
-SAYS = {
+PRINT_LINES = {
     "XGBoostJob": "rank $RANK of $WORLD_SIZE at $MASTER_ADDR:$MASTER_PORT with $WORKER_ADDRS",
     "JAXJob": "rank $PROCESS_ID of $NUM_PROCESSES at $COORDINATOR_ADDRESS:$COORDINATOR_PORT",
 }
 
 
-def old_job(kind, specs, container, replicas, line):
+def v1_job(kind, specs, container, replicas, line):
     """A v1 job of two pods that say something."""
     command = ["sh", "-c", line]
     template = {"spec": {"containers": [{"name": container, "image": IMAGE, "command": command}]}}
@@ -104,16 +102,16 @@ def old_job(kind, specs, container, replicas, line):
     return {"apiVersion": "kubeflow.org/v1", "kind": kind, "metadata": {"name": "old"}, "spec": {specs: spec}}
 
 
-def run(client, namespace, target, job):
+def run_converted(client, namespace, target, job):
     """What the pods of a converted job say, by replicated job and rank, when it has ended well."""
     conversion = convert(job, dialect=dialect_of(target))
     assert not conversion.blockers
     create_runtimes(client, namespace, [conversion])
     client.create(conversion.train_job, namespace)
-    ended = client.until("TrainJob", namespace, "old", finished, seconds=90)
+    ended = client.until("TrainJob", namespace, "old", is_finished, seconds=90)
     assert [condition[0] for condition in conditions(ended)] == ["Complete"]
     # Those of MPI's nodes go when the launcher has ended.
-    names = [pod["metadata"]["name"] for pod in pods_of(client, namespace, "old") if has_succeeded(pod)]
+    names = [pod["metadata"]["name"] for pod in list_pods(client, namespace, "old") if has_succeeded(pod)]
     return {name[:-6]: client.log(namespace, name).splitlines() for name in sorted(names)}
 
 
@@ -121,14 +119,14 @@ def has_succeeded(pod):
     return pod["status"].get("phase") == "Succeeded"
 
 
-@pytest.mark.parametrize("kind", SAYS)
+@pytest.mark.parametrize("kind", PRINT_LINES)
 def test_what_a_converted_job_sees(client, namespace, target, kind):
     """A converted XGBoostJob or JAXJob sees the variables that it had, with the TrainJob's hosts in them."""
     if kind == "XGBoostJob":
-        job = old_job(kind, "xgbReplicaSpecs", "xgboost", [("Master", 1), ("Worker", 1)], f"echo {SAYS[kind]}")
+        job = v1_job(kind, "xgbReplicaSpecs", "xgboost", [("Master", 1), ("Worker", 1)], f"echo {PRINT_LINES[kind]}")
     else:
-        job = old_job(kind, "jaxReplicaSpecs", "jax", [("Worker", 2)], f"echo {SAYS[kind]}")
-    said = [line for lines in run(client, namespace, target, job).values() for line in lines]
+        job = v1_job(kind, "jaxReplicaSpecs", "jax", [("Worker", 2)], f"echo {PRINT_LINES[kind]}")
+    said = [line for lines in run_converted(client, namespace, target, job).values() for line in lines]
     # Pods are processes here, and their hosts this machine.
     hosts = [line.replace("old-node-0-0.old", "127.0.0.1").replace("old-node-0-1.old", "127.0.0.1") for line in said]
     peers = " with 127.0.0.1" if kind == "XGBoostJob" else ""
@@ -148,5 +146,5 @@ def test_a_converted_mpi_job(client, namespace, target):
         "metadata": {"name": "old"},
         "spec": {"slotsPerWorker": 4, "mpiReplicaSpecs": specs},
     }
-    said = run(client, namespace, target, job)
+    said = run_converted(client, namespace, target, job)
     assert said["old-launcher-0-0"] == ["old-node-0-0.old slots=4", "old-node-0-1.old slots=4"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conformance.test_migrated import complaints, create_runtimes
-from tests.support.polling import until
+from tests.conformance.test_migrated import create_runtimes, list_warnings
+from tests.support.polling import wait_until
 from tests.unit.migrate.v1_jobs import CONTAINER, POD, every_field, pytorch_job
 from trainjob.manifest import Dialect
 from trainjob_migrate import convert
@@ -15,7 +15,7 @@ VOLUMES = {"volumes": POD["volumes"]}
 COMMAND = ["python", "train.py"]
 
 
-def jobs():
+def jobs_by_field():
     """One job for each field of a pod and of a container, so that a refusal names it; and one with nearly all."""
     found = {f"pod {field}": pytorch_job(command=COMMAND, pod={field: value}) for field, value in POD.items()}
     for field, value in CONTAINER.items():
@@ -30,7 +30,7 @@ def jobs():
 def test_every_field_is_accepted_where_it_is_put(client, namespace, target):
     dialect = Dialect.V2_2 if target.trainer >= (2, 2) else Dialect.V2_1
     conversions = {}
-    for number, (name, job) in enumerate(jobs().items()):
+    for number, (name, job) in enumerate(jobs_by_field().items()):
         job["metadata"] = {**job["metadata"], "name": f"job-{number}", "namespace": namespace, "ownerReferences": None}
         conversions[name] = convert(job, dialect=dialect)
     assert [name for name, one in conversions.items() if one.blockers] == []
@@ -45,6 +45,6 @@ def test_every_field_is_accepted_where_it_is_put(client, namespace, target):
         return {name: field for name, field in names.items() if name not in there}
 
     try:
-        until(lambda: not missing(), 300)
+        wait_until(lambda: not missing(), 300)
     except AssertionError:
-        pytest.fail(str({field: complaints(client, namespace, name) for name, field in missing().items()}))
+        pytest.fail(str({field: list_warnings(client, namespace, name) for name, field in missing().items()}))

@@ -6,13 +6,19 @@ import base64
 
 import pytest
 
-from tests.conformance.admission_cases import answers, denied, of_trainer
-from tests.conformance.composed import composed, container, environment, pod_spec, replicated_job
+from tests.conformance.admission_cases import denied, dry_run_cases, trainer_case
+from tests.conformance.built_jobsets import (
+    create_jobsets,
+    find_container,
+    find_pod_spec,
+    find_replicated_job,
+    read_environment,
+)
 from tests.conformance.runtimes import create_runtime
-from tests.support.trainjobs import IMAGE, pods_of, train_job
+from tests.support.trainjobs import IMAGE, list_pods, train_job
 from trainjob import CustomTrainerContainer, Placement, RunKey, Runtime, TrainJob, Workspace
 from trainjob.lifecycle import Listener, submit, wait
-from trainjob.manifest import build
+from trainjob.manifest import build_trainjob
 from trainjob.status import Phase
 
 pytestmark = [pytest.mark.since("2.3"), pytest.mark.only("controlplane")]
@@ -36,16 +42,16 @@ def runtime(client, namespace):
 def test_objects(client, namespace, name, evidence):
     """A job has a launcher and one node less than it asks for, its hosts in a ConfigMap, and keys in a Secret."""
     trainer = {"numNodes": 3, "numProcPerNode": 2, "env": [{"name": "A", "value": "1"}], "command": ["mpirun", "true"]}
-    jobset = composed(client, namespace, {"job": train_job(runtime=name, trainer=trainer)})["job"]
+    jobset = create_jobsets(client, namespace, {"job": train_job(runtime=name, trainer=trainer)})["job"]
     counts = {one["name"]: one["template"]["spec"]["parallelism"] for one in jobset["spec"]["replicatedJobs"]}
     assert counts == {"node": 2, "launcher": 1}
     assert jobset["spec"]["successPolicy"] == {"operator": "All", "targetReplicatedJobs": ["launcher"]}
-    assert replicated_job(jobset, "launcher")["dependsOn"] == [{"name": "node", "status": "Ready"}]
-    (launcher,), node = pod_spec(jobset, "launcher")["containers"], container(jobset)
+    assert find_replicated_job(jobset, "launcher")["dependsOn"] == [{"name": "node", "status": "Ready"}]
+    (launcher,), node = find_pod_spec(jobset, "launcher")["containers"], find_container(jobset)
     assert launcher["command"] == ["mpirun", "true"]
     assert node["command"] == ["/usr/sbin/sshd"]
-    assert environment(node) == {"A": "1"}
-    assert environment(launcher) == {
+    assert read_environment(node) == {"A": "1"}
+    assert read_environment(launcher) == {
         "OMPI_MCA_orte_default_hostfile": "/etc/mpi/hostfile",
         "OMPI_MCA_orte_keep_fqdn_hostnames": "true",
         "OMPI_MCA_orte_set_default_slots": "2",
@@ -69,7 +75,7 @@ def test_one_node_is_two(client, namespace):
     jobs = {
         name: train_job(runtime=STOCK[0], trainer=given) for name, given in (("none", {}), ("one", {"numNodes": 1}))
     }
-    for jobset in composed(client, namespace, jobs).values():
+    for jobset in create_jobsets(client, namespace, jobs).values():
         counts = [one["template"]["spec"]["parallelism"] for one in jobset["spec"]["replicatedJobs"]]
         assert counts == [1, 1]
 
@@ -81,9 +87,9 @@ def test_reserved_variables(client, namespace, target):
         'spec.trainer.env: Invalid value: [{"name":"OMPI_MCA_plm_rsh_args","value":"x"}]: must not have reserved envs, '
         "invalid envs configured: [OMPI_MCA_plm_rsh_args]"
     )
-    case = of_trainer("reserved", denied(said), env=env)
+    case = trainer_case("reserved", denied(said), env=env)
     case.job["spec"]["runtimeRef"]["name"] = STOCK[0]
-    found, expected = answers(client, namespace, target.trainer, [case])
+    found, expected = dry_run_cases(client, namespace, target.trainer, [case])
     assert found == expected
 
 
@@ -96,21 +102,21 @@ def test_what_a_step_asks_for_reaches_launcher_and_nodes(client, namespace, name
     request = TrainJob(
         trainer=trainer, runtime=name, workspace=Workspace(claim="w"), placement=Placement(node_selector={"a": "b"})
     )
-    jobset = composed(client, namespace, {"job": build(request, name="job", namespace=namespace)})["job"]
+    jobset = create_jobsets(client, namespace, {"job": build_trainjob(request, name="job", namespace=namespace)})["job"]
     for job in ("launcher", "node"):
-        pod = pod_spec(jobset, job)
+        pod = find_pod_spec(jobset, job)
         (one,) = pod["containers"]
         assert pod["nodeSelector"] == {"a": "b"}
         assert {"name": "workspace", "mountPath": "/workspace"} in one["volumeMounts"]
         assert one["resources"]["limits"] == {"cpu": "1"}
-        assert environment(one)["A"] == "1"
-    assert [pod_spec(jobset, job)["containers"][0]["command"][0] for job in ("launcher", "node")] == [
+        assert read_environment(one)["A"] == "1"
+    assert [find_pod_spec(jobset, job)["containers"][0]["command"][0] for job in ("launcher", "node")] == [
         "true",
         "/usr/sbin/sshd",
     ]
 
 
-def test_a_run(engine, runtime, unique, gate, evidence):
+def test_a_run(cluster, runtime, unique, gate, evidence):
     """The job runs when its launcher does, not when nodes wait for it; its end is the launcher's; all logs are told."""
     file, until_told = gate
     command = ["sh", "-c", f"sort /etc/mpi/hostfile; {until_told}"]
@@ -130,8 +136,8 @@ def test_a_run(engine, runtime, unique, gate, evidence):
         lines.append(str(line))
         let_it_end_when_all_is_heard()
 
-    reference = submit(engine, TrainJob(trainer=trainer, runtime=runtime), key)
-    outcome = wait(engine, reference, listener=Listener(on_phase=hear, on_log=read))
+    reference = submit(cluster, TrainJob(trainer=trainer, runtime=runtime), key)
+    outcome = wait(cluster, reference, listener=Listener(on_phase=hear, on_log=read))
     outcome.raise_for_failure()
     assert {verdict.step for verdict in verdicts if verdict.phase is Phase.RUNNING} == {"launcher"}
     assert ups <= set(lines)
@@ -139,10 +145,10 @@ def test_a_run(engine, runtime, unique, gate, evidence):
     evidence("features", row="MPI", cell="control plane")
 
 
-def test_a_failure(client, engine, namespace, runtime, unique):
+def test_a_failure(client, cluster, namespace, runtime, unique):
     """When the launcher fails, its step and exit code are told, not those of the nodes that are ended with it."""
     trainer = CustomTrainerContainer(image=IMAGE, command=["sh", "-c", "echo why; exit 3"])
     key = RunKey("conformance", "mpi", unique, "run-1")
-    outcome = wait(engine, submit(engine, TrainJob(trainer=trainer, runtime=runtime), key))
+    outcome = wait(cluster, submit(cluster, TrainJob(trainer=trainer, runtime=runtime), key))
     assert (outcome.step, outcome.rank, outcome.exit_code, outcome.log_tail) == ("launcher", 0, 3, ("why",))
-    assert not pods_of(client, namespace, outcome.job) or outcome.phase is Phase.FAILED
+    assert not list_pods(client, namespace, outcome.job) or outcome.phase is Phase.FAILED

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.conformance.composed import container, pod_spec
-from tests.conformance.runtimes import create_runtime, step
-from tests.conformance.test_every_manifest import manifest, posted
+from tests.conformance.built_jobsets import find_container, find_pod_spec
+from tests.conformance.runtimes import create_runtime, replicated_job
+from tests.conformance.test_every_manifest import build_manifest, dry_run
 from tests.support.kubernetes_client import path_of
 from trainjob import (
     BuiltinTrainer,
@@ -22,19 +22,19 @@ from trainjob import (
     submit,
 )
 from trainjob.errors import InvalidSpec
-from trainjob.lifecycle.runtime_checks import misfits
-from trainjob.status.runtimes import describe
+from trainjob.lifecycle.runtime_checks import find_problems
+from trainjob.status.runtime_description import describe_runtime
 
 FOLDER = Path(__file__).resolve().parents[2] / "manifests" / "runtimes"
-OVER_A_WORKSPACE = {file.stem: yaml.safe_load(file.read_text()) for file in sorted(FOLDER.glob("workspace-*.yaml"))}
+WORKSPACE_RUNTIMES = {file.stem: yaml.safe_load(file.read_text()) for file in sorted(FOLDER.glob("workspace-*.yaml"))}
 INITIALIZERS = ("dataset-initializer", "model-initializer")
 
 
-def test_stock_runtimes_are_understood(engine):
+def test_stock_runtimes_are_understood(cluster):
     """Name, framework, plugin, steps and devices of the stock runtimes are read as they are."""
-    found = {one.name: one for one in engine.runtimes.all("ClusterTrainingRuntime", engine.namespace)}
+    found = {one.name: one for one in cluster.runtimes.all("ClusterTrainingRuntime", cluster.namespace)}
     torch, tune = found["torch-distributed"], found["torchtune-llama3.2-1b"]
-    assert engine.runtimes.find("torch-distributed", "ClusterTrainingRuntime", "") == torch
+    assert cluster.runtimes.find("torch-distributed", "ClusterTrainingRuntime", "") == torch
     assert (torch.framework, torch.policy, torch.initializers) == ("torch", "torch", ())
     assert (tune.framework, tune.policy, tune.initializers) == ("torchtune", "torch", INITIALIZERS)
     assert tune.trainer.resources == {"nvidia.com/gpu": "2"}
@@ -42,19 +42,19 @@ def test_stock_runtimes_are_understood(engine):
     assert all(one.trainer and "node" in one.trainer.containers for one in found.values())
 
 
-def test_a_missing_runtime(engine, unique, proven):
+def test_a_missing_runtime(cluster, unique, record_feature):
     """A TrainJob on a runtime that is missing is not sent, and those that are there are named."""
     request = TrainJob(trainer=CustomTrainerContainer(command=("true",)), runtime="torch-distribted")
     with pytest.raises(InvalidSpec, match=r"did you mean torch-distributed\? \(there are torch-distributed, "):
-        submit(engine, request, RunKey("conformance", "runtimes", unique, "run-1"))
-    assert engine.list_trainjobs(engine.namespace, "") == []
-    proven("runtimes")
+        submit(cluster, request, RunKey("conformance", "runtimes", unique, "run-1"))
+    assert cluster.list_trainjobs(cluster.namespace, "") == []
+    record_feature("runtimes")
 
 
 @pytest.mark.parametrize("wrong", ["framework", "no trainer", "other step"])
 def test_what_we_refuse_is_accepted(client, namespace, target, wrong):
     """What does not fit its runtime, and is refused by us, the API server accepts; an unknown step only from 2.3 on."""
-    job = step("solo" if wrong == "other step" else "node")
+    job = replicated_job("solo" if wrong == "other step" else "node")
     if wrong != "framework":
         del job["template"]["metadata"]
     name = "own-llama3.2-1b" if wrong == "framework" else "own"
@@ -66,16 +66,16 @@ def test_what_we_refuse_is_accepted(client, namespace, target, wrong):
         "no trainer": lambda: TrainJob(trainer=CustomTrainerContainer(command=("true",)), runtime=runtime),
         "other step": lambda: TrainJob(workspace="claim", runtime=runtime),
     }[wrong]()
-    item = manifest(request, namespace, target)
+    item = build_manifest(request, namespace, target)
     known = client.get("TrainingRuntime", namespace, name)
-    assert list(misfits(request, item, describe(known, "TrainingRuntime")))
-    assert posted(client, namespace, item).ok == (wrong != "other step" or target.trainer >= (2, 3))
+    assert list(find_problems(request, item, describe_runtime(known, "TrainingRuntime")))
+    assert dry_run(client, namespace, item).ok == (wrong != "other step" or target.trainer >= (2, 3))
 
 
-@pytest.mark.parametrize("name", OVER_A_WORKSPACE)
-def test_runtimes_over_a_workspace(client, namespace, target, name, proven):
+@pytest.mark.parametrize("name", WORKSPACE_RUNTIMES)
+def test_runtimes_over_a_workspace(client, namespace, target, name, record_feature):
     """Steps of the optional runtimes share the claim `workspace`; a TrainJob that was suspended at first goes on."""
-    given = OVER_A_WORKSPACE[name]
+    given = WORKSPACE_RUNTIMES[name]
     assert client.ask("POST", path_of("ClusterTrainingRuntime"), given, dryRun="All", fieldValidation="Strict").ok
     create_runtime(client, namespace, given["spec"], name)
     request = FineTune(
@@ -85,14 +85,14 @@ def test_runtimes_over_a_workspace(client, namespace, target, name, proven):
         model_initializer="hf://organization/name",
         runtime=Runtime(name=name, kind="TrainingRuntime"),
     )
-    job = manifest(request, namespace, target)
+    job = build_manifest(request, namespace, target)
     client.create({**job, "spec": {**job["spec"], "suspend": True}}, namespace)
     jobset = client.until("JobSet", namespace, "job", bool)
     for each in (*INITIALIZERS, "node"):
-        claims = [one["persistentVolumeClaim"]["claimName"] for one in pod_spec(jobset, each)["volumes"]]
+        claims = [one["persistentVolumeClaim"]["claimName"] for one in find_pod_spec(jobset, each)["volumes"]]
         assert claims == ["workspace"]
-        assert {"name": "initializer", "mountPath": "/workspace"} in container(jobset, each)["volumeMounts"]
-    assert container(jobset)["command"][:3] == ["tune", "run", "full_finetune_single_device"]
+        assert {"name": "initializer", "mountPath": "/workspace"} in find_container(jobset, each)["volumeMounts"]
+    assert find_container(jobset)["command"][:3] == ["tune", "run", "full_finetune_single_device"]
     client.patch("TrainJob", namespace, "job", {"spec": {"suspend": False}})
     client.until("JobSet", namespace, "job", lambda found: not found["spec"].get("suspend"))
-    proven("runtimes")
+    record_feature("runtimes")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conformance.admission_cases import ACCEPTED, Case, answers, invalid
-from tests.support.trainjobs import conditions, finished, pods_of, shell, train_job
+from tests.conformance.admission_cases import ACCEPTED, AdmissionCase, dry_run_cases, invalid
+from tests.support.trainjobs import conditions, is_finished, list_pods, shell, train_job
 
 SUBDOMAIN = (
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and "
@@ -17,12 +17,12 @@ SHORT = "<nil>: Invalid value: metadata.name must be no more than 63 characters"
 TUNE = "torchtune-llama3.2-1b"
 
 
-def wrong(name):
+def invalid_name(name):
     return f'[metadata.name: Invalid value: "{name}": {SUBDOMAIN}, {LABEL}]'
 
 
 RULES = [
-    Case(name, train_job(name=name), invalid(text, name) if text else ACCEPTED)
+    AdmissionCase(name, train_job(name=name), invalid(text, name) if text else ACCEPTED)
     for name, text in {
         "a": "",
         "a-1": "",
@@ -31,12 +31,12 @@ RULES = [
         "a.b": LABEL,
         "1abc": LABEL,
         "0" * 64: f"[{LABEL}, {SHORT}]",
-        **{name: wrong(name) for name in ("Upper", "a_b", "-a", "a-", "a b", "é")},
+        **{name: invalid_name(name) for name in ("Upper", "a_b", "-a", "a-", "a b", "é")},
     }.items()
 ]
 
 
-def said_of(version, name, step):
+def jobset_name_error(version, name, step):
     """What the Trainer tells about a JobSet that is refused for its name."""
     if version[:2] == (2, 2):
         return f"unknown (patch jobsets.jobset.x-k8s.io {name})"
@@ -48,7 +48,7 @@ def said_of(version, name, step):
 
 def test_rules(client, namespace, target):
     """A name starts with a letter, has up to 63 of a-z, 0-9 and -, and does not end with -; others are 422."""
-    found, expected = answers(client, namespace, target.trainer, RULES)
+    found, expected = dry_run_cases(client, namespace, target.trainer, RULES)
     assert found == expected
 
 
@@ -78,7 +78,10 @@ def test_longest(client, namespace, target, longest, runtime, nodes):
     client.until("JobSet", namespace, works, bool)
     event = client.until("Event", namespace, "", lambda item: item["involvedObject"]["name"] == fails)
     step = "dataset-initializer" if runtime == TUNE else "node"
-    assert event["message"] == f"TrainJob resources reconciliation failed: {said_of(target.trainer, fails, step)}"
+    assert (
+        event["message"]
+        == f"TrainJob resources reconciliation failed: {jobset_name_error(target.trainer, fails, step)}"
+    )
     assert (event["involvedObject"]["kind"], event["type"]) == ("TrainJob", "Warning")
     assert event["reason"] == "TrainJobResourcesCreationFailed"
     assert client.find("JobSet", namespace, fails) is None
@@ -101,5 +104,5 @@ def test_longest_runs(client, namespace):
     """A job of 48 characters runs: its pod's name has 63."""
     name = "c" * 48
     client.create(shell("true", name=name), namespace)
-    client.until("TrainJob", namespace, name, finished)
-    assert [len(pod["metadata"]["name"]) for pod in pods_of(client, namespace, name)] == [63]
+    client.until("TrainJob", namespace, name, is_finished)
+    assert [len(pod["metadata"]["name"]) for pod in list_pods(client, namespace, name)] == [63]

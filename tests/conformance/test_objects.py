@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from tests.conformance.idle_objects import KINDS, idle_object, make, names, said, version
-from tests.support.kubernetes_client import HOLD, path_of
+from tests.conformance.idle_objects import KINDS, create_objects, error_of, idle_object, names_of, resource_version_of
+from tests.support.kubernetes_client import FINALIZER, path_of
 
 SUBDOMAIN = (
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and "
@@ -59,11 +59,11 @@ def test_generated_names(client, namespace, kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_name_is_taken_once(client, namespace, kind):
     """A name that is taken is refused with 409 AlreadyExists, in a dry run too."""
-    make(client, namespace, kind, "a")
+    create_objects(client, namespace, kind, "a")
     plural = "secrets" if kind == "Secret" else "trainingruntimes.trainer.kubeflow.org"
     for query in ({}, {"dryRun": "All"}):
         answer = client.ask("POST", path_of(kind, namespace), idle_object(kind, "a"), **query)
-        assert said(answer) == (409, "AlreadyExists", f'{plural} "a" already exists')
+        assert error_of(answer) == (409, "AlreadyExists", f'{plural} "a" already exists')
         group = {"group": "trainer.kubeflow.org"} if kind == "TrainingRuntime" else {}
         assert answer.body["details"] == {"name": "a", "kind": plural.partition(".")[0], **group}
 
@@ -104,14 +104,14 @@ def test_metadata_is_checked(client, namespace, kind):
     for meta, problem in METADATA:
         answer = client.ask("POST", path_of(kind, namespace), idle_object(kind, **{"name": "a", **meta}) if meta else {
             **idle_object(kind, "a"), "metadata": {}}, dryRun="All")  # fmt: skip
-        code, reason, text = said(answer)
+        code, reason, text = error_of(answer)
         head = f'{QUALIFIED[kind]} "{meta.get("name", "a") if meta else ""}" is invalid: '
         assert (code, reason) == (422, "Invalid"), meta
         assert text.startswith(head)
         rest = text.removeprefix(head).removeprefix("[")
         assert rest in (problem, f"{problem}, {MORE}existing errors to complete validation]")
     good = {"labels": {"example.org/a": "", "c": "x" * 63}, "annotations": {"Any/Key": "any value\n"}}
-    make(client, namespace, kind, "a", **good)
+    create_objects(client, namespace, kind, "a", **good)
 
 
 def test_bodies_that_are_no_json(client, namespace):
@@ -130,7 +130,7 @@ def test_media_types(client, namespace):
     )
     for kind in KINDS:
         answer = client.send("POST", path_of(kind, namespace), b"{}", "text/plain")
-        assert said(answer) == (415, "UnsupportedMediaType", text)
+        assert error_of(answer) == (415, "UnsupportedMediaType", text)
     body = json.dumps(idle_object("Secret", "a")).encode()
     assert client.send("POST", path_of("Secret", namespace), body, "application/json; charset=utf-8").code == 201
 
@@ -139,7 +139,7 @@ def test_too_big(client, namespace):
     """A body of more than 3 MiB is refused with 413."""
     body = {**idle_object("Secret", "a"), "stringData": {"a": "b" * (3 << 20)}}
     answer = client.ask("POST", path_of("Secret", namespace), body)
-    assert said(answer) == (413, "RequestEntityTooLarge", "Request entity too large: limit is 3145728")
+    assert error_of(answer) == (413, "RequestEntityTooLarge", "Request entity too large: limit is 3145728")
 
 
 def test_another_kind(client, namespace):
@@ -164,7 +164,7 @@ def test_another_kind(client, namespace):
         (secret, idle_object("Secret", "a", namespace="x"), 400, f"{other} on the request"),
         (secret, idle_object("Secret", "a", resourceVersion="3"), 500, f"resourceVersion {unset}"),
     ]
-    answers = [(path, body, *said(client.ask("POST", path, body))[::2]) for path, body, _, _ in rows]
+    answers = [(path, body, *error_of(client.ask("POST", path, body))[::2]) for path, body, _, _ in rows]
     assert answers == rows
     assert client.ask("POST", secret, {"metadata": {"name": "a"}}).code == 201  # who says nothing means the path's
 
@@ -213,36 +213,36 @@ def test_dry_run(client, namespace):
     path = path_of("Secret", namespace)
     tried = client.create(idle_object("Secret", "a"), namespace, dryRun="All")
     assert tried["metadata"]["uid"] and "resourceVersion" not in tried["metadata"]
-    (kept,) = make(client, namespace, "Secret", "b")
+    (kept,) = create_objects(client, namespace, "Secret", "b")
     change = client.ask("PATCH", f"{path}/b", {"metadata": {"labels": {"a": "b"}}}, dryRun="All")
     assert change.body["metadata"]["labels"] == {"a": "b"}
     for query, body in (({"dryRun": "All"}, None), ({}, {"dryRun": ["All"]})):
         assert client.ask("DELETE", f"{path}/b", body, **query).code == 200
-    assert names(client.list("Secret", namespace)) == ["b"]
-    assert version(client.get("Secret", namespace, "b")) == version(kept)
+    assert names_of(client.list("Secret", namespace)) == ["b"]
+    assert resource_version_of(client.get("Secret", namespace, "b")) == resource_version_of(kept)
     text = 'CreateOptions.meta.k8s.io "" is invalid: dryRun: Unsupported value: ["x"]: supported values: "All"'
-    assert said(client.ask("POST", path, idle_object("Secret", "c"), dryRun="x")) == (422, "Invalid", text)
+    assert error_of(client.ask("POST", path, idle_object("Secret", "c"), dryRun="x")) == (422, "Invalid", text)
 
 
 def test_namespaces(client, namespace):
     """Nothing can be created in a namespace that is missing or going; who deletes it again is told it is going."""
     text = f'namespaces "no-{namespace}" not found'
     for kind in KINDS:
-        assert said(client.ask("POST", path_of(kind, f"no-{namespace}"), idle_object(kind, "a"))) == (
+        assert error_of(client.ask("POST", path_of(kind, f"no-{namespace}"), idle_object(kind, "a"))) == (
             404,
             "NotFound",
             text,
         )
     own = f"{namespace}-own"
     client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": own}})
-    make(client, own, "Secret", ["held"], finalizers=[HOLD])
+    create_objects(client, own, "Secret", ["held"], finalizers=[FINALIZER])
     for _ in range(2):
         going = client.delete("Namespace", None, own)
         assert (going["status"]["phase"], bool(going["metadata"]["deletionTimestamp"])) == ("Terminating", True)
     for kind, plural in zip(KINDS, ("secrets", "trainingruntimes.trainer.kubeflow.org"), strict=True):
         why = f"unable to create new content in namespace {own} because it is being terminated"
         answer = client.ask("POST", path_of(kind, own), idle_object(kind, "late"))
-        assert said(answer) == (403, "Forbidden", f'{plural} "late" is forbidden: {why}')
+        assert error_of(answer) == (403, "Forbidden", f'{plural} "late" is forbidden: {why}')
         (cause,) = answer.body["details"]["causes"]
         assert (cause["reason"], cause["field"]) == ("NamespaceTerminating", "metadata.namespace")
     client.let_go("Secret", own, "held")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from tests.support.polling import until
+from tests.support.polling import wait_until
 
 GROUP = "trainer.kubeflow.org"
 DOCUMENT = f"/openapi/v3/apis/{GROUP}/v1alpha1"
@@ -93,4 +93,4 @@ def test_version(client):
     found = client.ask("GET", "/version").body
     assert found["gitVersion"].startswith(f"v{found['major']}.{found['minor'].rstrip('+')}.")
     for path in ("/healthz", "/livez", "/readyz"):  # not while etcd is slow to answer
-        until(lambda path=path: client.ask("GET", path).body == "ok")
+        wait_until(lambda path=path: client.ask("GET", path).body == "ok")

@@ -31,7 +31,7 @@ PATCH = {**POD, "containers": [{"name": "node", "volumeMounts": MOUNTS}]}
 LABELS = {"labels": {"team": "a"}, "annotations": {"note": "b"}}
 
 
-def patch(spec, manager="example.org/a", job="node", pod=None, own=None, jobset=None):
+def runtime_patch(spec, manager="example.org/a", job="node", pod=None, own=None, jobset=None):
     """A runtimePatch with metadata for the pod, its Job and the JobSet."""
     template = {"spec": spec, **({"metadata": pod} if pod else {})}
     one = {"name": job, "template": {"spec": {"template": template}, **({"metadata": own} if own else {})}}
@@ -39,24 +39,24 @@ def patch(spec, manager="example.org/a", job="node", pod=None, own=None, jobset=
     return {"manager": manager, "trainingRuntimeSpec": {"template": whole}}
 
 
-def account(client, namespace):
+def create_service_account(client, namespace):
     client.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "worker"}}, namespace)
 
 
-def pod_of(client, namespace, name="job"):
+def wait_for_pod(client, namespace, name="job"):
     return client.until("Pod", namespace, "", bool, labelSelector=f"{JOBSET}={name}")
 
 
-def has(metadata, wanted):
+def has_metadata(metadata, expected):
     """Whether labels and annotations are there, next to others."""
-    return all(wanted[part].items() <= (metadata.get(part) or {}).items() for part in wanted)
+    return all(expected[part].items() <= (metadata.get(part) or {}).items() for part in expected)
 
 
 def test_pod(client, namespace, target):
     """Volumes, mounts, placement, account and pull secrets of a patch all are in the pod; tolerations get two more."""
-    account(client, namespace)
+    create_service_account(client, namespace)
     client.create(shell("true", **pod_patch(target.trainer, PATCH)), namespace)
-    spec = pod_of(client, namespace)["spec"]
+    spec = wait_for_pod(client, namespace)["spec"]
     assert spec["tolerations"][0] == PATCH["tolerations"][0]
     assert {one["key"] for one in spec["tolerations"][1:]} == {
         "node.kubernetes.io/not-ready",
@@ -78,7 +78,7 @@ def test_security(client, namespace, target):
     own = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     spec = {**GATE, "securityContext": context, "containers": [{"name": "node", "securityContext": own}]}
     client.create(shell("true", **pod_patch(target.trainer, spec)), namespace)
-    found = pod_of(client, namespace)["spec"]
+    found = wait_for_pod(client, namespace)["spec"]
     assert (found["securityContext"], found["containers"][0]["securityContext"]) == (context, own)
 
 
@@ -87,19 +87,19 @@ def test_grace_period(client, namespace, target):
     """terminationGracePeriodSeconds reaches the pod from 2.3 on."""
     spec = {**GATE, "terminationGracePeriodSeconds": 7}
     client.create(shell("true", **pod_patch(target.trainer, spec)), namespace)
-    assert pod_of(client, namespace)["spec"]["terminationGracePeriodSeconds"] == 7
+    assert wait_for_pod(client, namespace)["spec"]["terminationGracePeriodSeconds"] == 7
 
 
 @pytest.mark.since("2.2")
 def test_metadata(client, namespace):
     """Labels and annotations for the pod, the Job and the JobSet reach just what they are for."""
     values = {kind: {part: {kind: part} for part in ("labels", "annotations")} for kind in ("pod", "own", "jobset")}
-    client.create(shell("true", runtimePatches=[patch(GATE, **values)]), namespace)
-    pod = pod_of(client, namespace)["metadata"]
+    client.create(shell("true", runtimePatches=[runtime_patch(GATE, **values)]), namespace)
+    pod = wait_for_pod(client, namespace)["metadata"]
     job = client.get("Job", namespace, "job-node-0")["metadata"]
     jobset = client.get("JobSet", namespace, "job")["metadata"]
     found = {
-        title: [kind for kind in values if has(metadata, values[kind])]
+        title: [kind for kind in values if has_metadata(metadata, values[kind])]
         for title, metadata in (("pod", pod), ("job", job), ("jobset", jobset))
     }
     assert found == {"pod": ["pod"], "job": ["own"], "jobset": ["jobset"]}
@@ -112,18 +112,21 @@ def test_metadata_before_2_2(client, namespace):
     overrides = [{"targetJobs": targets, "metadata": LABELS, "spec": GATE}]
     whole = {"labels": {"whole": "c"}, "annotations": {"whole": "d"}}
     client.create(shell("true", podTemplateOverrides=overrides, **whole), namespace)
-    pod = pod_of(client, namespace)["metadata"]
-    assert has(pod, LABELS)
+    pod = wait_for_pod(client, namespace)["metadata"]
+    assert has_metadata(pod, LABELS)
     jobset = client.get("JobSet", namespace, "job")["metadata"]
-    assert (has(jobset, whole), has(jobset, LABELS), has(pod, whole)) == (True, False, False)
+    assert (has_metadata(jobset, whole), has_metadata(jobset, LABELS), has_metadata(pod, whole)) == (True, False, False)
 
 
 def test_own_metadata(client, namespace, target):
     """A TrainJob's own labels and annotations stay on it: neither JobSet nor pod have them."""
     job = shell("true", **pod_patch(target.trainer, GATE))
     client.create({**job, "metadata": {"name": "job", **LABELS}}, namespace)
-    pod = pod_of(client, namespace)["metadata"]
-    assert (has(pod, LABELS), has(client.get("JobSet", namespace, "job")["metadata"], LABELS)) == (False, False)
+    pod = wait_for_pod(client, namespace)["metadata"]
+    assert (has_metadata(pod, LABELS), has_metadata(client.get("JobSet", namespace, "job")["metadata"], LABELS)) == (
+        False,
+        False,
+    )
 
 
 @pytest.mark.since("2.2")
@@ -140,28 +143,34 @@ def test_several_managers(client, namespace):
         "tolerations": [{"key": "b", "operator": "Exists"}],
         "volumes": [{"name": "b", "emptyDir": {}}],
     }
-    patches = [patch(first, "example.org/z", pod={"labels": {"x": "1"}}), patch(second, "example.org/a", pod=LABELS)]
+    patches = [
+        runtime_patch(first, "example.org/z", pod={"labels": {"x": "1"}}),
+        runtime_patch(second, "example.org/a", pod=LABELS),
+    ]
     client.create(shell("true", runtimePatches=patches), namespace)
-    pod = pod_of(client, namespace)
+    pod = wait_for_pod(client, namespace)
     assert pod["spec"]["nodeSelector"] == {"a": "1", "b": "2", "c": "2"}
     assert [one["key"] for one in pod["spec"]["tolerations"][:-2]] == ["b"]
     assert {"a", "b"} <= {one["name"] for one in pod["spec"]["volumes"]}
-    assert has(pod["metadata"], {"labels": {"x": "1", "team": "a"}})
+    assert has_metadata(pod["metadata"], {"labels": {"x": "1", "team": "a"}})
 
 
 @pytest.mark.since("2.2")
 def test_time(client, namespace):
     """A patch is stamped with the time when it comes without one and when it changes."""
     old = "2020-01-01T00:00:00Z"
-    given = {**patch({"nodeSelector": {"a": "1"}}), "time": old}
-    none = patch({"nodeSelector": {"b": "1"}}, "example.org/b")
+    given = {**runtime_patch({"nodeSelector": {"a": "1"}}), "time": old}
+    none = runtime_patch({"nodeSelector": {"b": "1"}}, "example.org/b")
     created = client.create(shell("true", suspend=True, runtimePatches=[given, none]), namespace)["spec"]
     assert created["runtimePatches"][0]["time"] == old
     stamped = created["runtimePatches"][1]["time"]
     assert stamped > old
     other = client.patch("TrainJob", namespace, "job", {"metadata": {"labels": {"a": "b"}}})["spec"]
     assert other == created
-    change = [{**patch({"nodeSelector": {"a": "2"}}), "time": old}, {**created["runtimePatches"][1], "time": old}]
+    change = [
+        {**runtime_patch({"nodeSelector": {"a": "2"}}), "time": old},
+        {**created["runtimePatches"][1], "time": old},
+    ]
     after = client.patch("TrainJob", namespace, "job", {"spec": {"runtimePatches": change}})["spec"]["runtimePatches"]
     assert after[0]["time"] >= stamped
     assert after[1]["time"] == stamped
@@ -176,7 +185,7 @@ def test_while_suspended(client, namespace, target):
     change = {**GATE, "nodeSelector": {"a": "2"}, "tolerations": [{"key": "x", "operator": "Exists"}]}
     client.patch("TrainJob", namespace, "job", {"spec": pod_patch(target.trainer, change)})
     client.patch("TrainJob", namespace, "job", {"spec": {"suspend": False}})
-    spec = pod_of(client, namespace)["spec"]
+    spec = wait_for_pod(client, namespace)["spec"]
     assert spec["nodeSelector"] == {"a": "2"}
     assert spec["tolerations"][0] == change["tolerations"][0]
 

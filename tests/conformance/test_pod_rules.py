@@ -41,7 +41,7 @@ WORDS = {
 }
 
 
-def row(title, text, container=None, pod=None, job=None):
+def pod_rule(title, text, container=None, pod=None, job=None):
     """A Job's title, what is said to it (nothing: accepted), and its special fields."""
     own = {"name": "node", "image": "x", **(container or {})}
     spec = {"restartPolicy": "Never", "containers": [own], **(pod or {})}
@@ -52,7 +52,7 @@ def row(title, text, container=None, pod=None, job=None):
 
 
 ROWS = [
-    row(
+    pod_rule(
         "a variable's name",
         (
             '{c}.env[0].name: Invalid value: "a b=c": a valid environment variable name must consist only of '
@@ -60,15 +60,15 @@ ROWS = [
         ),
         container={"env": [{"name": "a b=c"}]},
     ),
-    row(
+    pod_rule(
         "a variable without a name", "{c}.env[0].name: Required value", container={"env": [{"name": "", "value": "x"}]}
     ),
-    row(
+    pod_rule(
         "a variable of two minds",
         '{c}.env[0].valueFrom: Invalid value: "": may not be specified when `value` is not empty',
         container={"env": [{"name": "A", "value": "x", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]},
     ),
-    row(
+    pod_rule(
         "a variable from nowhere",
         (
             '{c}.env[0].valueFrom: Invalid value: "": must specify one of: `fieldRef`, `resourceFieldRef`, '
@@ -76,52 +76,52 @@ ROWS = [
         ),
         container={"env": [{"name": "A", "valueFrom": {}}]},
     ),
-    row(
+    pod_rule(
         "a variable of a nameless Secret",
         '{c}.env[0].valueFrom.secretKeyRef.name: Invalid value: "": {subdomain}',
         container={"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"key": "k"}}}]},
     ),
-    row(
+    pod_rule(
         "a key that is none",
         '{c}.env[0].valueFrom.secretKeyRef.key: Invalid value: "a b": {key}',
         container={"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "a b"}}}]},
     ),
-    row(
+    pod_rule(
         "a mount of no volume",
         '{c}.volumeMounts[0].name: Not found: "v"',
         container={"volumeMounts": [{"name": "v", "mountPath": "/v"}]},
     ),
-    row(
+    pod_rule(
         "a mount without a path",
         "{c}.volumeMounts[0].mountPath: Required value",
         container={"volumeMounts": [{"name": "v", "mountPath": ""}]},
         pod={"volumes": [{"name": "v"}]},
     ),
-    row(
+    pod_rule(
         "two mounts at one path",
         '{c}.volumeMounts[1].mountPath: Invalid value: "/v": must be unique',
         container={"volumeMounts": [{"name": "v", "mountPath": "/v"}, {"name": "v", "mountPath": "/v"}]},
         pod={"volumes": [{"name": "v"}]},
     ),
-    row(
+    pod_rule(
         "a subPath upwards",
         "{c}.volumeMounts.subPath: Invalid value: \"../x\": must not contain '..'",
         container={"volumeMounts": [{"name": "v", "mountPath": "/v", "subPath": "../x"}]},
         pod={"volumes": [{"name": "v"}]},
     ),
-    row(
+    pod_rule(
         "a volume twice",
         '{s}.volumes[1].name: Duplicate value: "v"',
         container={"volumeMounts": [{"name": "v", "mountPath": "/v"}]},
         pod={"volumes": [{"name": "v"}, {"name": "v"}]},
     ),
-    row(
+    pod_rule(
         "a volume's name",
         '{s}.volumes[0].name: Invalid value: "V_x": {label}',
         container={"volumeMounts": []},
         pod={"volumes": [{"name": "V_x"}]},
     ),
-    row(
+    pod_rule(
         "a volume of two kinds",
         (
             "[{s}.volumes[0].hostPath: Forbidden: may not specify more than 1 volume type, "
@@ -130,62 +130,66 @@ ROWS = [
         container={"volumeMounts": [{"name": "v", "mountPath": "/v"}]},
         pod={"volumes": [{"name": "v", "emptyDir": {}, "hostPath": {"path": "/x"}}]},
     ),
-    row(
+    pod_rule(
         "a claim without a name",
         '[{s}.volumes[0].persistentVolumeClaim.claimName: Required value, {c}.volumeMounts[0].name: Not found: "v"]',
         container={"volumeMounts": [{"name": "v", "mountPath": "/v"}]},
         pod={"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": ""}}]},
     ),
-    row(
+    pod_rule(
         "a Secret without a name",
         '[{s}.volumes[0].secret.secretName: Required value, {c}.volumeMounts[0].name: Not found: "v"]',
         container={"volumeMounts": [{"name": "v", "mountPath": "/v"}]},
         pod={"volumes": [{"name": "v", "secret": {}}]},
     ),
-    row(
+    pod_rule(
         "a volume of no kind",
         "",
         container={"volumeMounts": [{"name": "v", "mountPath": "/v"}]},
         pod={"volumes": [{"name": "v"}]},
     ),
-    row(
+    pod_rule(
         "more requested than allowed",
         '{c}.resources.requests: Invalid value: "2": must be less than or equal to cpu limit of 1',
         container={"resources": {"limits": {"cpu": "1"}, "requests": {"cpu": "2"}}},
     ),
-    row(
+    pod_rule(
         "less than nothing",
         '{c}.resources.limits[cpu]: Invalid value: "-1": must be greater than or equal to 0',
         container={"resources": {"limits": {"cpu": "-1"}}},
     ),
-    row(
+    pod_rule(
         "half a GPU",
         '{c}.resources.limits[nvidia.com/gpu]: Invalid value: "500m": must be an integer',
         container={"resources": {"limits": {"nvidia.com/gpu": "0.5"}}},
     ),
-    row(
+    pod_rule(
         "fewer GPUs requested than allowed",
         '{c}.resources.requests: Invalid value: "1": must be equal to nvidia.com/gpu limit of 2',
         container={"resources": {"limits": {"nvidia.com/gpu": "2"}, "requests": {"nvidia.com/gpu": "1"}}},
     ),
-    row(
+    pod_rule(
         "GPUs only requested",
         "{c}.resources.limits: Required value: Limit must be set for non overcommitable resources",
         container={"resources": {"requests": {"nvidia.com/gpu": "1"}}},
     ),
-    row(
+    pod_rule(
         "only huge pages",
         "{c}.resources: Forbidden: HugePages require cpu or memory",
         container={"resources": {"limits": {"hugepages-2Mi": "4Mi"}}},
     ),
-    row("a selector's key", '{s}.nodeSelector: Invalid value: "a b": {qualified}', pod={"nodeSelector": {"a b": "x"}}),
-    row("a selector's value", '{s}.nodeSelector: Invalid value: "x y": {value}', pod={"nodeSelector": {"a": "x y"}}),
-    row(
+    pod_rule(
+        "a selector's key", '{s}.nodeSelector: Invalid value: "a b": {qualified}', pod={"nodeSelector": {"a b": "x"}}
+    ),
+    pod_rule(
+        "a selector's value", '{s}.nodeSelector: Invalid value: "x y": {value}', pod={"nodeSelector": {"a": "x y"}}
+    ),
+    pod_rule(
         "a toleration's operator",
         '{s}.tolerations[0].operator: Unsupported value: "Nope": supported values: "Equal", "Exists"',
         pod={"tolerations": [{"key": "a", "operator": "Nope"}]},
     ),
-    row(
+    pod_rule(
         "a toleration's effect",
         (
             '{s}.tolerations[0].effect: Unsupported value: "Nope": supported values: "NoSchedule", '
@@ -193,7 +197,7 @@ ROWS = [
         ),
         pod={"tolerations": [{"key": "a", "effect": "Nope"}]},
     ),
-    row(
+    pod_rule(
         "a toleration of everything with a value",
         (
             '{s}.tolerations[0].operator: Invalid value: "Equal": operator must be Exists when `key` is '
@@ -201,7 +205,7 @@ ROWS = [
         ),
         pod={"tolerations": [{"operator": "Equal", "value": "x"}]},
     ),
-    row(
+    pod_rule(
         "seconds of NoSchedule",
         (
             "{s}.tolerations[0].effect: Invalid value: \"NoSchedule\": effect must be 'NoExecute' when "
@@ -209,34 +213,34 @@ ROWS = [
         ),
         pod={"tolerations": [{"key": "a", "tolerationSeconds": 5, "effect": "NoSchedule"}]},
     ),
-    row(
+    pod_rule(
         "a value of Exists",
         "{s}.tolerations[0].operator: Invalid value: \"x\": value must be empty when `operator` is 'Exists'",
         pod={"tolerations": [{"key": "a", "operator": "Exists", "value": "x"}]},
     ),
-    row("a toleration of everything", "", pod={"tolerations": [{"operator": "Exists"}]}),
-    row("a nameless pull secret", "", pod={"imagePullSecrets": [{"name": ""}]}),
-    row(
+    pod_rule("a toleration of everything", "", pod={"tolerations": [{"operator": "Exists"}]}),
+    pod_rule("a nameless pull secret", "", pod={"imagePullSecrets": [{"name": ""}]}),
+    pod_rule(
         "an account's name",
         '{s}.serviceAccountName: Invalid value: "A_b": {subdomain}',
         pod={"serviceAccountName": "A_b"},
     ),
-    row(
+    pod_rule(
         "fewer pods than none",
         "spec.parallelism: Invalid value: -1: must be greater than or equal to 0",
         job={"parallelism": -1},
     ),
-    row(
+    pod_rule(
         "a user below 0",
         "{s}.securityContext.runAsUser: Invalid value: -1: must be between 0 and 2147483647, inclusive",
         pod={"securityContext": {"runAsUser": -1}},
     ),
-    row(
+    pod_rule(
         "no affinity terms",
         "{affinity}: Required value: must have at least one node selector term",
         pod={"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": []}}}},
     ),
-    row(
+    pod_rule(
         "an affinity's operator",
         '{affinity}[0].matchExpressions[0].operator: Invalid value: "Nope": not a valid selector operator',
         pod={
@@ -247,7 +251,7 @@ ROWS = [
             }
         },
     ),
-    row(
+    pod_rule(
         "In nothing",
         (
             "{affinity}[0].matchExpressions[0].values: Required value: must be specified when `operator` is "
@@ -261,7 +265,7 @@ ROWS = [
             }
         },
     ),
-    row(
+    pod_rule(
         "a weight of 0",
         (
             "{s}.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].weight: Invalid "
@@ -269,20 +273,20 @@ ROWS = [
         ),
         pod={"affinity": {"nodeAffinity": {PREFERRED: [{"weight": 0, "preference": {}}]}}},
     ),
-    row(
+    pod_rule(
         "a gate's name",
         '{s}.schedulingGates[0]: Invalid value: "a b": {qualified}',
         pod={"schedulingGates": [{"name": "a b"}]},
     ),
-    row("an image with a space", "", container={"image": "x y"}),
-    row("a container's name", '{c}.name: Invalid value: "Node": {label}', container={"name": "Node"}),
-    row(
+    pod_rule("an image with a space", "", container={"image": "x y"}),
+    pod_rule("a container's name", '{c}.name: Invalid value: "Node": {label}', container={"name": "Node"}),
+    pod_rule(
         "an init container of the same name",
         '{s}.initContainers[0].name: Duplicate value: "node"',
         pod={"initContainers": [{"name": "node", "image": "x"}]},
     ),
-    row("no containers", "{s}.containers: Required value", pod={"containers": []}),
-    row(
+    pod_rule("no containers", "{s}.containers: Required value", pod={"containers": []}),
+    pod_rule(
         "no restartPolicy",
         '{s}.restartPolicy: Required value: valid values: "OnFailure", "Never"',
         pod={"restartPolicy": None},
@@ -291,7 +295,7 @@ ROWS = [
 
 
 # What a kubelet could not run, and what is accepted.
-CHECKED_EVERYWHERE = {
+CHECKED_BY_ALL_BACKENDS = {
     "a variable's name",
     "a variable without a name",
     "a volume's name",
@@ -310,7 +314,7 @@ CHECKED_EVERYWHERE = {
 }
 
 
-def answers(client, namespace, rows):
+def dry_run_rows(client, namespace, rows):
     found, expected = {}, {}
     for title, spec, text in rows:
         job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": spec}
@@ -322,12 +326,12 @@ def answers(client, namespace, rows):
 
 def test_pods_that_cannot_run(client, namespace):
     """A Job whose pods lack a container, an image, a volume or a name is refused with these words."""
-    found, expected = answers(client, namespace, [row for row in ROWS if row[0] in CHECKED_EVERYWHERE])
+    found, expected = dry_run_rows(client, namespace, [row for row in ROWS if row[0] in CHECKED_BY_ALL_BACKENDS])
     assert found == expected
 
 
 @pytest.mark.differs("laptop", "of a pod's spec it checks only what the kubelet needs to run it")
 def test_pods_of_jobs(client, namespace):
     """Names, variables, mounts, volumes, amounts, placement and ids of a Job's pods are refused with these words."""
-    found, expected = answers(client, namespace, [row for row in ROWS if row[0] not in CHECKED_EVERYWHERE])
+    found, expected = dry_run_rows(client, namespace, [row for row in ROWS if row[0] not in CHECKED_BY_ALL_BACKENDS])
     assert found == expected

@@ -6,51 +6,51 @@ import re
 
 import pytest
 
-from tests.conformance.runtimes import own_runtime, step
-from tests.support.trainjobs import IMAGE, counters, finished, pods_of, shell, train_job
+from tests.conformance.runtimes import create_own_runtime, replicated_job
+from tests.support.trainjobs import IMAGE, counters, is_finished, list_pods, shell, train_job
 
 STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
 INDEX = "batch.kubernetes.io/job-completion-index"
 
 
-def jobset_marks(item, place="labels"):
+def jobset_metadata(item, place="labels"):
     """The JobSet's labels or annotations, without their prefix."""
     prefix = "jobset.sigs.k8s.io/"
     found = item["metadata"].get(place) or {}
     return {key.removeprefix(prefix): value for key, value in found.items() if key.startswith(prefix)}
 
 
-def owner(item):
+def owner_of(item):
     (found,) = item["metadata"]["ownerReferences"]
     return found["kind"], found["name"], found["uid"], found["controller"], found["blockOwnerDeletion"]
 
 
 @pytest.fixture
-def two_nodes(client, namespace):
+def pods_of_two_nodes(client, namespace):
     """The pods of a job with two nodes that has ended, by rank."""
     script = "echo $PET_NODE_RANK of $PET_NNODES, $JOB_COMPLETION_INDEX, $PET_NPROC_PER_NODE, $HOSTNAME"
     job = shell(script, trainer={"numNodes": 2, "numProcPerNode": 3})
     job["metadata"].update(labels={"team": "a"}, annotations={"note": "b"})
     client.create(job, namespace)
-    client.until("TrainJob", namespace, "job", finished)
-    return {pod["metadata"]["labels"][INDEX]: pod for pod in pods_of(client, namespace)}
+    client.until("TrainJob", namespace, "job", is_finished)
+    return {pod["metadata"]["labels"][INDEX]: pod for pod in list_pods(client, namespace)}
 
 
-def test_names_and_ranks(two_nodes):
+def test_names_and_ranks(pods_of_two_nodes):
     """Pods are JOB-STEP-0-RANK-xxxxx, their hosts JOB-STEP-0-RANK in the subdomain JOB; a label has the rank."""
-    assert sorted(two_nodes) == ["0", "1"]
-    for rank, pod in two_nodes.items():
+    assert sorted(pods_of_two_nodes) == ["0", "1"]
+    for rank, pod in pods_of_two_nodes.items():
         assert re.fullmatch(rf"job-node-0-{rank}-[a-z0-9]{{5}}", pod["metadata"]["name"])
         assert pod["metadata"]["annotations"][INDEX] == rank
         assert (pod["spec"]["hostname"], pod["spec"]["subdomain"]) == (f"job-node-0-{rank}", "job")
         assert [container["name"] for container in pod["spec"]["containers"]] == ["node"]
 
 
-def test_environment(client, namespace, two_nodes):
+def test_environment(client, namespace, pods_of_two_nodes):
     """Each pod is told its rank, the number of nodes and of processes, and its host's name."""
-    said = {rank: client.log(namespace, pod["metadata"]["name"]) for rank, pod in two_nodes.items()}
+    said = {rank: client.log(namespace, pod["metadata"]["name"]) for rank, pod in pods_of_two_nodes.items()}
     assert said == {rank: f"{rank} of 2, {rank}, 3, job-node-0-{rank}\n" for rank in "01"}
-    given = {one["name"]: one for one in two_nodes["1"]["spec"]["containers"][0]["env"]}
+    given = {one["name"]: one for one in pods_of_two_nodes["1"]["spec"]["containers"][0]["env"]}
     assert given["PET_MASTER_ADDR"]["value"] == "job-node-0-0.job"
     assert given["PET_MASTER_PORT"]["value"] == "29500"
     rank = given["PET_NODE_RANK"]["valueFrom"]["fieldRef"]
@@ -59,20 +59,24 @@ def test_environment(client, namespace, two_nodes):
     assert index == {"apiVersion": "v1", "fieldPath": f"metadata.labels['{INDEX}']"}
 
 
-def test_owners(client, namespace, two_nodes):
+def test_owners(client, namespace, pods_of_two_nodes):
     """TrainJob owns JobSet, JobSet owns Job and Service, Job owns pods; each blocks its owner's foreground deletion."""
     job, jobset = client.get("TrainJob", namespace, "job"), client.get("JobSet", namespace, "job")
     batch_job = client.get("Job", namespace, "job-node-0")
-    assert owner(jobset) == ("TrainJob", "job", job["metadata"]["uid"], True, True)
-    assert owner(batch_job) == ("JobSet", "job", jobset["metadata"]["uid"], True, True)
-    assert owner(client.get("Service", namespace, "job")) == ("JobSet", "job", jobset["metadata"]["uid"], True, True)
-    for pod in two_nodes.values():
-        assert owner(pod) == ("Job", "job-node-0", batch_job["metadata"]["uid"], True, True)
+    assert owner_of(jobset) == ("TrainJob", "job", job["metadata"]["uid"], True, True)
+    assert owner_of(batch_job) == ("JobSet", "job", jobset["metadata"]["uid"], True, True)
+    assert owner_of(client.get("Service", namespace, "job")) == ("JobSet", "job", jobset["metadata"]["uid"], True, True)
+    for pod in pods_of_two_nodes.values():
+        assert owner_of(pod) == ("Job", "job-node-0", batch_job["metadata"]["uid"], True, True)
 
 
-def test_the_jobs_own_labels_stay_with_it(client, namespace, two_nodes):
+def test_the_jobs_own_labels_stay_with_it(client, namespace, pods_of_two_nodes):
     """Labels and annotations of a TrainJob reach neither its JobSet nor its Jobs nor its pods."""
-    made = [client.get("JobSet", namespace, "job"), client.get("Job", namespace, "job-node-0"), *two_nodes.values()]
+    made = [
+        client.get("JobSet", namespace, "job"),
+        client.get("Job", namespace, "job-node-0"),
+        *pods_of_two_nodes.values(),
+    ]
     for item in made:
         assert "team" not in (item["metadata"].get("labels") or {})
         assert "note" not in (item["metadata"].get("annotations") or {})
@@ -80,14 +84,14 @@ def test_the_jobs_own_labels_stay_with_it(client, namespace, two_nodes):
 
 def test_labels(client, namespace):
     """Jobs and pods have the JobSet's labels, and the same as annotations; the step's role is on the Job only."""
-    steps = [step("dataset-initializer"), step("node", needs=["dataset-initializer"])]
-    client.create(train_job(**own_runtime(client, namespace, *steps)), namespace)
-    client.until("TrainJob", namespace, "job", finished)
+    steps = [replicated_job("dataset-initializer"), replicated_job("node", depends_on=["dataset-initializer"])]
+    client.create(train_job(**create_own_runtime(client, namespace, *steps)), namespace)
+    client.until("TrainJob", namespace, "job", is_finished)
     uid = client.get("JobSet", namespace, "job")["metadata"]["uid"]
-    pods = {pod["metadata"]["labels"]["batch.kubernetes.io/job-name"]: pod for pod in pods_of(client, namespace)}
+    pods = {pod["metadata"]["labels"]["batch.kubernetes.io/job-name"]: pod for pod in list_pods(client, namespace)}
     for number, (name, role) in enumerate([("dataset-initializer", "dataset-initializer"), ("node", "trainer")]):
         job = client.get("Job", namespace, f"job-{name}-0")
-        marks = jobset_marks(job)
+        marks = jobset_metadata(job)
         expected = {
             "jobset-name": "job",
             "jobset-uid": uid,
@@ -102,7 +106,7 @@ def test_labels(client, namespace):
         assert re.fullmatch("[0-9a-f]{40}", marks["job-key"])
         pod = pods[f"job-{name}-0"]
         for item, place in ((job, "annotations"), (pod, "labels"), (pod, "annotations")):
-            assert jobset_marks(item, place).items() >= marks.items()
+            assert jobset_metadata(item, place).items() >= marks.items()
         assert job["metadata"]["labels"][STEP] == role
         assert STEP not in pod["metadata"]["labels"]
         assert pod["metadata"]["labels"]["batch.kubernetes.io/controller-uid"] == job["metadata"]["uid"]

@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.conformance.runtimes import create_runtime, step
+from tests.conformance.runtimes import create_runtime, replicated_job
 from tests.support.kubernetes_client import path_of
 
 FILES = sorted(Path(__file__).with_name("public_examples").glob("*.yaml"))
 EXAMPLES = {file.stem: yaml.safe_load(file.read_text()) for file in FILES}
 
 
-def answer(client, namespace, example, **query):
+def dry_run_example(client, namespace, example, **query):
     """What the API server says to an example, after its runtime was made if it brings one."""
     if runtime := example.get("runtime"):
-        jobs = [step(name) for name in runtime["steps"]]
+        jobs = [replicated_job(name) for name in runtime["steps"]]
         if runtime.get("plain"):
             for job in jobs:
                 del job["template"]["metadata"]
@@ -27,7 +27,7 @@ def answer(client, namespace, example, **query):
     return client.ask("POST", path_of("TrainJob", namespace), body, dryRun="All", **query)
 
 
-def version(target):
+def format_version(target):
     return ".".join(map(str, target.trainer))
 
 
@@ -40,8 +40,8 @@ def test_enough():
 def test_strict(client, namespace, target, name):
     """With fieldValidation=Strict a published TrainJob gets the code that its file says for this version."""
     example = EXAMPLES[name]
-    found = answer(client, namespace, example, fieldValidation="Strict")
-    assert found.code == example["strict"][version(target)], found.message
+    found = dry_run_example(client, namespace, example, fieldValidation="Strict")
+    assert found.code == example["strict"][format_version(target)], found.message
     if target.trainer >= (2, 3) and "says" in example:
         assert example["says"] in found.message
 
@@ -50,5 +50,5 @@ def test_strict(client, namespace, target, name):
 def test_lenient(client, namespace, target, name):
     """Without it, as most clients send it, a published TrainJob gets the other code that its file says."""
     example = EXAMPLES[name]
-    found = answer(client, namespace, example)
-    assert found.code == example["lenient"][version(target)], found.message
+    found = dry_run_example(client, namespace, example)
+    assert found.code == example["lenient"][format_version(target)], found.message

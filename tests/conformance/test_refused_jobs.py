@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conformance.unstartable_jobs import happened, limits, mounted, of_new_kind, submit
-from tests.support.trainjobs import JOBSET, finished, pod_patch, shell
+from tests.conformance.unstartable_jobs import (
+    create_job,
+    has_event_time,
+    pod_with_volume,
+    trainer_with_limits,
+    wait_for_event,
+)
+from tests.support.trainjobs import JOBSET, is_finished, pod_patch, shell
 
 KEY = (
     "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
@@ -29,12 +35,12 @@ REFUSED = {
     ),
     "a mount without its volume": (
         {},
-        {"containers": mounted()["containers"]},
+        {"containers": pod_with_volume()["containers"]},
         f'{CONTAINER}.volumeMounts[0].name: Not found: "v"',
     ),
     "a claim without a name": (
         {},
-        mounted(persistentVolumeClaim={"claimName": ""}),
+        pod_with_volume(persistentVolumeClaim={"claimName": ""}),
         (
             "[spec.template.spec.volumes[0].persistentVolumeClaim.claimName: Required value, "
             f'{CONTAINER}.volumeMounts[0].name: Not found: "v"]'
@@ -59,12 +65,12 @@ REFUSED = {
         f"{CONTAINER}.resources.limits: Required value: Limit must be set for non overcommitable resources",
     ),
     "half a GPU": (
-        limits(**{"nvidia.com/gpu": "0.5"}),
+        trainer_with_limits(**{"nvidia.com/gpu": "0.5"}),
         {},
         f'{CONTAINER}.resources.limits[nvidia.com/gpu]: Invalid value: "500m": must be an integer',
     ),
     "gpu": (
-        limits(gpu="1"),
+        trainer_with_limits(gpu="1"),
         {},
         (
             f'[{CONTAINER}.resources.limits[gpu]: Invalid value: "gpu": must be a standard resource type '
@@ -101,7 +107,7 @@ REFUSED = {
 }
 
 
-CHECKED_EVERYWHERE = (
+CHECKED_BY_ALL_BACKENDS = (
     "a container that is not there",
     "an init container that is not there",
     "a mount without its volume",
@@ -114,11 +120,11 @@ CHECKED_EVERYWHERE = (
 def assert_refused(client, namespace, target, titles):
     for number, title in enumerate(titles):
         trainer, pod, _ = REFUSED[title]
-        submit(client, namespace, target, f"j{number}", trainer, pod)
+        create_job(client, namespace, target, f"j{number}", trainer, pod)
     found, expected = {}, {}
     for number, title in enumerate(titles):
-        event = happened(client, namespace, "JobSet", f"j{number}", "JobCreationFailed")
-        assert of_new_kind(event) == (target.trainer >= (2, 3))
+        event = wait_for_event(client, namespace, "JobSet", f"j{number}", "JobCreationFailed")
+        assert has_event_time(event) == (target.trainer >= (2, 3))
         found[title] = event["message"]
         name, text = f"j{number}-node-0", REFUSED[title][2]
         expected[title] = f'job "{name}" creation failed with error: Job.batch "{name}" is invalid: {text}'
@@ -129,23 +135,23 @@ def assert_refused(client, namespace, target, titles):
 @pytest.mark.since("2.2")
 def test_refused_jobs(client, namespace, target):
     """A Job that the API server refuses is an event JobCreationFailed of the JobSet; the TrainJob has no status."""
-    assert_refused(client, namespace, target, CHECKED_EVERYWHERE)
+    assert_refused(client, namespace, target, CHECKED_BY_ALL_BACKENDS)
 
 
 @pytest.mark.since("2.2")
 @pytest.mark.only("controlplane", "docker", "kubeconfig")  # the laptop cluster checks only what the kubelet needs
 def test_refused_amounts_and_placement(client, namespace, target):
     """Amounts, variables and placement that the API server refuses in a Job are such events, too."""
-    assert_refused(client, namespace, target, [title for title in REFUSED if title not in CHECKED_EVERYWHERE])
+    assert_refused(client, namespace, target, [title for title in REFUSED if title not in CHECKED_BY_ALL_BACKENDS])
 
 
 @pytest.mark.before("2.2")
 def test_refused_jobs_before_2_2(client, namespace, target):
     """Before 2.2 nothing tells of a refused Job: no event, no status, only a JobSet without Jobs."""
-    submit(client, namespace, target, "bad", *REFUSED["more requested than allowed"][:2])
+    create_job(client, namespace, target, "bad", *REFUSED["more requested than allowed"][:2])
     client.until("JobSet", namespace, "bad", bool)
-    submit(client, namespace, target, "good")
-    client.until("TrainJob", namespace, "good", finished)
+    create_job(client, namespace, target, "good")
+    client.until("TrainJob", namespace, "good", is_finished)
     assert client.list("Job", namespace, labelSelector=f"{JOBSET}=bad") == []
     assert not client.get("TrainJob", namespace, "bad").get("status")
     assert [item["reason"] for item in client.list("Event", namespace) if item["involvedObject"]["name"] == "bad"] == []
@@ -155,11 +161,11 @@ def test_refused_jobs_before_2_2(client, namespace, target):
 def test_a_patch_for_no_job(client, namespace, target):
     """A patch for a job that the runtime does not have is an event of the TrainJob, which has no status."""
     client.create(shell("true", **pod_patch(target.trainer, {"nodeSelector": {"a": "b"}}, ["worker"])), namespace)
-    event = happened(client, namespace, "TrainJob", "job", "TrainJobResourcesCreationFailed")
+    event = wait_for_event(client, namespace, "TrainJob", "job", "TrainJobResourcesCreationFailed")
     field = "spec.replicatedJobs[0].template.spec.template.spec.containers"
     assert event["message"].startswith(
         f'TrainJob resources reconciliation failed: JobSet.jobset.x-k8s.io "job" is invalid: [{field}: Invalid value: '
         f'"null": {field} in body must be of type array: "null", <nil>: Invalid value: null: some validation rules'
     )
-    assert of_new_kind(event)
+    assert has_event_time(event)
     assert not client.get("TrainJob", namespace, "job").get("status")

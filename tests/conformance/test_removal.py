@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conformance.idle_objects import KINDS, idle_object, make, names, said
-from tests.support.kubernetes_client import HOLD, path_of
+from tests.conformance.idle_objects import KINDS, create_objects, error_of, idle_object, names_of
+from tests.support.kubernetes_client import FINALIZER, path_of
 
 QUALIFIED = {"Secret": "Secret", "TrainingRuntime": "TrainingRuntime.trainer.kubeflow.org"}
 PLURAL = {"Secret": "secrets", "TrainingRuntime": "trainingruntimes.trainer.kubeflow.org"}
@@ -14,7 +14,7 @@ PLURAL = {"Secret": "secrets", "TrainingRuntime": "trainingruntimes.trainer.kube
 @pytest.mark.parametrize("kind", KINDS)
 def test_answer(client, namespace, kind):
     """What is gone at once is answered by a Status that names it; what is not there is 404."""
-    (item,) = make(client, namespace, kind, "a")
+    (item,) = create_objects(client, namespace, kind, "a")
     path, plural = path_of(kind, namespace, "a"), PLURAL[kind]
     answer = client.ask("DELETE", path)
     details = {"name": "a", "kind": plural.partition(".")[0], "uid": item["metadata"]["uid"]}
@@ -22,7 +22,7 @@ def test_answer(client, namespace, kind):
         details["group"] = "trainer.kubeflow.org"
     assert (answer.code, answer.body["kind"], answer.body["status"]) == (200, "Status", "Success")
     assert answer.body["details"] == details
-    assert said(client.ask("DELETE", path)) == (404, "NotFound", f'{plural} "a" not found')
+    assert error_of(client.ask("DELETE", path)) == (404, "NotFound", f'{plural} "a" not found')
 
 
 def test_answer_with_the_object(client, namespace):
@@ -34,7 +34,7 @@ def test_answer_with_the_object(client, namespace):
 @pytest.mark.parametrize("kind", KINDS)
 def test_preconditions(client, namespace, kind):
     """Only the object with the uid and the version that are asked for is deleted; any other answers 409."""
-    (item,) = make(client, namespace, kind, "a")
+    (item,) = create_objects(client, namespace, kind, "a")
     path, meta = path_of(kind, namespace, "a"), item["metadata"]
     for part, key, happened in (
         ("UID", "uid", "deleted and then recreated"),
@@ -43,7 +43,7 @@ def test_preconditions(client, namespace, kind):
         answer = client.ask("DELETE", path, {"preconditions": {key: "1"}})
         why = f"the {part} in the precondition (1) does not match the {part} in record ({meta[key]}). The object might"
         text = f'Operation cannot be fulfilled on {QUALIFIED[kind]} "a": {why} have been {happened}'
-        assert said(answer) == (409, "Conflict", text)
+        assert error_of(answer) == (409, "Conflict", text)
     right = {key: meta[key] for key in ("uid", "resourceVersion")}
     assert client.ask("DELETE", path, {"preconditions": right}).code == 200
 
@@ -66,18 +66,18 @@ OPTIONS = [
 @pytest.mark.parametrize("kind", KINDS)
 def test_options(client, namespace, kind):
     """Options of a deletion that make no sense are refused, and nothing is deleted."""
-    make(client, namespace, kind, "a")
+    create_objects(client, namespace, kind, "a")
     path = path_of(kind, namespace, "a")
-    assert [(body, *said(client.send("DELETE", path, body))[::2]) for body, _, _ in OPTIONS] == OPTIONS
+    assert [(body, *error_of(client.send("DELETE", path, body))[::2]) for body, _, _ in OPTIONS] == OPTIONS
     assert [client.send("DELETE", path, body).code for body in (b'{"gracePeriodSeconds":"x"}', b"{bad")] == [400, 400]
-    assert said(client.ask("DELETE", path, propagationPolicy="x"))[::2] == (422, POLICY)
+    assert error_of(client.ask("DELETE", path, propagationPolicy="x"))[::2] == (422, POLICY)
     assert client.get(kind, namespace, "a")
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_finalizers(client, namespace, kind):
     """An object with a finalizer stays, marked, takes no new finalizers, keeps its name, and goes with the last one."""
-    make(client, namespace, kind, "a", finalizers=[HOLD])
+    create_objects(client, namespace, kind, "a", finalizers=[FINALIZER])
     marked = client.delete(kind, namespace, "a")
     assert marked["metadata"]["deletionTimestamp"] and marked["metadata"]["deletionGracePeriodSeconds"] == 0
     again = client.delete(kind, namespace, "a")  # in the meantime Trainer 2.1 may have written to its own kind
@@ -85,37 +85,39 @@ def test_finalizers(client, namespace, kind):
     assert kind != "Secret" or again == marked
     answer = client.ask("POST", path_of(kind, namespace), idle_object(kind, "a"))
     taken = f'object is being deleted: {PLURAL[kind]} "a" already exists'
-    assert said(answer) == (409, "AlreadyExists", taken)
-    answer = client.ask("PATCH", path_of(kind, namespace, "a"), {"metadata": {"finalizers": [HOLD, "example.org/x"]}})
+    assert error_of(answer) == (409, "AlreadyExists", taken)
+    answer = client.ask(
+        "PATCH", path_of(kind, namespace, "a"), {"metadata": {"finalizers": [FINALIZER, "example.org/x"]}}
+    )
     why = "no new finalizers can be added if the object is being deleted, found new finalizers []string"
     text = f'{QUALIFIED[kind]} "a" is invalid: metadata.finalizers: Forbidden: {why}{{"example.org/x"}}'
-    assert said(answer) == (422, "Invalid", text)
+    assert error_of(answer) == (422, "Invalid", text)
     labels = {"labels": {"still": "changed"}, "deletionTimestamp": None}
     changed = client.patch(kind, namespace, "a", {"metadata": labels})
     assert changed["metadata"]["deletionTimestamp"] == marked["metadata"]["deletionTimestamp"]
     client.let_go(kind, namespace, "a")
     assert client.find(kind, namespace, "a") is None
-    make(client, namespace, kind, "a")
+    create_objects(client, namespace, kind, "a")
 
 
 def test_propagation(client, namespace):
     """The policy of a deletion becomes a finalizer; a later one takes its place."""
-    make(client, namespace, "Secret", "a", finalizers=[HOLD])
+    create_objects(client, namespace, "Secret", "a", finalizers=[FINALIZER])
     for policy, own in (("Foreground", ["foregroundDeletion"]), ("Orphan", ["orphan"]), ("Background", [])):
         found = client.delete("Secret", namespace, "a", propagationPolicy=policy)["metadata"]["finalizers"]
-        assert sorted(found) == sorted([HOLD, *own])
+        assert sorted(found) == sorted([FINALIZER, *own])
     client.let_go("Secret", namespace, "a")
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_many(client, namespace, kind):
     """All that a selector finds is deleted, and listed in the answer."""
-    make(client, namespace, kind, "ab", labels={"color": "red"})
-    make(client, namespace, kind, "c")
+    create_objects(client, namespace, kind, "ab", labels={"color": "red"})
+    create_objects(client, namespace, kind, "c")
     path = path_of(kind, namespace)
     tried = client.ask("DELETE", path, fieldSelector="metadata.name=c", dryRun="All").body
-    assert names(tried["items"]) == ["c"]
+    assert names_of(tried["items"]) == ["c"]
     answer = client.ask("DELETE", path, labelSelector="color=red").body
-    assert (answer["kind"], names(answer["items"])) == (f"{kind}List", ["a", "b"])
+    assert (answer["kind"], names_of(answer["items"])) == (f"{kind}List", ["a", "b"])
     assert client.ask("DELETE", path, labelSelector="a in (").code == 400
-    assert names(client.list(kind, namespace)) == ["c"]
+    assert names_of(client.list(kind, namespace)) == ["c"]

@@ -7,14 +7,14 @@ import pytest
 from tests.conformance.report import Report
 
 
-def told(report, case, backend, outcome, *, when="call", xfail="", why=""):
+def add_outcome(report, case, backend, outcome, *, when="call", xfail="", reason=""):
     """One outcome as pytest tells it."""
     said = pytest.TestReport(
         nodeid=f"tests/conformance/test_life.py::{case}[{backend}-x]",
         location=("", 0, ""),
         keywords={},
         outcome=outcome,
-        longrepr=("file", 1, why) if why else None,
+        longrepr=("file", 1, reason) if reason else None,
         when=when,
         user_properties=[("backend", backend), ("title", f"It {case}")],
     )
@@ -25,13 +25,13 @@ def told(report, case, backend, outcome, *, when="call", xfail="", why=""):
 
 def test_each_cell_is_the_worst_that_was_seen():
     report = Report(["laptop", "real"], None)
-    told(report, "lives", "laptop", "passed")
-    told(report, "lives", "laptop", "failed")
-    told(report, "lives", "laptop", "passed")
-    told(report, "lives", "real", "passed")
-    told(report, "ends", "laptop", "skipped", xfail="it has no end")
-    told(report, "ends", "real", "skipped", when="setup", why="not built")
-    assert report.lines()[2:] == [
+    add_outcome(report, "lives", "laptop", "passed")
+    add_outcome(report, "lives", "laptop", "failed")
+    add_outcome(report, "lives", "laptop", "passed")
+    add_outcome(report, "lives", "real", "passed")
+    add_outcome(report, "ends", "laptop", "skipped", xfail="it has no end")
+    add_outcome(report, "ends", "real", "skipped", when="setup", reason="not built")
+    assert report.to_text_lines()[2:] == [
         "      NO       yes  It lives",
         " differs         -  It ends",
     ]
@@ -39,15 +39,15 @@ def test_each_cell_is_the_worst_that_was_seen():
 
 def test_a_known_difference_that_is_gone_is_a_failure_and_a_broken_fixture_too():
     report = Report(["laptop"], None)
-    told(report, "lives", "laptop", "passed", xfail="it used to differ")
-    told(report, "ends", "laptop", "failed", when="setup")
-    assert [line.split()[0] for line in report.lines()[2:]] == ["NO", "NO"]
+    add_outcome(report, "lives", "laptop", "passed", xfail="it used to differ")
+    add_outcome(report, "ends", "laptop", "failed", when="setup")
+    assert [line.split()[0] for line in report.to_text_lines()[2:]] == ["NO", "NO"]
 
 
 def test_the_page_notes_known_differences():
     report = Report(["laptop", "real"], None)
-    told(report, "ends", "laptop", "skipped", xfail="it has no end")
-    told(report, "ends", "real", "passed")
-    page = report.document()
+    add_outcome(report, "ends", "laptop", "skipped", xfail="it has no end")
+    add_outcome(report, "ends", "real", "passed")
+    page = report.to_markdown()
     assert "| It ends | differs [1] | yes |" in page
     assert "1. It ends (laptop): it has no end" in page

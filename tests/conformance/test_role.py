@@ -8,9 +8,9 @@ from datetime import timedelta
 import pytest
 
 from tests.support import shipped_manifests
-from tests.support.accounts import kubeconfig_of, may
+from tests.support.accounts import is_allowed, kubeconfig_with_token
 from tests.support.kubernetes_client import path_of
-from tests.support.trainjobs import IMAGE, counters, pods_of, shell
+from tests.support.trainjobs import IMAGE, counters, list_pods, shell
 from trainjob import CustomTrainerContainer, RunKey, TrainJob
 from trainjob.client import Cluster, Connection
 from trainjob.errors import PermissionDenied
@@ -21,7 +21,7 @@ EACH = pytest.mark.parametrize("manifest", ["airflow", "kfp", "person"], indirec
 VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
 GROUP = "trainer.kubeflow.org"
 CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}}
-OTHERS = [
+UNRELATED_RESOURCES = [
     ("", "secrets"),
     ("", "configmaps"),
     ("", "serviceaccounts"),
@@ -46,57 +46,60 @@ def manifest(request):
 
 
 @pytest.fixture
-def token(client, namespace, manifest):
+def restricted_token(client, namespace, manifest):
     """Of a service account with its Roles, once its rights are in force."""
-    return shipped_manifests.token(client, namespace, manifest)
+    return shipped_manifests.create_restricted_token(client, namespace, manifest)
 
 
 @pytest.fixture
-def robot(client, token):
+def restricted_client(client, restricted_token):
     """The unmodified client as that account."""
-    with closing(client.as_bearer(token)) as opened:
+    with closing(client.as_bearer(restricted_token)) as opened:
         yield opened
 
 
 @pytest.fixture
-def engine(target, namespace, token):
+def cluster(target, namespace, restricted_token):
     """Return the project's own client as that account."""
-    opened = Cluster(Connection(kubeconfig_json=kubeconfig_of(target.kubeconfig, token, namespace)), patience=5.0)
+    opened = Cluster(
+        Connection(kubeconfig_json=kubeconfig_with_token(target.kubeconfig, restricted_token, namespace)),
+        retry_seconds=5.0,
+    )
     yield opened
     opened.close()
 
 
-def test_each_right(client, namespace, robot):
+def test_each_right(client, namespace, restricted_client):
     """Every request that a step's engine makes is allowed."""
     jobs, job = path_of("TrainJob", namespace), path_of("TrainJob", namespace, "job")
-    assert robot.ask("POST", jobs, shell("echo hello; sleep 60"), fieldValidation="Strict").code == 201
-    robot.until("TrainJob", namespace, "job", lambda found: counters(found).get("node", {}).get("ready"))
-    (pod,) = pods_of(robot, namespace)
+    assert restricted_client.ask("POST", jobs, shell("echo hello; sleep 60"), fieldValidation="Strict").code == 201
+    restricted_client.until("TrainJob", namespace, "job", lambda found: counters(found).get("node", {}).get("ready"))
+    (pod,) = list_pods(restricted_client, namespace)
     claims = path_of("PersistentVolumeClaim", namespace)
     body = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "w"}, "spec": CLAIM}
     answers = [
-        robot.ask("GET", jobs),
-        robot.ask("GET", job),
-        robot.ask("GET", path_of("Pod", namespace, pod["metadata"]["name"], "log")),
-        robot.ask("GET", path_of("Event", namespace)),
-        robot.ask("GET", path_of("TrainingRuntime", namespace)),
-        robot.ask("POST", claims, body),
-        robot.ask("GET", f"{claims}/w"),
-        robot.ask("DELETE", f"{claims}/w"),
-        robot.ask("PATCH", job, {"spec": {"suspend": True}}),
-        robot.ask("DELETE", job, {"propagationPolicy": "Foreground"}),
+        restricted_client.ask("GET", jobs),
+        restricted_client.ask("GET", job),
+        restricted_client.ask("GET", path_of("Pod", namespace, pod["metadata"]["name"], "log")),
+        restricted_client.ask("GET", path_of("Event", namespace)),
+        restricted_client.ask("GET", path_of("TrainingRuntime", namespace)),
+        restricted_client.ask("POST", claims, body),
+        restricted_client.ask("GET", f"{claims}/w"),
+        restricted_client.ask("DELETE", f"{claims}/w"),
+        restricted_client.ask("PATCH", job, {"spec": {"suspend": True}}),
+        restricted_client.ask("DELETE", job, {"propagationPolicy": "Foreground"}),
     ]
     assert [answer.code for answer in answers] == [200] * 5 + [201] + [200] * 4
 
 
 @EACH
-def test_nothing_else(namespace, robot, manifest):
+def test_nothing_else(namespace, restricted_client, manifest):
     """Everything else is refused: other kinds, other verbs, other namespaces."""
-    granted = shipped_manifests.rights(manifest)
+    granted = shipped_manifests.granted_rights(manifest)
     known = {(group, resource) for group, resource, _ in granted}
-    asked = [(group, resource, verb) for group, resource in [*sorted(known), *OTHERS] for verb in VERBS]
-    assert {one for one in asked if may(robot, namespace, one[2], *one[:2])} == granted
-    assert not any(may(robot, "default", verb, group, resource) for group, resource, verb in granted)
+    asked = [(group, resource, verb) for group, resource in [*sorted(known), *UNRELATED_RESOURCES] for verb in VERBS]
+    assert {one for one in asked if is_allowed(restricted_client, namespace, one[2], *one[:2])} == granted
+    assert not any(is_allowed(restricted_client, "default", verb, group, resource) for group, resource, verb in granted)
     user, where = f'User "system:serviceaccount:{namespace}:robot"', f'in the namespace "{namespace}"'
     ours = f'API group "{GROUP}"'
     rows = [
@@ -110,57 +113,59 @@ def test_nothing_else(namespace, robot, manifest):
         ),
     ]
     for method, kind, name, text in rows:
-        answer = robot.ask(method, path_of(kind, namespace, name))
+        answer = restricted_client.ask(method, path_of(kind, namespace, name))
         assert (answer.code, answer.message) == (403, f"{text} {where}")
 
 
-def echo(script):
+def script_job(script):
     return TrainJob(trainer=CustomTrainerContainer(image=IMAGE, command=["sh", "-c", script]))
 
 
 @EACH
-def test_engine_from_submit_to_cancel(engine, unique):
+def test_engine_from_submit_to_cancel(cluster, unique):
     """Submit, wait with logs, adopt and cancel work with this Role."""
     key, lines = RunKey("conformance", "role", unique, "run-1"), []
-    reference = submit(engine, echo("echo hello"), key)
-    assert wait(engine, reference, listener=Listener(on_log=lines.append)).succeeded
+    reference = submit(cluster, script_job("echo hello"), key)
+    assert wait(cluster, reference, listener=Listener(on_log=lines.append)).succeeded
     assert [str(line) for line in lines] == ["[node-0] hello"]
-    assert submit(engine, echo("echo hello"), key).adopted
-    assert cancel(engine, reference)
+    assert submit(cluster, script_job("echo hello"), key).adopted
+    assert cancel(cluster, reference)
 
 
-def test_engine_explains_a_failure(engine, unique):
+def test_engine_explains_a_failure(cluster, unique):
     """A failure is told with its exit code and last lines with this Role."""
-    reference = submit(engine, echo("echo why >&2; exit 3"), RunKey("conformance", "role", unique, "run-1"))
-    outcome = wait(engine, reference, limits=Limits(max_restarts=0))
+    reference = submit(cluster, script_job("echo why >&2; exit 3"), RunKey("conformance", "role", unique, "run-1"))
+    outcome = wait(cluster, reference, limits=Limits(max_restarts=0))
     assert (outcome.exit_code, outcome.log_tail) == (3, ("why",))
 
 
-def test_engine_pauses(engine, namespace, unique):
+def test_engine_pauses(cluster, namespace, unique):
     """Suspending works with this Role."""
-    reference = submit(engine, echo("sleep 60"), RunKey("conformance", "role", unique, "run-1"))
-    assert set_suspended(engine, reference.name, namespace, suspended=True)
-    assert engine.get_trainjob(reference.name, namespace)["spec"]["suspend"] is True
+    reference = submit(cluster, script_job("sleep 60"), RunKey("conformance", "role", unique, "run-1"))
+    assert set_suspended(cluster, reference.name, namespace, suspended=True)
+    assert cluster.get_trainjob(reference.name, namespace)["spec"]["suspend"] is True
 
 
-def test_engine_sweeps(engine, unique):
+def test_engine_sweeps(cluster, unique):
     """What has ended, and what nobody waits for any more, is swept with this Role."""
     for script in ("true", "sleep 60"):
-        reference = submit(engine, echo(script), RunKey("conformance", "role", f"{unique}-{len(script)}", "run-1"))
+        reference = submit(
+            cluster, script_job(script), RunKey("conformance", "role", f"{unique}-{len(script)}", "run-1")
+        )
         if script == "true":
-            assert wait(engine, reference).succeeded
-    swept = sweep(engine, finished_for=timedelta(0), at_work_for=timedelta(0), is_over=lambda _: True)
-    assert [one.done for one in swept] == ["deleted", "deleted"]
+            assert wait(cluster, reference).succeeded
+    swept = sweep(cluster, finished_for=timedelta(0), active_for=timedelta(0), has_ended=lambda _: True)
+    assert [one.action for one in swept] == ["deleted", "deleted"]
 
 
-def test_engine_makes_a_workspace(engine, namespace):
+def test_engine_makes_a_workspace(cluster, namespace):
     """A workspace claim is made and removed with this Role."""
-    engine.create_claim({"metadata": {"name": "w", "namespace": namespace}, "spec": CLAIM})
-    claim = engine.get_claim("w", namespace)
-    assert engine.delete_claim("w", namespace, claim["metadata"]["uid"])
+    cluster.create_claim({"metadata": {"name": "w", "namespace": namespace}, "spec": CLAIM})
+    claim = cluster.get_claim("w", namespace)
+    assert cluster.delete_claim("w", namespace, claim["metadata"]["uid"])
 
 
-def test_engine_elsewhere(engine, unique):
+def test_engine_elsewhere(cluster, unique):
     """In a namespace where it has no Role the engine is refused, and says so as a missing permission."""
     with pytest.raises(PermissionDenied, match='in the namespace "default"'):
-        submit(engine, echo("true"), RunKey("conformance", "role", unique, "run-1"), namespace="default")
+        submit(cluster, script_job("true"), RunKey("conformance", "role", unique, "run-1"), namespace="default")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conformance.runtimes import OWN, own_runtime, step
+from tests.conformance.runtimes import OWN_RUNTIME, create_own_runtime, replicated_job
 from tests.support.kubernetes_client import path_of
-from tests.support.polling import until
-from tests.support.trainjobs import conditions, counters, finished, train_job
+from tests.support.polling import wait_until
+from tests.support.trainjobs import conditions, counters, is_finished, train_job
 
-GONE = (
+RUNTIME_DELETED = (
     'admission webhook "validator.trainjob.trainer.kubeflow.org" denied the request: spec.runtimeRef: Invalid value: '
     '{"name":"own","apiGroup":"trainer.kubeflow.org","kind":"TrainingRuntime"}: TrainingRuntime.trainer.kubeflow.org '
     '"own" not found: specified trainingRuntime must be created before the TrainJob is created'
@@ -17,35 +17,35 @@ GONE = (
 
 
 @pytest.fixture
-def running(client, namespace, gate):
+def running_job(client, namespace, gate):
     """A job that has begun, on a runtime of its own; the file that ends it."""
     file, wait = gate
-    client.create(train_job(**own_runtime(client, namespace, step("node", wait))), namespace)
+    client.create(train_job(**create_own_runtime(client, namespace, replicated_job("node", wait))), namespace)
     client.until("TrainJob", namespace, "job", lambda job: counters(job).get("node", {}).get("ready"))
     return file
 
 
 def delete_runtime(client, namespace):
     """Delete the runtime, and wait until the Trainer's webhook knows: it looks runtimes up in a cache."""
-    client.delete("TrainingRuntime", namespace, OWN["runtime"])
+    client.delete("TrainingRuntime", namespace, OWN_RUNTIME["runtime"])
     job, change = path_of("TrainJob", namespace, "job"), {"metadata": {"labels": {"a": "b"}}}
-    until(lambda: client.ask("PATCH", job, change, dryRun="All").code == 403)
+    wait_until(lambda: client.ask("PATCH", job, change, dryRun="All").code == 403)
 
 
 @pytest.mark.since("2.3")
-def test_the_job_goes_on(client, namespace, running):
+def test_the_job_goes_on(client, namespace, running_job):
     """A runtime that is deleted under a running job is gone at once; the job ends well, yet cannot be changed: 403."""
     delete_runtime(client, namespace)
-    assert client.find("TrainingRuntime", namespace, OWN["runtime"]) is None
+    assert client.find("TrainingRuntime", namespace, OWN_RUNTIME["runtime"]) is None
     for change in ({"spec": {"suspend": True}}, {"metadata": {"labels": {"a": "b"}}}):
         answer = client.ask("PATCH", path_of("TrainJob", namespace, "job"), change)
-        assert (answer.code, answer.reason, answer.message) == (403, "Forbidden", GONE)
-    running.touch()
-    assert conditions(client.until("TrainJob", namespace, "job", finished))[0][0] == "Complete"
+        assert (answer.code, answer.reason, answer.message) == (403, "Forbidden", RUNTIME_DELETED)
+    running_job.touch()
+    assert conditions(client.until("TrainJob", namespace, "job", is_finished))[0][0] == "Complete"
 
 
 @pytest.mark.since("2.3")
-@pytest.mark.usefixtures("running")
+@pytest.mark.usefixtures("running_job")
 def test_foreground_deletion_hangs(client, namespace):
     """Without its runtime a job's foreground deletion never ends; deleting it again with Background ends it."""
     delete_runtime(client, namespace)
@@ -53,36 +53,38 @@ def test_foreground_deletion_hangs(client, namespace):
     client.until_gone("JobSet", namespace, "job")
     stuck = client.get("TrainJob", namespace, "job")
     refused = client.ask("PATCH", path_of("TrainJob", namespace, "job"), {"metadata": {"finalizers": None}})
-    assert (refused.code, refused.message) == (403, GONE)
+    assert (refused.code, refused.message) == (403, RUNTIME_DELETED)
     assert stuck["metadata"]["finalizers"] == ["foregroundDeletion"]
     client.delete("TrainJob", namespace, "job", propagationPolicy="Background")
     assert client.find("TrainJob", namespace, "job") is None
 
 
 @pytest.mark.since("2.3")
-@pytest.mark.usefixtures("running")
+@pytest.mark.usefixtures("running_job")
 def test_the_runtime_comes_back(client, namespace):
     """A foreground deletion that hangs for want of the runtime ends when the runtime is created again."""
     delete_runtime(client, namespace)
     client.delete("TrainJob", namespace, "job", propagationPolicy="Foreground")
     client.until_gone("JobSet", namespace, "job")
-    own_runtime(client, namespace, step())
+    create_own_runtime(client, namespace, replicated_job())
     client.until_gone("TrainJob", namespace, "job")
 
 
 @pytest.mark.before("2.3")
-def test_the_runtime_waits_for_its_jobs(client, namespace, running):
+def test_the_runtime_waits_for_its_jobs(client, namespace, running_job):
     """A finalizer keeps a runtime that is deleted until no job uses it; the jobs can be changed meanwhile."""
     # The Trainer sets it a second after it saw the job (trainingruntime_controller.go: AddAfter); pods can be faster.
-    client.until("TrainingRuntime", namespace, OWN["runtime"], lambda runtime: runtime["metadata"].get("finalizers"))
-    client.delete("TrainingRuntime", namespace, OWN["runtime"])
-    kept = client.get("TrainingRuntime", namespace, OWN["runtime"])
+    client.until(
+        "TrainingRuntime", namespace, OWN_RUNTIME["runtime"], lambda runtime: runtime["metadata"].get("finalizers")
+    )
+    client.delete("TrainingRuntime", namespace, OWN_RUNTIME["runtime"])
+    kept = client.get("TrainingRuntime", namespace, OWN_RUNTIME["runtime"])
     assert "deletionTimestamp" in kept["metadata"]
     assert kept["metadata"]["finalizers"] == ["trainer.kubeflow.org/resource-in-use"]
     client.patch("TrainJob", namespace, "job", {"metadata": {"labels": {"a": "b"}}})
-    running.touch()
-    assert conditions(client.until("TrainJob", namespace, "job", finished))[0][0] == "Complete"
-    assert client.find("TrainingRuntime", namespace, OWN["runtime"]) is not None
+    running_job.touch()
+    assert conditions(client.until("TrainJob", namespace, "job", is_finished))[0][0] == "Complete"
+    assert client.find("TrainingRuntime", namespace, OWN_RUNTIME["runtime"]) is not None
     client.delete("TrainJob", namespace, "job", propagationPolicy="Foreground")
     client.until_gone("TrainJob", namespace, "job")
-    client.until_gone("TrainingRuntime", namespace, OWN["runtime"])
+    client.until_gone("TrainingRuntime", namespace, OWN_RUNTIME["runtime"])

@@ -9,14 +9,14 @@ import pytest
 from tests.conformance.admission_cases import (
     ACCEPTED,
     UNCHECKED,
-    Said,
-    answers,
-    broken,
+    ResponseSummary,
     case,
+    dry_run_cases,
     invalid,
-    of_trainer,
-    patches,
-    without,
+    invalid_schema,
+    remove_problems,
+    runtime_patches,
+    trainer_case,
 )
 from tests.support.kubernetes_client import path_of
 
@@ -28,17 +28,17 @@ VARIABLES = [{"name": f"A{number}"} for number in range(129)]
 
 
 def pod(**fields):
-    return patches(pod=fields)
+    return runtime_patches(pod=fields)
 
 
 LIMITS = [
-    *(of_trainer(f"numNodes {number}", ACCEPTED, numNodes=number) for number in (0, -1, 1.0)),
-    *(of_trainer(f"numProcPerNode {number}", ACCEPTED, numProcPerNode=number) for number in (0, -1)),
-    of_trainer("image", broken(f"spec.trainer.image: {LONG} 500 bytes"), since=(2, 2), image="x" * 501),
-    of_trainer("command", broken(f"spec.trainer.command: {MANY}"), since=(2, 2), command=["x"] * 129),
-    of_trainer("args", broken(f"spec.trainer.args: {MANY}"), since=(2, 2), args=["x"] * 129),
-    of_trainer("env", broken(f"spec.trainer.env: {MANY}"), since=(2, 2), env=VARIABLES),
-    of_trainer(
+    *(trainer_case(f"numNodes {number}", ACCEPTED, numNodes=number) for number in (0, -1, 1.0)),
+    *(trainer_case(f"numProcPerNode {number}", ACCEPTED, numProcPerNode=number) for number in (0, -1)),
+    trainer_case("image", invalid_schema(f"spec.trainer.image: {LONG} 500 bytes"), since=(2, 2), image="x" * 501),
+    trainer_case("command", invalid_schema(f"spec.trainer.command: {MANY}"), since=(2, 2), command=["x"] * 129),
+    trainer_case("args", invalid_schema(f"spec.trainer.args: {MANY}"), since=(2, 2), args=["x"] * 129),
+    trainer_case("env", invalid_schema(f"spec.trainer.env: {MANY}"), since=(2, 2), env=VARIABLES),
+    trainer_case(
         "no limits in 2.1",
         ACCEPTED,
         before=(2, 2),
@@ -47,17 +47,17 @@ LIMITS = [
         args=["x"] * 129,
         env=VARIABLES,
     ),
-    of_trainer("64 KiB of argument", ACCEPTED, since=(2, 3), args=["x" * 65_537]),
-    of_trainer(
+    trainer_case("64 KiB of argument", ACCEPTED, since=(2, 3), args=["x" * 65_537]),
+    trainer_case(
         "64 KiB of argument in 2.2",
-        broken(f"spec.trainer.args[0]: {LONG} 65536 bytes"),
+        invalid_schema(f"spec.trainer.args[0]: {LONG} 65536 bytes"),
         since=(2, 2),
         before=(2, 3),
         args=["x" * 65_537],
     ),
-    of_trainer(
+    trainer_case(
         "1 MiB of argument",
-        broken(f"spec.trainer.args[0]: {LONG} 1048576 bytes"),
+        invalid_schema(f"spec.trainer.args[0]: {LONG} 1048576 bytes"),
         since=(2, 3),
         args=["x" * 1_048_577],
     ),
@@ -81,13 +81,13 @@ LIMITS = [
     ),
     case(
         "no manager",
-        broken("spec.runtimePatches[0].manager: Required value"),
+        invalid_schema("spec.runtimePatches[0].manager: Required value"),
         since=(2, 2),
         runtimePatches=[{}],
     ),
     case(
         "17 managers",
-        broken("spec.runtimePatches: Too many: 17: must have at most 16 items"),
+        invalid_schema("spec.runtimePatches: Too many: 17: must have at most 16 items"),
         since=(2, 2),
         runtimePatches=[{"manager": f"a.io/{number}"} for number in range(17)],
     ),
@@ -110,7 +110,7 @@ LIMITS = [
     ),
     case(
         "a container without a name",
-        broken(f"{POD}.containers[0].name: Required value"),
+        invalid_schema(f"{POD}.containers[0].name: Required value"),
         since=(2, 2),
         runtimePatches=pod(containers=[{"env": []}]),
     ),
@@ -118,7 +118,7 @@ LIMITS = [
 ]
 AFFINITY = case(
     "affinity without terms",
-    broken(
+    invalid_schema(
         f"{POD}.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms: Invalid "
         f'value: "null": {POD}.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.'
         'nodeSelectorTerms in body must be of type array: "null"'
@@ -130,7 +130,7 @@ AFFINITY = case(
 
 def test_limits(client, namespace, target):
     """Limits and rules of the CRD are refused with 422 and these words, and nothing below the limits is."""
-    found, expected = answers(client, namespace, target.trainer, LIMITS)
+    found, expected = dry_run_cases(client, namespace, target.trainer, LIMITS)
     assert found == expected
 
 
@@ -138,7 +138,7 @@ def test_limits(client, namespace, target):
 @pytest.mark.differs("laptop", "an affinity in a patch is kept as it is")
 def test_affinity(client, namespace, target):
     """An affinity without terms in a patch is refused with 422."""
-    found, expected = answers(client, namespace, target.trainer, [AFFINITY])
+    found, expected = dry_run_cases(client, namespace, target.trainer, [AFFINITY])
     assert found == expected
 
 
@@ -154,8 +154,8 @@ def test_problems_of_the_schema_at_once(client, namespace):
         f"spec.trainer.image: {LONG} 500 bytes",
         'spec.trainer.env[1]: Duplicate value: {"name":"A"}',
     ]
-    said = Said.of(answer)
-    assert replace(said, text=without(said.text, problems)) == invalid(f"[{UNCHECKED.removeprefix(', ')}")
+    said = ResponseSummary.from_response(answer)
+    assert replace(said, text=remove_problems(said.message, problems)) == invalid(f"[{UNCHECKED.removeprefix(', ')}")
     causes = {(cause["field"], cause["reason"]) for cause in answer.body["details"]["causes"]}
     assert ("spec.runtimeRef.name", "FieldValueRequired") in causes
     assert ("spec.trainer.env[1]", "FieldValueDuplicate") in causes
@@ -164,5 +164,5 @@ def test_problems_of_the_schema_at_once(client, namespace):
 def test_rules_at_once(client, namespace):
     """A broken CEL rule is 422 even where the webhook would say 403: the schema is asked first."""
     job = case("", ACCEPTED, runtimeRef={"name": "nope"}, managedBy="foo").job
-    said = Said.of(client.ask("POST", path_of("TrainJob", namespace), job, dryRun="All"))
+    said = ResponseSummary.from_response(client.ask("POST", path_of("TrainJob", namespace), job, dryRun="All"))
     assert said == invalid(f'spec.managedBy: Invalid value: "foo": {MANAGED_BY}')

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conformance.unstartable_jobs import claim, happened, limits, mounted, of_new_kind, submit, variable
-from tests.support.trainjobs import JOBSET, counters, pods_of
+from tests.conformance.unstartable_jobs import (
+    claim_of_class,
+    create_job,
+    has_event_time,
+    pod_with_volume,
+    trainer_with_limits,
+    trainer_with_variable,
+    wait_for_event,
+)
+from tests.support.trainjobs import JOBSET, counters, list_pods
 
 NODES = "0/1 nodes are available: "
 NO_HELP = (
@@ -17,7 +25,7 @@ REQUIRED_TERM = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "nope", "op
 
 # Pods that no node takes: trainer, patch of the pod, the scheduler's reason and text.
 UNSCHEDULABLE = {
-    "gpu": (limits(**{"nvidia.com/gpu": "64"}), {}, f"{NODES}1 Insufficient nvidia.com/gpu.{NO_HELP}"),
+    "gpu": (trainer_with_limits(**{"nvidia.com/gpu": "64"}), {}, f"{NODES}1 Insufficient nvidia.com/gpu.{NO_HELP}"),
     "size": (
         {"resourcesPerNode": {"requests": {"cpu": "1000", "memory": "640Ti"}}},
         {},
@@ -31,23 +39,23 @@ UNSCHEDULABLE = {
     ),
     "claim": (
         {},
-        mounted(persistentVolumeClaim={"claimName": "nope"}),
+        pod_with_volume(persistentVolumeClaim={"claimName": "nope"}),
         f'{NODES}persistentvolumeclaim "nope" not found. not found',
     ),
     "unbound": (
         {},
-        mounted(persistentVolumeClaim={"claimName": "unbound"}),
+        pod_with_volume(persistentVolumeClaim={"claimName": "unbound"}),
         f"{NODES}pod has unbound immediate PersistentVolumeClaims. not found",
     ),
 }
 
 
-def active(job):
+def is_only_active(job):
     """All that the TrainJob's status says in such a case."""
     return counters(job) == {"node": {"active": 1}} and "conditions" not in job["status"]
 
 
-def scheduled(pod):
+def scheduling_failure(pod):
     """Why a pod has no node yet; nothing when it has one or was not looked at."""
     found = [one for one in pod["status"].get("conditions", []) if one["type"] == "PodScheduled"]
     return (found[0]["reason"], found[0]["message"]) if found and found[0]["status"] == "False" else None
@@ -56,26 +64,26 @@ def scheduled(pod):
 @pytest.mark.only("laptop", "controlplane")
 def test_unschedulable(client, namespace, target):
     """A pod that no node takes shows only in its condition PodScheduled and an event; jobsStatus says active."""
-    client.create(claim("unbound", "nope"), namespace)
+    client.create(claim_of_class("unbound", "nope"), namespace)
     for name, (trainer, pod, _) in UNSCHEDULABLE.items():
-        submit(client, namespace, target, name, trainer, pod)
+        create_job(client, namespace, target, name, trainer, pod)
     for name, (_, _, text) in UNSCHEDULABLE.items():
-        pod = client.until("Pod", namespace, "", scheduled, labelSelector=f"{JOBSET}={name}")
-        assert scheduled(pod) == ("Unschedulable", text)
+        pod = client.until("Pod", namespace, "", scheduling_failure, labelSelector=f"{JOBSET}={name}")
+        assert scheduling_failure(pod) == ("Unschedulable", text)
         assert pod["status"]["phase"] == "Pending"
-        event = happened(client, namespace, "Pod", f"{name}-node-0-0-", "FailedScheduling")
-        assert (event["message"], event["type"], of_new_kind(event)) == (text, "Warning", True)
-        client.until("TrainJob", namespace, name, active)
+        event = wait_for_event(client, namespace, "Pod", f"{name}-node-0-0-", "FailedScheduling")
+        assert (event["message"], event["type"], has_event_time(event)) == (text, "Warning", True)
+        client.until("TrainJob", namespace, name, is_only_active)
 
 
 @pytest.mark.only("laptop", "controlplane")
 def test_claims_of_other_classes(client, namespace):
     """A claim of a StorageClass that is not there stays Pending and says so in an event, one of none as well."""
     for name, storage_class in (("unknown", "nope"), ("none", "")):
-        client.create(claim(name, storage_class), namespace)
-    told = happened(client, namespace, "PersistentVolumeClaim", "unknown", "ProvisioningFailed")
+        client.create(claim_of_class(name, storage_class), namespace)
+    told = wait_for_event(client, namespace, "PersistentVolumeClaim", "unknown", "ProvisioningFailed")
     assert (told["type"], told["message"]) == ("Warning", 'storageclass.storage.k8s.io "nope" not found')
-    told = happened(client, namespace, "PersistentVolumeClaim", "none", "FailedBinding")
+    told = wait_for_event(client, namespace, "PersistentVolumeClaim", "none", "FailedBinding")
     text = "no persistent volumes available for this claim and no storage class is set"
     assert (told["type"], told["message"]) == ("Normal", text)
     assert {item["status"]["phase"] for item in client.list("PersistentVolumeClaim", namespace)} == {"Pending"}
@@ -83,20 +91,28 @@ def test_claims_of_other_classes(client, namespace):
 
 def test_gated(client, namespace, target):
     """A pod with a scheduling gate waits without an event; its condition PodScheduled says SchedulingGated."""
-    submit(client, namespace, target, "job", None, {"schedulingGates": [{"name": "example.org/gate"}]})
-    pod = client.until("Pod", namespace, "", scheduled, labelSelector=f"{JOBSET}=job")
-    assert scheduled(pod) == ("SchedulingGated", "Scheduling is blocked due to non-empty scheduling gates")
+    create_job(client, namespace, target, "job", None, {"schedulingGates": [{"name": "example.org/gate"}]})
+    pod = client.until("Pod", namespace, "", scheduling_failure, labelSelector=f"{JOBSET}=job")
+    assert scheduling_failure(pod) == ("SchedulingGated", "Scheduling is blocked due to non-empty scheduling gates")
 
 
 # Containers that can't be made: the trainer, why, and the text of the container's state.
 WAITING = {
-    "secret": (variable("secretKeyRef", "nope"), "CreateContainerConfigError", 'secret "nope" not found'),
-    "key": (variable("secretKeyRef", "there"), "CreateContainerConfigError", "couldn't find key k in Secret {}/there"),
-    "configmap": (variable("configMapKeyRef", "nope"), "CreateContainerConfigError", 'configmap "nope" not found'),
+    "secret": (trainer_with_variable("secretKeyRef", "nope"), "CreateContainerConfigError", 'secret "nope" not found'),
+    "key": (
+        trainer_with_variable("secretKeyRef", "there"),
+        "CreateContainerConfigError",
+        "couldn't find key k in Secret {}/there",
+    ),
+    "configmap": (
+        trainer_with_variable("configMapKeyRef", "nope"),
+        "CreateContainerConfigError",
+        'configmap "nope" not found',
+    ),
 }
 
 
-def waits(pod):
+def waiting_reason(pod):
     """Why a pod's first container waits, if that is known."""
     states = [one["state"].get("waiting", {}) for one in pod["status"].get("containerStatuses", [])]
     return (states[0].get("reason", ""), states[0].get("message", "")) if states else ("", "")
@@ -107,22 +123,22 @@ def test_missing_secrets(client, namespace, target):
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "there"}, "stringData": {"a": "b"}}
     client.create(secret, namespace)
     for name, (trainer, _, _) in WAITING.items():
-        submit(client, namespace, target, name, trainer)
+        create_job(client, namespace, target, name, trainer)
     for name, (_, reason, text) in WAITING.items():
         query = {"labelSelector": f"{JOBSET}={name}"}
-        pod = client.until("Pod", namespace, "", lambda one, reason=reason: waits(one)[0] == reason, **query)
-        assert waits(pod)[1].lower() == text.format(namespace).lower()
-        client.until("TrainJob", namespace, name, active)
+        pod = client.until("Pod", namespace, "", lambda one, reason=reason: waiting_reason(one)[0] == reason, **query)
+        assert waiting_reason(pod)[1].lower() == text.format(namespace).lower()
+        client.until("TrainJob", namespace, name, is_only_active)
 
 
 def test_missing_image(client, namespace, target):
     """An image that can't be pulled shows only in the container's state ImagePullBackOff and events of the pod."""
-    submit(client, namespace, target, "job", {"image": "does-not-exist.invalid/x:1"})
+    create_job(client, namespace, target, "job", {"image": "does-not-exist.invalid/x:1"})
     query = {"labelSelector": f"{JOBSET}=job"}
-    client.until("Pod", namespace, "", lambda one: waits(one)[0] == "ImagePullBackOff", **query)
-    event = happened(client, namespace, "Pod", "job-node-0-0-", "Failed")
-    assert (event["type"], of_new_kind(event)) == ("Warning", False)
-    client.until("TrainJob", namespace, "job", active)
+    client.until("Pod", namespace, "", lambda one: waiting_reason(one)[0] == "ImagePullBackOff", **query)
+    event = wait_for_event(client, namespace, "Pod", "job-node-0-0-", "Failed")
+    assert (event["type"], has_event_time(event)) == ("Warning", False)
+    client.until("TrainJob", namespace, "job", is_only_active)
 
 
 @pytest.mark.parametrize(
@@ -135,23 +151,23 @@ def test_missing_image(client, namespace, target):
 )
 def test_missing_volumes(client, namespace, target, source, text):
     """A volume of a missing Secret or ConfigMap shows only in an event FailedMount; the container just waits."""
-    submit(client, namespace, target, "job", None, mounted(**source))
-    event = happened(client, namespace, "Pod", "job-node-0-0-", "FailedMount")
+    create_job(client, namespace, target, "job", None, pod_with_volume(**source))
+    event = wait_for_event(client, namespace, "Pod", "job-node-0-0-", "FailedMount")
     assert text in event["message"]
-    assert (event["type"], of_new_kind(event)) == ("Warning", False)
-    (pod,) = pods_of(client, namespace)
-    assert waits(pod) == ("ContainerCreating", "")
+    assert (event["type"], has_event_time(event)) == ("Warning", False)
+    (pod,) = list_pods(client, namespace)
+    assert waiting_reason(pod) == ("ContainerCreating", "")
 
 
 def test_missing_service_account(client, namespace, target):
     """A missing service account is an event of the Job; there is no pod, jobsStatus is all zeros."""
-    submit(client, namespace, target, "job", None, {"serviceAccountName": "nope"})
-    event = happened(client, namespace, "Job", "job-node-0", "FailedCreate")
+    create_job(client, namespace, target, "job", None, {"serviceAccountName": "nope"})
+    event = wait_for_event(client, namespace, "Job", "job-node-0", "FailedCreate")
     why = f'error looking up service account {namespace}/nope: serviceaccount "nope" not found'
     assert event["message"] == f'Error creating: pods "job-node-0-0-" is forbidden: {why}'
-    assert (event["type"], of_new_kind(event)) == ("Warning", False)
+    assert (event["type"], has_event_time(event)) == ("Warning", False)
     job = client.until("TrainJob", namespace, "job", lambda one: "status" in one)
-    assert (counters(job), pods_of(client, namespace)) == ({"node": {}}, [])
+    assert (counters(job), list_pods(client, namespace)) == ({"node": {}}, [])
 
 
 @pytest.mark.differs("laptop", "there are no ResourceQuotas: a local cluster has one user")
@@ -160,10 +176,10 @@ def test_quota(client, namespace, target):
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "small"}}
     client.create({**quota, "spec": {"hard": {"requests.nvidia.com/gpu": "1"}}}, namespace)
     client.until("ResourceQuota", namespace, "small", lambda one: one.get("status", {}).get("hard"))
-    submit(client, namespace, target, "job", limits(**{"nvidia.com/gpu": "2"}))
-    event = happened(client, namespace, "Job", "job-node-0", "FailedCreate")
+    create_job(client, namespace, target, "job", trainer_with_limits(**{"nvidia.com/gpu": "2"}))
+    event = wait_for_event(client, namespace, "Job", "job-node-0", "FailedCreate")
     assert event["message"].startswith('Error creating: pods "job-node-0-0-')
     used = "requested: requests.nvidia.com/gpu=2, used: requests.nvidia.com/gpu=0, limited: requests.nvidia.com/gpu=1"
     assert event["message"].endswith(f" is forbidden: exceeded quota: small, {used}")
     job = client.until("TrainJob", namespace, "job", lambda one: "status" in one)
-    assert (counters(job), pods_of(client, namespace)) == ({"node": {}}, [])
+    assert (counters(job), list_pods(client, namespace)) == ({"node": {}}, [])

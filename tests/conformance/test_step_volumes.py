@@ -6,11 +6,18 @@ import base64
 
 import pytest
 
-from tests.conformance.composed import TORCHTUNE, claim, composed, container, pod_spec, warning
-from tests.conformance.every_request import ALL_VOLUMES, SOURCES_OF_VOLUMES, WORKSPACES
+from tests.conformance.built_jobsets import (
+    TORCHTUNE_RUNTIMES,
+    claim,
+    create_jobsets,
+    find_container,
+    find_pod_spec,
+    wait_for_warning,
+)
+from tests.conformance.request_matrix import ALL_VOLUMES, VOLUME_SOURCES, WORKSPACES
 from tests.conformance.runtimes import create_runtime
-from tests.conformance.test_every_manifest import manifest
-from tests.support.trainjobs import IMAGE, JOBSET, conditions, finished, pods_of
+from tests.conformance.test_every_manifest import build_manifest
+from tests.support.trainjobs import IMAGE, JOBSET, conditions, is_finished, list_pods
 from trainjob import CustomTrainerContainer, FineTune, Runtime, TrainJob, Volume, Workspace
 
 SCRATCH = {"emptyDir": {}}
@@ -20,31 +27,31 @@ def shell(script, **fields):
     return TrainJob(trainer=CustomTrainerContainer(image=IMAGE, command=("sh", "-c", script)), **fields)
 
 
-def mounts(jobset, step="node"):
-    return {one["mountPath"]: one for one in container(jobset, step)["volumeMounts"]}
+def read_mounts(jobset, step="node"):
+    return {one["mountPath"]: one for one in find_container(jobset, step)["volumeMounts"]}
 
 
 @pytest.mark.since("2.0")
 def test_a_volume_of_each_kind(client, namespace, target):
     """Volumes of every kind, their mounts, and each kind of workspace are in the pods of a Job that is really made."""
     requests = {name: shell("true", workspace=workspace, volumes=ALL_VOLUMES) for name, workspace in WORKSPACES.items()}
-    jobs = {name: manifest(request, namespace, target, name) for name, request in requests.items()}
-    for name, jobset in composed(client, namespace, jobs).items():
+    jobs = {name: build_manifest(request, namespace, target, name) for name, request in requests.items()}
+    for name, jobset in create_jobsets(client, namespace, jobs).items():
         pod = client.until("Job", namespace, f"{name}-node-0", bool)["spec"]["template"]["spec"]
         found = {one["name"]: one for one in pod["volumes"]}
-        assert {kind: set(found[kind]) - {"name"} for kind in SOURCES_OF_VOLUMES} == {
-            kind: set(source) for kind, source in SOURCES_OF_VOLUMES.items()
+        assert {kind: set(found[kind]) - {"name"} for kind in VOLUME_SOURCES} == {
+            kind: set(source) for kind, source in VOLUME_SOURCES.items()
         }
         for volume in ALL_VOLUMES:
             more = {"readOnly": True} if volume.read_only else {}
-            assert mounts(jobset)[volume.mount_path] == {
+            assert read_mounts(jobset)[volume.mount_path] == {
                 "name": volume.name,
                 "mountPath": volume.mount_path,
                 **more,
             }
         asked = requests[name].workspace
         more = {"subPath": asked.sub_path} if asked.sub_path else {}
-        assert mounts(jobset)["/workspace"] == {"name": "workspace", "mountPath": "/workspace", **more}
+        assert read_mounts(jobset)["/workspace"] == {"name": "workspace", "mountPath": "/workspace", **more}
         claimed = {"persistentVolumeClaim": {"claimName": asked.claim}}
         folder = {"hostPath": {"path": asked.node_path, "type": "Directory"}}
         assert found["workspace"] == {"name": "workspace", **(claimed if asked.claim else folder)}
@@ -52,26 +59,26 @@ def test_a_volume_of_each_kind(client, namespace, target):
 
 def test_in_every_pod_of_a_fetching_run(client, namespace, target):
     """A run that fetches has its volumes in both initializers and the training, beside the one that these share."""
-    spec = client.get("ClusterTrainingRuntime", None, TORCHTUNE["llama3.2-1b"])["spec"]
+    spec = client.get("ClusterTrainingRuntime", None, TORCHTUNE_RUNTIMES["llama3.2-1b"])["spec"]
     create_runtime(client, namespace, spec, "mine-llama3.2-1b")
     runtime = Runtime(name="mine-llama3.2-1b", kind="TrainingRuntime")
     output = Volume(name="output", source={"persistentVolumeClaim": {"claimName": "c"}}, mount_path="/workspace/output")
     sources = {"dataset": "hf://o/n", "model_initializer": "hf://o/n"}
     request = FineTune(model="llama3.2-1b", runtime=runtime, volumes=[output], **sources)
-    jobset = composed(client, namespace, {"job": manifest(request, namespace, target)})["job"]
+    jobset = create_jobsets(client, namespace, {"job": build_manifest(request, namespace, target)})["job"]
     for step in ("dataset-initializer", "model-initializer", "node"):
-        assert {"name": "output", **output.source} in pod_spec(jobset, step)["volumes"]
-        assert {path: one["name"] for path, one in mounts(jobset, step).items()} == {
+        assert {"name": "output", **output.source} in find_pod_spec(jobset, step)["volumes"]
+        assert {path: one["name"] for path, one in read_mounts(jobset, step).items()} == {
             "/workspace": "initializer",
             "/workspace/output": "output",
         }
 
 
-def said_by(client, namespace, name):
+def read_complete_log(client, namespace, name):
     """What the only pod of a TrainJob has said, when the TrainJob is complete."""
-    done = client.until("TrainJob", namespace, name, finished)
+    done = client.until("TrainJob", namespace, name, is_finished)
     assert [row[:2] for row in conditions(done)] == [("Complete", "True")]
-    (pod,) = pods_of(client, namespace, name)
+    (pod,) = list_pods(client, namespace, name)
     return client.log(namespace, pod["metadata"]["name"])
 
 
@@ -89,11 +96,11 @@ def test_what_a_program_finds(client, namespace, target):
     )
     script = "cat /keys/word /one/word > /scratch/words && wc -c < /keys/bytes && cp /again/words /workspace/words"
     writing = shell(script, workspace=Workspace(claim="mine", sub_path="team/a"), volumes=volumes)
-    client.create(manifest(writing, namespace, target, "writing"), namespace)
-    assert said_by(client, namespace, "writing").split() == ["256"]
+    client.create(build_manifest(writing, namespace, target, "writing"), namespace)
+    assert read_complete_log(client, namespace, "writing").split() == ["256"]
     reading = shell("cat /workspace/team/a/words", workspace="mine")
-    client.create(manifest(reading, namespace, target, "reading"), namespace)
-    assert said_by(client, namespace, "reading").split() == ["swordfish", "swordfish"]
+    client.create(build_manifest(reading, namespace, target, "reading"), namespace)
+    assert read_complete_log(client, namespace, "reading").split() == ["swordfish", "swordfish"]
 
 
 @pytest.mark.only("laptop", "controlplane")
@@ -103,11 +110,11 @@ def test_a_folder_of_the_node(client, namespace, target, tmp_path):
     missing = tmp_path / "missing"
     there = shell("true", workspace=Workspace(node_path=str(missing)))
     for name, request in {"here": here, "there": there}.items():
-        client.create(manifest(request, namespace, target, name), namespace)
-    said_by(client, namespace, "here")
+        client.create(build_manifest(request, namespace, target, name), namespace)
+    read_complete_log(client, namespace, "here")
     assert (tmp_path / "a" / "file").read_text() == "rows\n"
     pod = client.until("Pod", namespace, "", bool, labelSelector=f"{JOBSET}=there")
-    event = warning(client, namespace, pod["metadata"]["name"], "FailedMount")
+    event = wait_for_warning(client, namespace, pod["metadata"]["name"], "FailedMount")
     assert f"hostPath type check failed: {missing} is not a directory" in event["message"]
     missing.mkdir()
-    said_by(client, namespace, "there")
+    read_complete_log(client, namespace, "there")

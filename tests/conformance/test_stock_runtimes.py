@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conformance.composed import TORCHTUNE
+from tests.conformance.built_jobsets import TORCHTUNE_RUNTIMES
 
 STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
 TORCH = {
@@ -31,7 +31,7 @@ def labels(target, framework):
     return {"trainer.kubeflow.org/framework": framework, **unchecked}
 
 
-def steps(runtime):
+def summarize_steps(runtime):
     """What matters of each step, without what the API server fills in."""
     rows = []
     for job in runtime["spec"]["template"]["spec"]["replicatedJobs"]:
@@ -49,10 +49,10 @@ def test_torch_distributed(client, target):
     assert runtime["metadata"]["labels"] == labels(target, "torch")
     assert runtime["spec"]["mlPolicy"] == policy(target)
     container = {"name": "node", "image": TORCH[target.trainer]}
-    assert steps(runtime) == [("node", {STEP: "trainer"}, [], {}, [container])]
+    assert summarize_steps(runtime) == [("node", {STEP: "trainer"}, [], {}, [container])]
 
 
-@pytest.mark.parametrize("name", TORCHTUNE.values())
+@pytest.mark.parametrize("name", TORCHTUNE_RUNTIMES.values())
 def test_torchtune(client, target, name):
     """TorchTune's runtimes fetch a dataset and a model, then train on two GPUs, all three on one volume."""
     repository, config, tokenizer = MODELS[name]
@@ -80,7 +80,7 @@ def test_torchtune(client, target, name):
     def step(step_name, role, needs, container):
         return (step_name, {STEP: role}, needs, volumes, [container])
 
-    found = steps(runtime)
+    found = summarize_steps(runtime)
     gpus = found[-1][-1][0].pop("resources")
     assert {kind: {key: str(value) for key, value in amounts.items()} for kind, amounts in gpus.items()} == {
         "limits": {"nvidia.com/gpu": "2"}
@@ -113,7 +113,9 @@ def test_jax_and_xgboost(client, target):
         assert runtime["metadata"]["labels"] == labels(target, framework)
         assert runtime["spec"]["mlPolicy"] == {"numNodes": 1, framework: {}}
         tag = f":{RELEASE[target.trainer]}" if framework == "xgboost" else ""
-        assert steps(runtime) == [("node", {STEP: "trainer"}, [], {}, [{"name": "node", "image": f"{image}{tag}"}])]
+        assert summarize_steps(runtime) == [
+            ("node", {STEP: "trainer"}, [], {}, [{"name": "node", "image": f"{image}{tag}"}])
+        ]
 
 
 @pytest.mark.differs("laptop", "the laptop cluster has no runtimes for MPI")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conformance.admission_cases import answers, bad_request, case, patches
+from tests.conformance.admission_cases import bad_request, case, dry_run_cases, runtime_patches
 from tests.support.kubernetes_client import path_of
 from tests.support.trainjobs import PATCH_FIELD, shell, train_job
 
@@ -12,21 +12,30 @@ POD = "spec.runtimePatches[0].trainingRuntimeSpec.template.spec.replicatedJobs[0
 NODES = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpression": []}]}}
 
 
-def unknown(*paths):
+def unknown_fields(*paths):
     return bad_request("strict decoding error: " + ", ".join(f'unknown field "{path}"' for path in paths))
 
 
-def of_pod(title, *paths, **pod):
+def pod_patch_case(title, *paths, **pod):
     """An unknown field inside of a patch of a pod's spec."""
-    return case(title, unknown(*(f"{POD}.{path}" for path in paths)), since=(2, 2), runtimePatches=patches(pod=pod))
+    return case(
+        title,
+        unknown_fields(*(f"{POD}.{path}" for path in paths)),
+        since=(2, 2),
+        runtimePatches=runtime_patches(pod=pod),
+    )
 
 
 NESTED = [
-    case("spec", unknown("spec.bogus"), bogus=1),
-    case("another API's runtime", unknown("spec.runtimeRef.apiVersion"), runtimeRef={"name": "x", "apiVersion": "y"}),
+    case("spec", unknown_fields("spec.bogus"), bogus=1),
+    case(
+        "another API's runtime",
+        unknown_fields("spec.runtimeRef.apiVersion"),
+        runtimeRef={"name": "x", "apiVersion": "y"},
+    ),
     case(
         "several, in the order of names",
-        unknown("spec.a", "spec.initializer.b", "spec.trainer.c", "spec.z"),
+        unknown_fields("spec.a", "spec.initializer.b", "spec.trainer.c", "spec.z"),
         z=1,
         a={},
         trainer={"c": 1},
@@ -34,27 +43,27 @@ NESTED = [
     ),
     case(
         "resources without limits",
-        unknown("spec.trainer.resourcesPerNode.cpu"),
+        unknown_fields("spec.trainer.resourcesPerNode.cpu"),
         trainer={"resourcesPerNode": {"cpu": 1}},
     ),
     case(
         "a variable's val",
-        unknown("spec.trainer.env[1].val"),
+        unknown_fields("spec.trainer.env[1].val"),
         trainer={"env": [{"name": "A"}, {"name": "B", "val": "x"}]},
     ),
     case(
         "a Secret's reference",
-        unknown("spec.trainer.env[0].valueFrom.secretKeyRef.namespace"),
+        unknown_fields("spec.trainer.env[0].valueFrom.secretKeyRef.namespace"),
         trainer={"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k", "namespace": "n"}}}]},
     ),
     case(
         "a token for a model",
-        unknown("spec.initializer.model.accessToken"),
+        unknown_fields("spec.initializer.model.accessToken"),
         initializer={"model": {"accessToken": "x"}},
     ),
     case(
         "more of the runtime than a patch may change",
-        unknown(
+        unknown_fields(
             "spec.runtimePatches[0].trainingRuntimeSpec.mlPolicy",
             "spec.runtimePatches[0].trainingRuntimeSpec.template.spec.failurePolicy",
         ),
@@ -63,7 +72,7 @@ NESTED = [
             {"manager": "a.io/b", "trainingRuntimeSpec": {"mlPolicy": {}, "template": {"spec": {"failurePolicy": {}}}}}
         ],
     ),
-    of_pod(
+    pod_patch_case(
         "pod",
         "hostNetwork",
         "priorityClassName",
@@ -72,7 +81,7 @@ NESTED = [
         hostNetwork=True,
         priorityClassName="x",
     ),
-    of_pod(
+    pod_patch_case(
         "container",
         "containers[0].image",
         "containers[0].resources",
@@ -81,13 +90,13 @@ NESTED = [
 ]
 # The laptop cluster keeps these parts of a patch as they are.
 DEEP = [
-    of_pod(
+    pod_patch_case(
         "affinity",
         "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpression",
         affinity={"nodeAffinity": NODES},
     ),
-    of_pod("tolerations", "tolerations[0].keys", tolerations=[{"keys": "a"}]),
-    of_pod(
+    pod_patch_case("tolerations", "tolerations[0].keys", tolerations=[{"keys": "a"}]),
+    pod_patch_case(
         "volumes",
         "volumes[0].pvc",
         "volumes[1].secret.name",
@@ -100,7 +109,7 @@ DEEP = [
             {"name": "d", "projected": {"sources": [{"secret": {"secretName": "x"}}]}},
         ],
     ),
-    of_pod(
+    pod_patch_case(
         "security contexts",
         "containers[0].securityContext.fsGroup",
         "securityContext.runAsUsr",
@@ -116,7 +125,7 @@ DIALECTS = {
         (2, 1),
         (2, 2),
     ),
-    "runtimePatches": (patches(pod={"nodeSelector": {"a": "b"}}), (2, 2), (99, 0)),
+    "runtimePatches": (runtime_patches(pod={"nodeSelector": {"a": "b"}}), (2, 2), (99, 0)),
     "labels": ({"a": "b"}, (2, 0), (2, 2)),
     "annotations": ({"a": "b"}, (2, 0), (2, 2)),
     "activeDeadlineSeconds": (60, (2, 2), (99, 0)),
@@ -125,13 +134,13 @@ DIALECTS = {
 }
 
 
-def ask(client, namespace, job, **query):
+def dry_run(client, namespace, job, **query):
     return client.ask("POST", path_of("TrainJob", namespace), job, **{"dryRun": "All", **query})
 
 
 def test_nested(client, namespace, target):
     """fieldValidation=Strict: 400 with the path of every unknown field, in the order of names."""
-    found, expected = answers(client, namespace, target.trainer, NESTED, fieldValidation="Strict")
+    found, expected = dry_run_cases(client, namespace, target.trainer, NESTED, fieldValidation="Strict")
     assert found == expected
 
 
@@ -139,7 +148,7 @@ def test_nested(client, namespace, target):
 @pytest.mark.differs("laptop", "affinity, tolerations, volumes and security contexts in a patch are kept as they are")
 def test_deep(client, namespace, target):
     """fieldValidation=Strict: 400 for unknown fields in affinity, tolerations, volumes and security contexts, too."""
-    found, expected = answers(client, namespace, target.trainer, DEEP, fieldValidation="Strict")
+    found, expected = dry_run_cases(client, namespace, target.trainer, DEEP, fieldValidation="Strict")
     assert found == expected
 
 
@@ -148,16 +157,16 @@ def test_dialects(client, namespace, target, field):
     """Each version's fields are refused by the others with Strict (400), and silently dropped without."""
     value, since, before = DIALECTS[field]
     job = train_job(**{field: value})
-    strict = ask(client, namespace, job, fieldValidation="Strict")
-    dropped = ask(client, namespace, job, fieldValidation="Ignore")
-    warned = ask(client, namespace, job)
+    strict = dry_run(client, namespace, job, fieldValidation="Strict")
+    dropped = dry_run(client, namespace, job, fieldValidation="Ignore")
+    warned = dry_run(client, namespace, job)
     assert (dropped.code, warned.code) == (201, 201)
     if since <= target.trainer < before:
         assert strict.code == 201
         assert field in strict.body["spec"]
         return
     assert (strict.code, strict.reason) == (400, "BadRequest")
-    assert strict.message == unknown(f"spec.{field}").text
+    assert strict.message == unknown_fields(f"spec.{field}").message
     assert field not in {**dropped.body["spec"], **warned.body["spec"]}
     assert dropped.headers.get("warning") is None
     assert warned.headers["warning"] == f'299 - "unknown field \\"spec.{field}\\""'
@@ -167,13 +176,13 @@ def test_dialects(client, namespace, target, field):
 def test_grace_period_before_2_3(client, namespace, target):
     """terminationGracePeriodSeconds in a patch is unknown before 2.3: refused with Strict, dropped without."""
     if target.trainer >= (2, 2):
-        spec, path = {"runtimePatches": patches(pod={"terminationGracePeriodSeconds": 5})}, POD
+        spec, path = {"runtimePatches": runtime_patches(pod={"terminationGracePeriodSeconds": 5})}, POD
     else:
         targets = {"targetJobs": [{"name": "node"}], "spec": {"terminationGracePeriodSeconds": 5}}
         spec, path = {"podTemplateOverrides": [targets]}, "spec.podTemplateOverrides[0].spec"
-    strict = ask(client, namespace, train_job(**spec), fieldValidation="Strict")
-    assert strict.message == unknown(f"{path}.terminationGracePeriodSeconds").text
-    assert "terminationGracePeriodSeconds" not in str(ask(client, namespace, train_job(**spec)).body["spec"])
+    strict = dry_run(client, namespace, train_job(**spec), fieldValidation="Strict")
+    assert strict.message == unknown_fields(f"{path}.terminationGracePeriodSeconds").message
+    assert "terminationGracePeriodSeconds" not in str(dry_run(client, namespace, train_job(**spec)).body["spec"])
 
 
 def test_patches_and_updates(client, namespace):
@@ -182,7 +191,7 @@ def test_patches_and_updates(client, namespace):
     path = path_of("TrainJob", namespace, "job")
     changed = {**created, "spec": {**created["spec"], "bogus": 1}}
     put = client.ask("PUT", path, changed, fieldValidation="Strict", dryRun="All")
-    assert (put.code, put.message) == (400, unknown("spec.bogus").text)
+    assert (put.code, put.message) == (400, unknown_fields("spec.bogus").message)
     patch = client.ask("PATCH", path, {"spec": {"bogus": 1}}, fieldValidation="Strict")
     assert (patch.code, patch.reason) == (422, "Invalid")
     assert patch.message.startswith(' "" is invalid: patch: Invalid value: "{')

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conformance.histories import history, in_order, steps_of
-from tests.conformance.runtimes import own_runtime, step
-from tests.support.trainjobs import conditions, counters, finished, has, pods_of, shell, train_job
+from tests.conformance.histories import is_subsequence, job_counter_states, watch_states
+from tests.conformance.runtimes import create_own_runtime, replicated_job
+from tests.support.trainjobs import conditions, counters, has_condition, is_finished, list_pods, shell, train_job
 
 SUSPENDED = ("Suspended", "True", "Suspended", "TrainJob is suspended")
 RESUMED = ("Suspended", "False", "Resumed", "TrainJob is resumed")
@@ -23,64 +23,67 @@ def step_of(pod):
     return pod["metadata"]["labels"]["jobset.sigs.k8s.io/replicatedjob-name"]
 
 
-def node_is(counts):
+def node_has_counters(counts):
     return lambda job: counters(job).get("node") == counts
 
 
 def test_from_the_start(client, namespace):
     """A job that is created suspended has a JobSet and a suspended Job, and no pods; resumed, it runs to its end."""
     created = client.create(shell("true", suspend=True), namespace)
-    held = history(client, created, node_is({"suspended": 1}))
+    held = watch_states(client, created, node_has_counters({"suspended": 1}))
     assert conditions(held[-1]) == [SUSPENDED]
     assert client.get("JobSet", namespace, "job")["spec"]["suspend"] is True
     assert client.get("Job", namespace, "job-node-0")["spec"]["suspend"] is True
     assert client.find("Service", namespace, "job") is not None
     assert client.list("Pod", namespace) == []
-    states = history(client, suspend(client, namespace, False))
+    states = watch_states(client, suspend(client, namespace, False))
     assert conditions(states[-1]) == [RESUMED, COMPLETE]
-    seen = steps_of(states)
-    assert in_order(seen, [{"suspended": 1}, {}, {"active": 1}, RUNNING, {"ready": 1}, {"succeeded": 1}]), seen
+    seen = job_counter_states(states)
+    assert is_subsequence(seen, [{"suspended": 1}, {}, {"active": 1}, RUNNING, {"ready": 1}, {"succeeded": 1}]), seen
 
 
 def test_while_it_runs(client, namespace):
     """Suspending a running job deletes its pods; resumed, it starts from scratch in new ones."""
     client.create(shell("sleep 60"), namespace)
-    client.until("TrainJob", namespace, "job", node_is(RUNNING))
-    (before,) = pods_of(client, namespace)
-    states = history(client, suspend(client, namespace), node_is({"suspended": 1}))
+    client.until("TrainJob", namespace, "job", node_has_counters(RUNNING))
+    (before,) = list_pods(client, namespace)
+    states = watch_states(client, suspend(client, namespace), node_has_counters({"suspended": 1}))
     assert conditions(states[-1]) == [SUSPENDED]
     client.until_gone("Pod", namespace, before["metadata"]["name"])
     job = client.get("Job", namespace, "job-node-0")
-    states = history(client, suspend(client, namespace, False), node_is(RUNNING))
+    states = watch_states(client, suspend(client, namespace, False), node_has_counters(RUNNING))
     assert conditions(states[-1]) == [RESUMED]
-    (after,) = pods_of(client, namespace)
+    (after,) = list_pods(client, namespace)
     assert after["metadata"]["name"] != before["metadata"]["name"]
     assert client.get("Job", namespace, "job-node-0")["metadata"]["uid"] == job["metadata"]["uid"]
 
 
 def test_finished_steps_stay_finished(client, namespace):
     """An initializer that has succeeded before a suspension does not run again after it."""
-    steps = [step("dataset-initializer"), step("node", "sleep 60", needs=["dataset-initializer"])]
-    client.create(train_job(**own_runtime(client, namespace, *steps)), namespace)
-    client.until("TrainJob", namespace, "job", node_is(RUNNING))
-    (node,) = [pod for pod in pods_of(client, namespace) if step_of(pod) == "node"]
+    steps = [
+        replicated_job("dataset-initializer"),
+        replicated_job("node", "sleep 60", depends_on=["dataset-initializer"]),
+    ]
+    client.create(train_job(**create_own_runtime(client, namespace, *steps)), namespace)
+    client.until("TrainJob", namespace, "job", node_has_counters(RUNNING))
+    (node,) = [pod for pod in list_pods(client, namespace) if step_of(pod) == "node"]
     suspend(client, namespace)
-    held = client.until("TrainJob", namespace, "job", node_is({"suspended": 1}))
+    held = client.until("TrainJob", namespace, "job", node_has_counters({"suspended": 1}))
     client.until_gone("Pod", namespace, node["metadata"]["name"])
     assert counters(held)["dataset-initializer"] == {"succeeded": 1}
-    states = history(client, suspend(client, namespace, False), node_is(RUNNING))
-    assert steps_of(states, "dataset-initializer") == [{"succeeded": 1}]
-    assert sorted(step_of(pod) for pod in pods_of(client, namespace)) == ["dataset-initializer", "node"]
+    states = watch_states(client, suspend(client, namespace, False), node_has_counters(RUNNING))
+    assert job_counter_states(states, "dataset-initializer") == [{"succeeded": 1}]
+    assert sorted(step_of(pod) for pod in list_pods(client, namespace)) == ["dataset-initializer", "node"]
 
 
 def test_when_it_has_ended(client, namespace):
     """Suspended comes next to Complete when a job that has ended is suspended; it stays Complete."""
     client.create(shell("true"), namespace)
-    client.until("TrainJob", namespace, "job", finished)
-    states = history(client, suspend(client, namespace), has("Suspended"))
+    client.until("TrainJob", namespace, "job", is_finished)
+    states = watch_states(client, suspend(client, namespace), has_condition("Suspended"))
     assert conditions(states[-1]) == [COMPLETE, SUSPENDED]
     assert counters(states[-1]) == {"node": {"succeeded": 1}}
-    states = history(client, suspend(client, namespace, False), has("Suspended", "False"))
+    states = watch_states(client, suspend(client, namespace, False), has_condition("Suspended", "False"))
     assert conditions(states[-1]) == [COMPLETE, RESUMED]
 
 
@@ -90,7 +93,7 @@ def test_a_stock_runtime_with_a_claim_cannot_be_resumed(client, namespace):
     client.create(train_job(runtime="torchtune-llama3.2-1b", suspend=True), namespace)
     held = {"dataset-initializer": {"suspended": 1}, "model-initializer": {"suspended": 1}, "node": {}}
     client.until("TrainJob", namespace, "job", lambda job: counters(job) == held)
-    states = history(client, suspend(client, namespace, False), has("Suspended", "False"))
+    states = watch_states(client, suspend(client, namespace, False), has_condition("Suspended", "False"))
     refused = client.until("Event", namespace, "", lambda event: event["reason"] == "TrainJobResourcesCreationFailed")
     assert refused["involvedObject"]["kind"] == "TrainJob"
     assert client.get("JobSet", namespace, "job")["spec"]["suspend"] is True
@@ -102,7 +105,7 @@ def test_a_stock_runtime_can_be_resumed(client, namespace):
     """Created suspended on a stock torchtune runtime, a job is resumed: its JobSet has no claim of its own."""
     client.create(train_job(runtime="torchtune-llama3.2-1b", suspend=True), namespace)
     client.until("TrainJob", namespace, "job", lambda job: counters(job).get("model-initializer") == {"suspended": 1})
-    states = history(
+    states = watch_states(
         client, suspend(client, namespace, False), lambda job: counters(job)["model-initializer"] == {"active": 1}
     )
     assert conditions(states[-1]) == [RESUMED]

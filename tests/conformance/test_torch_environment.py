@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conformance.composed import TORCHTUNE, composed, container, environment, gpus, replicated_job
+from tests.conformance.built_jobsets import (
+    TORCHTUNE_RUNTIMES,
+    create_jobsets,
+    find_container,
+    find_replicated_job,
+    gpu_resources,
+    read_environment,
+)
 from tests.conformance.runtimes import create_runtime
-from tests.support.trainjobs import finished, pods_of, shell, train_job
+from tests.support.trainjobs import is_finished, list_pods, shell, train_job
 
 RANK = {"fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}}
-LLAMA = TORCHTUNE["llama3.2-1b"]
+LLAMA = TORCHTUNE_RUNTIMES["llama3.2-1b"]
 MIG = "nvidia.com/mig-1g.5gb"
 # Fields of spec.trainer -> PET_NNODES and PET_NPROC_PER_NODE.
 COUNTS = {
@@ -17,11 +24,11 @@ COUNTS = {
     "both": ({"numNodes": 2, "numProcPerNode": 3}, "2", "3"),
     "no-node": ({"numNodes": 0}, "0", "1"),
     "no-process": ({"numNodes": 1, "numProcPerNode": 0}, "1", "0"),
-    "gpus": ({"resourcesPerNode": gpus(2)}, "1", "auto"),
-    "gpus-and-cpus": ({"resourcesPerNode": gpus(2, cpu="8")}, "1", "auto"),
+    "gpus": ({"resourcesPerNode": gpu_resources(2)}, "1", "auto"),
+    "gpus-and-cpus": ({"resourcesPerNode": gpu_resources(2, cpu="8")}, "1", "auto"),
     "other-gpus": ({"resourcesPerNode": {"limits": {"amd.com/gpu": "1"}}}, "1", "auto"),
     "no-gpus": ({"resourcesPerNode": {"limits": {"nvidia.com/gpu": "0"}, "requests": {"cpu": "2"}}}, "1", "2"),
-    "gpus-and-a-count": ({"resourcesPerNode": gpus(2), "numNodes": 1, "numProcPerNode": 1}, "1", "1"),
+    "gpus-and-a-count": ({"resourcesPerNode": gpu_resources(2), "numNodes": 1, "numProcPerNode": 1}, "1", "1"),
     "mig": ({"resourcesPerNode": {"limits": {MIG: "2"}}}, "1", "1"),
     "mig-and-cpus": ({"resourcesPerNode": {"limits": {MIG: "2", "cpu": "4"}}}, "1", "4"),
     "tpus": ({"resourcesPerNode": {"limits": {"google.com/tpu": "4"}}}, "1", "1"),
@@ -37,7 +44,9 @@ COUNTS = {
 def test_counts(client, namespace):
     """Processes are auto with GPUs, else as many as CPUs, rounded up; requests count before limits, MIG not at all."""
     jobs = {name: train_job(trainer=trainer) for name, (trainer, _, _) in COUNTS.items()}
-    told = {name: environment(container(one)) for name, one in composed(client, namespace, jobs).items()}
+    told = {
+        name: read_environment(find_container(one)) for name, one in create_jobsets(client, namespace, jobs).items()
+    }
     given = {name: (env["PET_NNODES"], env["PET_NPROC_PER_NODE"]) for name, env in told.items()}
     assert given == {name: (nodes, processes) for name, (_, nodes, processes) in COUNTS.items()}
 
@@ -45,9 +54,11 @@ def test_counts(client, namespace):
 @pytest.mark.before("2.2")
 def test_words(client, namespace):
     """Up to 2.1 numProcPerNode may be cpu, which counts CPUs also where there are GPUs, or gpu, which is passed on."""
-    both = {"numNodes": 1, "resourcesPerNode": gpus(2, cpu="3")}
+    both = {"numNodes": 1, "resourcesPerNode": gpu_resources(2, cpu="3")}
     jobs = {word: train_job(trainer={"numProcPerNode": word, **both}) for word in ("auto", "cpu", "gpu")}
-    given = {name: environment(container(one)) for name, one in composed(client, namespace, jobs).items()}
+    given = {
+        name: read_environment(find_container(one)) for name, one in create_jobsets(client, namespace, jobs).items()
+    }
     processes = {name: env["PET_NPROC_PER_NODE"] for name, env in given.items()}
     assert processes == {"auto": "auto", "cpu": "3", "gpu": "gpu"}
 
@@ -55,23 +66,23 @@ def test_words(client, namespace):
 def test_variables(client, namespace):
     """The trainer's own variables come first, then nodes, processes, rank, and the first node's address and port."""
     env = [{"name": "B", "value": "2"}, {"name": "A", "value": "$(B)"}]
-    jobset = composed(client, namespace, {"job": train_job(trainer={"env": env, "numNodes": 2})})["job"]
-    assert list(environment(container(jobset)).items()) == [
+    jobset = create_jobsets(client, namespace, {"job": train_job(trainer={"env": env, "numNodes": 2})})["job"]
+    assert list(read_environment(find_container(jobset)).items()) == [
         *[("B", "2"), ("A", "$(B)"), ("PET_NNODES", "2"), ("PET_NPROC_PER_NODE", "1"), ("PET_NODE_RANK", RANK)],
         *[("PET_MASTER_ADDR", "job-node-0-0.job"), ("PET_MASTER_PORT", "29500")],
     ]
-    assert container(jobset)["ports"] == [{"containerPort": 29500, "protocol": "TCP"}]
-    spec = replicated_job(jobset)["template"]["spec"]
-    assert (replicated_job(jobset)["replicas"], spec["parallelism"], spec["completions"]) == (1, 2, 2)
+    assert find_container(jobset)["ports"] == [{"containerPort": 29500, "protocol": "TCP"}]
+    spec = find_replicated_job(jobset)["template"]["spec"]
+    assert (find_replicated_job(jobset)["replicas"], spec["parallelism"], spec["completions"]) == (1, 2, 2)
 
 
 def test_without_a_trainer(client, namespace):
     """Without `trainer` the container is the runtime's: no variables, no port."""
-    found = container(composed(client, namespace, {"job": train_job()})["job"])
+    found = find_container(create_jobsets(client, namespace, {"job": train_job()})["job"])
     assert [key for key in ("env", "ports", "command", "args") if key in found] == []
 
 
-def runtime_of_my_own(client, namespace, **spec):
+def create_customized_runtime(client, namespace, **spec):
     """A runtime like torch-distributed whose container has variables, resources and a port."""
     stock = client.get("ClusterTrainingRuntime", None, "torch-distributed")["spec"]
     inner = stock["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["containers"][0]
@@ -84,10 +95,10 @@ def runtime_of_my_own(client, namespace, **spec):
 
 def test_variables_of_the_runtime(client, namespace):
     """A runtime's variables are replaced where they stand; its CPUs count; its first unnamed port is replaced."""
-    own = runtime_of_my_own(client, namespace)
+    own = create_customized_runtime(client, namespace)
     env = [{"name": "Y", "value": "3"}, {"name": "X", "value": "2"}]
-    found = container(composed(client, namespace, {"job": train_job(trainer={"env": env}, **own)})["job"])
-    assert list(environment(found).items()) == [
+    found = find_container(create_jobsets(client, namespace, {"job": train_job(trainer={"env": env}, **own)})["job"])
+    assert list(read_environment(found).items()) == [
         *[("PET_NNODES", "1"), ("X", "2"), ("Y", "3"), ("PET_NPROC_PER_NODE", "3"), ("PET_NODE_RANK", RANK)],
         *[("PET_MASTER_ADDR", "job-node-0-0.job"), ("PET_MASTER_PORT", "29500")],
     ]
@@ -97,19 +108,19 @@ def test_variables_of_the_runtime(client, namespace):
 @pytest.mark.parametrize("policy", [{"numNodes": 2}, None])
 def test_without_torch(client, namespace, target, policy):
     """A runtime without torch tells its processes nothing; resources of the TrainJob need an mlPolicy from 2.3 on."""
-    own = runtime_of_my_own(client, namespace, mlPolicy=policy)
+    own = create_customized_runtime(client, namespace, mlPolicy=policy)
     limits = {"limits": {"cpu": "1"}}
     jobs = {
         "plain": train_job(trainer={"env": [{"name": "X", "value": "2"}]}, **own),
         "sized": train_job(trainer={"numNodes": 3, "numProcPerNode": 2, "resourcesPerNode": limits}, **own),
     }
-    jobsets = composed(client, namespace, jobs)
-    assert list(environment(container(jobsets["plain"])).items()) == [("PET_NNODES", "9"), ("X", "2")]
-    counts = [replicated_job(one)["template"]["spec"]["parallelism"] for one in jobsets.values()]
+    jobsets = create_jobsets(client, namespace, jobs)
+    assert list(read_environment(find_container(jobsets["plain"])).items()) == [("PET_NNODES", "9"), ("X", "2")]
+    counts = [find_replicated_job(one)["template"]["spec"]["parallelism"] for one in jobsets.values()]
     assert counts == [2 if policy else 1, 3]
     if target.trainer >= (2, 3):
         limits = {"limits": {"cpu": "1" if policy else "3", "memory": "1Gi"}}
-    assert container(jobsets["sized"])["resources"] == limits
+    assert find_container(jobsets["sized"])["resources"] == limits
 
 
 def test_resources(client, namespace, target):
@@ -121,7 +132,7 @@ def test_resources(client, namespace, target):
         "nothing": {},
     }
     jobs = {name: train_job(runtime=LLAMA, trainer={"resourcesPerNode": value}) for name, value in given.items()}
-    found = {name: container(one)["resources"] for name, one in composed(client, namespace, jobs).items()}
+    found = {name: find_container(one)["resources"] for name, one in create_jobsets(client, namespace, jobs).items()}
     gpu = {"nvidia.com/gpu": "2"}
     merged = {
         "cpu": {"requests": {"cpu": "1"}, "limits": gpu},
@@ -136,7 +147,7 @@ def test_quantities(client, namespace):
     """A TrainJob keeps its quantities as they were sent; its JobSet has them as Kubernetes writes them."""
     sent = {"cpu": "2000m", "memory": "0.5Gi", "ephemeral-storage": 1000, "example.org/x": "1e3", "example.org/y": "1"}
     trainer = {"resourcesPerNode": {"requests": sent, "limits": {"cpu": 2, "memory": "1024Mi"}}}
-    found = container(composed(client, namespace, {"job": train_job(trainer=trainer)})["job"])["resources"]
+    found = find_container(create_jobsets(client, namespace, {"job": train_job(trainer=trainer)})["job"])["resources"]
     assert client.get("TrainJob", namespace, "job")["spec"]["trainer"] == trainer
     stored = {"cpu": "2", "memory": "512Mi", "ephemeral-storage": "1k", "example.org/x": "1e3", "example.org/y": "1"}
     assert found == {"requests": stored, "limits": {"cpu": "2", "memory": "1Gi"}}
@@ -148,8 +159,8 @@ def test_what_the_processes_see(client, namespace):
         "echo $PET_NODE_RANK of $PET_NNODES, $PET_NPROC_PER_NODE each, $JOB_COMPLETION_INDEX, port $PET_MASTER_PORT"
     )
     client.create(shell(script, trainer={"numNodes": 2, "numProcPerNode": 1}), namespace)
-    client.until("TrainJob", namespace, "job", finished)
-    pods = sorted(pods_of(client, namespace), key=lambda pod: pod["spec"]["hostname"])
+    client.until("TrainJob", namespace, "job", is_finished)
+    pods = sorted(list_pods(client, namespace), key=lambda pod: pod["spec"]["hostname"])
     assert [pod["spec"]["hostname"] for pod in pods] == ["job-node-0-0", "job-node-0-1"]
     said = [client.log(namespace, pod["metadata"]["name"]).strip() for pod in pods]
     assert said == ["0 of 2, 1 each, 0, port 29500", "1 of 2, 1 each, 1, port 29500"]

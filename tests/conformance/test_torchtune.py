@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conformance.composed import TORCHTUNE, TUNE, composed, container, environment, gpus, training_only
+from tests.conformance.built_jobsets import (
+    TORCHTUNE_RUNTIMES,
+    TUNE,
+    create_jobsets,
+    create_training_only_runtime,
+    find_container,
+    gpu_resources,
+    read_environment,
+)
 from tests.support.kubernetes_client import Object
-from tests.support.trainjobs import pod_patch, pods_of, train_job
+from tests.support.trainjobs import list_pods, pod_patch, train_job
 
-LLAMA = TORCHTUNE["llama3.2-1b"]
+LLAMA = TORCHTUNE_RUNTIMES["llama3.2-1b"]
 RANK = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 LORA, QLORA, DORA = (
     ["model.lora_attn_modules=[q_proj,v_proj]"],
@@ -30,13 +38,13 @@ MULTINODE = ("full_finetune_distributed", "_full_multinode")
 # (Version 2.1 panics over numProcPerNode without numNodes.)
 SIZES = {
     "the-runtimes": ({}, SEVERAL, True),
-    "1-gpu": ({"resourcesPerNode": gpus(1)}, SINGLE, False),
-    "2-gpus": ({"resourcesPerNode": gpus(2)}, SEVERAL, True),
-    "8-gpus": ({"resourcesPerNode": gpus(8)}, SEVERAL, True),
+    "1-gpu": ({"resourcesPerNode": gpu_resources(1)}, SINGLE, False),
+    "2-gpus": ({"resourcesPerNode": gpu_resources(2)}, SEVERAL, True),
+    "8-gpus": ({"resourcesPerNode": gpu_resources(8)}, SEVERAL, True),
     "1-process": ({"numNodes": 1, "numProcPerNode": 1}, SINGLE, False),
     "2-processes": ({"numNodes": 1, "numProcPerNode": 2}, SEVERAL, True),
-    "1-process-2-gpus": ({"numNodes": 1, "numProcPerNode": 1, "resourcesPerNode": gpus(2)}, SINGLE, False),
-    "2-processes-1-gpu": ({"numNodes": 1, "numProcPerNode": 2, "resourcesPerNode": gpus(1)}, SINGLE, True),
+    "1-process-2-gpus": ({"numNodes": 1, "numProcPerNode": 1, "resourcesPerNode": gpu_resources(2)}, SINGLE, False),
+    "2-processes-1-gpu": ({"numNodes": 1, "numProcPerNode": 2, "resourcesPerNode": gpu_resources(1)}, SINGLE, True),
     "gpu-limit-only": ({"resourcesPerNode": {"limits": {"nvidia.com/gpu": "1"}}}, SINGLE, False),
     "other-gpus": ({"resourcesPerNode": {"limits": {"amd.com/gpu": "2"}}}, SEVERAL, True),
     "1-cpu": ({"resourcesPerNode": {"requests": {"cpu": "1"}}}, SINGLE, False),
@@ -54,41 +62,43 @@ METHODS = {
     "dora-and-quantized": ([*QLORA, "model.use_dora=True"], "lora"),
 }
 TOKENIZER = {
-    TORCHTUNE["llama3.2-1b"]: ["tokenizer.path=/workspace/model/original/tokenizer.model"],
-    TORCHTUNE["llama3.2-3b"]: ["tokenizer.path=/workspace/model/original/tokenizer.model"],
-    TORCHTUNE["qwen2.5-1.5b"]: [
+    TORCHTUNE_RUNTIMES["llama3.2-1b"]: ["tokenizer.path=/workspace/model/original/tokenizer.model"],
+    TORCHTUNE_RUNTIMES["llama3.2-3b"]: ["tokenizer.path=/workspace/model/original/tokenizer.model"],
+    TORCHTUNE_RUNTIMES["qwen2.5-1.5b"]: [
         "tokenizer.path=/workspace/model/vocab.json",
         "tokenizer.merges_file=/workspace/model/merges.txt",
     ],
 }
 CONFIG = {
-    TORCHTUNE["llama3.2-1b"]: "llama3_2/1B",
-    TORCHTUNE["llama3.2-3b"]: "llama3_2/3B",
-    TORCHTUNE["qwen2.5-1.5b"]: "qwen2_5/1.5B",
+    TORCHTUNE_RUNTIMES["llama3.2-1b"]: "llama3_2/1B",
+    TORCHTUNE_RUNTIMES["llama3.2-3b"]: "llama3_2/3B",
+    TORCHTUNE_RUNTIMES["qwen2.5-1.5b"]: "qwen2_5/1.5B",
 }
 
 
-def tune(args=None, **trainer) -> Object:
+def torchtune_trainer(args=None, **trainer) -> Object:
     """The part `trainer` of a TrainJob whose command the Trainer composes."""
     return {"command": list(TUNE), **({"args": list(args)} if args else {}), **trainer}
 
 
-def words(name: str, recipe: tuple[str, str], config: str, kept: list[str], *, meet: bool) -> list[str]:
+def expected_command(
+    name: str, recipe: tuple[str, str], config: str, stock_arguments: list[str], *, rendezvous: bool
+) -> list[str]:
     """The whole command that is expected."""
-    endpoint = [f"--rdzv_endpoint={name}-node-0-0.{name}:29500"] if meet else []
-    return [*TUNE, *endpoint, recipe[0], "--config", config + recipe[1], *kept]
+    endpoint = [f"--rdzv_endpoint={name}-node-0-0.{name}:29500"] if rendezvous else []
+    return [*TUNE, *endpoint, recipe[0], "--config", config + recipe[1], *stock_arguments]
 
 
-def kept_from(stock: str) -> list[str]:
+def stock_arguments(stock: str) -> list[str]:
     """What is kept of a stock runtime's own command."""
     return ["output_dir=/workspace/output", *TOKENIZER[stock], "checkpointer.checkpoint_dir=/workspace/model"]
 
 
-def commands(client, namespace, jobs):
-    return {name: container(jobset)["command"] for name, jobset in composed(client, namespace, jobs).items()}
+def composed_commands(client, namespace, jobs):
+    return {name: find_container(jobset)["command"] for name, jobset in create_jobsets(client, namespace, jobs).items()}
 
 
-@pytest.mark.parametrize("stock", TORCHTUNE.values())
+@pytest.mark.parametrize("stock", TORCHTUNE_RUNTIMES.values())
 def test_stock_runtimes(client, namespace, stock):
     """On a stock runtime recipe and configuration are chosen, its paths are kept and its dataset is dropped."""
     jobs, expected = {}, {}
@@ -98,42 +108,48 @@ def test_stock_runtimes(client, namespace, stock):
             if kind == "qlora" and (recipes is SEVERAL or "qwen" in stock):
                 continue  # refused, see test_torchtune_refusals
             name = f"{method}-{size}"
-            jobs[name] = train_job(runtime=stock, trainer=tune(args, **trainer))
-            expected[name] = words(name, recipes[kind], CONFIG[stock], kept_from(stock), meet=meet)
-    assert commands(client, namespace, jobs) == expected
+            jobs[name] = train_job(runtime=stock, trainer=torchtune_trainer(args, **trainer))
+            expected[name] = expected_command(
+                name, recipes[kind], CONFIG[stock], stock_arguments(stock), rendezvous=meet
+            )
+    assert composed_commands(client, namespace, jobs) == expected
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_sizes(client, namespace, method):
     """One process or GPU takes a single device recipe, more a distributed one; MIG slices count as no GPU."""
-    runtime = training_only(client, namespace, TORCHTUNE["llama3.2-3b"], "any-llama3.3-70b")
+    runtime = create_training_only_runtime(client, namespace, TORCHTUNE_RUNTIMES["llama3.2-3b"], "any-llama3.3-70b")
     args, kind = METHODS[method]
-    jobs = {name: train_job(trainer=tune(args, **trainer), **runtime) for name, (trainer, _, _) in renamed(SIZES)}
-    kept = kept_from(TORCHTUNE["llama3.2-3b"])
-    assert commands(client, namespace, jobs) == {
-        name: words(name, recipes[kind], "llama3_3/70B", kept, meet=meet) for name, (_, recipes, meet) in renamed(SIZES)
+    jobs = {
+        name: train_job(trainer=torchtune_trainer(args, **trainer), **runtime)
+        for name, (trainer, _, _) in with_job_names(SIZES)
+    }
+    kept = stock_arguments(TORCHTUNE_RUNTIMES["llama3.2-3b"])
+    assert composed_commands(client, namespace, jobs) == {
+        name: expected_command(name, recipes[kind], "llama3_3/70B", kept, rendezvous=meet)
+        for name, (_, recipes, meet) in with_job_names(SIZES)
     }
 
 
-def renamed(sizes):
+def with_job_names(sizes):
     """Names of TrainJobs start with a letter."""
     return [(f"with-{name}", size) for name, size in sizes.items()]
 
 
 def test_nodes(client, namespace):
     """Several nodes take the multinode configuration, which only llama3.3-70b has; 0 nodes the distributed one."""
-    runtime = training_only(client, namespace, TORCHTUNE["llama3.2-3b"], "any-llama3.3-70b")
-    one = {"resourcesPerNode": gpus(1)}
+    runtime = create_training_only_runtime(client, namespace, TORCHTUNE_RUNTIMES["llama3.2-3b"], "any-llama3.3-70b")
+    one = {"resourcesPerNode": gpu_resources(1)}
     jobs = {
-        "two": train_job(trainer=tune(["epochs=1"], numNodes=2), **runtime),
-        "two-with-a-gpu": train_job(trainer=tune(numNodes=2, **one), **runtime),
-        "two-with-a-process": train_job(trainer=tune(numNodes=2, numProcPerNode=1), **runtime),
-        "none": train_job(trainer=tune(LORA, numNodes=0, **one), **runtime),
+        "two": train_job(trainer=torchtune_trainer(["epochs=1"], numNodes=2), **runtime),
+        "two-with-a-gpu": train_job(trainer=torchtune_trainer(numNodes=2, **one), **runtime),
+        "two-with-a-process": train_job(trainer=torchtune_trainer(numNodes=2, numProcPerNode=1), **runtime),
+        "none": train_job(trainer=torchtune_trainer(LORA, numNodes=0, **one), **runtime),
     }
-    kept = kept_from(TORCHTUNE["llama3.2-3b"])
-    expected = {name: words(name, MULTINODE, "llama3_3/70B", kept, meet=True) for name in jobs}
-    expected["none"] = words("none", SEVERAL["full"], "llama3_3/70B", kept, meet=False)
-    assert commands(client, namespace, jobs) == expected
+    kept = stock_arguments(TORCHTUNE_RUNTIMES["llama3.2-3b"])
+    expected = {name: expected_command(name, MULTINODE, "llama3_3/70B", kept, rendezvous=True) for name in jobs}
+    expected["none"] = expected_command("none", SEVERAL["full"], "llama3_3/70B", kept, rendezvous=False)
+    assert composed_commands(client, namespace, jobs) == expected
 
 
 @pytest.mark.parametrize(
@@ -149,17 +165,19 @@ def test_nodes(client, namespace):
 def test_false_flags(client, namespace, target, args, since_2_3, before):
     """Flags that are False count as absent from 2.3 on; before, they choose QLoRA or cancel it like True ones."""
     kind = since_2_3 if target.trainer >= (2, 3) else before
-    job = train_job(runtime=LLAMA, trainer=tune(args, numNodes=1, numProcPerNode=1))
-    expected = words("job", SINGLE[kind], "llama3_2/1B", kept_from(LLAMA), meet=False)
-    assert commands(client, namespace, {"job": job}) == {"job": expected}
+    job = train_job(runtime=LLAMA, trainer=torchtune_trainer(args, numNodes=1, numProcPerNode=1))
+    expected = expected_command("job", SINGLE[kind], "llama3_2/1B", stock_arguments(LLAMA), rendezvous=False)
+    assert composed_commands(client, namespace, {"job": job}) == {"job": expected}
 
 
 def test_arguments(client, namespace):
     """The arguments stand behind the composed command; GPUs of the runtime are kept where none are asked for."""
     args = ["epochs=1", "dataset.split=train[:10%]", *LORA]
-    jobset = composed(client, namespace, {"job": train_job(runtime=LLAMA, trainer=tune(args))})["job"]
-    assert container(jobset)["args"] == args
-    assert container(jobset)["resources"] == {"limits": {"nvidia.com/gpu": "2"}}
+    jobset = create_jobsets(client, namespace, {"job": train_job(runtime=LLAMA, trainer=torchtune_trainer(args))})[
+        "job"
+    ]
+    assert find_container(jobset)["args"] == args
+    assert find_container(jobset)["resources"] == {"limits": {"nvidia.com/gpu": "2"}}
 
 
 def test_other_commands(client, namespace):
@@ -167,22 +185,24 @@ def test_other_commands(client, namespace):
     own = [
         *(*TUNE, "--rdzv_endpoint=localhost:29500", "full_finetune_distributed", "--config", "llama3_2/1B_full"),
         *("dataset=torchtune.datasets.instruct_dataset", "dataset.source=parquet"),
-        *("dataset.data_dir=/workspace/dataset/data", *kept_from(LLAMA)),
+        *("dataset.data_dir=/workspace/dataset/data", *stock_arguments(LLAMA)),
     ]
     jobs = {
         "nothing": train_job(runtime=LLAMA),
-        "args": train_job(runtime=LLAMA, trainer={"args": LORA, "resourcesPerNode": gpus(1)}),
+        "args": train_job(runtime=LLAMA, trainer={"args": LORA, "resourcesPerNode": gpu_resources(1)}),
         "more": train_job(runtime=LLAMA, trainer={"command": [*TUNE, "full_finetune_single_device"], "args": LORA}),
         "half": train_job(runtime=LLAMA, trainer={"command": ["tune"], "args": ["run"]}),
     }
-    jobsets = composed(client, namespace, jobs)
-    assert {name: (container(one)["command"], container(one).get("args")) for name, one in jobsets.items()} == {
+    jobsets = create_jobsets(client, namespace, jobs)
+    assert {
+        name: (find_container(one)["command"], find_container(one).get("args")) for name, one in jobsets.items()
+    } == {
         "nothing": (own, None),
         "args": (own, LORA),
         "more": ([*TUNE, "full_finetune_single_device"], LORA),
         "half": (["tune"], ["run"]),
     }
-    masters = {name: "PET_MASTER_ADDR" in environment(container(one)) for name, one in jobsets.items()}
+    masters = {name: "PET_MASTER_ADDR" in read_environment(find_container(one)) for name, one in jobsets.items()}
     assert masters == {"nothing": False, "args": True, "more": True, "half": True}
 
 
@@ -190,36 +210,38 @@ def test_environment(client, namespace):
     """TorchTune is told nodes, processes and rank by PET_ variables behind the user's, but no master's address."""
     env = [{"name": "B", "value": "2"}, {"name": "A", "value": "1"}]
     jobs = {
-        "two-gpus": train_job(runtime=LLAMA, trainer=tune(env=env)),
-        "one-process": train_job(runtime=LLAMA, trainer=tune(numNodes=1, numProcPerNode=1)),
+        "two-gpus": train_job(runtime=LLAMA, trainer=torchtune_trainer(env=env)),
+        "one-process": train_job(runtime=LLAMA, trainer=torchtune_trainer(numNodes=1, numProcPerNode=1)),
     }
-    jobsets = composed(client, namespace, jobs)
+    jobsets = create_jobsets(client, namespace, jobs)
     rank = {"fieldRef": {"fieldPath": RANK}}
-    given = [list(environment(container(jobsets[name])).items()) for name in jobs]
+    given = [list(read_environment(find_container(jobsets[name])).items()) for name in jobs]
     assert given[0] == [
         *[("B", "2"), ("A", "1"), ("PET_NNODES", "1"), ("PET_NPROC_PER_NODE", "auto"), ("PET_NODE_RANK", rank)]
     ]
     assert given[1] == [("PET_NNODES", "1"), ("PET_NPROC_PER_NODE", "1"), ("PET_NODE_RANK", rank)]
-    assert container(jobsets["two-gpus"])["ports"] == [{"containerPort": 29500, "protocol": "TCP"}]
+    assert find_container(jobsets["two-gpus"])["ports"] == [{"containerPort": 29500, "protocol": "TCP"}]
 
 
 def test_the_pods_command(client, namespace, target):
     """What the JobSet says is what its Job and its pod get."""
-    runtime = training_only(client, namespace, LLAMA, "any-llama3.2-1b")
+    runtime = create_training_only_runtime(client, namespace, LLAMA, "any-llama3.2-1b")
     nowhere = pod_patch(target.trainer, {"nodeSelector": {"example.org/no-such": "node"}})
-    trainer = tune(LORA, numNodes=1, numProcPerNode=1, env=[{"name": "A", "value": "1"}], resourcesPerNode=gpus(1))
+    trainer = torchtune_trainer(
+        LORA, numNodes=1, numProcPerNode=1, env=[{"name": "A", "value": "1"}], resourcesPerNode=gpu_resources(1)
+    )
     client.create(train_job(trainer=trainer, **runtime, **nowhere), namespace)
     client.until("Pod", namespace, "", bool, labelSelector="jobset.sigs.k8s.io/jobset-name=job")
-    in_pod = pods_of(client, namespace)[0]["spec"]["containers"][0]
+    in_pod = list_pods(client, namespace)[0]["spec"]["containers"][0]
     in_job = client.get("Job", namespace, "job-node-0")["spec"]["template"]["spec"]["containers"][0]
-    in_jobset = container(client.get("JobSet", namespace, "job"))
-    expected = words("job", SINGLE["lora"], "llama3_2/1B", kept_from(LLAMA), meet=False)
+    in_jobset = find_container(client.get("JobSet", namespace, "job"))
+    expected = expected_command("job", SINGLE["lora"], "llama3_2/1B", stock_arguments(LLAMA), rendezvous=False)
     for one in (in_jobset, in_job, in_pod):
         assert (one["command"], one["args"]) == (expected, LORA)
     fixed = ("image", "resources", "ports")
     assert [in_pod[key] for key in fixed] == [in_job[key] for key in fixed] == [in_jobset[key] for key in fixed]
     rank = {"fieldRef": {"apiVersion": "v1", "fieldPath": RANK}}
     seen = {"A": "1", "PET_NNODES": "1", "PET_NPROC_PER_NODE": "1", "PET_NODE_RANK": rank}
-    assert environment(in_job) == seen
+    assert read_environment(in_job) == seen
     index = {"fieldRef": {"apiVersion": "v1", "fieldPath": RANK.replace("annotations", "labels")}}
-    assert environment(in_pod) == {**seen, "JOB_COMPLETION_INDEX": index}
+    assert read_environment(in_pod) == {**seen, "JOB_COMPLETION_INDEX": index}

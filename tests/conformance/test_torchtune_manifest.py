@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conformance.composed import TORCHTUNE, composed, container
-from tests.conformance.every_request import LARGE, METHODS
+from tests.conformance.built_jobsets import TORCHTUNE_RUNTIMES, create_jobsets, find_container
+from tests.conformance.request_matrix import LARGE_RUNTIME, METHODS
 from tests.conformance.runtimes import create_runtime
 from tests.support.kubernetes_client import Object
 from trainjob import FineTune, TorchTuneConfig
-from trainjob.manifest import Dialect, build, train_job
+from trainjob.manifest import Dialect, build_trainjob, to_trainjob
 
 SIZES = {
     "1-gpu": {"resources_per_node": {"gpu": 1}},
@@ -23,43 +23,45 @@ LARGE_SIZES = {"8-gpus": SIZES["8-gpus"], "2-nodes": {"num_nodes": 2, "resources
 SINGLE_ONLY, NONE = {"llama3.2-1b", "llama3.2-3b"}, {"qwen2.5-1.5b"}
 
 
-def exists(model, method, size):
+def has_recipe(model, method, size):
     if size == "2-nodes":
         return method == "full"
     return method != "qlora" or (model not in NONE and (model not in SINGLE_ONLY or size in ("1-gpu", "1-process")))
 
 
-def words(given: list[str]) -> Object:
+def parse_command(command: list[str]) -> Object:
     """A command line of TorchTune: recipe, configuration, whether there is an endpoint, and the pairs behind."""
-    assert given[:2] == ["tune", "run"]
-    meeting, rest = given[2].startswith("--rdzv_endpoint="), given[3 if given[2].startswith("--") else 2 :]
+    assert command[:2] == ["tune", "run"]
+    meeting, rest = command[2].startswith("--rdzv_endpoint="), command[3 if command[2].startswith("--") else 2 :]
     assert rest[1] == "--config"
     return {"recipe": rest[0], "config": rest[2], "meeting": meeting, "pairs": rest[3:]}
 
 
-def theirs(jobset: Object) -> Object:
-    found = container(jobset)
-    return words([*found["command"], *found["args"]])
+def trainer_command(jobset: Object) -> Object:
+    found = find_container(jobset)
+    return parse_command([*found["command"], *found["args"]])
 
 
-@pytest.mark.parametrize("model", [*TORCHTUNE, "llama3.3-70b"])
+@pytest.mark.parametrize("model", [*TORCHTUNE_RUNTIMES, "llama3.3-70b"])
 def test_the_same_command(client, namespace, target, model):
     """For each size and method that exists: the same recipe, configuration, paths and arguments in the same order."""
     dialect = Dialect.V2_2 if target.trainer >= (2, 2) else Dialect.V2_1
     runtime = {}
     if model == "llama3.3-70b":
-        spec = client.get("ClusterTrainingRuntime", None, TORCHTUNE["llama3.2-3b"])["spec"]
-        create_runtime(client, namespace, spec, LARGE.name)
-        runtime = {"runtime": LARGE}
+        spec = client.get("ClusterTrainingRuntime", None, TORCHTUNE_RUNTIMES["llama3.2-3b"])["spec"]
+        create_runtime(client, namespace, spec, LARGE_RUNTIME.name)
+        runtime = {"runtime": LARGE_RUNTIME}
     ours, jobs = {}, {}
     for size, values in (LARGE_SIZES if runtime else SIZES).items():
         for method, peft in METHODS.items():
-            if not exists(model, method, size):
+            if not has_recipe(model, method, size):
                 continue
             name, config = f"{method}-{size}", TorchTuneConfig(epochs=2, seed=3, peft_config=peft, **values)
             fetching = FineTune(model=model, config=config, dataset="hf://organization/name/data", **runtime)
-            jobs[name] = build(train_job(fetching), name=name, namespace=namespace, dialect=dialect)
+            jobs[name] = build_trainjob(to_trainjob(fetching), name=name, namespace=namespace, dialect=dialect)
             split = FineTune(model=model, config=config, workspace="claim")
-            trainer = build(train_job(split), name=name, namespace=namespace, dialect=dialect)["spec"]["trainer"]
-            ours[name] = words([*trainer["command"], *trainer["args"]])
-    assert {name: theirs(jobset) for name, jobset in composed(client, namespace, jobs).items()} == ours
+            trainer = build_trainjob(to_trainjob(split), name=name, namespace=namespace, dialect=dialect)["spec"][
+                "trainer"
+            ]
+            ours[name] = parse_command([*trainer["command"], *trainer["args"]])
+    assert {name: trainer_command(jobset) for name, jobset in create_jobsets(client, namespace, jobs).items()} == ours

@@ -8,10 +8,10 @@ import urllib.request
 
 import pytest
 
-from tests.support.trainjobs import conditions, finished, shell
+from tests.support.trainjobs import conditions, is_finished, shell
 
 
-def etcd(target, call, **body):
+def call_etcd(target, call, **body):
     """One call of etcd's JSON gateway; keys and values are bytes."""
     coded = {name: base64.b64encode(value).decode() for name, value in body.items()}
     request = urllib.request.Request(f"{target.etcd}/v3/kv/{call}", json.dumps(coded).encode())  # noqa: S310
@@ -25,11 +25,11 @@ def test_it_is_never_told(client, namespace, target):
     client.create(shell("true", suspend=True), namespace)
     before = conditions(client.until("TrainJob", namespace, "job", conditions))
     key = f"/registry/trainer.kubeflow.org/trainjobs/{namespace}/job".encode()
-    (stored,) = etcd(target, "range", key=key)["kvs"]
+    (stored,) = call_etcd(target, "range", key=key)["kvs"]
     job = json.loads(base64.b64decode(stored["value"]))
     job["spec"]["runtimeRef"]["kind"] = "Foo"
-    etcd(target, "put", key=key, value=json.dumps(job).encode())
+    call_etcd(target, "put", key=key, value=json.dumps(job).encode())
     client.until("TrainJob", namespace, "job", lambda job: job["spec"]["runtimeRef"]["kind"] == "Foo")
     client.create(shell("true", name="later"), namespace)
-    client.until("TrainJob", namespace, "later", finished)
+    client.until("TrainJob", namespace, "later", is_finished)
     assert conditions(client.get("TrainJob", namespace, "job")) == before

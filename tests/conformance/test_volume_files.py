@@ -27,16 +27,16 @@ def projected(source):
 VOLUMES = {
     "secret.items[0].path": lambda path: SECRET([{"key": "k", "path": path}]),
     "configMap.items[0].path": lambda path: CONFIG_MAP([{"key": "k", "path": path}]),
-    "downwardAPI.path": lambda path: {"downwardAPI": {"items": [own_name(path)]}},
+    "downwardAPI.path": lambda path: {"downwardAPI": {"items": [pod_name_item(path)]}},
     "projected.path": lambda path: projected({"serviceAccountToken": {"path": path}}),
     "projected.sources[0].secret.items[0].path": lambda path: projected(
         {"secret": {"name": "s", "items": [{"key": "k", "path": path}]}}
     ),
-    "projected.sources[0].downwardAPI.path": lambda path: projected({"downwardAPI": {"items": [own_name(path)]}}),
+    "projected.sources[0].downwardAPI.path": lambda path: projected({"downwardAPI": {"items": [pod_name_item(path)]}}),
 }
 
 
-def own_name(path):
+def pod_name_item(path):
     return {"path": path, "fieldRef": {"fieldPath": "metadata.name"}}
 
 

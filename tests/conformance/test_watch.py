@@ -9,48 +9,48 @@ from itertools import count, islice
 
 import pytest
 
-from tests.conformance.idle_objects import KINDS, idle_object, make, names, said, version
+from tests.conformance.idle_objects import KINDS, create_objects, error_of, idle_object, names_of, resource_version_of
 from tests.support.kubernetes_client import path_of
-from tests.support.polling import until
+from tests.support.polling import wait_until
 
 INITIAL = {"sendInitialEvents": True, "resourceVersionMatch": "NotOlderThan"}
 FAR = 10**9
 
 
-def brief(events):
+def types_and_names(events):
     return [(event["type"], event["object"]["metadata"].get("name")) for event in events]
 
 
-def listed(client, kind, namespace, **query):
+def list_names(client, kind, namespace, **query):
     """The list's version and its objects' names."""
     answer = client.ask("GET", path_of(kind, namespace), **query)
-    return version(answer.body), names(answer.body["items"])
+    return resource_version_of(answer.body), names_of(answer.body["items"])
 
 
-def watch(client, kind, namespace, count, **query):
+def take_events(client, kind, namespace, count, **query):
     """That many events; fails when there are fewer."""
     found = list(islice(client.stream(path_of(kind, namespace), **query), count))
     assert len(found) == count, found
     return found
 
 
-def change(client, kind, namespace, name, **labels):
+def set_labels(client, kind, namespace, name, **labels):
     return client.patch(kind, namespace, name, {"metadata": {"labels": labels}})
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_from_a_lists_version(client, namespace, kind):
     """A watch from a list's version tells every change since, once and in order."""
-    make(client, namespace, kind, "a")
-    start, there = listed(client, kind, namespace)
+    create_objects(client, namespace, kind, "a")
+    start, there = list_names(client, kind, namespace)
     assert there == ["a"]
-    change(client, kind, namespace, "a", color="red")
-    make(client, namespace, kind, "b")
+    set_labels(client, kind, namespace, "a", color="red")
+    create_objects(client, namespace, kind, "b")
     client.delete(kind, namespace, "a")
-    change(client, kind, namespace, "b", color="red")
-    events = watch(client, kind, namespace, 4, resourceVersion=start)
-    assert brief(events) == [("MODIFIED", "a"), ("ADDED", "b"), ("DELETED", "a"), ("MODIFIED", "b")]
-    versions = [int(version(event["object"])) for event in events]
+    set_labels(client, kind, namespace, "b", color="red")
+    events = take_events(client, kind, namespace, 4, resourceVersion=start)
+    assert types_and_names(events) == [("MODIFIED", "a"), ("ADDED", "b"), ("DELETED", "a"), ("MODIFIED", "b")]
+    versions = [int(resource_version_of(event["object"])) for event in events]
     assert versions == sorted(set(versions)) and versions[0] > int(start)
     assert {event["object"]["kind"] for event in events} == {kind}
 
@@ -60,11 +60,11 @@ def test_while_others_write(client, namespace):
     expected = {f"{writer}-{number}" for writer in range(4) for number in range(6)}
 
     def write(writer):
-        return [make(client, namespace, "Secret", [f"{writer}-{number}"]) for number in range(6)]
+        return [create_objects(client, namespace, "Secret", [f"{writer}-{number}"]) for number in range(6)]
 
     with ThreadPoolExecutor(4) as pool:
         writing = [pool.submit(write, writer) for writer in range(4)]
-        start, there = listed(client, "Secret", namespace)
+        start, there = list_names(client, "Secret", namespace)
         seen = list(there)
         for event in client.stream(path_of("Secret", namespace), resourceVersion=start):
             assert event["type"] == "ADDED"
@@ -78,43 +78,48 @@ def test_while_others_write(client, namespace):
 @pytest.mark.parametrize("kind", KINDS)
 def test_without_a_version(client, namespace, kind):
     """Without a version, or from 0, a watch begins with everything that is there, as ADDED."""
-    make(client, namespace, kind, "ab")
+    create_objects(client, namespace, kind, "ab")
     for query in ({}, {"resourceVersion": "0"}, INITIAL):
-        assert sorted(brief(watch(client, kind, namespace, 2, **query))) == [("ADDED", "a"), ("ADDED", "b")]
+        assert sorted(types_and_names(take_events(client, kind, namespace, 2, **query))) == [
+            ("ADDED", "a"),
+            ("ADDED", "b"),
+        ]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_deleted(client, namespace, kind):
     """DELETED carries the object as it was last, under the version of its deletion."""
-    make(client, namespace, kind, "a")
-    last = change(client, kind, namespace, "a", color="red")
+    create_objects(client, namespace, kind, "a")
+    last = set_labels(client, kind, namespace, "a", color="red")
     client.delete(kind, namespace, "a")
-    ((only),) = watch(client, kind, namespace, 1, resourceVersion=version(last))
+    ((only),) = take_events(client, kind, namespace, 1, resourceVersion=resource_version_of(last))
     assert only["type"] == "DELETED"
-    assert int(version(only["object"])) > int(version(last))
-    only["object"]["metadata"]["resourceVersion"] = version(last)
+    assert int(resource_version_of(only["object"])) > int(resource_version_of(last))
+    only["object"]["metadata"]["resourceVersion"] = resource_version_of(last)
     assert only["object"] == last
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_label_selector(client, namespace, kind):
     """For a label selector an object comes with ADDED and leaves with DELETED, as it was last selected."""
-    (first,) = make(client, namespace, kind, "a", labels={"color": "blue"})
+    (first,) = create_objects(client, namespace, kind, "a", labels={"color": "blue"})
     for color, size in (("red", "1"), ("red", "2"), ("blue", "3"), ("blue", "4"), ("red", "5")):
-        change(client, kind, namespace, "a", color=color, size=size)
+        set_labels(client, kind, namespace, "a", color=color, size=size)
     client.delete(kind, namespace, "a")
-    events = watch(client, kind, namespace, 5, resourceVersion=version(first), labelSelector="color in (red,green)")
+    events = take_events(
+        client, kind, namespace, 5, resourceVersion=resource_version_of(first), labelSelector="color in (red,green)"
+    )
     labels = [event["object"]["metadata"]["labels"] for event in events]
     assert [event["type"] for event in events] == ["ADDED", "MODIFIED", "DELETED", "ADDED", "DELETED"]
     assert [label["size"] for label in labels] == ["1", "2", "2", "5", "5"]
     assert {label["color"] for label in labels} == {"red"}
-    versions = [int(version(event["object"])) for event in events]
+    versions = [int(resource_version_of(event["object"])) for event in events]
     assert versions == sorted(set(versions))
 
 
 def test_field_selectors(client, namespace):
     """A watch may select by name, and pods by their phase."""
-    start, _ = listed(client, "Pod", namespace)
+    start, _ = list_names(client, "Pod", namespace)
     containers = [{"name": "c", "image": "none"}]
     for name in "ab":
         body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}}
@@ -122,15 +127,18 @@ def test_field_selectors(client, namespace):
     for phase in ("Running", "Failed"):
         client.patch("Pod", namespace, "a", {"status": {"phase": phase}}, "status")
     running = {"resourceVersion": start, "fieldSelector": "status.phase=Running"}
-    assert brief(watch(client, "Pod", namespace, 2, **running)) == [("ADDED", "a"), ("DELETED", "a")]
+    assert types_and_names(take_events(client, "Pod", namespace, 2, **running)) == [("ADDED", "a"), ("DELETED", "a")]
     one = {"resourceVersion": start, "fieldSelector": "metadata.name=b"}
-    assert brief(watch(client, "Pod", namespace, 1, **one)) == [("ADDED", "b")]
+    assert types_and_names(take_events(client, "Pod", namespace, 1, **one)) == [("ADDED", "b")]
 
 
 def test_namespaces(client, namespace):
     """A watch of a namespace hears of nothing else; one of all namespaces hears of all; one of none is silent."""
-    (first,) = make(client, namespace, "TrainingRuntime", "a")
-    path, since = path_of("TrainingRuntime"), {"resourceVersion": version(first), "labelSelector": f"test={namespace}"}
+    (first,) = create_objects(client, namespace, "TrainingRuntime", "a")
+    path, since = (
+        path_of("TrainingRuntime"),
+        {"resourceVersion": resource_version_of(first), "labelSelector": f"test={namespace}"},
+    )
     for other in ("default", namespace):
         client.create(idle_object("TrainingRuntime", namespace, labels={"test": namespace}), other)
     client.delete("TrainingRuntime", "default", namespace)
@@ -138,22 +146,25 @@ def test_namespaces(client, namespace):
     assert [(event["type"], event["object"]["metadata"]["namespace"]) for event in events] == [
         ("ADDED", "default"), ("ADDED", namespace), ("DELETED", "default")
     ]  # fmt: skip
-    assert brief(watch(client, "TrainingRuntime", namespace, 1, **since)) == [("ADDED", namespace)]
+    assert types_and_names(take_events(client, "TrainingRuntime", namespace, 1, **since)) == [("ADDED", namespace)]
     assert list(client.stream(path_of("TrainingRuntime", f"no-{namespace}"), seconds=1)) == []
 
 
 def test_several_watchers(client, namespace):
     """All watchers of the same hear the same in the same order."""
-    start, _ = listed(client, "Secret", namespace)
+    start, _ = list_names(client, "Secret", namespace)
 
     def look(_number):
-        return [(event["type"], version(event["object"])) for event in watch(client, "Secret", namespace, 20, **since)]
+        return [
+            (event["type"], resource_version_of(event["object"]))
+            for event in take_events(client, "Secret", namespace, 20, **since)
+        ]
 
     since = {"resourceVersion": start}
     with ThreadPoolExecutor(5) as pool:
         looking = [pool.submit(look, number) for number in range(4)]
         for name in map(str, range(10)):
-            make(client, namespace, "Secret", [name])
+            create_objects(client, namespace, "Secret", [name])
             client.delete("Secret", namespace, name)
         seen = {tuple(future.result()) for future in looking}
     assert len(seen) == 1
@@ -163,61 +174,65 @@ def test_several_watchers(client, namespace):
 @pytest.mark.parametrize("kind", KINDS)
 def test_bookmark_before_the_end(client, namespace, kind):
     """With allowWatchBookmarks a BOOKMARK tells before the time is over of versions that were not selected."""
-    start, _ = listed(client, kind, namespace)
+    start, _ = list_names(client, kind, namespace)
     path, query = path_of(kind, namespace), {"resourceVersion": start, "seconds": 8}
-    make(client, namespace, kind, ["shown"])
-    (hidden,) = make(client, namespace, kind, ["hidden"])
+    create_objects(client, namespace, kind, ["shown"])
+    (hidden,) = create_objects(client, namespace, kind, ["hidden"])
 
     def bookmarked():
         """Return a watch's bookmark; one that its server has no time for is left out."""
         selected = client.stream(path, fieldSelector="metadata.name=shown", allowWatchBookmarks=True, **query)
         shown, *others = list(selected)
-        assert brief([shown]) == [("ADDED", "shown")]
+        assert types_and_names([shown]) == [("ADDED", "shown")]
         assert {event["type"] for event in others} <= {"BOOKMARK"}
         return others[0] if others else None
 
     with ThreadPoolExecutor(1) as pool:
         plain = pool.submit(lambda: list(client.stream(path, **query)))
-        bookmark = until(bookmarked)
-        assert brief(plain.result()) == [("ADDED", "shown"), ("ADDED", "hidden")]
-    meta, at = bookmark["object"]["metadata"], version(bookmark["object"])
-    assert int(at) >= int(version(hidden))
+        bookmark = wait_until(bookmarked)
+        assert types_and_names(plain.result()) == [("ADDED", "shown"), ("ADDED", "hidden")]
+    meta, at = bookmark["object"]["metadata"], resource_version_of(bookmark["object"])
+    assert int(at) >= int(resource_version_of(hidden))
     assert bookmark["object"]["kind"] == kind
     assert {key: value for key, value in meta.items() if value} == {"resourceVersion": at}
 
 
 def test_no_bookmark_without_news(client, namespace):
     """A BOOKMARK that would tell nothing new is not sent."""
-    (last,) = make(client, namespace, "TrainingRuntime", "a")
-    query = {"allowWatchBookmarks": True, "fieldSelector": "metadata.name=other", "resourceVersion": version(last)}
+    (last,) = create_objects(client, namespace, "TrainingRuntime", "a")
+    query = {
+        "allowWatchBookmarks": True,
+        "fieldSelector": "metadata.name=other",
+        "resourceVersion": resource_version_of(last),
+    }
     events = list(client.stream(path_of("TrainingRuntime", namespace), seconds=3, **query))
-    assert [event for event in events if version(event["object"]) == version(last)] == []
+    assert [event for event in events if resource_version_of(event["object"]) == resource_version_of(last)] == []
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_end_of_initial_events(client, namespace, kind):
     """With sendInitialEvents an annotated BOOKMARK divides what was there from what happens."""
-    (there,) = make(client, namespace, kind, "a")
+    (there,) = create_objects(client, namespace, kind, "a")
     events = client.stream(path_of(kind, namespace), allowWatchBookmarks=True, **INITIAL)
-    assert brief([next(events)]) == [("ADDED", "a")]
+    assert types_and_names([next(events)]) == [("ADDED", "a")]
     mark = next(events)
     assert mark["type"] == "BOOKMARK"
     assert mark["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
-    assert int(version(mark["object"])) >= int(version(there))
-    make(client, namespace, kind, "b")
-    assert brief([next(events)]) == [("ADDED", "b")]
+    assert int(resource_version_of(mark["object"])) >= int(resource_version_of(there))
+    create_objects(client, namespace, kind, "b")
+    assert types_and_names([next(events)]) == [("ADDED", "b")]
     events.close()
 
 
 def test_no_initial_events(client, namespace):
     """With sendInitialEvents=false and no version a watch begins with what happens next."""
-    make(client, namespace, "TrainingRuntime", "a")
+    create_objects(client, namespace, "TrainingRuntime", "a")
     events = client.stream(path_of("TrainingRuntime", namespace), **{**INITIAL, "sendInitialEvents": False})
     with ThreadPoolExecutor(1) as pool:
         first, names = pool.submit(next, events), map("next-{}".format, count())
         while not first.done():  # the watch begins at some moment in between, and ends after a minute
-            make(client, namespace, "TrainingRuntime", [next(names)])
-        kind, name = brief([first.result()])[0]
+            create_objects(client, namespace, "TrainingRuntime", [next(names)])
+        kind, name = types_and_names([first.result()])[0]
     events.close()
     assert kind == "ADDED" and name.startswith("next-")
 
@@ -236,7 +251,7 @@ def test_from_the_future(client, namespace):
     with ThreadPoolExecutor(1) as pool:
         asking = pool.submit(lambda: list(client.stream(path, **future, **INITIAL)))
         events = client.stream(path, seconds=1, **future)
-        make(client, namespace, "TrainingRuntime", "a")
+        create_objects(client, namespace, "TrainingRuntime", "a")
         assert list(events) == []
         (event,) = asking.result()
     status = event["object"]
@@ -253,19 +268,19 @@ def test_time_is_over(client, namespace):
 
 WRONG = 'ListOptions.meta.k8s.io "" is invalid: '
 MATCH = "resourceVersionMatch: Forbidden: "
-ALONE = f"{MATCH}resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
-NEEDED = f"{MATCH}sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+MATCH_FORBIDDEN = f"{MATCH}resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+MATCH_REQUIRED = f"{MATCH}sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
 EXACT = 'resourceVersionMatch: Unsupported value: "Exact": supported values: "NotOlderThan"'
 NUMBER = 'resourceVersion: Invalid value: "{0}": strconv.ParseUint: parsing "{0}": '
 REFUSALS = [
     ({"resourceVersion": "abc"}, 500, "", f"{NUMBER.format('abc')}invalid syntax"),
     ({"resourceVersion": "-1"}, 500, "", f"{NUMBER.format('-1')}invalid syntax"),
     ({"resourceVersion": str(2**64)}, 500, "", f"{NUMBER.format(2**64)}value out of range"),
-    ({"sendInitialEvents": True}, 422, "Invalid", f"{WRONG}{NEEDED}"),
-    ({"sendInitialEvents": False}, 422, "Invalid", f"{WRONG}{NEEDED}"),
-    ({**INITIAL, "resourceVersionMatch": "Exact"}, 422, "Invalid", f"{WRONG}[{NEEDED}, {EXACT}]"),
-    ({"resourceVersionMatch": "NotOlderThan"}, 422, "Invalid", f"{WRONG}{ALONE}"),
-    ({"resourceVersionMatch": "Exact", "resourceVersion": "5"}, 422, "Invalid", f"{WRONG}[{ALONE}, {EXACT}]"),
+    ({"sendInitialEvents": True}, 422, "Invalid", f"{WRONG}{MATCH_REQUIRED}"),
+    ({"sendInitialEvents": False}, 422, "Invalid", f"{WRONG}{MATCH_REQUIRED}"),
+    ({**INITIAL, "resourceVersionMatch": "Exact"}, 422, "Invalid", f"{WRONG}[{MATCH_REQUIRED}, {EXACT}]"),
+    ({"resourceVersionMatch": "NotOlderThan"}, 422, "Invalid", f"{WRONG}{MATCH_FORBIDDEN}"),
+    ({"resourceVersionMatch": "Exact", "resourceVersion": "5"}, 422, "Invalid", f"{WRONG}[{MATCH_FORBIDDEN}, {EXACT}]"),
     (
         {"continue": "abc"},
         422,
@@ -280,6 +295,6 @@ REFUSALS = [
 def test_what_is_refused(client, namespace):
     """Options of a watch that make no sense are refused before it begins."""
     path = path_of("TrainJob", namespace)
-    answers = [said(client.ask("GET", path, **{"watch": True, "timeoutSeconds": 1, **row[0]})) for row in REFUSALS]
+    answers = [error_of(client.ask("GET", path, **{"watch": True, "timeoutSeconds": 1, **row[0]})) for row in REFUSALS]
     assert answers == [tuple(row[1:]) for row in REFUSALS]
     assert client.ask("GET", path, watch=True, labelSelector="a in (").code == 400

@@ -6,14 +6,14 @@ import pytest
 
 from tests.conformance.admission_cases import (
     ACCEPTED,
-    Case,
-    Said,
-    answers,
+    AdmissionCase,
+    ResponseSummary,
     bad_request,
-    broken,
     case,
-    of_trainer,
-    patches,
+    dry_run_cases,
+    invalid_schema,
+    runtime_patches,
+    trainer_case,
     undecodable,
 )
 
@@ -22,20 +22,20 @@ QUANTITY = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinu
 GO_POD = "spec.runtimePatches.trainingRuntimeSpec.template.spec.replicatedJobs.template.spec.template.spec"
 
 
-def named(name="job", **rest):
+def trainjob_named(name="job", **rest):
     return {"apiVersion": API, "kind": "TrainJob", "metadata": {"name": name}, "spec": {}, **rest}
 
 
 def pod(**fields):
-    return patches(pod=fields)
+    return runtime_patches(pod=fields)
 
 
-def half(amount):
+def cpu_limit(amount):
     return {"resourcesPerNode": {"limits": {"cpu": amount}}}
 
 
 CPU = "spec.trainer.resourcesPerNode.limits.cpu"
-FRACTION = broken(
+FRACTION = invalid_schema(
     f'{CPU}: Invalid value: "number": {CPU} in body must be of type integer,string: "number", <nil>: Invalid value: "'
     f'": "{CPU}" must validate at least one schema (anyOf), {CPU}: Invalid value: "number": {CPU} in body must be of '
     f'type integer: "number", <nil>: Invalid value: "": Checked value must be of type integer (default format) in {CPU}'
@@ -50,86 +50,90 @@ TYPES = [
 ]
 
 
-def wrong(field, value, given, go, known_as, wanted):
+def wrong_type_cases(field, value, given_type, go_type, known_as, schema_type):
     """From 2.2 on the defaulting webhook can't read it, before the schema refuses it."""
     path = f"spec.trainer.{field}"
-    said = f'{path}: Invalid value: "{known_as}": {path} in body must be of type {wanted}: "{known_as}"'
-    struct = f"json: cannot unmarshal {given} into Go struct field Trainer.{path} of type {go}"
+    said = f'{path}: Invalid value: "{known_as}": {path} in body must be of type {schema_type}: "{known_as}"'
+    struct = f"json: cannot unmarshal {given_type} into Go struct field Trainer.{path} of type {go_type}"
     return [
-        of_trainer(f"{field} {value!r}", undecodable(struct), since=(2, 2), **{field: value}),
-        of_trainer(f"{field} {value!r}, 2.1", broken(said), before=(2, 2), **{field: value}),
+        trainer_case(f"{field} {value!r}", undecodable(struct), since=(2, 2), **{field: value}),
+        trainer_case(f"{field} {value!r}, 2.1", invalid_schema(said), before=(2, 2), **{field: value}),
     ]
 
 
-def unreadable(title, text, **spec):
+def undecodable_case(title, text, **spec):
     return case(title, undecodable(text), since=(2, 2), **spec)
 
 
 WRONG_TYPES = [
-    *(one for row in TYPES for one in wrong(*row)),
-    unreadable(
+    *(one for row in TYPES for one in wrong_type_cases(*row)),
+    undecodable_case(
         "half a node",
         "json: cannot unmarshal number 1.5 into Go struct field Trainer.spec.trainer.numNodes of type int32",
         trainer={"numNodes": 1.5},
     ),
-    unreadable(
+    undecodable_case(
         "too many nodes for an int32",
         "json: cannot unmarshal number 2147483648 into Go struct field Trainer.spec.trainer.numNodes of type int32",
         trainer={"numNodes": 2**31},
     ),
-    unreadable(
+    undecodable_case(
         "a number in a command",
         "json: cannot unmarshal number into Go struct field Trainer.spec.trainer.command of type string",
         trainer={"command": ["sleep", 3]},
     ),
-    unreadable(
+    undecodable_case(
         "a variable that is a number",
         "json: cannot unmarshal number into Go struct field EnvVar.spec.trainer.env.value of type string",
         trainer={"env": [{"name": "A", "value": 3}]},
     ),
-    unreadable(
+    undecodable_case(
         "suspend yes",
         "json: cannot unmarshal string into Go struct field TrainJobSpec.spec.suspend of type bool",
         suspend="yes",
     ),
-    unreadable(
+    undecodable_case(
         "a deadline as text",
         "json: cannot unmarshal string into Go struct field TrainJobSpec.spec.activeDeadlineSeconds of type int64",
         activeDeadlineSeconds="3",
     ),
-    unreadable(
+    undecodable_case(
         "a runtime as text",
         "json: cannot unmarshal string into Go struct field TrainJobSpec.spec.runtimeRef of type v1alpha1.RuntimeRef",
         runtimeRef="torch-distributed",
     ),
-    unreadable(
+    undecodable_case(
         "a node selector with a number",
         f"json: cannot unmarshal number into Go struct field PodSpecPatch.{GO_POD}.nodeSelector of type string",
         runtimePatches=pod(nodeSelector={"zone": 1}),
     ),
-    unreadable(
+    undecodable_case(
         "a user as text",
         "json: cannot unmarshal string into Go struct field PodSecurityContext."
         f"{GO_POD}.securityContext.runAsUser of type int64",
         runtimePatches=pod(securityContext={"runAsUser": "x"}),
     ),
-    unreadable(
+    undecodable_case(
         "a time that is none",
         'parsing time "yesterday" as "2006-01-02T15:04:05Z07:00": cannot parse "yesterday" as "2006"',
-        runtimePatches=patches(time="yesterday"),
+        runtimePatches=runtime_patches(time="yesterday"),
     ),
     *(
-        of_trainer(f"cpu {amount!r}", undecodable(QUANTITY), since=(2, 2), resourcesPerNode={"limits": {"cpu": amount}})
+        trainer_case(
+            f"cpu {amount!r}", undecodable(QUANTITY), since=(2, 2), resourcesPerNode={"limits": {"cpu": amount}}
+        )
         for amount in ("abc", "", "4GB", "4 Gi", True)
     ),
-    unreadable("a quantity next to another mistake", QUANTITY, trainer={"numNodes": "x", **half("abc")}),
-    case("half a CPU as a number", FRACTION, trainer=half(0.5)),
-    case("half a CPU as text", ACCEPTED, trainer=half("0.5")),
-    case("half a CPU as a number, next to a patch", ACCEPTED, since=(2, 2), trainer=half(0.5), runtimePatches=pod()),
-    case("one CPU as a number", ACCEPTED, trainer=half(1)),
-    of_trainer(
+    undecodable_case("a quantity next to another mistake", QUANTITY, trainer={"numNodes": "x", **cpu_limit("abc")}),
+    case("half a CPU as a number", FRACTION, trainer=cpu_limit(0.5)),
+    case("half a CPU as text", ACCEPTED, trainer=cpu_limit("0.5")),
+    case(
+        "half a CPU as a number, next to a patch", ACCEPTED, since=(2, 2), trainer=cpu_limit(0.5), runtimePatches=pod()
+    ),
+    case("one CPU as a number", ACCEPTED, trainer=cpu_limit(1)),
+    trainer_case(
         "null in a command",
-        broken(
+        invalid_schema(
             'spec.trainer.command[0]: Invalid value: "null": spec.trainer.command[0] in body must be of type string: '
             '"null"'
         ),
@@ -139,40 +143,42 @@ WRONG_TYPES = [
 # Security contexts in a patch of a pod: the laptop cluster keeps them as they are.
 IN_PATCHES = ("a user as text",)
 NOT_A_TRAINJOB = [
-    Case(
+    AdmissionCase(
         "another kind",
-        {**named(), "kind": "TrainingRuntime"},
-        Said(
+        {**trainjob_named(), "kind": "TrainingRuntime"},
+        ResponseSummary(
             422,
             "Invalid",
             'TrainingRuntime.trainer.kubeflow.org "job" is invalid: kind: Invalid value: "TrainingRuntime": '
             "must be TrainJob",
         ),
     ),
-    Case(
+    AdmissionCase(
         "no version",
-        {key: value for key, value in named().items() if key != "apiVersion"},
-        Said(400, "BadRequest", f"the API version in the data () does not match the expected API version ({API})"),
+        {key: value for key, value in trainjob_named().items() if key != "apiVersion"},
+        ResponseSummary(
+            400, "BadRequest", f"the API version in the data () does not match the expected API version ({API})"
+        ),
     ),
-    Case(
+    AdmissionCase(
         "a label that is a number",
-        named(metadata={"name": "job", "labels": {"a": 1}}),
+        trainjob_named(metadata={"name": "job", "labels": {"a": 1}}),
         bad_request("json: cannot unmarshal number into Go struct field ObjectMeta.labels of type string"),
     ),
-    Case(
+    AdmissionCase(
         "metadata that is a text",
-        named(metadata="job"),
+        trainjob_named(metadata="job"),
         bad_request("json: cannot unmarshal string into Go value of type v1.ObjectMeta"),
     ),
-    Case(
+    AdmissionCase(
         "a spec that is a list, 2.1",
-        named(spec=[]),
-        broken('spec: Invalid value: "array": spec in body must be of type object: "array"'),
+        trainjob_named(spec=[]),
+        invalid_schema('spec: Invalid value: "array": spec in body must be of type object: "array"'),
         before=(2, 2),
     ),
-    Case(
+    AdmissionCase(
         "a spec that is a list",
-        named(spec=[]),
+        trainjob_named(spec=[]),
         undecodable("json: cannot unmarshal array into Go struct field TrainJob.spec of type v1alpha1.TrainJobSpec"),
         since=(2, 2),
     ),
@@ -182,7 +188,9 @@ NOT_A_TRAINJOB = [
 @pytest.mark.parametrize("cases", [WRONG_TYPES, NOT_A_TRAINJOB], ids=["wrong types", "not a TrainJob"])
 def test_codes(client, namespace, target, cases):
     """A value of a wrong type is refused with the same code everywhere, whatever the text is."""
-    found, expected = answers(client, namespace, target.trainer, [one for one in cases if one.title not in IN_PATCHES])
+    found, expected = dry_run_cases(
+        client, namespace, target.trainer, [one for one in cases if one.title not in IN_PATCHES]
+    )
     assert {title: (one.code, one.reason) for title, one in found.items()} == {
         title: (one.code, one.reason) for title, one in expected.items()
     }
@@ -192,5 +200,5 @@ def test_codes(client, namespace, target, cases):
 @pytest.mark.parametrize("cases", [WRONG_TYPES, NOT_A_TRAINJOB], ids=["wrong types", "not a TrainJob"])
 def test_wrong_types(client, namespace, target, cases):
     """A wrong type is refused by the decoder of the webhook (400, no reason); up to 2.1 by the schema (422)."""
-    found, expected = answers(client, namespace, target.trainer, cases)
+    found, expected = dry_run_cases(client, namespace, target.trainer, cases)
     assert found == expected

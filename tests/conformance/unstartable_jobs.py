@@ -10,23 +10,23 @@ from tests.support.kubernetes_client import Client, Object
 from tests.support.trainjobs import pod_patch, shell
 
 
-def limits(**amounts: str) -> Object:
+def trainer_with_limits(**amounts: str) -> Object:
     """A trainer with these limits."""
     return {"resourcesPerNode": {"limits": amounts}}
 
 
-def variable(kind: str, name: str) -> Object:
+def trainer_with_variable(kind: str, name: str) -> Object:
     """A trainer with a variable from key `k` of a Secret or ConfigMap."""
     return {"env": [{"name": "A", "valueFrom": {kind: {"name": name, "key": "k"}}}]}
 
 
-def mounted(**source: Any) -> Object:
+def pod_with_volume(**source: Any) -> Object:
     """A patch of a pod that mounts a volume."""
     volume = {"name": "v", **source}
     return {"volumes": [volume], "containers": [{"name": "node", "volumeMounts": [{"name": "v", "mountPath": "/v"}]}]}
 
 
-def claim(name: str, storage_class: str) -> Object:
+def claim_of_class(name: str, storage_class: str) -> Object:
     """A claim of a StorageClass."""
     return {
         "apiVersion": "v1",
@@ -40,7 +40,7 @@ def claim(name: str, storage_class: str) -> Object:
     }
 
 
-def submit(
+def create_job(
     client: Client,
     namespace: str,
     target: Target,
@@ -53,7 +53,7 @@ def submit(
     client.create(shell("true", name=name, trainer=trainer, **patch), namespace)
 
 
-def happened(client: Client, namespace: str, kind: str, name: str, reason: str) -> Object:
+def wait_for_event(client: Client, namespace: str, kind: str, name: str, reason: str) -> Object:
     """The first event of an object; a name that ends with a dash is the beginning of one."""
 
     def meant(item: Object) -> bool:
@@ -61,10 +61,10 @@ def happened(client: Client, namespace: str, kind: str, name: str, reason: str) 
         named = about["name"].startswith(name) if name.endswith("-") else about["name"] == name
         return bool(named and about["kind"] == kind and item["reason"] == reason)
 
-    return client.until("Event", namespace, "", meant)
+    return client.wait_for("Event", namespace, "", meant)
 
 
-def of_new_kind(event: Object) -> bool:
+def has_event_time(event: Object) -> bool:
     """Whether it was written through events.k8s.io: without timestamps but an eventTime."""
     assert (event["firstTimestamp"] is None) == (event["eventTime"] is not None)
     return bool(event["firstTimestamp"] is None)

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from programs import ARGO, BUILT, HERE, KUBERNETES, KUEUE, SUPERVISOR, TRAINERS, Programs, folders_in_use
+from programs import ARGO, BUILD_ROOT, HERE, KUBERNETES, KUEUE, SUPERVISOR, TRAINERS, ProgramSet, list_used_folders
 
 _INSTALL = "https://go.dev/doc/install tells how"
 
@@ -46,25 +46,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     versions = options.trainer or list(TRAINERS)
     wanted = [SUPERVISOR, KUBERNETES, *(TRAINERS[version] for version in versions)]
     wanted += [extra for extra, asked in ((ARGO, options.argo), (KUEUE, options.kueue)) if asked or not options.trainer]
-    if not any(programs.missing() for programs in wanted):
-        print(f"the control plane is built: {BUILT}")
+    if not any(programs.list_missing() for programs in wanted):
+        print(f"the control plane is built: {BUILD_ROOT}")
         return 0
-    if reason := go_missing():
+    if reason := find_go_problem():
         print(f"skipped: {reason}")
         return 1 if options.require_go else 0
-    BUILT.mkdir(parents=True, exist_ok=True)
+    BUILD_ROOT.mkdir(parents=True, exist_ok=True)
     try:
-        with _alone():
+        with _build_lock():
             for programs in wanted:
                 _build(programs)
-            _remove_old()
+            _remove_old_builds()
     except BuildFailed as error:
         print(error, file=sys.stderr)
         return 1
     return 0
 
 
-def go_missing() -> str:
+def find_go_problem() -> str:
     """Return why Go cannot build the programs; empty if it can."""
     wanted = re.search(r"^go (\S+)", (HERE / "go.mod").read_text(), re.MULTILINE)
     assert wanted, "go.mod has no line `go VERSION`"
@@ -76,9 +76,9 @@ def go_missing() -> str:
 
 
 @contextmanager
-def _alone() -> Iterator[None]:
+def _build_lock() -> Iterator[None]:
     """Hold a lock, so that a second build waits and finds everything built."""
-    with (BUILT / "lock").open("w") as lock:
+    with (BUILD_ROOT / "lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -87,29 +87,40 @@ def _alone() -> Iterator[None]:
         yield
 
 
-def _build(programs: Programs) -> None:
+def _build(programs: ProgramSet) -> None:
     folder = programs.folder
     folder.mkdir(exist_ok=True)
     if absent := [name for name in programs.packages if not (folder / name).exists()]:
-        with _sources(programs) as flags:
+        with _build_flags(programs) as flags:
             for name in absent:
                 _compile(programs, name, flags)
-    if programs.missing():
+    if programs.list_missing():
         _render(programs)
 
 
-def _compile(programs: Programs, name: str, flags: Sequence[str]) -> None:
+def _compile(programs: ProgramSet, name: str, flags: Sequence[str]) -> None:
     begin, (module, package) = time.monotonic(), programs.packages[name]
     _say(f"building {name} ({programs.name})", end=" ")
     finished = programs.folder / name
     partial = finished.with_name(f".{name}")  # an interrupted build leaves no partial program under the real name
-    _go(module, "build", *flags, "-trimpath", "-buildvcs=false", "-ldflags", _linking(), "-o", str(partial), package)
+    _go(
+        module,
+        "build",
+        *flags,
+        "-trimpath",
+        "-buildvcs=false",
+        "-ldflags",
+        _linker_flags(),
+        "-o",
+        str(partial),
+        package,
+    )
     partial.replace(finished)
     _say(f"{time.monotonic() - begin:.0f} s, {finished.stat().st_size / 1e6:.0f} MB")
 
 
 @contextmanager
-def _sources(programs: Programs) -> Iterator[Sequence[str]]:
+def _build_flags(programs: ProgramSet) -> Iterator[Sequence[str]]:
     """Yield flags of `go build`.
 
     A module that needs a link is compiled from a copy, because Go's cache must not be changed.
@@ -120,7 +131,7 @@ def _sources(programs: Programs) -> Iterator[Sequence[str]]:
         return
     (where,) = {module for module, _ in programs.packages.values()}
     module = Path(json.loads(_go(where, "mod", "download", "-json", link.module))["Dir"])  # checked against go.sum
-    with tempfile.TemporaryDirectory(dir=BUILT, prefix=".source-") as folder:
+    with tempfile.TemporaryDirectory(dir=BUILD_ROOT, prefix=".source-") as folder:
         copy = Path(folder) / "module"
         for path in (module, *sorted(module.rglob("*"))):  # not copytree: the cache's folders are read-only
             target = copy / path.relative_to(module)
@@ -132,12 +143,12 @@ def _sources(programs: Programs) -> Iterator[Sequence[str]]:
         yield ("-modfile", str(modfile))
 
 
-def _render(programs: Programs) -> None:
+def _render(programs: ProgramSet) -> None:
     """Write the modules' manifests, so that a start needs neither Go nor its module cache."""
     flags: list[str] = []
     for flag, (where, module) in programs.manifests.items():
         flags += [f"--{flag}", _go(where, "list", "-m", "-f", "{{.Dir}}", module).strip()]
-    with tempfile.TemporaryDirectory(dir=BUILT, prefix=".rendered-") as out:
+    with tempfile.TemporaryDirectory(dir=BUILD_ROOT, prefix=".rendered-") as out:
         command = [str(SUPERVISOR.folder / "controlplane"), "render", *flags, "--out", out]
         rendered = subprocess.run(command, stderr=subprocess.PIPE, text=True)  # kustomize warns of upstream's own files
         if rendered.returncode:
@@ -146,7 +157,7 @@ def _render(programs: Programs) -> None:
             file.replace(programs.folder / file.name)
 
 
-def _linking() -> str:
+def _linker_flags() -> str:
     """Return linker flags: no symbol tables, and the version that Kubernetes' programs report."""
     found = re.search(r"k8s\.io/kubernetes v((\d+)\.(\d+)\.\S+)", (HERE / "go.mod").read_text())
     assert found, "go.mod names no version of k8s.io/kubernetes"
@@ -161,9 +172,9 @@ def _go(module: Path, *arguments: str) -> str:
     return ended.stdout
 
 
-def _remove_old() -> None:
+def _remove_old_builds() -> None:
     """Remove the folders of earlier versions; a set takes 0.4 GB."""
-    for old in set(BUILT.glob("*-*")) - folders_in_use():
+    for old in set(BUILD_ROOT.glob("*-*")) - list_used_folders():
         shutil.rmtree(old, ignore_errors=True)
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, cast
 
-from process_kubelet.isolation import unavailable as isolation_unavailable
+from process_kubelet.isolation import unavailable_reason as isolation_unavailable
 from programs import ARGO, HERE, KUBERNETES, KUEUE, SUPERVISOR, TRAINERS
 from trainjob.errors import ClusterError
 from trainjob_local.images import default_images, images_to_json
@@ -66,7 +66,7 @@ class ControlPlane:
         self._process: subprocess.Popen[bytes] | None = None
 
     @staticmethod
-    def unavailable(trainer: str = "2.3", *, argo: bool = False, kueue: bool = False) -> str | None:
+    def unavailable_reason(trainer: str = "2.3", *, argo: bool = False, kueue: bool = False) -> str | None:
         """Return why a control plane with this Trainer can't run here; None if it can."""
         if sys.platform != "linux":
             return "the control plane needs Linux"
@@ -74,11 +74,11 @@ class ControlPlane:
             return f"there is no control plane with Trainer {trainer}, only with {', '.join(TRAINERS)}"
         if kueue and trainer in ("2.0", "2.1"):  # it writes runtimePatches into TrainJobs
             return f"Kueue 0.17 needs Trainer 2.2 or later, not {trainer}"
-        if (trainer == "2.0" or kueue) and not _own_mounts():
+        if (trainer == "2.0" or kueue) and not _can_unshare_mounts():
             who = "Kueue" if kueue else "Trainer 2.0"
             return f"{who} needs a mount namespace: run as root, or where users may make user namespaces"
         wanted = [SUPERVISOR, KUBERNETES, TRAINERS[trainer], *([ARGO] if argo else []), *([KUEUE] if kueue else [])]
-        if missing := [name for programs in wanted for name in programs.missing()]:
+        if missing := [name for programs in wanted for name in programs.list_missing()]:
             return f"the control plane is not built ({', '.join(missing)}): run `make controlplane`"
         return isolation_unavailable() if argo else None
 
@@ -110,7 +110,7 @@ class ControlPlane:
         """
         if self._process is not None:
             return self
-        if reason := self.unavailable(self.trainer, argo=self.argo, kueue=self.kueue):
+        if reason := self.unavailable_reason(self.trainer, argo=self.argo, kueue=self.kueue):
             raise ClusterError(reason)
         self.state.mkdir(parents=True, exist_ok=True)
         self._write_images()
@@ -185,7 +185,7 @@ class ControlPlane:
         return "\n".join(lines[-_TAIL_LINES:])
 
 
-def _own_mounts() -> bool:
+def _can_unshare_mounts() -> bool:
     """Return whether this user can give a process mounts of its own.
 
     cmd/controlplane/trainer20.go and kueue.go do that.

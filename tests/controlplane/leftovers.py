@@ -13,7 +13,16 @@ from pathlib import Path
 from control_plane import ControlPlane
 from tests.support.kubernetes_client import Client
 
-__all__ = ["about", "alive", "client_of", "family", "gone", "mounts", "started_by_another", "trail_of"]
+__all__ = [
+    "all_ended",
+    "find_command_lines",
+    "is_alive",
+    "list_mounts",
+    "list_processes_and_ports",
+    "open_client",
+    "process_tree",
+    "start_in_other_process",
+]
 
 _PARENT = """
 import sys, time
@@ -26,7 +35,7 @@ time.sleep(600)
 
 
 @contextlib.contextmanager
-def started_by_another(state: Path, *, argo: bool = False) -> Iterator[tuple[ControlPlane, dict[str, int]]]:
+def start_in_other_process(state: Path, *, argo: bool = False) -> Iterator[tuple[ControlPlane, dict[str, int]]]:
     """Start a control plane in another process, and yield it with its process IDs.
 
     The IDs are those of the parent, of the supervisor and of the components.
@@ -44,47 +53,47 @@ def started_by_another(state: Path, *, argo: bool = False) -> Iterator[tuple[Con
 
 
 @contextlib.contextmanager
-def client_of(cluster: ControlPlane) -> Iterator[Client]:
-    with contextlib.closing(Client.of(str(cluster.kubeconfig))) as client:
+def open_client(cluster: ControlPlane) -> Iterator[Client]:
+    with contextlib.closing(Client.from_kubeconfig(str(cluster.kubeconfig))) as client:
         yield client
 
 
-def alive(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     return False
 
 
-def family(pid: int) -> set[int]:
+def process_tree(pid: int) -> set[int]:
     """Return a process and all its descendants."""
     found = {pid}
     for task in Path(f"/proc/{pid}/task").iterdir():
         for child in (task / "children").read_text().split():
-            found |= family(int(child))
+            found |= process_tree(int(child))
     return found
 
 
-def listening(port: int) -> bool:
+def is_listening(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def trail_of(cluster: ControlPlane) -> tuple[set[int], list[int]]:
+def list_processes_and_ports(cluster: ControlPlane) -> tuple[set[int], list[int]]:
     """Return the processes and ports that must not outlive the control plane.
 
     All of them are alive now.
     """
-    processes, ports = family(cluster.info["pid"]), list(cluster.info["ports"].values())
+    processes, ports = process_tree(cluster.info["pid"]), list(cluster.info["ports"].values())
     assert set(cluster.info["pids"].values()) <= processes
-    assert all(map(alive, processes)) and all(map(listening, ports))
+    assert all(map(is_alive, processes)) and all(map(is_listening, ports))
     return processes, ports
 
 
-def gone(processes: set[int], ports: list[int]) -> bool:
-    return not any(map(alive, processes)) and not any(map(listening, ports))
+def all_ended(processes: set[int], ports: list[int]) -> bool:
+    return not any(map(is_alive, processes)) and not any(map(is_listening, ports))
 
 
-def about(folder: Path) -> list[str]:
+def find_command_lines(folder: Path) -> list[str]:
     """Return the command lines of processes that contain a folder's path."""
     found = []
     for file in Path("/proc").glob("[0-9]*/cmdline"):
@@ -93,6 +102,6 @@ def about(folder: Path) -> list[str]:
     return [line for line in found if str(folder) in line]
 
 
-def mounts() -> list[str]:
+def list_mounts() -> list[str]:
     """Return the mounts of this machine, as the tests see them."""
     return sorted(line.split(" ", 3)[3] for line in Path("/proc/self/mountinfo").read_text().splitlines())

@@ -12,22 +12,22 @@ from pathlib import Path
 
 __all__ = [
     "ARGO",
-    "BUILT",
+    "BUILD_ROOT",
     "HERE",
     "KUBERNETES",
     "KUEUE",
     "SUPERVISOR",
     "TRAINERS",
     "Link",
-    "Programs",
-    "Trainer",
-    "folders_in_use",
+    "ProgramSet",
+    "TrainerModules",
+    "list_used_folders",
 ]
 
 HERE = Path(__file__).resolve().parent
-BUILT = HERE.parents[1] / ".cache" / "controlplane"
-_RENDERED = ("jobset.json", "trainer.json", "runtimes.json", "jobset-config.yaml")
-_RENDERING = HERE / "cmd" / "controlplane" / "render.go"
+BUILD_ROOT = HERE.parents[1] / ".cache" / "controlplane"
+_RENDERED_FILES = ("jobset.json", "trainer.json", "runtimes.json", "jobset-config.yaml")
+_RENDER_SOURCE = HERE / "cmd" / "controlplane" / "render.go"
 _SUPERVISOR_SOURCES = tuple(sorted((HERE / "cmd" / "controlplane").glob("*.go")))
 
 
@@ -47,7 +47,7 @@ class Link:
 
 
 @dataclass(frozen=True)
-class Programs:
+class ProgramSet:
     """Programs that are built into one folder.
 
     Attributes:
@@ -74,16 +74,16 @@ class Programs:
         inputs = [module / name for module in modules for name in ("go.mod", "go.sum")]
         parts = [path.read_bytes() for path in (*inputs, *self.sources)]
         digest = hashlib.sha256(b"\0".join([*parts, repr(self.link).encode()]))
-        return BUILT / f"{self.name}-{digest.hexdigest()[:12]}"
+        return BUILD_ROOT / f"{self.name}-{digest.hexdigest()[:12]}"
 
-    def missing(self) -> list[str]:
+    def list_missing(self) -> list[str]:
         """Return the names of the programs and files that are not built yet."""
         folder = self.folder
         return [name for name in (*self.packages, *self.files) if not (folder / name).exists()]
 
 
 @dataclass(frozen=True)
-class Trainer:
+class TrainerModules:
     """A version of Kubeflow Trainer with the JobSet that its own manifests name.
 
     Attributes:
@@ -94,7 +94,7 @@ class Trainer:
     trainer: Path
     jobset: Path
 
-    def programs(self, version: str) -> Programs:
+    def to_program_set(self, version: str) -> ProgramSet:
         """Return the programs of the controllers, and the manifests that they ship."""
         packages = {
             "trainer-controller-manager": (
@@ -107,10 +107,12 @@ class Trainer:
             "trainer": (self.trainer, "github.com/kubeflow/trainer/v2"),
             "jobset": (self.jobset, "sigs.k8s.io/jobset"),
         }
-        return Programs(f"trainer-{version}", packages, sources=(_RENDERING,), manifests=manifests, files=_RENDERED)
+        return ProgramSet(
+            f"trainer-{version}", packages, sources=(_RENDER_SOURCE,), manifests=manifests, files=_RENDERED_FILES
+        )
 
 
-KUBERNETES = Programs(
+KUBERNETES = ProgramSet(
     "kubernetes",
     {
         "etcd": (HERE, "go.etcd.io/etcd/server/v3"),
@@ -120,36 +122,36 @@ KUBERNETES = Programs(
         },
     },
 )
-SUPERVISOR = Programs("supervisor", {"controlplane": (HERE, "./cmd/controlplane")}, sources=_SUPERVISOR_SOURCES)
+SUPERVISOR = ProgramSet("supervisor", {"controlplane": (HERE, "./cmd/controlplane")}, sources=_SUPERVISOR_SOURCES)
 _VERSIONS = HERE / "versions"
 TRAINERS = {
-    version: trainer.programs(version)
+    version: trainer.to_program_set(version)
     for version, trainer in {
-        "2.3": Trainer(HERE, HERE),
-        "2.2": Trainer(_VERSIONS / "2.2", _VERSIONS / "2.2" / "jobset"),
-        "2.1": Trainer(_VERSIONS / "2.1", _VERSIONS / "2.1"),
-        "2.0": Trainer(_VERSIONS / "2.0", _VERSIONS / "2.0"),
+        "2.3": TrainerModules(HERE, HERE),
+        "2.2": TrainerModules(_VERSIONS / "2.2", _VERSIONS / "2.2" / "jobset"),
+        "2.1": TrainerModules(_VERSIONS / "2.1", _VERSIONS / "2.1"),
+        "2.0": TrainerModules(_VERSIONS / "2.0", _VERSIONS / "2.0"),
     }.items()
 }
 _ARGO_MODULE = "github.com/argoproj/argo-workflows/v4"
-ARGO = Programs(
+ARGO = ProgramSet(
     "argo-4.0",
     {name: (_VERSIONS / "argo", f"{_ARGO_MODULE}/cmd/{name}") for name in ("workflow-controller", "argoexec")},
-    sources=(_RENDERING, _RENDERING.with_name("argo.go")),
+    sources=(_RENDER_SOURCE, _RENDER_SOURCE.with_name("argo.go")),
     manifests={"argo": (_VERSIONS / "argo", _ARGO_MODULE)},
     files=("argo.json",),
     link=Link(_ARGO_MODULE, "workflow/executor/osspecific/signal_linux.go", "signal_darwin.go"),
 )
 _KUEUE_MODULE = "sigs.k8s.io/kueue"
-KUEUE = Programs(
+KUEUE = ProgramSet(
     "kueue-0.17",
     {"kueue": (_VERSIONS / "kueue", f"{_KUEUE_MODULE}/cmd/kueue")},
-    sources=(_RENDERING, _RENDERING.with_name("kueue.go")),
+    sources=(_RENDER_SOURCE, _RENDER_SOURCE.with_name("kueue.go")),
     manifests={"kueue": (_VERSIONS / "kueue", _KUEUE_MODULE)},
     files=("kueue-config.yaml", "kueue.json"),
 )
 
 
-def folders_in_use() -> set[Path]:
+def list_used_folders() -> set[Path]:
     """Return the folders for the builds of the present versions."""
     return {programs.folder for programs in (KUBERNETES, SUPERVISOR, ARGO, KUEUE, *TRAINERS.values())}

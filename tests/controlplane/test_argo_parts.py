@@ -9,19 +9,26 @@ from pathlib import Path
 import pytest
 
 from control_plane import ControlPlane
-from leftovers import client_of, family, gone, mounts, started_by_another, trail_of
+from leftovers import (
+    all_ended,
+    list_mounts,
+    list_processes_and_ports,
+    open_client,
+    process_tree,
+    start_in_other_process,
+)
 from tests.support.kubernetes_client import Client, Object
-from tests.support.polling import until
+from tests.support.polling import wait_until
 
 
 @pytest.fixture(autouse=True)
-def built():
+def argo_required():
     """A fixture that skips the test, with the reason, if Argo can't run."""
-    if reason := ControlPlane.unavailable(argo=True):
+    if reason := ControlPlane.unavailable_reason(argo=True):
         pytest.skip(reason)
 
 
-def start(client: Client, script: str) -> None:
+def create_workflow(client: Client, script: str) -> None:
     """Create a Workflow of one pod, with the rights that its executor needs."""
     subject = {"kind": "ServiceAccount", "name": "default", "namespace": "default"}
     reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "executor"}
@@ -35,50 +42,50 @@ def start(client: Client, script: str) -> None:
     client.create({**workflow, "spec": {"entrypoint": "main", "templates": templates}}, "default")
 
 
-def main_runs(pod: Object) -> bool:
-    return "running" in main_of(pod).get("state", {})
+def is_main_running(pod: Object) -> bool:
+    return "running" in main_status(pod).get("state", {})
 
 
-def main_of(pod: Object) -> Object:
+def main_status(pod: Object) -> Object:
     return next((one for one in pod["status"].get("containerStatuses", []) if one["name"] == "main"), {})
 
 
-def sleeping_pod(cluster: ControlPlane) -> int:
+def start_sleeping_pod(cluster: ControlPlane) -> int:
     """Start a Workflow whose process leaves its group, and return its container's process."""
-    with client_of(cluster) as client:
-        start(client, "setsid sleep 600 & sleep 600")
-        pod = client.until("Pod", "default", "one", main_runs)
-    process = int(main_of(pod)["containerID"].removeprefix("process://"))
-    until(lambda: len(family(process)) >= 5)  # unshare, argoexec, sh and both
+    with open_client(cluster) as client:
+        create_workflow(client, "setsid sleep 600 & sleep 600")
+        pod = client.wait_for("Pod", "default", "one", is_main_running)
+    process = int(main_status(pod)["containerID"].removeprefix("process://"))
+    wait_until(lambda: len(process_tree(process)) >= 5)  # unshare, argoexec, sh and both
     return process
 
 
 def test_a_workflow(tmp_path):
     """A Workflow's pod has its service account, its own processes and its own file changes."""
-    before, mark = mounts(), f"/mark-of-{tmp_path.parent.name}"
+    before, mark = list_mounts(), f"/mark-of-{tmp_path.parent.name}"
     token = "/var/run/secrets/kubernetes.io/serviceaccount"
     script = f"cat {token}/namespace; echo; touch {mark}; ls {mark}; cat /proc/[0-9]*/comm"
-    with ControlPlane(tmp_path, argo=True) as cluster, client_of(cluster) as client:
-        start(client, script)
+    with ControlPlane(tmp_path, argo=True) as cluster, open_client(cluster) as client:
+        create_workflow(client, script)
         ended = ("Succeeded", "Failed", "Error")
-        one = client.until("Workflow", "default", "one", lambda one: one.get("status", {}).get("phase") in ended)
+        one = client.wait_for("Workflow", "default", "one", lambda one: one.get("status", {}).get("phase") in ended)
         assert one["status"]["phase"] == "Succeeded", one["status"]
         lines = client.log("default", "one", container="main").splitlines()
         said = [line for line in lines if not line.startswith("time=")]
         assert said == ["default", mark, "argoexec", "sh"]
-        trail = trail_of(cluster)
+        trail = list_processes_and_ports(cluster)
         assert "argo" in cluster.info["pids"]
-    assert gone(*trail)
-    assert mounts() == before
+    assert all_ended(*trail)
+    assert list_mounts() == before
     assert not Path(mark).exists()
 
 
 def test_a_command_in_a_container(tmp_path):
     """A command runs in a container through the API server, and its exit code comes back."""
-    with ControlPlane(tmp_path, argo=True) as cluster, client_of(cluster) as client:
-        start(client, "trap 'exit 0' TERM; echo here > /here; while :; do sleep 0.1; done")
-        client.until("Pod", "default", "one", main_runs)
-        until(lambda: run_in_pod(cluster, "cat /here; echo $ARGO_CONTAINER_NAME; exit 7") == ("here\nmain\n", 7))
+    with ControlPlane(tmp_path, argo=True) as cluster, open_client(cluster) as client:
+        create_workflow(client, "trap 'exit 0' TERM; echo here > /here; while :; do sleep 0.1; done")
+        client.wait_for("Pod", "default", "one", is_main_running)
+        wait_until(lambda: run_in_pod(cluster, "cat /here; echo $ARGO_CONTAINER_NAME; exit 7") == ("here\nmain\n", 7))
 
 
 def run_in_pod(cluster: ControlPlane, script: str) -> tuple[str, int]:
@@ -98,11 +105,11 @@ def run_in_pod(cluster: ControlPlane, script: str) -> tuple[str, int]:
 
 @pytest.mark.parametrize("victim", ["parent", "supervisor", "argo", "kubelet"])
 def test_sigkill_leaves_nothing(tmp_path, victim):
-    before = mounts()
-    with started_by_another(tmp_path / "state", argo=True) as (cluster, pids):
-        pod = sleeping_pod(cluster)
-        processes, ports = trail_of(cluster)
-        assert family(pod) <= processes
+    before = list_mounts()
+    with start_in_other_process(tmp_path / "state", argo=True) as (cluster, pids):
+        pod = start_sleeping_pod(cluster)
+        processes, ports = list_processes_and_ports(cluster)
+        assert process_tree(pod) <= processes
         os.kill(pids[victim], signal.SIGKILL)
-        until(lambda: gone(processes, ports))
-    assert mounts() == before
+        wait_until(lambda: all_ended(processes, ports))
+    assert list_mounts() == before

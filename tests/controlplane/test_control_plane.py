@@ -17,9 +17,17 @@ import pytest
 
 import programs
 from control_plane import ControlPlane
-from leftovers import about, alive, client_of, family, gone, started_by_another, trail_of
-from tests.support.polling import until
-from tests.support.trainjobs import conditions, counters, finished, pods_of, shell
+from leftovers import (
+    all_ended,
+    find_command_lines,
+    is_alive,
+    list_processes_and_ports,
+    open_client,
+    process_tree,
+    start_in_other_process,
+)
+from tests.support.polling import wait_until
+from tests.support.trainjobs import conditions, counters, is_finished, list_pods, shell
 from trainjob.errors import ClusterError
 
 COMPLETE = [("Complete", "True", "AllJobsCompleted", "jobset completed successfully")]
@@ -27,31 +35,31 @@ HERE = Path(__file__).parent
 
 
 @pytest.fixture(autouse=True)
-def built(request):
+def control_plane_required(request):
     """A fixture that skips the test, with the reason, if a control plane can't run."""
     trainer = getattr(request.node, "callspec", None) and request.node.callspec.params.get("trainer")
-    if reason := ControlPlane.unavailable(trainer or "2.3"):
+    if reason := ControlPlane.unavailable_reason(trainer or "2.3"):
         pytest.skip(reason)
 
 
-def sleeping_pod(cluster: ControlPlane) -> int:
+def start_sleeping_pod(cluster: ControlPlane) -> int:
     """Start a pod whose process leaves its group, and return the ID of its first process."""
-    with client_of(cluster) as client:
+    with open_client(cluster) as client:
         client.create(shell("setsid sleep 600 & sleep 600", name="sleeper"), "default")
-        client.until("TrainJob", "default", "sleeper", lambda job: counters(job).get("node", {}).get("ready"))
-        (pod,) = pods_of(client, "default", "sleeper")
+        client.wait_for("TrainJob", "default", "sleeper", lambda job: counters(job).get("node", {}).get("ready"))
+        (pod,) = list_pods(client, "default", "sleeper")
     process = int(pod["status"]["containerStatuses"][0]["containerID"].removeprefix("process://"))
-    until(lambda: len(family(process)) == 3)
+    wait_until(lambda: len(process_tree(process)) == 3)
     return process
 
 
-def log_of_echo(cluster: ControlPlane) -> str:
+def run_echo(cluster: ControlPlane) -> str:
     """Run a TrainJob to its end, and return its pod's log."""
-    with client_of(cluster) as client:
+    with open_client(cluster) as client:
         client.create(shell("echo $GREETING"), "default")
-        ended = client.until("TrainJob", "default", "job", finished)
+        ended = client.wait_for("TrainJob", "default", "job", is_finished)
         assert conditions(ended) == COMPLETE
-        (pod,) = pods_of(client, "default")
+        (pod,) = list_pods(client, "default")
         return client.log("default", pod["metadata"]["name"])
 
 
@@ -65,16 +73,16 @@ def test_two_side_by_side(tmp_path):
             stack.callback(cluster.stop)
         with ThreadPoolExecutor() as pool:
             assert list(pool.map(ControlPlane.start, pair)) == pair
-            assert list(pool.map(log_of_echo, pair)) == ["hello a\n", "hello b\n"]
+            assert list(pool.map(run_echo, pair)) == ["hello a\n", "hello b\n"]
         assert pair[0].start() is pair[0]
         assert pair[0].server != pair[1].server
-        trails = [trail_of(cluster) for cluster in pair]
-        pod = sleeping_pod(pair[0])
+        trails = [list_processes_and_ports(cluster) for cluster in pair]
+        pod = start_sleeping_pod(pair[0])
         pair[0].stop()
-        assert gone(*trails[0]) and not alive(pod)
-        assert all(map(alive, trails[1][0]))
+        assert all_ended(*trails[0]) and not is_alive(pod)
+        assert all(map(is_alive, trails[1][0]))
         pair[1].stop()
-        assert gone(*trails[1])
+        assert all_ended(*trails[1])
         pair[1].stop()  # a second stop has no effect
     assert list(temporary.iterdir()) == []
     assert {path.name for path in tmp_path.iterdir()} == {"tmp", "a", "b"}
@@ -93,12 +101,12 @@ def test_the_state_folder_stays_for_its_logs(tmp_path):
 
 @pytest.mark.parametrize("victim", ["parent", "supervisor", "etcd", "apiserver", "trainer", "kubelet"])
 def test_sigkill_leaves_nothing(tmp_path, victim):
-    with started_by_another(tmp_path / "state") as (cluster, pids):
-        pod = sleeping_pod(cluster)
-        processes, ports = trail_of(cluster)
+    with start_in_other_process(tmp_path / "state") as (cluster, pids):
+        pod = start_sleeping_pod(cluster)
+        processes, ports = list_processes_and_ports(cluster)
         assert pod in processes
         os.kill(pids[victim], signal.SIGKILL)
-        until(lambda: gone(processes, ports))
+        wait_until(lambda: all_ended(processes, ports))
 
 
 @pytest.mark.parametrize("after", [0.0, 0.05, 0.5, 2.0, 3.5, 4.5])
@@ -112,18 +120,18 @@ def test_sigkill_while_it_starts_leaves_nothing(tmp_path, after):
     with subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as supervisor:
         with contextlib.suppress(subprocess.TimeoutExpired):
             supervisor.wait(after)
-        processes = family(supervisor.pid)
+        processes = process_tree(supervisor.pid)
         supervisor.kill()
-    until(lambda: gone(processes, []))
-    assert about(tmp_path) == []
+    wait_until(lambda: all_ended(processes, []))
+    assert find_command_lines(tmp_path) == []
 
 
-def put_in_place_of(program: str, script: str, folder: Path) -> None:
+def replace_program(program: str, script: str, folder: Path) -> None:
     """Fill a folder with links to the built programs, and replace one of them by a script.
 
     With an empty script the program is missing.
     """
-    for built in programs.folders_in_use():
+    for built in programs.list_used_folders():
         (folder / built.name).mkdir(parents=True)
         for file in built.glob("*"):
             (folder / built.name / file.name).symlink_to(file)
@@ -144,11 +152,11 @@ def put_in_place_of(program: str, script: str, folder: Path) -> None:
     ],
 )
 def test_a_broken_part(tmp_path, monkeypatch, program, script, said):
-    put_in_place_of(program, script, tmp_path / "built")
+    replace_program(program, script, tmp_path / "built")
     monkeypatch.setattr(programs, "BUILT", tmp_path / "built")
     with pytest.raises(ClusterError, match=f"(?s){said}"):
         ControlPlane(tmp_path / "state").start()
-    assert about(tmp_path) == []
+    assert find_command_lines(tmp_path) == []
     assert (tmp_path / "state").exists() == bool(script)
 
 
@@ -170,16 +178,16 @@ def test_arguments_of_the_apiserver(tmp_path):
     with ControlPlane(tmp_path, apiserver_args=["--watch-cache=false"]) as cluster:
         command = Path(f"/proc/{cluster.info['pids']['apiserver']}/cmdline").read_text().split("\0")
         assert "--watch-cache=false" in command
-        with client_of(cluster) as client:
-            assert client.ask("GET", "/version").body["gitVersion"] == "v1.36.3"
+        with open_client(cluster) as client:
+            assert client.request("GET", "/version").body["gitVersion"] == "v1.36.3"
 
 
 @pytest.mark.parametrize("trainer", sorted(programs.TRAINERS))
 def test_every_trainer(tmp_path, trainer):
     with ControlPlane(tmp_path, trainer=trainer, pod_env={"GREETING": f"Trainer {trainer}"}) as cluster:
-        assert log_of_echo(cluster) == f"Trainer {trainer}\n"
-        with client_of(cluster) as client:
-            found = client.ask("GET", "/openapi/v3/apis/trainer.kubeflow.org/v1alpha1").body
+        assert run_echo(cluster) == f"Trainer {trainer}\n"
+        with open_client(cluster) as client:
+            found = client.request("GET", "/openapi/v3/apis/trainer.kubeflow.org/v1alpha1").body
             spec = json.dumps(found["components"]["schemas"])
     assert {"2.0": "podSpecOverrides", "2.1": "podTemplateOverrides"}.get(trainer, "runtimePatches") in spec
 

@@ -11,22 +11,22 @@ from pathlib import Path
 
 import pytest
 
-from process_kubelet.isolation import enter, first_process, isolated, unavailable
-from tests.support.polling import until
+from process_kubelet.isolation import enter_command, first_process, isolated_command, unavailable_reason
+from tests.support.polling import wait_until
 from trainjob_local.kubelet.isolation import Mount
-from trainjob_local.kubelet.processes import Processes
+from trainjob_local.kubelet.processes import ProcessManager
 
 
 @pytest.fixture(scope="module", autouse=True)
-def possible():
+def isolation_required():
     if sys.platform != "linux":
         pytest.skip("mount namespaces are Linux's")
-    if reason := unavailable():
+    if reason := unavailable_reason():
         pytest.skip(reason)
 
 
 @pytest.fixture
-def own(tmp_path):
+def container_folder(tmp_path):
     folder = tmp_path / "own"
     folder.mkdir()
     return folder
@@ -34,20 +34,20 @@ def own(tmp_path):
 
 @pytest.fixture
 def processes():
-    started = Processes()
+    started = ProcessManager()
     yield started
     started.close()
 
 
-def said(own, script, *mounts, cwd="", programs=()):
+def run_isolated(folder, script, *mounts, cwd="", programs=()):
     """Run a shell script in a container, which must succeed, and return its output lines."""
-    command = isolated(["sh", "-ec", script], folder=own, mounts=mounts, cwd=cwd, programs=programs)
+    command = isolated_command(["sh", "-ec", script], folder=folder, mounts=mounts, cwd=cwd, programs=programs)
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 
 
-def test_volumes_are_at_their_places(own, tmp_path):
+def test_volumes_are_at_their_places(container_folder, tmp_path):
     outer, inner, file = tmp_path / "outer", tmp_path / "inner", tmp_path / "file"
     outer.mkdir()
     inner.mkdir()
@@ -58,24 +58,26 @@ def test_volumes_are_at_their_places(own, tmp_path):
         Mount(file, "/etc/a"),
     ]
     script = "cat /etc/a; echo o > /no/such/place/o; ! touch /no/such/place/inner/i 2> /dev/null; pwd"
-    assert said(own, script, *places, cwd="/work/of/its/own") == ["text", "/work/of/its/own"]
+    assert run_isolated(container_folder, script, *places, cwd="/work/of/its/own") == ["text", "/work/of/its/own"]
     assert [path.name for path in sorted(outer.iterdir())] == ["inner", "o"]
     assert not Path("/no/such/place").exists()
 
 
-def test_a_link_on_the_way_to_a_place_is_followed(own, tmp_path):
+def test_a_link_on_the_way_to_a_place_is_followed(container_folder, tmp_path):
     """A mount below a symbolic link such as `/var/run` is found there."""
     volume = tmp_path / "volume"
     volume.mkdir()
     (volume / "token").write_text("secret\n")
     place = "/var/run/secrets/kubernetes.io/serviceaccount"
     assert (
-        said(own, f"cat {place}/token /run/secrets/kubernetes.io/serviceaccount/token", Mount(volume, place))[0]
+        run_isolated(
+            container_folder, f"cat {place}/token /run/secrets/kubernetes.io/serviceaccount/token", Mount(volume, place)
+        )[0]
         == "secret"
     )
 
 
-def test_a_mount_hides_what_is_there_but_not_the_programs(own, tmp_path):
+def test_a_mount_hides_what_is_there_but_not_the_programs(container_folder, tmp_path):
     """A mount hides the machine's files below it, but not the programs.
 
     Examples are a `/tmp` of the container's own, and this project's environments below the machine's `/tmp`.
@@ -85,34 +87,48 @@ def test_a_mount_hides_what_is_there_but_not_the_programs(own, tmp_path):
     for name in ("environment/bin", "environment/lib", "other"):
         (above / name).mkdir(parents=True)
     script, programs = f"ls {above}; ls {above}/environment", [f"{above}/environment/bin", "/usr/bin"]
-    assert said(own, script, Mount(volume, str(above)), programs=programs) == ["environment", "bin", "lib"]
+    assert run_isolated(container_folder, script, Mount(volume, str(above)), programs=programs) == [
+        "environment",
+        "bin",
+        "lib",
+    ]
 
 
-def test_what_it_changes_is_gone_with_it(own, tmp_path):
+def test_what_it_changes_is_gone_with_it(container_folder, tmp_path):
     (tmp_path / "kept").write_text("before\n")
-    assert said(own, f"echo after > {tmp_path}/kept; rm -r {own}; cat {tmp_path}/kept") == ["after"]
+    assert run_isolated(
+        container_folder, f"echo after > {tmp_path}/kept; rm -r {container_folder}; cat {tmp_path}/kept"
+    ) == ["after"]
     assert (tmp_path / "kept").read_text() == "before\n"
-    assert list(own.iterdir()) == []
+    assert list(container_folder.iterdir()) == []
 
 
-def test_it_sees_only_its_own_processes(own):
-    assert said(own, "echo $$; ls /proc | grep -c '^[0-9]*$'")[0] == "1"
-    assert int(said(own, "ls -d /proc/[0-9]* | wc -l")[0]) <= 4
+def test_it_sees_only_its_own_processes(container_folder):
+    assert run_isolated(container_folder, "echo $$; ls /proc | grep -c '^[0-9]*$'")[0] == "1"
+    assert int(run_isolated(container_folder, "ls -d /proc/[0-9]* | wc -l")[0]) <= 4
 
 
 @pytest.mark.parametrize(("command", "code"), [(["sh", "-c", "exit 5"], 5), (["no-such-program"], 127)])
-def test_its_exit_code(own, processes, command, code):
-    process = processes.start(isolated(command, folder=own), dict(os.environ), own, first_process=first_process)
+def test_its_exit_code(container_folder, processes, command, code):
+    process = processes.start(
+        isolated_command(command, folder=container_folder),
+        dict(os.environ),
+        container_folder,
+        first_process=first_process,
+    )
     while process.read():
         pass
     assert process.wait() == code
 
 
-def test_a_signal_is_for_process_1(own, processes):
+def test_a_signal_is_for_process_1(container_folder, processes):
     """Process 1 gets the signal; a program without a handler reacts only to SIGKILL."""
     script = "trap 'echo told' TERM; sleep 600 & echo ready; wait; sleep 600"
     process = processes.start(
-        isolated(["sh", "-c", script], folder=own), dict(os.environ), own, first_process=first_process
+        isolated_command(["sh", "-c", script], folder=container_folder),
+        dict(os.environ),
+        container_folder,
+        first_process=first_process,
     )
     assert process.read() == b"ready\n"
     process.signal(signal.SIGTERM)
@@ -126,34 +142,36 @@ def test_a_signal_is_for_process_1(own, processes):
     assert process.inside() is None
 
 
-def test_another_command_enters_it(own, processes):
+def test_another_command_enters_it(container_folder, processes):
     process = processes.start(
-        isolated(["sh", "-c", "echo inside > /its-own-file; echo ready; sleep 600"], folder=own),
+        isolated_command(["sh", "-c", "echo inside > /its-own-file; echo ready; sleep 600"], folder=container_folder),
         dict(os.environ),
-        own,
+        container_folder,
         first_process=first_process,
     )
     assert process.read() == b"ready\n"
     first = process.inside()
     assert first is not None
-    entered = subprocess.run([*enter(first), "cat", "/its-own-file"], capture_output=True, text=True)
+    entered = subprocess.run([*enter_command(first), "cat", "/its-own-file"], capture_output=True, text=True)
     assert entered.stdout == "inside\n"
     process.signal(signal.SIGKILL)
     process.wait()
 
 
-def test_all_of_it_ends_with_what_started_it(own):
+def test_all_of_it_ends_with_what_started_it(container_folder):
     before = Path("/proc/self/mountinfo").read_text()
-    with subprocess.Popen(isolated(["sh", "-c", "setsid sleep 600 & sleep 600"], folder=own)) as started:
-        first = until(lambda: first_process(started.pid))
-        until(lambda: len(Path(f"/proc/{first}/task/{first}/children").read_text().split()) == 2)
+    with subprocess.Popen(
+        isolated_command(["sh", "-c", "setsid sleep 600 & sleep 600"], folder=container_folder)
+    ) as started:
+        first = wait_until(lambda: first_process(started.pid))
+        wait_until(lambda: len(Path(f"/proc/{first}/task/{first}/children").read_text().split()) == 2)
         inside = [first, *map(int, Path(f"/proc/{first}/task/{first}/children").read_text().split())]
         started.kill()
-    until(lambda: not any(alive(pid) for pid in inside))
+    wait_until(lambda: not any(is_alive(pid) for pid in inside))
     assert Path("/proc/self/mountinfo").read_text() == before
 
 
-def alive(pid):
+def is_alive(pid):
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     return False

@@ -8,49 +8,49 @@ import signal
 import pytest
 
 from control_plane import ControlPlane
-from leftovers import client_of, gone, mounts, trail_of
-from tests.support.polling import until
-from tests.support.trainjobs import conditions, counters, finished, shell
+from leftovers import all_ended, list_mounts, list_processes_and_ports, open_client
+from tests.support.polling import wait_until
+from tests.support.trainjobs import conditions, counters, is_finished, shell
 from trainjob.errors import ClusterError
 
 QUEUE = "kueue.x-k8s.io/queue-name"
 
 
 @pytest.fixture(autouse=True)
-def built(request):
+def kueue_required(request):
     """A fixture that skips the test, with the reason, if Kueue can't run."""
     trainer = getattr(request.node, "callspec", None) and request.node.callspec.params.get("trainer")
-    if reason := ControlPlane.unavailable(trainer or "2.3", kueue=True):
+    if reason := ControlPlane.unavailable_reason(trainer or "2.3", kueue=True):
         pytest.skip(reason)
 
 
 @pytest.mark.parametrize("trainer", ["2.3", "2.2"])
 def test_a_queue_holds_what_names_it(tmp_path, trainer):
     """A queue holds its TrainJobs, with the Trainer that Kueue is made for and the next one."""
-    before = mounts()
-    with ControlPlane(tmp_path, trainer=trainer, kueue=True) as cluster, client_of(cluster) as client:
+    before = list_mounts()
+    with ControlPlane(tmp_path, trainer=trainer, kueue=True) as cluster, open_client(cluster) as client:
         client.create(shell("true", name="free"), "default")
         held = shell("true", name="held")
         client.create({**held, "metadata": {"name": "held", "labels": {QUEUE: "nope"}}}, "default")
-        client.until("TrainJob", "default", "free", finished)
-        job = client.until("TrainJob", "default", "held", lambda job: counters(job).get("node") == {"suspended": 1})
+        client.wait_for("TrainJob", "default", "free", is_finished)
+        job = client.wait_for("TrainJob", "default", "held", lambda job: counters(job).get("node") == {"suspended": 1})
         assert conditions(job) == [("Suspended", "True", "Suspended", "TrainJob is suspended")]
         [workload] = client.list("Workload", "default")
         told = [one["message"] for one in workload["status"]["conditions"] if one["type"] == "QuotaReserved"]
         assert told == ["LocalQueue nope doesn't exist"]
-        trail = trail_of(cluster)
+        trail = list_processes_and_ports(cluster)
         assert "kueue" in cluster.info["pids"]
         assert {"kueueWebhook", "kueueHealth"} <= set(cluster.info["ports"])
-    assert gone(*trail)
-    assert mounts() == before
+    assert all_ended(*trail)
+    assert list_mounts() == before
 
 
 def test_it_is_a_part_like_others(tmp_path):
     """If Kueue is killed, the control plane stops, and the log names Kueue."""
     with ControlPlane(tmp_path, kueue=True) as cluster:
-        trail = trail_of(cluster)
+        trail = list_processes_and_ports(cluster)
         os.kill(cluster.info["pids"]["kueue"], signal.SIGKILL)
-        until(lambda: gone(*trail))
+        wait_until(lambda: all_ended(*trail))
     assert "kueue ended (signal: killed)" in (tmp_path / "controlplane.log").read_text()
 
 

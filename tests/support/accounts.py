@@ -10,12 +10,12 @@ from typing import Any
 import yaml
 
 from tests.support.kubernetes_client import Client, Object, path_of
-from tests.support.polling import until
+from tests.support.polling import wait_until
 
 RBAC = "rbac.authorization.k8s.io"
 
 
-def account(client: Client, namespace: str, name: str = "robot") -> str:
+def create_account(client: Client, namespace: str, name: str = "robot") -> str:
     """Create a service account and return its user name."""
     client.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}, namespace)
     return f"system:serviceaccount:{namespace}:{name}"
@@ -24,17 +24,17 @@ def account(client: Client, namespace: str, name: str = "robot") -> str:
 def request_token(client: Client, namespace: str, spec: Mapping[str, Any], name: str = "robot") -> Any:
     """Request a token for a service account and return the API server's response."""
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": dict(spec)}
-    return client.ask("POST", path_of("ServiceAccount", namespace, name, "token"), body)
+    return client.request("POST", path_of("ServiceAccount", namespace, name, "token"), body)
 
 
-def token_of(client: Client, namespace: str, name: str = "robot", **spec: Any) -> str:
+def create_token(client: Client, namespace: str, name: str = "robot", **spec: Any) -> str:
     """Return a token of a service account."""
     answer = request_token(client, namespace, spec, name)
     assert answer.code == 201, answer.message
     return str(answer.body["status"]["token"])
 
 
-def allow(client: Client, namespace: str, rules: Sequence[Object], name: str = "robot") -> None:
+def grant(client: Client, namespace: str, rules: Sequence[Object], name: str = "robot") -> None:
     """Grant rights to a service account in its namespace."""
     meta = {"name": name}
     client.create({"apiVersion": f"{RBAC}/v1", "kind": "Role", "metadata": meta, "rules": list(rules)}, namespace)
@@ -44,30 +44,30 @@ def allow(client: Client, namespace: str, rules: Sequence[Object], name: str = "
     client.create({**binding, "roleRef": role, "subjects": [subject]}, namespace)
 
 
-def may(client: Client, namespace: str, verb: str, group: str, resource: str) -> bool:
+def is_allowed(client: Client, namespace: str, verb: str, group: str, resource: str) -> bool:
     """Return whether the API server grants this right to the client's identity."""
     plural, _, subresource = resource.partition("/")
     asked = {"namespace": namespace, "verb": verb, "group": group, "resource": plural, "subresource": subresource}
-    answer = client.ask("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review(asked))
+    answer = client.request("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", access_review(asked))
     assert answer.code == 201, answer.message
     return bool(answer.body["status"]["allowed"])
 
 
-def review(asked: Mapping[str, str]) -> Object:
+def access_review(attributes: Mapping[str, str]) -> Object:
     """Return a SelfSubjectAccessReview for a right."""
     kind = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
-    return {**kind, "spec": {"resourceAttributes": dict(asked)}}
+    return {**kind, "spec": {"resourceAttributes": dict(attributes)}}
 
 
-def until_allowed(client: Client, namespace: str, verb: str, group: str, resource: str) -> None:
+def wait_until_allowed(client: Client, namespace: str, verb: str, group: str, resource: str) -> None:
     """Wait until new rights are in force.
 
     A real API server applies new RoleBindings with a short delay.
     """
-    until(lambda: may(client, namespace, verb, group, resource))
+    wait_until(lambda: is_allowed(client, namespace, verb, group, resource))
 
 
-def kubeconfig_of(kubeconfig: str, token: str, namespace: str) -> str:
+def kubeconfig_with_token(kubeconfig: str, token: str, namespace: str) -> str:
     """Return a kubeconfig for the same API server with another bearer token."""
     found = yaml.safe_load(Path(kubeconfig).read_text())
     context = next(one for one in found["contexts"] if one["name"] == found["current-context"])["context"]

@@ -23,54 +23,54 @@ class ApiProxy:
         self._target, self._kubeconfig = (address.hostname, address.port), laptop.kubeconfig
         self._address = ("127.0.0.1", 0)
         self._lock = threading.Lock()
-        self._open: set[socket.socket] = set()
-        self._mark: bytes | None = None
+        self._sockets: set[socket.socket] = set()
+        self._withheld_text: bytes | None = None
         self._listener: socket.socket | None = None
-        self._may_answer = threading.Event()
-        self.come_back()
+        self._may_respond = threading.Event()
+        self.start_listening()
         self.server = "http://{}:{}".format(*self._address)
 
     def __enter__(self) -> ApiProxy:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.release()
-        self.go_away()
+        self.release_responses()
+        self.disconnect()
 
-    def connection(self) -> str:
+    def airflow_connection(self) -> str:
         """Return an Airflow connection to the cluster through this proxy."""
         kubeconfig = json.loads(self._kubeconfig.read_text())
         kubeconfig["clusters"][0]["cluster"]["server"] = self.server
         return json.dumps({"conn_type": "kubernetes", "extra": {"kube_config": kubeconfig, "namespace": "default"}})
 
-    def go_away(self) -> None:
+    def disconnect(self) -> None:
         """Refuse new connections and close the open ones."""
         with self._lock:
             listener, self._listener = self._listener, None
-            broken, self._open = self._open, set()
+            broken, self._sockets = self._sockets, set()
         for one in (*broken, *([listener] if listener else [])):
             with contextlib.suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
             one.close()
 
-    def come_back(self) -> None:
+    def start_listening(self) -> None:
         """Listen again at the same address."""
         listener = self._listener = socket.create_server(self._address, backlog=512)
         self._address = listener.getsockname()
         threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
 
-    def hold(self, mark: str) -> None:
+    def withhold_responses(self, text: str) -> None:
         """Withhold the responses to requests that contain this text.
 
         The API server still executes these requests. [release][] ends the withholding.
         """
-        self._may_answer = threading.Event()
-        self._mark = mark.encode()
+        self._may_respond = threading.Event()
+        self._withheld_text = text.encode()
 
-    def release(self) -> None:
+    def release_responses(self) -> None:
         """Forward the responses that were withheld."""
-        self._mark = None
-        self._may_answer.set()
+        self._withheld_text = None
+        self._may_respond.set()
 
     def _accept(self, listener: socket.socket) -> None:
         while True:
@@ -80,19 +80,23 @@ class ApiProxy:
             except OSError:
                 return
             with self._lock:
-                self._open |= {client, server}
+                self._sockets |= {client, server}
             held: list[threading.Event] = []  # a response is forwarded only after these events are set
             for start, end, wait in ((client, server, None), (server, client, held)):
-                threading.Thread(target=self._pass_on, args=(start, end, held, wait), daemon=True).start()
+                threading.Thread(target=self._forward, args=(start, end, held, wait), daemon=True).start()
 
-    def _pass_on(
-        self, start: socket.socket, end: socket.socket, held: list[threading.Event], wait: list[threading.Event] | None
+    def _forward(
+        self,
+        start: socket.socket,
+        end: socket.socket,
+        withheld: list[threading.Event],
+        wait_for: list[threading.Event] | None,
     ) -> None:
         try:
             while data := start.recv(65536):
-                if wait is None and self._mark is not None and self._mark in data:
-                    held.append(self._may_answer)
-                for event in wait or ():
+                if wait_for is None and self._withheld_text is not None and self._withheld_text in data:
+                    withheld.append(self._may_respond)
+                for event in wait_for or ():
                     event.wait()
                 end.sendall(data)
         except OSError:
@@ -102,4 +106,4 @@ class ApiProxy:
                 one.shutdown(socket.SHUT_RDWR)
             one.close()
         with self._lock:
-            self._open -= {start, end}
+            self._sockets -= {start, end}

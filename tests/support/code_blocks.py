@@ -47,7 +47,7 @@ class CodeBlock:
     line: int
     language: str
     text: str
-    reason: str = ""
+    skip_reason: str = ""
 
     def __str__(self) -> str:
         return f"{self.page}:{self.line}"
@@ -61,7 +61,7 @@ class CodeBlock:
         return "kfp" if imported & {"kfp", "trainjob_kfp"} else "core"
 
 
-def blocks_of(text: str, page: str) -> list[CodeBlock]:
+def parse_blocks(text: str, page: str) -> list[CodeBlock]:
     """Return the fenced blocks of a page, in the page's order."""
     found = []
     tokens = MarkdownIt().parse(text)
@@ -80,11 +80,11 @@ def inline_code(text: str) -> list[str]:
 
 
 ALL_BLOCKS = [
-    block for path in PAGES for block in blocks_of(path.read_text("utf-8"), path.relative_to(ROOT).as_posix())
+    block for path in PAGES for block in parse_blocks(path.read_text("utf-8"), path.relative_to(ROOT).as_posix())
 ]
-BLOCKS = [block for block in ALL_BLOCKS if not block.reason]
+RUNNABLE_BLOCKS = [block for block in ALL_BLOCKS if not block.skip_reason]
 
 
 def python_blocks(engine: str) -> list[CodeBlock]:
     """Return the Python blocks that run in the environment of an engine."""
-    return [block for block in BLOCKS if block.language == "python" and block.engine == engine]
+    return [block for block in RUNNABLE_BLOCKS if block.language == "python" and block.engine == engine]

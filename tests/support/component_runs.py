@@ -13,7 +13,7 @@ import yaml
 LAUNCHER = Path(__file__).resolve().parents[2] / ".venv" / "launcher"
 
 
-def containers(text: str) -> list[dict[str, Any]]:
+def load_containers(text: str) -> list[dict[str, Any]]:
     """Return the containers of a compiled pipeline or component."""
     return [executor["container"] for executor in yaml.safe_load(text)["deploymentSpec"]["executors"].values()]
 
@@ -47,7 +47,7 @@ def run_component(
     The command's python3 is that of `python`. The environment has no other variables than PATH, HOME, TMPDIR and the
     given ones.
     """
-    [container] = containers(text)
+    [container] = load_containers(text)
     given = json.dumps(executor_input(text, folder, arguments))
     path = f"{python / 'bin'}:{os.environ['PATH']}"
     done = subprocess.run(

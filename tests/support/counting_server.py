@@ -25,9 +25,9 @@ class CountingServer(ApiServer):
 
     def __init__(self, registry: Registry) -> None:
         super().__init__(registry, admin_token=TOKEN)
-        self.asked: Counter[str] = Counter()
-        self.most_watches: Counter[str] = Counter()
-        self._watches: Counter[str] = Counter()
+        self.request_counts: Counter[str] = Counter()
+        self.max_watches: Counter[str] = Counter()
+        self._open_watches: Counter[str] = Counter()
 
     async def _serve(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
         *_, before, last = scope["path"].split("/")
@@ -36,10 +36,10 @@ class CountingServer(ApiServer):
         verb = scope["method"].lower()
         if verb == "get" and last == plural:
             verb = "watch" if watching else "list"
-        self.asked[f"{verb} {plural}"] += 1
-        self._watches[plural] += watching
-        self.most_watches[plural] = max(self.most_watches[plural], self._watches[plural])
+        self.request_counts[f"{verb} {plural}"] += 1
+        self._open_watches[plural] += watching
+        self.max_watches[plural] = max(self.max_watches[plural], self._open_watches[plural])
         try:
             await super()._serve(scope, receive, send)
         finally:
-            self._watches[plural] -= watching
+            self._open_watches[plural] -= watching

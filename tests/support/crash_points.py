@@ -24,7 +24,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Point:
+class CrashPoint:
     """A point before or after one function in the life of a run.
 
     Attributes:
@@ -37,7 +37,7 @@ class Point:
 
     name: str
     side: str
-    where: str
+    function: str
     within: str = ""
     fails_first: bool = False
 
@@ -48,112 +48,118 @@ class Point:
 
 
 _API, _WAITING = "trainjob.client.cluster:Cluster", "trainjob.lifecycle.wait_session:WaitSession"
-_ANSWER = "urllib3.connection:HTTPConnection.getresponse"
+_GET_RESPONSE = "urllib3.connection:HTTPConnection.getresponse"
 
-ASKED = Point("about to list", "before", f"{_API}.list_trainjobs")
-LISTED = Point("listed", "after", f"{_API}.list_trainjobs")
-DECIDED = Point("decided to create", "before", f"{_API}.create_trainjob")
-SENT = Point("create sent", "before", _ANSWER, within=f"{_API}.create_trainjob")
-CARRIED_OUT = Point("create carried out, answer unread", "after", _ANSWER, within=f"{_API}.create_trainjob")
-ANSWERED = Point("create answered", "after", f"{_API}.create_trainjob")
-ABOUT_TO_ADOPT = Point("about to adopt", "before", f"{_API}.patch_trainjob")
-ADOPTED = Point("adopted", "after", f"{_API}.patch_trainjob")
-SUBMITTED = Point("submitted", "before", f"{_WAITING}.open")
-WAITING = Point("waiting", "after", f"{_WAITING}.observe")
-TERMINAL = Point("terminal state seen", "before", f"{_WAITING}.conclude")
-FAILED = Point("failed, about to end it", "before", f"{_API}.delete_trainjob", f"{_WAITING}.conclude", fails_first=True)
-ENDED = Point("failed, ended", "after", f"{_API}.delete_trainjob", f"{_WAITING}.conclude", fails_first=True)
-KNOWN = Point("outcome known", "after", f"{_WAITING}.conclude")
+BEFORE_LIST = CrashPoint("about to list", "before", f"{_API}.list_trainjobs")
+AFTER_LIST = CrashPoint("listed", "after", f"{_API}.list_trainjobs")
+BEFORE_CREATE = CrashPoint("decided to create", "before", f"{_API}.create_trainjob")
+CREATE_SENT = CrashPoint("create sent", "before", _GET_RESPONSE, within=f"{_API}.create_trainjob")
+CREATE_EXECUTED = CrashPoint(
+    "create carried out, answer unread", "after", _GET_RESPONSE, within=f"{_API}.create_trainjob"
+)
+AFTER_CREATE = CrashPoint("create answered", "after", f"{_API}.create_trainjob")
+BEFORE_ADOPT = CrashPoint("about to adopt", "before", f"{_API}.patch_trainjob")
+AFTER_ADOPT = CrashPoint("adopted", "after", f"{_API}.patch_trainjob")
+SUBMITTED = CrashPoint("submitted", "before", f"{_WAITING}.open")
+WAITING = CrashPoint("waiting", "after", f"{_WAITING}.observe")
+TERMINAL_STATE_SEEN = CrashPoint("terminal state seen", "before", f"{_WAITING}.conclude")
+BEFORE_FAILED_DELETE = CrashPoint(
+    "failed, about to end it", "before", f"{_API}.delete_trainjob", f"{_WAITING}.conclude", fails_first=True
+)
+AFTER_FAILED_DELETE = CrashPoint(
+    "failed, ended", "after", f"{_API}.delete_trainjob", f"{_WAITING}.conclude", fails_first=True
+)
+OUTCOME_KNOWN = CrashPoint("outcome known", "after", f"{_WAITING}.conclude")
 
-CREATION = (ASKED, LISTED, DECIDED, SENT, CARRIED_OUT, ANSWERED)
+CREATION_POINTS = (BEFORE_LIST, AFTER_LIST, BEFORE_CREATE, CREATE_SENT, CREATE_EXECUTED, AFTER_CREATE)
 """From the list request to the response of the creation; the same code in every actor that creates."""
-ONLY_FOR_ONE = (SENT, CARRIED_OUT, ANSWERED)
+FIRST_ACTOR_POINTS = (CREATE_SENT, CREATE_EXECUTED, AFTER_CREATE)
 """Points that only the first actor reaches, because the second one adopts the TrainJob."""
-ADOPTION = (ABOUT_TO_ADOPT, ADOPTED)
+ADOPTION_POINTS = (BEFORE_ADOPT, AFTER_ADOPT)
 """Points of an actor that adopts the TrainJob that another actor has created."""
-ATTENDANCE = (WAITING, TERMINAL, FAILED, ENDED, KNOWN)
+WAIT_POINTS = (WAITING, TERMINAL_STATE_SEEN, BEFORE_FAILED_DELETE, AFTER_FAILED_DELETE, OUTCOME_KNOWN)
 """From the start of waiting to the outcome, for actors that wait in their own process."""
-QUICK = (SENT, ANSWERED, KNOWN)
+QUICK_POINTS = (CREATE_SENT, AFTER_CREATE, OUTCOME_KNOWN)
 """Points at which `make test` kills a lone process; `make slow` covers the other points."""
 # "Persisted" is a point of Airflow's workers only: the core and KFP's launcher keep no state outside the cluster.
-CORE = (
-    *CREATION,
-    *ADOPTION,
+CORE_POINTS = (
+    *CREATION_POINTS,
+    *ADOPTION_POINTS,
     SUBMITTED,
-    *ATTENDANCE,
-    Point("outcome reported", "after", "core_actor:report"),
-    Point("about to clean up", "before", "core_actor:clean_up"),
-    Point("cleaned up", "after", "core_actor:clean_up"),
+    *WAIT_POINTS,
+    CrashPoint("outcome reported", "after", "core_actor:report"),
+    CrashPoint("about to clean up", "before", "core_actor:clean_up"),
+    CrashPoint("cleaned up", "after", "core_actor:clean_up"),
 )
-LAUNCHER = (
-    *CREATION,
-    *ADOPTION,
+LAUNCHER_POINTS = (
+    *CREATION_POINTS,
+    *ADOPTION_POINTS,
     SUBMITTED,
-    *ATTENDANCE,
-    Point("outcome reported", "after", "kfp.dsl.executor:Executor.write_executor_output"),
+    *WAIT_POINTS,
+    CrashPoint("outcome reported", "after", "kfp.dsl.executor:Executor.write_executor_output"),
 )
 # A launcher that receives SIGTERM cleans up immediately.
 
 
-def dying_alone(points: Iterable[Point]) -> list[Any]:
+def kill_parameters(points: Iterable[CrashPoint]) -> list[Any]:
     """Return test parameters for these points, with all but those of [QUICK][] marked as slow."""
     import pytest
 
-    return [pytest.param(one, marks=[] if one in QUICK else [pytest.mark.slow], id=one.slug) for one in points]
+    return [pytest.param(one, marks=[] if one in QUICK_POINTS else [pytest.mark.slow], id=one.slug) for one in points]
 
 
-_ORDER = "trainjob_kfp.deletion:Order.carry_out"
-ABOUT_TO_DELETE = Point("about to clean up", "before", _ORDER)
-TERMINATION = (
-    ABOUT_TO_DELETE,
-    Point("clean-up sent", "before", _ANSWER, within=_ORDER),
-    Point("cleaned up", "after", f"{_API}.delete_trainjob", within=_ORDER),
+_DELETION = "trainjob_kfp.deletion:Order.carry_out"
+BEFORE_CLEANUP = CrashPoint("about to clean up", "before", _DELETION)
+TERMINATION_POINTS = (
+    BEFORE_CLEANUP,
+    CrashPoint("clean-up sent", "before", _GET_RESPONSE, within=_DELETION),
+    CrashPoint("cleaned up", "after", f"{_API}.delete_trainjob", within=_DELETION),
 )
 _OPERATOR = "trainjob_airflow.operators.base:StepOperator"
 _TRIGGER = "trainjob_airflow.triggers.trainjob:TrainJobTrigger"
 # A deferred task does not wait in a process of its own: these are the points before and after the deferral.
-DEFERRED_TASK = (
-    *CREATION,
-    Point("persisted", "after", "trainjob_airflow.operators.submission:_remember"),
-    Point("about to be deferred", "before", f"{_OPERATOR}._defer"),
-    Point("back from the triggerer", "before", f"{_OPERATOR}.execute_complete"),
-    Point("outcome reported", "after", "airflow.sdk.execution_time.task_runner:_push_xcom_if_needed"),
+DEFERRED_TASK_POINTS = (
+    *CREATION_POINTS,
+    CrashPoint("persisted", "after", "trainjob_airflow.operators.submission:_remember"),
+    CrashPoint("about to be deferred", "before", f"{_OPERATOR}._defer"),
+    CrashPoint("back from the triggerer", "before", f"{_OPERATOR}.execute_complete"),
+    CrashPoint("outcome reported", "after", "airflow.sdk.execution_time.task_runner:_push_xcom_if_needed"),
 )
-TASK_ON_WORKER = ATTENDANCE
+WORKER_TASK_POINTS = WAIT_POINTS
 # Points after which a first try, whose supervisor is dead, continues beside the second try.
-ZOMBIE = (DECIDED, ANSWERED, WAITING, KNOWN)
+ZOMBIE_POINTS = (BEFORE_CREATE, AFTER_CREATE, WAITING, OUTCOME_KNOWN)
 # The triggerer creates nothing. It cleans up only if a container has failed or a user has decided so.
-TRIGGER = (
-    Point("trigger started", "before", f"{_TRIGGER}._wait"),
-    *ATTENDANCE,
-    Point("outcome reported", "after", f"{_TRIGGER}.run"),
+TRIGGER_POINTS = (
+    CrashPoint("trigger started", "before", f"{_TRIGGER}._wait"),
+    *WAIT_POINTS,
+    CrashPoint("outcome reported", "after", f"{_TRIGGER}.run"),
 )
 # A triggerer that missed its heartbeats finds that another triggerer has its triggers.
-HANDED_OVER = Point("handed to another triggerer", "after", "trainjob_airflow.termination:is_anothers_now")
+TRIGGER_REASSIGNED = CrashPoint("handed to another triggerer", "after", "trainjob_airflow.termination:is_anothers_now")
 # A user has marked the task failed: its TrainJob has to be deleted.
-KILLED_TASK = (
-    Point("about to clean up", "before", f"{_API}.delete_trainjob", within=f"{_OPERATOR}._give_up"),
-    Point("cleaned up", "after", f"{_API}.delete_trainjob", within=f"{_OPERATOR}._give_up"),
+KILLED_TASK_POINTS = (
+    CrashPoint("about to clean up", "before", f"{_API}.delete_trainjob", within=f"{_OPERATOR}._give_up"),
+    CrashPoint("cleaned up", "after", f"{_API}.delete_trainjob", within=f"{_OPERATOR}._give_up"),
 )
-KILLED_TRIGGER = (
-    Point("about to clean up", "before", f"{_API}.delete_trainjob", within=f"{_TRIGGER}.on_kill"),
-    Point("cleaned up", "after", f"{_API}.delete_trainjob", within=f"{_TRIGGER}.on_kill"),
+KILLED_TRIGGER_POINTS = (
+    CrashPoint("about to clean up", "before", f"{_API}.delete_trainjob", within=f"{_TRIGGER}.on_kill"),
+    CrashPoint("cleaned up", "after", f"{_API}.delete_trainjob", within=f"{_TRIGGER}.on_kill"),
 )
 
 # Points between a TrainJob's creation and its waiting, for tests that raise errors there.
-REMEMBERED = Point("persisted", "after", "trainjob_airflow.operators.submission:_remember")
-LINKED = Point("before its links", "before", f"{_OPERATOR}._link_to")
-LIMITED = Point("before its limits", "before", f"{_OPERATOR}._limits")
-DEFERRING = Point("about to be deferred", "before", f"{_OPERATOR}._defer")
-TRIGGERED = Point("trigger started", "before", f"{_TRIGGER}._wait")
-TRIGGER_CONNECTED = Point("trigger connects", "before", f"{_TRIGGER}._cluster")
-ACCOUNTED = Point("before its account", "before", "trainjob_airflow.telling:Account.__init__")
+PERSISTED = CrashPoint("persisted", "after", "trainjob_airflow.operators.submission:_remember")
+BEFORE_LINKS = CrashPoint("before its links", "before", f"{_OPERATOR}._link_to")
+BEFORE_LIMITS = CrashPoint("before its limits", "before", f"{_OPERATOR}._limits")
+BEFORE_DEFERRAL = CrashPoint("about to be deferred", "before", f"{_OPERATOR}._defer")
+TRIGGER_STARTED = CrashPoint("trigger started", "before", f"{_TRIGGER}._wait")
+BEFORE_TRIGGER_CONNECTS = CrashPoint("trigger connects", "before", f"{_TRIGGER}._cluster")
+BEFORE_TASK_LOG = CrashPoint("before its account", "before", "trainjob_airflow.task_progress:Account.__init__")
 
-_here: contextvars.ContextVar[Path | None] = contextvars.ContextVar("crash_folder", default=None)
-_within: contextvars.ContextVar[frozenset[str]] = contextvars.ContextVar("crash_within", default=frozenset())
+_trap_folder: contextvars.ContextVar[Path | None] = contextvars.ContextVar("crash_folder", default=None)
+_running_functions: contextvars.ContextVar[frozenset[str]] = contextvars.ContextVar("crash_within", default=frozenset())
 
 
-def arm(folder: Path, point: Point, how: str = "die") -> None:
+def arm_trap(folder: Path, point: CrashPoint, action: str = "die") -> None:
     """Arm a trap for one point.
 
     Args:
@@ -163,10 +169,10 @@ def arm(folder: Path, point: Point, how: str = "die") -> None:
             recorded.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "armed").write_text(f"{point.name}\n{how}")
+    (folder / "armed").write_text(f"{point.name}\n{action}")
 
 
-def reached(folder: Path) -> int | None:
+def reached_by(folder: Path) -> int | None:
     """Return the ID of the process that reached the point; None if no process has reached it."""
     try:
         return int((folder / "reached").read_text())
@@ -174,17 +180,17 @@ def reached(folder: Path) -> int | None:
         return None
 
 
-def let_go(folder: Path) -> None:
+def release(folder: Path) -> None:
     """Let the process that is held continue."""
     (folder / "go_on").touch()
 
 
-def work_in(folder: Path | None) -> None:
+def use_trap_folder(folder: Path | None) -> None:
     """Use the trap of this folder in the current context."""
-    _here.set(folder)
+    _trap_folder.set(folder)
 
 
-def install(points: Iterable[Point], folder: Path | None = None) -> None:
+def install_traps(points: Iterable[CrashPoint], folder: Path | None = None) -> None:
     """Wrap the functions of these points in this process.
 
     Args:
@@ -193,19 +199,19 @@ def install(points: Iterable[Point], folder: Path | None = None) -> None:
     """
     for point in points:
         if point.within:
-            _wrap(point.within, functools.partial(_marking, name=point.within))
-        _wrap(point.where, functools.partial(_trapping, point=point, folder=folder))
+            _wrap(point.within, functools.partial(_track_calls, name=point.within))
+        _wrap(point.function, functools.partial(_trap_calls, point=point, folder=folder))
 
 
 @contextlib.contextmanager
-def failing(point: Point, error: Exception) -> Iterator[None]:
+def raise_at(point: CrashPoint, error: Exception) -> Iterator[None]:
     """Raise an error once at a point in this process, and restore the function at the end.
 
     Args:
         point: a point without `within`.
         error: the exception to raise there.
     """
-    module, _, path = point.where.partition(":")
+    module, _, path = point.function.partition(":")
     *parents, name = path.split(".")
     owner = functools.reduce(getattr, parents, importlib.import_module(module))
     original, left = getattr(owner, name), [error]
@@ -236,23 +242,23 @@ def failing(point: Point, error: Exception) -> Iterator[None]:
         setattr(owner, name, original)
 
 
-def _wrap(where: str, wrapper: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-    module, _, path = where.partition(":")
+def _wrap(function: str, decorator: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    module, _, path = function.partition(":")
     owner = importlib.import_module(module)
     *parents, name = path.split(".")
     for parent in parents:
         owner = getattr(owner, parent)
-    setattr(owner, name, wrapper(getattr(owner, name)))
+    setattr(owner, name, decorator(getattr(owner, name)))
 
 
-def _marking(work: Callable[..., Any], name: str) -> Callable[..., Any]:
+def _track_calls(work: Callable[..., Any], name: str) -> Callable[..., Any]:
     @contextlib.contextmanager
     def inside() -> Iterator[None]:
-        token = _within.set(_within.get() | {name})
+        token = _running_functions.set(_running_functions.get() | {name})
         try:
             yield
         finally:
-            _within.reset(token)
+            _running_functions.reset(token)
 
     @functools.wraps(work)
     def marked(*arguments: Any, **more: Any) -> Any:
@@ -267,39 +273,39 @@ def _marking(work: Callable[..., Any], name: str) -> Callable[..., Any]:
     return marked_async if inspect.iscoroutinefunction(work) else marked
 
 
-def _trapping(work: Callable[..., Any], point: Point, folder: Path | None) -> Callable[..., Any]:
+def _trap_calls(work: Callable[..., Any], point: CrashPoint, folder: Path | None) -> Callable[..., Any]:
     def closes(side: str) -> Path | None:
         """Return the folder in which to wait; None to continue."""
-        place = folder or _here.get()
-        there = point.side == side and (not point.within or point.within in _within.get())
-        return place if place and there and _take(place, point) else None
+        place = folder or _trap_folder.get()
+        there = point.side == side and (not point.within or point.within in _running_functions.get())
+        return place if place and there and _trigger_trap(place, point) else None
 
     @functools.wraps(work)
     def trapped(*arguments: Any, **more: Any) -> Any:
-        _stay(closes("before"))
+        _wait_for_release(closes("before"))
         answer = work(*arguments, **more)
-        _stay(closes("after"))
+        _wait_for_release(closes("after"))
         return answer
 
     @functools.wraps(work)
     async def trapped_async(*arguments: Any, **more: Any) -> Any:
-        await _stay_async(closes("before"))
+        await _wait_for_release_async(closes("before"))
         answer = await work(*arguments, **more)
-        await _stay_async(closes("after"))
+        await _wait_for_release_async(closes("after"))
         return answer
 
     @functools.wraps(work)
     async def trapped_generator(*arguments: Any, **more: Any) -> Any:
         async for item in work(*arguments, **more):
             yield item
-            await _stay_async(closes("after"))
+            await _wait_for_release_async(closes("after"))
 
     if inspect.isasyncgenfunction(work):
         return trapped_generator
     return trapped_async if inspect.iscoroutinefunction(work) else trapped
 
 
-def _take(folder: Path, point: Point) -> bool:
+def _trigger_trap(folder: Path, point: CrashPoint) -> bool:
     """Return whether the process has to wait at this point.
 
     The trap triggers once. With `die`, the function kills the process and does not return.
@@ -321,11 +327,11 @@ def _take(folder: Path, point: Point) -> bool:
     return False
 
 
-def _stay(folder: Path | None) -> None:
+def _wait_for_release(folder: Path | None) -> None:
     while folder and not (folder / "go_on").exists():
         time.sleep(0.02)
 
 
-async def _stay_async(folder: Path | None) -> None:
+async def _wait_for_release_async(folder: Path | None) -> None:
     while folder and not (folder / "go_on").exists():  # noqa: ASYNC110 - another process makes it
         await asyncio.sleep(0.02)

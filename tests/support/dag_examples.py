@@ -37,10 +37,10 @@ def laptop_with_tickets(folder: Path) -> Iterator[dict[str, str]]:
             folder / "cluster", environments=demo.ENVIRONMENTS, pod_env={"HF_ENDPOINT": server.url}
         ) as cluster,
     ):
-        yield airflow_on(cluster.kubeconfig, folder / "airflow")
+        yield airflow_environment(cluster.kubeconfig, folder / "airflow")
 
 
-def airflow_on(kubeconfig: Path, home: Path) -> dict[str, str]:
+def airflow_environment(kubeconfig: Path, home: Path) -> dict[str, str]:
     """Return the environment of a separate Airflow whose default connection is that cluster."""
     extra = {"kube_config_path": str(kubeconfig), "namespace": "default"}
     return {
@@ -52,7 +52,7 @@ def airflow_on(kubeconfig: Path, home: Path) -> dict[str, str]:
     }
 
 
-def objects_of(hub: Path) -> dict[str, bytes]:
+def read_hub_objects(hub: Path) -> dict[str, bytes]:
     """Return model and tickets for the examples that fetch from an object store.
 
     The keys have the form `bucket/key`.
@@ -93,20 +93,20 @@ class ExampleRuns:
     def run(self, dag: str, **conf: Any) -> Any:
         """Run a DAG and return its `state`, and `tasks` and `returned` by task."""
         print(json.dumps({"dag": dag, "conf": conf}), file=self._process.stdin, flush=True)
-        return self._answer()
+        return self._read_response()
 
     def stop(self) -> None:
         """Kill the process, which is idle."""
         self._process.kill()
         self._process.communicate()
 
-    def output(self) -> str:
+    def read_log(self) -> str:
         """Return the output of Airflow and the tasks."""
         return self._log.read_text(errors="replace")
 
-    def _answer(self) -> Any:
+    def _read_response(self) -> Any:
         line = self._process.stdout.readline() if self._process.stdout else ""
-        assert line, self.output()[-6000:]
+        assert line, self.read_log()[-6000:]
         return json.loads(line)
 
 

@@ -14,7 +14,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-answers = os.fdopen(os.dup(1), "w")
+responses = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)
 
 from airflow.dag_processing.dagbag import BundleDagBag  # noqa: E402 - after that, as Airflow prints on import
@@ -22,11 +22,11 @@ from airflow.models.xcom import XComModel  # noqa: E402
 from airflow.utils.session import create_session  # noqa: E402
 
 
-def answer(value: object) -> None:
-    print(json.dumps(value), file=answers, flush=True)
+def write_response(value: object) -> None:
+    print(json.dumps(value), file=responses, flush=True)
 
 
-def run(dag: Any, conf: dict[str, Any]) -> dict[str, Any]:
+def run_dag(dag: Any, conf: dict[str, Any]) -> dict[str, Any]:
     done = dag.test(run_conf=conf)
     states, returned = defaultdict(list), defaultdict(list)
     for instance in sorted(done.get_task_instances(), key=lambda one: one.map_index):
@@ -43,7 +43,7 @@ def main(folder: str) -> None:
     bag = BundleDagBag(folder, bundle_path=Path(folder), bundle_name="dags-folder")
     for line in sys.stdin:
         asked = json.loads(line)
-        answer(run(bag.dags[asked["dag"]], asked["conf"]))
+        write_response(run_dag(bag.dags[asked["dag"]], asked["conf"]))
 
 
 if __name__ == "__main__":

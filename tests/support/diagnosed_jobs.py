@@ -20,15 +20,15 @@ from trainjob.status import Outcome
 CLUSTERS = {"laptop": "laptop", "controlplane-2.3": "control plane 2.3"}
 
 
-def shell(script: str = "true", *, job: Mapping[str, Any] | None = None, **trainer: Any) -> TrainJob:
+def shell_job(script: str = "true", *, job: Mapping[str, Any] | None = None, **trainer: Any) -> TrainJob:
     """Return a job that runs a script; `trainer` adds to its trainer, `job` to the rest."""
     made = CustomTrainerContainer(**{"image": IMAGE, "command": ["sh", "-c", script], **trainer})
     return TrainJob(trainer=made, **(job or {}))
 
 
-def own(script: str = "true", **trainer: Any) -> TrainJob:
+def own_runtime_job(script: str = "true", **trainer: Any) -> TrainJob:
     """Return a job on the namespace's runtime `own`."""
-    return shell(script, job={"runtime": {"name": "own", "kind": "TrainingRuntime"}}, **trainer)
+    return shell_job(script, job={"runtime": {"name": "own", "kind": "TrainingRuntime"}}, **trainer)
 
 
 @dataclass
@@ -36,65 +36,67 @@ class Waiter:
     """A waiter for one job, on a thread of its own, that records the reported phases."""
 
     reference: JobReference
-    told: list[str] = field(default_factory=list)
-    heard: threading.Condition = field(default_factory=threading.Condition)
-    end: Future[Outcome] = field(default_factory=Future)
+    reports: list[str] = field(default_factory=list)
+    report_added: threading.Condition = field(default_factory=threading.Condition)
+    outcome: Future[Outcome] = field(default_factory=Future)
 
-    def hear(self, verdict: object) -> None:
-        with self.heard:
-            self.told.append(str(verdict))
-            self.heard.notify_all()
+    def on_phase(self, verdict: object) -> None:
+        with self.report_added:
+            self.reports.append(str(verdict))
+            self.report_added.notify_all()
 
-    def until_told(self, text: str, seconds: float = 90) -> str:
+    def wait_for_report(self, text: str, seconds: float = 90) -> str:
         """Wait until a report contains this text, and return that report."""
 
         def found() -> list[str]:
-            return [line for line in self.told if text in line]
+            return [line for line in self.reports if text in line]
 
-        with self.heard:
-            assert self.heard.wait_for(found, seconds), f"{text!r} was never told: {self.told}"
+        with self.report_added:
+            assert self.report_added.wait_for(found, seconds), f"{text!r} was never told: {self.reports}"
             return found()[0]
 
-    def error(self, seconds: float = 150) -> JobFailed:
+    def job_error(self, seconds: float = 150) -> JobFailed:
         """Return the error with which the job failed."""
         try:
-            self.end.result(seconds).raise_for_failure()
+            self.outcome.result(seconds).raise_for_failure()
         except JobFailed as error:
             return error
-        raise AssertionError(f"it succeeded: {self.told}")
+        raise AssertionError(f"it succeeded: {self.reports}")
 
 
 class JobGroup:
     """A group of jobs that are submitted and waited for at the same time."""
 
-    def __init__(self, engine: Cluster, unique: str, pool: ThreadPoolExecutor) -> None:
-        self._engine, self._unique, self._pool = engine, unique, pool
+    def __init__(self, cluster: Cluster, run_id: str, pool: ThreadPoolExecutor) -> None:
+        self._cluster, self._run_id, self._pool = cluster, run_id, pool
         self._references: list[JobReference] = []
 
     def submit(self, name: str, job: TrainJob, prepare: Callable[[JobReference], None] = lambda _: None) -> Waiter:
         """Submit a job, run `prepare`, then start waiting for the job."""
-        reference = submit(self._engine, job, RunKey("conformance", "diagnosis", name, self._unique))
+        reference = submit(self._cluster, job, RunKey("conformance", "diagnosis", name, self._run_id))
         self._references.append(reference)
         prepare(reference)
         waiter = Waiter(reference)
         limits = Limits(max_restarts=job.max_restarts)
-        waiter.end = self._pool.submit(
-            wait, self._engine, reference, limits=limits, listener=Listener(on_phase=waiter.hear)
+        waiter.outcome = self._pool.submit(
+            wait, self._cluster, reference, limits=limits, listener=Listener(on_phase=waiter.on_phase)
         )
         return waiter
 
     def cancel_all(self) -> None:
         """Delete the jobs that still exist, so that all waiters end."""
         for reference in self._references:
-            cancel(self._engine, reference)
+            cancel(self._cluster, reference)
 
 
-def row(trouble: str, backend: str, told: str, error: JobFailed | None = None, *, early: bool = True) -> Object:
+def diagnosis_row(
+    problem: str, backend: str, report: str, error: JobFailed | None = None, *, ended_early: bool = True
+) -> Object:
     """Return a row for docs/reliability.md with the report that the waiter received."""
     end = "shown while waiting"
     if error is not None:
-        end = f"{'early' if early else 'ends by itself'} as {type(error).__name__}"
-    short = textwrap.shorten(told.replace("|", "/"), 160, placeholder="...")
+        end = f"{'early' if ended_early else 'ends by itself'} as {type(error).__name__}"
+    short = textwrap.shorten(report.replace("|", "/"), 160, placeholder="...")
     retryable = "-" if error is None else "yes" if error.retryable else "no"
     cluster = CLUSTERS.get(backend, backend)
-    return {"trouble": trouble, "cluster": cluster, "told": short, "end": end, "retryable": retryable}
+    return {"trouble": problem, "cluster": cluster, "told": short, "end": end, "retryable": retryable}

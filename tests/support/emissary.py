@@ -14,28 +14,28 @@ import sys
 import time
 
 command: subprocess.Popen[bytes] | None = None
-early: list[int] = []
-told: list[float] = []
+early_signals: list[int] = []
+signal_times: list[float] = []
 
 
-def pass_on(number: int, _frame: object = None) -> None:
+def forward_signal(number: int, _frame: object = None) -> None:
     if command is None:
-        early.append(number)
+        early_signals.append(number)
         return
-    told.append(time.monotonic())
+    signal_times.append(time.monotonic())
     with contextlib.suppress(ProcessLookupError):  # the whole group has ended
         os.killpg(command.pid, number)
 
 
 for handled in (signal.SIGTERM, signal.SIGINT):
-    signal.signal(handled, pass_on)
+    signal.signal(handled, forward_signal)
 command = subprocess.Popen(sys.argv[1:], start_new_session=True)
-for number in early:
-    pass_on(number)
+for number in early_signals:
+    forward_signal(number)
 while command.poll() is None:
     time.sleep(1)
-lived = time.monotonic() - told[0] if told else None
-pass_on(signal.SIGKILL)
-if lived is not None:
-    print(f"emissary: all is killed {lived:.3f} s after the signal", file=sys.stderr, flush=True)
+seconds_after_signal = time.monotonic() - signal_times[0] if signal_times else None
+forward_signal(signal.SIGKILL)
+if seconds_after_signal is not None:
+    print(f"emissary: all is killed {seconds_after_signal:.3f} s after the signal", file=sys.stderr, flush=True)
 sys.exit(command.returncode if command.returncode >= 0 else 128 - command.returncode)

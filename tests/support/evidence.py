@@ -35,7 +35,7 @@ def evidence(request: pytest.FixtureRequest) -> Callable[..., None]:
     return append
 
 
-def rows(folder: Path, table: str) -> list[dict[str, object]]:
+def read_rows(folder: Path, table: str) -> list[dict[str, object]]:
     """Return the rows of a table in the order in which they were appended."""
     path = folder / f"{table}.jsonl"
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []

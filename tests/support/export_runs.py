@@ -67,11 +67,11 @@ def make_adapter(folder: Path) -> None:
     write(folder / "adapter_config.json", json.dumps({"r": 8, "peft_type": "LORA"}))
 
 
-def make_run(output: Path, epochs: int = 2, **how: object) -> Path:
+def make_run(output: Path, epochs: int = 2, **options: object) -> Path:
     """Create a finished run: first its configuration, as TorchTune does, then the epochs."""
-    configure(output, epochs=epochs)
+    write_config(output, epochs=epochs)
     for epoch in range(epochs):
-        make_epoch(output, epoch, **how)  # type: ignore[arg-type]
+        make_epoch(output, epoch, **options)  # type: ignore[arg-type]
     write(
         output / "logs" / "log_1700000000.txt", "Step 1 | loss:2.5 lr:0.1 \nStep 8 | loss:0.25 lr:0.1 grad_norm:nan \n"
     )
@@ -79,7 +79,9 @@ def make_run(output: Path, epochs: int = 2, **how: object) -> Path:
     return output
 
 
-def configure(output: Path, *, epochs: int, adapter_only: bool = False, resumed: bool = False, at: float = 0) -> None:
+def write_config(
+    output: Path, *, epochs: int, adapter_only: bool = False, resumed: bool = False, modified_at: float = 0
+) -> None:
     lines = ["output_dir: /workspace/output", "checkpointer:", "  epochs: 77", f"epochs: {epochs}"]
     lines += [
         f"save_adapter_weights_only: {str(adapter_only).lower()}",
@@ -87,8 +89,8 @@ def configure(output: Path, *, epochs: int, adapter_only: bool = False, resumed:
     ]
     path = output / "torchtune_config.yaml"
     write(path, "\n".join(lines) + "\n")
-    if at:
-        os.utime(path, (at, at))
+    if modified_at:
+        os.utime(path, (modified_at, modified_at))
 
 
 def write(path: Path, content: str | bytes) -> None:
@@ -96,6 +98,6 @@ def write(path: Path, content: str | bytes) -> None:
     path.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
-def tree(folder: Path) -> dict[str, bytes]:
+def read_tree(folder: Path) -> dict[str, bytes]:
     """Return the content of every file below a folder, by relative path."""
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}

@@ -16,9 +16,9 @@ from email import message_from_bytes
 from typing import Any, ClassVar
 from urllib.parse import parse_qs, unquote
 
-from tests.support.object_server import Answer, ObjectHandler, ObjectServer, Query, Stored
+from tests.support.object_server import ObjectHandler, ObjectServer, Query, Response, StoredObject
 
-__all__ = ["GcsServer", "Stored"]
+__all__ = ["GcsServer", "StoredObject"]
 
 _TOKEN_EXCHANGE, _SUBJECT = "/token", "/subject"
 _REASONS = {401: "authError", 403: "forbidden", 404: "notFound", 412: "conditionNotMet"}
@@ -27,7 +27,7 @@ _BYTES = {"Content-Type": "application/octet-stream"}
 
 
 class _Handler(ObjectHandler):
-    def key(self, path: str, query: Query) -> str:
+    def parse_key(self, path: str, query: Query) -> str:
         """Return the object's key from the URL.
 
         In the JSON API the object's name is one segment of the path, or a parameter. In the XML API it is in the path.
@@ -39,26 +39,26 @@ class _Handler(ObjectHandler):
         name = name or query.get("name", [""])[0] if before or name else ""
         return f"{bucket.removesuffix('/o')}/{unquote(name)}".rstrip("/")
 
-    def method(self, query: Query) -> str:
+    def parse_method(self, query: Query) -> str:
         """Return the request's method; the JSON API reads an object's metadata with GET."""
         return "HEAD" if self.command == "GET" and not {"alt", "prefix"} & query.keys() else self.command
 
-    def refusal(self, key: str) -> Answer | None:
+    def check_access(self, key: str) -> Response | None:
         if self.headers.get("Authorization") != f"Bearer {self.store.access_token}":
             return _error(401, "Invalid Credentials")
         if key.split("/", maxsplit=1)[0] not in self.store.buckets:
             return _error(404, "The specified bucket does not exist.")
         return None
 
-    def aside(self, body: bytes) -> Answer | None:
+    def handle_other_request(self, body: bytes) -> Response | None:
         if self.path == _SUBJECT:
             return 200, self.headers.get("X-Workload", "").encode(), {}
         if self.path.startswith(_METADATA):
-            return self._access() if self.store.has_identity else _error(404, "no service account")
-        return self._exchange(parse_qs(body.decode())) if self.path == _TOKEN_EXCHANGE else None
+            return self._token_response() if self.store.has_identity else _error(404, "no service account")
+        return self._exchange_token(parse_qs(body.decode())) if self.path == _TOKEN_EXCHANGE else None
 
-    def operation(self, key: str, query: Query, body: bytes) -> Answer:
-        if answer := self.multipart(key, query, body, self.metadata("x-goog-meta-")):
+    def handle_object_request(self, key: str, query: Query, body: bytes) -> Response:
+        if answer := self.handle_multipart_request(key, query, body, self.parse_metadata("x-goog-meta-")):
             return answer
         if self.command == "POST":
             return self._insert(key, query["uploadType"][0], body)
@@ -67,16 +67,16 @@ class _Handler(ObjectHandler):
             return _error(404, "No such object") if gone else (204, b"", {})
         return self._list(key, query["prefix"][0]) if "prefix" in query else self._get(key, query)
 
-    def _exchange(self, asked: Query) -> Answer:
-        known = asked["subject_token"] == [self.store.subject]
-        return self._access() if known else _error(400, "invalid_grant")
+    def _exchange_token(self, form: Query) -> Response:
+        known = form["subject_token"] == [self.store.subject]
+        return self._token_response() if known else _error(400, "invalid_grant")
 
-    def _access(self) -> Answer:
+    def _token_response(self) -> Response:
         kind = "urn:ietf:params:oauth:token-type:access_token"
         token = {"access_token": self.store.access_token, "issued_token_type": kind}
         return _json({**token, "token_type": "Bearer", "expires_in": 3600})
 
-    def _insert(self, key: str, kind: str, body: bytes) -> Answer:
+    def _insert(self, key: str, kind: str, body: bytes) -> Response:
         told: dict[str, Any] = {}
         if kind == "multipart":
             head = f"Content-Type: {self.headers['Content-Type']}\r\n\r\n".encode()
@@ -84,20 +84,20 @@ class _Handler(ObjectHandler):
             boundary = b"--" + message_from_bytes(head).get_boundary(b"").encode()  # type: ignore[union-attr]
             about, content = (part.split(b"\r\n\r\n", 1)[1] for part in body.split(boundary)[1:3])
             told, body = json.loads(about), content.removesuffix(b"\r\n")
-        self.store.objects[key] = Stored(body, told.get("metadata", {}))
+        self.store.objects[key] = StoredObject(body, told.get("metadata", {}))
         return _json(_resource(key, self.store.objects[key]))
 
-    def _get(self, key: str, query: Query) -> Answer:
+    def _get(self, key: str, query: Query) -> Response:
         found = self.store.objects.get(key)
         if found is None:
             return _error(404, f"No such object: {key}")
         if self.headers.get("If-Match", _etag(found)) != _etag(found):
             return _error(412, "At least one of the pre-conditions you specified did not hold.")
         if query.get("alt") == ["media"]:
-            return self.content(found.data, {"ETag": _etag(found), **_BYTES})
+            return self.content_response(found.data, {"ETag": _etag(found), **_BYTES})
         return _json(_resource(key, found))
 
-    def _list(self, bucket: str, prefix: str) -> Answer:
+    def _list(self, bucket: str, prefix: str) -> Response:
         found = sorted((key, one) for key, one in self.store.objects.items() if key.startswith(f"{bucket}/{prefix}"))
         return _json({"kind": "storage#objects", "items": [_resource(key, one) for key, one in found]})
 
@@ -110,9 +110,9 @@ class GcsServer(ObjectServer):
     subject: str = "subject-token-of-the-test"
     has_identity: bool = False
 
-    def credentials(self, *, known: bool) -> dict[str, str]:
+    def credentials(self, *, valid: bool) -> dict[str, str]:
         """Return a key file with the URL and the header from which the client gets its token."""
-        workload = self.subject if known else "another-subject-of-the-test"
+        workload = self.subject if valid else "another-subject-of-the-test"
         source = {"url": f"{self.url}{_SUBJECT}", "headers": {"X-Workload": workload}, "format": {"type": "text"}}
         key_file = {
             "type": "external_account",
@@ -124,7 +124,7 @@ class GcsServer(ObjectServer):
         return {"GOOGLE_CREDENTIALS": json.dumps(key_file)}
 
 
-def _resource(key: str, stored: Stored) -> dict[str, Any]:
+def _resource(key: str, stored: StoredObject) -> dict[str, Any]:
     bucket, _, name = key.partition("/")
     return {
         "kind": "storage#object",
@@ -139,15 +139,15 @@ def _resource(key: str, stored: Stored) -> dict[str, Any]:
     }
 
 
-def _etag(stored: Stored) -> str:
+def _etag(stored: StoredObject) -> str:
     """Return an ETag without quotes that changes with the content."""
     return base64.b64encode(stored.md5[:9]).decode()
 
 
-def _json(value: Any, status: int = 200) -> Answer:
+def _json(value: Any, status: int = 200) -> Response:
     return status, json.dumps(value).encode(), {"Content-Type": "application/json; charset=UTF-8"}
 
 
-def _error(status: int, message: str) -> Answer:
+def _error(status: int, message: str) -> Response:
     reason = {"domain": "global", "reason": _REASONS.get(status, "error"), "message": message}
     return _json({"error": {"code": status, "message": message, "errors": [reason]}}, status)

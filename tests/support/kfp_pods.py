@@ -21,7 +21,7 @@ import yaml
 from trainjob.client import Cluster, EventHandler, ObjectEvent
 
 LATENCIES = (0.005, 0.05, 0.15, 0.4)  # seconds
-SHORT = {"image": "busybox", "command": ["sleep"], "args": ["1"]}
+ONE_SECOND_JOB = {"image": "busybox", "command": ["sleep"], "args": ["1"]}
 HERE = Path(__file__).resolve().parent
 _PODS = "/api/v1/namespaces/default/pods"
 _CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
@@ -68,14 +68,14 @@ class CompiledComponent:
         told = {"parameters": outputs, "artifacts": artifacts, "outputFile": f"{folder}/executor_output.json"}
         return json.dumps({"inputs": given, "outputs": told})
 
-    def words(self, folder: Path, **arguments: Any) -> list[str]:
+    def command_line(self, folder: Path, **arguments: Any) -> list[str]:
         """Return the component's command line."""
         given = self.executor_input(folder, **arguments)
         return [*self.command, *(given if word == "{{$}}" else word for word in self.args)]
 
 
 @dataclass
-class Run:
+class PipelineRun:
     """One run of a pipeline, for tests of one of its tasks.
 
     Attributes:
@@ -89,7 +89,7 @@ class Run:
     id: str = field(default_factory=lambda: str(uuid.uuid4()))
 
 
-class Try:
+class StartedPod:
     """One pod that was started.
 
     Attributes:
@@ -98,38 +98,38 @@ class Try:
     """
 
     def __init__(
-        self, name: str, folder: Path, changes: queue.SimpleQueue[ObjectEvent], subscription: EventHandler
+        self, name: str, folder: Path, events: queue.SimpleQueue[ObjectEvent], event_handler: EventHandler
     ) -> None:
         self.name, self.folder = name, folder
-        self._changes, self._subscription = changes, subscription
+        self._events, self._event_handler = events, event_handler
         self._pod: Mapping[str, Any] | None = None
 
-    def _wait(self, wanted: Callable[[Mapping[str, Any]], object], seconds: float) -> Mapping[str, Any] | None:
+    def _wait_for(self, condition: Callable[[Mapping[str, Any]], object], seconds: float) -> Mapping[str, Any] | None:
         """Wait until the pod fulfills `wanted`, and return it; None if it is deleted.
 
         The changes come from a watch. `seconds` limits the wait for each change.
         """
-        while self._pod is None or not wanted(self._pod):
-            change = self._changes.get(timeout=seconds)
+        while self._pod is None or not condition(self._pod):
+            change = self._events.get(timeout=seconds)
             assert change.error is None, change.error
-            self._pod = change.found
-            if change.gone:
+            self._pod = change.object
+            if change.deleted:
                 return None
         return self._pod
 
-    def process(self) -> int:
+    def wait_for_process(self) -> int:
         """Wait for the container's first process, and return its ID."""
-        pod = self._wait(lambda pod: _container(pod).get("containerID"), 60)
+        pod = self._wait_for(lambda pod: _container_status(pod).get("containerID"), 60)
         assert pod is not None, f"{self.name} is gone"
-        return int(_container(pod)["containerID"].removeprefix("process://"))
+        return int(_container_status(pod)["containerID"].removeprefix("process://"))
 
-    def end(self) -> str | None:
+    def wait_for_end(self) -> str | None:
         """Wait for the pod's end and return its phase; None if the pod is deleted."""
-        pod = self._wait(lambda pod: pod["status"].get("phase") in ("Succeeded", "Failed"), 120)
-        self._subscription.close()
+        pod = self._wait_for(lambda pod: pod["status"].get("phase") in ("Succeeded", "Failed"), 120)
+        self._event_handler.close()
         return str(pod["status"]["phase"]) if pod else None
 
-    def output(self) -> dict[str, Any]:
+    def executor_output(self) -> dict[str, Any]:
         """Return the output that the executor has written for KFP's launcher."""
         loaded: dict[str, Any] = json.loads((self.folder / "executor_output.json").read_text())
         return loaded
@@ -142,26 +142,26 @@ class Pods:
         self._cluster, self._component, self._folder = cluster, component, folder
         self._informer = cluster.labelled_pod_informer("default", _RUN)
 
-    def new_run(self) -> Run:
+    def new_run(self) -> PipelineRun:
         """Create a run.
 
         A ConfigMap stands for its Workflow, because the laptop cluster has no Workflows.
         """
         workflow = f"tickets-{uuid.uuid4().hex[:5]}"
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": workflow}}
-        made = self._ask("POST", _CONFIGMAPS, body)
+        made = self._request("POST", _CONFIGMAPS, body)
         owner = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "name": workflow, "controller": True}
-        return Run({**owner, "uid": made["metadata"]["uid"], "blockOwnerDeletion": True}, workflow)
+        return PipelineRun({**owner, "uid": made["metadata"]["uid"], "blockOwnerDeletion": True}, workflow)
 
     def start(
         self,
-        run: Run,
+        run: PipelineRun,
         kubeconfig: Path,
         attempt: int = 0,
         name: str = "",
         variables: dict[str, str] | None = None,
         **arguments: Any,
-    ) -> Try:
+    ) -> StartedPod:
         """Start the pod of one try.
 
         `attempt` is Argo's number of the try, `variables` are environment variables for its processes.
@@ -186,50 +186,50 @@ class Pods:
         container = {
             "name": "main",
             "image": "python:3.12",
-            "command": [*above, *self._component.words(folder, **arguments)],
+            "command": [*above, *self._component.command_line(folder, **arguments)],
             "env": [{"name": key, **value} for key, value in environment.items()],
         }
         changes: queue.SimpleQueue[ObjectEvent] = queue.SimpleQueue()
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
-        made = self._ask("POST", _PODS, {**pod, "spec": {"restartPolicy": "Never", "containers": [container]}})
+        made = self._request("POST", _PODS, {**pod, "spec": {"restartPolicy": "Never", "containers": [container]}})
         uid = made["metadata"]["uid"]
         subscription = self._informer.add_event_handler(
-            name, lambda change: changes.put(change) if _is(change, uid) else None
+            name, lambda change: changes.put(change) if _is_about(change, uid) else None
         )
-        return Try(name, folder, changes, subscription)
+        return StartedPod(name, folder, changes, subscription)
 
-    def lose(self, pod: Try) -> None:
+    def force_delete(self, pod: StartedPod) -> None:
         """Delete the pod object without a grace period, as happens when its node is lost."""
-        self._ask("DELETE", f"{_PODS}/{pod.name}", {"gracePeriodSeconds": 0})
+        self._request("DELETE", f"{_PODS}/{pod.name}", {"gracePeriodSeconds": 0})
 
-    def disrupt(self, pod: Try) -> None:
+    def mark_disrupted(self, pod: StartedPod) -> None:
         """Add the condition DisruptionTarget to the pod, the first step of an eviction."""
         condition = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
-        self._ask("PATCH", f"{_PODS}/{pod.name}/status", {"status": {"conditions": [condition]}})
+        self._request("PATCH", f"{_PODS}/{pod.name}/status", {"status": {"conditions": [condition]}})
 
-    def delete(self, pod: Try) -> None:
+    def delete(self, pod: StartedPod) -> None:
         """Delete the pod, the second step of an eviction.
 
         Its containers get SIGTERM and their grace period.
         """
-        self._ask("DELETE", f"{_PODS}/{pod.name}", {})
+        self._request("DELETE", f"{_PODS}/{pod.name}", {})
 
-    def said(self, pod: Try) -> str:
+    def read_log(self, pod: StartedPod) -> str:
         """Return the log of the pod's processes."""
         with self._cluster.open_log(pod.name, "default", "main") as log:
             return str(log.read().decode())
 
-    def _ask(self, method: str, path: str, body: dict[str, Any]) -> dict[str, Any]:
+    def _request(self, method: str, path: str, body: dict[str, Any]) -> dict[str, Any]:
         return self._cluster._http.request(method, path, doing=f"{method} {path}", body=body)
 
 
 _OWN_FIELDS = {"KFP_POD_NAME": "metadata.name", "KFP_POD_UID": "metadata.uid"}
 
 
-def _container(pod: Mapping[str, Any]) -> dict[str, Any]:
+def _container_status(pod: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = (pod["status"].get("containerStatuses") or [{}])[0]
     return found
 
 
-def _is(change: ObjectEvent, uid: str) -> bool:
-    return change.found is None or change.found["metadata"]["uid"] == uid
+def _is_about(event: ObjectEvent, uid: str) -> bool:
+    return event.object is None or event.object["metadata"]["uid"] == uid

@@ -17,7 +17,7 @@ from kubernetes.client.rest import ApiException
 
 Object = dict[str, Any]
 
-HOLD = "example.org/hold"
+FINALIZER = "example.org/hold"
 """A finalizer that no controller removes."""
 
 KINDS = {
@@ -62,7 +62,7 @@ def path_of(kind: str, namespace: str | None = None, name: str = "", subresource
 
 
 @dataclass(frozen=True)
-class Answer:
+class Response:
     """A response of the API server.
 
     Attributes:
@@ -97,11 +97,11 @@ class Client:
         self.api = api
 
     @classmethod
-    def of(cls, kubeconfig: str) -> Client:
+    def from_kubeconfig(cls, kubeconfig: str) -> Client:
         """Return a client for the current context of a kubeconfig file."""
         return cls(kubernetes.config.new_client_from_config(kubeconfig))
 
-    def as_bearer(self, token: str) -> Client:
+    def with_token(self, token: str) -> Client:
         """Return a client of the same API server with a bearer token.
 
         An empty token means an anonymous client.
@@ -115,30 +115,32 @@ class Client:
         self.api.close()
         self.api.rest_client.pool_manager.clear()
 
-    def ask(
+    def request(
         self, method: str, path: str, body: Object | None = None, *, content_type: str = "", **query: Any
-    ) -> Answer:
+    ) -> Response:
         """Send one request and return the response; an error status raises no exception."""
         headers = {"Accept": "application/json", "Content-Type": content_type or _content_type(method)}
         try:
             response = self._call(method, path, body, headers, query)
         except ApiException as error:
-            return Answer(error.status, _parsed(error.body), _lower(error.headers))
-        return Answer(response.status, _parsed(response.data), _lower(response.getheaders()))
+            return Response(error.status, _parse_body(error.body), _lowercase_names(error.headers))
+        return Response(response.status, _parse_body(response.data), _lowercase_names(response.getheaders()))
 
-    def send(self, method: str, path: str, text: bytes, content_type: str = "application/json", **query: Any) -> Answer:
+    def send_raw(
+        self, method: str, path: str, body: bytes, content_type: str = "application/json", **query: Any
+    ) -> Response:
         """Send one request with an unchanged body, and return the response."""
         headers = {"Accept": "application/json", "Content-Type": content_type}
         self.api.update_params_for_auth(headers, [], ["BearerToken"])
         url = f"{self.api.configuration.host}{path}{'?' if query else ''}{urlencode(query)}"
-        response = self.api.rest_client.pool_manager.request(method, url, body=text, headers=headers, retries=False)
-        return Answer(response.status, _parsed(response.data), _lower(response.headers))
+        response = self.api.rest_client.pool_manager.request(method, url, body=body, headers=headers, retries=False)
+        return Response(response.status, _parse_body(response.data), _lowercase_names(response.headers))
 
     def _call(self, method: str, path: str, body: Any, headers: dict[str, str], query: Mapping[str, Any]) -> Any:
         return self.api.call_api(
             path,
             method,
-            query_params=[(name, _word(value)) for name, value in query.items()],
+            query_params=[(name, _query_value(value)) for name, value in query.items()],
             header_params=headers,
             body=body,
             auth_settings=["BearerToken"],
@@ -152,49 +154,49 @@ class Client:
     def create(self, item: Object, namespace: str | None = None, **query: Any) -> Object:
         """Create an object with strict field validation; an error response fails the test."""
         path = path_of(item["kind"], namespace or item["metadata"].get("namespace"))
-        return self._must("POST", path, item, **{"fieldValidation": "Strict", **query})
+        return self._request_ok("POST", path, item, **{"fieldValidation": "Strict", **query})
 
     def get(self, kind: str, namespace: str | None, name: str) -> Object:
         """Return an object, which must exist."""
-        return self._must("GET", path_of(kind, namespace, name))
+        return self._request_ok("GET", path_of(kind, namespace, name))
 
     def find(self, kind: str, namespace: str | None, name: str) -> Object | None:
         """Return an object, or None if it does not exist."""
-        answer = self.ask("GET", path_of(kind, namespace, name))
+        answer = self.request("GET", path_of(kind, namespace, name))
         return answer.body if answer.code != 404 else None
 
     def list(self, kind: str, namespace: str | None, **query: Any) -> list[Object]:
         """Return all objects that match the query."""
-        return list(self._must("GET", path_of(kind, namespace), None, **query)["items"])
+        return list(self._request_ok("GET", path_of(kind, namespace), None, **query)["items"])
 
     def patch(self, kind: str, namespace: str | None, name: str, change: Object, subresource: str = "") -> Object:
         """Apply a JSON merge patch."""
-        return self._must("PATCH", path_of(kind, namespace, name, subresource), change)
+        return self._request_ok("PATCH", path_of(kind, namespace, name, subresource), change)
 
     def delete(self, kind: str, namespace: str | None, name: str, **options: Any) -> Object:
         """Delete an object with options such as `propagationPolicy="Foreground"`."""
-        return self._must("DELETE", path_of(kind, namespace, name), options or None)
+        return self._request_ok("DELETE", path_of(kind, namespace, name), options or None)
 
-    def hold(self, kind: str, namespace: str | None, name: str) -> Object:
+    def add_finalizer(self, kind: str, namespace: str | None, name: str) -> Object:
         """Add a finalizer, as a controller or an unresponsive node does.
 
         A deleted object stays, with its deletion timestamp, until [let_go][] is called.
         """
-        return self.patch(kind, namespace, name, {"metadata": {"finalizers": [HOLD]}})
+        return self.patch(kind, namespace, name, {"metadata": {"finalizers": [FINALIZER]}})
 
-    def let_go(self, kind: str, namespace: str | None, name: str) -> Object:
+    def remove_finalizers(self, kind: str, namespace: str | None, name: str) -> Object:
         """Remove all finalizers from an object."""
         return self.patch(kind, namespace, name, {"metadata": {"finalizers": None}})
 
-    def _must(self, method: str, path: str, body: Object | None = None, **query: Any) -> Object:
-        answer = self.ask(method, path, body, **query)
+    def _request_ok(self, method: str, path: str, body: Object | None = None, **query: Any) -> Object:
+        answer = self.request(method, path, body, **query)
         assert answer.ok, f"{method} {path}: {answer.code} {answer.reason} {answer.message}"
         found: Object = answer.body
         return found
 
     # -- what happens over time -------------------------------------------------------------------------------------
 
-    def stream(self, path: str, *, seconds: float = 60, **query: Any) -> Iterator[Object]:
+    def watch_events(self, path: str, *, seconds: float = 60, **query: Any) -> Iterator[Object]:
         """Yield the events of a watch until it ends, for at most `seconds`."""
         headers = {"Accept": "application/json"}
         query = {"watch": True, "timeoutSeconds": max(1, int(seconds)), **query}
@@ -211,29 +213,29 @@ class Client:
             response.release_conn()
             response.close()
 
-    def follow(
+    def list_and_watch(
         self, kind: str, namespace: str | None, name: str = "", *, seconds: float = 100, **query: Any
     ) -> Iterator[tuple[str, Object]]:
         """Yield the existing objects as ADDED, then every change; fail after `seconds`."""
         if name:
             query["fieldSelector"] = f"metadata.name={name}"
         path, deadline = path_of(kind, namespace), time.monotonic() + seconds
-        found = self._must("GET", path, None, **query)
+        found = self._request_ok("GET", path, None, **query)
         yield from (("ADDED", item) for item in found["items"])
         version = found["metadata"]["resourceVersion"]
         while (left := deadline - time.monotonic()) > 0:
-            for event in self.stream(path, seconds=left, resourceVersion=version, **query):
+            for event in self.watch_events(path, seconds=left, resourceVersion=version, **query):
                 assert event["type"] != "ERROR", event["object"]
                 version = event["object"]["metadata"]["resourceVersion"]
                 yield event["type"], event["object"]
         raise AssertionError(f"{path} {query}: the expected did not happen within {seconds} s")
 
-    def until(
+    def wait_for(
         self,
         kind: str,
         namespace: str | None,
         name: str,
-        accept: Callable[[Object], Any],
+        condition: Callable[[Object], Any],
         *,
         seconds: float = 100,
         **query: Any,
@@ -244,21 +246,21 @@ class Client:
         """
         last: Object = {}
         try:
-            for change, item in self.follow(kind, namespace, name, seconds=seconds, **query):
+            for change, item in self.list_and_watch(kind, namespace, name, seconds=seconds, **query):
                 last = item
-                if change != "DELETED" and accept(item):
+                if change != "DELETED" and condition(item):
                     return item
         except AssertionError as error:
             raise AssertionError(f"{error}; last seen: {json.dumps(last.get('status', last))[:2000]}") from None
         raise AssertionError("unreachable: follow ends by failing")
 
-    def until_gone(self, kind: str, namespace: str | None, name: str, *, seconds: float = 100) -> None:
+    def wait_until_deleted(self, kind: str, namespace: str | None, name: str, *, seconds: float = 100) -> None:
         """Wait until the object that has this name now is deleted."""
         path, query = path_of(kind, namespace), {"fieldSelector": f"metadata.name={name}"}
-        found = self._must("GET", path, None, **query)
+        found = self._request_ok("GET", path, None, **query)
         if not found["items"]:
             return
-        events = self.stream(path, seconds=seconds, resourceVersion=found["metadata"]["resourceVersion"], **query)
+        events = self.watch_events(path, seconds=seconds, resourceVersion=found["metadata"]["resourceVersion"], **query)
         assert any(event["type"] == "DELETED" for event in events), f"{kind} {name} is still there after {seconds} s"
 
     def follow_log(self, namespace: str, pod: str) -> Iterator[str]:
@@ -276,7 +278,7 @@ class Client:
 
     def log(self, namespace: str, pod: str, **query: Any) -> str:
         """Return a container's log as text."""
-        answer = self.ask("GET", path_of("Pod", namespace, pod, "log"), **query)
+        answer = self.request("GET", path_of("Pod", namespace, pod, "log"), **query)
         assert answer.ok, f"log of {pod}: {answer.code} {answer.message}"
         return answer.body if isinstance(answer.body, str) else json.dumps(answer.body)
 
@@ -285,11 +287,11 @@ def _content_type(method: str) -> str:
     return "application/merge-patch+json" if method == "PATCH" else "application/json"
 
 
-def _word(value: Any) -> Any:
+def _query_value(value: Any) -> Any:
     return str(value).lower() if isinstance(value, bool) else value
 
 
-def _parsed(data: Any) -> Any:
+def _parse_body(data: Any) -> Any:
     text = data.decode(errors="replace") if isinstance(data, bytes) else (data or "")
     try:
         return json.loads(text)
@@ -297,5 +299,5 @@ def _parsed(data: Any) -> Any:
         return text
 
 
-def _lower(headers: Any) -> dict[str, str]:
+def _lowercase_names(headers: Any) -> dict[str, str]:
     return {name.lower(): value for name, value in (headers or {}).items()}

@@ -16,8 +16,13 @@ from urllib.parse import urlsplit
 from trainjob.client import Connection
 from trainjob_local import LocalCluster
 
-_REFUSAL = json.dumps({"kind": "Status", "code": 401, "reason": "Unauthorized", "message": "Unauthorized"}).encode()
-_REFUSED = b"HTTP/1.1 401 Unauthorized\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(_REFUSAL), _REFUSAL)
+_UNAUTHORIZED_STATUS = json.dumps(
+    {"kind": "Status", "code": 401, "reason": "Unauthorized", "message": "Unauthorized"}
+).encode()
+_UNAUTHORIZED_RESPONSE = b"HTTP/1.1 401 Unauthorized\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s" % (
+    len(_UNAUTHORIZED_STATUS),
+    _UNAUTHORIZED_STATUS,
+)
 
 
 class LogProxy:
@@ -39,8 +44,8 @@ class LogProxy:
         self.token, self._token_file = "first", folder / "token"
         self._lock = threading.Lock()
         self._clients: set[socket.socket] = set()
-        self.cuts: list[int] = []
-        self.passed = self.streams = self.open = self.most_open = self.refused = 0
+        self.cut_after_bytes: list[int] = []
+        self.forwarded_bytes = self.log_requests = self.open_streams = self.max_open_streams = self.refused_requests = 0
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=512)
         self._token_file.write_text(self.token)
         url = "http://{}:{}".format(*self._listener.getsockname())
@@ -54,20 +59,20 @@ class LogProxy:
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
-        self.break_all()
+        self.reset_streams()
 
-    def break_all(self) -> None:
+    def reset_streams(self) -> None:
         """Reset the connections of all open log streams."""
         with self._lock:
             clients, self._clients = self._clients, set()
         for one in clients:
             reset(one)
 
-    def rotate(self, token: str) -> None:
+    def rotate_token(self, token: str) -> None:
         """Accept only this token from now on; clients get it from [renew][]."""
         self.token = token
 
-    def renew(self) -> None:
+    def write_token(self) -> None:
         """Write the accepted token to the token file of the connection."""
         self._token_file.write_text(self.token)
 
@@ -82,41 +87,41 @@ class LogProxy:
     def _serve(self, client: socket.socket) -> None:
         """Forward one request, after which both connections are closed."""
         with contextlib.suppress(OSError), client:
-            head, body = _request(client)
+            head, body = _read_request(client)
             if not head:
                 return
             if f"bearer {self.token}\r\n".encode() not in head.lower():
-                client.sendall(_REFUSED)
+                client.sendall(_UNAUTHORIZED_RESPONSE)
                 with self._lock:
-                    self.refused += 1
+                    self.refused_requests += 1
                 return
             with socket.create_connection(self._target) as server:
                 server.sendall(_with_real_token(head, self._real_token) + body)
                 if b"/log?" in head.partition(b"\r\n")[0]:
-                    self._pass_log(server, client)
+                    self._forward_log(server, client)
                 else:
                     while data := server.recv(65536):
                         client.sendall(data)
 
-    def _pass_log(self, server: socket.socket, client: socket.socket) -> None:
+    def _forward_log(self, server: socket.socket, client: socket.socket) -> None:
         with self._lock:
-            left = self.cuts.pop(0) if self.cuts else None
+            left = self.cut_after_bytes.pop(0) if self.cut_after_bytes else None
             self._clients.add(client)
-            self.streams += 1
-            self.open += 1
-            self.most_open = max(self.open, self.most_open)
+            self.log_requests += 1
+            self.open_streams += 1
+            self.max_open_streams = max(self.open_streams, self.max_open_streams)
         try:
             while data := server.recv(65536):
-                self.passed += len(data)
+                self.forwarded_bytes += len(data)
                 client.sendall(data if left is None else data[:left])
                 if left is not None and (left := left - len(data)) <= 0:
-                    if self.streams % 2:  # else the connection is closed in good order
+                    if self.log_requests % 2:  # else the connection is closed in good order
                         reset(client)
                     return
         finally:
             with self._lock:
                 self._clients.discard(client)
-                self.open -= 1
+                self.open_streams -= 1
 
 
 def reset(client: socket.socket) -> None:
@@ -127,7 +132,7 @@ def reset(client: socket.socket) -> None:
         client.close()
 
 
-def _request(client: socket.socket) -> tuple[bytes, bytes]:
+def _read_request(client: socket.socket) -> tuple[bytes, bytes]:
     data = b""
     while b"\r\n\r\n" not in data:
         more = client.recv(65536)

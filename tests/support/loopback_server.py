@@ -25,7 +25,7 @@ class LoopbackServer(ThreadingHTTPServer):
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_port}"
 
-    def end(self) -> None:
+    def stop(self) -> None:
         self.shutdown()
         self.server_close()
         self._thread.join()

@@ -21,11 +21,11 @@ from typing_extensions import Self
 from tests.support.loopback_server import LoopbackServer
 
 Query = dict[str, list[str]]
-Answer = tuple[int, bytes, dict[str, str]]
+Response = tuple[int, bytes, dict[str, str]]
 
 
 @dataclass
-class Stored:
+class StoredObject:
     data: bytes
     metadata: dict[str, str]
     """The object's metadata, by names without the store's own prefix."""
@@ -43,9 +43,9 @@ class ObjectServer:
     handler: ClassVar[type[ObjectHandler]]
     buckets: tuple[str, ...] = ("models",)
     hook: Callable[[str, str, bool], None] = lambda method, key, after: None
-    objects: dict[str, Stored] = field(default_factory=dict)
-    parts: dict[str, dict[int, bytes]] = field(default_factory=dict)
-    pending: dict[str, dict[str, str]] = field(default_factory=dict)
+    objects: dict[str, StoredObject] = field(default_factory=dict)
+    uploaded_parts: dict[str, dict[int, bytes]] = field(default_factory=dict)
+    pending_metadata: dict[str, dict[str, str]] = field(default_factory=dict)
     requests: list[tuple[str, str]] = field(default_factory=list)
     lock: threading.RLock = field(default_factory=threading.RLock)
 
@@ -55,7 +55,7 @@ class ObjectServer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.end()
+        self._server.stop()
 
     @property
     def url(self) -> str:
@@ -64,20 +64,20 @@ class ObjectServer:
     @property
     def environment(self) -> dict[str, str]:
         """Credentials that the store accepts, as environment variables of a step's secret."""
-        return self.credentials(known=True)
+        return self.credentials(valid=True)
 
-    def credentials(self, *, known: bool) -> dict[str, str]:
+    def credentials(self, *, valid: bool) -> dict[str, str]:
         raise NotImplementedError
 
-    def below(self, prefix: str) -> dict[str, bytes]:
+    def read_prefix(self, prefix: str) -> dict[str, bytes]:
         """Return the contents of the objects below `bucket/prefix/`."""
         found = {key: value.data for key, value in self.objects.items() if key.startswith(f"{prefix}/")}
         return {key.removeprefix(f"{prefix}/"): data for key, data in found.items()}
 
-    def writes(self) -> list[tuple[str, str]]:
+    def list_writes(self) -> list[tuple[str, str]]:
         return [(method, key) for method, key in self.requests if method not in {"GET", "HEAD"}]
 
-    def sent(self) -> list[str]:
+    def sent_keys(self) -> list[str]:
         """Return the keys of the objects, or of their parts, that were sent."""
         return [key for method, key in self.requests if method in {"PUT", "POST"}]
 
@@ -89,52 +89,54 @@ class ObjectHandler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
     store: Any
 
-    def key(self, path: str, query: Query) -> str:
+    def parse_key(self, path: str, query: Query) -> str:
         """Return `bucket/key`, or the bucket alone."""
         raise NotImplementedError
 
-    def aside(self, body: bytes) -> Answer | None:
+    def handle_other_request(self, body: bytes) -> Response | None:
         """Return the response to a request that is not for an object.
 
         Such requests are not recorded, and no hook is called for them.
         """
         return None
 
-    def method(self, query: Query) -> str:
+    def parse_method(self, query: Query) -> str:
         """Return the request's method in S3's terms."""
         return self.command
 
-    def refusal(self, key: str) -> Answer | None:
+    def check_access(self, key: str) -> Response | None:
         """Return the response to a request without access or for a bucket that does not exist."""
         raise NotImplementedError
 
-    def operation(self, key: str, query: Query, body: bytes) -> Answer:
+    def handle_object_request(self, key: str, query: Query, body: bytes) -> Response:
         raise NotImplementedError
 
     def _serve(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         parts = urlsplit(self.path)
         query = parse_qs(parts.query, keep_blank_values=True)
-        if aside := self.aside(body):
+        if aside := self.handle_other_request(body):
             self._send(*aside)
             return
-        key = self.key(parts.path, query)
-        method = self.method(query)
+        key = self.parse_key(parts.path, query)
+        method = self.parse_method(query)
         self.store.hook(method, key, False)
         with self.store.lock:
             self.store.requests.append((method, key))
-            answer = self.refusal(key) or self.operation(key, query, body)
+            answer = self.check_access(key) or self.handle_object_request(key, query, body)
         self.store.hook(method, key, True)
         self._send(*answer)
 
     do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _serve  # noqa: N815 - the library's names
 
-    def metadata(self, prefix: str) -> dict[str, str]:
+    def parse_metadata(self, prefix: str) -> dict[str, str]:
         """Return the object's metadata from the request's headers."""
         named = {name.lower(): value for name, value in self.headers.items()}
         return {name.removeprefix(prefix): value for name, value in named.items() if name.startswith(prefix)}
 
-    def multipart(self, key: str, query: Query, body: bytes, metadata: dict[str, str]) -> Answer | None:
+    def handle_multipart_request(
+        self, key: str, query: Query, body: bytes, metadata: dict[str, str]
+    ) -> Response | None:
         """Answer a request of a multipart upload; None for other requests.
 
         Google's XML API has the same requests as S3.
@@ -143,18 +145,20 @@ class ObjectHandler(BaseHTTPRequestHandler):
         if self.command == "POST" and "uploads" in query:
             upload = uuid.uuid4().hex
             self.store.parts[upload], self.store.pending[upload] = {}, metadata
-            return xml("InitiateMultipartUploadResult", f"<Key>{escape(key)}</Key><UploadId>{upload}</UploadId>")
+            return xml_response(
+                "InitiateMultipartUploadResult", f"<Key>{escape(key)}</Key><UploadId>{upload}</UploadId>"
+            )
         if self.command == "PUT" and upload:
             self.store.parts[upload][int(query["partNumber"][0])] = body
-            return 200, b"", {"ETag": f'"{Stored(body, {}).md5.hex()}"'}
+            return 200, b"", {"ETag": f'"{StoredObject(body, {}).md5.hex()}"'}
         if self.command == "POST" and upload:
             numbers = [int(number) for number in re.findall(rb"<PartNumber>(\d+)</PartNumber>", body)]
             parts, metadata = self.store.parts.pop(upload), self.store.pending.pop(upload)
-            self.store.objects[key] = Stored(b"".join(parts[number] for number in numbers), metadata)
-            return xml("CompleteMultipartUploadResult", f"<Key>{escape(key)}</Key><ETag>&quot;x&quot;</ETag>")
+            self.store.objects[key] = StoredObject(b"".join(parts[number] for number in numbers), metadata)
+            return xml_response("CompleteMultipartUploadResult", f"<Key>{escape(key)}</Key><ETag>&quot;x&quot;</ETag>")
         return None
 
-    def content(self, data: bytes, headers: dict[str, str]) -> Answer:
+    def content_response(self, data: bytes, headers: dict[str, str]) -> Response:
         """Return an object's bytes, or the requested range of them."""
         asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
         if not asked:
@@ -174,6 +178,6 @@ class ObjectHandler(BaseHTTPRequestHandler):
         pass
 
 
-def xml(name: str, inside: str) -> Answer:
-    text = f'<?xml version="1.0" encoding="UTF-8"?><{name}>{inside}</{name}>'
+def xml_response(name: str, content: str) -> Response:
+    text = f'<?xml version="1.0" encoding="UTF-8"?><{name}>{content}</{name}>'
     return 200, text.encode(), {"Content-Type": "application/xml"}

@@ -6,13 +6,13 @@ They have the fields that the Trainer needs.
 from __future__ import annotations
 
 from tests.support.kubernetes_client import Client
-from tests.support.polling import until
+from tests.support.polling import wait_until
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 GROUPS = {"coscheduling": ("scheduling.x-k8s.io", "v1alpha1"), "volcano": ("scheduling.volcano.sh", "v1beta1")}
 
 
-def install(client: Client, scheduler: str) -> None:
+def install_crd(client: Client, scheduler: str) -> None:
     """Create the CRD of a scheduler, and wait until the API server has established it."""
     group, version = GROUPS[scheduler]
     anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
@@ -30,15 +30,15 @@ def install(client: Client, scheduler: str) -> None:
         },
         "spec": {"group": group, "scope": "Namespaced", "names": names, "versions": [served]},
     }
-    answer = client.ask("POST", CRDS, item)
+    answer = client.request("POST", CRDS, item)
     assert answer.ok or answer.reason == "AlreadyExists", answer.message
 
     def established() -> bool:
-        found = client.ask("GET", f"{CRDS}/podgroups.{group}").body
+        found = client.request("GET", f"{CRDS}/podgroups.{group}").body
         conditions = (found.get("status") or {}).get("conditions") or []
         return any((one["type"], one["status"]) == ("Established", "True") for one in conditions)
 
-    until(established)
+    wait_until(established)
 
 
 def group_path(scheduler: str, namespace: str, name: str) -> str:

@@ -9,11 +9,11 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def until(look: Callable[[], T | None], seconds: float = 60.0) -> T:
+def wait_until(condition: Callable[[], T | None], seconds: float = 60.0) -> T:
     """Return the first true result of `look`; fail after the deadline."""
     deadline = time.monotonic() + seconds
     while True:
-        answer = look()
+        answer = condition()
         if answer:
             return answer
         if time.monotonic() > deadline:

@@ -38,11 +38,11 @@ class RecordingProxy:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
 
-    def watches(self, plural: str) -> int:
+    def count_watches(self, plural: str) -> int:
         """Return how many watches of a kind of object were started."""
         return sum(f"/{plural}?" in line and "watch=true" in line for line in self.requests)
 
-    def lists(self, plural: str) -> int:
+    def count_lists(self, plural: str) -> int:
         """Return how many lists of a kind were requested; the pages of one list count once."""
         return sum(f"/{plural}?" in line and not re.search("watch=|continue=", line) for line in self.requests)
 
@@ -54,13 +54,13 @@ class RecordingProxy:
                 return
             upstream = socket.create_connection(self._upstream)
             for source, target, record in ((client, upstream, self._record), (upstream, client, bytes)):
-                threading.Thread(target=_pump, args=(source, target, record), daemon=True).start()
+                threading.Thread(target=_forward, args=(source, target, record), daemon=True).start()
 
     def _record(self, sent: bytes) -> None:
         self.requests += [b" ".join(found.groups()).decode() for found in _REQUEST.finditer(sent)]
 
 
-def _pump(source: socket.socket, target: socket.socket, record: Callable[[bytes], object]) -> None:
+def _forward(source: socket.socket, target: socket.socket, record: Callable[[bytes], object]) -> None:
     with closing(source):
         try:
             while sent := source.recv(65536):

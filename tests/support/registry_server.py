@@ -32,14 +32,14 @@ TIMES = {"createTimeSinceEpoch": "1767225600000", "lastUpdateTimeSinceEpoch": "1
 
 
 @cache
-def contract() -> dict[str, Any]:
+def load_contract() -> dict[str, Any]:
     loaded: dict[str, Any] = yaml.safe_load(CONTRACT.read_text())
     return loaded
 
 
-def fits(schema: str, value: Any) -> list[str]:
+def schema_violations(schema: str, value: Any) -> list[str]:
     """Return the violations of a value against a schema of the contract."""
-    whole = {"$ref": f"#/components/schemas/{schema}", "components": contract()["components"]}
+    whole = {"$ref": f"#/components/schemas/{schema}", "components": load_contract()["components"]}
     return [error.message for error in Draft4Validator(whole).iter_errors(value)]
 
 
@@ -48,13 +48,13 @@ class RegistryServer:
     """A registry as a context manager; `kept` holds the registered objects, by kind."""
 
     token: str = ""
-    elsewhere: str = ""
+    redirect_url: str = ""
     hook: Callable[[str, str, bool], int] = lambda method, path, after: 0
-    kept: dict[str, list[dict[str, Any]]] = field(
+    objects: dict[str, list[dict[str, Any]]] = field(
         default_factory=lambda: {"registered_model": [], "model_version": [], "model_artifact": []}
     )
     requests: list[tuple[str, str]] = field(default_factory=list)
-    broken: list[str] = field(default_factory=list)
+    violations: list[str] = field(default_factory=list)
     lock: threading.RLock = field(default_factory=threading.RLock)
 
     def __enter__(self) -> RegistryServer:
@@ -63,21 +63,21 @@ class RegistryServer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.end()
+        self._server.stop()
 
     @property
     def url(self) -> str:
         return self._server.url
 
-    def versions(self) -> dict[str, dict[str, Any]]:
+    def version_properties(self) -> dict[str, dict[str, Any]]:
         """Return the plain values of every version's properties, by model/version."""
-        names = {model["id"]: model["name"] for model in self.kept["registered_model"]}
+        names = {model["id"]: model["name"] for model in self.objects["registered_model"]}
         return {
             f"{names[version['registeredModelId']]}/{version['name']}": {
                 name: next(value for key, value in typed.items() if key != "metadataType")
                 for name, typed in version.get("customProperties", {}).items()
             }
-            for version in self.kept["model_version"]
+            for version in self.objects["model_version"]
         }
 
 
@@ -92,72 +92,72 @@ class _Handler(BaseHTTPRequestHandler):
         forced = self.registry.hook(self.command, path, False)
         with self.registry.lock:
             self.registry.requests.append((self.command, path))
-            status, answer = (forced, _error(forced, "as the test wants")) if forced else self._answer(parts, text)
+            status, answer = (forced, _error(forced, "as the test wants")) if forced else self._handle(parts, text)
         forced = self.registry.hook(self.command, path, True)
         status, answer = (forced, _error(forced, "as the test wants")) if forced else (status, answer)
         body = json.dumps(answer).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
-        if self.registry.elsewhere:
-            self.send_header("Location", f"{self.registry.elsewhere}{self.path}")
+        if self.registry.redirect_url:
+            self.send_header("Location", f"{self.registry.redirect_url}{self.path}")
         self.end_headers()
         self.wfile.write(body)
 
     do_GET = do_POST = _serve  # noqa: N815 - the library's names
 
-    def _answer(self, parts: Any, text: bytes) -> tuple[int, dict[str, Any]]:
+    def _handle(self, parts: Any, text: bytes) -> tuple[int, dict[str, Any]]:
         template = re.sub(r"/[1-9][0-9]*/", "/{modelversionId}/", parts.path)
-        operation = contract()["paths"].get(template, {}).get(self.command.lower())
+        operation = load_contract()["paths"].get(template, {}).get(self.command.lower())
         if operation is None:
             return 404, _error(404, f"no path {parts.path}")
         if self.registry.token and self.headers.get("Authorization") != f"Bearer {self.registry.token}":
             return 401, _error(401, "Unauthorized")
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}
         if self.command == "GET":
-            wrong = self._wrong_query(operation, query)
+            wrong = self._query_error(operation, query)
             status, answer = (400, _error(400, wrong)) if wrong else self._find(parts.path.removeprefix(API), query)
         else:
             body = json.loads(text)
-            wrong = "; ".join(fits(operation["requestBody"], body))
+            wrong = "; ".join(schema_violations(operation["requestBody"], body))
             status, answer = (400, _error(400, wrong)) if wrong else self._create(parts.path.removeprefix(API), body)
         if wrong:
-            self.registry.broken.append(f"{self.command} {self.path}: {wrong}")
-        if missing := fits(operation["responses"][str(status)], answer):
-            self.registry.broken.append(f"the answer {status} to {self.command} {self.path}: {missing}")
+            self.registry.violations.append(f"{self.command} {self.path}: {wrong}")
+        if missing := schema_violations(operation["responses"][str(status)], answer):
+            self.registry.violations.append(f"the answer {status} to {self.command} {self.path}: {missing}")
         return status, answer
 
-    def _wrong_query(self, operation: dict[str, Any], query: dict[str, str]) -> str:
-        known = contract()["components"]["parameters"]
+    def _query_error(self, operation: dict[str, Any], query: dict[str, str]) -> str:
+        known = load_contract()["components"]["parameters"]
         wrong = [name for name in query if name not in operation["parameters"]]
         wrong += [name for name in {*query} & {*known} if not re.search(known[name]["pattern"], query[name])]
         return f"the query {', '.join(wrong)}" if wrong else ""
 
     def _find(self, kind: str, query: dict[str, str]) -> tuple[int, dict[str, Any]]:
-        for one in self.registry.kept[kind]:
+        for one in self.registry.objects[kind]:
             if one["name"] == query["name"] and one["_parent"] == query.get("parentResourceId", ""):
-                return 200, _shown(one)
+                return 200, _public_fields(one)
         return 404, _error(404, f"no {kind} found for name={query['name']}")
 
     def _create(self, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         kind = {"registered_models": "registered_model", "model_versions": "model_version"}.get(path, "model_artifact")
         parent = path.split("/")[1] if "/" in path else body.get("registeredModelId", "")
         above = {"model_version": "registered_model", "model_artifact": "model_version"}.get(kind)
-        if above and parent not in [one["id"] for one in self.registry.kept[above]]:
+        if above and parent not in [one["id"] for one in self.registry.objects[above]]:
             return 404, _error(404, f"no {above} found for id {parent}")
-        if any(one["name"] == body["name"] and one["_parent"] == parent for one in self.registry.kept[kind]):
+        if any(one["name"] == body["name"] and one["_parent"] == parent for one in self.registry.objects[kind]):
             return 409, _error(409, f"{kind} {body['name']} exists")
-        number = sum(map(len, self.registry.kept.values())) + 1
+        number = sum(map(len, self.registry.objects.values())) + 1
         made = {"state": "LIVE", **body, "id": str(number), **TIMES, "_parent": parent}
-        self.registry.kept[kind].append(made)
-        return 201, _shown(made)
+        self.registry.objects[kind].append(made)
+        return 201, _public_fields(made)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
         pass
 
 
-def _shown(kept: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in kept.items() if not name.startswith("_")}
+def _public_fields(item: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in item.items() if not name.startswith("_")}
 
 
 def _error(status: int, message: str) -> dict[str, Any]:

@@ -13,54 +13,54 @@ from typing import ClassVar
 from urllib.parse import unquote
 from xml.sax.saxutils import escape
 
-from tests.support.object_server import Answer, ObjectHandler, ObjectServer, Query, Stored, xml
+from tests.support.object_server import ObjectHandler, ObjectServer, Query, Response, StoredObject, xml_response
 
-__all__ = ["S3Server", "Stored"]
+__all__ = ["S3Server", "StoredObject"]
 
 DATE = "Thu, 01 Jan 2026 00:00:00 GMT"
 _META = "x-amz-meta-"
 
 
 class _Handler(ObjectHandler):
-    def key(self, path: str, query: Query) -> str:
+    def parse_key(self, path: str, query: Query) -> str:
         return unquote(path).strip("/")
 
-    def refusal(self, key: str) -> Answer | None:
+    def check_access(self, key: str) -> Response | None:
         if f"Credential={self.store.access_key}/" not in self.headers.get("Authorization", ""):
             return _error(403, "InvalidAccessKeyId")
         if key.split("/", maxsplit=1)[0] not in self.store.buckets:
             return _error(404, "NoSuchBucket")
         return None
 
-    def operation(self, key: str, query: Query, body: bytes) -> Answer:
-        metadata = self.metadata(_META)
-        if answer := self.multipart(key, query, body, metadata):
+    def handle_object_request(self, key: str, query: Query, body: bytes) -> Response:
+        metadata = self.parse_metadata(_META)
+        if answer := self.handle_multipart_request(key, query, body, metadata):
             return answer
         if self.command == "PUT":
-            self.store.objects[key] = Stored(body, metadata)
+            self.store.objects[key] = StoredObject(body, metadata)
             return 200, b"", {"ETag": _etag(self.store.objects[key])}
         if self.command == "DELETE":
             self.store.objects.pop(key, None)
             return 204, b"", {}
         return self._list(key, query.get("prefix", [""])[0]) if "list-type" in query else self._get(key)
 
-    def _get(self, key: str) -> Answer:
+    def _get(self, key: str) -> Response:
         found = self.store.objects.get(key)
         if found is None:
             return _error(404, "NoSuchKey")
         if self.headers.get("If-Match", _etag(found)) != _etag(found):
             return _error(412, "PreconditionFailed")
         told = {f"{_META}{name}": value for name, value in found.metadata.items()}
-        return self.content(found.data, {"ETag": _etag(found), "Last-Modified": DATE, **told})
+        return self.content_response(found.data, {"ETag": _etag(found), "Last-Modified": DATE, **told})
 
-    def _list(self, bucket: str, prefix: str) -> Answer:
+    def _list(self, bucket: str, prefix: str) -> Response:
         found = sorted((key, one) for key, one in self.store.objects.items() if key.startswith(f"{bucket}/{prefix}"))
         entries = "".join(
             f"<Contents><Key>{escape(key.split('/', 1)[1])}</Key><Size>{len(one.data)}</Size>"
             f"<LastModified>2026-01-01T00:00:00.000Z</LastModified><ETag>{escape(_etag(one))}</ETag></Contents>"
             for key, one in found
         )
-        return xml("ListBucketResult", f"<Name>{bucket}</Name><IsTruncated>false</IsTruncated>{entries}")
+        return xml_response("ListBucketResult", f"<Name>{bucket}</Name><IsTruncated>false</IsTruncated>{entries}")
 
 
 @dataclass
@@ -69,15 +69,15 @@ class S3Server(ObjectServer):
     handler: ClassVar[type[ObjectHandler]] = _Handler
     access_key: str = "access-key-of-the-test"
 
-    def credentials(self, *, known: bool) -> dict[str, str]:
-        key = self.access_key if known else "another-key-of-the-test"
+    def credentials(self, *, valid: bool) -> dict[str, str]:
+        key = self.access_key if valid else "another-key-of-the-test"
         return {"ACCESS_KEY_ID": key, "SECRET_ACCESS_KEY": "secret-key-of-the-test"}
 
 
-def _etag(stored: Stored) -> str:
+def _etag(stored: StoredObject) -> str:
     return f'"{stored.md5.hex()}"'
 
 
-def _error(status: int, code: str) -> Answer:
-    _, body, headers = xml("Error", f"<Code>{code}</Code><Message>{code}</Message>")
+def _error(status: int, code: str) -> Response:
+    _, body, headers = xml_response("Error", f"<Code>{code}</Code><Message>{code}</Message>")
     return status, body, headers

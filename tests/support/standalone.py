@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 _AIRFLOW = Path(sys.executable).parent / "airflow"
 # The log servers would listen on every interface. Tests read the logs from Airflow's home instead.
-_PARTS = {
+_COMPONENTS = {
     "api-server": [],
     "dag-processor": [],
     "scheduler": ["--skip-serve-logs"],
@@ -26,7 +26,7 @@ _PARTS = {
 }
 
 # Intervals after which Airflow notices a change; the defaults are in the order of minutes.
-QUICK = {
+SHORT_INTERVALS = {
     "AIRFLOW__CORE__PARALLELISM": "8",
     "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "600",
     "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "3",
@@ -44,13 +44,13 @@ def _free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def wait_for(look: Callable[[], T], seconds: float) -> T:
+def wait_for_airflow(condition: Callable[[], T], seconds: float) -> T:
     """Poll `look`, which sends requests to Airflow, and return its first true result.
 
     It polls every 0.5 s, because a request costs Airflow more than most of its work.
     """
     deadline = time.monotonic() + seconds
-    while not (answer := look()):
+    while not (answer := condition()):
         assert time.monotonic() < deadline, f"nothing after {seconds} s"
         time.sleep(0.5)
     return answer
@@ -87,9 +87,9 @@ class Standalone:
         with self.log.open("w") as out:
             subprocess.run([_AIRFLOW, "db", "migrate"], env=self._environment, stdout=out, stderr=out, check=True)
         try:
-            for name in _PARTS:
-                self.start_part(name)
-            wait_for(self.is_healthy, 200)
+            for name in _COMPONENTS:
+                self.start_component(name)
+            wait_for_airflow(self.is_healthy, 200)
         except BaseException:
             self.__exit__()
             raise
@@ -97,16 +97,16 @@ class Standalone:
 
     def __exit__(self, *_: object) -> None:
         for name in list(self._running):
-            self.kill_part(name)
+            self.kill_component(name)
 
     # -- its parts --------------------------------------------------------------------------------------------------
 
-    def start_part(self, name: str) -> None:
+    def start_component(self, name: str) -> None:
         """Start `api-server`, `dag-processor`, `scheduler` or `triggerer`, in a new session."""
         with self.log.open("a") as out:
             self._running.setdefault(name, []).append(
                 subprocess.Popen(
-                    [_AIRFLOW, name, *_PARTS[name]],
+                    [_AIRFLOW, name, *_COMPONENTS[name]],
                     env=self._environment,
                     stdout=out,
                     stderr=out,
@@ -114,21 +114,21 @@ class Standalone:
                 )
             )
 
-    def kill_part(self, name: str) -> None:
+    def kill_component(self, name: str) -> None:
         """Kill a component and every process that it, or a killed one before it, has started."""
-        for pid in self.processes(name):
+        for pid in self.list_processes(name):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         for process in self._running.pop(name):
             process.wait()
 
-    def kill_only(self, name: str) -> None:
+    def kill_main_process(self, name: str) -> None:
         """Kill only the component's process; the processes that it has started continue."""
         process = self._running[name][-1]
         process.kill()
         process.wait()
 
-    def processes(self, name: str) -> dict[int, str]:
+    def list_processes(self, name: str) -> dict[int, str]:
         """Return every process of a component with its command line.
 
         These are the component itself and the processes that a killed one has left.
@@ -147,18 +147,18 @@ class Standalone:
         for name, processes in self._running.items():
             assert processes[-1].poll() is None, f"{name} has ended\n{self.log.read_text()[-4000:]}"
         try:
-            health = self.ask("GET", "/api/v2/monitor/health")
+            health = self.request("GET", "/api/v2/monitor/health")
         except (OSError, http.client.HTTPException):
             return False
         wanted = ("scheduler", "triggerer", "dag_processor", "metadatabase")
         if not health or any(health[part]["status"] != "healthy" for part in wanted):
             return False
-        self._token = self._token or self.ask("GET", "/auth/token")["access_token"]
+        self._token = self._token or self.request("GET", "/auth/token")["access_token"]
         return True
 
     # -- its REST API -----------------------------------------------------------------------------------------------
 
-    def ask(self, method: str, path: str, body: object = None) -> Any:
+    def request(self, method: str, path: str, body: object = None) -> Any:
         """Send a request and return the JSON of the response; None for a 404.
 
         The function repeats the request after a database error of Airflow's own. Airflow's API server writes its audit
@@ -167,7 +167,7 @@ class Standalone:
         """
         deadline = time.monotonic() + 120
         while True:
-            status, text = self._ask_once(method, path, body)
+            status, text = self._request_once(method, path, body)
             if status == 404:
                 return None
             if status < 300:
@@ -176,30 +176,30 @@ class Standalone:
             assert in_trouble and time.monotonic() < deadline, f"{method} {path}: {status} {text}"
             time.sleep(0.5)
 
-    def _ask_once(self, method: str, path: str, body: object) -> tuple[int, str]:
+    def _request_once(self, method: str, path: str, body: object) -> tuple[int, str]:
         headers = {"Content-Type": "application/json", "Authorization": f"Bearer {self._token}"}
         with contextlib.closing(http.client.HTTPConnection(self._host, timeout=60)) as connection:
             connection.request(method, path, None if body is None else json.dumps(body), headers)
             answer = connection.getresponse()
             return answer.status, answer.read().decode()
 
-    def start(self, dag: str, **conf: object) -> str:
+    def start_run(self, dag: str, **conf: object) -> str:
         """Start a DAG run as soon as the DAG is known, and return the run's path."""
-        wait_for(lambda: self.ask("GET", f"/api/v2/dags/{dag}"), 90)
-        run = self.ask("POST", f"/api/v2/dags/{dag}/dagRuns", {"logical_date": None, "conf": conf})
+        wait_for_airflow(lambda: self.request("GET", f"/api/v2/dags/{dag}"), 90)
+        run = self.request("POST", f"/api/v2/dags/{dag}/dagRuns", {"logical_date": None, "conf": conf})
         return f"/api/v2/dags/{dag}/dagRuns/{run['dag_run_id']}"
 
-    def state(self, run: str, task: str | None = None) -> str | None:
+    def get_state(self, run: str, task: str | None = None) -> str | None:
         """Return the state of a run, or of a task in it."""
-        found = self.ask("GET", run if task is None else f"{run}/taskInstances/{task}")
+        found = self.request("GET", run if task is None else f"{run}/taskInstances/{task}")
         return str(found["state"]) if found and found["state"] else None
 
-    def mark(self, run: str, task: str, state: str) -> None:
+    def mark_task(self, run: str, task: str, state: str) -> None:
         """Mark a task failed or successful, as a user does."""
-        self.ask("PATCH", f"{run}/taskInstances/{task}", {"new_state": state})
+        self.request("PATCH", f"{run}/taskInstances/{task}", {"new_state": state})
 
-    def clear(self, run: str, task: str) -> None:
+    def clear_task(self, run: str, task: str) -> None:
         """Clear a task in any state, as a user does."""
         name = run.rpartition("/")[2]
         body = {"dag_run_id": name, "task_ids": [task], "dry_run": False, "only_failed": False, "only_running": False}
-        self.ask("POST", f"/api/v2/dags/{run.split('/')[4]}/clearTaskInstances", body)
+        self.request("POST", f"/api/v2/dags/{run.split('/')[4]}/clearTaskInstances", body)

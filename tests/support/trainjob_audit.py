@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from tests.support.polling import until
+from tests.support.polling import wait_until
 from trainjob.lifecycle import RunKey
 
 _TRAINJOBS = "/apis/trainer.kubeflow.org/v1alpha1/namespaces/default/trainjobs"
-_LABEL = "trainjob.dev/run-key"
+_RUN_KEY_LABEL = "trainjob.dev/run-key"
 
 
 @dataclass(frozen=True)
-class Seen:
+class ObservedChange:
     """One change of one TrainJob, as the API server sent it.
 
     Attributes:
@@ -40,7 +40,7 @@ class AuditLog:
     def __init__(self, laptop: Any) -> None:
         self._address, self._headers = urlsplit(laptop.server).netloc, {"Authorization": f"Bearer {laptop.token}"}
         self._lock = threading.Lock()
-        self._seen: dict[str, list[Seen]] = {}
+        self._changes: dict[str, list[ObservedChange]] = {}
 
     def __enter__(self) -> AuditLog:
         version = self._list("")["metadata"]["resourceVersion"]
@@ -57,52 +57,52 @@ class AuditLog:
         self._reader.join(60)
         self._connection.close()
 
-    def of(self, key: RunKey) -> list[Seen]:
+    def changes_of(self, key: RunKey) -> list[ObservedChange]:
         """Return the changes of a run key's TrainJobs."""
         with self._lock:
-            return list(self._seen.get(key.digest, ()))
+            return list(self._changes.get(key.digest, ()))
 
-    def most_active(self, key: RunKey) -> int:
+    def max_active(self, key: RunKey) -> int:
         """Return the maximum number of unfinished TrainJobs of a run key at any time."""
-        return max((len(active) for active in self._active(key)), default=0)
+        return max((len(active) for active in self._active_over_time(key)), default=0)
 
-    def active(self, key: RunKey) -> set[str]:
+    def active_uids(self, key: RunKey) -> set[str]:
         """Return the UIDs of the TrainJobs that, by the last change, exist and have not ended."""
-        return ([set(), *self._active(key)])[-1]
+        return ([set(), *self._active_over_time(key)])[-1]
 
-    def made(self, key: RunKey) -> list[str]:
+    def created_uids(self, key: RunKey) -> list[str]:
         """Return the UIDs of all TrainJobs of a run key, in the order of their creation."""
-        return list(dict.fromkeys(seen.uid for seen in self.of(key)))
+        return list(dict.fromkeys(seen.uid for seen in self.changes_of(key)))
 
-    def ends(self, key: RunKey) -> dict[str, str]:
+    def end_states(self, key: RunKey) -> dict[str, str]:
         """Return how each TrainJob ended: `Complete`, `Failed`, or `deleted` while it ran.
 
         TrainJobs that still run are left out.
         """
         found: dict[str, str] = {}
-        for seen in self.of(key):
+        for seen in self.changes_of(key):
             if seen.end or seen.change == "DELETED":
                 found.setdefault(seen.uid, seen.end or "deleted")
         return found
 
-    def catch_up(self, key: RunKey) -> None:
+    def wait_until_current(self, key: RunKey) -> None:
         """Wait until the log contains all changes of a run key's TrainJobs until now."""
-        query = f"?labelSelector={_LABEL}%3D{key.digest}"
+        query = f"?labelSelector={_RUN_KEY_LABEL}%3D{key.digest}"
 
         def same() -> bool:
-            there = {job["metadata"]["uid"]: _end(job) for job in self._list(query)["items"]}
-            last = {seen.uid: seen for seen in self.of(key)}
+            there = {job["metadata"]["uid"]: _end_state(job) for job in self._list(query)["items"]}
+            last = {seen.uid: seen for seen in self.changes_of(key)}
             return there == {uid: seen.end for uid, seen in last.items() if seen.change != "DELETED"}
 
-        until(same)
+        wait_until(same)
 
     def summary(self, key: RunKey) -> str:
         """Return a short summary of a run key's TrainJobs."""
-        ends = list(self.ends(key).values())
-        told = f"{len(self.made(key))} made: {', '.join(ends) or 'none has ended'}"
-        return f"{told}; {len(self.active(key))} active at the end"
+        ends = list(self.end_states(key).values())
+        told = f"{len(self.created_uids(key))} made: {', '.join(ends) or 'none has ended'}"
+        return f"{told}; {len(self.active_uids(key))} active at the end"
 
-    def judge(
+    def record_and_check(
         self,
         evidence: Callable[..., None],
         key: RunKey,
@@ -111,25 +111,25 @@ class AuditLog:
         actor: str,
         beside: str,
         kills: int,
-        more: str = "",
+        suffix: str = "",
     ) -> None:
         """Add a row about a run key's TrainJobs; fail if two were active at the same time."""
-        self.catch_up(key)
-        most = self.most_active(key)
+        self.wait_until_current(key)
+        most = self.max_active(key)
         evidence(
             "crash points",
             point=point,
             actor=actor,
             beside=beside,
             kills=kills,
-            result=self.summary(key) + more,
+            result=self.summary(key) + suffix,
             most_active=most,
         )
         assert most == 1, key.task
 
-    def _active(self, key: RunKey) -> Iterator[set[str]]:
+    def _active_over_time(self, key: RunKey) -> Iterator[set[str]]:
         active: set[str] = set()
-        for seen in self.of(key):
+        for seen in self.changes_of(key):
             if seen.end or seen.change == "DELETED":
                 active.discard(seen.uid)
             else:
@@ -146,12 +146,14 @@ class AuditLog:
             event = json.loads(line)
             assert event["type"] in ("ADDED", "MODIFIED", "DELETED"), event
             meta = event["object"]["metadata"]
-            key = (meta.get("labels") or {}).get(_LABEL, "")
+            key = (meta.get("labels") or {}).get(_RUN_KEY_LABEL, "")
             with self._lock:
-                self._seen.setdefault(key, []).append(Seen(event["type"], meta["uid"], _end(event["object"])))
+                self._changes.setdefault(key, []).append(
+                    ObservedChange(event["type"], meta["uid"], _end_state(event["object"]))
+                )
 
 
-def _end(job: dict[str, Any]) -> str:
+def _end_state(job: dict[str, Any]) -> str:
     conditions = (job.get("status") or {}).get("conditions") or ()
     ends = [one["type"] for one in conditions if one["type"] in ("Complete", "Failed") and one["status"] == "True"]
     return str(ends[0]) if ends else ""

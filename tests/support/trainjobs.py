@@ -42,7 +42,7 @@ def shell(script: str, **arguments: Any) -> Object:
     return train_job("sh", "-c", script, **arguments)
 
 
-def never_restarting(client: Client, namespace: str, **job_spec: Any) -> str:
+def create_never_restarting_runtime(client: Client, namespace: str, **job_spec: Any) -> str:
     """Create a runtime like torch-distributed whose pods are not restarted in place.
 
     The runtime is a TrainingRuntime in the namespace. The function returns its name.
@@ -71,12 +71,12 @@ def conditions(job: Object) -> list[tuple[str, str, str, str]]:
     return [(item["type"], item["status"], item["reason"], item["message"]) for item in found]
 
 
-def has(kind: str, status: str = "True") -> Any:
+def has_condition(kind: str, status: str = "True") -> Any:
     """Return a predicate that accepts a TrainJob with that condition."""
     return lambda job: any(item[:2] == (kind, status) for item in conditions(job))
 
 
-def finished(job: Object) -> bool:
+def is_finished(job: Object) -> bool:
     """Return whether a TrainJob has completed or failed."""
     return any(item[:2] in {("Complete", "True"), ("Failed", "True")} for item in conditions(job))
 
@@ -87,7 +87,7 @@ def counters(job: Object) -> dict[str, dict[str, int]]:
     return {row["name"]: {key: value for key, value in row.items() if key != "name" and value} for row in rows}
 
 
-def pods_of(client: Client, namespace: str, name: str = "job") -> list[Object]:
+def list_pods(client: Client, namespace: str, name: str = "job") -> list[Object]:
     """Return a TrainJob's pods."""
     return client.list("Pod", namespace, labelSelector=f"{JOBSET}={name}")
 

@@ -6,7 +6,7 @@ from datetime import date
 
 import pytest
 
-from tests.flaky import MOST, FlakyCase, all_flaky_cases, flaky_cases
+from tests.flaky import MAX_FLAKY_CASES, FlakyCase, find_all_flaky_cases, find_flaky_cases
 
 MARKED = """
 import pytest
@@ -20,7 +20,7 @@ def test_another(): ...
 
 
 def test_marked_cases_are_found():
-    assert list(flaky_cases(MARKED, "tests/test_a.py")) == [
+    assert list(find_flaky_cases(MARKED, "tests/test_a.py")) == [
         FlakyCase("tests/test_a.py", "test_a_race", "two controllers race", date(2026, 11, 22))
     ]
 
@@ -28,13 +28,15 @@ def test_marked_cases_are_found():
 @pytest.mark.parametrize("mark", ["", "()", '(reason="", since="2026-11-22")', '(reason="it races")'])
 def test_a_mark_without_its_reason_or_day_is_refused(mark):
     with pytest.raises(ValueError, match="needs reason= and since="):
-        list(flaky_cases(f"@pytest.mark.flaky{mark}\ndef test_a(): ...", "tests/test_a.py"))
+        list(find_flaky_cases(f"@pytest.mark.flaky{mark}\ndef test_a(): ...", "tests/test_a.py"))
 
 
 def test_a_module_is_not_marked():
     with pytest.raises(ValueError, match="mark the test function itself"):
-        list(flaky_cases('pytestmark = pytest.mark.flaky(reason="it races", since="2026-11-22")', "tests/test_a.py"))
+        list(
+            find_flaky_cases('pytestmark = pytest.mark.flaky(reason="it races", since="2026-11-22")', "tests/test_a.py")
+        )
 
 
 def test_few_cases_are_marked():
-    assert len(all_flaky_cases()) <= MOST
+    assert len(find_all_flaky_cases()) <= MAX_FLAKY_CASES

@@ -26,20 +26,20 @@ def modules_loaded_by(statement: str) -> set[str]:
     return set(json.loads(done.stdout))
 
 
-def heavy(modules: set[str]) -> set[str]:
+def find_heavy(modules: set[str]) -> set[str]:
     return {module.partition(".")[0] for module in modules} & HEAVY
 
 
 def test_import_trainjob_loads_next_to_nothing():
     loaded = modules_loaded_by("import trainjob")
-    assert not heavy(loaded)
+    assert not find_heavy(loaded)
     assert {module for module in loaded if module.startswith("trainjob.")} == set()
 
 
 def test_every_public_name_without_kubernetes():
     loaded = modules_loaded_by("import trainjob; [getattr(trainjob, name) for name in trainjob.__all__]")
     assert "trainjob.client" in loaded
-    assert not heavy(loaded)
+    assert not find_heavy(loaded)
 
 
 def test_the_packages_without_kubernetes():
@@ -55,7 +55,9 @@ def test_the_packages_without_kubernetes():
         "retention",
         "programs",
     ]
-    assert not heavy(modules_loaded_by("; ".join(f"import trainjob.{package}" for package in [*packages, "local"])))
+    assert not find_heavy(
+        modules_loaded_by("; ".join(f"import trainjob.{package}" for package in [*packages, "local"]))
+    )
 
 
 def test_an_unknown_name_is_an_attribute_error():

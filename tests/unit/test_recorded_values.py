@@ -36,9 +36,9 @@ from trainjob.cli.application import application
 from trainjob.frameworks import torchtune
 from trainjob.lifecycle import JobReference
 from trainjob.manifest import labels, spec_hash
-from trainjob.programs.fetch.record import RECORD
+from trainjob.programs.fetch.record import RECORD_FILE
 from trainjob.status import FetchLogParser, Outcome, Phase
-from trainjob.status.handed_back import handed_back
+from trainjob.status.step_result import parse_step_result
 
 RECORDED = json.loads(Path(__file__).with_name("recorded").joinpath("values.json").read_text())
 
@@ -59,19 +59,19 @@ STEPS = {
 }
 
 
-def commands():
+def recorded_commands():
     """Return the options and arguments of `trainjob` and of each of its commands."""
     tree = get_command(application())
     context = click.Context(tree)
     loaded = {name: tree.resolve_command(context, [name])[1] for name in sorted(tree.list_commands(context))}
     root = sorted(name for parameter in tree.params for name in parameter.opts)
-    return {"trainjob": root, **{name: options(command) for name, command in loaded.items()}}
+    return {"trainjob": root, **{name: recorded_options(command) for name, command in loaded.items()}}
 
 
-def options(command):
+def recorded_options(command):
     own = sorted(name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts))
     below = getattr(command, "commands", {})
-    return {"": own, **{name: options(found) for name, found in sorted(below.items())}} if below else own
+    return {"": own, **{name: recorded_options(found) for name, found in sorted(below.items())}} if below else own
 
 
 def error_names():
@@ -79,7 +79,7 @@ def error_names():
     return {one.__name__: [parent.__name__ for parent in one.__mro__[1:-2]] for one in found}
 
 
-def current():
+def current_values():
     key = RunKey("airflow", "dag", "task", "run-1", "3", "here")
     public = [*vars(spec).values(), *vars(torchtune).values()]
     models = [one for one in public if inspect.isclass(one) and issubclass(one, BaseModel)]
@@ -101,17 +101,19 @@ def current():
         "fingerprints": {name: spec_hash(step) for name, step in STEPS.items()},
         "run key": {"canonical": key.canonical, "digest": key.digest},
         "labels and annotations": sorted({*annotations.values(), *labels.run_labels(key.to_dict(), "digest", 1)}),
-        "command": commands(),
-        "record of a fetch": RECORD,
-        "handed back": {line: handed_back(line) for line in lines},
+        "command": recorded_commands(),
+        "record of a fetch": RECORD_FILE,
+        "handed back": {line: parse_step_result(line) for line in lines},
         "progress of a fetch": fetched.to_dict() if fetched else None,
     }
 
 
-def is_kept(recorded, now):
+def is_preserved(recorded, now):
     """Return whether all recorded values still exist; lists and tables may have become longer."""
     if isinstance(recorded, dict):
-        return isinstance(now, dict) and all(name in now and is_kept(recorded[name], now[name]) for name in recorded)
+        return isinstance(now, dict) and all(
+            name in now and is_preserved(recorded[name], now[name]) for name in recorded
+        )
     if isinstance(recorded, list):
         return isinstance(now, list) and not [value for value in recorded if value not in now]
     return recorded == now
@@ -119,5 +121,5 @@ def is_kept(recorded, now):
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_what_was_recorded_is_kept(name):
-    now = json.loads(json.dumps(current()[name]))
-    assert is_kept(RECORDED[name], now), f"{name} was {RECORDED[name]}, and is {now}"
+    now = json.loads(json.dumps(current_values()[name]))
+    assert is_preserved(RECORDED[name], now), f"{name} was {RECORDED[name]}, and is {now}"

@@ -10,34 +10,39 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "versions.md").read_text()
 MODULES = ROOT / "tests" / "controlplane"
-PLANES = {"2.3": ".", "2.2": "versions/2.2", "2.1": "versions/2.1", "2.0": "versions/2.0"}
+CONTROL_PLANE_FOLDERS = {"2.3": ".", "2.2": "versions/2.2", "2.1": "versions/2.1", "2.0": "versions/2.0"}
 
 
-def go(folder, module):
+def go_module_version(folder, module):
     """Return the version of a Go module, without its v."""
     text = (MODULES / folder / "go.mod").read_text()
     return re.search(rf"^\s*{re.escape(module)} v(\S+)", text, re.MULTILINE)[1]
 
 
-def locked(environment, project):
+def locked_version(environment, project):
     """Return the version of a project in a lock file."""
     text = (ROOT / "requirements" / f"{environment}.txt").read_text()
     return re.search(rf"^{re.escape(project)}==(\S+)", text, re.MULTILINE)[1]
 
 
-@pytest.mark.parametrize("trainer", PLANES)
+@pytest.mark.parametrize("trainer", CONTROL_PLANE_FOLDERS)
 def test_a_row_for_each_control_plane(trainer):
-    folder = PLANES[trainer]
+    folder = CONTROL_PLANE_FOLDERS[trainer]
     jobset = f"{folder}/jobset" if trainer == "2.2" else folder
-    row = f"| {go(folder, 'github.com/kubeflow/trainer/v2')} | {go(jobset, 'sigs.k8s.io/jobset')} |"
+    row = f"| {go_module_version(folder, 'github.com/kubeflow/trainer/v2')} | {go_module_version(jobset, 'sigs.k8s.io/jobset')} |"
     assert row in PAGE
 
 
 def test_the_versions_of_kubernetes_and_what_is_beside_it():
-    assert f"kube-scheduler {go('.', 'k8s.io/kubernetes')} with etcd {go('.', 'go.etcd.io/etcd/server/v3')}" in PAGE
-    assert f"| Kueue | {go('versions/kueue', 'sigs.k8s.io/kueue')} |" in PAGE
-    assert f"Kubeflow Pipelines | {go('versions/argo', 'github.com/argoproj/argo-workflows/v4')} |" in PAGE
-    assert f"| TorchTune | {locked('torchtune', 'torchtune')} |" in PAGE
+    assert (
+        f"kube-scheduler {go_module_version('.', 'k8s.io/kubernetes')} with etcd {go_module_version('.', 'go.etcd.io/etcd/server/v3')}"
+        in PAGE
+    )
+    assert f"| Kueue | {go_module_version('versions/kueue', 'sigs.k8s.io/kueue')} |" in PAGE
+    assert (
+        f"Kubeflow Pipelines | {go_module_version('versions/argo', 'github.com/argoproj/argo-workflows/v4')} |" in PAGE
+    )
+    assert f"| TorchTune | {locked_version('torchtune', 'torchtune')} |" in PAGE
 
 
 @pytest.mark.parametrize(
@@ -54,7 +59,7 @@ def test_the_versions_of_kubernetes_and_what_is_beside_it():
     ],
 )
 def test_the_locked_libraries(environment, project, name):
-    assert f"{name} {locked(environment, project)}" in PAGE
+    assert f"{name} {locked_version(environment, project)}" in PAGE
 
 
 @pytest.mark.parametrize("folder", ["core", "laptop", "migrate", "providers/airflow", "components/kfp"])

@@ -10,7 +10,7 @@ import json
 import time
 
 _TICK = 0.01
-LATE = 0.025  # seconds
+LATE_SECONDS = 0.025  # seconds
 
 
 async def main() -> None:
@@ -22,7 +22,7 @@ async def main() -> None:
         began = time.monotonic()
         await asyncio.sleep(_TICK)
         ended = time.monotonic()
-        if ended - began - _TICK > LATE:
+        if ended - began - _TICK > LATE_SECONDS:
             print(json.dumps([began, ended]), flush=True)
 
 

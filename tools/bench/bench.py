@@ -24,7 +24,7 @@ import bench_resumption
 import bench_waiting
 
 _ROOT = Path(__file__).resolve().parents[2]
-_PAGE, _FOUND = _ROOT / "docs" / "benchmarks.md", _ROOT / ".cache" / "bench"
+_PAGE, _RESULTS = _ROOT / "docs" / "benchmarks.md", _ROOT / ".cache" / "bench"
 _PARTS = {
     "waiting": bench_waiting,
     "calls": bench_calls,
@@ -41,11 +41,11 @@ _INTRODUCTION = """# Benchmarks
 {provider}."""
 
 
-def _measured(names):
+def _measure_parts(names):
     """Measure the named parts, and yield each part with its newest stored values."""
-    _FOUND.mkdir(parents=True, exist_ok=True)
+    _RESULTS.mkdir(parents=True, exist_ok=True)
     for name, part in _PARTS.items():
-        kept = _FOUND / f"{name}.json"
+        kept = _RESULTS / f"{name}.json"
         if name in names:
             found = part.measure()
             print(name, json.dumps(found), file=sys.stderr, flush=True)
@@ -54,7 +54,7 @@ def _measured(names):
             yield part, json.loads(kept.read_text())
 
 
-def _page(found):
+def _render_page(found):
     head = _INTRODUCTION.format(
         date=date.today().isoformat(),  # noqa: DTZ011 - for people
         machine=os.cpu_count(),
@@ -73,7 +73,7 @@ if __name__ == "__main__":
     parser.add_argument("parts", nargs="*", help=f"which to measure, of {', '.join(_PARTS)}; all unless told")
     parser.add_argument("--write", action="store_true", help="write docs/benchmarks.md")
     asked = parser.parse_args()
-    text = _page(list(_measured(asked.parts or list(_PARTS))))
+    text = _render_page(list(_measure_parts(asked.parts or list(_PARTS))))
     print(text)
     if asked.write:
         _PAGE.write_text(text)

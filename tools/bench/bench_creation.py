@@ -20,10 +20,10 @@ from pathlib import Path
 from tests.support.markdown import table
 
 STARTS = 15
-_MOST_SECONDS = 1.0
+_MAX_SECONDS = 1.0
 _ROOT = Path(__file__).resolve().parents[2]
 _NAMESPACE = "/api/v1/namespaces/default"
-WHO = {"trainjob": "`train` of kfp-trainjob", "sdk": "a component with the Kubeflow SDK's `TrainerClient.train`"}
+CLIENTS = {"trainjob": "`train` of kfp-trainjob", "sdk": "a component with the Kubeflow SDK's `TrainerClient.train`"}
 
 
 def measure():
@@ -37,14 +37,14 @@ def measure():
     return json.loads(done.stdout)
 
 
-class Creations:
+class CreationTimes:
     """The times at which TrainJobs were created, as a watch sees them."""
 
     def __init__(self, kubeconfig):
         from kubernetes import client, config
 
         self._api = client.CustomObjectsApi(config.new_client_from_config(str(kubeconfig)))
-        self._seen = queue.SimpleQueue()
+        self._created = queue.SimpleQueue()
         threading.Thread(target=self._follow, daemon=True).start()
 
     def _follow(self):
@@ -53,11 +53,11 @@ class Creations:
         where = ("trainer.kubeflow.org", "v1alpha1", "default", "trainjobs")
         for event in watch.Watch().stream(self._api.list_namespaced_custom_object, *where, timeout_seconds=900):
             if event["type"] == "ADDED":
-                self._seen.put((time.perf_counter(), event["raw_object"]["metadata"]["name"]))
+                self._created.put((time.perf_counter(), event["raw_object"]["metadata"]["name"]))
 
-    def next(self):
+    def wait_for_next(self):
         """Return the time of the next creation, and delete the TrainJob immediately."""
-        moment, name = self._seen.get(timeout=60)
+        moment, name = self._created.get(timeout=60)
         with suppress(Exception):
             self._api.delete_namespaced_custom_object("trainer.kubeflow.org", "v1alpha1", "default", "trainjobs", name)
         return moment
@@ -75,7 +75,7 @@ def _sdk_component():
     return train_with_sdk
 
 
-def _own_pod(cluster):
+def _create_launcher_pod(cluster):
     """Create a launcher pod like those of Argo and KFP, and return its name."""
     name = f"tickets-{uuid.uuid4().hex[:8]}"
     metadata = {
@@ -90,10 +90,10 @@ def _own_pod(cluster):
     return name
 
 
-def _start(words, environment, creations):
+def _measure_start(command, environment, creations):
     began = time.perf_counter()
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "stdin": subprocess.DEVNULL}
-    process = subprocess.Popen(words, env=environment, start_new_session=True, **quiet)
+    process = subprocess.Popen(command, env=environment, start_new_session=True, **quiet)
     try:
         return creations.next() - began
     finally:
@@ -102,18 +102,18 @@ def _start(words, environment, creations):
         process.wait()
 
 
-def _measure_here(folder):
+def _measure_starts(folder):
     from tests.support.kfp_pods import CompiledComponent
     from trainjob.client import Cluster, Connection
     from trainjob_kfp import train
     from trainjob_local import LocalCluster
 
-    found = {who: [] for who in WHO}
+    found = {who: [] for who in CLIENTS}
     with ExitStack() as stack:
         laptop = stack.enter_context(LocalCluster())
         cluster = Cluster(Connection(kubeconfig=str(laptop.kubeconfig)))
         stack.callback(cluster.close)
-        creations = Creations(laptop.kubeconfig)
+        creations = CreationTimes(laptop.kubeconfig)
         components = {}
         for who, component in (("trainjob", train), ("sdk", _sdk_component())):
             (folder / who).mkdir()
@@ -122,8 +122,8 @@ def _measure_here(folder):
         inherited = {**os.environ, "PATH": path, "KUBECONFIG": str(laptop.kubeconfig)}
         for start in range(STARTS + 1):  # the first start fills the system's file cache
             for who, component in components.items():
-                environment = {**inherited, "KFP_POD_NAME": _own_pod(cluster)}
-                seconds = _start(component.words(folder, image="busybox"), environment, creations)
+                environment = {**inherited, "KFP_POD_NAME": _create_launcher_pod(cluster)}
+                seconds = _measure_start(component.words(folder, image="busybox"), environment, creations)
                 found[who] += [seconds] if start else []
     return found
 
@@ -141,17 +141,17 @@ connections on which a termination deletes; the SDK's creates and is done. Most 
 def section(found):
     """Format the measured values as a Markdown section."""
     statistic = (statistics.median, min, max)
-    rows = [(WHO[who], *(f"{one(seconds):.2f} s" for one in statistic)) for who, seconds in found.items()]
+    rows = [(CLIENTS[who], *(f"{one(seconds):.2f} s" for one in statistic)) for who, seconds in found.items()]
     return _TEXT.format(starts=STARTS, rows=table(("Component", "Median", "Fastest", "Slowest"), rows))
 
 
 def goals(found):
     """Yield each goal as a tuple: text of the goal, whether it is met, measured value."""
     median = statistics.median(found["trainjob"])
-    goal = f"a KFP launcher has created its TrainJob at most {_MOST_SECONDS:.1f} s after its start (median)"
-    yield goal, median <= _MOST_SECONDS, f"{median:.2f} s"
+    goal = f"a KFP launcher has created its TrainJob at most {_MAX_SECONDS:.1f} s after its start (median)"
+    yield goal, median <= _MAX_SECONDS, f"{median:.2f} s"
 
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
-        sys.stdout.write(json.dumps(_measure_here(Path(name))))
+        sys.stdout.write(json.dumps(_measure_starts(Path(name))))

@@ -15,26 +15,26 @@ import time
 from datetime import datetime
 from pathlib import Path
 
-from bare_loop import LATE
-from bench_resumption import Ends
+from bare_loop import LATE_SECONDS
+from bench_resumption import EndTimes
 
 from tests.support.markdown import table
-from tests.support.standalone import Standalone, wait_for
+from tests.support.standalone import Standalone, wait_for_airflow
 from trainjob_local import LocalCluster
 
-QUIET = 20
+QUIET_TASKS = 20
 LINES = 50_000
 _DAGS = Path(__file__).resolve().parent / "dags"
 _BARE_LOOP = Path(__file__).with_name("bare_loop.py")
 _SETTLED_SECONDS = 20.0  # longer than the first seconds of a deferral, in which our trigger never fires
-_APART_SECONDS = 1.0
-_LOOK_SECONDS = 0.5
+_INTERVAL_SECONDS = 1.0
+_POLL_SECONDS = 0.5
 _STALL_MS, _DELAY_MS, _MEGABYTES = 50.0, 250.0, 50.0
-_WHO = {"jobs": "`TrainJobOperator`", "pods": "`KubernetesPodOperator(deferrable=True)`"}
+_OPERATORS = {"jobs": "`TrainJobOperator`", "pods": "`KubernetesPodOperator(deferrable=True)`"}
 _ROWS = (("jobs", 100), ("jobs", 1000), ("pods", 100))
 _SETTINGS = {
     "AIRFLOW__CORE__PARALLELISM": "8",
-    "AIRFLOW__CORE__MAX_ACTIVE_TASKS_PER_DAG": str(QUIET + 2),
+    "AIRFLOW__CORE__MAX_ACTIVE_TASKS_PER_DAG": str(QUIET_TASKS + 2),
     "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "600",
     "PYTHONPATH": str(_DAGS),  # the triggerer imports the measuring triggers from here
 }
@@ -54,43 +54,43 @@ def measure(rows=_ROWS, **environment):
                 for kind, width in rows:
                     gates = folder / f"{kind}-{width}"
                     gates.mkdir()
-                    found.append(_Run(airflow, laptop, kind, width, gates).measure())
+                    found.append(_FloodRun(airflow, laptop, kind, width, gates).measure())
                     print(found[-1], file=sys.stderr, flush=True)
     return found
 
 
-class _Run:
+class _FloodRun:
     """One DAG run with a flood of lines, and the requests to Airflow in the meantime."""
 
     def __init__(self, airflow, laptop, kind, width, gates):
         self._airflow, self._kind, self._width, self._gates = airflow, kind, width, gates
-        self._ends = Ends(laptop.kubeconfig, {"jobs": "trainjobs"}.get(kind, kind))
+        self._end_times = EndTimes(laptop.kubeconfig, {"jobs": "trainjobs"}.get(kind, kind))
         self._run = airflow.start(f"flooding_{kind}", folder=str(gates), lines=LINES, width=width - 1)
-        self._gap, self._is_over = 0.0, threading.Event()
+        self._heartbeat_gap, self._over = 0.0, threading.Event()
 
     def measure(self):
         """Return the row of this run."""
-        tasks = ["flood", *(f"quiet/{n}" for n in range(QUIET)), "watch"]
-        wait_for(lambda: all(self._state(task) == "deferred" for task in tasks), 600)
+        tasks = ["flood", *(f"quiet/{n}" for n in range(QUIET_TASKS)), "watch"]
+        wait_for_airflow(lambda: all(self._state(task) == "deferred" for task in tasks), 600)
         time.sleep(_SETTLED_SECONDS)
-        known = set(self._ends.seen)
-        looking = threading.Thread(target=self._look_at_heartbeats, daemon=True)
+        known = set(self._end_times.times)
+        looking = threading.Thread(target=self._poll_heartbeats, daemon=True)
         looking.start()
         began = time.time()
         tasks.remove("watch")
-        with _bare_loop() as busy:
+        with _run_bare_loop() as busy:
             (self._gates / "flood").touch()
-            for n in range(QUIET):
-                time.sleep(_APART_SECONDS)
+            for n in range(QUIET_TASKS):
+                time.sleep(_INTERVAL_SECONDS)
                 (self._gates / str(n)).touch()
-            wait_for(lambda: all(self._state(task) in ("success", "failed") for task in tasks), 900)
+            wait_for_airflow(lambda: all(self._state(task) in ("success", "failed") for task in tasks), 900)
         returned = datetime.fromisoformat(self._airflow.ask("GET", f"{self._run}/taskInstances/flood")["end_date"])
         (self._gates / "measured").touch()
-        self._is_over.set()
-        wait_for(lambda: self._airflow.state(self._run) in ("success", "failed"), 300)
-        fired = sorted(self._xcom(f"quiet/{n}", "fired") for n in range(QUIET))
-        ended = {uid: at for uid, at in self._ends.seen.items() if uid not in known}
-        ends = sorted(at for uid, at in ended.items() if not self._ends.names[uid].startswith("flood"))
+        self._over.set()
+        wait_for_airflow(lambda: self._airflow.state(self._run) in ("success", "failed"), 300)
+        fired = sorted(self._xcom(f"quiet/{n}", "fired") for n in range(QUIET_TASKS))
+        ended = {uid: at for uid, at in self._end_times.times.items() if uid not in known}
+        ends = sorted(at for uid, at in ended.items() if not self._end_times.names[uid].startswith("flood"))
         delays = sorted(1000 * (fire - end) for end, fire in zip(ends, fired, strict=True))
         loop = self._xcom("watch", "return_value")
         return {
@@ -98,12 +98,12 @@ class _Run:
             "megabytes": LINES * self._width / 1e6,
             "state": self._state("flood"),
             "seconds": returned.timestamp() - began,
-            "heartbeat_gap": self._gap,
+            "heartbeat_gap": self._heartbeat_gap,
             "p99_ms": delays[-1],
             "p50_ms": delays[len(delays) // 2],
             **loop,
             "stalls": len(loop["stalls"]),
-            "own": len(_own(loop["stalls"], busy)),
+            "own": len(_own_stalls(loop["stalls"], busy)),
         }
 
     def _state(self, task):
@@ -115,15 +115,15 @@ class _Run:
         path = f"{self._run}/taskInstances/{task}/xcomEntries/{key}?deserialize=true&map_index={index or -1}"
         return self._airflow.ask("GET", path)["value"]
 
-    def _look_at_heartbeats(self):
-        while not self._is_over.wait(_LOOK_SECONDS):
+    def _poll_heartbeats(self):
+        while not self._over.wait(_POLL_SECONDS):
             health = self._airflow.ask("GET", "/api/v2/monitor/health")["triggerer"]
             beat = datetime.fromisoformat(health["latest_triggerer_heartbeat"].replace("Z", "+00:00"))
-            self._gap = max(self._gap, time.time() - beat.timestamp())
+            self._heartbeat_gap = max(self._heartbeat_gap, time.time() - beat.timestamp())
 
 
 @contextlib.contextmanager
-def _bare_loop():
+def _run_bare_loop():
     """Run an event loop in another process, and yield a list of its late ticks.
 
     The list is filled at the end; each element is start and end of a tick.
@@ -137,7 +137,7 @@ def _bare_loop():
             late += [json.loads(line) for line in loop.stdout]
 
 
-def _own(stalls, busy):
+def _own_stalls(stalls, busy):
     """Return the stalls during which the process itself computed and the machine was not busy."""
     return [
         (began, ended)
@@ -166,7 +166,7 @@ def section(rows):
     """Format the measured values as a Markdown section."""
     cells = [
         (
-            _WHO[row["who"]],
+            _OPERATORS[row["who"]],
             f"{row['megabytes']:.0f} MB",
             f"{row['worst'] * 1000:,.0f} ms",
             f"{row['own']} of {row['stalls']}",
@@ -179,7 +179,7 @@ def section(rows):
         for row in rows
     ]
     head = ("Who", "Log", "Longest stall", "Own stalls", "Heartbeat", "Delay p50", "p99", "Memory", "Returned")
-    return _TEXT.format(lines=LINES, quiet=QUIET, late=LATE * 1000, rows=table(head, cells))
+    return _TEXT.format(lines=LINES, quiet=QUIET_TASKS, late=LATE_SECONDS * 1000, rows=table(head, cells))
 
 
 def goals(rows):

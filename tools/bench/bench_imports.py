@@ -13,8 +13,8 @@ from pathlib import Path
 from tests.support.markdown import table
 
 _TIMES = 5
-_MOST_MS = 50.0
-_MOST_HELP_MS = 200.0
+_MAX_IMPORT_MS = 50.0
+_MAX_HELP_MS = 200.0
 _COMMAND = Path(__file__).resolve().parents[2] / ".venv" / "core" / "bin" / "trainjob"
 _SDK = "import airflow.sdk, airflow.sdk.exceptions; from airflow.sdk import Asset, BaseHook, BaseOperator, conf"
 STATEMENTS = {
@@ -87,6 +87,10 @@ def section(found):
 def goals(found):
     """Yield each goal as a tuple: text of the goal, whether it is met, measured value."""
     slowest = max(ms for name, (ms, _) in found["imports"].items() if not name.startswith("Kubernetes"))
-    yield f"imports take at most {_MOST_MS:.0f} ms over Airflow's SDK", slowest <= _MOST_MS, f"{slowest:.0f} ms"
+    yield (
+        f"imports take at most {_MAX_IMPORT_MS:.0f} ms over Airflow's SDK",
+        slowest <= _MAX_IMPORT_MS,
+        f"{slowest:.0f} ms",
+    )
     help_ms = found["help_ms"]
-    yield f"`trainjob --help` takes at most {_MOST_HELP_MS:.0f} ms", help_ms <= _MOST_HELP_MS, f"{help_ms:.0f} ms"
+    yield f"`trainjob --help` takes at most {_MAX_HELP_MS:.0f} ms", help_ms <= _MAX_HELP_MS, f"{help_ms:.0f} ms"

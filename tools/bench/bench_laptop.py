@@ -17,7 +17,7 @@ from trainjob_local import LocalCluster
 from trainjob_local.apiserver import Registry
 
 JOBS = 30
-_MOST_REQUESTS, _NO_OP_MS = 2, 150.0
+_MAX_REQUESTS, _MAX_NO_OP_MS = 2, 150.0
 _NO_OP = TrainJob(trainer=CustomTrainerContainer(image="busybox", command=["true"]), runtime="torch-distributed")
 
 
@@ -27,11 +27,11 @@ def _key(number):
 
 def measure():
     """Return the requests of the first and of further jobs, and the seconds of no-op jobs."""
-    first, further = _requests()
-    return {"first": first, "further": further, "no_op": _no_op()}
+    first, further = _measure_requests()
+    return {"first": first, "further": further, "no_op": _measure_no_op()}
 
 
-def _requests():
+def _measure_requests():
     """Return the requests of `submit` with their counts.
 
     Returns:
@@ -47,14 +47,14 @@ def _requests():
         asked = []
         for number in range(2):
             submit(cluster, _NO_OP, _key(number))
-            asked.append(Counter(server.asked))
+            asked.append(Counter(server.request_counts))
         cluster.close()
     server.stop()
     registry.close()
     return dict(asked[0]), dict(asked[1] - asked[0])
 
 
-def _no_op():
+def _measure_no_op():
     """Return the seconds from `submit` to the return of `wait` for each job."""
     returned = []
     with LocalCluster() as laptop:
@@ -97,7 +97,7 @@ _STATISTICS = (statistics.median, min, max)
 def goals(found):
     """Yield each goal as a tuple: text of the goal, whether it is met, measured value."""
     most = max(sum(found[key].values()) for key in _NAMES.values())
-    yield f"a job is submitted with {_MOST_REQUESTS} requests", most <= _MOST_REQUESTS, most
+    yield f"a job is submitted with {_MAX_REQUESTS} requests", most <= _MAX_REQUESTS, most
     median = 1000 * statistics.median(found["no_op"])
-    goal = f"a job that does nothing is complete on the laptop cluster after {_NO_OP_MS:.0f} ms (median)"
-    yield goal, median <= _NO_OP_MS, f"{median:.0f} ms"
+    goal = f"a job that does nothing is complete on the laptop cluster after {_MAX_NO_OP_MS:.0f} ms (median)"
+    yield goal, median <= _MAX_NO_OP_MS, f"{median:.0f} ms"

@@ -23,7 +23,7 @@ from tests.support.markdown import table
 
 RANKS, LINES = 64, 10_000  # lines of each rank
 _LINES_A_SECOND, _MEGABYTES = 50_000, 200
-_WHO = {
+_READERS = {
     "follower": "`LogFollower`",
     "wait": "`trainjob.lifecycle.wait`, with progress and a listener",
     "client": "`kubernetes.watch` on `read_namespaced_pod_log`, a thread for each rank",
@@ -33,14 +33,14 @@ _WHO = {
 def measure():
     """Return the measured rows."""
     rows = []
-    for who in _WHO:
+    for who in _READERS:
         folder = Path(tempfile.mkdtemp(prefix="bench-"))
         paths = certificate.make(folder)
         try:
-            with bench_waiting.child(serve, RANKS, LINES, *paths) as server:
+            with bench_waiting.start_process(serve, RANKS, LINES, *paths) as server:
                 url, uid = server.recv()
-                bench_waiting.connect(folder, url, paths[0])
-                with bench_waiting.child(read, who, uid) as reader:
+                bench_waiting.configure_connection(folder, url, paths[0])
+                with bench_waiting.start_process(read_logs, who, uid) as reader:
                     while (told := reader.recv()) == "all":
                         server.send(("finish",))
                     rows.append({"who": who, **told})
@@ -50,7 +50,7 @@ def measure():
     return rows
 
 
-def read(orders, who, uid):
+def read_logs(connection, reader, uid):
     """Run the measured process: send `all` when all lines are read, then the measurements.
 
     Args:
@@ -58,20 +58,20 @@ def read(orders, who, uid):
         who: the reader to measure, a key of `_WHO`.
         uid: UID of the TrainJob.
     """
-    count = Count(orders)
-    {"follower": _follow, "wait": _wait, "client": _client}[who](count, uid)
+    count = LineCounter(connection)
+    {"follower": _follow, "wait": _wait, "client": _watch_log}[reader](count, uid)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    orders.send({"lines": count.lines, "seconds": count.seconds, "cpu": count.cpu, "rss_mb": peak})
-    orders.recv()
+    connection.send({"lines": count.lines, "seconds": count.seconds, "cpu": count.cpu, "rss_mb": peak})
+    connection.recv()
     os._exit(0)
 
 
-class Count:
+class LineCounter:
     """Counter of lines; it measures the time from the first to the last line."""
 
-    def __init__(self, orders):
-        self.lines, self.seconds, self.cpu, self.all = 0, 0.0, 0.0, threading.Event()
-        self._orders, self._began, self._used = orders, 0.0, 0.0
+    def __init__(self, connection):
+        self.lines, self.seconds, self.cpu, self.all_read = 0, 0.0, 0.0, threading.Event()
+        self._connection, self._began, self._used = connection, 0.0, 0.0
 
     def __call__(self, _):
         """Count one line; callers never call it concurrently."""
@@ -80,8 +80,8 @@ class Count:
             self._began, self._used = time.monotonic(), time.process_time()
         elif self.lines == RANKS * LINES:
             self.seconds, self.cpu = time.monotonic() - self._began, time.process_time() - self._used
-            self._orders.send("all")
-            self.all.set()
+            self._connection.send("all")
+            self.all_read.set()
 
 
 def _follow(count, _):
@@ -103,7 +103,7 @@ def _wait(count, uid):
     wait(cluster, JobReference(JOB, NAMESPACE, uid), listener=Listener(on_log=count))
 
 
-def _client(count, _):
+def _watch_log(count, _):
     from kubernetes import client, config, watch
 
     config.load_kube_config()
@@ -135,7 +135,7 @@ def section(rows):
     """Format the measured values as a Markdown section."""
     cells = [
         (
-            _WHO[row["who"]],
+            _READERS[row["who"]],
             f"{row['lines'] / row['seconds']:,.0f}",
             f"{1e6 * row['cpu'] / row['lines']:.1f} µs",
             f"{row['rss_mb']:.0f} MB",

@@ -13,16 +13,16 @@ import time
 from pathlib import Path
 
 from tests.support.markdown import table
-from tests.support.standalone import Standalone, wait_for
+from tests.support.standalone import Standalone, wait_for_airflow
 from trainjob_local import LocalCluster
 
 TASKS = 8
-APART_SECONDS = 4.0  # so that Airflow is idle when a task resumes
+INTERVAL_SECONDS = 4.0  # so that Airflow is idle when a task resumes
 _DAGS = Path(__file__).resolve().parent / "dags"
 _SETTLED_SECONDS = 20.0  # longer than the first seconds of a deferral, in which our trigger never fires
 
 
-class Ends:
+class EndTimes:
     """The times at which jobs ended, as a separate watch of the benchmark sees them, in order.
 
     Attributes:
@@ -41,7 +41,7 @@ class Ends:
         else:
             self._list = client.CustomObjectsApi(api).list_namespaced_custom_object
             self._arguments = ("trainer.kubeflow.org", "v1alpha1", "default", kind)
-        self.seen, self.names = {}, {}
+        self.times, self.names = {}, {}
         threading.Thread(target=self._follow, daemon=True).start()
 
     def _follow(self):
@@ -53,7 +53,7 @@ class Ends:
             succeeded = (found.get("status") or {}).get("phase") == "Succeeded"
             if succeeded or any((one["type"], one["status"]) == ("Complete", "True") for one in conditions):
                 self.names[found["metadata"]["uid"]] = found["metadata"]["name"]
-                self.seen.setdefault(found["metadata"]["uid"], time.time())
+                self.times.setdefault(found["metadata"]["uid"], time.time())
 
 
 def measure():
@@ -75,23 +75,23 @@ def measure():
 
 def _measure_one(airflow, laptop, kind, gates):
     gates.mkdir()
-    ends = Ends(laptop.kubeconfig, kind)
+    ends = EndTimes(laptop.kubeconfig, kind)
     run = airflow.start(kind, folder=str(gates))
     tasks = [f"{run}/taskInstances/wait/{index}" for index in range(TASKS)]
-    wait_for(lambda: all((airflow.ask("GET", task) or {}).get("state") == "deferred" for task in tasks), 300)
-    known = set(ends.seen)
+    wait_for_airflow(lambda: all((airflow.ask("GET", task) or {}).get("state") == "deferred" for task in tasks), 300)
+    known = set(ends.times)
     time.sleep(_SETTLED_SECONDS)
     for index in range(TASKS):
         (gates / str(index)).touch()
-        time.sleep(APART_SECONDS)
-    wait_for(lambda: airflow.state(run) in ("success", "failed"), 300)
-    ended = sorted(at for uid, at in ends.seen.items() if uid not in known)
+        time.sleep(INTERVAL_SECONDS)
+    wait_for_airflow(lambda: airflow.state(run) in ("success", "failed"), 300)
+    ended = sorted(at for uid, at in ends.times.items() if uid not in known)
     assert len(ended) == TASKS, f"{len(ended)} of {TASKS} jobs were seen to end"
-    back = [_back(airflow, run, index) for index in range(TASKS)]  # the jobs ended in this order
+    back = [_resumed_at(airflow, run, index) for index in range(TASKS)]  # the jobs ended in this order
     return [came - went for went, came in zip(ended, back, strict=True)]
 
 
-def _back(airflow, run, index):
+def _resumed_at(airflow, run, index):
     path = f"{run}/taskInstances/wait/xcomEntries/back?map_index={index}&deserialize=true"
     return float(airflow.ask("GET", path)["value"])
 
@@ -103,12 +103,14 @@ default settings: {tasks} deferred tasks of each kind, one job after the other. 
 way from the trigger's event over the triggerer, the scheduler and the executor to a worker.
 
 {rows}"""
-_WHO = {"trainjobs": "TrainJobOperator", "jobs": "KubernetesJobOperator, polling every 10 s"}
+_OPERATORS = {"trainjobs": "TrainJobOperator", "jobs": "KubernetesJobOperator, polling every 10 s"}
 
 
 def section(found):
     """Format the measured values as a Markdown section."""
-    rows = [(_WHO[kind], f"{statistics.median(took):.1f} s", f"{max(took):.1f} s") for kind, took in found.items()]
+    rows = [
+        (_OPERATORS[kind], f"{statistics.median(took):.1f} s", f"{max(took):.1f} s") for kind, took in found.items()
+    ]
     return _TEXT.format(tasks=TASKS, rows=table(("Operator", "Median", "Longest"), rows))
 
 

@@ -16,22 +16,22 @@ from pathlib import Path
 
 import certificate
 from waiting_server import NAMESPACE, serve
-from waiting_triggers import wait
+from waiting_triggers import run_triggers
 
 from tests.support.counting_server import TOKEN
 from tests.support.markdown import table
 
 WINDOW = 30
 FINISHED, FINISHED_EACH_SECOND = 100, 10
-TOUCHED_EACH_SECOND = 20
+PATCHED_EACH_SECOND = 20
 COUNTS, _INTERVALS = (100, 1000, 10_000), ("10", "2")
-_MOST_POLLED = 1000  # with 10,000 jobs, polling every 10 s needs more than one core, and misses ends of jobs
+_MAX_POLLED = 1000  # with 10,000 jobs, polling every 10 s needs more than one core, and misses ends of jobs
 _RATIO, _CPU_SECONDS, _DELAY_MS = 27.0, 5.0, 250.0
 _SPAWN = multiprocessing.get_context("spawn")
 
 
 @contextlib.contextmanager
-def child(target, *arguments):
+def start_process(target, *arguments):
     """Start a process and yield a connection to it."""
     here, there = _SPAWN.Pipe()
     process = _SPAWN.Process(target=target, args=(there, *arguments), daemon=True)
@@ -46,7 +46,7 @@ def child(target, *arguments):
         process.kill()
 
 
-def connect(folder, url, certificate):
+def configure_connection(folder, url, certificate):
     """Create a kubeconfig and the Airflow connection `bench`, and set both in the environment."""
     config = {
         "apiVersion": "v1",
@@ -68,13 +68,13 @@ def measure():
     rows = []
     for count in COUNTS:
         for who in ("trainjob", *_INTERVALS):
-            if who == "trainjob" or count <= _MOST_POLLED:
-                rows.append(measure_one(who, count, wait))
+            if who == "trainjob" or count <= _MAX_POLLED:
+                rows.append(measure_one(who, count, run_triggers))
                 print(rows[-1], file=sys.stderr, flush=True)
     return rows
 
 
-def measure_one(who, count, waiter):
+def measure_one(client_name, count, wait_function):
     """Measure one row.
 
     Args:
@@ -83,42 +83,42 @@ def measure_one(who, count, waiter):
         count: number of jobs.
         waiter: function that runs in the process that waits; see `waiting_triggers.wait`.
     """
-    kind = "jobs" if _interval(who) else "trainjobs"
+    kind = "jobs" if _interval(client_name) else "trainjobs"
     folder = Path(tempfile.mkdtemp(prefix="bench-"))
     os.environ.update(AIRFLOW_HOME=str(folder), AIRFLOW__LOGGING__LOGGING_LEVEL="WARNING")
     paths = certificate.make(folder)
     try:
-        with child(serve, kind, count, *paths) as server:
+        with start_process(serve, kind, count, *paths) as server:
             url, uids = server.recv()
-            connect(folder, url, paths[0])
-            with child(waiter, who, uids) as client:
-                return _row(server, client, who, uids)
+            configure_connection(folder, url, paths[0])
+            with start_process(wait_function, client_name, uids) as client:
+                return _row(server, client, client_name, uids)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _row(server, client, who, uids):
-    def asked():
+def _row(server, client, client_name, uids):
+    def get_counts():
         server.send(("counts",))
         return server.recv()
 
     start = client.recv()
-    at_start, _ = asked()
-    server.send(("touch", TOUCHED_EACH_SECOND, WINDOW))
+    at_start, _ = get_counts()
+    server.send(("touch", PATCHED_EACH_SECOND, WINDOW))
     client.send(("measure", WINDOW))
     window = client.recv()
-    after, most = asked()
+    after, most = get_counts()
     names = list(uids)[:: max(1, len(uids) // FINISHED)][:FINISHED]
     server.send(("finish", names, FINISHED_EACH_SECOND))
     written = server.recv()
-    client.send(("measure", 3 if who == "trainjob" else 2 * _interval(who) + 10))
+    client.send(("measure", 3 if client_name == "trainjob" else 2 * _interval(client_name) + 10))
     at_end = client.recv()
     client.send(("events",))
     ended = client.recv()
     delays = sorted(ended[name] - written[name] for name in names if name in ended)
     done = sum((after - at_start).values())
     return {
-        "who": who,
+        "who": client_name,
         "jobs": len(uids),
         "start": start,
         "start_requests": sum(at_start.values()),
@@ -194,11 +194,11 @@ def section(rows):
             f"{row['start']['worst_ms']:,.0f} ms",
             row["start"]["own_stalls"],
         )
-        for row in _ours(rows)
+        for row in _trainjob_rows(rows)
     ]
     return _TEXT.format(
-        most=_MOST_POLLED,
-        touched=TOUCHED_EACH_SECOND,
+        most=_MAX_POLLED,
+        touched=PATCHED_EACH_SECOND,
         finished=FINISHED,
         each=FINISHED_EACH_SECOND,
         waiting=table((*head, "Delay p50", "p99", "Events"), waiting),
@@ -208,7 +208,7 @@ def section(rows):
 
 def goals(rows):
     """Yield each goal as a tuple: text of the goal, whether it is met, measured value."""
-    ours = {row["jobs"]: row for row in _ours(rows)}
+    ours = {row["jobs"]: row for row in _trainjob_rows(rows)}
     for row in rows:
         if row["jobs"] == 1000 and row["who"] != "trainjob":
             ratio = row["window"]["cpu"] / ours[1000]["window"]["cpu"]
@@ -225,5 +225,5 @@ def goals(rows):
     yield f"p99 at most {_DELAY_MS:.0f} ms from the change to the event", worst <= _DELAY_MS, f"{worst:.0f} ms"
 
 
-def _ours(rows):
+def _trainjob_rows(rows):
     return [row for row in rows if row["who"] == "trainjob"]

@@ -12,15 +12,15 @@ from waiting_server import COMPLETE, NAMESPACE, NOW, RUNNING
 
 from tests.support.counting_server import TOKEN
 from trainjob import CustomTrainerContainer, TrainJob
-from trainjob.manifest import build
+from trainjob.manifest import build_trainjob
 from trainjob.status.pods import JOBSET_LABEL, RANK_LABEL, STEP_LABEL
 from trainjob_local.apiserver import ApiServer, Registry
 
 JOB = "bench"
-_PIECE = 32 << 10  # bytes that an API server sends at once
+_PIECE_BYTES = 32 << 10  # bytes that an API server sends at once
 
 
-def log(lines):
+def make_log(lines):
     """Return a log as the endpoint returns it with timestamps.
 
     It has lines of 120 bytes, 1,000 for each second.
@@ -32,7 +32,7 @@ def log(lines):
     )
 
 
-def serve(orders, ranks, lines, certificate, key):
+def serve(connection, ranks, lines, certificate, key):
     """Serve until None is received; `("finish",)` ends the job.
 
     Args:
@@ -43,8 +43,8 @@ def serve(orders, ranks, lines, certificate, key):
         key: path of the certificate's key.
     """
     uvicorn.Config = functools.partial(uvicorn.Config, ssl_certfile=certificate, ssl_keyfile=key)
-    written = log(lines)
-    pieces = [written[at : at + _PIECE] for at in range(0, len(written), _PIECE)]
+    written = make_log(lines)
+    pieces = [written[at : at + _PIECE_BYTES] for at in range(0, len(written), _PIECE_BYTES)]
 
     def source(request):
         yield from () if request.since else pieces  # a reader that reconnects has read all lines
@@ -52,32 +52,32 @@ def serve(orders, ranks, lines, certificate, key):
     registry = Registry()
     job = TrainJob(trainer=CustomTrainerContainer(image="x", command=["y"], num_nodes=ranks))
     labels = {"app.kubernetes.io/managed-by": "trainjob"}
-    manifest = build(job, name=JOB, namespace=NAMESPACE, labels=labels, annotations={})
+    manifest = build_trainjob(job, name=JOB, namespace=NAMESPACE, labels=labels, annotations={})
     made = registry.create("trainjobs", manifest, NAMESPACE)
     registry.patch("trainjobs", JOB, {"status": RUNNING["trainjobs"]}, NAMESPACE, subresource="status")
     for rank in range(ranks):
-        registry.create("pods", _pod(rank), NAMESPACE)
+        registry.create("pods", _pod_manifest(rank), NAMESPACE)
         registry.bind(f"{JOB}-{rank}", "node", NAMESPACE)
-        _tell(registry, rank, "Running", {"running": {"startedAt": NOW}})
+        _set_pod_status(registry, rank, "Running", {"running": {"startedAt": NOW}})
     server = ApiServer(registry, admin_token=TOKEN, log_source=source)
     server.start()
-    orders.send((server.url.replace("http:", "https:"), made["metadata"]["uid"]))
-    while orders.recv():
+    connection.send((server.url.replace("http:", "https:"), made["metadata"]["uid"]))
+    while connection.recv():
         for rank in range(ranks):
             ended = {"exitCode": 0, "reason": "Completed", "startedAt": NOW, "finishedAt": NOW}
-            _tell(registry, rank, "Succeeded", {"terminated": ended})
+            _set_pod_status(registry, rank, "Succeeded", {"terminated": ended})
         registry.patch("trainjobs", JOB, {"status": COMPLETE["trainjobs"]}, NAMESPACE, subresource="status")
     server.stop()
     registry.close()
 
 
-def _pod(rank):
+def _pod_manifest(rank):
     labels = {JOBSET_LABEL: JOB, STEP_LABEL: "node", RANK_LABEL: str(rank)}
     spec = {"restartPolicy": "OnFailure", "containers": [{"name": "node", "image": "x"}]}
     return {"metadata": {"name": f"{JOB}-{rank}", "labels": labels}, "spec": spec}
 
 
-def _tell(registry, rank, phase, state):
+def _set_pod_status(registry, rank, phase, state):
     container = {"name": "node", "image": "x", "imageID": "x", "ready": False, "restartCount": 0, "state": state}
     status = {"phase": phase, "containerStatuses": [container]}
     registry.patch("pods", f"{JOB}-{rank}", {"status": status}, NAMESPACE, subresource="status")

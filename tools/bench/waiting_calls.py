@@ -13,16 +13,16 @@ import time
 
 from waiting_server import NAMESPACE
 
-WHO = {
+CLIENTS = {
     "trainjob": "`trainjob.lifecycle.wait_async`",
     "sdk": "`wait_for_job_status` of the Kubeflow SDK, every 2 s",
     "watch": "a watch for each job",
 }
-_HOURS = 3600
+_TIMEOUT_SECONDS = 3600
 _STACK = 1 << 18  # bytes of a thread's stack; there are a thousand threads
 
 
-def wait(orders, who, jobs):
+def wait_for_jobs(connection, client, jobs):
     """Start waiting for each job, then execute the orders until None is received.
 
     The orders are ("measure", seconds) and ("events",).
@@ -33,24 +33,24 @@ def wait(orders, who, jobs):
         jobs: UIDs by name.
     """
     ended, used, began = {}, time.process_time(), time.monotonic()
-    if who == "trainjob":
+    if client == "trainjob":
         threading.Thread(target=asyncio.run, args=(_wait_for_all(jobs, ended),), daemon=True).start()
     else:
-        _start_threads({"sdk": _sdk_call, "watch": _watch_call}[who](), jobs, ended)
-    _settle()
-    orders.send(_spent(used, began))
-    while order := orders.recv():
+        _start_threads({"sdk": _sdk_call, "watch": _watch_call}[client](), jobs, ended)
+    _wait_until_idle()
+    connection.send(_measure_cost(used, began))
+    while order := connection.recv():
         if order[0] == "measure":
             used, began = time.process_time(), time.monotonic()
             time.sleep(order[1])
-            orders.send(_spent(used, began))
+            connection.send(_measure_cost(used, began))
         else:
-            orders.send(dict(ended))
-    orders.send("ended")
+            connection.send(dict(ended))
+    connection.send("ended")
     os._exit(0)  # skips the clean-up of thousands of calls
 
 
-def _spent(used, began):
+def _measure_cost(used, began):
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {"cpu": time.process_time() - used, "seconds": time.monotonic() - began, "rss_mb": peak}
 
@@ -82,7 +82,7 @@ def _sdk_call():
     from kubeflow.trainer import TrainerClient
 
     client = TrainerClient()
-    return lambda name: client.wait_for_job_status(name, timeout=_HOURS)
+    return lambda name: client.wait_for_job_status(name, timeout=_TIMEOUT_SECONDS)
 
 
 def _watch_call():
@@ -95,7 +95,7 @@ def _watch_call():
     where = ("trainer.kubeflow.org", "v1alpha1", NAMESPACE, "trainjobs")
 
     def call(name):
-        chosen = {"field_selector": f"metadata.name={name}", "timeout_seconds": _HOURS}
+        chosen = {"field_selector": f"metadata.name={name}", "timeout_seconds": _TIMEOUT_SECONDS}
         for event in watch.Watch().stream(api.list_namespaced_custom_object, *where, **chosen):
             conditions = event["object"].get("status", {}).get("conditions", ())
             if any(c["type"] in ("Complete", "Failed") and c["status"] == "True" for c in conditions):
@@ -104,7 +104,7 @@ def _watch_call():
     return call
 
 
-def _settle():
+def _wait_until_idle():
     """Wait until all calls wait for their jobs.
 
     This is assumed when the CPU time of this process is the same in three successive intervals of 2 s, or after two

@@ -13,7 +13,7 @@ import uvicorn
 
 from tests.support.counting_server import CountingServer
 from trainjob import CustomTrainerContainer, TrainJob
-from trainjob.manifest import build
+from trainjob.manifest import build_trainjob
 from trainjob_local.apiserver import Registry
 from trainjob_local.runtimes import stock_runtimes
 
@@ -52,13 +52,13 @@ def _manifest(kind, number):
         )
         labels = {"app.kubernetes.io/managed-by": "trainjob"}
         job = TrainJob(trainer=trainer, runtime="torch-distributed")
-        return build(job, name=f"bench-{number}", namespace=NAMESPACE, labels=labels, annotations={})
+        return build_trainjob(job, name=f"bench-{number}", namespace=NAMESPACE, labels=labels, annotations={})
     container = {"name": "node", "image": "ghcr.io/acme/trainer:1", "command": ["torchrun", "train.py"]}
     pod = {"spec": {"containers": [container], "restartPolicy": "Never"}}
     return {"metadata": {"name": f"bench-{number}"}, "spec": {"template": pod}}
 
 
-def serve(orders, kind, count, certificate, key):
+def serve(connection, kind, count, certificate, key):
     """Serve `count` running jobs, and execute the orders until None is received.
 
     The orders are ("counts",), ("touch", jobs per second, seconds) and ("finish", names, jobs per second).
@@ -80,7 +80,7 @@ def serve(orders, kind, count, certificate, key):
         registry.patch(kind, made["metadata"]["name"], {"status": RUNNING[kind]}, NAMESPACE, subresource="status")
     server = CountingServer(registry)
     server.start()
-    orders.send((server.url.replace("http:", "https:"), uids))
+    connection.send((server.url.replace("http:", "https:"), uids))
     names = list(uids)
 
     def touch(name):
@@ -92,21 +92,21 @@ def serve(orders, kind, count, certificate, key):
         registry.patch(kind, name, {"status": COMPLETE[kind]}, NAMESPACE, subresource="status")
 
     written = {}
-    while order := orders.recv():
+    while order := connection.recv():
         if order[0] == "counts":
-            orders.send((Counter(server.asked), dict(server.most_watches)))
+            connection.send((Counter(server.request_counts), dict(server.max_watches)))
         elif order[0] == "touch":
-            pace([names[n % count] for n in range(order[1] * order[2])], order[1], touch)
+            call_at_rate([names[n % count] for n in range(order[1] * order[2])], order[1], touch)
         elif order[0] == "finish":
-            pace(order[1], order[2], finish)
-            orders.send(written)
+            call_at_rate(order[1], order[2], finish)
+            connection.send(written)
     server.stop()
     registry.close()
 
 
-def pace(names, each_second, act):
+def call_at_rate(names, each_second, action):
     """Call `act` with each name in turn, at this number of calls per second."""
     began = time.monotonic()
     for n, name in enumerate(names):
         time.sleep(max(0.0, began + n / each_second - time.monotonic()))
-        act(name)
+        action(name)

@@ -15,17 +15,17 @@ from waiting_server import NAMESPACE
 _TICK = 0.02
 _STALL = 0.05
 _CLOCK_SECONDS = 10  # duration of the measurement of the ticker's own cost
-_AT_ONCE = 50  # a triggerer starts this many triggers before it does anything else
+_START_BATCH = 50  # a triggerer starts this many triggers before it does anything else
 
 
-def triggers(who, jobs):
+def make_triggers(client, jobs):
     """Yield each job's name and trigger.
 
     Args:
         who: `trainjob` for TrainJobTrigger, or the poll interval in seconds of the Kubernetes provider's trigger.
         jobs: UIDs by name.
     """
-    if who == "trainjob":
+    if client == "trainjob":
         from trainjob.lifecycle import JobReference, Limits
         from trainjob_airflow.triggers.trainjob import TrainJobTrigger
 
@@ -50,13 +50,13 @@ def triggers(who, jobs):
                 pod_namespace=NAMESPACE,
                 base_container_name="node",
                 kubernetes_conn_id="bench",
-                poll_interval=float(who),
+                poll_interval=float(client),
             ),
         )
 
 
 @dataclass
-class Ticker:
+class LoopMonitor:
     """Measurement of the event loop's stalls.
 
     Attributes:
@@ -76,7 +76,7 @@ class Ticker:
             if late > _STALL:
                 self.stalls.append((late, time.process_time() - used))
 
-    def take(self):
+    def take_measurements(self):
         """Return the measurements since the last call, and reset them.
 
         A stall counts as the process's own if the process computed for more than 50 ms during it; else other processes
@@ -91,7 +91,7 @@ class Ticker:
         return found
 
 
-def wait(orders, who, jobs):
+def run_triggers(connection, client, jobs):
     """Start the triggers, then execute the orders until None is received.
 
     The orders are ("measure", seconds) and ("events",).
@@ -102,13 +102,13 @@ def wait(orders, who, jobs):
         jobs: UIDs by name.
     """
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    asyncio.run(_wait(orders, who, jobs))
-    orders.send("ended")
+    asyncio.run(_run_triggers(connection, client, jobs))
+    connection.send("ended")
     os._exit(0)  # skips the clean-up of thousands of triggers
 
 
-async def _wait(orders, who, jobs):
-    loop, ticker, ended = asyncio.get_running_loop(), Ticker(), {}
+async def _run_triggers(connection, client, jobs):
+    loop, ticker, ended = asyncio.get_running_loop(), LoopMonitor(), {}
     ticking = loop.create_task(ticker.run())
 
     async def run(name, trigger):
@@ -116,30 +116,32 @@ async def _wait(orders, who, jobs):
             ended[name] = time.time()
             break
 
-    waiting = [next(iter(triggers(who, dict(list(jobs.items())[:1]))))]  # imports are not measured
+    waiting = [next(iter(make_triggers(client, dict(list(jobs.items())[:1]))))]  # imports are not measured
     used = time.process_time()
     await asyncio.sleep(_CLOCK_SECONDS)
     clock = (time.process_time() - used) / _CLOCK_SECONDS
-    ticker.take()
+    ticker.take_measurements()
     began, used, tasks = time.monotonic(), time.process_time(), []
-    for n, (name, trigger) in enumerate(triggers(who, jobs)):
+    for n, (name, trigger) in enumerate(make_triggers(client, jobs)):
         tasks.append(loop.create_task(run(name, trigger)))
-        if n % _AT_ONCE == _AT_ONCE - 1:
+        if n % _START_BATCH == _START_BATCH - 1:
             await asyncio.sleep(0.02)
-    await (_quiet() if who == "trainjob" else asyncio.sleep(2 * float(who)))
-    orders.send({"cpu": time.process_time() - used, "seconds": time.monotonic() - began, **ticker.take()})
-    while order := await asyncio.to_thread(orders.recv):
+    await (_wait_until_idle() if client == "trainjob" else asyncio.sleep(2 * float(client)))
+    connection.send(
+        {"cpu": time.process_time() - used, "seconds": time.monotonic() - began, **ticker.take_measurements()}
+    )
+    while order := await asyncio.to_thread(connection.recv):
         if order[0] == "measure":
             used = time.process_time()
             await asyncio.sleep(order[1])
-            orders.send({"cpu": time.process_time() - used - clock * order[1], **ticker.take()})
+            connection.send({"cpu": time.process_time() - used - clock * order[1], **ticker.take_measurements()})
         else:
-            orders.send(dict(ended))
+            connection.send(dict(ended))
     ticking.cancel()
     del waiting
 
 
-async def _quiet():
+async def _wait_until_idle():
     """Wait until all triggers run.
 
     This is assumed when the process needs little CPU time for two seconds, or after three minutes.

@@ -9,7 +9,7 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
-from tests.support.evidence import rows
+from tests.support.evidence import read_rows
 from tests.support.markdown import table
 
 _HERE = Path(__file__).resolve().parent
@@ -47,7 +47,7 @@ _REASONS = {
 }
 
 
-def page(folder: Path) -> str:
+def render_page(folder: Path) -> str:
     """Return the text of the page.
 
     Args:
@@ -57,22 +57,22 @@ def page(folder: Path) -> str:
         SystemExit: a cell has neither a test nor a reason, or a test names an unknown row or cell.
     """
     shown = defaultdict(set)
-    for row in rows(folder, "features"):
+    for row in read_rows(folder, "features"):
         shown[row["row"], row["cell"]].add(str(row["test"]))
     known = {(row, cell) for row in _ROWS for cell in _CELLS}
     if wrong := sorted(shown.keys() - known):
         raise SystemExit(f"no such rows or cells: {wrong}")
     if empty := sorted(known - shown.keys() - _REASONS.keys()):
         raise SystemExit(f"neither shown nor explained: {empty}")
-    lines = [[row, *(_tests(shown[row, cell]) or _REASONS[row, cell] for cell in _CELLS)] for row in _ROWS]
+    lines = [[row, *(_format_links(shown[row, cell]) or _REASONS[row, cell] for cell in _CELLS)] for row in _ROWS]
     return (_HERE / "features.md").read_text(encoding="utf-8").replace("{{features}}", table(["", *_CELLS], lines))
 
 
-def _tests(names: set[str]) -> str:
+def _format_links(names: set[str]) -> str:
     """Format links to the tests; tests that differ only in their parameters get one link."""
     tests = sorted({tuple(name.partition("[")[0].split("::")) for name in names})
     return ", ".join(f"[{test.removeprefix('test_').replace('_', ' ')}](../{path})" for path, *_, test in tests)
 
 
 if __name__ == "__main__":
-    _PAGE.write_text(page(Path(sys.argv[1])), encoding="utf-8")
+    _PAGE.write_text(render_page(Path(sys.argv[1])), encoding="utf-8")

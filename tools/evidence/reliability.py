@@ -13,20 +13,20 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import date
 from pathlib import Path
 
-from tests.support.evidence import rows
+from tests.support.evidence import read_rows
 from tests.support.markdown import table as markdown_table
 
 _HERE = Path(__file__).resolve().parent
 _PAGE = _HERE.parents[1] / "docs" / "reliability.md"
-_PLACE = re.compile(r"\{\{(?P<table>[a-z ]+)(?:: (?P<columns>[a-z_, ]+))?\}\}")
+_PLACEHOLDER = re.compile(r"\{\{(?P<table>[a-z ]+)(?:: (?P<columns>[a-z_, ]+))?\}\}")
 _COUNTS = frozenset({"runs", "kills", "executions", "lines", "lost", "repeated"})
 # Columns that identify a row, if its other texts differ each time; the last row is shown.
-_SAME = {"fuzz": ("target",), "diagnosis": ("trouble", "cluster")}
+_IDENTITY_COLUMNS = {"fuzz": ("target",), "diagnosis": ("trouble", "cluster")}
 _ORDER = ("actor", "beside", "point", "cluster", "trouble", "fault", "target", "check")
 Row = Mapping[str, object]
 
 
-def page(folder: Path) -> str:
+def render_page(folder: Path) -> str:
     """Return the text of the page.
 
     In reliability.md, `{{table: columns}}` is replaced by the rows of `table`. `{{table}}` is replaced by one row as a
@@ -41,35 +41,37 @@ def page(folder: Path) -> str:
         if table == "machine":
             today = date.today().isoformat()  # noqa: DTZ011 - for people
             return f"{today}, {os.cpu_count()} cores, Python {platform.python_version()}"
-        found = _added_up(rows(folder, table), _SAME.get(table, ()))
+        found = _combine_rows(read_rows(folder, table), _IDENTITY_COLUMNS.get(table, ()))
         if not found:
             return "Not measured."
         if columns:
             names = columns.split(", ")
-            lines = [[_shown(row.get(name, "")) for name in names] for row in found]
+            lines = [[_format_value(row.get(name, "")) for name in names] for row in found]
             return markdown_table([name.replace("_", " ") for name in names], lines)
-        return markdown_table(["", ""], [(name, _shown(value)) for name, value in found[-1].items()])
+        return markdown_table(["", ""], [(name, _format_value(value)) for name, value in found[-1].items()])
 
-    return _PLACE.sub(fill, (_HERE / "reliability.md").read_text(encoding="utf-8"))
+    return _PLACEHOLDER.sub(fill, (_HERE / "reliability.md").read_text(encoding="utf-8"))
 
 
-def _added_up(left: Iterable[Row], same: Collection[str]) -> list[Row]:
+def _combine_rows(measured: Iterable[Row], identity: Collection[str]) -> list[Row]:
     """Return the rows with counts added up, sorted because tests run in parallel.
 
     Rows are combined if they differ only in their counts, or if they agree in the columns `same`.
     """
     found: dict[tuple[object, ...], dict[str, object]] = {}
-    for row in left:
+    for row in measured:
         counts = _COUNTS & row.keys()
-        key = tuple(value for name, value in row.items() if (name in same if same else name not in counts | {"test"}))
+        key = tuple(
+            value for name, value in row.items() if (name in identity if identity else name not in counts | {"test"})
+        )
         known = found.get(key, {})
         found[key] = {**row, **{name: int(str(row[name])) + int(str(known.get(name, 0))) for name in counts}}
     return sorted(found.values(), key=lambda row: [str(row[name]) for name in _ORDER if name in row])
 
 
-def _shown(value: object) -> str:
+def _format_value(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 if __name__ == "__main__":
-    _PAGE.write_text(page(Path(sys.argv[1])), encoding="utf-8")
+    _PAGE.write_text(render_page(Path(sys.argv[1])), encoding="utf-8")

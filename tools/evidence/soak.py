@@ -37,12 +37,14 @@ _FAULTS = (
     {"answer": {"code": 500, "times": 2, "verb": "create", "resource": "trainjobs", "carried_out": True}},
     {"answer": {"code": 504, "times": 2, "verb": "delete", "resource": "trainjobs", "carried_out": True}},
 )
-_PRINTING = f"read id < /proc/sys/kernel/random/uuid; i=0; while [ $i -lt {_LINES} ]; do echo $id $i; i=$((i+1)); done"
+_PRINT_LINES = (
+    f"read id < /proc/sys/kernel/random/uuid; i=0; while [ $i -lt {_LINES} ]; do echo $id $i; i=$((i+1)); done"
+)
 _LINE = re.compile(r"\[node-0\] (?P<container>[-0-9a-f]{36}) \d+")
 # Kinds of jobs: the command of the container, and the phase with which the wait must end.
 _KINDS = {
-    "succeeds": (_PRINTING, Phase.COMPLETE),
-    "fails": (f"{_PRINTING}; exit 3", Phase.FAILED),
+    "succeeds": (_PRINT_LINES, Phase.COMPLETE),
+    "fails": (f"{_PRINT_LINES}; exit 3", Phase.FAILED),
     "is cancelled": ("echo begun; sleep 600", Phase.DELETED),
 }
 
@@ -53,88 +55,90 @@ class Soak:
     def __init__(self, laptop: LocalCluster) -> None:
         self.laptop = laptop
         self.cluster = Cluster(Connection(kubeconfig=str(laptop.kubeconfig)))
-        self.over = threading.Event()
-        self.ended: Counter[str] = Counter()
-        self.wrong: list[str] = []
-        self.lines = self.lost = self.repeated = 0
+        self.is_over = threading.Event()
+        self.ended_counts: Counter[str] = Counter()
+        self.errors: list[str] = []
+        self.lines = self.lost_lines = self.repeated_lines = 0
         self._numbers, self._lock = itertools.count(), threading.Lock()
 
-    def work(self) -> None:
+    def run_jobs(self) -> None:
         """Run one job after the other until the soak is over."""
-        while not self.over.is_set():
+        while not self.is_over.is_set():
             number = next(self._numbers)
             kind = random.choices(list(_KINDS), weights=(6, 2, 2))[0]  # noqa: S311 - no secret
             try:
-                self._live(kind, RunKey("soak", "soak", "job", str(number)))
+                self._run_job(kind, RunKey("soak", "soak", "job", str(number)))
             except Exception as error:  # noqa: BLE001 - the soak goes on and tells it at the end
-                self.wrong.append(f"{kind}: {type(error).__name__}: {error}")
+                self.errors.append(f"{kind}: {type(error).__name__}: {error}")
             with self._lock:
-                self.ended[kind] += 1
+                self.ended_counts[kind] += 1
 
-    def _live(self, kind: str, key: RunKey) -> None:
+    def _run_job(self, kind: str, key: RunKey) -> None:
         command, expected = _KINDS[kind]
         trainer = CustomTrainerContainer(image="busybox", command=["sh", "-c", command])
         reference = submit(self.cluster, TrainJob(trainer=trainer, runtime="torch-distributed"), key)
-        heard: Counter[str] = Counter()
+        received: Counter[str] = Counter()
 
-        def hear(line: object) -> None:
-            heard[str(line)] += 1
-            if kind == "is cancelled" and len(heard) == 1:
+        def on_log(line: object) -> None:
+            received[str(line)] += 1
+            if kind == "is cancelled" and len(received) == 1:
                 threading.Thread(target=cancel, args=(self.cluster, reference), daemon=True).start()
 
-        outcome = wait(self.cluster, reference, listener=Listener(on_log=hear))
+        outcome = wait(self.cluster, reference, listener=Listener(on_log=on_log))
         if outcome.phase is not expected:
-            self.wrong.append(f"{kind}: {outcome.explain()}")
+            self.errors.append(f"{kind}: {outcome.explain()}")
         if outcome.uid != reference.uid:
-            self.wrong.append(f"{kind}: the outcome is that of another job")
+            self.errors.append(f"{kind}: the outcome is that of another job")
         if kind != "is cancelled":
-            self._count(heard)
+            self._count_lines(received)
             self.cluster.delete_trainjob(reference.name, reference.namespace, reference.uid)
 
-    def _count(self, heard: Counter[str]) -> None:
+    def _count_lines(self, received: Counter[str]) -> None:
         """Add the lost and repeated lines of one job to the totals.
 
         Only lines of the first container count as lost. If a container is restarted, its further output may be cut off
         because the job ends.
         """
-        found = [(line, match["container"]) for line in heard if (match := _LINE.fullmatch(line))]
+        found = [(line, match["container"]) for line in received if (match := _LINE.fullmatch(line))]
         first = {line for line, container in found if container == found[0][1]}
         with self._lock:
             self.lines += _LINES
-            self.lost += _LINES - len(first)
-            self.repeated += sum(heard[line] - 1 for line, _ in found)
+            self.lost_lines += _LINES - len(first)
+            self.repeated_lines += sum(received[line] - 1 for line, _ in found)
 
-    def misbehave(self) -> None:
+    def inject_faults(self) -> None:
         """Inject a fault into the API server every few seconds."""
         for fault in itertools.cycle(_FAULTS):
-            if self.over.wait(_FAULT_SECONDS):
+            if self.is_over.wait(_FAULT_SECONDS):
                 return
-            self._set("DELETE", None)  # ends a fault that no request met: faults must not add up to an outage
-            self._set("POST", fault)
+            self._send_fault_request(
+                "DELETE", None
+            )  # ends a fault that no request met: faults must not add up to an outage
+            self._send_fault_request("POST", fault)
 
-    def _set(self, method: str, fault: object) -> None:
+    def _send_fault_request(self, method: str, fault: object) -> None:
         headers = {"Authorization": f"Bearer {self.laptop.token}"}
         urllib3.request(method, f"{self.laptop.server}/faults", body=json.dumps(fault), headers=headers, retries=5)
 
-    def left(self) -> int:
+    def count_trainjobs(self) -> int:
         """Return the number of TrainJobs that still exist."""
         return len(self.cluster.list_trainjobs("default"))
 
 
-def _sizes(laptop: LocalCluster) -> dict[str, int]:
+def _measure_sizes(laptop: LocalCluster) -> dict[str, int]:
     """Return the memory in MB of this process and of the laptop cluster.
 
     The threads and open files of this process are included.
     """
     return {
-        "waiter": _resident(os.getpid()),
-        "cluster": _resident(laptop.pid),
+        "waiter": _resident_megabytes(os.getpid()),
+        "cluster": _resident_megabytes(laptop.pid),
         "threads": threading.active_count(),
         "files": len(list(Path("/proc/self/fd").iterdir())),
     }
 
 
-def _resident(pid: int) -> int:
+def _resident_megabytes(pid: int) -> int:
     status = Path(f"/proc/{pid}/status").read_text()
     return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS"))) // 1024
 
@@ -146,19 +150,19 @@ def run(minutes: float) -> dict[str, str | int | float]:
     """
     with LocalCluster() as laptop:
         soak = Soak(laptop)
-        threads = [threading.Thread(target=soak.work, daemon=True) for _ in range(WORKERS)]
-        threads.append(threading.Thread(target=soak.misbehave, daemon=True))
+        threads = [threading.Thread(target=soak.run_jobs, daemon=True) for _ in range(WORKERS)]
+        threads.append(threading.Thread(target=soak.inject_faults, daemon=True))
         for thread in threads:
             thread.start()
         time.sleep(60)
-        first, at_start, begun = sum(soak.ended.values()), _sizes(laptop), time.monotonic()
+        first, at_start, begun = sum(soak.ended_counts.values()), _measure_sizes(laptop), time.monotonic()
         sizes = at_start
         for minute in range(round(minutes)):
             time.sleep(max(0.0, begun + 60 * (minute + 1) - time.monotonic()))
-            sizes = _sizes(laptop)
-            print(minute + 1, dict(soak.ended), sizes, soak.wrong[-1:], file=sys.stderr, flush=True)
-        jobs, elapsed = sum(soak.ended.values()) - first, (time.monotonic() - begun) / 60
-        soak.over.set()
+            sizes = _measure_sizes(laptop)
+            print(minute + 1, dict(soak.ended_counts), sizes, soak.errors[-1:], file=sys.stderr, flush=True)
+        jobs, elapsed = sum(soak.ended_counts.values()) - first, (time.monotonic() - begun) / 60
+        soak.is_over.set()
         for thread in threads:
             thread.join(120)
         hanging = sum(thread.is_alive() for thread in threads)
@@ -166,17 +170,17 @@ def run(minutes: float) -> dict[str, str | int | float]:
             "minutes": round(elapsed),
             "jobs": jobs,
             "jobs_per_minute": round(jobs / elapsed),
-            "kinds": ", ".join(f"{count} {kind}" for kind, count in sorted(soak.ended.items())),
-            "ended wrong": len(soak.wrong),
+            "kinds": ", ".join(f"{count} {kind}" for kind, count in sorted(soak.ended_counts.items())),
+            "ended wrong": len(soak.errors),
             "hanging": hanging,
             "lines": soak.lines,
-            "lost": soak.lost,
-            "repeated": soak.repeated,
-            "jobs left": soak.left(),
+            "lost": soak.lost_lines,
+            "repeated": soak.repeated_lines,
+            "jobs left": soak.count_trainjobs(),
             **{f"{name} at the start": size for name, size in at_start.items()},
             **{f"{name} at the end": size for name, size in sizes.items()},
         }
-        for text in soak.wrong[:20]:
+        for text in soak.errors[:20]:
             print(text, file=sys.stderr)
         soak.cluster.close()
         return row

@@ -19,10 +19,10 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
-from screen import shown
+from screen import render
 
-from tests.support.keyboard import Keyboard
-from tests.support.polling import until
+from tests.support.polling import wait_until
+from tests.support.pseudo_terminal import PseudoTerminal
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "sessions.md"
@@ -57,19 +57,19 @@ _REPLACED = (
 )
 
 
-def plain(text: str) -> str:
+def replace_varying(text: str) -> str:
     """Return a session without varying texts and trailing blanks."""
     for pattern, stands in _REPLACED:
         text = pattern.sub(stands, text)
     return re.sub(r" +$", "", text, flags=re.M)
 
 
-def session(title: str, typed: str, text: str) -> str:
+def format_session(title: str, typed: str, text: str) -> str:
     """Format a session as a section of the page."""
-    return f"\n## {title}\n\n```console\n$ {typed}\n{plain(text).rstrip()}\n```\n"
+    return f"\n## {title}\n\n```console\n$ {typed}\n{replace_varying(text).rstrip()}\n```\n"
 
 
-def migrated() -> str:
+def record_migrate() -> str:
     """Return the sessions of `trainjob migrate`, which need no cluster."""
     parts = []
     for title, arguments in MIGRATE:
@@ -77,26 +77,26 @@ def migrated() -> str:
         done = subprocess.run(
             [*TRAINJOB, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
         )
-        parts.append(session(title, " ".join(["trainjob", *arguments]), done.stdout or done.stderr))
+        parts.append(format_session(title, " ".join(["trainjob", *arguments]), done.stdout or done.stderr))
     return "".join(parts)
 
 
-def typed(*arguments: str) -> Keyboard:
+def open_terminal(*arguments: str) -> PseudoTerminal:
     """Run the command on a terminal of its own, with the demo's cluster."""
-    return Keyboard([*TRAINJOB, *arguments], {**os.environ, "KUBECONFIG": str(KUBECONFIG)})
+    return PseudoTerminal([*TRAINJOB, *arguments], {**os.environ, "KUBECONFIG": str(KUBECONFIG)})
 
 
-def seen(*arguments: str) -> str:
+def run_in_terminal(*arguments: str) -> str:
     """Return the terminal output of a command when it has ended."""
-    terminal = typed(*arguments)
+    terminal = open_terminal(*arguments)
     try:
-        terminal.end(60)
-        return shown(terminal.shown)
+        terminal.wait_for_exit(60)
+        return render(terminal.output)
     finally:
         terminal.close()
 
 
-def jobs() -> dict[str, str]:
+def list_phases() -> dict[str, str]:
     """Return the phases of the demo's TrainJobs by name.
 
     The result is empty if the command fails.
@@ -106,46 +106,48 @@ def jobs() -> dict[str, str]:
     return {one["name"]: one["phase"] for one in json.loads(done.stdout)} if done.returncode == 0 else {}
 
 
-def job_of(task: str, phases: Sequence[str]) -> str:
+def wait_for_job(task: str, phases: Sequence[str]) -> str:
     """Return the name of a task's TrainJob, once the TrainJob is in one of these phases.
 
     It waits at most 400 seconds.
     """
-    return until(lambda: next((n for n, phase in jobs().items() if n.startswith(task) and phase in phases), None), 400)
+    return wait_until(
+        lambda: next((n for n, phase in list_phases().items() if n.startswith(task) and phase in phases), None), 400
+    )
 
 
-def watched_demo() -> str:
+def record_demo() -> str:
     """Return the sessions of the demo and of the commands that observe it."""
     KUBECONFIG.unlink(missing_ok=True)  # of the previous demo
-    demo = Keyboard([sys.executable, str(ROOT / "examples" / "demo.py"), "airflow"], dict(os.environ))
+    demo = PseudoTerminal([sys.executable, str(ROOT / "examples" / "demo.py"), "airflow"], dict(os.environ))
     try:
-        tuning = job_of("fine-tune", ("Running",))
-        watch = typed("watch")
-        until(lambda: len(set(_LOSS.findall(watch.shown))) > 4, 120)  # wait for some progress of the training
-        middle = shown(watch.shown)
-        listed = seen("list")
-        job_of("fine-tune", ("Complete",))
-        described = seen("describe", tuning)
+        tuning = wait_for_job("fine-tune", ("Running",))
+        watch = open_terminal("watch")
+        wait_until(lambda: len(set(_LOSS.findall(watch.output))) > 4, 120)  # wait for some progress of the training
+        middle = render(watch.output)
+        listed = run_in_terminal("list")
+        wait_for_job("fine-tune", ("Complete",))
+        described = run_in_terminal("describe", tuning)
         os.kill(watch.process.pid, signal.SIGINT)
         watch.close()
-        checked = seen("check")
-        if demo.end(300):
-            raise SystemExit(shown(demo.shown))
+        checked = run_in_terminal("check")
+        if demo.wait_for_exit(300):
+            raise SystemExit(render(demo.output))
     finally:
         demo.close()
     parts = (
-        ("The demo", "make demo", shown(demo.shown)),
+        ("The demo", "make demo", render(demo.output)),
         ("Which TrainJobs there are", "trainjob list", listed),
         ("How they get on, live", "trainjob watch", middle),
         ("All about one", f"trainjob describe {tuning}", described),
         ("What works here", "trainjob check", checked),
     )
-    return "".join(session(title, plain(what), text) for title, what, text in parts)
+    return "".join(format_session(title, replace_varying(what), text) for title, what, text in parts)
 
 
 def main() -> None:
     page = Path(sys.argv[1]) if len(sys.argv) > 1 else PAGE
-    page.write_text(HEAD + watched_demo() + migrated(), encoding="utf-8")
+    page.write_text(HEAD + record_demo() + record_migrate(), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ class Screen:
         self._lines[self._row] = line[: self._column - len(plain)] + plain + line[self._column :]
 
 
-def shown(written: str) -> str:
+def render(written: str) -> str:
     """Return the text that a terminal shows after a program has written to it."""
     screen = Screen()
     screen.feed(written)

@@ -117,10 +117,10 @@ class Problem:
     allowed: str
 
     def __str__(self) -> str:
-        return without_credentials(f"{self.field}: {self.value} is not allowed; {self.allowed}")
+        return redact_credentials(f"{self.field}: {self.value} is not allowed; {self.allowed}")
 
 
-def without_credentials(text: str) -> str:
+def redact_credentials(text: str) -> str:
     """Return a text with `***` in place of user, password or token in its URLs."""
     return _CREDENTIALS.sub("***@", text)
 
@@ -150,7 +150,7 @@ class ClusterError(TrainJobError):
     """
 
     def __init__(self, message: str, *, hint: str = "", status: int | None = None, reason: str = "") -> None:
-        super().__init__(without_credentials(message), hint=hint)  # the server's URL may hold credentials
+        super().__init__(redact_credentials(message), hint=hint)  # the server's URL may hold credentials
         self.status = status
         self.reason = reason
 

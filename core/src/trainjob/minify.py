@@ -26,7 +26,9 @@ def minify(text: str) -> str:
     lines = text.encode().splitlines(keepends=True)
     starts = [0, *accumulate(map(len, lines))]
     raw, kept, at = b"".join(lines), bytearray(), 0
-    for start, end, instead in sorted([*_cuts(ast.parse(text), raw, starts), *_comments(text, lines, starts)]):
+    for start, end, instead in sorted(
+        [*_find_cuts(ast.parse(text), raw, starts), *_find_comment_cuts(text, lines, starts)]
+    ):
         if start >= at:
             kept += raw[at:start] + instead
         at = max(at, end)
@@ -36,27 +38,27 @@ def minify(text: str) -> str:
 _Cut = tuple[int, int, bytes]  # start, end, and the replacement
 
 
-def _cuts(tree: ast.Module, raw: bytes, starts: list[int]) -> Iterator[_Cut]:
+def _find_cuts(tree: ast.Module, raw: bytes, starts: list[int]) -> Iterator[_Cut]:
     """Yield the cuts of docstrings, `if TYPE_CHECKING` and annotations of functions.
 
     The texts below constants and fields count as docstrings.
     """
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            unread = [statement for statement in node.body if _is_for_readers(statement)]
+            unread = [statement for statement in node.body if _is_documentation(statement)]
             for statement in unread:
                 start, end = starts[statement.lineno - 1], starts[statement.end_lineno or 0]
                 last = len(unread) == len(node.body) and statement is unread[-1]
                 yield (start, end, b" " * statement.col_offset + b"pass\n" if last else b"")
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.returns:
-            start, end = _place(node.returns, starts)
+            start, end = _span(node.returns, starts)
             yield raw.rindex(b"->", 0, start), end, b""
         if isinstance(node, ast.arg) and node.annotation:
-            start, end = _place(node, starts)
+            start, end = _span(node, starts)
             yield start + len(node.arg.encode()), end, b""
 
 
-def _is_for_readers(statement: ast.stmt) -> bool:
+def _is_documentation(statement: ast.stmt) -> bool:
     if isinstance(statement, ast.If):
         return isinstance(statement.test, ast.Name) and statement.test.id == "TYPE_CHECKING"
     return (
@@ -66,11 +68,11 @@ def _is_for_readers(statement: ast.stmt) -> bool:
     )
 
 
-def _place(node: ast.expr | ast.arg, starts: list[int]) -> tuple[int, int]:
+def _span(node: ast.expr | ast.arg, starts: list[int]) -> tuple[int, int]:
     return starts[node.lineno - 1] + node.col_offset, starts[(node.end_lineno or 0) - 1] + (node.end_col_offset or 0)
 
 
-def _comments(text: str, lines: list[bytes], starts: list[int]) -> Iterator[_Cut]:
+def _find_comment_cuts(text: str, lines: list[bytes], starts: list[int]) -> Iterator[_Cut]:
     """Yield the cuts of comments with the space before them, and of blank lines.
 
     A `#` inside a text is no comment.

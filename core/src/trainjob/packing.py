@@ -24,7 +24,7 @@ BOOTSTRAP = (
 )
 
 
-def program_command(package: str, *needs: str) -> list[str]:
+def program_command(package: str, *dependencies: str) -> list[str]:
     """Return the command that runs a package of `trainjob` as a program.
 
     The caller appends the program's arguments.
@@ -33,19 +33,19 @@ def program_command(package: str, *needs: str) -> list[str]:
         package: name below `trainjob` of a package with a `__main__`, such as `programs.fetch`.
         needs: names below `trainjob` of the other modules and packages that it imports.
     """
-    return ["python", "-c", BOOTSTRAP, _packed(package, *needs), package]
+    return ["python", "-c", BOOTSTRAP, _pack_sources(package, *dependencies), package]
 
 
 @functools.cache
-def _packed(*names: str) -> str:
+def _pack_sources(*names: str) -> str:
     """Return the sources of modules and packages as a compressed zip file, in base64."""
-    files = dict(sorted(file for name in names for file in _sources(name.split("."))))
+    files = dict(sorted(file for name in names for file in _read_sources(name.split("."))))
     # Compressed as a whole: file by file, it would be larger by 40 %, and the length of an item of a command is limited
     # (65 536, Trainer 2.2).
-    return base64.b64encode(zlib.compress(pack(files), 9)).decode()
+    return base64.b64encode(zlib.compress(create_zip(files), 9)).decode()
 
 
-def _sources(parts: list[str]) -> Iterator[tuple[str, str]]:
+def _read_sources(parts: list[str]) -> Iterator[tuple[str, str]]:
     """Yield path and text of each file of a module or package.
 
     The packages around it get an empty `__init__.py`.
@@ -63,7 +63,7 @@ def _sources(parts: list[str]) -> Iterator[tuple[str, str]]:
             yield f"{path}/{file.name}", minify(file.read_text("utf-8"))
 
 
-def pack(files: dict[str, str]) -> bytes:
+def create_zip(files: dict[str, str]) -> bytes:
     """Return an uncompressed zip file of these texts, named by their paths.
 
     The same texts always give the same file.

@@ -13,11 +13,11 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from trainjob.cli import cells, terminal
+from trainjob.cli import table_format, terminal
 from trainjob.errors import InvalidSpec, Problem, TrainJobError
-from trainjob.status import judge
+from trainjob.status import derive_verdict
 from trainjob_local import LocalCluster
-from trainjob_local.register import Registered, registered, stop
+from trainjob_local.running_clusters import ClusterRecord, list_clusters, stop_cluster
 
 __all__ = ["commands"]
 
@@ -29,7 +29,9 @@ _POD_ENV = typer.Option(
     "--pod-env", metavar="NAME=VALUE", help="Environment variable of every pod, such as HF_ENDPOINT."
 )
 _PORT = typer.Option(help="Port on 127.0.0.1; the one it had before, or a free one, by default.")
-_WHICH = typer.Option("--state", help="The folder of the cluster; needed where several run.", show_default=False)
+_RUNNING_STATE = typer.Option(
+    "--state", help="The folder of the cluster; needed where several run.", show_default=False
+)
 
 
 def commands() -> typer.Typer:
@@ -64,13 +66,13 @@ def up(
         InvalidSpec: a pair has no `=`.
         ClusterError: the cluster did not start, or has died.
     """
-    environments = dict(_pairs("--environment", environment or [], secret=False))
-    variables = dict(_pairs("--pod-env", pod_env or [], secret=True))
+    environments = dict(_parse_pairs("--environment", environment or [], secret=False))
+    variables = dict(_parse_pairs("--pod-env", pod_env or [], secret=True))
     asked = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: asked.set())
     with LocalCluster(state, environments, variables, port) as cluster, ThreadPoolExecutor(1) as threads:
-        _tell(cluster, kept=state is not None)
+        _print_started(cluster, kept=state is not None)
         ended = threads.submit(cluster.wait_ended)
         ended.add_done_callback(lambda _: asked.set())
         asked.wait()
@@ -90,23 +92,23 @@ def status(as_json: Annotated[bool, terminal.JSON] = False) -> None:
     Args:
         as_json: for programs.
     """
-    found = [(one, *_counts(one)) for one in registered()]
+    found = [(one, *_counts(one)) for one in list_clusters()]
     if as_json:
         names = ("state", "server", "kubeconfig", "pid", "started", "temporary")
         told = [{name: getattr(one, name) for name in names} | {"trainjobs": n, "at_work": m} for one, n, m in found]
         terminal.print_json(told)
     elif found:
-        table = cells.columns("STATE", "SERVER", "PID", "AGE", "TRAINJOBS", "KUBECONFIG")
+        table = table_format.create_table("STATE", "SERVER", "PID", "AGE", "TRAINJOBS", "KUBECONFIG")
         for one, trainjobs, at_work in found:
             jobs = "does not answer" if trainjobs is None else f"{at_work} at work of {trainjobs}"
-            facts = (one.state, one.server, str(one.pid), cells.age(one.started), jobs, one.kubeconfig)
+            facts = (one.state, one.server, str(one.pid), table_format.format_age(one.started), jobs, one.kubeconfig)
             table.add_row(*map(escape, facts))
-        cells.print_table(terminal.console(), table)
+        table_format.print_table(terminal.console(), table)
     else:
-        terminal.errors().print("no laptop cluster runs")
+        terminal.error_console().print("no laptop cluster runs")
 
 
-def down(state: Annotated[Path | None, _WHICH] = None) -> None:
+def down(state: Annotated[Path | None, _RUNNING_STATE] = None) -> None:
     """End a laptop cluster and its pods; its folder stays where it was named at its start.
 
     Args:
@@ -115,20 +117,20 @@ def down(state: Annotated[Path | None, _WHICH] = None) -> None:
     Raises:
         InvalidSpec: several run, and none is named.
     """
-    found = [one for one in registered() if state is None or Path(one.state) == state.absolute()]
+    found = [one for one in list_clusters() if state is None or Path(one.state) == state.absolute()]
     if len(found) > 1:
         there = ", ".join(one.state for one in found)
         raise InvalidSpec(Problem("--state", "nothing", f"several laptop clusters run, so name one: {there}"))
     for one in found:
-        if stop(one):
+        if stop_cluster(one):
             kept = "its folder went with it" if one.temporary else f"its folder stays: {one.state}"
-            terminal.errors().print(f"the laptop cluster at {escape(one.server)} was ended; {escape(kept)}")
+            terminal.error_console().print(f"the laptop cluster at {escape(one.server)} was ended; {escape(kept)}")
             return
     where = f" in {state}" if state else ""
-    terminal.errors().print(escape(f"no laptop cluster runs{where}"))
+    terminal.error_console().print(escape(f"no laptop cluster runs{where}"))
 
 
-def _counts(one: Registered) -> tuple[int | None, int | None]:
+def _counts(record: ClusterRecord) -> tuple[int | None, int | None]:
     """Return the number of a cluster's TrainJobs, and how many of them have not ended.
 
     Both are None if the cluster does not answer.
@@ -137,16 +139,16 @@ def _counts(one: Registered) -> tuple[int | None, int | None]:
 
     with (
         contextlib.suppress(TrainJobError),
-        contextlib.closing(Cluster(Connection(kubeconfig=one.kubeconfig), patience=0.0)) as cluster,
+        contextlib.closing(Cluster(Connection(kubeconfig=record.kubeconfig), retry_seconds=0.0)) as cluster,
     ):
         jobs = cluster.list_trainjobs(None, "")
-        return len(jobs), sum(not judge(job).phase.finished for job in jobs)
+        return len(jobs), sum(not derive_verdict(job).phase.finished for job in jobs)
     return None, None
 
 
-def _pairs(option: str, given: Sequence[str], *, secret: bool) -> list[tuple[str, str]]:
+def _parse_pairs(option: str, texts: Sequence[str], *, secret: bool) -> list[tuple[str, str]]:
     found = []
-    for text in given:
+    for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise InvalidSpec(Problem(option, "***" if secret else repr(text), "write it as NAME=VALUE"))
@@ -154,7 +156,7 @@ def _pairs(option: str, given: Sequence[str], *, secret: bool) -> list[tuple[str
     return found
 
 
-def _tell(cluster: LocalCluster, *, kept: bool) -> None:
+def _print_started(cluster: LocalCluster, *, kept: bool) -> None:
     console = terminal.console()
     console.print(f"[bold green]The laptop cluster is up[/] at {escape(cluster.server)}")
     console.print(f"  kubeconfig  {escape(str(cluster.kubeconfig))}")

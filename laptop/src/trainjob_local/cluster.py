@@ -62,7 +62,7 @@ class LocalCluster:
         backoff: float = 1.0,
         backoff_max: float = 4.0,
     ) -> None:
-        self._asked = Path(state).absolute() if state is not None else None
+        self._requested_state = Path(state).absolute() if state is not None else None
         self._environments = {name: Path(folder).absolute() for name, folder in (environments or {}).items()}
         self._options = {
             "pod_env": dict(pod_env or {}),
@@ -74,34 +74,34 @@ class LocalCluster:
         }
         self._settings: ClusterSettings | None = None
         self._process: subprocess.Popen[bytes] | None = None
-        self._orders: IO[bytes] | None = None  # when this pipe closes, the cluster's process ends
+        self._control_pipe: IO[bytes] | None = None  # when this pipe closes, the cluster's process ends
         self._log: IO[bytes] | None = None  # kept open, because a cluster that ends removes its temporary folder
         self._ready = False
 
     @property
     def state(self) -> Path:
         """Folder of the cluster, with `kubeconfig`, `cluster.log`, `volumes/`, `pods/UID/logs/`."""
-        return self._set_up().state
+        return self._require_settings().state
 
     @property
     def kubeconfig(self) -> Path:
         """Path of the kubeconfig file with server and token, which only its owner can read."""
-        return self._set_up().kubeconfig
+        return self._require_settings().kubeconfig
 
     @property
     def server(self) -> str:
         """URL of the API server."""
-        return str(self._cluster_entry("clusters", "cluster")["server"])
+        return str(self._kubeconfig_entry("clusters", "cluster")["server"])
 
     @property
     def token(self) -> str:
         """Bearer token of the cluster's administrator."""
-        return str(self._cluster_entry("users", "user")["token"])
+        return str(self._kubeconfig_entry("users", "user")["token"])
 
     @property
     def pid(self) -> int:
         """Process ID of the cluster."""
-        return self._running().pid
+        return self._require_process().pid
 
     def start(self) -> LocalCluster:
         """Start the cluster, wait until it is ready, and return it.
@@ -111,11 +111,11 @@ class LocalCluster:
         """
         if self._process is not None:
             return self
-        folder = self._asked or Path(tempfile.mkdtemp(prefix="trainjob-local-"))
+        folder = self._requested_state or Path(tempfile.mkdtemp(prefix="trainjob-local-"))
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # pods' Secrets, logs and data will be in it
         self._settings = ClusterSettings(
             state=folder,
-            temporary=self._asked is None,
+            temporary=self._requested_state is None,
             environments=self._environments,
             **self._options,  # type: ignore[arg-type]
         )
@@ -131,21 +131,21 @@ class LocalCluster:
         If this process is killed right after that, the new process still knows which temporary folder to remove.
         """
         reading, writing = os.pipe()
-        with os.fdopen(reading, "rb") as orders:
-            self._orders = os.fdopen(writing, "wb", buffering=0)
+        with os.fdopen(reading, "rb") as control_input:
+            self._control_pipe = os.fdopen(writing, "wb", buffering=0)
             os.set_blocking(writing, False)
-            written = self._orders.write(settings) or 0  # all settings, if they fit into the pipe
+            written = self._control_pipe.write(settings) or 0  # all settings, if they fit into the pipe
             os.set_blocking(writing, True)
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "trainjob_local", "up", "--supervised", str(os.getpid())],
-                stdin=orders,
+                stdin=control_input,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 start_new_session=True,  # Ctrl-C must reach only the parent, which then stops the cluster
             )
         with contextlib.suppress(OSError):  # the process has already ended: wait_ready raises the reason
             while written < len(settings):
-                written += self._orders.write(settings[written:]) or 0
+                written += self._control_pipe.write(settings[written:]) or 0
 
     def wait_ready(self) -> None:
         """Wait until the cluster is ready.
@@ -153,7 +153,7 @@ class LocalCluster:
         Raises:
             ClusterError: the cluster did not start; the message has the last 20 lines of its log.
         """
-        process = self._running()
+        process = self._require_process()
         if self._ready:
             return
         line = cast("IO[bytes]", process.stdout).readline()
@@ -169,7 +169,7 @@ class LocalCluster:
         Raises:
             ClusterError: the cluster ended with an error; the message has the last 20 lines of its log.
         """
-        if self._running().wait():
+        if self._require_process().wait():
             raise ClusterError(f"the laptop cluster has ended:\n{self._log_tail()}")
 
     def stop(self) -> None:
@@ -184,11 +184,11 @@ class LocalCluster:
         except subprocess.TimeoutExpired:
             process.kill()  # the kubelet's cleanup process then ends the pods
             process.wait()
-        for pipe in (self._orders, process.stdout, self._log):
+        for pipe in (self._control_pipe, process.stdout, self._log):
             with contextlib.suppress(OSError):
                 cast("IO[bytes]", pipe).close()
-        if self._asked is None:
-            self._remove(self._set_up().state)
+        if self._requested_state is None:
+            self._remove(self._require_settings().state)
 
     def __enter__(self) -> LocalCluster:
         return self.start()
@@ -204,17 +204,17 @@ class LocalCluster:
         while folder.exists() and time.monotonic() < deadline:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _set_up(self) -> ClusterSettings:
+    def _require_settings(self) -> ClusterSettings:
         if self._settings is None:
             raise ClusterError("the laptop cluster was not started", hint="use it in a with statement, or call start()")
         return self._settings
 
-    def _running(self) -> subprocess.Popen[bytes]:
+    def _require_process(self) -> subprocess.Popen[bytes]:
         if self._process is None:
             raise ClusterError("the laptop cluster does not run", hint="use it in a with statement, or call start()")
         return self._process
 
-    def _cluster_entry(self, part: str, key: str) -> Mapping[str, object]:
+    def _kubeconfig_entry(self, part: str, key: str) -> Mapping[str, object]:
         found = json.loads(self.kubeconfig.read_text())[part][0][key]
         return cast("Mapping[str, object]", found)
 

@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from copy import deepcopy
 
 from trainjob.errors import ClusterError
-from trainjob_local.apiserver import Operation, Reader, Refusal, Registry, Stage
+from trainjob_local.apiserver import Operation, Reader, Registry, Stage, StatusError
 from trainjob_local.controllers import jobset_rules
-from trainjob_local.controllers.replicas import PREFIX
-from trainjob_local.controllers.resources import canonical_requirements
-from trainjob_local.controllers.volumes import PROTECTED, STORAGE_CLASS
+from trainjob_local.controllers.jobset_children import LABEL_PREFIX
+from trainjob_local.controllers.resource_requirements import canonical_requirements
+from trainjob_local.controllers.volumes import PROTECTION_FINALIZER, STORAGE_CLASS
 from trainjob_local.objects import Json
 
-__all__ = ["register"]
+__all__ = ["register_defaults"]
 
 _POD = {
     "restartPolicy": "Always",
@@ -28,7 +28,7 @@ _POD = {
     "schedulerName": "default-scheduler",
 }
 _CONTAINER = {"terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File"}
-_PLACED_POD = {"enableServiceLinks": True, "priority": 0, "preemptionPolicy": "PreemptLowerPriority"}
+_POD_ONLY = {"enableServiceLinks": True, "priority": 0, "preemptionPolicy": "PreemptLowerPriority"}
 _SERVICE = {
     "type": "ClusterIP",
     "sessionAffinity": "None",
@@ -49,7 +49,7 @@ _JOB = {
 }
 
 
-def register(registry: Registry) -> None:
+def register_defaults(registry: Registry) -> None:
     """Register these rules with a registry."""
     for resource, rule in (
         ("pods", _default_pod),
@@ -60,40 +60,40 @@ def register(registry: Registry) -> None:
         ("jobsets", _default_jobset),
     ):
         registry.add_admission(resource, rule)
-    registry.add_admission("pods", _check_account, stage=Stage.VALIDATING)
+    registry.add_admission("pods", _check_service_account, stage=Stage.VALIDATING)
     registry.add_admission("jobsets", _check_jobset, stage=Stage.VALIDATING)
 
 
 def _default_pod(operation: Operation, new: Json, _old: Json | None, _reader: Reader) -> Json:
     if operation is not Operation.CREATE:
         return new
-    spec = {**_PLACED_POD, **_pod_spec(new.get("spec") or {}, "Pod")}
+    spec = {**_POD_ONLY, **_default_pod_spec(new.get("spec") or {}, "Pod")}
     account = spec.get("serviceAccountName") or "default"
     spec |= {"serviceAccountName": account, "serviceAccount": account}
     spec["tolerations"] = [*(spec.get("tolerations") or []), *_TOLERATIONS]
     for container in _containers(spec):
-        _request_limits(container)
+        _default_requests(container)
     metadata = new["metadata"]
-    if f"{PREFIX}jobset-name" in (metadata.get("annotations") or {}):  # the JobSet webhook for pods
-        labels = {**(metadata.get("labels") or {}), f"{PREFIX}priority": str(spec["priority"])}
+    if f"{LABEL_PREFIX}jobset-name" in (metadata.get("annotations") or {}):  # the JobSet webhook for pods
+        labels = {**(metadata.get("labels") or {}), f"{LABEL_PREFIX}priority": str(spec["priority"])}
         metadata = {**metadata, "labels": labels}
     return {**new, "metadata": metadata, "spec": spec}
 
 
-def _pod_spec(given: Json, kind: str) -> Json:
+def _default_pod_spec(requested: Json, kind: str) -> Json:
     """Return a pod spec, of a pod or a template, with defaults.
 
     Args:
         given: the pod spec of the request; it is not changed.
         kind: kind of the object, for the error message about a wrong quantity.
     """
-    spec = {**deepcopy(_POD), **deepcopy(given)}
+    spec = {**deepcopy(_POD), **deepcopy(requested)}
     if spec.get("serviceAccountName"):
         spec.setdefault("serviceAccount", spec["serviceAccountName"])
     for container in _containers(spec):
         for key, value in _CONTAINER.items():
             container.setdefault(key, value)
-        container["resources"] = _stored(container.get("resources") or {}, kind)
+        container["resources"] = _canonical_resources(container.get("resources") or {}, kind)
         image = str(container.get("image", ""))
         latest = ":" not in image.rpartition("/")[2] or image.endswith(":latest")
         container.setdefault("imagePullPolicy", "Always" if latest else "IfNotPresent")
@@ -103,12 +103,14 @@ def _pod_spec(given: Json, kind: str) -> Json:
     return spec
 
 
-def _stored(resources: Json, kind: str) -> Json:
+def _canonical_resources(resources: Json, kind: str) -> Json:
     try:
         return canonical_requirements(resources)
     except ValueError as error:
         wrong = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
-        raise Refusal(400, "BadRequest", f'{kind} in version "v1" cannot be handled as a {kind}: {wrong}') from error
+        raise StatusError(
+            400, "BadRequest", f'{kind} in version "v1" cannot be handled as a {kind}: {wrong}'
+        ) from error
 
 
 def _containers(spec: Json) -> Iterator[Json]:
@@ -116,7 +118,7 @@ def _containers(spec: Json) -> Iterator[Json]:
     yield from spec.get("containers") or []
 
 
-def _request_limits(container: Json) -> None:
+def _default_requests(container: Json) -> None:
     resources = container["resources"]
     if resources.get("limits"):
         resources["requests"] = {**resources["limits"], **(resources.get("requests") or {})}
@@ -130,13 +132,13 @@ def _default_job(operation: Operation, new: Json, _old: Json | None, _reader: Re
         spec["completions"] = 1
     spec.setdefault("parallelism", 1)
     template = spec["template"]
-    spec["template"] = {**template, "spec": _pod_spec_of_template(template.get("spec") or {})}
+    spec["template"] = {**template, "spec": _default_template_pod_spec(template.get("spec") or {})}
     return {**new, "spec": spec}
 
 
-def _pod_spec_of_template(given: Json) -> Json:
-    spec = _pod_spec(given, "Job")
-    if "restartPolicy" not in given:
+def _default_template_pod_spec(requested: Json) -> Json:
+    spec = _default_pod_spec(requested, "Job")
+    if "restartPolicy" not in requested:
         del spec["restartPolicy"]  # no default: a Job must specify it
     return spec
 
@@ -145,10 +147,13 @@ def _default_claim(operation: Operation, new: Json, _old: Json | None, _reader: 
     if operation is not Operation.CREATE:
         return new
     metadata = new["metadata"]
-    finalizers = [*(one for one in metadata.get("finalizers") or [] if one != PROTECTED), PROTECTED]
+    finalizers = [
+        *(one for one in metadata.get("finalizers") or [] if one != PROTECTION_FINALIZER),
+        PROTECTION_FINALIZER,
+    ]
     spec = {"storageClassName": STORAGE_CLASS, "volumeMode": "Filesystem", **(new.get("spec") or {})}
     if spec.get("resources"):
-        spec["resources"] = _stored(spec["resources"], "PersistentVolumeClaim")
+        spec["resources"] = _canonical_resources(spec["resources"], "PersistentVolumeClaim")
     return {**new, "metadata": {**metadata, "finalizers": finalizers}, "spec": spec}
 
 
@@ -169,7 +174,7 @@ def _default_jobset(operation: Operation, new: Json, _old: Json | None, _reader:
     return jobset_rules.with_defaults(new) if operation is Operation.CREATE else new
 
 
-def _check_account(operation: Operation, new: Json, _old: Json | None, reader: Reader) -> Json:
+def _check_service_account(operation: Operation, new: Json, _old: Json | None, reader: Reader) -> Json:
     if operation is Operation.CREATE:
         meta, account = new["metadata"], new["spec"]["serviceAccountName"]
         try:
@@ -179,7 +184,7 @@ def _check_account(operation: Operation, new: Json, _old: Json | None, reader: R
                 f'error looking up service account {meta["namespace"]}/{account}: serviceaccount "{account}" not found'
             )
             name = meta.get("generateName") or meta["name"]  # kube-apiserver checks before it makes the name
-            raise Refusal(403, "Forbidden", f'pods "{name}" is forbidden: {why}') from error
+            raise StatusError(403, "Forbidden", f'pods "{name}" is forbidden: {why}') from error
     return new
 
 
@@ -189,9 +194,9 @@ def _check_jobset(operation: Operation, new: Json, old: Json | None, reader: Rea
     meta = new["metadata"]
     named = f'JobSet.jobset.x-k8s.io "{meta["name"]}" is invalid: '
     if old is not None and new["spec"].get("volumeClaimPolicies") != old["spec"].get("volumeClaimPolicies"):
-        raise Refusal(422, "Invalid", f"{named}spec.volumeClaimPolicies: Invalid value: Value is immutable")
+        raise StatusError(422, "Invalid", f"{named}spec.volumeClaimPolicies: Invalid value: Value is immutable")
     if problem := jobset_rules.schema_problem(new):
-        raise Refusal(422, "Invalid", named + problem)
+        raise StatusError(422, "Invalid", named + problem)
 
     def claim(name: str) -> Json | None:
         try:
@@ -202,5 +207,5 @@ def _check_jobset(operation: Operation, new: Json, old: Json | None, reader: Rea
     problems = jobset_rules.webhook_problems(new, claim) if old is None else []
     if problems:
         said = problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]"
-        raise Refusal(403, "Forbidden", f'admission webhook "vjobset.kb.io" denied the request: {named}{said}')
+        raise StatusError(403, "Forbidden", f'admission webhook "vjobset.kb.io" denied the request: {named}{said}')
     return new

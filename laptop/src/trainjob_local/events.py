@@ -15,27 +15,27 @@ from collections.abc import Callable
 from datetime import datetime, timezone
 
 from trainjob.errors import ClusterError
-from trainjob_local.objects import Json, ObjectApi, reference, timestamp, utc_now
+from trainjob_local.objects import Json, ObjectApi, format_timestamp, object_reference, utc_now
 
-__all__ = ["EventRecorder", "counted_event", "moment_event"]
+__all__ = ["EventRecorder", "build_core_event", "build_events_v1_event"]
 
-_REMEMBERED = 4096  # maximum number of events whose count can still increase
+_MAX_KNOWN_EVENTS = 4096  # maximum number of events whose count can still increase
 
 
-def counted_event(
-    about: Json, kind: str, reason: str, message: str, *, component: str, host: str, now: datetime
+def build_core_event(
+    involved_object: Json, kind: str, reason: str, message: str, *, component: str, host: str, now: datetime
 ) -> Json:
     """Return an event with count and timestamps, as of client-go's `tools/record`."""
     source = {"component": component, "host": host} if host else {"component": component}
     return {
         "metadata": {},
-        "involvedObject": about,
+        "involvedObject": involved_object,
         "type": kind,
         "reason": reason,
         "message": message,
         "source": source,
-        "firstTimestamp": timestamp(now),
-        "lastTimestamp": timestamp(now),
+        "firstTimestamp": format_timestamp(now),
+        "lastTimestamp": format_timestamp(now),
         "count": 1,
         "eventTime": None,
         "reportingComponent": component,
@@ -43,13 +43,13 @@ def counted_event(
     }
 
 
-def moment_event(
-    about: Json, kind: str, reason: str, message: str, *, component: str, action: str, now: datetime
+def build_events_v1_event(
+    involved_object: Json, kind: str, reason: str, message: str, *, component: str, action: str, now: datetime
 ) -> Json:
     """Return an event with `eventTime` and null timestamps, as of client-go's `tools/events`."""
     return {
         "metadata": {},
-        "involvedObject": about,
+        "involvedObject": involved_object,
         "type": kind,
         "reason": reason,
         "message": message,
@@ -100,40 +100,44 @@ class EventRecorder:
             reason: reason of the event in CamelCase.
             message: message of the event.
         """
-        about = reference(obj, resource)
+        about = object_reference(obj, resource)
         version = str(obj["metadata"].get("resourceVersion", ""))
         if version and not self._host:
             about["resourceVersion"] = version
         # events.k8s.io/v1 events share a count only if they are about the same version of the object.
-        name, count = self._count((about["uid"], reason, f"{version} {message}" if self._action else message), about)
+        name, count = self._next_count(
+            (about["uid"], reason, f"{version} {message}" if self._action else message), about
+        )
         namespace = about.get("namespace", "default")
         try:
-            if count > 1 and self._repeat(name, namespace, count):
+            if count > 1 and self._increase_count(name, namespace, count):
                 return
             body = self._body(about, kind, reason, message)
             self._api.create("events", {**body, "metadata": {"name": name, "namespace": namespace}}, namespace)
         except ClusterError:
             return
 
-    def _count(self, key: tuple[str, str, str], about: Json) -> tuple[str, int]:
+    def _next_count(self, key: tuple[str, str, str], involved_object: Json) -> tuple[str, int]:
         """Return the name of the event, and how often it has occurred, including this time."""
         with self._lock:
-            name, count = self._known.pop(key, (f"{about['name']}.{time.time_ns():x}", 0))
+            name, count = self._known.pop(key, (f"{involved_object['name']}.{time.time_ns():x}", 0))
             self._known[key] = (name, count + 1)
-            if len(self._known) > _REMEMBERED:
+            if len(self._known) > _MAX_KNOWN_EVENTS:
                 self._known.popitem(last=False)
         return name, count + 1
 
-    def _body(self, about: Json, kind: str, reason: str, message: str) -> Json:
+    def _body(self, involved_object: Json, kind: str, reason: str, message: str) -> Json:
         now, component = self._clock(), self._component
         if self._action:
-            return moment_event(about, kind, reason, message, component=component, action=self._action, now=now)
-        return counted_event(about, kind, reason, message, component=component, host=self._host, now=now)
+            return build_events_v1_event(
+                involved_object, kind, reason, message, component=component, action=self._action, now=now
+            )
+        return build_core_event(involved_object, kind, reason, message, component=component, host=self._host, now=now)
 
-    def _repeat(self, name: str, namespace: str, count: int) -> bool:
+    def _increase_count(self, name: str, namespace: str, count: int) -> bool:
         """Set the count of an existing event; return False if the event no longer exists."""
         now = self._clock()
-        change: Json = {"count": count, "lastTimestamp": timestamp(now)}
+        change: Json = {"count": count, "lastTimestamp": format_timestamp(now)}
         if self._action:
             change = {"series": {"count": count, "lastObservedTime": now.strftime("%Y-%m-%dT%H:%M:%S.%fZ")}}
         try:

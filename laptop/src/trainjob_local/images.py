@@ -80,8 +80,8 @@ def default_images(environments: Mapping[str, Path] | None = None) -> tuple[Imag
         environments: folders of environments by name.
     """
     given = dict(environments or {})
-    initializer = given.pop("initializer", None) or _own("huggingface_hub", "opendal")
-    torchtune = given.pop("torchtune", None) or _own("torch", "torchtune")
+    initializer = given.pop("initializer", None) or _own_environment("huggingface_hub", "opendal")
+    torchtune = given.pop("torchtune", None) or _own_environment("torch", "torchtune")
     here = Path(sys.prefix)
     stand_in = (Path(__file__).parent / "image_files",)
     return (
@@ -92,7 +92,7 @@ def default_images(environments: Mapping[str, Path] | None = None) -> tuple[Imag
                 entrypoint=("python", "-m", f"pkg.initializers.{kind}"),
                 env=_INITIALIZER_ENV,
                 python_path=stand_in,
-                missing="" if initializer else _missing("initializer", "huggingface_hub opendal"),
+                missing="" if initializer else _missing_message("initializer", "huggingface_hub opendal"),
             )
             for kind in ("dataset", "model")
         ),
@@ -100,7 +100,7 @@ def default_images(environments: Mapping[str, Path] | None = None) -> tuple[Imag
             match=r"\btorchtune-trainer\b",
             environment=torchtune,
             env=_TORCHTUNE_ENV,
-            missing="" if torchtune else _missing("torchtune", "torch torchtune torchao==0.15.0"),
+            missing="" if torchtune else _missing_message("torchtune", "torch torchtune torchao==0.15.0"),
         ),
         # Most commands in this image need no torch. A command that needs it fails with its own message.
         Image(match=r"\bpytorch\b", environment=torchtune or here, env=_TORCHTUNE_ENV),
@@ -126,10 +126,10 @@ def images_from_json(text: str) -> tuple[Image, ...]:
     found = json.loads(text)
     if not isinstance(found, list):
         raise ValueError("a list of images is expected")  # noqa: TRY004 - a file with wrong content is a ValueError here
-    return tuple(_image(one) for one in found)
+    return tuple(_image_from_dict(one) for one in found)
 
 
-def _image(one: dict[str, Any]) -> Image:
+def _image_from_dict(one: dict[str, Any]) -> Image:
     unknown = set(one) - set(Image.__dataclass_fields__)
     if unknown or "match" not in one:
         raise ValueError(f"an image has the fields {sorted(Image.__dataclass_fields__)}, not {sorted(one)}")
@@ -145,11 +145,11 @@ def _image(one: dict[str, Any]) -> Image:
     )
 
 
-def _own(*packages: str) -> Path | None:
+def _own_environment(*packages: str) -> Path | None:
     return Path(sys.prefix) if all(importlib.util.find_spec(name) for name in packages) else None
 
 
-def _missing(name: str, packages: str) -> str:
+def _missing_message(name: str, packages: str) -> str:
     return (
         f"no local environment stands for this image: make one (python -m venv DIR; DIR/bin/pip install {packages}) "
         f"and name it when the cluster starts: environments={{'{name}': 'DIR'}} or --environment {name}=DIR"

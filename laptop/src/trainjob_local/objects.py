@@ -12,20 +12,20 @@ from typing import Any, Protocol
 
 __all__ = [
     "GROUP_VERSIONS",
-    "Handler",
     "Json",
     "ObjectApi",
+    "WatchHandler",
     "controller_of",
+    "format_timestamp",
+    "object_reference",
     "owner_reference",
-    "reference",
-    "rfc3339",
-    "timestamp",
+    "parse_timestamp",
     "utc_now",
 ]
 
 Json = dict[str, Any]
 
-Handler = Callable[[str, Json], None]
+WatchHandler = Callable[[str, Json], None]
 """Function that gets the type of an event (`ADDED`, `MODIFIED` or `DELETED`) and the object."""
 
 GROUP_VERSIONS: Mapping[str, tuple[str, str]] = {
@@ -92,7 +92,7 @@ class ObjectApi(Protocol):
     def token(self, namespace: str, service_account: str, spec: Json) -> str:
         """Request a token of a service account with the spec of a TokenRequest; return the token."""
 
-    def follow(self, resource: str, handler: Handler, *, field_selector: str = "") -> None:
+    def watch(self, resource: str, handler: WatchHandler, *, field_selector: str = "") -> None:
         """Call the handler for every existing object and for every later change.
 
         The calls run on a thread of the implementation.
@@ -109,17 +109,17 @@ def utc_now() -> datetime:
     return datetime.now(timezone.utc)
 
 
-def timestamp(moment: datetime) -> str:
+def format_timestamp(moment: datetime) -> str:
     """Format a time as Kubernetes' `metav1.Time`: whole seconds, `2026-01-31T12:00:00Z`."""
     return moment.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def rfc3339(text: str) -> datetime:
+def parse_timestamp(text: str) -> datetime:
     """Parse a `metav1.Time`, such as `2026-01-31T12:00:00Z`."""
     return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc)
 
 
-def reference(obj: Json, resource: str) -> Json:
+def object_reference(obj: Json, resource: str) -> Json:
     """Return a reference to an object, in the shape of an event's `involvedObject`."""
     meta = obj["metadata"]
     api_version, kind = GROUP_VERSIONS[resource]

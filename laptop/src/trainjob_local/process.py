@@ -14,23 +14,23 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from trainjob.errors import ClusterError
-from trainjob_local import admission, defaults, runtime_admission
-from trainjob_local.apiserver import ApiServer, LogRequest, Refusal, Registry
+from trainjob_local import defaults, runtime_admission, trainjob_admission
+from trainjob_local.apiserver import ApiServer, LogRequest, Registry, StatusError
+from trainjob_local.controllers.controller_manager import ControllerManager
+from trainjob_local.controllers.factory import create_controllers
 from trainjob_local.controllers.jobs import Backoff
-from trainjob_local.controllers.loop import Loop
-from trainjob_local.controllers.wiring import all_controllers
 from trainjob_local.images import default_images
 from trainjob_local.kubelet import Kubelet, KubeletSettings, LogOptions, LogUnavailable
 from trainjob_local.objects import Json
-from trainjob_local.register import registration
 from trainjob_local.registry_api import RegistryApi
+from trainjob_local.running_clusters import register_cluster
 from trainjob_local.runtimes import stock_runtimes
 from trainjob_local.settings import ClusterSettings
 
 __all__ = ["RunningCluster", "serve"]
 
 _NODE = "laptop"
-_LOOK = 0.3  # seconds between checks whether the parent process still exists
+_POLL_SECONDS = 0.3  # seconds between checks whether the parent process still exists
 
 
 class RunningCluster:
@@ -51,19 +51,19 @@ class RunningCluster:
         self._settings = settings
         settings.state.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.registry = Registry(settings.state / "objects", history=settings.history)
-        defaults.register(self.registry)
-        admission.register(self.registry)
-        runtime_admission.register(self.registry)
-        token = _kept(settings.state / "admin-token", lambda: secrets.token_urlsafe(32))
-        port = settings.port or _kept_port(settings.state / "port")
-        self.server = ApiServer(self.registry, admin_token=token, port=port, log_source=self._log)
+        defaults.register_defaults(self.registry)
+        trainjob_admission.register_webhooks(self.registry)
+        runtime_admission.register_webhooks(self.registry)
+        token = _read_or_create(settings.state / "admin-token", lambda: secrets.token_urlsafe(32))
+        port = settings.port or _read_port(settings.state / "port")
+        self.server = ApiServer(self.registry, admin_token=token, port=port, log_source=self._open_log)
         self._token = token
         api = RegistryApi(self.registry, lambda: self.server.address)
         remove = settings.state if settings.temporary else None
         self._kubelet = Kubelet(api, _kubelet_settings(settings), remove=remove)
         backoff = Backoff(settings.backoff, settings.backoff_max)
-        controllers = all_controllers(self.registry, node=_NODE, folder=self._claim_folder, backoff=backoff)
-        self._loop = Loop(self.registry, api, controllers)
+        controllers = create_controllers(self.registry, node=_NODE, volume_folder=self._claim_folder, backoff=backoff)
+        self._controller_manager = ControllerManager(self.registry, api, controllers)
 
     def start(self) -> None:
         """Start all parts; afterwards the API server accepts requests and `kubeconfig` exists.
@@ -74,15 +74,15 @@ class RunningCluster:
         for runtime in stock_runtimes():
             self._ensure("clustertrainingruntimes", runtime)
         self.server.start()
-        _write(self._settings.state / "port", str(self.server.port))
-        _write(self._settings.kubeconfig, json.dumps(_kubeconfig(self.server.url, self._token), indent=1))
+        _write_private(self._settings.state / "port", str(self.server.port))
+        _write_private(self._settings.kubeconfig, json.dumps(_kubeconfig(self.server.url, self._token), indent=1))
         self._kubelet.start()
-        self._loop.start()
+        self._controller_manager.start()
 
     def stop(self) -> None:
         """Stop all parts and end the pods' processes; the stored objects remain unchanged."""
         self.server.stop()
-        self._loop.stop()
+        self._controller_manager.stop()
         self._kubelet.stop()
         self.registry.close()
 
@@ -97,7 +97,7 @@ class RunningCluster:
         meta = claim["metadata"]
         return _kubelet_settings(self._settings).volume_folder(meta["namespace"], meta["name"], meta["uid"])
 
-    def _log(self, request: LogRequest) -> Iterator[bytes]:
+    def _open_log(self, request: LogRequest) -> Iterator[bytes]:
         options = LogOptions(
             follow=request.follow,
             tail=request.tail_lines,
@@ -107,10 +107,12 @@ class RunningCluster:
         )
         where, container = (request.namespace, request.pod), request.container
         try:
-            return self._kubelet.log(where, container, options, previous=request.previous, cancelled=request.cancelled)
+            return self._kubelet.open_log(
+                where, container, options, previous=request.previous, cancelled=request.cancelled
+            )
         except LogUnavailable as error:
             reason = "NotFound" if error.code == 404 else "BadRequest"
-            raise Refusal(error.code, reason, str(error)) from error
+            raise StatusError(error.code, reason, str(error)) from error
 
 
 def serve(settings: ClusterSettings, *, parent: int = 0) -> None:
@@ -132,7 +134,7 @@ def serve(settings: ClusterSettings, *, parent: int = 0) -> None:
         signal.signal(number, lambda *_: over.set())
     cluster = RunningCluster(settings)
     cluster.start()
-    with registration(cluster.server.url, settings.state, settings.kubeconfig, temporary=settings.temporary):
+    with register_cluster(cluster.server.url, settings.state, settings.kubeconfig, temporary=settings.temporary):
         sys.stdout.write("READY\n")
         sys.stdout.flush()
         while not over.is_set():
@@ -145,7 +147,7 @@ def serve(settings: ClusterSettings, *, parent: int = 0) -> None:
 
 
 def _input_ended() -> bool:
-    readable, _, _ = select.select([sys.stdin], [], [], _LOOK)
+    readable, _, _ = select.select([sys.stdin], [], [], _POLL_SECONDS)
     return bool(readable) and not os.read(sys.stdin.fileno(), 1)
 
 
@@ -175,14 +177,14 @@ def _kubeconfig(server: str, token: str) -> Json:
     }
 
 
-def _kept_port(path: Path) -> int:
-    text = _kept(path, lambda: "0")
+def _read_port(path: Path) -> int:
+    text = _read_or_create(path, lambda: "0")
     if not text.isdecimal():
         raise ClusterError(f"{path} holds no port number", hint="remove it: the cluster then takes another port")
     return int(text)
 
 
-def _kept(path: Path, make: Callable[[], str]) -> str:
+def _read_or_create(path: Path, make: Callable[[], str]) -> str:
     """Return the content of a file; if it does not exist, write it first.
 
     Args:
@@ -190,11 +192,11 @@ def _kept(path: Path, make: Callable[[], str]) -> str:
         make: function that returns the content of a new file.
     """
     if not path.exists():
-        _write(path, make())
+        _write_private(path, make())
     return path.read_text()
 
 
-def _write(path: Path, text: str) -> None:
+def _write_private(path: Path, text: str) -> None:
     """Write a file that only its owner can read, with an atomic rename.
 
     No reader sees an incomplete file.

@@ -9,7 +9,7 @@ import re
 from decimal import ROUND_CEILING, ROUND_UP, Decimal
 from functools import lru_cache
 
-__all__ = ["canonical", "parse_quantity", "whole"]
+__all__ = ["canonicalize", "parse_quantity", "round_up"]
 
 _BINARY = {unit: Decimal(1024) ** power for power, unit in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), start=1)}
 _DECIMAL = {
@@ -40,7 +40,7 @@ def parse_quantity(value: str | float) -> Decimal:
     return Decimal(found[1]) * _UNITS[found[2]]
 
 
-def whole(value: str | float) -> int:
+def round_up(value: str | float) -> int:
     """Return a quantity as an integer, rounded up like `Quantity.Value()`.
 
     Raises:
@@ -50,7 +50,7 @@ def whole(value: str | float) -> int:
 
 
 @lru_cache(maxsize=1024)
-def canonical(value: str | float) -> str:
+def canonicalize(value: str | float) -> str:
     """Return a quantity in the form in which Kubernetes stores it.
 
     For example, `0.5` becomes `500m`, `1024Mi` becomes `1Gi`, and `1000` becomes `1k`.

@@ -10,9 +10,9 @@ import queue
 import threading
 from collections.abc import Callable
 
-from trainjob_local.apiserver import Change, Registry
-from trainjob_local.apiserver.registry import parse_selectors, resource_named
-from trainjob_local.objects import Handler, Json
+from trainjob_local.apiserver import ObjectEvent, Registry
+from trainjob_local.apiserver.registry import get_resource, parse_selectors
+from trainjob_local.objects import Json, WatchHandler
 
 __all__ = ["RegistryApi"]
 
@@ -70,13 +70,13 @@ class RegistryApi:
         """Request a token of a service account with the spec of a TokenRequest; return the token."""
         return str(self._registry.tokens.create(namespace, service_account, spec)["status"]["token"])
 
-    def follow(self, resource: str, handler: Handler, *, field_selector: str = "") -> None:
+    def watch(self, resource: str, handler: WatchHandler, *, field_selector: str = "") -> None:
         """Call the handler for every existing object and every later change, on its own thread.
 
         The registry's callback only puts changes into a queue. An error of the handler is logged.
         """
-        selected = parse_selectors(resource_named(resource), "", field_selector)[1]
-        changes: queue.SimpleQueue[Change] = queue.SimpleQueue()
+        selected = parse_selectors(get_resource(resource), "", field_selector)[1]
+        changes: queue.SimpleQueue[ObjectEvent] = queue.SimpleQueue()
 
         def serve() -> None:
             while True:
@@ -86,9 +86,9 @@ class RegistryApi:
                 except Exception:  # noqa: BLE001 - one object must not end the watch of all
                     _LOG.exception("handling of %s %s", change.type, change.key)
 
-        def heard(change: Change) -> None:
-            if selected.matches(change.current.body):
-                changes.put(change)
+        def enqueue(event: ObjectEvent) -> None:
+            if selected.matches(event.current.body):
+                changes.put(event)
 
         threading.Thread(target=serve, name=f"follow-{resource}", daemon=True).start()
-        self._registry.subscribe(heard, resources=(resource,))
+        self._registry.subscribe(enqueue, resources=(resource,))

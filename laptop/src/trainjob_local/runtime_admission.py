@@ -10,36 +10,36 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from trainjob_local.apiserver import Operation, Reader, Refusal, Registry, Stage
+from trainjob_local.apiserver import Operation, Reader, Registry, Stage, StatusError
 from trainjob_local.controllers.composition import ANCESTOR_LABEL, containers_of
 from trainjob_local.objects import Json
 
-__all__ = ["register", "runtime_problems"]
+__all__ = ["register_webhooks", "runtime_problems"]
 
 _CONTAINERS = {
     "trainer": "node",
     "dataset-initializer": "dataset-initializer",
     "model-initializer": "model-initializer",
 }
-_UNCHECKED = ("trainer.kubeflow.org/webhook-validation", "disabled")
+_VALIDATION_DISABLED = ("trainer.kubeflow.org/webhook-validation", "disabled")
 _GO_ORDER = ("name", "image", "command", "args", "ports", "envFrom", "env", "resources", "volumeMounts")
 
 
-def register(registry: Registry) -> None:
+def register_webhooks(registry: Registry) -> None:
     """Register the webhooks for training runtimes with a registry."""
 
-    def namespaced(operation: Operation, new: Json, _old: Json | None, _reader: Reader) -> Json:
+    def validate_namespaced(operation: Operation, new: Json, _old: Json | None, _reader: Reader) -> Json:
         if operation is Operation.CREATE:
-            _deny("trainingruntime", new)
+            _check_runtime("trainingruntime", new)
         return new
 
-    def clusterwide(operation: Operation, new: Json, _old: Json | None, _reader: Reader) -> Json:
+    def validate_clusterwide(operation: Operation, new: Json, _old: Json | None, _reader: Reader) -> Json:
         if operation is not Operation.DELETE:
-            _deny("clustertrainingruntime", new)
+            _check_runtime("clustertrainingruntime", new)
         return new
 
-    registry.add_admission("trainingruntimes", namespaced, stage=Stage.VALIDATING)
-    registry.add_admission("clustertrainingruntimes", clusterwide, stage=Stage.VALIDATING)
+    registry.add_admission("trainingruntimes", validate_namespaced, stage=Stage.VALIDATING)
+    registry.add_admission("clustertrainingruntimes", validate_clusterwide, stage=Stage.VALIDATING)
 
 
 def runtime_problems(runtime: Json) -> Iterator[str]:
@@ -55,23 +55,23 @@ def runtime_problems(runtime: Json) -> Iterator[str]:
             yield f"{field}.replicas: Invalid value: {job['replicas']}: always must be 1"
         containers = containers_of(job)
         if _CONTAINERS[step] not in [one["name"] for one in containers]:
-            said = json.dumps([_ordered(one) for one in containers], separators=(",", ":"), ensure_ascii=False)
+            said = json.dumps([_in_go_order(one) for one in containers], separators=(",", ":"), ensure_ascii=False)
             where = f"{field}.template.spec.template.spec.containers: Invalid value: {said}"
             yield f"{where}: must contain the required container for the ancestor: {step}"
 
 
-def _deny(webhook: str, runtime: Json) -> None:
-    label, value = _UNCHECKED
+def _check_runtime(webhook: str, runtime: Json) -> None:
+    label, value = _VALIDATION_DISABLED
     if (runtime["metadata"].get("labels") or {}).get(label) == value:
         return
     problems = list(runtime_problems(runtime))
     if problems:
         said = problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]"
         name = f"validator.{webhook}.trainer.kubeflow.org"
-        raise Refusal(403, "Forbidden", f'admission webhook "{name}" denied the request: {said}')
+        raise StatusError(403, "Forbidden", f'admission webhook "{name}" denied the request: {said}')
 
 
-def _ordered(container: Json) -> Json:
+def _in_go_order(container: Json) -> Json:
     """Return a container with its keys in the order of Go's struct fields."""
     known = {"resources": {}, **container}
     return {key: known[key] for key in (*(key for key in _GO_ORDER if key in known), *known)}

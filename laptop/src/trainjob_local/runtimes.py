@@ -23,17 +23,23 @@ _QWEN_TOKENIZER = (
 def stock_runtimes() -> list[Json]:
     """Return the ClusterTrainingRuntimes that Trainer installs, except those for MPI."""
     return [
-        _distributed("torch", _TORCH_IMAGE),
-        _distributed("jax", "nvcr.io/nvidia/jax:25.10-py3"),
-        _distributed("xgboost", f"{_IMAGES}/xgboost-runtime:{_VERSION}"),
-        _tune("torchtune-llama3.2-1b", "meta-llama/Llama-3.2-1B-Instruct", "llama3_2/1B_full", _LLAMA_TOKENIZER),
-        _tune("torchtune-llama3.2-3b", "meta-llama/Llama-3.2-3B-Instruct", "llama3_2/3B_full", _LLAMA_TOKENIZER),
-        _tune("torchtune-qwen2.5-1.5b", "Qwen/Qwen2.5-1.5B-Instruct", "qwen2_5/1.5B_full", _QWEN_TOKENIZER),
+        _distributed_runtime("torch", _TORCH_IMAGE),
+        _distributed_runtime("jax", "nvcr.io/nvidia/jax:25.10-py3"),
+        _distributed_runtime("xgboost", f"{_IMAGES}/xgboost-runtime:{_VERSION}"),
+        _torchtune_runtime(
+            "torchtune-llama3.2-1b", "meta-llama/Llama-3.2-1B-Instruct", "llama3_2/1B_full", _LLAMA_TOKENIZER
+        ),
+        _torchtune_runtime(
+            "torchtune-llama3.2-3b", "meta-llama/Llama-3.2-3B-Instruct", "llama3_2/3B_full", _LLAMA_TOKENIZER
+        ),
+        _torchtune_runtime(
+            "torchtune-qwen2.5-1.5b", "Qwen/Qwen2.5-1.5B-Instruct", "qwen2_5/1.5B_full", _QWEN_TOKENIZER
+        ),
     ]
 
 
-def _distributed(framework: str, image: str) -> Json:
-    template = {"replicatedJobs": [_job("node", "trainer", {"name": "node", "image": image})]}
+def _distributed_runtime(framework: str, image: str) -> Json:
+    template = {"replicatedJobs": [_replicated_job("node", "trainer", {"name": "node", "image": image})]}
     return _runtime(f"{framework}-distributed", framework, template, policy=framework)
 
 
@@ -47,13 +53,13 @@ def _runtime(name: str, framework: str, template: Json, *, policy: str = "torch"
     }
 
 
-def _job(name: str, step: str, container: Json, depends_on: tuple[str, ...] = ()) -> Json:
+def _replicated_job(name: str, step: str, container: Json, depends_on: tuple[str, ...] = ()) -> Json:
     needed = {"dependsOn": [{"name": other, "status": "Complete"} for other in depends_on]} if depends_on else {}
     pod = {"template": {"spec": {"containers": [container]}}}
     return {"name": name, **needed, "template": {"metadata": {"labels": {_STEP: step}}, "spec": pod}}
 
 
-def _tune(name: str, model: str, config: str, tokenizer: tuple[str, ...]) -> Json:
+def _torchtune_runtime(name: str, model: str, config: str, tokenizer: tuple[str, ...]) -> Json:
     claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "20Gi"}}}
     mount = {"volumeMounts": [{"name": "initializer", "mountPath": "/workspace"}]}
     initializers = {
@@ -77,7 +83,7 @@ def _tune(name: str, model: str, config: str, tokenizer: tuple[str, ...]) -> Jso
         "resources": {"limits": {"nvidia.com/gpu": "2"}},
         **mount,
     }
-    jobs = [_job(step, step, container) for step, container in initializers.items()]
-    jobs.append(_job("node", "trainer", node, tuple(initializers)))
+    jobs = [_replicated_job(step, step, container) for step, container in initializers.items()]
+    jobs.append(_replicated_job("node", "trainer", node, tuple(initializers)))
     policies = [{"templates": [{"metadata": {"name": "initializer"}, "spec": claim}]}]
     return _runtime(name, "torchtune", {"volumeClaimPolicies": policies, "replicatedJobs": jobs})

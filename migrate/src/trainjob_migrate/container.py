@@ -10,12 +10,12 @@ from typing import Any
 
 from trainjob.spec.redaction import is_credential
 from trainjob_migrate.draft import Draft
-from trainjob_migrate.identity import OLD_LABELS
-from trainjob_migrate.ledger import EMPTY, Path
+from trainjob_migrate.field_records import EMPTY_VALUES, Path
+from trainjob_migrate.identity import OPERATOR_LABEL_PREFIX
 
-_MOST_VARIABLES = 128  # limit of spec.trainer.env (Trainer 2.2 and later)
-_OWN_PORTS = ("pytorchjob-port", "jaxjob-port", "xgboostjob-port", "mpijob-port", "master")
-_IN_A_RUNTIME: Mapping[str, type] = {
+_MAX_VARIABLES = 128  # limit of spec.trainer.env (Trainer 2.2 and later)
+_OPERATOR_PORTS = ("pytorchjob-port", "jaxjob-port", "xgboostjob-port", "mpijob-port", "master")
+_RUNTIME_FIELDS: Mapping[str, type] = {
     "envFrom": list,
     "imagePullPolicy": str,
     "lifecycle": dict,
@@ -37,7 +37,7 @@ _IN_A_RUNTIME: Mapping[str, type] = {
 _TRAINER: Mapping[str, type] = {"image": str, "command": list, "args": list}
 
 
-def main_container(template: Any, main: str) -> tuple[int, Mapping[str, Any]]:
+def find_container(template: Any, name: str) -> tuple[int, Mapping[str, Any]]:
     """Return the index of the container with a name, and the container.
 
     Returns:
@@ -46,7 +46,7 @@ def main_container(template: Any, main: str) -> tuple[int, Mapping[str, Any]]:
     spec = template.get("spec") if isinstance(template, Mapping) else None
     containers = spec.get("containers") if isinstance(spec, Mapping) else None
     for number, container in enumerate(containers if isinstance(containers, list) else []):
-        if isinstance(container, Mapping) and container.get("name") == main:
+        if isinstance(container, Mapping) and container.get("name") == name:
             return number, container
     return -1, {}
 
@@ -56,14 +56,14 @@ def convert_containers(draft: Draft, path: Path, containers: Any, *, main: str, 
 
     The arguments are those of `trainjob_migrate.pod_template.convert_template`.
     """
-    place, _ = main_container({"spec": {"containers": containers}}, main)
+    place, _ = find_container({"spec": {"containers": containers}}, main)
     if place < 0:
-        draft.ledger.refused(path, f"one container must be called {main}: the one that trains")
+        draft.fields.mark_refused(path, f"one container must be called {main}: the one that trains")
         return
     for number, container in enumerate(containers):
         if number == place:
             if not (isinstance(container.get("image"), str) and container["image"]):
-                draft.ledger.refused((*path, number, "image"), "the container that trains needs one")
+                draft.fields.mark_refused((*path, number, "image"), "the container that trains needs one")
             _main(draft, (*path, number), container, role)
         elif isinstance(container, Mapping):
             _sidecar(draft, (*path, number), container, role)
@@ -71,9 +71,11 @@ def convert_containers(draft: Draft, path: Path, containers: Any, *, main: str, 
 
 def _sidecar(draft: Draft, path: Path, container: Mapping[str, Any], role: str) -> None:
     if container.get("name") in (None, draft.shape.roles[role]):
-        draft.ledger.refused((*path, "name"), f"beside the container {draft.shape.roles[role]} it needs another name")
-    draft.part(path, ("pod", "spec", "containers"), [draft.rename(container)], patchable=False, role=role)
-    draft.find(
+        draft.fields.mark_refused(
+            (*path, "name"), f"beside the container {draft.shape.roles[role]} it needs another name"
+        )
+    draft.add_part(path, ("pod", "spec", "containers"), [draft.rename_hosts(container)], patchable=False, role=role)
+    draft.add_finding(
         "sidecar",
         f"The container {container.get('name')} runs beside the one that trains.",
         "The Training Operator gives it the variables of the training, such as RANK, as well; the Trainer does not. "
@@ -86,8 +88,8 @@ def _main(draft: Draft, path: Path, container: Mapping[str, Any], role: str) -> 
     for field, value in container.items():
         where = (*path, field)
         if field == "name":
-            draft.ledger.converted(where, "spec.trainer", "a TrainJob's training container is called node")
-        elif value in EMPTY:
+            draft.fields.mark_converted(where, "spec.trainer", "a TrainJob's training container is called node")
+        elif value in EMPTY_VALUES:
             continue
         elif field in _TRAINER:
             _trainer_field(draft, where, field, value, role)
@@ -99,22 +101,22 @@ def _main(draft: Draft, path: Path, container: Mapping[str, Any], role: str) -> 
             once = len({mount.get("name") for mount in value}) == len(value)
             reason = "" if once else "a patch mounts each volume once"
             patchable = draft.can_patch and once
-            draft.part(where, ("container", field), value, patchable=patchable, role=role, reason=reason)
+            draft.add_part(where, ("container", field), value, patchable=patchable, role=role, reason=reason)
         elif field == "securityContext" and isinstance(value, Mapping):
-            draft.part(where, ("container", field), value, patchable=draft.can_patch, role=role)
+            draft.add_part(where, ("container", field), value, patchable=draft.can_patch, role=role)
         else:
-            _in_a_runtime(draft, where, field, value, container, role)
+            _convert_runtime_field(draft, where, field, value, container, role)
 
 
 def _trainer_field(draft: Draft, path: Path, field: str, value: Any, role: str) -> None:
     if not isinstance(value, _TRAINER[field]) or (isinstance(value, list) and not _are_texts(value)):
         return
-    reason = draft.reasons.get(field, "")
+    reason = draft.field_reasons.get(field, "")
     if role != draft.shape.trainer:
-        draft.part(path, ("container", field), draft.rename(value), patchable=False, role=role, reason=reason)
+        draft.add_part(path, ("container", field), draft.rename_hosts(value), patchable=False, role=role, reason=reason)
         return
-    draft.ledger.converted(path, f"spec.trainer.{field}", reason)
-    draft.trainer.setdefault(field, draft.rename(value))
+    draft.fields.mark_converted(path, f"spec.trainer.{field}", reason)
+    draft.trainer.setdefault(field, draft.rename_hosts(value))
 
 
 def _variables(draft: Draft, path: Path, variables: Any, role: str) -> None:
@@ -131,29 +133,29 @@ def _variables(draft: Draft, path: Path, variables: Any, role: str) -> None:
         if not isinstance(name, str) or not isinstance(variable.get("value", ""), str | None):
             continue
         if name in draft.reserved:
-            draft.ledger.dropped(where, draft.reserved[name])
+            draft.fields.mark_dropped(where, draft.reserved[name])
         elif name in names[number + 1 :]:
-            draft.ledger.dropped(where, "a later variable of the same name counts")
-        elif OLD_LABELS in str(variable.get("valueFrom")):
+            draft.fields.mark_dropped(where, "a later variable of the same name counts")
+        elif OPERATOR_LABEL_PREFIX in str(variable.get("valueFrom")):
             reason = "RANK has the number of the pod" if draft.environment else "PET_NODE_RANK has the pod's number"
-            draft.ledger.refused(where, f"pods of a TrainJob have no labels {OLD_LABELS}…; {reason}")
+            draft.fields.mark_refused(where, f"pods of a TrainJob have no labels {OPERATOR_LABEL_PREFIX}…; {reason}")
         else:
-            kept.append((where, draft.rename(variable)))
+            kept.append((where, draft.rename_hosts(variable)))
             _check_secret(draft, name, variable.get("value"))
-    room = _MOST_VARIABLES - len(draft.environment)
-    if len(kept) <= room and draft.shape.is_of_equals:
+    room = _MAX_VARIABLES - len(draft.environment)
+    if len(kept) <= room and draft.shape.has_uniform_pods:
         for where, _ in kept:
-            draft.ledger.converted(where, "spec.trainer.env")
+            draft.fields.mark_converted(where, "spec.trainer.env")
         draft.trainer["env"] = [variable for _, variable in kept]
         return
-    reason = f"a TrainJob takes at most {_MOST_VARIABLES} variables" if draft.shape.is_of_equals else ""
+    reason = f"a TrainJob takes at most {_MAX_VARIABLES} variables" if draft.shape.has_uniform_pods else ""
     for where, variable in kept:
-        draft.part(where, ("container", "env"), [variable], patchable=False, role=role, reason=reason)
+        draft.add_part(where, ("container", "env"), [variable], patchable=False, role=role, reason=reason)
 
 
 def _check_secret(draft: Draft, name: str, value: Any) -> None:
     if isinstance(value, str) and value and is_credential(name, value):
-        draft.find(
+        draft.add_finding(
             "credential",
             f"The variable {name} holds a credential as plain text.",
             "Everybody who may read the job can read it, and so can every tool that prints manifests.",
@@ -164,34 +166,38 @@ def _check_secret(draft: Draft, name: str, value: Any) -> None:
 def _resources(draft: Draft, path: Path, resources: Any, role: str) -> None:
     if not isinstance(resources, Mapping) or not all(isinstance(value, Mapping | list) for value in resources.values()):
         return
-    if "claims" in resources or not draft.shape.is_of_equals:
+    if "claims" in resources or not draft.shape.has_uniform_pods:
         reason = "claims belong to the pod's resourceClaims" if "claims" in resources else ""
-        draft.part(path, ("container", "resources"), resources, patchable=False, role=role, reason=reason)
+        draft.add_part(path, ("container", "resources"), resources, patchable=False, role=role, reason=reason)
         return
     known = {key: value for key, value in resources.items() if key in ("limits", "requests")}
     for key in known:
-        draft.ledger.converted((*path, key), f"spec.trainer.resourcesPerNode.{key}")
+        draft.fields.mark_converted((*path, key), f"spec.trainer.resourcesPerNode.{key}")
     draft.trainer["resourcesPerNode"] = known
 
 
-def _in_a_runtime(draft: Draft, path: Path, field: str, value: Any, container: Mapping[str, Any], role: str) -> None:
-    wanted = _IN_A_RUNTIME.get(field)
+def _convert_runtime_field(
+    draft: Draft, path: Path, field: str, value: Any, container: Mapping[str, Any], role: str
+) -> None:
+    wanted = _RUNTIME_FIELDS.get(field)
     if wanted is None or not isinstance(value, wanted):
         return
     if field == "ports":
         _ports(draft, path, value, role)
     elif field == "imagePullPolicy" and value == _usual_pull_policy(container.get("image")):
-        draft.ledger.dropped(path, "it is what Kubernetes does with such an image anyway")
+        draft.fields.mark_dropped(path, "it is what Kubernetes does with such an image anyway")
     else:
-        draft.part(path, ("container", field), draft.rename(value), patchable=False, role=role)
+        draft.add_part(path, ("container", field), draft.rename_hosts(value), patchable=False, role=role)
 
 
 def _ports(draft: Draft, path: Path, ports: Any, role: str) -> None:
     for number, port in enumerate(ports if _are_mappings(ports) else []):
-        if port.get("name") in _OWN_PORTS:
-            draft.ledger.dropped((*path, number), "where the Training Operator's ranks meet; the Trainer opens its own")
+        if port.get("name") in _OPERATOR_PORTS:
+            draft.fields.mark_dropped(
+                (*path, number), "where the Training Operator's ranks meet; the Trainer opens its own"
+            )
         else:
-            draft.part((*path, number), ("container", "ports"), [port], patchable=False, role=role)
+            draft.add_part((*path, number), ("container", "ports"), [port], patchable=False, role=role)
 
 
 def _usual_pull_policy(image: Any) -> str:

@@ -7,29 +7,29 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainjob.manifest import Dialect
-from trainjob.spec.base import as_json
-from trainjob.spec.redaction import shown
+from trainjob.spec.base import to_json_value
+from trainjob.spec.redaction import redact
 from trainjob_migrate.draft import Draft, Finding
 from trainjob_migrate.environment import Launch
-from trainjob_migrate.identity import checked_job, convert_identity
+from trainjob_migrate.field_records import FieldRecord, FieldRecorder, FieldResult
+from trainjob_migrate.identity import convert_identity, validate_job
 from trainjob_migrate.jax import convert_jax
-from trainjob_migrate.ledger import Fate, Ledger, Line
 from trainjob_migrate.mpi import convert_mpi
 from trainjob_migrate.pytorch import convert_pytorch
-from trainjob_migrate.readiness import Readiness, readiness
-from trainjob_migrate.runtime import finished
+from trainjob_migrate.readiness import Readiness, classify_readiness
+from trainjob_migrate.runtime import build_objects
 from trainjob_migrate.xgboost import convert_xgboost
 
-__all__ = ["Conversion", "Fate", "Finding", "Launch", "Line", "Readiness", "convert"]
+__all__ = ["Conversion", "FieldRecord", "FieldResult", "Finding", "Launch", "Readiness", "convert"]
 
-_RULES: Mapping[str, Callable[[Draft, Mapping[str, Any], Launch], None]] = {
+_CONVERTERS: Mapping[str, Callable[[Draft, Mapping[str, Any], Launch], None]] = {
     "PyTorchJob": convert_pytorch,
     "MPIJob": convert_mpi,
     "XGBoostJob": convert_xgboost,
     "JAXJob": convert_jax,
 }
 """Function per kind that converts its spec into a draft."""
-_WITHOUT_A_WAY = {
+_UNSUPPORTED_KINDS = {
     "TFJob": "the Trainer has no runtime for TensorFlow's parameter servers, chiefs and TF_CONFIG; keep the Training "
     "Operator for it, or port the training to another framework",
     "PaddleJob": "the Trainer has no runtime for PaddlePaddle; keep the Training Operator for it",
@@ -58,16 +58,16 @@ class Conversion:
     name: str
     namespace: str | None
     source: Mapping[str, Any]
-    lines: tuple[Line, ...]
+    lines: tuple[FieldRecord, ...]
     train_job: dict[str, Any] | None
     runtime: dict[str, Any] | None
     findings: tuple[Finding, ...]
     readiness: Readiness
 
     @property
-    def blockers(self) -> tuple[Line, ...]:
+    def blockers(self) -> tuple[FieldRecord, ...]:
         """The lines of the refused fields."""
-        return tuple(line for line in self.lines if line.fate is Fate.REFUSED)
+        return tuple(line for line in self.lines if line.fate is FieldResult.REFUSED)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the conversion as JSON values for reports.
@@ -82,8 +82,8 @@ class Conversion:
             "blockers": [line.to_dict() for line in self.blockers],
             "findings": [finding.to_dict() for finding in self.findings],
             "lines": [line.to_dict() for line in self.lines],
-            "train_job": shown(self.train_job),
-            "runtime": shown(self.runtime),
+            "train_job": redact(self.train_job),
+            "runtime": redact(self.runtime),
         }
 
 
@@ -100,17 +100,17 @@ def convert(
     Raises:
         InvalidSpec: the document is not a job of the Training Operator, or has no name.
     """
-    job = as_json(job)
-    kind, metadata = checked_job(job)
-    ledger = Ledger(job)
+    job = to_json_value(job)
+    kind, metadata = validate_job(job)
+    ledger = FieldRecorder(job)
     draft = convert_identity(ledger, metadata, dialect)
-    if kind in _RULES:
-        _RULES[kind](draft, job, launch)
+    if kind in _CONVERTERS:
+        _CONVERTERS[kind](draft, job, launch)
     else:
-        ledger.refused(("spec",), _WITHOUT_A_WAY[kind])
-    train_job, runtime = finished(draft)
-    lines = ledger.lines()
-    is_refused = any(line.fate is Fate.REFUSED for line in lines)
+        ledger.mark_refused(("spec",), _UNSUPPORTED_KINDS[kind])
+    train_job, runtime = build_objects(draft)
+    lines = ledger.to_records()
+    is_refused = any(line.fate is FieldResult.REFUSED for line in lines)
     return Conversion(
         kind=kind,
         name=draft.source_name,
@@ -120,5 +120,5 @@ def convert(
         train_job=None if is_refused else train_job,
         runtime=None if is_refused else runtime,
         findings=tuple(draft.findings),
-        readiness=readiness(lines, needs_runtime=draft.needs_runtime),
+        readiness=classify_readiness(lines, needs_runtime=draft.needs_runtime),
     )

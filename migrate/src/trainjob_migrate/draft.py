@@ -9,7 +9,7 @@ from typing import Any
 
 from trainjob.manifest import Dialect
 from trainjob.spec.manifest import API_VERSION
-from trainjob_migrate.ledger import Ledger, Path
+from trainjob_migrate.field_records import FieldRecorder, Path
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Shape:
+class RuntimeShape:
     """The runtime for the jobs of a kind, and the template for generated runtimes.
 
     Attributes:
@@ -53,15 +53,15 @@ class Shape:
     roles: Mapping[str, str]
     trainer: str = "node"
     jobset: Mapping[str, Any] = field(default_factory=dict)
-    waits: Mapping[str, Any] = field(default_factory=dict)
+    depends_on: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def is_of_equals(self) -> bool:
+    def has_uniform_pods(self) -> bool:
         """Return whether all pods are alike, so that `spec.trainer` applies to each of them."""
         return len(self.roles) == 1
 
 
-TORCH = Shape("torch-distributed", "torch", {"numNodes": 1, "torch": {}}, {"node": "node"})
+TORCH = RuntimeShape("torch-distributed", "torch", {"numNodes": 1, "torch": {}}, {"node": "node"})
 """Shape of the runtime in Trainer 2.3 manifests/base/runtimes/torch_distributed.yaml."""
 
 
@@ -84,7 +84,7 @@ class Part:
     """
 
     path: Path
-    place: tuple[str, ...]
+    target: tuple[str, ...]
     value: Any
     patchable: bool
     reason: str = ""
@@ -114,12 +114,12 @@ class Draft:
         rename: function that replaces the old host names by the new ones in any value.
     """
 
-    ledger: Ledger
+    fields: FieldRecorder
     source_name: str
     name: str
     namespace: str | None
     dialect: Dialect = Dialect.V2_2
-    shape: Shape = TORCH
+    shape: RuntimeShape = TORCH
     metadata: dict[str, Any] = field(default_factory=dict)
     trainer: dict[str, Any] = field(default_factory=dict)
     spec: dict[str, Any] = field(default_factory=dict)
@@ -127,8 +127,8 @@ class Draft:
     findings: list[Finding] = field(default_factory=list)
     environment: list[dict[str, Any]] = field(default_factory=list)
     reserved: dict[str, str] = field(default_factory=dict)
-    reasons: dict[str, str] = field(default_factory=dict)
-    rename: Callable[[Any], Any] = copy.deepcopy
+    field_reasons: dict[str, str] = field(default_factory=dict)
+    rename_hosts: Callable[[Any], Any] = copy.deepcopy
 
     @property
     def can_patch(self) -> bool:
@@ -138,15 +138,15 @@ class Draft:
         """
         return self.dialect is Dialect.V2_2
 
-    def find(self, topic: str, what: str, why: str, done: str) -> None:
+    def add_finding(self, topic: str, what: str, why: str, done: str) -> None:
         """Add a finding, unless the same finding exists already."""
         finding = Finding(topic, what, why, done)
         if finding not in self.findings:
             self.findings.append(finding)
 
-    def part(self, path: Path, place: tuple[str, ...], value: Any, *, patchable: bool, **more: Any) -> None:
+    def add_part(self, path: Path, target: tuple[str, ...], value: Any, *, patchable: bool, **more: Any) -> None:
         """Add a value for the pods, Jobs or JobSet; `more` are the other fields of `Part`."""
-        self.parts.append(Part(path, place, value, patchable, **more))
+        self.parts.append(Part(path, target, value, patchable, **more))
 
     @property
     def needs_runtime(self) -> bool:
@@ -156,7 +156,7 @@ class Draft:
         """
         return not self.shape.runtime or any(not part.patchable for part in self.parts)
 
-    def train_job(self, runtime_name: str | None, patches: Mapping[str, Any]) -> dict[str, Any]:
+    def build_trainjob(self, runtime_name: str | None, patches: Mapping[str, Any]) -> dict[str, Any]:
         """Build the TrainJob.
 
         Args:

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainjob_migrate.draft import Draft
-from trainjob_migrate.environment import endpoint
-from trainjob_migrate.ledger import Path
+from trainjob_migrate.environment import rendezvous_endpoint
+from trainjob_migrate.field_records import Path
 
 _ENV = "spec.trainer.env"
 
@@ -26,28 +26,28 @@ def convert_elastic(draft: Draft, path: Path, policy: Any, nodes: int) -> None:
         return
     _size(draft, path, policy, nodes)
     host, port = policy.get("rdzvHost"), policy.get("rdzvPort")
-    host = draft.rename(host) if isinstance(host, str) else None
+    host = draft.rename_hosts(host) if isinstance(host, str) else None
     variables = {
-        "PET_RDZV_BACKEND": _taken(draft, path, policy, "rdzvBackend", str) or "c10d",
-        "PET_RDZV_ENDPOINT": endpoint(draft.name, host, port if isinstance(port, int) else None),
-        "PET_RDZV_ID": _taken(draft, path, policy, "rdzvId", str),
+        "PET_RDZV_BACKEND": _convert_option(draft, path, policy, "rdzvBackend", str) or "c10d",
+        "PET_RDZV_ENDPOINT": rendezvous_endpoint(draft.name, host, port if isinstance(port, int) else None),
+        "PET_RDZV_ID": _convert_option(draft, path, policy, "rdzvId", str),
         "PET_RDZV_CONF": _conf(draft, (*path, "rdzvConf"), policy.get("rdzvConf")),
-        "PET_MAX_RESTARTS": _taken(draft, path, policy, "maxRestarts", int),
-        "PET_STANDALONE": "1" if _taken(draft, path, policy, "standalone", bool) else None,
+        "PET_MAX_RESTARTS": _convert_option(draft, path, policy, "maxRestarts", int),
+        "PET_STANDALONE": "1" if _convert_option(draft, path, policy, "standalone", bool) else None,
     }
     for field, kind in (("rdzvHost", str), ("rdzvPort", int)):
-        _taken(draft, path, policy, field, kind)
-    draft.ledger.dropped((*path, "metrics"), "nothing scales a TrainJob while it runs")
+        _convert_option(draft, path, policy, field, kind)
+    draft.fields.mark_dropped((*path, "metrics"), "nothing scales a TrainJob while it runs")
     given = {name: str(value) for name, value in variables.items() if value is not None}
     draft.reserved.update(dict.fromkeys(given, "the elasticPolicy counts"))
     draft.environment += [{"name": name, "value": value} for name, value in given.items()]
 
 
-def _taken(draft: Draft, path: Path, policy: Mapping[str, Any], field: str, kind: type) -> Any:
+def _convert_option(draft: Draft, path: Path, policy: Mapping[str, Any], field: str, kind: type) -> Any:
     value = policy.get(field)
     if not isinstance(value, kind) or isinstance(value, bool) != (kind is bool):
         return None
-    draft.ledger.converted((*path, field), _ENV)
+    draft.fields.mark_converted((*path, field), _ENV)
     return value
 
 
@@ -55,11 +55,11 @@ def _size(draft: Draft, path: Path, policy: Mapping[str, Any], nodes: int) -> No
     limits = {field: policy[field] for field in ("minReplicas", "maxReplicas") if policy.get(field) is not None}
     for field, limit in limits.items():
         if limit == nodes:
-            draft.ledger.converted((*path, field), "spec.trainer.numNodes")
+            draft.fields.mark_converted((*path, field), "spec.trainer.numNodes")
         elif isinstance(limit, int):
-            draft.ledger.dropped((*path, field), f"a TrainJob has a fixed number of nodes: {nodes}")
+            draft.fields.mark_dropped((*path, field), f"a TrainJob has a fixed number of nodes: {nodes}")
     if any(limit != nodes for limit in limits.values()) or policy.get("metrics"):
-        draft.find(
+        draft.add_finding(
             "elastic",
             f"The job is elastic: from {limits.get('minReplicas', nodes)} to {limits.get('maxReplicas', nodes)} nodes.",
             "The Trainer has no elastic jobs (up to 2.3): the training waits for all nodes, and none are added.",
@@ -74,6 +74,6 @@ def _conf(draft: Draft, path: Path, conf: Any) -> str | None:
     if not all(isinstance(key, str) and isinstance(value, str) for key, value in pairs):
         return None
     for number in range(len(conf)):
-        draft.ledger.converted((*path, number, "key"), _ENV)
-        draft.ledger.converted((*path, number, "value"), _ENV)
+        draft.fields.mark_converted((*path, number, "key"), _ENV)
+        draft.fields.mark_converted((*path, number, "value"), _ENV)
     return ",".join(f"{key}={value}" for key, value in pairs)

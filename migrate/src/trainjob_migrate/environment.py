@@ -15,11 +15,11 @@ from enum import Enum
 from posixpath import basename
 from typing import Any
 
-from trainjob_migrate.hosts import host_of
+from trainjob_migrate.hosts import host_name
 
 RESERVED = ("PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT")
 """Variables that only the Trainer may set (2.3 pkg/constants/constants.go)."""
-OLD_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+OPERATOR_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 UNBUFFERED = {"name": "PYTHONUNBUFFERED", "value": "1"}
 """Variable that the Training Operator sets as well, so that log lines appear immediately."""
 PORT = "29500"
@@ -29,18 +29,18 @@ Source: Trainer 2.3 pkg/constants/constants.go.
 """
 RANK = {"fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}}
 """Source of a pod's rank, as the `valueFrom` of a variable."""
-_OLD = "|".join(OLD_VARIABLES)
+_VARIABLE_PATTERN = "|".join(OPERATOR_VARIABLES)
 # References that Kubernetes expands, and references that a shell expands.
-_EXPANDED_BY_KUBERNETES = re.compile(rf"\$\((?:{_OLD})\)")
-_READ = re.compile(rf"\$[({{]?(?:{_OLD})(?![A-Z0-9_])")
+_EXPANDED_BY_KUBERNETES = re.compile(rf"\$\((?:{_VARIABLE_PATTERN})\)")
+_VARIABLE_REFERENCE = re.compile(rf"\$[({{]?(?:{_VARIABLE_PATTERN})(?![A-Z0-9_])")
 _PYTHON = re.compile(r"python(?:[23](?:\.\d+)?)?")
 _SHELLS = ("sh", "bash", "dash", "zsh", "ash")
 _MODULES = ("torch.distributed.run", "torch.distributed.launch")
 _INSTALLERS = (["-m", "pip"], ["-m", "ensurepip"])  # commands that the Training Operator's SDK runs before torchrun
 # Options of the interpreter that the script may lack when torch.distributed.run starts it.
-_HARMLESS = ("-u", "-B")
+_IGNORED_OPTIONS = ("-u", "-B")
 _COMMANDS = re.compile(r"&&|\|\||[;|&\n(){}]")
-_IN_FRONT = ("!", "do", "else", "env", "exec", "if", "nohup", "then", "time", "until", "while")
+_SHELL_PREFIXES = ("!", "do", "else", "env", "exec", "if", "nohup", "then", "time", "until", "while")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=\S*")
 
 
@@ -82,12 +82,12 @@ class Program:
         return bool(self.command)
 
     @property
-    def reads_old_variables(self) -> bool:
+    def reads_operator_variables(self) -> bool:
         """Return whether an old variable occurs, as `$RANK`, `${RANK}` or `$(RANK)`."""
-        return any(_READ.search(word) for word in self.words)
+        return any(_VARIABLE_REFERENCE.search(word) for word in self.words)
 
     @property
-    def has_them_filled_in(self) -> bool:
+    def is_expanded_by_kubernetes(self) -> bool:
         """Return whether Kubernetes expands an old variable before the program starts.
 
         Kubernetes expands the form `$(RANK)`.
@@ -105,13 +105,13 @@ class Program:
         line = _shell_line(self.words)
         if line is None:
             return _is_launcher(self.words)
-        starts = [_without_assignments(piece.split()) for piece in _COMMANDS.split(line)]
+        starts = [_strip_shell_prefixes(piece.split()) for piece in _COMMANDS.split(line)]
         launched = [_is_launcher(words) for words in starts if words and _may_train(words)]
         return bool(launched) and all(launched)
 
-    def wrapped(self) -> Program:
+    def with_torchrun(self) -> Program:
         """Return the same program, started by torchrun."""
-        place = _place_of_script(self.words)
+        place = _find_script(self.words)
         if place is None:
             return Program(("torchrun", "--no-python", *self.command), self.args)
         run = ("-m", _MODULES[0])
@@ -121,7 +121,7 @@ class Program:
         return Program(self.command, (*self.args[:place], *run, *self.args[place:]))
 
 
-def old_environment(name: str, world_size: int) -> list[dict[str, Any]]:
+def build_operator_variables(name: str, world_size: int) -> list[dict[str, Any]]:
     """Return the variables that the Training Operator would have set.
 
     Args:
@@ -129,19 +129,19 @@ def old_environment(name: str, world_size: int) -> list[dict[str, Any]]:
         world_size: number of nodes, times the processes per node if the job sets their number.
     """
     return [
-        {"name": "MASTER_ADDR", "value": host_of(name, 0)},
+        {"name": "MASTER_ADDR", "value": host_name(name, 0)},
         {"name": "MASTER_PORT", "value": PORT},
         {"name": "WORLD_SIZE", "value": str(world_size)},
         {"name": "RANK", "valueFrom": RANK},
     ]
 
 
-def endpoint(name: str, host: str | None = None, port: object = None) -> str:
+def rendezvous_endpoint(name: str, host: str | None = None, port: object = None) -> str:
     """Return the rendezvous endpoint of torchrun.
 
     It is on rank 0 of the TrainJob, unless the job names a host of its own.
     """
-    return f"{host or host_of(name, 0)}:{port or PORT}"
+    return f"{host or host_name(name, 0)}:{port or PORT}"
 
 
 def _shell_line(words: Sequence[str]) -> str | None:
@@ -181,14 +181,14 @@ def _is_launcher(words: Sequence[str]) -> bool:
     return place is not None and words[place] == "-m" and " ".join(words[place + 1 : place + 2]) in _MODULES
 
 
-def _without_assignments(words: list[str]) -> list[str]:
+def _strip_shell_prefixes(words: list[str]) -> list[str]:
     """Return a shell command without leading words such as `A=b`, `exec` or `then`."""
-    while words and (_ASSIGNMENT.fullmatch(words[0]) or words[0] in _IN_FRONT):
+    while words and (_ASSIGNMENT.fullmatch(words[0]) or words[0] in _SHELL_PREFIXES):
         words = words[1:]
     return words
 
 
-def _place_of_script(words: Sequence[str]) -> int | None:
+def _find_script(words: Sequence[str]) -> int | None:
     """Return the index of a script or `-m MODULE` after Python.
 
     Returns:
@@ -196,7 +196,7 @@ def _place_of_script(words: Sequence[str]) -> int | None:
     """
     if not words or not _is_python(words[0]):
         return None
-    place = next((number for number, word in enumerate(words) if number and word not in _HARMLESS), None)
+    place = next((number for number, word in enumerate(words) if number and word not in _IGNORED_OPTIONS), None)
     if place is None or (words[place].startswith("-") and words[place] != "-m"):
         return None
     return place

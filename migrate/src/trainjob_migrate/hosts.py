@@ -9,7 +9,7 @@ from typing import Any
 from trainjob_migrate.draft import Draft
 
 
-def host_of(name: str, rank: int) -> str:
+def host_name(name: str, rank: int) -> str:
     """Return the host name of a TrainJob's node.
 
     JobSet names the host within the pods' subdomain, which has the name of the job.
@@ -17,7 +17,7 @@ def host_of(name: str, rank: int) -> str:
     return f"{name}-node-0-{rank}.{name}"
 
 
-def renaming(draft: Draft, first_ranks: Mapping[str, int]) -> Callable[[Any], Any]:
+def create_host_renamer(draft: Draft, first_ranks: Mapping[str, int]) -> Callable[[Any], Any]:
     """Return a function that replaces host names of the v1 job by the TrainJob's in any value.
 
     Args:
@@ -29,9 +29,9 @@ def renaming(draft: Draft, first_ranks: Mapping[str, int]) -> Callable[[Any], An
     subdomain = rf"(?:\.{re.escape(draft.source_name)}(?![\w-]))?"
     old = re.compile(rf"(?<![\w.-]){re.escape(draft.source_name)}-({kinds})-(\d+)(?![\w-]){subdomain}")
 
-    def host(found: re.Match[str]) -> str:
-        new = host_of(draft.name, first_ranks[found[1]] + int(found[2]))
-        draft.find(
+    def replace_host(found: re.Match[str]) -> str:
+        new = host_name(draft.name, first_ranks[found[1]] + int(found[2]))
+        draft.add_finding(
             "hosts",
             f"The job names the host {found[0]}.",
             "It is a Service of the old operator's for one pod; a TrainJob has none of that name.",
@@ -39,11 +39,11 @@ def renaming(draft: Draft, first_ranks: Mapping[str, int]) -> Callable[[Any], An
         )
         return new
 
-    def renamed(value: Any) -> Any:
+    def rename_hosts(value: Any) -> Any:
         if isinstance(value, Mapping):
-            return {key: renamed(inner) for key, inner in value.items()}
+            return {key: rename_hosts(inner) for key, inner in value.items()}
         if isinstance(value, list):
-            return [renamed(inner) for inner in value]
-        return old.sub(host, value) if isinstance(value, str) else value
+            return [rename_hosts(inner) for inner in value]
+        return old.sub(replace_host, value) if isinstance(value, str) else value
 
-    return renamed
+    return rename_hosts

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainjob.manifest import Dialect
-from trainjob.spec.base import refuse
+from trainjob.spec.base import invalid_field
 from trainjob_migrate.draft import Draft
-from trainjob_migrate.ledger import Ledger, Path
+from trainjob_migrate.field_records import FieldRecorder, Path
 
 KINDS = ("PyTorchJob", "MPIJob", "XGBoostJob", "JAXJob", "TFJob", "PaddleJob", "MXJob")
 """Kinds of the Training Operator; `MXJob` until 1.7."""
-OLD_LABELS = "training.kubeflow.org/"
+OPERATOR_LABEL_PREFIX = "training.kubeflow.org/"
 """Prefix of the labels that the Training Operator sets on its pods.
 
 Source: training-operator 1.9 pkg/apis/kubeflow.org/v1/common_types.go.
@@ -24,7 +24,7 @@ _VERSIONS = ("kubeflow.org/v1", "kubeflow.org/v2beta1")
 # -launcher-0-0-abcde or -node-0-99999-abcde.
 _LONGEST_NAME = 44
 _NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
-_BY_THE_SERVER = (
+_SERVER_FIELDS = (
     "uid",
     "resourceVersion",
     "generation",
@@ -35,87 +35,93 @@ _BY_THE_SERVER = (
     "managedFields",
 )
 _DROPPED = {
-    **dict.fromkeys(_BY_THE_SERVER, "the API server sets it"),
+    **dict.fromkeys(_SERVER_FIELDS, "the API server sets it"),
     "ownerReferences": "its owner would delete the TrainJob without knowing of it; let the owner create TrainJobs",
     "finalizers": "whoever set it waits for the end of the old job",
 }
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
-def checked_job(job: Any) -> tuple[str, Mapping[str, Any]]:
+def validate_job(job: Any) -> tuple[str, Mapping[str, Any]]:
     """Return the kind and the metadata of a v1 job.
 
     Raises:
         InvalidSpec: the document is not a v1 job, or has no name.
     """
     if not isinstance(job, Mapping):
-        raise refuse("job", job, f"a mapping is wanted: one of {', '.join(KINDS)}")
+        raise invalid_field("job", job, f"a mapping is wanted: one of {', '.join(KINDS)}")
     kind, version, metadata = job.get("kind"), job.get("apiVersion"), job.get("metadata")
     if kind not in KINDS:
-        raise refuse("kind", kind, f"a job of the Training Operator is wanted: {', '.join(KINDS)}")
+        raise invalid_field("kind", kind, f"a job of the Training Operator is wanted: {', '.join(KINDS)}")
     if version not in _VERSIONS:
-        raise refuse("apiVersion", version, f"it must be {' or '.join(_VERSIONS)}")
+        raise invalid_field("apiVersion", version, f"it must be {' or '.join(_VERSIONS)}")
     names = [metadata.get(key) for key in ("name", "generateName")] if isinstance(metadata, Mapping) else []
     if not isinstance(metadata, Mapping) or not any(isinstance(name, str) and name for name in names):
-        raise refuse("metadata.name", None, "the job must have a name, which the TrainJob's pods are called by")
+        raise invalid_field("metadata.name", None, "the job must have a name, which the TrainJob's pods are called by")
     return str(kind), metadata
 
 
-def convert_identity(ledger: Ledger, metadata: Mapping[str, Any], dialect: Dialect) -> Draft:
+def convert_identity(ledger: FieldRecorder, metadata: Mapping[str, Any], dialect: Dialect) -> Draft:
     """Return a draft with the name, namespace, labels and annotations of the source."""
-    ledger.converted(("apiVersion",), "apiVersion")
-    ledger.converted(("kind",), "kind")
-    ledger.dropped(("status",), "the TrainJob gets a status of its own")
+    ledger.mark_converted(("apiVersion",), "apiVersion")
+    ledger.mark_converted(("kind",), "kind")
+    ledger.mark_dropped(("status",), "the TrainJob gets a status of its own")
     for key, reason in _DROPPED.items():
-        ledger.dropped(("metadata", key), reason)
+        ledger.mark_dropped(("metadata", key), reason)
     source_name = metadata.get("name") or metadata.get("generateName")
-    draft = Draft(ledger, str(source_name), _name(str(source_name)), _namespace(ledger, metadata), dialect)
-    _claim_name(draft, metadata)
+    draft = Draft(ledger, str(source_name), _shorten_name(str(source_name)), _namespace(ledger, metadata), dialect)
+    _convert_name(draft, metadata)
     labels, annotations = metadata.get("labels"), metadata.get("annotations")
-    _keep(draft, "labels", labels, OLD_LABELS, "the Training Operator's own; pods of a TrainJob have JobSet's labels")
-    _keep(draft, "annotations", annotations, _LAST_APPLIED, "kubectl keeps the old document in it")
+    _convert_string_map(
+        draft,
+        "labels",
+        labels,
+        OPERATOR_LABEL_PREFIX,
+        "the Training Operator's own; pods of a TrainJob have JobSet's labels",
+    )
+    _convert_string_map(draft, "annotations", annotations, _LAST_APPLIED, "kubectl keeps the old document in it")
     return draft
 
 
-def _namespace(ledger: Ledger, metadata: Mapping[str, Any]) -> str | None:
+def _namespace(ledger: FieldRecorder, metadata: Mapping[str, Any]) -> str | None:
     namespace = metadata.get("namespace")
     if not isinstance(namespace, str):
         return None
-    ledger.converted(("metadata", "namespace"), "metadata.namespace")
+    ledger.mark_converted(("metadata", "namespace"), "metadata.namespace")
     return namespace or None
 
 
-def _name(given: str) -> str:
+def _shorten_name(source_name: str) -> str:
     """Return the same name if it is short enough, else its beginning and a hash of it."""
-    name = given.rstrip("-")
+    name = source_name.rstrip("-")
     if len(name) <= _LONGEST_NAME:
         return name
     return f"{name[: _LONGEST_NAME - 9].rstrip('-')}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
-def _claim_name(draft: Draft, metadata: Mapping[str, Any]) -> None:
+def _convert_name(draft: Draft, metadata: Mapping[str, Any]) -> None:
     key = "name" if metadata.get("name") else "generateName"
     path: Path = ("metadata", key)
     if not _NAME.fullmatch(draft.name):
         rule = "lower case letters, digits and -, beginning with a letter"
-        draft.ledger.refused(path, f"a TrainJob's name has {rule} (Trainer 2.1 and later)")
+        draft.fields.mark_refused(path, f"a TrainJob's name has {rule} (Trainer 2.1 and later)")
         return
     fixed = "" if key == "name" else "a name of its own, as its pods find each other by it; "
     long = "" if draft.name == draft.source_name.rstrip("-") else f"shortened to {_LONGEST_NAME} characters for JobSet"
-    draft.ledger.converted(path, "metadata.name", f"{fixed}{long}".removesuffix("; "))
-    draft.ledger.dropped(("metadata", "generateName"), "it has a name")
+    draft.fields.mark_converted(path, "metadata.name", f"{fixed}{long}".removesuffix("; "))
+    draft.fields.mark_dropped(("metadata", "generateName"), "it has a name")
 
 
-def _keep(draft: Draft, field: str, values: Any, dropped: str, reason: str) -> None:
+def _convert_string_map(draft: Draft, field: str, values: Any, dropped_prefix: str, reason: str) -> None:
     if not isinstance(values, Mapping):
         return
     kept = {}
     for key, value in values.items():
         path = ("metadata", field, key)
-        if key.startswith(dropped):
-            draft.ledger.dropped(path, reason)
+        if key.startswith(dropped_prefix):
+            draft.fields.mark_dropped(path, reason)
         elif isinstance(value, str):
-            draft.ledger.converted(path, f"metadata.{field}")
+            draft.fields.mark_converted(path, f"metadata.{field}")
             kept[key] = value
     if kept:
         draft.metadata[field] = kept

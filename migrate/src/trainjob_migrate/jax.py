@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from trainjob_migrate.draft import Draft, Shape
+from trainjob_migrate.draft import Draft, RuntimeShape
 from trainjob_migrate.environment import PORT, RANK, Launch
-from trainjob_migrate.hosts import host_of
-from trainjob_migrate.peers import Peers, convert_peers
+from trainjob_migrate.hosts import host_name
+from trainjob_migrate.uniform_jobs import UniformJobKind, convert_uniform_job
 
 
 def convert_jax(draft: Draft, job: Mapping[str, Any], _: Launch) -> None:
     """Convert a JAXJob into the draft."""
-    convert_peers(draft, job, _JAX)
+    convert_uniform_job(draft, job, _JAX)
 
 
 def _variables(name: str, nodes: int) -> list[dict[str, Any]]:
@@ -26,21 +26,21 @@ def _variables(name: str, nodes: int) -> list[dict[str, Any]]:
     """
     return [
         {"name": "COORDINATOR_PORT", "value": PORT},
-        {"name": "COORDINATOR_ADDRESS", "value": host_of(name, 0)},
+        {"name": "COORDINATOR_ADDRESS", "value": host_name(name, 0)},
         {"name": "NUM_PROCESSES", "value": str(nodes)},
         {"name": "PROCESS_ID", "valueFrom": RANK},
     ]
 
 
-_JAX = Peers(
-    specs="jaxReplicaSpecs",
-    counts={"Worker": None},
+_JAX = UniformJobKind(
+    replica_specs_field="jaxReplicaSpecs",
+    replica_counts={"Worker": None},
     container="jax",
     # Trainer 2.3 manifests/base/runtimes/jax_distributed.yaml.
-    shape=Shape("jax-distributed", "jax", {"numNodes": 1, "jax": {}}, {"node": "node"}),
+    shape=RuntimeShape("jax-distributed", "jax", {"numNodes": 1, "jax": {}}, {"node": "node"}),
     variables=_variables,
     reserved=(),
-    why=(
+    explanation=(
         "The Trainer sets JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID instead (from 2.2 on). A "
         "program that reads the old names would fail, or train alone where it has defaults for them."
     ),

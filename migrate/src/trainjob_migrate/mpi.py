@@ -15,14 +15,14 @@ from dataclasses import replace
 from posixpath import basename
 from typing import Any
 
-from trainjob.status.reading import number, rows, table, text
-from trainjob_migrate.container import main_container
-from trainjob_migrate.draft import Draft, Shape
+from trainjob.status.nested_fields import get_int, get_list, get_mapping, get_str
+from trainjob_migrate.container import find_container
+from trainjob_migrate.draft import Draft, RuntimeShape
 from trainjob_migrate.environment import Launch
-from trainjob_migrate.hosts import renaming
-from trainjob_migrate.ledger import Path
+from trainjob_migrate.field_records import Path
+from trainjob_migrate.hosts import create_host_renamer
 from trainjob_migrate.pod_template import convert_template
-from trainjob_migrate.replicas import Replicas, convert_count, replicas_of
+from trainjob_migrate.replicas import Replicas, convert_count, find_replicas
 from trainjob_migrate.run_policy import convert_run_policy
 
 _SPECS: Path = ("spec", "mpiReplicaSpecs")
@@ -44,43 +44,45 @@ _FIELDS = ("sshAuthMountPath", "mpiImplementation", "runLauncherAsWorker", "laun
 
 def convert_mpi(draft: Draft, job: Mapping[str, Any], _: Launch) -> None:
     """Convert an MPIJob into the draft."""
-    spec = table(job, "spec")
-    launcher, worker = (replicas_of(spec.get("mpiReplicaSpecs"), _SPECS, role) for role in ("Launcher", "Worker"))
+    spec = get_mapping(job, "spec")
+    launcher, worker = (find_replicas(spec.get("mpiReplicaSpecs"), _SPECS, role) for role in ("Launcher", "Worker"))
     if launcher is None or worker is None or not worker.spec.get("replicas"):
         reason = "a Launcher and at least one Worker are wanted: the Trainer always makes a node beside the launcher"
-        draft.ledger.refused(_SPECS, reason)
+        draft.fields.mark_refused(_SPECS, reason)
         return
     by_kubectl = job.get("apiVersion") == "kubeflow.org/v1"
     also_trains = spec.get("runLauncherAsWorker") is True and not by_kubectl
-    draft.shape = _shape(spec, also_trains=also_trains)
-    draft.rename = renaming(draft, {"worker": 0})
+    draft.shape = _shape(spec, launcher_trains=also_trains)
+    draft.rename_hosts = create_host_renamer(draft, {"worker": 0})
     convert_count(draft, launcher, exactly=1)
     draft.trainer |= {"numNodes": convert_count(draft, worker) + also_trains, "numProcPerNode": 1}
     convert_run_policy(draft, _POLICY, spec.get("runPolicy"))
-    if any(part.place[:2] == ("runtime", "podGroupPolicy") for part in draft.parts):
+    if any(part.target[:2] == ("runtime", "podGroupPolicy") for part in draft.parts):
         # A gang includes the launcher: nodes would wait for the launcher, and the launcher for the nodes.
-        draft.shape = replace(draft.shape, waits={})
+        draft.shape = replace(draft.shape, depends_on={})
     _options(draft, spec, () if by_kubectl else _FIELDS)
     if by_kubectl:
         convert_run_policy(draft, ("spec",), {key: spec[key] for key in ("cleanPodPolicy",) if key in spec})
-    _restarts(draft, launcher, "launcher", spec, by_kubectl=by_kubectl)
-    _restarts(draft, worker, "node", spec, by_kubectl=by_kubectl)
-    main = text(spec, "mainContainer") if by_kubectl else ""
+    _restarts(draft, launcher, "launcher", spec, uses_kubectl=by_kubectl)
+    _restarts(draft, worker, "node", spec, uses_kubectl=by_kubectl)
+    main = get_str(spec, "mainContainer") if by_kubectl else ""
     if main:
-        draft.ledger.moved(("spec", "mainContainer"), "TrainingRuntime launcher.container", "it is called node")
-    _launcher(draft, launcher, main or _first(launcher), also_trains=also_trains, by_kubectl=by_kubectl)
-    _worker(draft, worker, main or _first(worker), by_kubectl=by_kubectl)
-    _told(draft, by_kubectl=by_kubectl, also_trains=also_trains)
+        draft.fields.mark_moved(("spec", "mainContainer"), "TrainingRuntime launcher.container", "it is called node")
+    _launcher(
+        draft, launcher, main or _first_container_name(launcher), launcher_trains=also_trains, uses_kubectl=by_kubectl
+    )
+    _worker(draft, worker, main or _first_container_name(worker), uses_kubectl=by_kubectl)
+    _add_findings(draft, uses_kubectl=by_kubectl, launcher_trains=also_trains)
 
 
-def _shape(spec: Mapping[str, Any], *, also_trains: bool) -> Shape:
+def _shape(spec: Mapping[str, Any], *, launcher_trains: bool) -> RuntimeShape:
     mpi = {
         "numProcPerNode": 1,
         "mpiImplementation": "OpenMPI",
-        "sshAuthMountPath": text(spec, "sshAuthMountPath") or "/root/.ssh",
-        "runLauncherAsNode": also_trains,
+        "sshAuthMountPath": get_str(spec, "sshAuthMountPath") or "/root/.ssh",
+        "runLauncherAsNode": launcher_trains,
     }
-    return Shape(
+    return RuntimeShape(
         runtime="",
         framework="deepspeed",
         policy={"numNodes": 1, "mpi": mpi},
@@ -90,7 +92,7 @@ def _shape(spec: Mapping[str, Any], *, also_trains: bool) -> Shape:
             "network": {"publishNotReadyAddresses": True},
             "successPolicy": {"operator": "All", "targetReplicatedJobs": ["launcher"]},
         },
-        waits={"launcher": [{"name": "node", "status": "Ready"}]},
+        depends_on={"launcher": [{"name": "node", "status": "Ready"}]},
     )
 
 
@@ -99,13 +101,13 @@ def _options(draft: Draft, spec: Mapping[str, Any], fields: tuple[str, ...]) -> 
     slots = spec.get("slotsPerWorker")
     if isinstance(slots, int) and not isinstance(slots, bool) and slots >= 1:
         draft.trainer["numProcPerNode"] = slots
-        draft.ledger.converted(("spec", "slotsPerWorker"), "spec.trainer.numProcPerNode")
+        draft.fields.mark_converted(("spec", "slotsPerWorker"), "spec.trainer.numProcPerNode")
     implementation = spec.get("mpiImplementation") or "OpenMPI"
     if "mpiImplementation" in fields and implementation in ("Intel", "MPICH"):
         reason = (
             "the Trainer has Open MPI only (up to 2.3); build the program with that, or keep the MPI Operator for it"
         )
-        draft.ledger.refused(("spec", "mpiImplementation"), reason)
+        draft.fields.mark_refused(("spec", "mpiImplementation"), reason)
     kept = {
         "mpiImplementation": implementation == "OpenMPI",
         "sshAuthMountPath": isinstance(spec.get("sshAuthMountPath"), str),
@@ -114,81 +116,83 @@ def _options(draft: Draft, spec: Mapping[str, Any], fields: tuple[str, ...]) -> 
     targets = {"runLauncherAsWorker": "runLauncherAsNode"}
     for field, is_kept in kept.items():
         if field in fields and is_kept:
-            draft.ledger.moved(("spec", field), f"TrainingRuntime mlPolicy.mpi.{targets.get(field, field)}")
+            draft.fields.mark_moved(("spec", field), f"TrainingRuntime mlPolicy.mpi.{targets.get(field, field)}")
     path = ("spec", "launcherCreationPolicy")
     if "launcherCreationPolicy" not in fields:
         return
-    if draft.shape.waits:
+    if draft.shape.depends_on:
         reason = "whatever it says, the launcher waits until the nodes are ready; before that it can't reach them"
-        draft.ledger.moved(path, "TrainingRuntime launcher.dependsOn", reason)
+        draft.fields.mark_moved(path, "TrainingRuntime launcher.dependsOn", reason)
     else:
-        draft.ledger.dropped(path, "a gang's pods start together; the launcher tries until it can reach the nodes")
+        draft.fields.mark_dropped(path, "a gang's pods start together; the launcher tries until it can reach the nodes")
 
 
-def _restarts(draft: Draft, replicas: Replicas, role: str, spec: Mapping[str, Any], *, by_kubectl: bool) -> None:
+def _restarts(draft: Draft, replicas: Replicas, role: str, spec: Mapping[str, Any], *, uses_kubectl: bool) -> None:
     """Claim the restart policy of a role, and for the launcher also the backoffLimit.
 
     Only the launcher's Job counts failures; the nodes' pods only have to run.
     """
     path = (*replicas.path, "restartPolicy")
-    policy = replicas.spec.get("restartPolicy") or ("OnFailure" if role == "launcher" and not by_kubectl else "Never")
+    policy = replicas.spec.get("restartPolicy") or ("OnFailure" if role == "launcher" and not uses_kubectl else "Never")
     if policy not in ("OnFailure", "Never"):
-        draft.ledger.refused(path, "a Job's pods have OnFailure or Never; write one of these")
+        draft.fields.mark_refused(path, "a Job's pods have OnFailure or Never; write one of these")
         return
-    draft.part(path, ("pod", "spec", "restartPolicy"), policy, patchable=False, role=role)
+    draft.add_part(path, ("pod", "spec", "restartPolicy"), policy, patchable=False, role=role)
     if role == "node":
         return
-    limit = table(spec, "runPolicy").get("backoffLimit")
+    limit = get_mapping(spec, "runPolicy").get("backoffLimit")
     where = (*_POLICY, "backoffLimit")
-    if by_kubectl and policy == "Never":
-        draft.ledger.dropped(where, "with restartPolicy Never the first failure ends the job")
-        draft.part(path, ("job", "backoffLimit"), 0, patchable=False, role=role)
+    if uses_kubectl and policy == "Never":
+        draft.fields.mark_dropped(where, "with restartPolicy Never the first failure ends the job")
+        draft.add_part(path, ("job", "backoffLimit"), 0, patchable=False, role=role)
     elif isinstance(limit, int) and not isinstance(limit, bool) and limit >= 0:
-        draft.part(where, ("job", "backoffLimit"), limit, patchable=False, role=role)
+        draft.add_part(where, ("job", "backoffLimit"), limit, patchable=False, role=role)
 
 
-def _launcher(draft: Draft, launcher: Replicas, main: str, *, also_trains: bool, by_kubectl: bool) -> None:
+def _launcher(draft: Draft, launcher: Replicas, main: str, *, launcher_trains: bool, uses_kubectl: bool) -> None:
     path = (*launcher.path, "template")
-    place, container = main_container(launcher.template, main)
+    place, container = find_container(launcher.template, main)
     where = (*path, "spec", "containers", place)
     for field in ("command", "args"):
         named = [file for file in _OLD_FILES if file in str(container.get(field))]
         if named:
             reason = f"it names {named[0]}, which the old operator mounts and the Trainer does not; without it, say -np"
-            draft.ledger.refused((*where, field), reason)
+            draft.fields.mark_refused((*where, field), reason)
     draft.reserved = dict.fromkeys(_RESERVED, "the Trainer sets it")
-    variables = [] if by_kubectl else [{"name": "K_MPI_JOB_ROLE", "value": "launcher"}]
-    if not also_trains and "gpu" not in str(container.get("resources")):
+    variables = [] if uses_kubectl else [{"name": "K_MPI_JOB_ROLE", "value": "launcher"}]
+    if not launcher_trains and "gpu" not in str(container.get("resources")):
         variables += [{"name": name, "value": ""} for name in _NO_GPUS]  # so that the launcher sees no GPUs of its node
     draft.reserved |= dict.fromkeys((one["name"] for one in variables), "the old operator sets it itself")
-    _unseen(draft, path, ("container", "env"), variables, "launcher")
-    _readable_keys(draft, path, launcher, container, "launcher")
+    _add_operator_default(draft, path, ("container", "env"), variables, "launcher")
+    _set_ssh_key_group(draft, path, launcher, container, "launcher")
     convert_template(draft, path, launcher.template, main=main, role="launcher")
 
 
-def _worker(draft: Draft, worker: Replicas, main: str, *, by_kubectl: bool) -> None:
+def _worker(draft: Draft, worker: Replicas, main: str, *, uses_kubectl: bool) -> None:
     path = (*worker.path, "template")
-    place, container = main_container(worker.template, main)
+    place, container = find_container(worker.template, main)
     where = (*path, "spec", "containers", place)
-    words = [str(word) for field in ("command", "args") for word in _listed(container.get(field))]
+    words = [str(word) for field in ("command", "args") for word in _to_list(container.get(field))]
     is_idle = bool(words) and basename(words[0]) in _IDLE
-    if by_kubectl and is_idle:
+    if uses_kubectl and is_idle:
         for field in ("command", "args"):
-            draft.ledger.dropped((*where, field), "an ssh server runs in its place")
-    elif by_kubectl and words and not any("sshd" in word for word in words):
+            draft.fields.mark_dropped((*where, field), "an ssh server runs in its place")
+    elif uses_kubectl and words and not any("sshd" in word for word in words):
         reason = "the launcher reaches the nodes by ssh: let it start /usr/sbin/sshd -De, and nothing else"
-        draft.ledger.refused((*where, "command" if container.get("command") else "args"), reason)
+        draft.fields.mark_refused((*where, "command" if container.get("command") else "args"), reason)
     draft.reserved = {}
-    if not by_kubectl:
+    if not uses_kubectl:
         draft.reserved["K_MPI_JOB_ROLE"] = "the old operator sets it itself"
-        _unseen(draft, path, ("container", "env"), [{"name": "K_MPI_JOB_ROLE", "value": "worker"}], "node")
-    _readable_keys(draft, path, worker, container, "node")
+        _add_operator_default(
+            draft, path, ("container", "env"), [{"name": "K_MPI_JOB_ROLE", "value": "worker"}], "node"
+        )
+    _set_ssh_key_group(draft, path, worker, container, "node")
     template = worker.template
-    if by_kubectl and is_idle:
+    if uses_kubectl and is_idle:
         template = _without_program(template, place)
     convert_template(draft, path, template, main=main, role="node")
     if not words or template is not worker.template:
-        _unseen(draft, path, ("container", "command"), _SSHD, "node")
+        _add_operator_default(draft, path, ("container", "command"), _SSHD, "node")
 
 
 def _without_program(template: Mapping[str, Any], place: int) -> Mapping[str, Any]:
@@ -197,44 +201,44 @@ def _without_program(template: Mapping[str, Any], place: int) -> Mapping[str, An
     return {**template, "spec": {**template["spec"], "containers": containers}}
 
 
-def _readable_keys(draft: Draft, path: Path, replicas: Replicas, container: Mapping[str, Any], role: str) -> None:
+def _set_ssh_key_group(draft: Draft, path: Path, replicas: Replicas, container: Mapping[str, Any], role: str) -> None:
     """Set the fsGroup of a pod that does not run as root, so that it can read the ssh keys.
 
     The Trainer's keys are readable only by root and their group.
     """
-    contexts = [one.get("securityContext") for one in (container, table(replicas.template, "spec"))]
-    users = [number(context, "runAsUser") for context in contexts]
+    contexts = [one.get("securityContext") for one in (container, get_mapping(replicas.template, "spec"))]
+    users = [get_int(context, "runAsUser") for context in contexts]
     user = next((user for user in users if user), 0)
-    if user and "fsGroup" not in table(contexts[1]):
-        _unseen(draft, path, ("pod", "spec", "securityContext"), {"fsGroup": user}, role)
+    if user and "fsGroup" not in get_mapping(contexts[1]):
+        _add_operator_default(draft, path, ("pod", "spec", "securityContext"), {"fsGroup": user}, role)
 
 
-def _unseen(draft: Draft, path: Path, place: tuple[str, ...], value: Any, role: str) -> None:
+def _add_operator_default(draft: Draft, path: Path, target: tuple[str, ...], value: Any, role: str) -> None:
     """Add a value that the old operator set by itself, so that no field of the source has it."""
     if value:
-        draft.part((*path, "by the operator"), place, value, patchable=False, role=role)
+        draft.add_part((*path, "by the operator"), target, value, patchable=False, role=role)
 
 
-def _first(replicas: Replicas) -> str:
+def _first_container_name(replicas: Replicas) -> str:
     """Return the name of the first container, in which the operators start MPI."""
-    return text(next(iter(rows(replicas.template, "spec", "containers")), {}), "name")
+    return get_str(next(iter(get_list(replicas.template, "spec", "containers")), {}), "name")
 
 
-def _listed(value: Any) -> list[Any]:
+def _to_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _told(draft: Draft, *, by_kubectl: bool, also_trains: bool) -> None:
-    if by_kubectl:
-        draft.find(
+def _add_findings(draft: Draft, *, uses_kubectl: bool, launcher_trains: bool) -> None:
+    if uses_kubectl:
+        draft.add_finding(
             "ssh",
             "The launcher reaches the workers by kubectl exec.",
             "The Trainer's reaches them by ssh, with keys that it makes for each job.",
             "The nodes run /usr/sbin/sshd -De. The image must have an ssh server and client, the client must not ask "
             "about unknown hosts (StrictHostKeyChecking no), and both run as root, whose keys are in /root/.ssh.",
         )
-    if not also_trains:
-        draft.find(
+    if not launcher_trains:
+        draft.add_finding(
             "launcher",
             "The launcher only starts the training, on its workers.",
             "On the Trainer's own MPI runtimes, deepspeed-distributed and mlx-distributed, it trains as well and is "

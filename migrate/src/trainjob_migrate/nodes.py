@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from trainjob.spec.redaction import shown
+from trainjob.spec.redaction import redact
+from trainjob.status.nested_fields import get_int, get_list, get_mapping, get_str
 from trainjob.status.pods import container_statuses, rank_of, step_of
-from trainjob.status.reading import number, rows, table, text
 from trainjob.status.verdict import INITIALIZERS
 
-__all__ = ["Node", "new_nodes", "old_nodes"]
+__all__ = ["Node", "list_trainjob_nodes", "list_v1_nodes"]
 
 # Training operator 1.9, pkg/apis/kubeflow.org/v1/common_types.go.
 _INDEX = "training.kubeflow.org/replica-index"
@@ -41,67 +41,69 @@ class Node:
     status: Mapping[str, Any]
 
     @cached_property
-    def told(self) -> Mapping[str, Any]:
+    def redacted_container(self) -> Mapping[str, Any]:
         """The container for output, with `***` for values that could be secrets."""
-        return table(shown(self.container))
+        return get_mapping(redact(self.container))
 
     def __str__(self) -> str:
         return f"{self.role} {self.index}"
 
 
-def old_nodes(job: Mapping[str, Any], pods: Sequence[Mapping[str, Any]]) -> list[Node]:
+def list_v1_nodes(job: Mapping[str, Any], pods: Sequence[Mapping[str, Any]]) -> list[Node]:
     """Return the nodes of a v1 job, leaders first.
 
     Without pods, the nodes are derived from the job's spec.
     """
-    found = [_node(pod, _role(pod), number(pod, "metadata", "labels", _INDEX)) for pod in pods]
-    return sorted(found or _asked_of_old(job), key=_leader_first)
+    found = [_node(pod, _role(pod), get_int(pod, "metadata", "labels", _INDEX)) for pod in pods]
+    return sorted(found or _nodes_from_v1_spec(job), key=_leader_first)
 
 
-def new_nodes(train_job: Mapping[str, Any], pods: Sequence[Mapping[str, Any]]) -> list[Node]:
+def list_trainjob_nodes(train_job: Mapping[str, Any], pods: Sequence[Mapping[str, Any]]) -> list[Node]:
     """Return the nodes of a TrainJob that train.
 
     A pod that has been replaced does not count. Without pods, the nodes are derived from the TrainJob's spec, as far as
     it has their values.
     """
     newest = {}
-    for pod in sorted(pods, key=lambda pod: text(pod, "metadata", "creationTimestamp")):
+    for pod in sorted(pods, key=lambda pod: get_str(pod, "metadata", "creationTimestamp")):
         if step_of(pod) not in INITIALIZERS:
             newest[step_of(pod), rank_of(pod)] = pod
     found = [_node(pod, *key) for key, pod in newest.items()]
-    return sorted(found or _asked_of_new(train_job), key=_leader_first)
+    return sorted(found or _nodes_from_trainjob_spec(train_job), key=_leader_first)
 
 
 def _node(pod: Mapping[str, Any], role: str, index: int) -> Node:
-    container = _training(rows(pod, "spec", "containers"))
-    statuses = (one for one in container_statuses(pod) if text(one, "name") == text(container, "name"))
+    container = _find_training_container(get_list(pod, "spec", "containers"))
+    statuses = (one for one in container_statuses(pod) if get_str(one, "name") == get_str(container, "name"))
     return Node(role, index, container, next(statuses, {}))
 
 
 def _role(pod: Mapping[str, Any]) -> str:
-    found = (text(pod, "metadata", "labels", label) for label in _ROLES)
+    found = (get_str(pod, "metadata", "labels", label) for label in _ROLES)
     return next(filter(None, found), "").capitalize()
 
 
-def _training(containers: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    named = (one for one in containers if text(one, "name") in _CONTAINERS)
+def _find_training_container(containers: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    named = (one for one in containers if get_str(one, "name") in _CONTAINERS)
     return next(named, containers[0] if containers else {})
 
 
-def _asked_of_old(job: Mapping[str, Any]) -> Iterator[Node]:
-    spec = table(job, "spec")
+def _nodes_from_v1_spec(job: Mapping[str, Any]) -> Iterator[Node]:
+    spec = get_mapping(job, "spec")
     for name in spec:
-        for role, replica in table(spec, name).items() if str(name).endswith("ReplicaSpecs") else ():
-            count = number(replica, "replicas") if "replicas" in table(replica) else 1
+        for role, replica in get_mapping(spec, name).items() if str(name).endswith("ReplicaSpecs") else ():
+            count = get_int(replica, "replicas") if "replicas" in get_mapping(replica) else 1
             for index in range(min(count, _MOST_PODS)):
-                yield Node(str(role), index, _training(rows(replica, "template", "spec", "containers")), {})
+                yield Node(
+                    str(role), index, _find_training_container(get_list(replica, "template", "spec", "containers")), {}
+                )
 
 
-def _asked_of_new(train_job: Mapping[str, Any]) -> Iterator[Node]:
-    trainer = table(train_job, "spec", "trainer")
+def _nodes_from_trainjob_spec(train_job: Mapping[str, Any]) -> Iterator[Node]:
+    trainer = get_mapping(train_job, "spec", "trainer")
     container = {name: trainer[name] for name in ("image", "command", "args", "env") if name in trainer}
-    for index in range(min(number(trainer, "numNodes") or 1, _MOST_PODS)):
-        yield Node("node", index, {**container, "resources": table(trainer, "resourcesPerNode")}, {})
+    for index in range(min(get_int(trainer, "numNodes") or 1, _MOST_PODS)):
+        yield Node("node", index, {**container, "resources": get_mapping(trainer, "resourcesPerNode")}, {})
 
 
 def _leader_first(node: Node) -> tuple[bool, str, int]:

@@ -26,7 +26,7 @@ _PODS = Resource("pods", "/api/v1", "")
 
 
 @dataclass
-class Listed:
+class OperatorJobList:
     """The v1 jobs of a cluster.
 
     Attributes:
@@ -36,8 +36,8 @@ class Listed:
     """
 
     jobs: list[dict[str, Any]] = field(default_factory=list)
-    absent: list[str] = field(default_factory=list)
-    forbidden: list[str] = field(default_factory=list)
+    unserved_kinds: list[str] = field(default_factory=list)
+    forbidden_kinds: list[str] = field(default_factory=list)
 
 
 class OperatorJobs:
@@ -51,7 +51,7 @@ class OperatorJobs:
         """
         self._cluster = cluster
 
-    def all(self, namespace: str | None) -> Listed:
+    def list_all(self, namespace: str | None) -> OperatorJobList:
         """List the jobs of all kinds.
 
         Args:
@@ -62,18 +62,18 @@ class OperatorJobs:
             PermissionDenied: the user may not list any of the kinds that the cluster serves.
             ClusterError: a request to the cluster fails.
         """
-        listed, denied = Listed(), None
+        listed, denied = OperatorJobList(), None
         for kind in _VERSIONS:
             try:
                 listed.jobs += self._of_kind(kind, namespace)
             except NotFound:
-                listed.absent.append(kind)
+                listed.unserved_kinds.append(kind)
             except PermissionDenied as error:
-                listed.forbidden.append(kind)
+                listed.forbidden_kinds.append(kind)
                 denied = error
-        if denied and len(listed.absent) + len(listed.forbidden) == len(_VERSIONS):
+        if denied and len(listed.unserved_kinds) + len(listed.forbidden_kinds) == len(_VERSIONS):
             raise denied
-        if len(listed.absent) == len(_VERSIONS):
+        if len(listed.unserved_kinds) == len(_VERSIONS):
             raise NotFound(
                 "the cluster knows no jobs of the Training Operator: no CustomResourceDefinition of kubeflow.org/v1",
                 hint="connect to the cluster that has them, or give files",
@@ -82,7 +82,7 @@ class OperatorJobs:
             )
         return listed
 
-    def named(self, name: str, namespace: str) -> list[dict[str, Any]]:
+    def list_by_name(self, name: str, namespace: str) -> list[dict[str, Any]]:
         """List the jobs with a name; several kinds may have a job of the same name.
 
         Raises:
@@ -90,9 +90,9 @@ class OperatorJobs:
             PermissionDenied: the user may not list any of the kinds that the cluster serves.
             ClusterError: a request to the cluster fails.
         """
-        return [job for job in self.all(namespace).jobs if job["metadata"]["name"] == name]
+        return [job for job in self.list_all(namespace).jobs if job["metadata"]["name"] == name]
 
-    def pods(self, job: Mapping[str, Any]) -> list[dict[str, Any]]:
+    def list_pods(self, job: Mapping[str, Any]) -> list[dict[str, Any]]:
         """List the pods of a job.
 
         Raises:

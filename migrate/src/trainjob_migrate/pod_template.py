@@ -11,10 +11,10 @@ from typing import Any
 
 from trainjob_migrate.container import convert_containers
 from trainjob_migrate.draft import Draft
-from trainjob_migrate.identity import OLD_LABELS
-from trainjob_migrate.ledger import EMPTY, Path
+from trainjob_migrate.field_records import EMPTY_VALUES, Path
+from trainjob_migrate.identity import OPERATOR_LABEL_PREFIX
 
-_PATCHED: Mapping[str, type] = {
+_PATCHABLE_FIELDS: Mapping[str, type] = {
     "nodeSelector": dict,
     "tolerations": list,
     "affinity": dict,
@@ -24,7 +24,7 @@ _PATCHED: Mapping[str, type] = {
     "schedulingGates": list,
     "volumes": list,
 }
-_IN_A_RUNTIME: Mapping[str, type] = {
+_RUNTIME_FIELDS: Mapping[str, type] = {
     # A TrainJob may patch this field only from Trainer 2.3 on.
     "terminationGracePeriodSeconds": int,
     "activeDeadlineSeconds": int,
@@ -58,8 +58,8 @@ _DROPPED = {
     "hostname": "JobSet names the pods, and the ranks find each other by these names",
     "subdomain": "JobSet gives the pods the subdomain of its headless Service",
 }
-_SPREAD = (
-    f"selects pods by a label {OLD_LABELS}… that only the Training Operator sets; "
+_OLD_LABEL_ADVICE = (
+    f"selects pods by a label {OPERATOR_LABEL_PREFIX}… that only the Training Operator sets; "
     "write jobset.sigs.k8s.io/jobset-name: NAME, which JobSet sets, in its place"
 )
 
@@ -91,35 +91,35 @@ def _metadata(draft: Draft, path: Path, metadata: Any, role: str) -> None:
     for field, values in metadata.items():
         where = (*path, "metadata", field)
         if field not in ("labels", "annotations"):
-            draft.ledger.dropped(where, "pods are named and owned by their Job")
+            draft.fields.mark_dropped(where, "pods are named and owned by their Job")
         elif isinstance(values, Mapping):
             for key, value in values.items():
                 _label(draft, (*where, key), field, key, value, role)
 
 
 def _label(draft: Draft, path: Path, field: str, key: str, value: Any, role: str) -> None:
-    if key.startswith(OLD_LABELS):
-        draft.ledger.dropped(path, "the Training Operator's own; JobSet gives pods its labels")
+    if key.startswith(OPERATOR_LABEL_PREFIX):
+        draft.fields.mark_dropped(path, "the Training Operator's own; JobSet gives pods its labels")
     elif isinstance(value, str):
-        draft.part(path, ("pod", "metadata", field), {key: value}, patchable=draft.can_patch, role=role)
+        draft.add_part(path, ("pod", "metadata", field), {key: value}, patchable=draft.can_patch, role=role)
 
 
 def _pod_field(draft: Draft, path: Path, field: str, value: Any, role: str) -> None:
-    wanted = _PATCHED.get(field) or _IN_A_RUNTIME.get(field)
-    if value in EMPTY:
+    wanted = _PATCHABLE_FIELDS.get(field) or _RUNTIME_FIELDS.get(field)
+    if value in EMPTY_VALUES:
         return
     if field in _DROPPED:
-        draft.ledger.dropped(path, _DROPPED[field])
+        draft.fields.mark_dropped(path, _DROPPED[field])
     elif field == "serviceAccount":
         _service_account(draft, path, value, role)
     elif field == "ephemeralContainers":
-        draft.ledger.refused(path, "a pod template can have none; Kubernetes takes them for running pods only")
+        draft.fields.mark_refused(path, "a pod template can have none; Kubernetes takes them for running pods only")
     elif wanted and isinstance(value, wanted) and isinstance(value, bool) == (wanted is bool):
-        if _names_old_labels(value):
-            draft.ledger.refused(path, _SPREAD)
+        if _contains_operator_label(value):
+            draft.fields.mark_refused(path, _OLD_LABEL_ADVICE)
             return
-        patchable = field in _PATCHED and draft.can_patch
-        draft.part(path, ("pod", "spec", field), draft.rename(value), patchable=patchable, role=role)
+        patchable = field in _PATCHABLE_FIELDS and draft.can_patch
+        draft.add_part(path, ("pod", "spec", field), draft.rename_hosts(value), patchable=patchable, role=role)
 
 
 def _service_account(draft: Draft, path: Path, value: Any, role: str) -> None:
@@ -129,13 +129,13 @@ def _service_account(draft: Draft, path: Path, value: Any, role: str) -> None:
     """
     if isinstance(value, str):
         place = ("pod", "spec", "serviceAccountName")
-        draft.part(path, place, value, patchable=draft.can_patch, role=role, default=True)
+        draft.add_part(path, place, value, patchable=draft.can_patch, role=role, default=True)
 
 
-def _names_old_labels(value: Any) -> bool:
+def _contains_operator_label(value: Any) -> bool:
     """Return whether a value refers to a label that a TrainJob's pods do not have."""
     if isinstance(value, Mapping):
-        return any(OLD_LABELS in key or _names_old_labels(inner) for key, inner in value.items())
+        return any(OPERATOR_LABEL_PREFIX in key or _contains_operator_label(inner) for key, inner in value.items())
     if isinstance(value, list):
-        return any(map(_names_old_labels, value))
-    return isinstance(value, str) and OLD_LABELS in value
+        return any(map(_contains_operator_label, value))
+    return isinstance(value, str) and OPERATOR_LABEL_PREFIX in value

@@ -10,24 +10,31 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainjob.manifest import Dialect
-from trainjob.spec.redaction import shown
-from trainjob_migrate.container import main_container
+from trainjob.spec.redaction import redact
+from trainjob_migrate.container import find_container
 from trainjob_migrate.draft import Draft
 from trainjob_migrate.elastic import convert_elastic
-from trainjob_migrate.environment import OLD_VARIABLES, RESERVED, UNBUFFERED, Launch, Program, old_environment
-from trainjob_migrate.hosts import renaming
-from trainjob_migrate.ledger import Path
+from trainjob_migrate.environment import (
+    OPERATOR_VARIABLES,
+    RESERVED,
+    UNBUFFERED,
+    Launch,
+    Program,
+    build_operator_variables,
+)
+from trainjob_migrate.field_records import Path
+from trainjob_migrate.hosts import create_host_renamer
 from trainjob_migrate.pod_template import convert_template
-from trainjob_migrate.replicas import Replicas, claim_same_template, convert_count, replicas_of
+from trainjob_migrate.replicas import Replicas, convert_count, find_replicas, record_unused_template
 from trainjob_migrate.run_policy import convert_restarts, convert_run_policy
 
 _CONTAINER = "pytorch"
 _SPECS: Path = ("spec", "pytorchReplicaSpecs")
 _POLICY: Path = ("spec", "runPolicy")
 _ELASTIC: Path = ("spec", "elasticPolicy")
-_RESTARTS = "OnFailure"  # default of the Training Operator
+_DEFAULT_RESTART_POLICY = "OnFailure"  # default of the Training Operator
 # Fields at their place in the pytorch-operator, before it became a part of the Training Operator.
-_BEFORE = ("activeDeadlineSeconds", "backoffLimit", "cleanPodPolicy", "ttlSecondsAfterFinished")
+_FORMER_FIELDS = ("activeDeadlineSeconds", "backoffLimit", "cleanPodPolicy", "ttlSecondsAfterFinished")
 _NUMBER = re.compile(r"[1-9]\d{0,4}")
 
 
@@ -36,17 +43,17 @@ def convert_pytorch(draft: Draft, job: Mapping[str, Any], launch: Launch) -> Non
     spec = job.get("spec")
     spec = spec if isinstance(spec, Mapping) else {}
     specs = spec.get("pytorchReplicaSpecs")
-    master, worker = (replicas_of(specs, _SPECS, role) for role in ("Master", "Worker"))
+    master, worker = (find_replicas(specs, _SPECS, role) for role in ("Master", "Worker"))
     kept = worker or master
     if kept is None:
-        draft.ledger.refused(_SPECS, "a Master or Workers are wanted")
+        draft.fields.mark_refused(_SPECS, "a Master or Workers are wanted")
         return
-    for field in _BEFORE:
-        draft.ledger.dropped(("spec", field), "the Training Operator reads it in runPolicy only")
-    draft.rename = renaming(draft, {"master": 0, "worker": 1 if master else 0})
+    for field in _FORMER_FIELDS:
+        draft.fields.mark_dropped(("spec", field), "the Training Operator reads it in runPolicy only")
+    draft.rename_hosts = create_host_renamer(draft, {"master": 0, "worker": 1 if master else 0})
     nodes = (convert_count(draft, master, exactly=1) if master else 0) + (convert_count(draft, worker) if worker else 0)
     draft.trainer["numNodes"] = nodes
-    _, container = main_container(kept.template, _CONTAINER)
+    _, container = find_container(kept.template, _CONTAINER)
     processes = _processes(draft, spec, container)
     convert_elastic(draft, _ELASTIC, spec.get("elasticPolicy"), nodes)
     _restarts(draft, spec, [replicas for replicas in (worker, master) if replicas])
@@ -55,20 +62,20 @@ def convert_pytorch(draft: Draft, job: Mapping[str, Any], launch: Launch) -> Non
     draft.reserved["PYTHONUNBUFFERED"] = "the Training Operator sets it to 1, and so does the TrainJob"
     draft.environment.append(UNBUFFERED)
     if master:
-        _old_environment(draft, container, nodes, processes, launch, spec)
+        _convert_environment(draft, container, nodes, processes, launch, spec)
     convert_template(draft, (*kept.path, "template"), kept.template, main=_CONTAINER)
     if master and kept is not master:
-        claim_same_template(draft, master, kept)
+        record_unused_template(draft, master, kept)
 
 
 def _restarts(draft: Draft, spec: Mapping[str, Any], replicas: list[Replicas]) -> None:
-    policies = [one.spec.get("restartPolicy") or _RESTARTS for one in replicas]
+    policies = [one.spec.get("restartPolicy") or _DEFAULT_RESTART_POLICY for one in replicas]
     paths: list[Path] = [(*one.path, "restartPolicy") for one in replicas]
     policy = spec.get("runPolicy")
     limit = policy.get("backoffLimit") if isinstance(policy, Mapping) else None
     if len(set(map(str, policies))) > 1:
         reason = f"the Worker's is {policies[0]}, and a TrainJob has one template: make it the same in both"
-        draft.ledger.refused(paths[1], reason)
+        draft.fields.mark_refused(paths[1], reason)
     convert_restarts(draft, paths, policies[0], (*_POLICY, "backoffLimit"), limit)
 
 
@@ -83,30 +90,32 @@ def _processes(draft: Draft, spec: Mapping[str, Any], container: Mapping[str, An
     given = spec.get("nprocPerNode")
     if given is None and isinstance(elastic, Mapping):
         path, given = old, elastic.get("nProcPerNode")
-    draft.ledger.dropped(old if path != old else ("spec", "nprocPerNode"), "the other field of this meaning counts")
+    draft.fields.mark_dropped(
+        old if path != old else ("spec", "nprocPerNode"), "the other field of this meaning counts"
+    )
     text = str(given)
     if _NUMBER.fullmatch(text):
-        draft.ledger.converted(path, "spec.trainer.numProcPerNode")
+        draft.fields.mark_converted(path, "spec.trainer.numProcPerNode")
         draft.trainer["numProcPerNode"] = int(text)
         return int(text)
     resources = container.get("resources")
     with_gpus = _has_gpus(resources)
     if text == "cpu" and with_gpus and draft.dialect is Dialect.V2_2:
-        draft.ledger.refused(path, "with GPUs the Trainer would start a process for each of them; write a number")
+        draft.fields.mark_refused(path, "with GPUs the Trainer would start a process for each of them; write a number")
     elif text in ("auto", "gpu", "cpu") and draft.dialect is not Dialect.V2_2:
-        draft.ledger.converted(path, "spec.trainer.numProcPerNode")
+        draft.fields.mark_converted(path, "spec.trainer.numProcPerNode")
         draft.trainer["numProcPerNode"] = text
     elif text in ("auto", "gpu", "cpu"):
         reason = "left out: one process for each GPU of resourcesPerNode, else for each CPU"
-        draft.ledger.converted(path, "spec.trainer.numProcPerNode", reason)
+        draft.fields.mark_converted(path, "spec.trainer.numProcPerNode", reason)
     if not with_gpus:
-        _count_of_cpus(draft, container)
+        _add_processes_finding(draft, container)
     return 1
 
 
-def _count_of_cpus(draft: Draft, container: Mapping[str, Any]) -> None:
+def _add_processes_finding(draft: Draft, container: Mapping[str, Any]) -> None:
     if Program(_texts(container.get("command")), _texts(container.get("args"))).is_torchrun:
-        draft.find(
+        draft.add_finding(
             "processes",
             "torchrun chooses the number of processes, and the job asks for no GPUs.",
             "With the Training Operator it starts one for each CPU of the machine; with the Trainer, one for each CPU "
@@ -124,7 +133,7 @@ def _has_gpus(resources: Any) -> bool:
     return any("gpu" in name.lower() for one in amounts if isinstance(one, Mapping) for name in one)
 
 
-def _old_environment(
+def _convert_environment(
     draft: Draft, container: Mapping[str, Any], nodes: int, processes: int, launch: Launch, spec: Mapping[str, Any]
 ) -> None:
     """Provide the Training Operator's variables if the program may read them.
@@ -132,56 +141,58 @@ def _old_environment(
     They are set in the environment, or torchrun starts the program and sets them.
     """
     program = Program(_texts(container.get("command")), _texts(container.get("args")))
-    if program.is_torchrun and not program.reads_old_variables:
+    if program.is_torchrun and not program.reads_operator_variables:
         reason = "the Training Operator sets it itself, and torchrun does for its processes"
-        draft.reserved |= dict.fromkeys(OLD_VARIABLES, reason)
+        draft.reserved |= dict.fromkeys(OPERATOR_VARIABLES, reason)
         return
-    draft.reserved |= dict.fromkeys(OLD_VARIABLES, "the Training Operator sets it itself; see the finding environment")
-    what = _what(program)
+    draft.reserved |= dict.fromkeys(
+        OPERATOR_VARIABLES, "the Training Operator sets it itself; see the finding environment"
+    )
+    what = _describe_program(program)
     why = (
         "The Training Operator sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; the Trainer sets only what torchrun "
         f"reads (PET_NNODES and the like). As it is, it would run {nodes} separate trainings of one process each, "
         "without an error, or fail for want of a variable."
     )
-    against = _against_torchrun(program, processes, spec)
+    against = _find_torchrun_obstacle(program, processes, spec)
     if launch is Launch.TORCHRUN and not against:
-        wrapped = program.wrapped()
-        draft.trainer |= {"command": draft.rename(list(wrapped.command)), "numProcPerNode": 1}
+        wrapped = program.with_torchrun()
+        draft.trainer |= {"command": draft.rename_hosts(list(wrapped.command)), "numProcPerNode": 1}
         if wrapped.args:
-            draft.trainer["args"] = draft.rename(list(wrapped.args))
-        draft.reasons["command"] = "started by torchrun, which sets RANK and the like"
-        command = " ".join(shown(list(wrapped.words)))
-        draft.find("environment", what, why, f"torchrun starts it, one process a node: {command}")
+            draft.trainer["args"] = draft.rename_hosts(list(wrapped.args))
+        draft.field_reasons["command"] = "started by torchrun, which sets RANK and the like"
+        command = " ".join(redact(list(wrapped.words)))
+        draft.add_finding("environment", what, why, f"torchrun starts it, one process a node: {command}")
         return
     world = nodes * processes
-    draft.environment += old_environment(draft.name, world)
+    draft.environment += build_operator_variables(draft.name, world)
     although = f" It is not started by torchrun: {against}." if launch is Launch.TORCHRUN else ""
     done = f"They are set in spec.trainer.env, as they were: WORLD_SIZE is {world}, RANK the pod's number.{although}"
-    draft.find("environment", what, why, done)
+    draft.add_finding("environment", what, why, done)
 
 
-def _what(program: Program) -> str:
+def _describe_program(program: Program) -> str:
     if not program.is_known:
         return "The image's entrypoint runs, and what that reads can't be known from the job."
-    command = " ".join(shown(list(program.words)))
+    command = " ".join(redact(list(program.words)))
     short = command if len(command) <= 80 else f"{command[:79]}…"
     if program.is_torchrun:
         return f"torchrun runs, and its command names variables of the Training Operator: {short}"
     return f"The program is started without torchrun: {short}"
 
 
-def _against_torchrun(program: Program, processes: int, spec: Mapping[str, Any]) -> str:
+def _find_torchrun_obstacle(program: Program, processes: int, spec: Mapping[str, Any]) -> str:
     """Return why torchrun cannot start the program; empty if it can."""
     if not program.is_known:
         return "the image's entrypoint is not known"
     if program.is_torchrun:
         return "it is torchrun itself"
-    if program.has_them_filled_in:
+    if program.is_expanded_by_kubernetes:
         return "Kubernetes fills the variables in before anything runs"
     if processes > 1:
         return f"it has one process a node, which starts the {processes} of nprocPerNode itself, or none"
     specs = spec.get("pytorchReplicaSpecs")
-    replicas = [replicas_of(specs, _SPECS, role) for role in ("Master", "Worker")]
+    replicas = [find_replicas(specs, _SPECS, role) for role in ("Master", "Worker")]
     if any(one and one.spec.get("restartPolicy") == "ExitCode" for one in replicas):
         return "torchrun ends with 1 whatever the exit code, which restartPolicy ExitCode goes by"
     return ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import Enum
 
-from trainjob_migrate.ledger import Fate, Line
+from trainjob_migrate.field_records import FieldRecord, FieldResult
 
 
 class Readiness(str, Enum):
@@ -19,7 +19,7 @@ class Readiness(str, Enum):
     """A generated TrainingRuntime, an elastic job, or a decision that the user has to make."""
 
 
-def readiness(lines: Iterable[Line], *, needs_runtime: bool = False) -> Readiness:
+def classify_readiness(lines: Iterable[FieldRecord], *, needs_runtime: bool = False) -> Readiness:
     """Return the class of a job, derived from the fates of its fields.
 
     Args:
@@ -28,7 +28,7 @@ def readiness(lines: Iterable[Line], *, needs_runtime: bool = False) -> Readines
     """
     found = Readiness.COMPLEX if needs_runtime else Readiness.SIMPLE
     for line in lines:
-        if line.fate in (Fate.MOVED, Fate.REFUSED) or line.path.startswith("spec.elasticPolicy"):
+        if line.fate in (FieldResult.MOVED, FieldResult.REFUSED) or line.path.startswith("spec.elasticPolicy"):
             return Readiness.COMPLEX
         if line.target.startswith("spec.runtimePatches") and not needs_runtime:
             found = Readiness.STANDARD

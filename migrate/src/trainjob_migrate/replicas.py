@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainjob_migrate.draft import Draft
-from trainjob_migrate.ledger import Path, written
+from trainjob_migrate.field_records import Path, format_path
 
 # Fields whose difference has no effect: the Worker's values are used.
-_IRRELEVANT = ("creationTimestamp", "restartPolicy", "ports", "imagePullPolicy", "terminationMessagePath")
+_IGNORED_FIELDS = ("creationTimestamp", "restartPolicy", "ports", "imagePullPolicy", "terminationMessagePath")
 _ABSENT = object()
 
-_Pair = tuple[Path, Any, Any]
+_Difference = tuple[Path, Any, Any]
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Replicas:
         return int(count) if count is not None and _is_count(count) else 1
 
 
-def replicas_of(specs: Any, path: Path, role: str) -> Replicas | None:
+def find_replicas(specs: Any, path: Path, role: str) -> Replicas | None:
     """Return the replicas of a kind, or None.
 
     The name of the kind may be written in any case, as the Training Operator accepts it.
@@ -56,20 +56,20 @@ def convert_count(draft: Draft, replicas: Replicas, *, exactly: int | None = Non
     """Claim the number of replicas and return it; a kind may require an exact number."""
     path, count = (*replicas.path, "replicas"), replicas.spec.get("replicas")
     if exactly is not None and replicas.count != exactly:
-        draft.ledger.refused(path, f"it must be {exactly}")
+        draft.fields.mark_refused(path, f"it must be {exactly}")
     elif _is_count(count):
-        draft.ledger.converted(path, "spec.trainer.numNodes", "all replicas together")
+        draft.fields.mark_converted(path, "spec.trainer.numNodes", "all replicas together")
     return replicas.count
 
 
-def claim_same_template(draft: Draft, other: Replicas, kept: Replicas) -> None:
+def record_unused_template(draft: Draft, other: Replicas, kept: Replicas) -> None:
     """Claim the template that is not used for the TrainJob.
 
     Differences to the template that is used are refused, unless they have no effect.
     """
     old, new = (*other.path, "template"), (*kept.path, "template")
     for inner, mine, theirs in _differences(other.template, kept.template, ()):
-        is_relevant = not any(part in _IRRELEVANT for part in inner)
+        is_relevant = not any(part in _IGNORED_FIELDS for part in inner)
         role, kept_role = str(other.path[-1]), str(kept.path[-1])
         if mine is not _ABSENT:
             path = _in_source(other.template, old, inner)
@@ -77,19 +77,19 @@ def claim_same_template(draft: Draft, other: Replicas, kept: Replicas) -> None:
         else:
             path, what = _in_source(kept.template, new, inner), f"the {role} has none"
         if is_relevant:
-            where = written(path)
+            where = format_path(path)
             reason = f"{what}, and a TrainJob has one template for all its nodes: make {where} the same in both"
-            draft.ledger.refused(path, reason)
+            draft.fields.mark_refused(path, reason)
         else:
-            draft.ledger.dropped(path, f"{what}; the {kept_role}'s counts")
-    draft.ledger.converted(old, "spec.trainer", f"it is the same as {written(new)}")
+            draft.fields.mark_dropped(path, f"{what}; the {kept_role}'s counts")
+    draft.fields.mark_converted(old, "spec.trainer", f"it is the same as {format_path(new)}")
 
 
 def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
-def _differences(mine: Any, theirs: Any, path: Path) -> Iterator[_Pair]:
+def _differences(mine: Any, theirs: Any, path: Path) -> Iterator[_Difference]:
     """Yield the path and both values of each difference.
 
     Lists of named objects are compared by name, in any order.

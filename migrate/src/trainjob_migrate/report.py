@@ -10,14 +10,14 @@ from typing import Any
 from trainjob.errors import InvalidSpec
 from trainjob.manifest import Dialect
 from trainjob_migrate.conversion import Conversion, Finding, Launch, Readiness, convert
-from trainjob_migrate.ledger import Line
-from trainjob_migrate.sources import Sources, Unread
+from trainjob_migrate.field_records import FieldRecord
+from trainjob_migrate.sources import Sources, UnreadDocument
 
-__all__ = ["Migrated", "Survey", "markdown", "survey"]
+__all__ = ["ConvertedJob", "MigrationReport", "convert_all", "format_markdown"]
 
 
 @dataclass(frozen=True)
-class Migrated:
+class ConvertedJob:
     """One converted job.
 
     Attributes:
@@ -33,7 +33,7 @@ class Migrated:
 
 
 @dataclass(frozen=True)
-class Survey:
+class MigrationReport:
     """The converted jobs of all given sources.
 
     Attributes:
@@ -42,32 +42,32 @@ class Survey:
         others: number of skipped objects of other kinds, by kind.
     """
 
-    jobs: tuple[Migrated, ...]
-    unread: tuple[Unread, ...]
-    others: Mapping[str, int]
+    jobs: tuple[ConvertedJob, ...]
+    unread: tuple[UnreadDocument, ...]
+    skipped: Mapping[str, int]
 
     @property
-    def refused(self) -> tuple[Migrated, ...]:
+    def refused(self) -> tuple[ConvertedJob, ...]:
         """The jobs for which no TrainJob is created."""
         return tuple(job for job in self.jobs if job.conversion.blockers)
 
     @property
-    def is_clean(self) -> bool:
+    def is_complete(self) -> bool:
         """Return whether all given documents were read and all jobs have a TrainJob."""
         return not self.refused and not self.unread
 
-    def classes(self) -> dict[Readiness, int]:
+    def count_by_readiness(self) -> dict[Readiness, int]:
         """Return the number of jobs by class; refused jobs are not counted."""
         counts = Counter(job.conversion.readiness for job in self.jobs if not job.conversion.blockers)
         return {readiness: counts[readiness] for readiness in Readiness}
 
-    def blockers(self) -> list[tuple[str, list[str]]]:
+    def group_blockers(self) -> list[tuple[str, list[str]]]:
         """Return the reasons why jobs are refused, with the jobs; the most frequent first."""
-        return _grouped((line.reason, job) for job in self.jobs for line in job.conversion.blockers)
+        return _group_jobs((line.reason, job) for job in self.jobs for line in job.conversion.blockers)
 
-    def topics(self) -> list[tuple[str, list[str]]]:
+    def group_findings(self) -> list[tuple[str, list[str]]]:
         """Return the topics of the findings, with the jobs; the most frequent first."""
-        return _grouped((finding.topic, job) for job in self.jobs for finding in job.conversion.findings)
+        return _group_jobs((finding.topic, job) for job in self.jobs for finding in job.conversion.findings)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the survey as JSON values, with `***` for values that could be secrets.
@@ -79,19 +79,19 @@ class Survey:
         return {
             "summary": {
                 "jobs": len(self.jobs),
-                "classes": {readiness.value: count for readiness, count in self.classes().items()},
+                "classes": {readiness.value: count for readiness, count in self.count_by_readiness().items()},
                 "refused": len(self.refused),
                 "unread": len(self.unread),
-                "passed_by": dict(self.others),
-                "blockers": [{"reason": reason, "jobs": names} for reason, names in self.blockers()],
-                "findings": [{"topic": topic, "jobs": names} for topic, names in self.topics()],
+                "passed_by": dict(self.skipped),
+                "blockers": [{"reason": reason, "jobs": names} for reason, names in self.group_blockers()],
+                "findings": [{"topic": topic, "jobs": names} for topic, names in self.group_findings()],
             },
             "jobs": [{"origin": job.origin, **job.conversion.to_dict()} for job in self.jobs],
             "unread": [{"origin": one.origin, "reason": one.reason} for one in self.unread],
         }
 
 
-def survey(sources: Sources, *, dialect: Dialect, launch: Launch) -> Survey:
+def convert_all(sources: Sources, *, dialect: Dialect, launch: Launch) -> MigrationReport:
     """Convert all jobs of the sources.
 
     Args:
@@ -102,13 +102,13 @@ def survey(sources: Sources, *, dialect: Dialect, launch: Launch) -> Survey:
     jobs, unread = [], list(sources.unread)
     for found in sources.jobs:
         try:
-            jobs.append(Migrated(found.origin, convert(found.job, dialect=dialect, launch=launch)))
+            jobs.append(ConvertedJob(found.origin, convert(found.job, dialect=dialect, launch=launch)))
         except InvalidSpec as error:
-            unread.append(Unread(found.origin, error.message))
-    return Survey(tuple(jobs), tuple(unread), dict(sources.others))
+            unread.append(UnreadDocument(found.origin, error.message))
+    return MigrationReport(tuple(jobs), tuple(unread), dict(sources.skipped))
 
 
-def _grouped(pairs: Iterable[tuple[str, Migrated]]) -> list[tuple[str, list[str]]]:
+def _group_jobs(pairs: Iterable[tuple[str, ConvertedJob]]) -> list[tuple[str, list[str]]]:
     """Group the jobs by key, largest group first.
 
     A job is in a group only once; two different jobs may have the same name.
@@ -122,37 +122,37 @@ def _grouped(pairs: Iterable[tuple[str, Migrated]]) -> list[tuple[str, list[str]
 # -- Markdown -----------------------------------------------------------------------------------------------------
 
 
-def markdown(told: Survey) -> str:
+def format_markdown(report: MigrationReport) -> str:
     """Format the survey as Markdown for a wiki or a pull request: a summary, then each job."""
-    return "\n".join([*_summary(told), *(line for job in told.jobs for line in _job(job))]) + "\n"
+    return "\n".join([*_summary(report), *(line for job in report.jobs for line in _job(job))]) + "\n"
 
 
-def _summary(told: Survey) -> Iterator[str]:
+def _summary(report: MigrationReport) -> Iterator[str]:
     yield "# From the Training Operator v1 to TrainJobs"
     yield ""
-    counts = [(readiness.value, count) for readiness, count in told.classes().items()]
+    counts = [(readiness.value, count) for readiness, count in report.count_by_readiness().items()]
     yield from _table(
-        ("Class", "Jobs"), [*counts, ("refused", len(told.refused)), ("could not be read", len(told.unread))]
+        ("Class", "Jobs"), [*counts, ("refused", len(report.refused)), ("could not be read", len(report.unread))]
     )
-    if told.others:
-        passed = ", ".join(f"{kind} {count}" for kind, count in sorted(told.others.items()))
-        yield from (f"Passed by, as they are no such jobs: {_escaped(passed)}.", "")
-    for title, groups in (("Why jobs are refused", told.blockers()), ("What to know", told.topics())):
+    if report.skipped:
+        passed = ", ".join(f"{kind} {count}" for kind, count in sorted(report.skipped.items()))
+        yield from (f"Passed by, as they are no such jobs: {_escape(passed)}.", "")
+    for title, groups in (("Why jobs are refused", report.group_blockers()), ("What to know", report.group_findings())):
         if groups:
             yield from (f"## {title}", "")
             yield from _table(
                 ("", "Jobs", "Which"),
-                [(_escaped(key), len(names), _escaped(", ".join(names))) for key, names in groups],
+                [(_escape(key), len(names), _escape(", ".join(names))) for key, names in groups],
             )
-    if told.unread:
+    if report.unread:
         yield from ("## What could not be read", "")
-        yield from _table(("Where", "Why"), [(_code(one.origin), _escaped(one.reason)) for one in told.unread])
+        yield from _table(("Where", "Why"), [(_code(one.origin), _escape(one.reason)) for one in report.unread])
 
 
-def _job(job: Migrated) -> Iterator[str]:
+def _job(job: ConvertedJob) -> Iterator[str]:
     conversion = job.conversion
     verdict = "refused" if conversion.blockers else conversion.readiness.value
-    yield from (f"## {_escaped(str(job))}: {verdict}", "", f"From {_escaped(job.origin)}.", "")
+    yield from (f"## {_escape(str(job))}: {verdict}", "", f"From {_escape(job.origin)}.", "")
     for finding in conversion.findings:
         yield f"* {_finding(finding)}"
     if conversion.findings:
@@ -161,11 +161,11 @@ def _job(job: Migrated) -> Iterator[str]:
 
 
 def _finding(finding: Finding) -> str:
-    return f"**{_escaped(finding.what)}** {_escaped(finding.why)} *{_escaped(finding.done)}*"
+    return f"**{_escape(finding.what)}** {_escape(finding.why)} *{_escape(finding.done)}*"
 
 
-def _field(line: Line) -> tuple[str, ...]:
-    return _code(line.path), _code(line.given), line.fate.value, _code(line.target), _escaped(line.reason)
+def _field(line: FieldRecord) -> tuple[str, ...]:
+    return _code(line.path), _code(line.given), line.fate.value, _code(line.target), _escape(line.reason)
 
 
 def _table(titles: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator[str]:
@@ -176,7 +176,7 @@ def _table(titles: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator[
     yield ""
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     """Escape a text for Markdown, on one line."""
     for sign in "\\`*_{}[]<>|#":
         text = text.replace(sign, f"\\{sign}")

@@ -13,9 +13,9 @@ from typing import Any
 
 from trainjob.manifest import Dialect
 from trainjob_migrate.draft import Draft
-from trainjob_migrate.ledger import EMPTY, Path
+from trainjob_migrate.field_records import EMPTY_VALUES, Path
 
-_PERMANENT = list(range(1, 128))
+_PERMANENT_EXIT_CODES = list(range(1, 128))
 _QUEUE = "scheduling.volcano.sh/queue-name"
 _CONTROLLERS = {
     "kubeflow.org/training-operator": "trainer.kubeflow.org/trainjob-controller",
@@ -33,7 +33,7 @@ def convert_run_policy(draft: Draft, path: Path, policy: Any) -> None:
         return
     for field, value in policy.items():
         where = (*path, field)
-        if value not in EMPTY and field in _FIELDS:
+        if value not in EMPTY_VALUES and field in _FIELDS:
             _FIELDS[field](draft, where, value)
 
 
@@ -50,30 +50,32 @@ def convert_restarts(draft: Draft, paths: Sequence[Path], policy: Any, limit_pat
     limit = limit if isinstance(limit, int) and not isinstance(limit, bool) and limit >= 0 else None
     if policy == "OnFailure":
         for path in paths:
-            draft.ledger.converted(path, "spec.runtimeRef", "JobSet restarts containers so when a runtime says nothing")
+            draft.fields.mark_converted(
+                path, "spec.runtimeRef", "JobSet restarts containers so when a runtime says nothing"
+            )
         _limit(draft, limit_path, limit)
     elif policy == "ExitCode":
         _exit_codes(draft, paths)
         _limit(draft, limit_path, limit)
     elif policy == "Never":
-        draft.ledger.dropped(limit_path, "with restartPolicy Never the first failure ends the job")
+        draft.fields.mark_dropped(limit_path, "with restartPolicy Never the first failure ends the job")
         for path in paths:
-            draft.part(path, ("pod", "spec", "restartPolicy"), "Never", patchable=False)
-            draft.part(path, ("job", "backoffLimit"), 0, patchable=False)
+            draft.add_part(path, ("pod", "spec", "restartPolicy"), "Never", patchable=False)
+            draft.add_part(path, ("job", "backoffLimit"), 0, patchable=False)
     elif policy == "Always":
         for path in paths:
             reason = (
                 "a TrainJob's pods are a Job's, which can't be restarted after success; write OnFailure or ExitCode"
             )
-            draft.ledger.refused(path, reason)
-        draft.ledger.dropped(limit_path, "it goes with restartPolicy")
+            draft.fields.mark_refused(path, reason)
+        draft.fields.mark_dropped(limit_path, "it goes with restartPolicy")
 
 
 def _limit(draft: Draft, path: Path, limit: int | None) -> None:
     if limit is not None:
-        draft.part(path, ("job", "backoffLimit"), limit, patchable=False)
+        draft.add_part(path, ("job", "backoffLimit"), limit, patchable=False)
         return
-    draft.find(
+    draft.add_finding(
         "restarts",
         "The job has no backoffLimit.",
         "The Training Operator restarts failing pods without an end then; a Job ends after six failures.",
@@ -86,12 +88,12 @@ def _exit_codes(draft: Draft, paths: Sequence[Path]) -> None:
 
     Exit codes from 1 to 127 end the job. Higher ones count as failures towards the Job's `backoffLimit`.
     """
-    rule = {"action": "FailJob", "onExitCodes": {"operator": "In", "values": _PERMANENT}}
+    rule = {"action": "FailJob", "onExitCodes": {"operator": "In", "values": _PERMANENT_EXIT_CODES}}
     for number, path in enumerate(paths):
-        draft.part(path, ("pod", "spec", "restartPolicy"), "Never", patchable=False)
+        draft.add_part(path, ("pod", "spec", "restartPolicy"), "Never", patchable=False)
         if number == 0:
-            draft.part(path, ("job", "podFailurePolicy", "rules"), [rule], patchable=False)
-    draft.find(
+            draft.add_part(path, ("job", "podFailurePolicy", "rules"), [rule], patchable=False)
+    draft.add_finding(
         "exit-codes",
         "restartPolicy is ExitCode: 1 to 127 end the job, 128 to 255 restart the pod.",
         "A Job has no such policy of its own; the containers of a pod are not told apart, and a pod that is started "
@@ -103,31 +105,31 @@ def _exit_codes(draft: Draft, paths: Sequence[Path]) -> None:
 
 def _deadline(draft: Draft, path: Path, seconds: Any) -> None:
     if not isinstance(seconds, int) or isinstance(seconds, bool) or seconds < 1:
-        draft.ledger.refused(path, "it must be a whole number of seconds, at least 1")
+        draft.fields.mark_refused(path, "it must be a whole number of seconds, at least 1")
     elif draft.dialect is Dialect.V2_2:
         reason = "counted from creation, or from the end of a suspension; then pods, logs and claims of its own go"
-        draft.ledger.converted(path, "spec.activeDeadlineSeconds", reason)
+        draft.fields.mark_converted(path, "spec.activeDeadlineSeconds", reason)
         draft.spec["activeDeadlineSeconds"] = seconds
     else:
         place = ("job", "activeDeadlineSeconds")
-        draft.part(path, place, seconds, patchable=False, role=draft.shape.trainer)
+        draft.add_part(path, place, seconds, patchable=False, role=draft.shape.trainer)
 
 
 def _suspend(draft: Draft, path: Path, suspend: Any) -> None:
     if isinstance(suspend, bool):
-        draft.ledger.converted(path, "spec.suspend")
+        draft.fields.mark_converted(path, "spec.suspend")
         draft.spec["suspend"] = suspend
 
 
 def _managed_by(draft: Draft, path: Path, controller: Any) -> None:
     if isinstance(controller, str) and controller in _CONTROLLERS:
-        draft.ledger.converted(path, "spec.managedBy")
+        draft.fields.mark_converted(path, "spec.managedBy")
         draft.spec["managedBy"] = _CONTROLLERS[controller]
 
 
 def _ttl(draft: Draft, path: Path, seconds: Any) -> None:
-    draft.ledger.dropped(path, "a TrainJob has none, and a JobSet's would run the job again (Trainer 2.1 to 2.3)")
-    draft.find(
+    draft.fields.mark_dropped(path, "a TrainJob has none, and a JobSet's would run the job again (Trainer 2.1 to 2.3)")
+    draft.add_finding(
         "clean-up",
         f"The job is to be deleted {seconds} s after its end.",
         "A TrainJob stays until somebody deletes it.",
@@ -142,7 +144,7 @@ def _clean_pods(draft: Draft, path: Path, policy: Any) -> None:
         "All": "the pods that have ended stay, with their logs, until the TrainJob is deleted",
     }
     if isinstance(policy, str) and policy in reasons:
-        draft.ledger.dropped(path, reasons[policy])
+        draft.fields.mark_dropped(path, reasons[policy])
 
 
 def _scheduling(draft: Draft, path: Path, policy: Any) -> None:
@@ -150,20 +152,20 @@ def _scheduling(draft: Draft, path: Path, policy: Any) -> None:
         return
     for field, value in policy.items():
         where = (*path, field)
-        if value in EMPTY:
+        if value in EMPTY_VALUES:
             continue
         if field in ("minAvailable", "minResources"):
-            draft.ledger.dropped(where, "the Trainer's gang is all pods of the job, with what they ask for")
+            draft.fields.mark_dropped(where, "the Trainer's gang is all pods of the job, with what they ask for")
         elif field == "priorityClass" and isinstance(value, str):
             place = ("pod", "spec", "priorityClassName")
             for role in draft.shape.roles:
-                draft.part(where, place, value, patchable=False, default=True, role=role)
+                draft.add_part(where, place, value, patchable=False, default=True, role=role)
         elif field == "queue" and isinstance(value, str):
-            draft.part(where, ("jobset", "metadata", "annotations"), {_QUEUE: value}, patchable=draft.can_patch)
-            draft.part(where, ("runtime", "podGroupPolicy", "volcano"), {}, patchable=False)
+            draft.add_part(where, ("jobset", "metadata", "annotations"), {_QUEUE: value}, patchable=draft.can_patch)
+            draft.add_part(where, ("runtime", "podGroupPolicy", "volcano"), {}, patchable=False)
         elif field == "scheduleTimeoutSeconds":
             _timeout(draft, where, value, policy)
-    draft.find(
+    draft.add_finding(
         "gang",
         "The job has a schedulingPolicy.",
         "Whether pods start all or none was the Training Operator's setting for all jobs; it is a runtime's now, and "
@@ -175,10 +177,10 @@ def _scheduling(draft: Draft, path: Path, policy: Any) -> None:
 
 def _timeout(draft: Draft, path: Path, seconds: Any, policy: Mapping[str, Any]) -> None:
     if policy.get("queue"):
-        draft.ledger.dropped(path, "Volcano, which has the queue, has no such limit")
+        draft.fields.mark_dropped(path, "Volcano, which has the queue, has no such limit")
     elif isinstance(seconds, int) and not isinstance(seconds, bool) and seconds >= 0:
         place = ("runtime", "podGroupPolicy", "coscheduling", "scheduleTimeoutSeconds")
-        draft.part(path, place, seconds, patchable=False)
+        draft.add_part(path, place, seconds, patchable=False)
 
 
 _FIELDS: Mapping[str, Callable[[Draft, Path, Any], None]] = {

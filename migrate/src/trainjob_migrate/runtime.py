@@ -11,26 +11,26 @@ from trainjob_migrate.draft import Draft, Part
 _MANAGER = "trainjob.dev/migrate"
 _ANCESTOR = "trainer.kubeflow.org/trainjob-ancestor-step"
 _FRAMEWORK = "trainer.kubeflow.org/framework"
-_ALWAYS_THERE = ("system-cluster-critical", "system-node-critical")
+_BUILTIN_PRIORITY_CLASSES = ("system-cluster-critical", "system-node-critical")
 
-_Tree = dict[str, Any]
+_Object = dict[str, Any]
 
 
-def finished(draft: Draft) -> tuple[_Tree, _Tree | None]:
+def build_objects(draft: Draft) -> tuple[_Object, _Object | None]:
     """Build the TrainJob and, if the stock runtime is not enough, a TrainingRuntime.
 
     The TrainingRuntime is to be applied first. It holds everything that is not in `spec.trainer`, so that users find
     these settings in one place.
     """
     _refuse_unreadable_priorities(draft)
-    for part in _without_outdone(draft):
+    for part in _remove_overridden_parts(draft):
         if draft.needs_runtime:
-            draft.ledger.moved(part.path, f"TrainingRuntime {_target(part)}", part.reason)
+            draft.fields.mark_moved(part.path, f"TrainingRuntime {_target(part)}", part.reason)
         else:
-            draft.ledger.converted(part.path, f"spec.runtimePatches {_target(part)}", part.reason)
+            draft.fields.mark_converted(part.path, f"spec.runtimePatches {_target(part)}", part.reason)
     if not draft.needs_runtime:
-        return draft.train_job(None, _patches(draft)), None
-    draft.find(
+        return draft.build_trainjob(None, _patches(draft)), None
+    draft.add_finding(
         "runtime",
         f"The job needs a TrainingRuntime of its own, {draft.name}.",
         f"Some of its fields can't stand in a TrainJob, nor be patched into the pods of {draft.shape.runtime}."
@@ -39,16 +39,16 @@ def finished(draft: Draft) -> tuple[_Tree, _Tree | None]:
         "It is made beside the TrainJob and is to be applied first; jobs that are alike can share one. Nothing deletes "
         "it with the TrainJob.",
     )
-    return draft.train_job(draft.name, {}), _runtime(draft)
+    return draft.build_trainjob(draft.name, {}), _runtime(draft)
 
 
-def _without_outdone(draft: Draft) -> list[Part]:
+def _remove_overridden_parts(draft: Draft) -> list[Part]:
     """Claim and remove the default parts for whose place another part exists."""
-    taken = {(part.role, part.place) for part in draft.parts if not part.default}
+    taken = {(part.role, part.target) for part in draft.parts if not part.default}
     for part in draft.parts:
-        if part.default and (part.role, part.place) in taken:
-            draft.ledger.dropped(part.path, f"the pod's own {part.place[-1]} counts")
-    draft.parts = [part for part in draft.parts if not part.default or (part.role, part.place) not in taken]
+        if part.default and (part.role, part.target) in taken:
+            draft.fields.mark_dropped(part.path, f"the pod's own {part.target[-1]} counts")
+    draft.parts = [part for part in draft.parts if not part.default or (part.role, part.target) not in taken]
     return draft.parts
 
 
@@ -60,24 +60,24 @@ def _refuse_unreadable_priorities(draft: Draft) -> None:
 
     Source: Trainer 2.3 pkg/runtime/framework/plugins/volcano/volcano.go and manifests/base/rbac.
     """
-    if not any(part.place == ("runtime", "podGroupPolicy", "volcano") for part in draft.parts):
+    if not any(part.target == ("runtime", "podGroupPolicy", "volcano") for part in draft.parts):
         return
     for part in draft.parts:
-        if part.place[-1] == "priorityClassName" and part.value not in _ALWAYS_THERE:
+        if part.target[-1] == "priorityClassName" and part.value not in _BUILTIN_PRIORITY_CLASSES:
             reason = (
                 "with a queue of Volcano's the Trainer looks the PriorityClass up, may not read it (2.1 to 2.3), and "
                 "refuses every such TrainJob: remove one of the two"
             )
-            draft.ledger.refused(part.path, reason)
+            draft.fields.mark_refused(part.path, reason)
 
 
 def _target(part: Part) -> str:
     start = f"{part.role}." if part.role != "node" else ""
-    where = ".".join(part.place)
-    return where if part.place[0] in ("jobset", "runtime") else f"{start}{where}"
+    where = ".".join(part.target)
+    return where if part.target[0] in ("jobset", "runtime") else f"{start}{where}"
 
 
-def _patches(draft: Draft) -> _Tree:
+def _patches(draft: Draft) -> _Object:
     """Build the `runtimePatches` of the pods in the form of Trainer 2.2.
 
     Source: pkg/apis/trainer/v1alpha1/trainjob_types.go, RuntimePatch.
@@ -95,7 +95,7 @@ def _patches(draft: Draft) -> _Tree:
     )
 
 
-def _runtime(draft: Draft) -> _Tree:
+def _runtime(draft: Draft) -> _Object:
     """Build the TrainingRuntime from the parts.
 
     It is similar to those in Trainer 2.3 manifests/base/runtimes.
@@ -107,7 +107,7 @@ def _runtime(draft: Draft) -> _Tree:
         pod = _pod(tree, container) or {}
         pod.setdefault("spec", {}).setdefault("containers", [{"name": container}])
         job = {**({"metadata": {"labels": labels}} if labels else {}), "spec": {**tree.get("job", {}), "template": pod}}
-        waits = {"dependsOn": draft.shape.waits[role]} if role in draft.shape.waits else {}
+        waits = {"dependsOn": draft.shape.depends_on[role]} if role in draft.shape.depends_on else {}
         jobs.append({"name": role, **waits, "template": job})
     metadata = {
         "name": draft.name,
@@ -119,37 +119,37 @@ def _runtime(draft: Draft) -> _Tree:
     return {"apiVersion": API_VERSION, "kind": "TrainingRuntime", "metadata": metadata, "spec": spec}
 
 
-def _pod(tree: Mapping[str, Any], container: str) -> _Tree:
+def _pod(tree: Mapping[str, Any], container: str) -> _Object:
     """Return the pod template with the training container first."""
-    pod: _Tree = {**tree.get("pod", {})}
+    pod: _Object = {**tree.get("pod", {})}
     if "container" in tree or "containers" in pod.get("spec", {}):
         first = {"name": container, **tree.get("container", {})}
         pod["spec"] = {**pod.get("spec", {}), "containers": [first, *pod.get("spec", {}).get("containers", [])]}
     return pod
 
 
-def _tree(draft: Draft, role: str) -> _Tree:
-    parts = [part for part in draft.parts if part.role == role and part.place[0] not in ("jobset", "runtime")]
-    return _put_together(parts)
+def _tree(draft: Draft, role: str) -> _Object:
+    parts = [part for part in draft.parts if part.role == role and part.target[0] not in ("jobset", "runtime")]
+    return _merge_parts(parts)
 
 
-def _shared(draft: Draft, top: str) -> _Tree:
-    tree: _Tree = _put_together([part for part in draft.parts if part.place[0] == top]).get(top, {})
+def _shared(draft: Draft, top: str) -> _Object:
+    tree: _Object = _merge_parts([part for part in draft.parts if part.target[0] == top]).get(top, {})
     return tree
 
 
-def _put_together(parts: list[Part]) -> _Tree:
-    tree: _Tree = {}
+def _merge_parts(parts: list[Part]) -> _Object:
+    tree: _Object = {}
     for part in parts:
-        *above, last = part.place
+        *above, last = part.target
         inner = tree
         for step in above:
             inner = inner.setdefault(step, {})
-        inner[last] = _joined(inner.get(last), part.value)
+        inner[last] = _merge_values(inner.get(last), part.value)
     return tree
 
 
-def _joined(there: Any, value: Any) -> Any:
-    if isinstance(there, list) and isinstance(value, list):
-        return [*there, *value]
-    return {**there, **value} if isinstance(there, dict) and isinstance(value, Mapping) else value
+def _merge_values(existing: Any, value: Any) -> Any:
+    if isinstance(existing, list) and isinstance(value, list):
+        return [*existing, *value]
+    return {**existing, **value} if isinstance(existing, dict) and isinstance(value, Mapping) else value

@@ -12,15 +12,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainjob.errors import InvalidSpec
-from trainjob.spec.yaml_text import documents, parsed
+from trainjob.spec.yaml_documents import parse_yaml, split_documents
 
-__all__ = ["Found", "Sources", "Unread", "is_v1_job", "read"]
+__all__ = ["FoundJob", "Sources", "UnreadDocument", "is_v1_job", "read_jobs"]
 
 _GROUP = "kubeflow.org/"
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundJob:
     """One job.
 
     Attributes:
@@ -33,7 +33,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Unread:
+class UnreadDocument:
     """A document or file that could not be read.
 
     Attributes:
@@ -55,30 +55,30 @@ class Sources:
         others: number of skipped objects of other kinds, by kind.
     """
 
-    jobs: list[Found] = field(default_factory=list)
-    unread: list[Unread] = field(default_factory=list)
-    others: Counter[str] = field(default_factory=Counter)
+    jobs: list[FoundJob] = field(default_factory=list)
+    unread: list[UnreadDocument] = field(default_factory=list)
+    skipped: Counter[str] = field(default_factory=Counter)
 
     def add(self, more: Sources) -> None:
         """Add the content of another source."""
         self.jobs += more.jobs
         self.unread += more.unread
-        self.others += more.others
+        self.skipped += more.skipped
 
 
-def is_v1_job(thing: Any) -> bool:
+def is_v1_job(document: Any) -> bool:
     """Return whether an object is a job of the Training Operator or of the MPI Operator.
 
     Any kind counts that ends in `Job`. Both operators have the API group `kubeflow.org`, like other parts of Kubeflow
     (Notebook, Profile). A TrainJob has another group.
     """
-    if not isinstance(thing, Mapping):
+    if not isinstance(document, Mapping):
         return False
-    version, kind = thing.get("apiVersion"), thing.get("kind")
+    version, kind = document.get("apiVersion"), document.get("kind")
     return isinstance(version, str) and version.startswith(_GROUP) and isinstance(kind, str) and kind.endswith("Job")
 
 
-def read(text: str, origin: str) -> Sources:
+def read_jobs(text: str, origin: str) -> Sources:
     """Read the jobs of a text in YAML or JSON.
 
     A document that cannot be read is reported with the reason; the other documents are still read.
@@ -88,18 +88,18 @@ def read(text: str, origin: str) -> Sources:
         origin: name of the text, such as the path of a file.
     """
     sources = Sources()
-    for line, document in documents(text):
+    for line, document in split_documents(text):
         where = f"{origin}:{line}"
         try:
             content = _content(document, line)
         except InvalidSpec as error:
-            sources.unread.append(Unread(where, error.problems[0].allowed))
+            sources.unread.append(UnreadDocument(where, error.problems[0].allowed))
             continue
         for inner, thing in _objects(content, where):
             if is_v1_job(thing):
-                sources.jobs.append(Found(inner, thing))
+                sources.jobs.append(FoundJob(inner, thing))
             elif thing is not None:
-                sources.others[_kind(thing)] += 1
+                sources.skipped[_kind(thing)] += 1
     return sources
 
 
@@ -113,7 +113,7 @@ def _content(document: str, line: int) -> Any:
             return json.loads(document)
         except (ValueError, RecursionError):
             pass
-    return parsed(document, first_line=line)
+    return parse_yaml(document, first_line=line)
 
 
 def _objects(content: Any, where: str) -> Iterable[tuple[str, Any]]:
@@ -125,6 +125,6 @@ def _objects(content: Any, where: str) -> Iterable[tuple[str, Any]]:
     return [(where, content)]
 
 
-def _kind(thing: Any) -> str:
-    kind = thing.get("kind") if isinstance(thing, Mapping) else None
+def _kind(document: Any) -> str:
+    kind = document.get("kind") if isinstance(document, Mapping) else None
     return kind if isinstance(kind, str) and kind else "no Kubernetes object"

@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from trainjob_migrate.draft import Draft, Shape
+from trainjob_migrate.draft import Draft, RuntimeShape
 from trainjob_migrate.environment import PORT, RANK, Launch
-from trainjob_migrate.hosts import host_of
-from trainjob_migrate.peers import Peers, convert_peers
+from trainjob_migrate.hosts import host_name
+from trainjob_migrate.uniform_jobs import UniformJobKind, convert_uniform_job
 
 
 def convert_xgboost(draft: Draft, job: Mapping[str, Any], _: Launch) -> None:
     """Convert an XGBoostJob, which may train with LightGBM, into the draft."""
-    convert_peers(draft, job, _XGBOOST)
+    convert_uniform_job(draft, job, _XGBOOST)
 
 
 def _variables(name: str, nodes: int) -> list[dict[str, Any]]:
@@ -26,26 +26,26 @@ def _variables(name: str, nodes: int) -> list[dict[str, Any]]:
     """
     found: list[dict[str, Any]] = [
         {"name": "MASTER_PORT", "value": PORT},
-        {"name": "MASTER_ADDR", "value": host_of(name, 0)},
+        {"name": "MASTER_ADDR", "value": host_name(name, 0)},
         {"name": "WORLD_SIZE", "value": str(nodes)},
         {"name": "RANK", "valueFrom": RANK},
     ]
-    workers = ",".join(host_of(name, rank) for rank in range(1, nodes))
+    workers = ",".join(host_name(name, rank) for rank in range(1, nodes))
     if workers:
         found += [{"name": "WORKER_PORT", "value": PORT}, {"name": "WORKER_ADDRS", "value": workers}]
     return found
 
 
-_XGBOOST = Peers(
-    specs="xgbReplicaSpecs",
-    counts={"Master": 1, "Worker": None},
+_XGBOOST = UniformJobKind(
+    replica_specs_field="xgbReplicaSpecs",
+    replica_counts={"Master": 1, "Worker": None},
     container="xgboost",
     # Trainer 2.3 manifests/base/runtimes/xgboost_distributed.yaml.
-    shape=Shape("xgboost-distributed", "xgboost", {"numNodes": 1, "xgboost": {}}, {"node": "node"}),
+    shape=RuntimeShape("xgboost-distributed", "xgboost", {"numNodes": 1, "xgboost": {}}, {"node": "node"}),
     variables=_variables,
     # Trainer 2.3 pkg/constants/constants.go, XGBoostReservedEnvNames.
     reserved=("DMLC_TRACKER_URI", "DMLC_TRACKER_PORT", "DMLC_TASK_ID", "DMLC_NUM_WORKER"),
-    why=(
+    explanation=(
         "The Trainer sets DMLC_TRACKER_URI, DMLC_TRACKER_PORT, DMLC_TASK_ID and DMLC_NUM_WORKER instead (from 2.2 on), "
         "the last as the number of nodes times their GPUs. A program that reads the old names would fail, or train "
         "alone where it has defaults for them; neither operator starts the tracker, rank 0 of the program does."

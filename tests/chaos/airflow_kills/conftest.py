@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.api_proxy import ApiProxy
-from tests.support.standalone import QUICK, Standalone
+from tests.support.standalone import SHORT_INTERVALS, Standalone
 from trainjob.manifest import labels
 
 DAGS = Path(__file__).resolve().parent / "dags"
@@ -23,26 +23,26 @@ def proxy(laptop):
 
 
 @pytest.fixture(scope="module")
-def there(proxy, tmp_path_factory):
+def airflow(proxy, tmp_path_factory):
     """An Airflow that connects to the cluster through the proxy; the jobs' processes do not."""
     home = tmp_path_factory.mktemp("airflow")
-    with Standalone(home, DAGS, AIRFLOW_CONN_KUBERNETES_DEFAULT=proxy.connection(), **QUICK) as airflow:
+    with Standalone(home, DAGS, AIRFLOW_CONN_KUBERNETES_DEFAULT=proxy.connection(), **SHORT_INTERVALS) as airflow:
         yield airflow
 
 
-class Audit:
+class TrainJobRecorder:
     """A record of every TrainJob and the time of its deletion, from a watch."""
 
     def __init__(self, cluster):
-        self._lock, self._jobs, self._gone = threading.Lock(), {}, {}
-        self._subscription = cluster.trainjob_informer("default").add_event_handler(None, self._note)
+        self._lock, self._jobs, self._deleted_at = threading.Lock(), {}, {}
+        self._event_handler = cluster.trainjob_informer("default").add_event_handler(None, self._record)
 
-    def _note(self, change):
+    def _record(self, change):
         uid = change.found["metadata"]["uid"]
         with self._lock:
             self._jobs[uid] = change.found
             if change.gone:
-                self._gone.setdefault(uid, time.monotonic())
+                self._deleted_at.setdefault(uid, time.monotonic())
 
     def jobs(self, run, task=None):
         """Return the TrainJobs of a DAG run's task by UID, oldest first, with the deleted ones."""
@@ -53,17 +53,17 @@ class Audit:
         mine = [uid for uid, key in keys.items() if key["run"] == name and task in (None, key["task"])]
         return {uid: known[uid] for uid in sorted(mine, key=lambda uid: known[uid]["metadata"]["creationTimestamp"])}
 
-    def gone_at(self, uid):
+    def deleted_at(self, uid):
         """Return the time of a TrainJob's deletion by `time.monotonic`; None if it exists."""
         with self._lock:
-            return self._gone.get(uid)
+            return self._deleted_at.get(uid)
 
     def close(self):
-        self._subscription.close()
+        self._event_handler.close()
 
 
 @pytest.fixture(scope="module")
-def audit(cluster):
-    noted = Audit(cluster)
+def recorder(cluster):
+    noted = TrainJobRecorder(cluster)
     yield noted
     noted.close()

@@ -12,29 +12,29 @@ class CannedServer:
     """A server that sends `answer` to each connection after its request, and closes it."""
 
     def __init__(self) -> None:
-        self._listening = socket.create_server(("127.0.0.1", 0), backlog=64)
-        self.server = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
-        self.answer = b""
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.response = b""
         threading.Thread(target=self._serve, daemon=True).start()
 
     def _serve(self) -> None:
         with contextlib.suppress(OSError):  # closed
             while True:
-                connection, _ = self._listening.accept()
+                connection, _ = self._listener.accept()
                 with connection, contextlib.suppress(OSError):
                     connection.settimeout(5.0)
                     asked = b""
                     while b"\r\n\r\n" not in asked and (piece := connection.recv(65_536)):
                         asked += piece
-                    connection.sendall(self.answer)
+                    connection.sendall(self.response)
                     connection.shutdown(socket.SHUT_WR)
                     while connection.recv(65_536):
                         pass
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
-            self._listening.shutdown(socket.SHUT_RDWR)
-        self._listening.close()
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
 
 
 @contextlib.contextmanager
@@ -47,7 +47,7 @@ def canned_server() -> Iterator[CannedServer]:
         server.close()
 
 
-def http(body: bytes, *, status: str = "200 OK", headers: tuple[str, ...] = ()) -> bytes:
+def http_response(body: bytes, *, status: str = "200 OK", headers: tuple[str, ...] = ()) -> bytes:
     """Return an HTTP response with this body."""
     lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", "Connection: close", *headers]
     return "\r\n".join([*lines, "", ""]).encode("latin-1", errors="replace") + body

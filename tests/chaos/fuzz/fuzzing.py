@@ -15,8 +15,8 @@ JSON = st.recursive(
     max_leaves=8,
 )
 # Values that have broken programs before.
-NOTHINGS: list[Any] = [None, "", 0, -1, 2**63, 10**4000, 1e308, float("nan"), True, [], {}, [None], [[]], {"": None}]
-TEXTS = [
+EDGE_VALUES: list[Any] = [None, "", 0, -1, 2**63, 10**4000, 1e308, float("nan"), True, [], {}, [None], [[]], {"": None}]
+EDGE_TEXTS = [
     "\0",
     "\ud800",
     "²",
@@ -32,10 +32,10 @@ TEXTS = [
     "\n",
     "${x}",
 ]
-NASTY = st.sampled_from([*NOTHINGS, *TEXTS])
+edge_cases = st.sampled_from([*EDGE_VALUES, *EDGE_TEXTS])
 
 
-def fuzz(target: str, times: int, **drawn: Any) -> Callable[[Callable[..., str]], Callable[[], None]]:
+def fuzz(target: str, examples: int, **strategies: Any) -> Callable[[Callable[..., str]], Callable[[], None]]:
     """Return a decorator that makes a fuzz test of a check.
 
     The check takes the drawn values and returns a word for the result; it raises an exception if the result is wrong.
@@ -49,13 +49,13 @@ def fuzz(target: str, times: int, **drawn: Any) -> Callable[[Callable[..., str]]
         came_out: Counter[str] = Counter()
 
         @settings(
-            max_examples=max(1, round(times * share)),
+            max_examples=max(1, round(examples * share)),
             derandomize=profile.derandomize,
             deadline=None,
             database=None,
             suppress_health_check=list(HealthCheck),
         )
-        @given(**drawn)
+        @given(**strategies)
         def test(**values: Any) -> None:
             came_out[check(**values)] += 1
 
@@ -66,39 +66,39 @@ def fuzz(target: str, times: int, **drawn: Any) -> Callable[[Callable[..., str]]
     return decorate
 
 
-def damaged(whole: Any) -> st.SearchStrategy[Any]:
+def damaged_json(value: Any) -> st.SearchStrategy[Any]:
     """Return a strategy that replaces or removes one to three places of a JSON value."""
-    places = list(_places(whole))
+    places = list(_paths(value))
 
     @st.composite
     def strategy(draw: st.DrawFn) -> Any:
-        result = whole
+        result = value
         for place in draw(st.lists(st.sampled_from(places), min_size=1, max_size=3)):
-            put = draw(st.just(_NOTHING) | NASTY | JSON)
-            result = _replaced(result, place, put)
+            put = draw(st.just(_REMOVED) | edge_cases | JSON)
+            result = _replace_at(result, place, put)
         return result
 
     return strategy()
 
 
-_NOTHING = object()
+_REMOVED = object()
 
 
-def _places(value: Any, at: tuple[Any, ...] = ()) -> Any:
-    yield at
+def _paths(value: Any, path: tuple[Any, ...] = ()) -> Any:
+    yield path
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, child in inner:
-        yield from _places(child, (*at, key))
+        yield from _paths(child, (*path, key))
 
 
-def _replaced(value: Any, place: tuple[Any, ...], put: Any) -> Any:
-    if not place:
-        return value if put is _NOTHING else put
-    key, rest = place[0], place[1:]
+def _replace_at(value: Any, path: tuple[Any, ...], replacement: Any) -> Any:
+    if not path:
+        return value if replacement is _REMOVED else replacement
+    key, rest = path[0], path[1:]
     if isinstance(value, dict) and key in value:
-        if put is _NOTHING and not rest:
+        if replacement is _REMOVED and not rest:
             return {name: child for name, child in value.items() if name != key}
-        return {**value, key: _replaced(value[key], rest, put)}
+        return {**value, key: _replace_at(value[key], rest, replacement)}
     if isinstance(value, list) and isinstance(key, int) and key < len(value):
-        return [_replaced(child, rest, put) if number == key else child for number, child in enumerate(value)]
+        return [_replace_at(child, rest, replacement) if number == key else child for number, child in enumerate(value)]
     return value  # an earlier damage removed this place

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 TIME = "2026-01-01T00:00:00Z"
-KEY = '{"engine":"airflow","map_index":"","origin":"","run":"r","task":"t","workflow":"w"}'
+RUN_KEY = '{"engine":"airflow","map_index":"","origin":"","run":"r","task":"t","workflow":"w"}'
 
 
 def _condition(
@@ -29,7 +29,7 @@ METADATA = {
         "trainjob.dev/attempt": "2",
         "kueue.x-k8s.io/queue-name": "gpu",
     },
-    "annotations": {"trainjob.dev/run-key": KEY, "trainjob.dev/spec-hash": "00112233", "trainjob.dev/renewal": ""},
+    "annotations": {"trainjob.dev/run-key": RUN_KEY, "trainjob.dev/spec-hash": "00112233", "trainjob.dev/renewal": ""},
 }
 TRAINJOB: dict[str, Any] = {
     "apiVersion": "trainer.kubeflow.org/v1alpha1",
@@ -47,7 +47,7 @@ TRAINJOB: dict[str, Any] = {
         ],
     },
 }
-WORKING = {**TRAINJOB, "status": {**TRAINJOB["status"], "conditions": [_condition("Suspended", "False")]}}
+RUNNING_TRAINJOB = {**TRAINJOB, "status": {**TRAINJOB["status"], "conditions": [_condition("Suspended", "False")]}}
 _TERMINATED = {"exitCode": 137, "reason": "OOMKilled", "message": "killed", "finishedAt": TIME, "startedAt": TIME}
 POD: dict[str, Any] = {
     "apiVersion": "v1",

@@ -8,22 +8,22 @@ import logging
 import pytest
 from hypothesis import strategies as st
 
-from tests.chaos.fuzz.canned_server import canned_server, http
-from tests.chaos.fuzz.fuzzing import JSON, NASTY, damaged, fuzz
+from tests.chaos.fuzz.canned_server import canned_server, http_response
+from tests.chaos.fuzz.fuzzing import JSON, damaged_json, edge_cases, fuzz
 from tests.chaos.fuzz.objects import EVENT, POD, TRAINJOB
-from tests.chaos.fuzz.objects import KEY as KEY_TEXT
+from tests.chaos.fuzz.objects import RUN_KEY as KEY_TEXT
 from trainjob import CustomTrainerContainer, TrainJob
-from trainjob.client import Cluster, Connection, warnings_about
-from trainjob.client.api_errors import from_status
+from trainjob.client import Cluster, Connection, list_warning_lines
+from trainjob.client.api_errors import error_from_status
 from trainjob.client.installed_trainer import InstalledTrainer
-from trainjob.client.watch_stream import read_event
+from trainjob.client.watch_stream import parse_event
 from trainjob.errors import ClusterError, TrainJobError
-from trainjob.lifecycle import JobReference, RunKey, give_up, submit
+from trainjob.lifecycle import JobReference, RunKey, apply_kill_action, submit
 from trainjob.lifecycle.adoption import adopt
-from trainjob.lifecycle.cancellation import cancel_at_work
-from trainjob.lifecycle.plan import plan
+from trainjob.lifecycle.cancellation import cancel_unless_finished
+from trainjob.lifecycle.plan import plan_submission
 from trainjob.manifest import labels
-from trainjob.status import judge
+from trainjob.status import derive_verdict
 
 CODES = st.sampled_from([100, 200, 201, 204, 301, 302, 400, 401, 403, 404, 409, 410, 418, 422, 429, 500, 503, 504, 599])
 STATUS = {
@@ -36,7 +36,7 @@ STATUS = {
 }
 HTML = b"<!doctype html><title>Log in</title><form action=/login>"
 BODIES = (
-    (damaged(STATUS) | JSON | NASTY).map(lambda value: json.dumps(value).encode())
+    (damaged_json(STATUS) | JSON | edge_cases).map(lambda value: json.dumps(value).encode())
     | st.binary(max_size=60)
     | st.sampled_from([HTML, b"", b"[" * 100_000, b'{"a":' * 5000, b"\xff\xfe", b"NaN"])
 )
@@ -51,7 +51,7 @@ RETRY = st.sampled_from(["1", "", "²", "-1", "1e9", "9" * 400, "Wed, 21 Oct 202
     retry=RETRY,
 )
 def test_from_status(code, body, retry):
-    error = from_status(code, body, {"Retry-After": retry}, server="https://s", doing="list pods")
+    error = error_from_status(code, body, {"Retry-After": retry}, server="https://s", doing="list pods")
     assert isinstance(error, ClusterError)
     assert str(error)
     wait = getattr(error, "retry_after", None)
@@ -60,10 +60,10 @@ def test_from_status(code, body, retry):
 
 
 @pytest.fixture(scope="module")
-def wire():
+def cluster_connection():
     """A cluster whose server answers what the test tells it to."""
     with canned_server() as server:
-        cluster = Cluster(Connection(server=server.server), patience=0.0)
+        cluster = Cluster(Connection(server=server.url), retry_seconds=0.0)
         SERVERS.append((server, cluster))
         yield
         SERVERS.clear()
@@ -85,37 +85,37 @@ INCOMPLETE += [
     for missing in ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 ]
 INCOMPLETE += [{"metadata": {"resourceVersion": "5"}, "items": [one]} for one in INCOMPLETE]
-ANSWERS = (damaged(LIST) | damaged(PODS) | damaged(EVENTS) | damaged(TRAINJOB) | damaged(STATUS)).map(
-    lambda value: json.dumps(value).encode()
-) | BODIES
-ANSWERS |= st.sampled_from([b"", *(json.dumps(value).encode() for value in INCOMPLETE)])
-QUESTIONS = {
-    "list": lambda cluster: [judge(job).phase for job in cluster.list_trainjobs("team")],
-    "plan": lambda cluster: plan(cluster.list_trainjobs("team"), "x").attempt,
-    "get": lambda cluster: judge(cluster.get_trainjob("tune", "team")).phase,
+RESPONSES = (
+    damaged_json(LIST) | damaged_json(PODS) | damaged_json(EVENTS) | damaged_json(TRAINJOB) | damaged_json(STATUS)
+).map(lambda value: json.dumps(value).encode()) | BODIES
+RESPONSES |= st.sampled_from([b"", *(json.dumps(value).encode() for value in INCOMPLETE)])
+REQUESTS = {
+    "list": lambda cluster: [derive_verdict(job).phase for job in cluster.list_trainjobs("team")],
+    "plan": lambda cluster: plan_submission(cluster.list_trainjobs("team"), "x").attempt,
+    "get": lambda cluster: derive_verdict(cluster.get_trainjob("tune", "team")).phase,
     "create": lambda cluster: cluster.create_trainjob({"metadata": {"namespace": "team"}}),
     "delete": lambda cluster: cluster.delete_trainjob("tune", "team", "u"),
     "pods": lambda cluster: cluster.list_pods("tune", "team"),
-    "warnings": lambda cluster: warnings_about(cluster, "team", "tune", []),
+    "warnings": lambda cluster: list_warning_lines(cluster, "team", "tune", []),
     "fields": lambda cluster: cluster.trainjob_spec_fields(fresh=True),
     "claim": lambda cluster: cluster.get_claim("c", "team"),
     "version": lambda cluster: cluster.touch(),
-    "submit": lambda cluster: submit(cluster, JOB, KEY, namespace="team", patience=0.0),
-    "adopt": lambda cluster: adopt(cluster, TRAINJOB, KEPT, {}),
-    "suspend": lambda cluster: give_up(cluster, KNOWN, "suspend"),
-    "cancel": lambda cluster: cancel_at_work(cluster, KNOWN),
+    "submit": lambda cluster: submit(cluster, JOB, KEY, namespace="team", timeout=0.0),
+    "adopt": lambda cluster: adopt(cluster, TRAINJOB, METADATA, {}),
+    "suspend": lambda cluster: apply_kill_action(cluster, REFERENCE, "suspend"),
+    "cancel": lambda cluster: cancel_unless_finished(cluster, REFERENCE),
 }
 JOB = TrainJob(trainer=CustomTrainerContainer(image="busybox", command=["true"]))
-KEY, KEPT = RunKey(**json.loads(KEY_TEXT)), {"labels": {}, "annotations": {labels.RUN_KEY: KEY_TEXT}}
-KNOWN = JobReference(TRAINJOB["metadata"]["name"], "team", TRAINJOB["metadata"]["uid"])
+KEY, METADATA = RunKey(**json.loads(KEY_TEXT)), {"labels": {}, "annotations": {labels.RUN_KEY: KEY_TEXT}}
+REFERENCE = JobReference(TRAINJOB["metadata"]["name"], "team", TRAINJOB["metadata"]["uid"])
 
 
-def asked(question, answer):
+def send_request(request, response):
     """What came of a question that got this answer."""
     server, cluster = SERVERS[0]
-    server.answer = answer
+    server.answer = response
     try:
-        QUESTIONS[question](cluster)
+        REQUESTS[request](cluster)
     except TrainJobError as error:
         assert str(error)
         return type(error).__name__
@@ -125,20 +125,20 @@ def asked(question, answer):
 @fuzz(
     "answers over the wire, to every question",
     400,
-    question=st.sampled_from(sorted(QUESTIONS)),
+    question=st.sampled_from(sorted(REQUESTS)),
     status=CODES.map(lambda code: f"{code} x") | st.just("200 OK") | st.just("200 OK"),
-    body=ANSWERS,
+    body=RESPONSES,
     header=st.sampled_from(["X: y", "Content-Encoding: gzip", "Location: /x", "Content-Type: text/html"])
     | RETRY.map("Retry-After: {}".format),
 )
-def check_wire(question, status, body, header):
-    return asked(question, http(body, status=status, headers=(header,)))
+def check_response(request, status, body, header):
+    return send_request(request, http_response(body, status=status, headers=(header,)))
 
 
 @fuzz(
     "raw bytes in the place of HTTP",
     150,
-    question=st.sampled_from(sorted(QUESTIONS)),
+    question=st.sampled_from(sorted(REQUESTS)),
     raw=st.binary(max_size=80)
     | st.sampled_from(
         [
@@ -151,12 +151,12 @@ def check_wire(question, status, body, header):
         ]
     ),
 )
-def check_raw(question, raw):
-    return asked(question, raw)
+def check_raw_response(request, raw):
+    return send_request(request, raw)
 
 
 @pytest.fixture
-def quiet():
+def quiet_urllib3():
     """urllib3 warns of headers that it can't parse, which is its right."""
     logger = logging.getLogger("urllib3.connection")
     before = logger.level
@@ -165,15 +165,18 @@ def quiet():
     logger.setLevel(before)
 
 
-def test_answers_over_the_wire(wire, quiet):
-    check_wire()
+def test_answers_over_the_wire(cluster_connection, quiet_urllib3):
+    check_response()
 
 
-def test_raw_bytes_over_the_wire(wire, quiet):
-    check_raw()
+def test_raw_bytes_over_the_wire(cluster_connection, quiet_urllib3):
+    check_raw_response()
 
 
-test_answers_over_the_wire.fuzzed, test_raw_bytes_over_the_wire.fuzzed = check_wire.fuzzed, check_raw.fuzzed
+test_answers_over_the_wire.fuzzed, test_raw_bytes_over_the_wire.fuzzed = (
+    check_response.fuzzed,
+    check_raw_response.fuzzed,
+)
 DOCUMENT = {
     "components": {
         "schemas": {
@@ -188,7 +191,9 @@ DOCUMENT = {
 
 
 @fuzz(
-    "OpenAPI documents: InstalledTrainer", 300, document=damaged(DOCUMENT) | st.dictionaries(st.text(max_size=3), JSON)
+    "OpenAPI documents: InstalledTrainer",
+    300,
+    document=damaged_json(DOCUMENT) | st.dictionaries(st.text(max_size=3), JSON),
 )
 def test_openapi(document):
     if not isinstance(document, dict):
@@ -198,24 +203,27 @@ def test_openapi(document):
     return "fields" if fields else "no fields"
 
 
-WATCHED = [{"type": kind, "object": TRAINJOB} for kind in ("ADDED", "MODIFIED", "DELETED")]
-WATCHED += [{"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "9"}}}, {"type": "ERROR", "object": STATUS}]
+WATCH_EVENTS = [{"type": kind, "object": TRAINJOB} for kind in ("ADDED", "MODIFIED", "DELETED")]
+WATCH_EVENTS += [
+    {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "9"}}},
+    {"type": "ERROR", "object": STATUS},
+]
 
 
 @fuzz(
     "lines of a watch: read_event",
     400,
-    line=st.one_of(*map(damaged, WATCHED)).map(lambda value: json.dumps(value).encode()) | BODIES,
+    line=st.one_of(*map(damaged_json, WATCH_EVENTS)).map(lambda value: json.dumps(value).encode()) | BODIES,
 )
 def test_watch_lines(line):
     try:
-        event = read_event(line, server="https://s", doing="watch trainjobs")
+        event = parse_event(line, server="https://s", doing="watch trainjobs")
     except ClusterError as error:
         assert str(error)
         return type(error).__name__
-    assert event.version
-    if event.found is None:
+    assert event.resource_version
+    if event.object is None:
         return "a bookmark"
-    assert judge(event.found).phase
-    assert isinstance(event.found["metadata"], dict)
+    assert derive_verdict(event.object).phase
+    assert isinstance(event.object["metadata"], dict)
     return "an event"

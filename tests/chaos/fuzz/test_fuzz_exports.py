@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from hypothesis import strategies as st
 
-from tests.chaos.fuzz.fuzzing import JSON, NASTY, damaged, fuzz
+from tests.chaos.fuzz.fuzzing import JSON, damaged_json, edge_cases, fuzz
 from trainjob.errors import ExportError, InvalidSpec
 from trainjob.programs.export import Export, export_model
-from trainjob.programs.export.manifest_file import files_of_manifest
+from trainjob.programs.export.manifest_file import parse_manifest_files
 from trainjob.programs.export.weights import bytes_by_dtype
 from trainjob.programs.fetch.names import broken_rule
 
@@ -23,10 +23,10 @@ HEADER = {
     "v": {"dtype": "BF16", "shape": [2], "data_offsets": [8, 12]},
 }
 INDEX = {"metadata": {"total_size": 12}, "weight_map": {"w": "model-1.safetensors", "v": "model-1.safetensors"}}
-OURS = {"format": "trainjob-export", "version": 1, "files": {"a": {"sha256": "0", "size": 1}, "b/c": {}}}
+MANIFEST = {"format": "trainjob-export", "version": 1, "files": {"a": {"sha256": "0", "size": 1}, "b/c": {}}}
 
 
-def weights(header, data=b"\0" * 12, length=None):
+def encode_weights(header, data=b"\0" * 12, length=None):
     raw = json.dumps(header).encode()
     return (len(raw) if length is None else length).to_bytes(8, "little") + raw + data
 
@@ -34,13 +34,13 @@ def weights(header, data=b"\0" * 12, length=None):
 @fuzz(
     "safetensors headers",
     300,
-    header=damaged(HEADER) | JSON | NASTY,
+    header=damaged_json(HEADER) | JSON | edge_cases,
     length=st.none() | st.sampled_from([0, 1, 10**8, 2**63, 2**64 - 1]),
     data=st.binary(max_size=16) | st.just(b"\0" * 12),
 )
 def test_weights(header, length, data):
     with tempfile.NamedTemporaryFile() as file:
-        Path(file.name).write_bytes(weights(header, data, length))
+        Path(file.name).write_bytes(encode_weights(header, data, length))
         try:
             assert isinstance(bytes_by_dtype(Path(file.name)), Counter)
         except ExportError:
@@ -48,23 +48,23 @@ def test_weights(header, length, data):
     return "sizes"
 
 
-@fuzz("manifest.json of an earlier export", 300, content=damaged(OURS) | JSON | NASTY)
+@fuzz("manifest.json of an earlier export", 300, content=damaged_json(MANIFEST) | JSON | edge_cases)
 def test_earlier_manifest(content):
     try:
-        names = files_of_manifest(json.dumps(content).encode())
+        names = parse_manifest_files(json.dumps(content).encode())
     except ExportError:
         return "ExportError"
     assert not any(broken_rule(name) or name == "manifest.json" for name in names)
     return "names"
 
 
-def run_folder(folder, *, index=INDEX, config=None):
+def create_run_folder(folder, *, index=INDEX, config=None):
     """The output of a TorchTune run with one epoch, and a base model beside it."""
     epoch, model = folder / "output" / "epoch_0", folder / "model"
     epoch.mkdir(parents=True)
     model.mkdir()
     (epoch / "model.safetensors.index.json").write_text(json.dumps(index))
-    (epoch / "model-1.safetensors").write_bytes(weights(HEADER))
+    (epoch / "model-1.safetensors").write_bytes(encode_weights(HEADER))
     (epoch / "config.json").write_text(json.dumps({"torch_dtype": "bfloat16"} if config is None else config))
     (model / "tokenizer.json").write_text("{}")
     return Export(folder / "output", model, str(folder / "export"))
@@ -76,14 +76,16 @@ FACTS = {"base_model": "hf://a/b", "parameters": {"a": 1}}
 @fuzz(
     "whole exports: index, configuration, facts",
     60,
-    index=damaged(INDEX) | JSON,
-    config=damaged({"torch_dtype": "float32", "a": {"b": []}}) | JSON,
-    facts=damaged(FACTS) | st.just(FACTS),
+    index=damaged_json(INDEX) | JSON,
+    config=damaged_json({"torch_dtype": "float32", "a": {"b": []}}) | JSON,
+    facts=damaged_json(FACTS) | st.just(FACTS),
 )
 def test_export(index, config, facts):
     with tempfile.TemporaryDirectory() as name:
-        given = run_folder(Path(name), index=index, config=config)
-        given = Export(given.output, given.model, given.destination, facts=facts if isinstance(facts, dict) else FACTS)
+        given = create_run_folder(Path(name), index=index, config=config)
+        given = Export(
+            given.output, given.model, given.destination, metadata=facts if isinstance(facts, dict) else FACTS
+        )
         try:
             receipt = export_model(given, lambda _: None)
         except (ExportError, InvalidSpec) as error:
@@ -98,8 +100,8 @@ def test_export(index, config, facts):
     "name", ["../../secret.safetensors", "/etc/passwd", "..", "sub/x.safetensors", "a\\b", "a\0b", "a\nexport: done {}"]
 )
 def test_an_index_that_names_files_elsewhere(tmp_path, name):
-    given = run_folder(tmp_path, index={"weight_map": {"w": name}})
-    (given.output / "epoch_0" / "secret.safetensors").write_bytes(weights(HEADER))
+    given = create_run_folder(tmp_path, index={"weight_map": {"w": name}})
+    (given.output / "epoch_0" / "secret.safetensors").write_bytes(encode_weights(HEADER))
     with pytest.raises(ExportError, match=r"names a file in another folder|index.json lists the file"):
         export_model(given, lambda _: None)
     assert not (tmp_path / "export").exists()
@@ -108,7 +110,7 @@ def test_an_index_that_names_files_elsewhere(tmp_path, name):
 @pytest.mark.parametrize("place", ["output/epoch_0/notes.txt", "model/notes.json", "output/epoch_0/config.json"])
 @pytest.mark.parametrize("to", ["/etc/passwd", "/proc/self/environ"])
 def test_a_link_out_of_the_workspace(tmp_path, place, to):
-    given = run_folder(tmp_path)
+    given = create_run_folder(tmp_path)
     (tmp_path / place).unlink(missing_ok=True)
     (tmp_path / place).symlink_to(to)
     with pytest.raises(ExportError, match=r"link out of the workspace|is no JSON object"):
@@ -118,7 +120,7 @@ def test_a_link_out_of_the_workspace(tmp_path, place, to):
 
 def test_a_link_inside_the_workspace_is_followed(tmp_path):
     """As the Hugging Face cache keeps files."""
-    given = run_folder(tmp_path)
+    given = create_run_folder(tmp_path)
     (tmp_path / "blobs").mkdir()
     (tmp_path / "model" / "tokenizer.json").rename(tmp_path / "blobs" / "1")
     (tmp_path / "model" / "tokenizer.json").symlink_to("../blobs/1")
@@ -129,7 +131,7 @@ def test_a_link_inside_the_workspace_is_followed(tmp_path):
 @pytest.mark.parametrize("planted", [".export.export", ".export.export/model.safetensors", ".export.export/sub"])
 def test_links_that_wait_for_the_copy(tmp_path, planted):
     """A link in the place of what is written would have us write, or remove, somewhere else."""
-    given = run_folder(tmp_path)
+    given = create_run_folder(tmp_path)
     victim = tmp_path / "victim"
     victim.mkdir()
     (victim / "file").write_text("mine")
@@ -140,19 +142,19 @@ def test_links_that_wait_for_the_copy(tmp_path, planted):
     assert (victim / "file").read_text() == "mine"
     assert sorted(path.name for path in victim.iterdir()) == ["file"]
     assert not any(path.is_symlink() for path in (tmp_path / "export").rglob("*"))
-    assert (tmp_path / "export" / "model.safetensors").stat().st_size == len(weights(HEADER))
+    assert (tmp_path / "export" / "model.safetensors").stat().st_size == len(encode_weights(HEADER))
 
 
-EARLIER = ["../victim", "../../victim", "{tmp_path}/victim", "sub/../../victim", "a\\b", "a\0b", "manifest.json"]
+UNSAFE_PATHS = ["../victim", "../../victim", "{tmp_path}/victim", "sub/../../victim", "a\\b", "a\0b", "manifest.json"]
 
 
-@pytest.mark.parametrize("name", EARLIER)
+@pytest.mark.parametrize("name", UNSAFE_PATHS)
 def test_an_earlier_manifest_that_names_files_elsewhere(tmp_path, name):
-    given = run_folder(tmp_path)
+    given = create_run_folder(tmp_path)
     export_model(given, lambda _: None)
     (tmp_path / "victim").write_text("mine")
     files = {name.format(tmp_path=tmp_path): {"sha256": "0", "size": 1}}
-    (tmp_path / "export" / "manifest.json").write_text(json.dumps({**OURS, "files": files}))
+    (tmp_path / "export" / "manifest.json").write_text(json.dumps({**MANIFEST, "files": files}))
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     with pytest.raises(ExportError, match=r"the manifest.json of the destination lists the file"):
         export_model(given, lambda _: None)
@@ -160,7 +162,7 @@ def test_an_earlier_manifest_that_names_files_elsewhere(tmp_path, name):
 
 
 def test_a_linked_file_in_an_earlier_export_becomes_a_file(tmp_path):
-    given = run_folder(tmp_path)
+    given = create_run_folder(tmp_path)
     export_model(given, lambda _: None)
     exported, outside = tmp_path / "export" / "tokenizer.json", tmp_path / "outside.json"
     exported.rename(outside)
@@ -172,7 +174,7 @@ def test_a_linked_file_in_an_earlier_export_becomes_a_file(tmp_path):
 
 def test_a_link_in_the_place_of_the_replaced_export(tmp_path):
     """An export killed between two renames leaves `.export.replaced`; a link of that name is none."""
-    given = run_folder(tmp_path)
+    given = create_run_folder(tmp_path)
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / ".export.replaced").symlink_to(tmp_path / "elsewhere")
     export_model(given, lambda _: None)
@@ -182,7 +184,7 @@ def test_a_link_in_the_place_of_the_replaced_export(tmp_path):
 
 @pytest.mark.parametrize("name", ["a\\b.txt", "a\nexport: done {}.txt", "manifest\udcff.txt"])
 def test_a_file_beside_the_checkpoint_whose_name_no_manifest_can_hold(tmp_path, name):
-    given = run_folder(tmp_path)
+    given = create_run_folder(tmp_path)
     (given.output / "epoch_0" / name).write_text("x")
     with pytest.raises(ExportError, match="the model to export lists the file"):
         export_model(given, lambda _: None)

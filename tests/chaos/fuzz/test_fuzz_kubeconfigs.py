@@ -11,7 +11,7 @@ from pathlib import Path
 import yaml
 from hypothesis import strategies as st
 
-from tests.chaos.fuzz.fuzzing import JSON, NASTY, damaged, fuzz
+from tests.chaos.fuzz.fuzzing import JSON, damaged_json, edge_cases, fuzz
 from trainjob.client import Connection
 from trainjob.client.connection import open_client
 from trainjob.errors import InvalidSpec, NoClusterConfigured
@@ -57,13 +57,13 @@ PLUGIN = {
         }
     ],
 }
-CONFIGS = damaged(KUBECONFIG) | damaged(CERTIFICATES) | damaged(PLUGIN)
+CONFIGS = damaged_json(KUBECONFIG) | damaged_json(CERTIFICATES) | damaged_json(PLUGIN)
 BOMB = "a: &a [x,x,x,x,x,x,x,x]\n" + "".join(
     f"{name}: &{name} [{','.join([f'*{before}'] * 8)}]\n" for before, name in zip("abcdefgh", "bcdefghi", strict=True)
 )
 
 
-def opened(connection):
+def open_connection(connection):
     """What came of a connection; never with a secret in it."""
     try:
         client, namespace = open_client(connection)
@@ -78,9 +78,9 @@ def opened(connection):
     return "a client"
 
 
-@fuzz("kubeconfigs as JSON text", 200, config=CONFIGS | JSON | NASTY)
+@fuzz("kubeconfigs as JSON text", 200, config=CONFIGS | JSON | edge_cases)
 def test_json(config):
-    return opened(Connection(kubeconfig_json=json.dumps(config) or "x"))
+    return open_connection(Connection(kubeconfig_json=json.dumps(config) or "x"))
 
 
 @fuzz(
@@ -98,7 +98,7 @@ def test_json(config):
 def test_files(text):
     with tempfile.NamedTemporaryFile() as file:
         Path(file.name).write_bytes(text)
-        return opened(Connection(kubeconfig=file.name))
+        return open_connection(Connection(kubeconfig=file.name))
 
 
 @fuzz(
@@ -117,4 +117,4 @@ def test_explicit(server, context):
         assert "u:p" not in str(error)
         return "InvalidSpec"
     assert "u:p" not in repr(connection)
-    return opened(connection)
+    return open_connection(connection)

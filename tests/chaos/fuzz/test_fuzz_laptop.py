@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 import pytest
 from hypothesis import strategies as st
 
-from tests.chaos.fuzz.fuzzing import JSON, NASTY, damaged, fuzz
+from tests.chaos.fuzz.fuzzing import JSON, damaged_json, edge_cases, fuzz
 from tests.chaos.fuzz.objects import POD, TRAINJOB
 from trainjob_local.apiserver import ApiServer, Registry
 
@@ -58,7 +58,7 @@ SPEC = {
         }
     ],
 }
-WANTED = {
+VALID_TRAINJOB = {
     "apiVersion": TRAINJOB["apiVersion"],
     "kind": "TrainJob",
     "metadata": {"name": "j", "labels": {"a": "b"}, "annotations": {"c": "d"}, "finalizers": [], "ownerReferences": []},
@@ -80,14 +80,14 @@ def server():
     registry.close()
 
 
-def asked(method, path, body=b"", kind="application/json", *, seconds=60.0):
+def send_request(method, path, body=b"", content_type="application/json", *, seconds=60.0):
     """The code of one request's answer, which is an object's JSON or a Status."""
     connection = http.client.HTTPConnection("127.0.0.1", SERVERS[0].port, timeout=seconds)
     try:
         connection.putrequest(method, path, skip_accept_encoding=True)
         for name, value in (
             ("Authorization", f"Bearer {TOKEN}"),
-            ("Content-Type", kind),
+            ("Content-Type", content_type),
             ("Content-Length", len(body)),
         ):
             connection.putheader(name, str(value))
@@ -101,7 +101,7 @@ def asked(method, path, body=b"", kind="application/json", *, seconds=60.0):
     return f"{answer.status}"
 
 
-def sent(value):
+def to_json(value):
     return json.dumps(value).encode()
 
 
@@ -111,26 +111,28 @@ BODIES = st.binary(max_size=40) | st.sampled_from([b"[" * 100_000, b'{"a":' * 20
 @fuzz(
     "laptop API server: TrainJobs to create",
     250,
-    job=damaged(WANTED),
+    job=damaged_json(VALID_TRAINJOB),
     mode=st.sampled_from(["Strict", "Warn", "Ignore"]),
 )
 def test_create(job, mode):
-    return asked("POST", f"{JOBS}?dryRun=All&fieldValidation={mode}", sent(job))
+    return send_request("POST", f"{JOBS}?dryRun=All&fieldValidation={mode}", to_json(job))
 
 
-@fuzz("laptop API server: pods to create", 150, pod=damaged({**POD, "metadata": {"name": "p"}, "spec": POD["spec"]}))
+@fuzz(
+    "laptop API server: pods to create", 150, pod=damaged_json({**POD, "metadata": {"name": "p"}, "spec": POD["spec"]})
+)
 def test_create_pods(pod):
-    return asked("POST", f"{PODS}?dryRun=All", sent(pod))
+    return send_request("POST", f"{PODS}?dryRun=All", to_json(pod))
 
 
 @fuzz(
     "laptop API server: bodies that are none",
     150,
-    body=BODIES | (JSON | NASTY).map(sent),
+    body=BODIES | (JSON | edge_cases).map(to_json),
     path=st.sampled_from([JOBS, PODS]),
 )
 def test_bodies(body, path):
-    return asked("POST", path, body)
+    return send_request("POST", path, body)
 
 
 PATCHES = st.sampled_from(
@@ -147,13 +149,13 @@ PATCHES = st.sampled_from(
 @fuzz(
     "laptop API server: patches and deletions",
     200,
-    body=BODIES | damaged(WANTED).map(sent) | JSON.map(sent),
+    body=BODIES | damaged_json(VALID_TRAINJOB).map(to_json) | JSON.map(to_json),
     kind=PATCHES,
     method=st.sampled_from(["PATCH", "PUT", "DELETE"]),
 )
 def test_changes(body, kind, method):
-    asked("POST", JOBS, sent({**WANTED, "spec": {"runtimeRef": {"name": "r"}, "suspend": True}}))
-    return asked(method, f"{JOBS}/j", body, kind)
+    send_request("POST", JOBS, to_json({**VALID_TRAINJOB, "spec": {"runtimeRef": {"name": "r"}, "suspend": True}}))
+    return send_request(method, f"{JOBS}/j", body, kind)
 
 
 WORDS = st.sampled_from(
@@ -180,7 +182,7 @@ VALUES = st.text("abc=!,()<>.-_/ \u00b2\n0123456789", max_size=12) | st.sampled_
     path=st.sampled_from([JOBS, PODS, f"{JOBS}/j", "/api/v1/events"]),
 )
 def test_queries(query, path):
-    return asked("GET", f"{path}?{urlencode(query)}")
+    return send_request("GET", f"{path}?{urlencode(query)}")
 
 
 @fuzz(
@@ -212,4 +214,4 @@ def test_queries(query, path):
     method=st.sampled_from(["GET", "POST", "DELETE", "PATCH", "PUT", "HEAD", "OPTIONS"]),
 )
 def test_paths(parts, method):
-    return asked(method, "/" + "/".join(parts), b"{}" if method in ("POST", "PUT", "PATCH") else b"")
+    return send_request(method, "/" + "/".join(parts), b"{}" if method in ("POST", "PUT", "PATCH") else b"")

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from tests.chaos.fuzz.fuzzing import JSON, NASTY, damaged, fuzz
+from tests.chaos.fuzz.fuzzing import JSON, damaged_json, edge_cases, fuzz
 from trainjob.frameworks.log_parser import JobLogParser
 from trainjob.programs.export.run_record import read_metrics, read_run_record
-from trainjob.status import export_facts, handed_back
+from trainjob.status import get_model_facts, parse_step_result
 from trainjob.status.progress import Progress
 
 PIECES = [
@@ -64,13 +64,13 @@ RECEIPT = {"manifest_sha256": "0" * 64, "kind": "model", "epoch": 1, "files": 3,
     "what a log hands back: handed_back, export_facts",
     400,
     begin=st.sampled_from(["export: done ", "trainjob result: ", "x"]),
-    said=(damaged(RECEIPT) | JSON | NASTY).map(json.dumps) | st.text() | st.just("[" * 9000),
+    said=(damaged_json(RECEIPT) | JSON | edge_cases).map(json.dumps) | st.text() | st.just("[" * 9000),
 )
 def test_handed_back(begin, said):
-    found = handed_back(begin + said)
+    found = parse_step_result(begin + said)
     assert found is None or isinstance(found, dict)
     if begin == "export: done " and found is not None:
-        assert isinstance(export_facts(found), dict)
+        assert isinstance(get_model_facts(found), dict)
     return "nothing" if found is None else "a receipt or result"
 
 

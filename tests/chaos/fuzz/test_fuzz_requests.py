@@ -10,11 +10,11 @@ from urllib.parse import urlsplit
 
 from hypothesis import strategies as st
 
-from tests.chaos.fuzz.fuzzing import JSON, NASTY, damaged, fuzz
+from tests.chaos.fuzz.fuzzing import JSON, damaged_json, edge_cases, fuzz
 from tests.chaos.fuzz.objects import TRAINJOB
 from trainjob.errors import InvalidSpec
-from trainjob.manifest import Dialect, build, dialect_of, job_name, labels, spec_hash, train_job
-from trainjob.manifest.function import function_of
+from trainjob.manifest import Dialect, build_trainjob, detect_dialect, job_name, labels, spec_hash, to_trainjob
+from trainjob.manifest.function import function_from_source
 from trainjob.programs.export.destinations import Access, destination_of
 from trainjob.spec import (
     ExportModel,
@@ -88,13 +88,13 @@ MANIFEST = {name: TRAINJOB[name] for name in ("apiVersion", "kind")} | {
 }
 
 
-def made(kind, given):
+def build_request(kind, values):
     """What became of a request, by every dialect: it is refused in our words, or it can be sent."""
     try:
-        step = kind.of(given)
-        job = train_job(step)
+        step = kind.of(values)
+        job = to_trainjob(step)
         name = job_name(job.name or "t", "0" * 16, 1)
-        dialects = [dialect for dialect in Dialect if _built(job, name, dialect)]
+        dialects = [dialect for dialect in Dialect if _can_build(job, name, dialect)]
         assert re.fullmatch(r"[0-9a-f]{16}", spec_hash(step))
     except InvalidSpec as error:
         assert error.problems
@@ -103,9 +103,9 @@ def made(kind, given):
     return "TrainJob" if dialects else "InvalidSpec"
 
 
-def _built(job, name, dialect):
+def _can_build(job, name, dialect):
     try:
-        manifest = build(job, name=name, namespace="team", dialect=dialect)
+        manifest = build_trainjob(job, name=name, namespace="team", dialect=dialect)
     except InvalidSpec:
         return False
     json.dumps(manifest, allow_nan=False)
@@ -116,13 +116,13 @@ def _built(job, name, dialect):
     return True
 
 
-def of_kind(number):
+def make_step_test(number):
     """A test of the step with this number."""
     kind, given = STEPS[number]
 
-    @fuzz(f"{kind.__name__}{' (inline)' * (number == 3)}", 150, given=damaged(given) | JSON | NASTY)
+    @fuzz(f"{kind.__name__}{' (inline)' * (number == 3)}", 150, given=damaged_json(given) | JSON | edge_cases)
     def check(given):
-        return made(kind, given)
+        return build_request(kind, given)
 
     return check
 
@@ -134,12 +134,12 @@ def of_kind(number):
     test_fine_tune_inline,
     test_export_model,
     test_train_job,
-) = map(of_kind, range(len(STEPS)))
+) = map(make_step_test, range(len(STEPS)))
 
 
-@fuzz("TrainJobManifest, as a dict", 300, given=damaged(MANIFEST) | JSON | NASTY)
+@fuzz("TrainJobManifest, as a dict", 300, given=damaged_json(MANIFEST) | JSON | edge_cases)
 def test_manifest_dict(given):
-    return made(TrainJobManifest, {"manifest": given})
+    return build_request(TrainJobManifest, {"manifest": given})
 
 
 # Pieces of YAML that do something, in any order, in and around a manifest.
@@ -190,7 +190,7 @@ PIECES += [
 )
 def test_manifest_text(pieces, at, whole):
     text, noise = json.dumps(MANIFEST, indent=2), "".join(pieces)
-    return made(TrainJobManifest, {"manifest": noise if whole else text[:at] + noise + text[at:]})
+    return build_request(TrainJobManifest, {"manifest": noise if whole else text[:at] + noise + text[at:]})
 
 
 @fuzz(
@@ -200,10 +200,12 @@ def test_manifest_text(pieces, at, whole):
     depth=st.integers(50, 10_000),
 )
 def test_deep_text(opening, depth):
-    return made(TrainJobManifest, {"manifest": opening * depth})
+    return build_request(TrainJobManifest, {"manifest": opening * depth})
 
 
-@fuzz("names and labels of any text", 300, text=st.text(max_size=80) | NASTY.map(str), attempt=st.integers(0, 10**9))
+@fuzz(
+    "names and labels of any text", 300, text=st.text(max_size=80) | edge_cases.map(str), attempt=st.integers(0, 10**9)
+)
 def test_names(text, attempt):
     name = job_name(text, "0" * 16, attempt)
     assert NAME.fullmatch(name)
@@ -286,20 +288,22 @@ def test_paths(path):
         assert below == top or below.startswith(f"{top}/")
     for given in ({"claim": "c", "sub_path": path}, {"node_path": path}):
         try:
-            job = TrainJob.of({"workspace": given})
+            job = TrainJob.from_object({"workspace": given})
         except InvalidSpec:
             continue
         assert ".." not in f"{job.workspace.sub_path}/{job.workspace.node_path}".split("/")
     return told
 
 
-@fuzz("deadlines", 200, deadline=st.floats() | st.integers() | st.text(max_size=8) | st.timedeltas() | NASTY)
+@fuzz("deadlines", 200, deadline=st.floats() | st.integers() | st.text(max_size=8) | st.timedeltas() | edge_cases)
 def test_deadlines(deadline):
     try:
         job = TrainJob(deadline=deadline)
     except InvalidSpec:
         return "InvalidSpec"
-    seconds = build(job, name="n", namespace="team")["spec"].get("activeDeadlineSeconds") if job.deadline else 1
+    seconds = (
+        build_trainjob(job, name="n", namespace="team")["spec"].get("activeDeadlineSeconds") if job.deadline else 1
+    )
     assert 1 <= seconds < 2**63 // 10**9
     assert job.deadline is None or job.deadline >= timedelta(seconds=1)
     return "a deadline"
@@ -340,7 +344,7 @@ FUNCTION = [
 def test_functions(pieces, often):
     text = "def f(x):\n    return x" + "".join(piece * often for piece in pieces[:2]) + "".join(pieces[2:])
     try:
-        function = function_of(text)
+        function = function_from_source(text)
     except InvalidSpec:
         return "InvalidSpec"
     assert callable(function)
@@ -353,4 +357,4 @@ def test_functions(pieces, often):
     fields=st.lists(st.text() | st.sampled_from(["podSpecOverrides", "podTemplateOverrides"])),
 )
 def test_dialect(fields):
-    return dialect_of(fields).value
+    return detect_dialect(fields).value

@@ -6,24 +6,24 @@ import json
 
 from hypothesis import strategies as st
 
-from tests.chaos.fuzz.fuzzing import JSON, NASTY, damaged, fuzz
-from tests.chaos.fuzz.objects import POD, TRAINJOB, WORKING
+from tests.chaos.fuzz.fuzzing import JSON, damaged_json, edge_cases, fuzz
+from tests.chaos.fuzz.objects import POD, RUNNING_TRAINJOB, TRAINJOB
 from trainjob.errors import InvalidSpec, JobFailed
 from trainjob.lifecycle import Limits, RunKey
-from trainjob.lifecycle.plan import Plan, plan
-from trainjob.status import Category, Outcome, Phase, conclude, failures, judge, pending_reasons
+from trainjob.lifecycle.plan import Plan, plan_submission
+from trainjob.status import Category, Outcome, Phase, build_outcome, derive_verdict, find_failures, pending_reasons
 from trainjob.status.pods import rank_of, restarts_in_place, step_of
 
-JOB = damaged(TRAINJOB) | damaged(WORKING)
-PODS = st.lists(damaged(POD), max_size=3)
+JOB = damaged_json(TRAINJOB) | damaged_json(RUNNING_TRAINJOB)
+PODS = st.lists(damaged_json(POD), max_size=3)
 
 
 @fuzz("TrainJob and pods: judge, failures, pending_reasons, conclude", 400, job=JOB, pods=PODS)
 def test_a_verdict_and_an_outcome(job, pods):
-    verdict = judge(job, pods)
+    verdict = derive_verdict(job, pods)
     assert isinstance(verdict.phase, Phase)
     assert str(verdict)
-    outcome = conclude(job, verdict, failures(pods), events=pending_reasons(pods))
+    outcome = build_outcome(job, verdict, find_failures(pods), events=pending_reasons(pods))
     assert isinstance(outcome.category, Category)
     assert isinstance(outcome.explain(), str)
     assert outcome.seconds is None or isinstance(outcome.seconds, float)
@@ -35,18 +35,24 @@ def test_a_verdict_and_an_outcome(job, pods):
     return verdict.phase.value
 
 
-@fuzz("a pod: step, rank, restarts", 200, pod=damaged(POD))
+@fuzz("a pod: step, rank, restarts", 200, pod=damaged_json(POD))
 def test_what_a_pod_is(pod):
     assert isinstance(step_of(pod), str)
     assert rank_of(pod) >= 0 or pod["metadata"]["labels"]  # a label is a text; a number there would be as it is
     return "restarts" if restarts_in_place(pod) else "never restarts"
 
 
-OUTCOME = conclude(TRAINJOB, judge(TRAINJOB), failures([POD]), events=("e: m",), log_tail=("line",)).to_dict()
+OUTCOME = build_outcome(
+    TRAINJOB, derive_verdict(TRAINJOB), find_failures([POD]), events=("e: m",), log_tail=("line",)
+).to_dict()
 OUTCOME["progress"] = {"step": 3, "total": 9, "epoch": 1, "epochs": 3, "loss": 0.5}
 
 
-@fuzz("Outcome.from_dict, Limits.from_dict", 300, values=damaged(OUTCOME) | damaged(Limits().to_dict()) | JSON | NASTY)
+@fuzz(
+    "Outcome.from_dict, Limits.from_dict",
+    300,
+    values=damaged_json(OUTCOME) | damaged_json(Limits().to_dict()) | JSON | edge_cases,
+)
 def test_what_travels_between_processes(values):
     kinds = []
     for read in (Outcome.from_dict, Limits.from_dict):
@@ -57,9 +63,14 @@ def test_what_travels_between_processes(values):
     return kinds[0] if kinds else "InvalidSpec"
 
 
-@fuzz("TrainJobs of a run key: plan", 300, jobs=st.lists(damaged(WORKING), max_size=4), renewal=st.text(max_size=3))
+@fuzz(
+    "TrainJobs of a run key: plan",
+    300,
+    jobs=st.lists(damaged_json(RUNNING_TRAINJOB), max_size=4),
+    renewal=st.text(max_size=3),
+)
 def test_a_plan(jobs, renewal):
-    found = plan(jobs, "00112233", "2026-01-01T00:00:00Z", renewal)
+    found = plan_submission(jobs, "00112233", "2026-01-01T00:00:00Z", renewal)
     assert isinstance(found, Plan)
     assert found.attempt >= 0
     return "adopts" if found.adopt is not None else "a new attempt"

@@ -9,94 +9,99 @@ import time
 import pytest
 import urllib3
 
-from trainjob.client.api_errors import from_status
-from trainjob.client.log_lines import Transcript
-from trainjob.errors import InvalidSpec, without_credentials
+from trainjob.client.api_errors import error_from_status
+from trainjob.client.log_lines import LogReader
+from trainjob.errors import InvalidSpec, redact_credentials
 from trainjob.frameworks.log_parser import JobLogParser
-from trainjob.frameworks.torchtune.arguments import _text
+from trainjob.frameworks.torchtune.arguments import _quote_if_needed
 from trainjob.manifest import labels
 from trainjob.manifest.identity import job_name
 from trainjob.programs.export.destinations import Access, destination_of
-from trainjob.programs.fetch.bucket import told
+from trainjob.programs.fetch.bucket import extract_message
 from trainjob.spec import CustomTrainer, InitializeDataset, TrainJobManifest
 from trainjob.spec.secrets import SecretReference, check_no_credential
-from trainjob.status import handed_back, judge
+from trainjob.status import derive_verdict, parse_step_result
 
 MANIFEST = "apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob\nspec: {runtimeRef: {name: r}}\n"
 _TRIES = 6
 
 
-def progress(text):
+def parse_progress(text):
     JobLogParser().feed(text)
 
 
-def failed(message):
+def judge_failure(message):
     condition = {"type": "Failed", "status": "True", "message": message}
-    judge({"metadata": {"name": "tune"}, "status": {"conditions": [condition]}})
+    derive_verdict({"metadata": {"name": "tune"}, "status": {"conditions": [condition]}})
 
 
-def log(text):
+def parse_log(text):
     content = text.encode()
     length = {"Content-Length": str(len(content))}
     stream = urllib3.HTTPResponse(body=io.BytesIO(content), headers=length, preload_content=False)
-    for _ in Transcript().read(stream):
+    for _ in LogReader().read(stream):
         pass
 
 
-def refused(ask):
+def ignore_refusal(parse):
     def asked(text):
         with contextlib.suppress(InvalidSpec):
-            ask(text)
+            parse(text)
 
     return asked
 
 
-def served(text):
-    str(from_status(500, text, {}, server="https://s", doing="list pods"))
+def parse_server_error(text):
+    str(error_from_status(500, text, {}, server="https://s", doing="list pods"))
 
 
 # Name: what reads it, what is repeated, in front of it, how many characters at first.
 ROWS = {
-    "progress: digits": (progress, "1", "", 200_000),
-    "progress: frames begun": (progress, "1|2|Loss: ", "", 200_000),
-    "progress: a frame that does not end": (progress, "|", "1|2|Loss: 1: 5%", 200_000),
-    "progress: steps": (progress, "Step 1 | ", "", 200_000),
-    "progress: a step that does not end": (progress, "a ", "Step 1 | ", 200_000),
-    "progress: white space": (progress, " ", "", 200_000),
-    "a condition's message": (failed, "(first failed job: ", "", 200_000),
-    "a condition's message, one word": (failed, "a", "(first failed job: ", 200_000),
-    "a log without lines": (log, "x", "2026-01-01T00:00:00.000000000Z ", 2_000_000),
-    "a log of carriage returns": (log, "x\r", "2026-01-01T00:00:00.000000000Z ", 200_000),
-    "a log of line ends": (log, "\n", "", 200_000),
-    "a log of times": (log, "2026-01-01T00:00:00.000000000Z x\n", "", 500_000),
-    "what a log hands back": (handed_back, "[", "export: done ", 1_000_000),
-    "an error answer": (served, '{"kind":', "", 1_000_000),
-    "an object store's error": (told, 'code: "a', "", 200_000),
-    "credentials in a text": (without_credentials, "a:", "", 500_000),
-    "credentials in URLs": (without_credentials, "://a", "", 500_000),
+    "progress: digits": (parse_progress, "1", "", 200_000),
+    "progress: frames begun": (parse_progress, "1|2|Loss: ", "", 200_000),
+    "progress: a frame that does not end": (parse_progress, "|", "1|2|Loss: 1: 5%", 200_000),
+    "progress: steps": (parse_progress, "Step 1 | ", "", 200_000),
+    "progress: a step that does not end": (parse_progress, "a ", "Step 1 | ", 200_000),
+    "progress: white space": (parse_progress, " ", "", 200_000),
+    "a condition's message": (judge_failure, "(first failed job: ", "", 200_000),
+    "a condition's message, one word": (judge_failure, "a", "(first failed job: ", 200_000),
+    "a log without lines": (parse_log, "x", "2026-01-01T00:00:00.000000000Z ", 2_000_000),
+    "a log of carriage returns": (parse_log, "x\r", "2026-01-01T00:00:00.000000000Z ", 200_000),
+    "a log of line ends": (parse_log, "\n", "", 200_000),
+    "a log of times": (parse_log, "2026-01-01T00:00:00.000000000Z x\n", "", 500_000),
+    "what a log hands back": (parse_step_result, "[", "export: done ", 1_000_000),
+    "an error answer": (parse_server_error, '{"kind":', "", 1_000_000),
+    "an object store's error": (extract_message, 'code: "a', "", 200_000),
+    "credentials in a text": (redact_credentials, "a:", "", 500_000),
+    "credentials in URLs": (redact_credentials, "://a", "", 500_000),
     "a variable's value": (lambda text: check_no_credential("A", text, "r"), "https://", "", 500_000),
     "a variable's name": (lambda text: check_no_credential(text, "v", "r"), "_TOKEN_", "", 200_000),
-    "a system prompt": (_text, "\\", "", 200_000),
-    "a system prompt with quotes": (_text, "\\${", "", 100_000),
-    "a URI": (refused(lambda uri: InitializeDataset(storage_uri=uri, workspace="w")), "a/", "hf://", 200_000),
-    "no URI": (refused(lambda uri: InitializeDataset(storage_uri=uri, workspace="w")), "a.", "", 200_000),
-    "a destination": (refused(lambda uri: destination_of(uri, Access())), "a@", "hf://a/b", 200_000),
-    "a Secret's name": (refused(lambda name: SecretReference(name=name)), "a-", "", 200_000),
+    "a system prompt": (_quote_if_needed, "\\", "", 200_000),
+    "a system prompt with quotes": (_quote_if_needed, "\\${", "", 100_000),
+    "a URI": (ignore_refusal(lambda uri: InitializeDataset(storage_uri=uri, workspace="w")), "a/", "hf://", 200_000),
+    "no URI": (ignore_refusal(lambda uri: InitializeDataset(storage_uri=uri, workspace="w")), "a.", "", 200_000),
+    "a destination": (ignore_refusal(lambda uri: destination_of(uri, Access())), "a@", "hf://a/b", 200_000),
+    "a Secret's name": (ignore_refusal(lambda name: SecretReference(name=name)), "a-", "", 200_000),
     "a package": (
-        refused(lambda package: CustomTrainer(func=progress, packages_to_install=[package])),
+        ignore_refusal(lambda package: CustomTrainer(func=parse_progress, packages_to_install=[package])),
         "://a:",
         "",
         200_000,
     ),
     "a name": (lambda text: job_name(text, "0" * 16, 1), "-a", "", 500_000),
     "a label": (labels.label_value, "/a", "", 500_000),
-    "a manifest": (refused(lambda text: TrainJobManifest(manifest=text)), "# x\n", MANIFEST, 20_000),
-    "a manifest of references": (refused(lambda text: TrainJobManifest(manifest=text)), "*a, ", "a: &a x\nb: [", 8_000),
-    "a manifest of brackets": (refused(lambda text: TrainJobManifest(manifest=text)), "- [[[[]]]]\n", "", 8_000),
+    "a manifest": (ignore_refusal(lambda text: TrainJobManifest(manifest=text)), "# x\n", MANIFEST, 20_000),
+    "a manifest of references": (
+        ignore_refusal(lambda text: TrainJobManifest(manifest=text)),
+        "*a, ",
+        "a: &a x\nb: [",
+        8_000,
+    ),
+    "a manifest of brackets": (ignore_refusal(lambda text: TrainJobManifest(manifest=text)), "- [[[[]]]]\n", "", 8_000),
 }
 
 
-def seconds(read, text):
+def measure_seconds(read, text):
     """Processor time, which other processes' work does not lengthen much."""
     began = time.process_time()
     read(text)
@@ -108,10 +113,10 @@ def test_time_grows_with_length(name):
     """At four times the length a quadratic reader takes sixteen times as long; half of that is the limit."""
     read, repeated, begin, size = ROWS[name]
     short, long = (begin + repeated * (count // len(repeated)) for count in (size, 4 * size))
-    best = [min(seconds(read, text) for _ in range(2)) for text in (short, long)]
+    best = [min(measure_seconds(read, text) for _ in range(2)) for text in (short, long)]
     for _ in range(_TRIES):
         if best[1] <= max(8.0 * best[0], 0.02):
             break
-        best = [min(known, seconds(read, text)) for known, text in zip(best, (short, long), strict=True)]
+        best = [min(known, measure_seconds(read, text)) for known, text in zip(best, (short, long), strict=True)]
     assert best[1] <= max(8.0 * best[0], 0.02)
     assert best[1] < 20.0

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.chaos.kfp_pods.delaying_proxy import DelayingProxy
-from tests.support.kfp_pods import LATENCIES, SHORT, CompiledComponent, Pods
+from tests.support.kfp_pods import LATENCIES, ONE_SECOND_JOB, CompiledComponent, Pods
 
 
 @pytest.fixture(scope="session")
@@ -40,14 +40,14 @@ def kubeconfigs(proxies, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def spans(pods, kubeconfigs):
+def pod_seconds(pods, kubeconfigs):
     """Seconds that a pod runs for a job of one second, by latency.
 
     All pods run at the same time. The time starts with the pod's first process.
     """
 
     def measure(latency):
-        pod = pods.start(pods.new_run(), kubeconfigs[latency], **SHORT)
+        pod = pods.start(pods.new_run(), kubeconfigs[latency], **ONE_SECOND_JOB)
         pod.process()
         began = time.monotonic()
         assert pod.end() == "Succeeded", pods.said(pod)
@@ -58,7 +58,7 @@ def spans(pods, kubeconfigs):
 
 
 @pytest.fixture
-def chance():
+def random_numbers():
     """A random number generator; set PODS_SEED to repeat its numbers."""
     seed = os.environ.get("PODS_SEED") or str(random.randrange(10**6))  # noqa: S311
     print(f"PODS_SEED={seed}")

@@ -32,7 +32,7 @@ class DelayingProxy:
         self._target, self._laptop, self._delay = (address.hostname, address.port), laptop, latency / 2
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._marks: dict[bytes, threading.Event] = {}
+        self._events: dict[bytes, threading.Event] = {}
         self._serving: set[asyncio.Task[Any] | None] = set()
 
     def __enter__(self) -> DelayingProxy:
@@ -47,7 +47,7 @@ class DelayingProxy:
         self._thread.join(10)
         self._loop.close()
 
-    def kubeconfig(self, path: Path) -> Path:
+    def write_kubeconfig(self, path: Path) -> Path:
         """Write a kubeconfig that points at the proxy."""
         content = yaml.safe_load(self._laptop.kubeconfig.read_text())
         port = self._server.sockets[0].getsockname()[1]
@@ -55,10 +55,10 @@ class DelayingProxy:
         path.write_text(json.dumps(content))
         return path
 
-    def notice(self, mark: bytes) -> threading.Event:
+    def event_when_sent(self, content: bytes) -> threading.Event:
         """Return an event that is set when a client sends these bytes."""
-        self._marks[mark] = threading.Event()
-        return self._marks[mark]
+        self._events[content] = threading.Event()
+        return self._events[content]
 
     async def _stop(self) -> None:
         self._server.close()
@@ -72,7 +72,7 @@ class DelayingProxy:
         # readers.
         self._serving.add(asyncio.current_task())
         server_reader, server_writer = await asyncio.open_connection(*self._target)
-        there = self._forward(client_reader, server_writer, self._match)
+        there = self._forward(client_reader, server_writer, self._set_events)
         back = self._forward(server_reader, client_writer, lambda _: None)
         try:
             await asyncio.gather(there, back)
@@ -81,8 +81,8 @@ class DelayingProxy:
                 writer.close()
             self._serving.discard(asyncio.current_task())
 
-    def _match(self, piece: bytes) -> None:
-        for mark, event in list(self._marks.items()):
+    def _set_events(self, piece: bytes) -> None:
+        for mark, event in list(self._events.items()):
             if mark in piece:
                 event.set()
 

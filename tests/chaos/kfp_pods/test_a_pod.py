@@ -7,15 +7,15 @@ import signal
 
 import pytest
 
-from tests.support.polling import until
+from tests.support.polling import wait_until
 from trainjob.manifest import labels
-from trainjob.status import Phase, judge
+from trainjob.status import Phase, derive_verdict
 
 pytestmark = pytest.mark.timeout(120)
 SHELL = {"image": "busybox", "command": ["sh", "-c"]}
 
 
-def jobs_of(cluster, run):
+def list_trainjobs(cluster, run):
     return cluster.list_trainjobs("default", f"{labels.RUN}={run.id}")
 
 
@@ -23,7 +23,7 @@ def test_a_pod_hands_on_its_outputs(pods, cluster, kubeconfigs):
     run = pods.new_run()
     pod = pods.start(run, kubeconfigs[0.05], **SHELL, args=["echo hello"])
     assert pod.end() == "Succeeded", pods.said(pod)
-    [job] = jobs_of(cluster, run)
+    [job] = list_trainjobs(cluster, run)
     told = pod.output()["parameterValues"]
     assert (told["job"], told["uid"], told["status"]) == (job["metadata"]["name"], job["metadata"]["uid"], "Complete")
     assert "[node-0] hello" in pods.said(pod)
@@ -33,26 +33,26 @@ def test_a_terminated_pod_takes_its_job_along(pods, cluster, kubeconfigs):
     run = pods.new_run()
     pod = pods.start(run, kubeconfigs[0.05], **SHELL, args=["sleep 600"])
     process = pod.process()
-    until(lambda: [job for job in jobs_of(cluster, run) if judge(job).phase is Phase.RUNNING])
+    wait_until(lambda: [job for job in list_trainjobs(cluster, run) if derive_verdict(job).phase is Phase.RUNNING])
     os.kill(process, signal.SIGTERM)
     assert pod.end() == "Failed"
     assert "was deleted" in pods.said(pod)
-    assert not jobs_of(cluster, run)
+    assert not list_trainjobs(cluster, run)
 
 
 def test_a_drained_pods_job_is_kept_for_the_next_try_where_that_is_asked_for(pods, cluster, kubeconfigs, tmp_path):
     run, script = pods.new_run(), f"until test -e {tmp_path}/go; do sleep 0.1; done"
     request = {**SHELL, "args": [script], "on_kill": "keep_on_drain"}
     pod = pods.start(run, kubeconfigs[0.05], **request)
-    until(lambda: [job for job in jobs_of(cluster, run) if judge(job).phase is Phase.RUNNING])
+    wait_until(lambda: [job for job in list_trainjobs(cluster, run) if derive_verdict(job).phase is Phase.RUNNING])
     pods.disrupt(pod)
-    until(lambda: "is being taken away" in pods.said(pod))
+    wait_until(lambda: "is being taken away" in pods.said(pod))
     pods.delete(pod)
     assert pod.end() in ("Failed", None)
-    [job] = jobs_of(cluster, run)
+    [job] = list_trainjobs(cluster, run)
     again = pods.start(run, kubeconfigs[0.05], 1, **request)
     again.process()
-    until(lambda: f"adopted, uid {job['metadata']['uid']}" in pods.said(again))
+    wait_until(lambda: f"adopted, uid {job['metadata']['uid']}" in pods.said(again))
     (tmp_path / "go").touch()
     assert again.end() == "Succeeded"
 
@@ -64,10 +64,13 @@ def test_a_signal_that_is_faster_than_the_news_of_the_deletion_keeps_it_too(pods
         run = pods.new_run()
         tries.append((run, pods.start(run, kubeconfigs[0.005], **SHELL, args=["sleep 600"], on_kill="keep_on_drain")))
     for run, pod in tries:
-        until(lambda run=run: [job for job in jobs_of(cluster, run) if judge(job).phase is Phase.RUNNING], 60)
+        wait_until(
+            lambda run=run: [job for job in list_trainjobs(cluster, run) if derive_verdict(job).phase is Phase.RUNNING],
+            60,
+        )
         pods.delete(pod)
     for run, pod in tries:
         assert pod.end() in ("Failed", None)
-        [job] = jobs_of(cluster, run)
+        [job] = list_trainjobs(cluster, run)
         assert "deletionTimestamp" not in job["metadata"]
         cluster.delete_trainjob(job["metadata"]["name"], "default", job["metadata"]["uid"])

@@ -15,13 +15,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.support.kfp_pods import LATENCIES, SHORT
+from tests.support.kfp_pods import LATENCIES, ONE_SECOND_JOB
 from tests.support.trainjob_audit import AuditLog
 from trainjob.lifecycle import RunKey
 from trainjob.manifest import labels
 
 pytestmark = pytest.mark.timeout(600)
-EACH, TOGETHER = 25, 5
+PODS_PER_LATENCY, CONCURRENT_PODS = 25, 5
 
 
 def key_of(run):
@@ -29,8 +29,8 @@ def key_of(run):
     return RunKey("kfp", run.workflow, "train", run.id)
 
 
-def lose(pods, pod, process, way):
-    if way == "killed":
+def end_pod(pods, pod, process, action):
+    if action == "killed":
         with contextlib.suppress(ProcessLookupError):
             os.kill(process, signal.SIGKILL)  # the rest of a container goes with its first process
     else:
@@ -38,37 +38,43 @@ def lose(pods, pod, process, way):
     return pod.end()
 
 
-def test_a_hundred_losses_at_any_moment_make_no_second_job(pods, laptop, cluster, kubeconfigs, spans, chance):
-    print({latency: f"{seconds:.1f} s" for latency, seconds in spans.items()})
+def test_a_hundred_losses_at_any_moment_make_no_second_job(
+    pods, laptop, cluster, kubeconfigs, pod_seconds, random_numbers
+):
+    print({latency: f"{seconds:.1f} s" for latency, seconds in pod_seconds.items()})
     plans = [
-        (latency, chance.uniform(0.0, 1.1 * spans[latency]), chance.choice(("killed", "deleted", "made anew")))
+        (
+            latency,
+            random_numbers.uniform(0.0, 1.1 * pod_seconds[latency]),
+            random_numbers.choice(("killed", "deleted", "made anew")),
+        )
         for latency in LATENCIES
-        for _ in range(EACH)
+        for _ in range(PODS_PER_LATENCY)
     ]
-    chance.shuffle(plans)
+    random_numbers.shuffle(plans)
 
     def attempt(plan):
         latency, moment, way = plan
         told, run = f"{way} after {moment:.2f} s at {latency} s latency", pods.new_run()
-        pod = pods.start(run, kubeconfigs[latency], **SHORT)
+        pod = pods.start(run, kubeconfigs[latency], **ONE_SECOND_JOB)
         process = pod.process()
         time.sleep(moment)
-        phase = lose(pods, pod, process, way)
+        phase = end_pod(pods, pod, process, way)
         if phase == "Succeeded":
             return run, pod, told, "too late"
         same = way == "made anew"  # by Argo, while its own view of the pod is pending: no try is counted
-        again = pods.start(run, kubeconfigs[latency], 0 if same else 1, pod.name if same else "", **SHORT)
+        again = pods.start(run, kubeconfigs[latency], 0 if same else 1, pod.name if same else "", **ONE_SECOND_JOB)
         phase = again.end()
         assert phase == "Succeeded", f"{told}: {phase}\n{pods.said(again)}"
         return run, again, told, "adopted" if ": adopted, uid" in pods.said(again) else "created"
 
-    with AuditLog(laptop) as audit, ThreadPoolExecutor(TOGETHER) as threads:
+    with AuditLog(laptop) as audit, ThreadPoolExecutor(CONCURRENT_PODS) as threads:
         tries = list(threads.map(attempt, plans))
         keys = [key_of(run) for run, _, _, _ in tries]
         for key in keys:
-            audit.catch_up(key)
-        made = Counter(len(audit.made(key)) for key in keys)
-        most_active = Counter(audit.most_active(key) for key in keys)
+            audit.wait_until_current(key)
+        made = Counter(len(audit.created_uids(key)) for key in keys)
+        most_active = Counter(audit.max_active(key) for key in keys)
     print(Counter(how for _, _, _, how in tries), "TrainJobs ever made for a run:", made)
     assert most_active == {1: len(tries)}
     left = cluster.list_trainjobs("default", f"{labels.ENGINE}=kfp")

@@ -12,22 +12,22 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.support.kfp_pods import LATENCIES, SHORT
-from tests.support.polling import until
+from tests.support.kfp_pods import LATENCIES, ONE_SECOND_JOB
+from tests.support.polling import wait_until
 from trainjob.client import Connection
 from trainjob.lifecycle import RunKey
 from trainjob.manifest import labels
-from trainjob.status import judge
+from trainjob.status import derive_verdict
 from trainjob_kfp.launcher import clean_up
 
 pytestmark = pytest.mark.timeout(600)
-LONG = {**SHORT, "args": ["600"]}
-EACH, TOGETHER = 25, 5
+LONG_JOB = {**ONE_SECOND_JOB, "args": ["600"]}
+PODS_PER_LATENCY, CONCURRENT_PODS = 25, 5
 SECONDS = 3.0  # after the last process has died: what was sent has arrived by then
 # A process that is killed this soon after the signal may not have run since, on a busy machine; and kube-apiserver
 # drops a request whose sender dies within about 5 ms. No launcher can end a job in no time: what is left is cleanup's.
 NO_TIME = 0.05
-_FATES = "was deleted|was gone|was left alone|nothing was created|could not be deleted"
+_RESULTS = "was deleted|was gone|was left alone|nothing was created|could not be deleted"
 
 
 def terminate(process):
@@ -36,22 +36,24 @@ def terminate(process):
         os.kill(process, signal.SIGTERM)
 
 
-def fate(said):
+def reported_result(log):
     """How a pod's last words say that its job ended."""
-    told = re.findall(_FATES, said)
-    return told[-1] if told else "complete" if "Complete" in said else "killed before it said anything"
+    told = re.findall(_RESULTS, log)
+    return told[-1] if told else "complete" if "Complete" in log else "killed before it said anything"
 
 
-def orphans(cluster, tries):
+def find_orphans(cluster, tries):
     """The TrainJobs of these runs that go on."""
     runs = {run.id for run, _, _ in tries}
     jobs = cluster.list_trainjobs("default", f"{labels.ENGINE}=kfp")
-    return [job for job in jobs if job["metadata"]["labels"][labels.RUN] in runs and not judge(job).phase.finished]
+    return [
+        job for job in jobs if job["metadata"]["labels"][labels.RUN] in runs and not derive_verdict(job).phase.finished
+    ]
 
 
-def lived(said):
+def seconds_to_end(log):
     """Seconds between the signal and the end of every process."""
-    found = re.search(r"emissary: all is killed ([\d.]+) s after the signal", said)
+    found = re.search(r"emissary: all is killed ([\d.]+) s after the signal", log)
     return float(found[1]) if found else 1.0
 
 
@@ -60,28 +62,36 @@ def assert_no_orphans(pods, cluster, connection, tries):
 
     Where there was no time for anything, the run's exit handler finds it.
     """
-    print(Counter(fate(pods.said(pod)) for _, pod, _ in tries))
+    print(Counter(reported_result(pods.said(pod)) for _, pod, _ in tries))
     time.sleep(SECONDS)
-    hopeless = [one for one in tries if lived(pods.said(one[1])) < NO_TIME]
+    hopeless = [one for one in tries if seconds_to_end(pods.said(one[1])) < NO_TIME]
     for run, pod, _ in hopeless:
         key = RunKey("kfp", run.workflow, "clean-up", run.id)
-        print(f"killed after {lived(pods.said(pod)):.3f} s; cleaned up: {clean_up(connection=connection, key=key)}")
+        print(
+            f"killed after {seconds_to_end(pods.said(pod)):.3f} s; cleaned up: {clean_up(connection=connection, key=key)}"
+        )
     try:
-        until(lambda: not orphans(cluster, tries), 30)
+        wait_until(lambda: not find_orphans(cluster, tries), 30)
     except AssertionError:
-        left = {job["metadata"]["labels"][labels.RUN] for job in orphans(cluster, tries)}
+        left = {job["metadata"]["labels"][labels.RUN] for job in find_orphans(cluster, tries)}
         told = [f"terminated {moment}:\n{pods.said(pod)}" for run, pod, moment in tries if run.id in left]
         pytest.fail("\n".join(told))
 
 
-def test_a_hundred_terminations_at_any_moment_leave_no_job(pods, laptop, cluster, kubeconfigs, spans, chance):
-    print({latency: f"{seconds:.1f} s" for latency, seconds in spans.items()})
+def test_a_hundred_terminations_at_any_moment_leave_no_job(
+    pods, laptop, cluster, kubeconfigs, pod_seconds, random_numbers
+):
+    print({latency: f"{seconds:.1f} s" for latency, seconds in pod_seconds.items()})
     plans = [
-        (latency, chance.uniform(0.0, 1.15 * spans[latency]), chance.choice((SHORT, LONG)))
+        (
+            latency,
+            random_numbers.uniform(0.0, 1.15 * pod_seconds[latency]),
+            random_numbers.choice((ONE_SECOND_JOB, LONG_JOB)),
+        )
         for latency in LATENCIES
-        for _ in range(EACH)
+        for _ in range(PODS_PER_LATENCY)
     ]
-    chance.shuffle(plans)
+    random_numbers.shuffle(plans)
 
     def attempt(plan):
         latency, moment, job = plan
@@ -93,21 +103,21 @@ def test_a_hundred_terminations_at_any_moment_leave_no_job(pods, laptop, cluster
         pod.end()
         return run, pod, f"after {moment:.2f} s at {latency} s latency"
 
-    with ThreadPoolExecutor(TOGETHER) as threads:
+    with ThreadPoolExecutor(CONCURRENT_PODS) as threads:
         tries = list(threads.map(attempt, plans))
     assert_no_orphans(pods, cluster, Connection(kubeconfig=str(laptop.kubeconfig)), tries)
 
 
 def test_terminations_while_the_request_to_create_is_on_its_way_leave_no_job(
-    pods, laptop, cluster, proxies, kubeconfigs, chance
+    pods, laptop, cluster, proxies, kubeconfigs, random_numbers
 ):
-    plans = [(latency, chance.uniform(0.0, latency)) for latency in LATENCIES for _ in range(5)]
+    plans = [(latency, random_numbers.uniform(0.0, latency)) for latency in LATENCIES for _ in range(5)]
 
     def attempt(plan):
         latency, moment = plan
         run = pods.new_run()
         sent = proxies[latency].notice(run.id.encode())  # it is in no other request
-        pod = pods.start(run, kubeconfigs[latency], **LONG)
+        pod = pods.start(run, kubeconfigs[latency], **LONG_JOB)
         process = pod.process()
         assert sent.wait(60)
         time.sleep(moment)
@@ -115,6 +125,6 @@ def test_terminations_while_the_request_to_create_is_on_its_way_leave_no_job(
         pod.end()
         return run, pod, f"{moment:.3f} s after its creation was asked for at {latency} s latency"
 
-    with ThreadPoolExecutor(TOGETHER) as threads:
+    with ThreadPoolExecutor(CONCURRENT_PODS) as threads:
         tries = list(threads.map(attempt, plans))
     assert_no_orphans(pods, cluster, Connection(kubeconfig=str(laptop.kubeconfig)), tries)

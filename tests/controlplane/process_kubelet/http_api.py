@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from trainjob.errors import ClusterError, ClusterUnreachable
-from trainjob_local.objects import GROUP_VERSIONS, Handler, Json
+from trainjob_local.objects import GROUP_VERSIONS, Json, WatchHandler
 
 __all__ = ["HttpApi", "client_tls"]
 
 _LOG = logging.getLogger(__name__)
 _TIMEOUT = 30.0
-_PAUSE = 0.5  # seconds before a broken watch is opened again
+_RETRY_SECONDS = 0.5  # seconds before a broken watch is opened again
 
 
 def client_tls(pki: Path, name: str) -> ssl.SSLContext:
@@ -54,22 +54,22 @@ class HttpApi:
 
     def get(self, resource: str, name: str, namespace: str = "") -> Json:
         """Return one object."""
-        return self._ask("GET", _path(resource, namespace, name))
+        return self._request("GET", _path(resource, namespace, name))
 
     def list(self, resource: str, namespace: str = "") -> list[Json]:
         """Return all objects of a resource."""
-        items: list[Json] = self._ask("GET", _path(resource, namespace))["items"]
+        items: list[Json] = self._request("GET", _path(resource, namespace))["items"]
         return items
 
     def create(self, resource: str, body: Json, namespace: str = "") -> Json:
         """Create an object."""
         api_version, kind = GROUP_VERSIONS[resource]
-        return self._ask("POST", _path(resource, namespace), {"apiVersion": api_version, "kind": kind, **body})
+        return self._request("POST", _path(resource, namespace), {"apiVersion": api_version, "kind": kind, **body})
 
     def patch(self, resource: str, name: str, body: Json, namespace: str = "", *, subresource: str = "") -> Json:
         """Apply a JSON merge patch."""
         path = _path(resource, namespace, name, subresource)
-        return self._ask("PATCH", path, body, "application/merge-patch+json")
+        return self._request("PATCH", path, body, "application/merge-patch+json")
 
     def delete(
         self,
@@ -87,32 +87,32 @@ class HttpApi:
             options["gracePeriodSeconds"] = grace
         if propagation:
             options["propagationPolicy"] = propagation
-        self._ask("DELETE", _path(resource, namespace, name), options)
+        self._request("DELETE", _path(resource, namespace, name), options)
 
     def token(self, namespace: str, service_account: str, spec: Json) -> str:
         """Return a new token of a service account."""
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{service_account}/token"
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
-        return str(self._ask("POST", path, body)["status"]["token"])
+        return str(self._request("POST", path, body)["status"]["token"])
 
-    def follow(self, resource: str, handler: Handler, *, field_selector: str = "") -> None:
+    def watch(self, resource: str, handler: WatchHandler, *, field_selector: str = "") -> None:
         """List and watch on a new thread, for ever; list again when the watch breaks."""
         query = {"fieldSelector": field_selector} if field_selector else {}
         arguments = (_path(resource, ""), query, handler)
         threading.Thread(target=self._follow, args=arguments, name=f"watch-{resource}", daemon=True).start()
 
-    def _follow(self, path: str, query: Mapping[str, str], handler: Handler) -> None:
+    def _follow(self, path: str, query: Mapping[str, str], handler: WatchHandler) -> None:
         while True:
             try:
                 self._list_and_watch(path, query, handler)
             except (OSError, ClusterError, http.client.HTTPException, ValueError) as error:
                 _LOG.warning("watch %s: %s", path, error)
-                threading.Event().wait(_PAUSE)
+                threading.Event().wait(_RETRY_SECONDS)
 
-    def _list_and_watch(self, path: str, query: Mapping[str, str], handler: Handler) -> None:
-        listed = self._ask("GET", f"{path}?{urllib.parse.urlencode(query)}")
+    def _list_and_watch(self, path: str, query: Mapping[str, str], handler: WatchHandler) -> None:
+        listed = self._request("GET", f"{path}?{urllib.parse.urlencode(query)}")
         for item in listed["items"]:
-            _call(handler, "ADDED", item)
+            _call_handler(handler, "ADDED", item)
         version = listed["metadata"]["resourceVersion"]
         watched = urllib.parse.urlencode({**query, "watch": "1", "resourceVersion": version})
         connection, answer = self._open("GET", f"{path}?{watched}", timeout=None)
@@ -121,11 +121,13 @@ class HttpApi:
                 event = json.loads(line)
                 if event["type"] == "ERROR":
                     return
-                _call(handler, event["type"], event["object"])
+                _call_handler(handler, event["type"], event["object"])
         finally:
             connection.close()
 
-    def _ask(self, method: str, path: str, body: Json | None = None, content_type: str = "application/json") -> Json:
+    def _request(
+        self, method: str, path: str, body: Json | None = None, content_type: str = "application/json"
+    ) -> Json:
         connection, answer = self._open(method, path, body, content_type)
         try:
             found: Json = json.loads(answer.read() or b"null")
@@ -147,7 +149,7 @@ class HttpApi:
         if answer.status >= 300:
             text = answer.read().decode(errors="replace")
             connection.close()
-            raise _refused(answer.status, text)
+            raise _to_cluster_error(answer.status, text)
         return connection, answer
 
     def _connection(self, timeout: float | None) -> http.client.HTTPConnection:
@@ -163,14 +165,14 @@ def _path(resource: str, namespace: str, *parts: str) -> str:
     return "/".join([root + within, resource, *(part for part in parts if part)])
 
 
-def _call(handler: Handler, change: str, obj: Json) -> None:
+def _call_handler(handler: WatchHandler, event_type: str, obj: Json) -> None:
     try:
-        handler(change, obj)
+        handler(event_type, obj)
     except Exception:  # noqa: BLE001 - one object must not end the watch of all
-        _LOG.exception("handling of %s %s", change, obj.get("metadata", {}).get("name"))
+        _LOG.exception("handling of %s %s", event_type, obj.get("metadata", {}).get("name"))
 
 
-def _refused(status: int, text: str) -> ClusterError:
+def _to_cluster_error(status: int, text: str) -> ClusterError:
     try:
         answer: Any = json.loads(text)
     except ValueError:

@@ -17,10 +17,10 @@ from pathlib import Path
 
 from trainjob_local.kubelet.isolation import Mount
 
-__all__ = ["Namespaces", "enter", "first_process", "isolated", "unavailable"]
+__all__ = ["Namespaces", "enter_command", "first_process", "isolated_command", "unavailable_reason"]
 
 # $0 is an empty folder, $1 the mounts (a line each: how, from, to), $2 the working folder, then comes the command.
-_START = r"""
+_START_SCRIPT = r"""
 mount -t tmpfs tmpfs "$0"
 mkdir "$0/upper" "$0/work" "$0/all"
 mount -t overlay overlay -o "lowerdir=/,upperdir=$0/upper,workdir=$0/work" "$0/all"
@@ -44,13 +44,13 @@ class Namespaces:
     def command(
         self, argv: Sequence[str], *, folder: Path, mounts: Sequence[Mount], cwd: str, programs: Sequence[str]
     ) -> list[str]:
-        return isolated(argv, folder=folder, mounts=mounts, cwd=cwd, programs=programs)
+        return isolated_command(argv, folder=folder, mounts=mounts, cwd=cwd, programs=programs)
 
     def first_process(self, pid: int) -> int | None:
         return first_process(pid)
 
 
-def isolated(
+def isolated_command(
     argv: Sequence[str], *, folder: Path, mounts: Sequence[Mount] = (), cwd: str = "", programs: Sequence[str] = ()
 ) -> list[str]:
     """Return a command that runs `argv` as process 1 of new namespaces, which end with it.
@@ -65,14 +65,14 @@ def isolated(
         programs: this machine's folders that a mount must not hide, with what lies beside them: with a mount at `/tmp`,
             `/tmp/a/bin` keeps `/tmp/a`.
     """
-    seen = [("--rbind", point, point) for point in _machine_mounts(Path("/proc/self/mountinfo").read_text())]
+    seen = [("--rbind", point, point) for point in _host_mounts(Path("/proc/self/mountinfo").read_text())]
     seen += [
         ("-oro,bind" if mount.read_only else "--bind", str(mount.local), mount.path)
-        for mount in sorted([*mounts, *_kept(programs, mounts)], key=lambda mount: len(mount.path))
+        for mount in sorted([*mounts, *_preserved_mounts(programs, mounts)], key=lambda mount: len(mount.path))
     ]
     table = "".join("\t".join(line) + "\n" for line in seen)
     unshare = ["unshare", "--mount", "--pid", "--fork", "--kill-child"]
-    return [*unshare, "sh", "-ec", _START, str(folder), table, cwd or "/", *argv]
+    return [*unshare, "sh", "-ec", _START_SCRIPT, str(folder), table, cwd or "/", *argv]
 
 
 def first_process(pid: int) -> int | None:
@@ -87,24 +87,26 @@ def first_process(pid: int) -> int | None:
     return int(children[0]) if children else None
 
 
-def enter(process: int) -> list[str]:
+def enter_command(pid: int) -> list[str]:
     """Return the prefix of a command that runs in the namespaces of this process."""
-    return ["nsenter", "--target", str(process), "--mount", "--pid", "--root", "--wd", "--"]
+    return ["nsenter", "--target", str(pid), "--mount", "--pid", "--root", "--wd", "--"]
 
 
-def unavailable() -> str | None:
+def unavailable_reason() -> str | None:
     """Try to isolate a container, and return why that fails; None if it works."""
     if not shutil.which("unshare") or not shutil.which("nsenter"):
         return "isolated containers need unshare and nsenter, of util-linux"
     with tempfile.TemporaryDirectory() as folder:
-        tried = subprocess.run(isolated(["true"], folder=Path(folder)), check=False, capture_output=True, text=True)
+        tried = subprocess.run(
+            isolated_command(["true"], folder=Path(folder)), check=False, capture_output=True, text=True
+        )
     if tried.returncode == 0:
         return None
     said = tried.stderr.strip() or f"exit status {tried.returncode}"
     return f"isolated containers need root and the right to mount an overlay over / ({said})"
 
 
-def _kept(programs: Sequence[str], mounts: Sequence[Mount]) -> list[Mount]:
+def _preserved_mounts(programs: Sequence[str], mounts: Sequence[Mount]) -> list[Mount]:
     """Return the entries directly below a mount that lead to one of these folders."""
     found: dict[str, Mount] = {}
     for folder in programs:
@@ -115,7 +117,7 @@ def _kept(programs: Sequence[str], mounts: Sequence[Mount]) -> list[Mount]:
     return list(found.values())
 
 
-def _machine_mounts(table: str) -> list[str]:
+def _host_mounts(table: str) -> list[str]:
     """Return the outermost mount points except for `/` and `/proc`.
 
     An overlay shows the files of one file system only.

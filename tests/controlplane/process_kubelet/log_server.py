@@ -16,15 +16,15 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import cast
 
-from process_kubelet.exec_handover import hand_over
-from trainjob_local.kubelet.container_logs import LogOptions, since_text
+from process_kubelet.exec_forwarding import forward_exec
+from trainjob_local.kubelet.container_logs import LogOptions, format_since
 from trainjob_local.kubelet.kubelet import Kubelet, LogUnavailable
 from trainjob_local.objects import utc_now
 
-__all__ = ["LogServer", "log_options"]
+__all__ = ["LogServer", "parse_log_options"]
 
 
-def log_options(query: Mapping[str, str]) -> LogOptions:
+def parse_log_options(query: Mapping[str, str]) -> LogOptions:
     """Return the log options of a request's query parameters.
 
     Raises:
@@ -34,7 +34,7 @@ def log_options(query: Mapping[str, str]) -> LogOptions:
     return LogOptions(
         follow=query.get("follow") == "true",
         tail=int(query["tailLines"]) if "tailLines" in query else None,
-        since=since_text(query.get("sinceTime", ""), int(seconds) if seconds else None, utc_now()),
+        since=format_since(query.get("sinceTime", ""), int(seconds) if seconds else None, utc_now()),
         limit=int(query["limitBytes"]) if "limitBytes" in query else None,
         timestamps=query.get("timestamps") == "true",
     )
@@ -82,21 +82,23 @@ class _Handler(BaseHTTPRequestHandler):
         query = {key: values[-1] for key, values in urllib.parse.parse_qs(url.query).items()}
         part = url.path.strip("/").split("/")
         if len(part) == 4 and part[0] == "containerLogs":
-            self._logs(part[1:], query)
+            self._send_logs(part[1:], query)
         elif len(part) == 4 and part[0] == "exec":
-            self._exec(part[1:])
+            self._forward_exec(part[1:])
         else:
-            self._fail(404, "404 page not found")
+            self._send_failure(404, "404 page not found")
 
-    def _logs(self, part: list[str], query: Mapping[str, str]) -> None:
-        namespace, pod, container = part
+    def _send_logs(self, segments: list[str], query: Mapping[str, str]) -> None:
+        namespace, pod, container = segments
         try:
-            options = log_options(query)
-            pieces = self.kubelet.log((namespace, pod), container, options, previous=query.get("previous") == "true")
+            options = parse_log_options(query)
+            pieces = self.kubelet.open_log(
+                (namespace, pod), container, options, previous=query.get("previous") == "true"
+            )
         except LogUnavailable as error:
-            return self._fail(error.code, str(error))
+            return self._send_failure(error.code, str(error))
         except ValueError as error:
-            return self._fail(400, str(error))
+            return self._send_failure(400, str(error))
         self.send_response(200)
         self.send_header("Content-Type", "text/plain")
         self.send_header("Transfer-Encoding", "chunked")
@@ -106,25 +108,25 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(b"0\r\n\r\n")
         return None
 
-    def _exec(self, part: list[str]) -> None:
-        namespace, pod, name = part
-        found = self.kubelet.find((namespace, pod))
+    def _forward_exec(self, segments: list[str]) -> None:
+        namespace, pod, name = segments
+        found = self.kubelet.find_pod((namespace, pod))
         container = found.container(name) if found else None
-        process = container.inside() if container else None
+        process = container.first_process_id() if container else None
         if process is None or self.exec_socket is None:
-            return self._fail(404, f'container not found ("{name}")')
+            return self._send_failure(404, f'container not found ("{name}")')
         self.close_connection = True
         with contextlib.suppress(OSError):  # either end may break off
-            hand_over(
+            forward_exec(
                 cast("ssl.SSLSocket", self.connection),
                 self.requestline,
                 self.headers.items(),
-                process=process,
-                to=self.exec_socket,
+                pid=process,
+                exec_socket=self.exec_socket,
             )
         return None
 
-    def _fail(self, code: int, text: str) -> None:
+    def _send_failure(self, code: int, text: str) -> None:
         self.send_response(code)
         self.send_header("Content-Length", str(len(text.encode())))
         self.end_headers()

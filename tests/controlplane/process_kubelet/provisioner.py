@@ -11,13 +11,13 @@ from __future__ import annotations
 import shutil
 
 from trainjob.errors import ClusterError
-from trainjob_local.controllers.volumes import volume_for
+from trainjob_local.controllers.volumes import build_volume
 from trainjob_local.kubelet.settings import KubeletSettings
 from trainjob_local.objects import Json, ObjectApi
 
 __all__ = ["Provisioner"]
 
-_NAME = "controlplane.local/directory"  # of the StorageClass that cmd/controlplane/up.go creates
+_PROVISIONER = "controlplane.local/directory"  # of the StorageClass that cmd/controlplane/up.go creates
 
 
 class Provisioner:
@@ -28,32 +28,32 @@ class Provisioner:
 
     def start(self) -> None:
         """Watch claims and volumes."""
-        self._api.follow("persistentvolumeclaims", self.on_claim)
-        self._api.follow("persistentvolumes", self.on_volume)
+        self._api.watch("persistentvolumeclaims", self.on_claim)
+        self._api.watch("persistentvolumes", self.on_volume)
 
-    def on_claim(self, change: str, claim: Json) -> None:
+    def on_claim(self, event_type: str, claim: Json) -> None:
         """Create the volume of a claim that waits for one."""
         meta = claim["metadata"]
         notes = meta.get("annotations") or {}
-        ours = notes.get("volume.kubernetes.io/storage-provisioner") == _NAME
+        ours = notes.get("volume.kubernetes.io/storage-provisioner") == _PROVISIONER
         here = notes.get("volume.kubernetes.io/selected-node") == self._settings.node
-        if change == "DELETED" or claim["spec"].get("volumeName") or not (ours and here):
+        if event_type == "DELETED" or claim["spec"].get("volumeName") or not (ours and here):
             return
         folder = self._settings.volume_folder(meta["namespace"], meta["name"], meta["uid"])
         folder.mkdir(parents=True, exist_ok=True)
         try:
-            self._api.create("persistentvolumes", volume_for(claim, str(folder), _NAME))
+            self._api.create("persistentvolumes", build_volume(claim, str(folder), _PROVISIONER))
         except ClusterError as error:
             if error.status != 409:
                 raise
 
-    def on_volume(self, change: str, volume: Json) -> None:
+    def on_volume(self, event_type: str, volume: Json) -> None:
         """Remove a volume of ours whose claim is gone, with its folder."""
         meta = volume["metadata"]
         notes = meta.get("annotations") or {}
-        ours = notes.get("pv.kubernetes.io/provisioned-by") == _NAME
+        ours = notes.get("pv.kubernetes.io/provisioned-by") == _PROVISIONER
         released = volume.get("status", {}).get("phase") == "Released"
-        if change == "DELETED" or not ours or not released or "deletionTimestamp" in meta:
+        if event_type == "DELETED" or not ours or not released or "deletionTimestamp" in meta:
             return
         shutil.rmtree(volume["spec"]["hostPath"]["path"], ignore_errors=True)
         try:

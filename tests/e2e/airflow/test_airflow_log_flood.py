@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.standalone import QUICK, Standalone, wait_for
+from tests.support.standalone import SHORT_INTERVALS, Standalone, wait_for_airflow
 
 pytestmark = pytest.mark.timeout(1200)
 
@@ -17,27 +17,27 @@ DAGS = Path(__file__).resolve().parent / "dags"
 
 
 @pytest.fixture(scope="module")
-def there(laptop, tmp_path_factory):
+def airflow(laptop, tmp_path_factory):
     extra = {"kube_config_path": str(laptop.kubeconfig), "namespace": "default"}
     connection = json.dumps({"conn_type": "kubernetes", "extra": extra})
-    environment = {**QUICK, "AIRFLOW_CONN_KUBERNETES_DEFAULT": connection}
+    environment = {**SHORT_INTERVALS, "AIRFLOW_CONN_KUBERNETES_DEFAULT": connection}
     with Standalone(tmp_path_factory.mktemp("airflow"), DAGS, **environment) as airflow:
         yield airflow
 
 
-def log_of(there, run, task):
+def read_log(airflow, run, task):
     """The events of a task's log, in order."""
-    found = there.ask("GET", f"{run}/taskInstances/{task}/logs/1?full_content=true")
+    found = airflow.ask("GET", f"{run}/taskInstances/{task}/logs/1?full_content=true")
     return [entry["event"] for entry in found["content"]]
 
 
 @pytest.mark.parametrize("width", [99, 999])
-def test_a_job_that_prints_a_lot_at_once_stops_no_triggerer(there, evidence, width):
-    triggerers = there.processes("triggerer")
-    run = there.start("flooding", lines=LINES, width=width)
-    wait_for(lambda: there.state(run) in ("success", "failed"), 600)
-    assert there.state(run) == "success", there.log.read_text()[-4000:]
-    lines = log_of(there, run, "flood")
+def test_a_job_that_prints_a_lot_at_once_stops_no_triggerer(airflow, evidence, width):
+    triggerers = airflow.processes("triggerer")
+    run = airflow.start("flooding", lines=LINES, width=width)
+    wait_for_airflow(lambda: airflow.state(run) in ("success", "failed"), 600)
+    assert airflow.state(run) == "success", airflow.log.read_text()[-4000:]
+    lines = read_log(airflow, run, "flood")
     notices = [match for line in lines if (match := re.match(r"\[node-0\] ([0-9,]+) lines .* were skipped", line))]
     numbers = [int(match[1]) for line in lines if (match := re.fullmatch(r"\[node-0\] (\d+)", line))]
     skipped = sum(int(match[1].replace(",", "")) for match in notices)
@@ -46,7 +46,7 @@ def test_a_job_that_prints_a_lot_at_once_stops_no_triggerer(there, evidence, wid
     assert numbers == sorted(set(numbers))
     assert numbers[-1] == LINES
     assert "[node-0] last" in lines
-    assert not any(line.startswith("[") for line in log_of(there, run, "unlogged"))
-    assert "[node-0] quiet" in log_of(there, run, "quiet_0")
-    assert "event loop appears deadlocked" not in there.log.read_text()
-    assert there.processes("triggerer").keys() >= triggerers.keys()
+    assert not any(line.startswith("[") for line in read_log(airflow, run, "unlogged"))
+    assert "[node-0] quiet" in read_log(airflow, run, "quiet_0")
+    assert "event loop appears deadlocked" not in airflow.log.read_text()
+    assert airflow.processes("triggerer").keys() >= triggerers.keys()

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from tests.support.api_proxy import ApiProxy
-from tests.support.standalone import Standalone, wait_for
+from tests.support.standalone import Standalone, wait_for_airflow
 from trainjob.manifest import labels
-from trainjob.status import Phase, judge
+from trainjob.status import Phase, derive_verdict
 
 pytestmark = pytest.mark.timeout(2400)
 DAGS = Path(__file__).resolve().parent / "dags"
 TASKS = 200
-ROOMY = {
+SETTINGS = {
     "AIRFLOW__CORE__PARALLELISM": "8",
     "AIRFLOW__CORE__MAX_ACTIVE_TASKS_PER_DAG": str(TASKS),
     "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "600",
@@ -27,7 +27,7 @@ ROOMY = {
 }
 
 
-class WatchCounter(ApiProxy):
+class WatchCountingProxy(ApiProxy):
     """Counts the watches that pass, by what is watched.
 
     Attributes:
@@ -36,46 +36,48 @@ class WatchCounter(ApiProxy):
     """
 
     def __init__(self, laptop):
-        self._counting, self._watched = threading.Lock(), {}
-        self.watches, self.most = Counter(), Counter()
+        self._counting, self._open_watches = threading.Lock(), {}
+        self.watch_counts, self.max_watches = Counter(), Counter()
         super().__init__(laptop)
 
-    def _pass_on(self, start, end, held, wait):
-        super()._pass_on(_Tapped(start, self._note) if wait is None else start, end, held, wait)
+    def _forward(self, start, end, withheld, wait_for):
+        super()._forward(
+            _ObservedSocket(start, self._record_request) if wait_for is None else start, end, withheld, wait_for
+        )
         with self._counting:
-            self._watched.pop(id(start), None)
+            self._open_watches.pop(id(start), None)
 
-    def _note(self, connection, data):
+    def _record_request(self, connection, data):
         line = data.partition(b"\r\n")[0].decode(errors="replace").split(" ")
         if len(line) != 3 or line[2] != "HTTP/1.1":
             return  # the rest of a request's body
         path, _, query = line[1].partition("?")
         kind = path.rpartition("/")[2]
         with self._counting:
-            self._watched.pop(id(connection), None)
+            self._open_watches.pop(id(connection), None)
         if "watch=true" in query:
-            self._let_go(kind)
+            self._wait_until_closed(kind)
             with self._counting:
-                self._watched[id(connection)] = kind
-                self.watches[kind] += 1
-                self.most[kind] = max(self.most[kind], list(self._watched.values()).count(kind))
+                self._open_watches[id(connection)] = kind
+                self.watch_counts[kind] += 1
+                self.max_watches[kind] = max(self.max_watches[kind], list(self._open_watches.values()).count(kind))
 
-    def _let_go(self, kind):
+    def _wait_until_closed(self, kind):
         """One that its client has closed right before it opens this one may still be on its way here."""
         deadline = time.monotonic() + 5.0
-        while kind in list(self._watched.values()) and time.monotonic() < deadline:
+        while kind in list(self._open_watches.values()) and time.monotonic() < deadline:
             time.sleep(0.01)
 
 
-class _Tapped:
+class _ObservedSocket:
     """A socket that tells what it receives."""
 
-    def __init__(self, connection, tell):
-        self._connection, self._tell = connection, tell
+    def __init__(self, connection, on_data):
+        self._connection, self._on_data = connection, on_data
 
     def recv(self, size):
         data = self._connection.recv(size)
-        self._tell(self._connection, data)
+        self._on_data(self._connection, data)
         return data
 
     def __getattr__(self, name):
@@ -89,24 +91,24 @@ class _Tapped:
 
 
 @pytest.fixture(scope="module")
-def counter(laptop):
-    with WatchCounter(laptop) as there:
+def proxy(laptop):
+    with WatchCountingProxy(laptop) as there:
         yield there
 
 
 @pytest.fixture(scope="module")
-def there(counter, tmp_path_factory):
+def airflow(proxy, tmp_path_factory):
     """The Airflow; it reaches the cluster through the counter."""
     home = tmp_path_factory.mktemp("airflow")
-    with Standalone(home, DAGS, AIRFLOW_CONN_KUBERNETES_DEFAULT=counter.connection(), **ROOMY) as airflow:
+    with Standalone(home, DAGS, AIRFLOW_CONN_KUBERNETES_DEFAULT=proxy.connection(), **SETTINGS) as airflow:
         yield airflow
 
 
-def states(there, run):
+def count_states(airflow, run):
     """How many of the run's tasks are in which state."""
     found, total = Counter(), 1
     while found.total() < total:
-        page = there.ask("GET", f"{run}/taskInstances?limit=100&offset={found.total()}")
+        page = airflow.ask("GET", f"{run}/taskInstances?limit=100&offset={found.total()}")
         total = page["total_entries"]
         found.update(task["state"] for task in page["task_instances"])
     return found
@@ -122,23 +124,23 @@ def jobs_of(cluster, run):
     return found
 
 
-def test_two_hundred_tasks_wait_with_one_watch_and_all_end_well(there, counter, cluster, tmp_path):
+def test_two_hundred_tasks_wait_with_one_watch_and_all_end_well(airflow, proxy, cluster, tmp_path):
     gate = tmp_path / "gate"
     os.mkfifo(gate)
-    run = there.start("many", gate=str(gate))
+    run = airflow.start("many", gate=str(gate))
 
     def all_wait():
-        if states(there, run)["deferred"] < TASKS:
+        if count_states(airflow, run)["deferred"] < TASKS:
             return False
-        return [judge(job).phase for _, job in jobs_of(cluster, run)] == [Phase.RUNNING] * TASKS
+        return [derive_verdict(job).phase for _, job in jobs_of(cluster, run)] == [Phase.RUNNING] * TASKS
 
-    wait_for(all_wait, 900)
-    assert counter.most == {"trainjobs": 1, "pods": 1}
+    wait_for_airflow(all_wait, 900)
+    assert proxy.most == {"trainjobs": 1, "pods": 1}
     opened = os.open(gate, os.O_RDWR)  # for those that are there and those to come
     try:
-        wait_for(lambda: there.state(run) in ("success", "failed"), 900)
+        wait_for_airflow(lambda: airflow.state(run) in ("success", "failed"), 900)
     finally:
         os.close(opened)
-    assert states(there, run) == {"success": TASKS}
+    assert count_states(airflow, run) == {"success": TASKS}
     assert sorted(int(index) for index, _ in jobs_of(cluster, run)) == list(range(TASKS))
-    assert counter.most == {"trainjobs": 1, "pods": 1}
+    assert proxy.most == {"trainjobs": 1, "pods": 1}

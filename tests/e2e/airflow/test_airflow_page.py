@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.support.standalone import QUICK, Standalone, wait_for
+from tests.support.standalone import SHORT_INTERVALS, Standalone, wait_for_airflow
 
 DAGS = Path(__file__).resolve().parent / "dags"
 CHROMIUM, DRIVER = (shutil.which(name) for name in ("chromium", "chromedriver"))
@@ -35,11 +35,11 @@ FLAGS = [
 
 
 @pytest.fixture(scope="module")
-def airflow_there(laptop, tmp_path_factory):
+def airflow(laptop, tmp_path_factory):
     extra = {"kube_config_path": str(laptop.kubeconfig), "namespace": "default"}
     connection = json.dumps({"conn_type": "kubernetes", "extra": extra})
     home = tmp_path_factory.mktemp("airflow-of-the-page")
-    with Standalone(home, DAGS, AIRFLOW_CONN_KUBERNETES_DEFAULT=connection, **QUICK) as airflow:
+    with Standalone(home, DAGS, AIRFLOW_CONN_KUBERNETES_DEFAULT=connection, **SHORT_INTERVALS) as airflow:
         yield airflow
 
 
@@ -68,17 +68,17 @@ class Browser:
         return self.driver.find_elements("css selector", selector)
 
     def wait_for(self, selector, seconds=60):
-        return wait_for(lambda: self.find(selector), seconds)[0]
+        return wait_for_airflow(lambda: self.find(selector), seconds)[0]
 
-    def read(self, script):
+    def evaluate(self, script):
         return self.driver.execute_script(f"return {script}")
 
     def open_page(self, address):
         """Open one of Airflow's pages and step into the frame of ours."""
         self.driver.get(address)
-        self.step_in()
+        self.enter_frame()
 
-    def step_in(self):
+    def enter_frame(self):
         self.driver.switch_to.default_content()
         self.driver.switch_to.frame(self.wait_for("iframe"))
 
@@ -86,35 +86,35 @@ class Browser:
         return [entry for entry in self.driver.get_log("browser") if entry["level"] == "SEVERE"]
 
 
-def percent_shown(browser):
+def read_percent(browser):
     """How full the bar of the chosen TrainJob is; None while there is none."""
     return browser.read("document.querySelector('#detail progress')?.value ?? null")
 
 
-def points_drawn(browser):
+def count_points(browser):
     return browser.read("document.querySelector('svg.curve polyline')?.points.length ?? 0")
 
 
-def test_a_person_watches_a_training_in_the_ui(airflow_there, browser, tmp_path, request):
+def test_a_person_watches_a_training_in_the_ui(airflow, browser, tmp_path, request):
     go, end, done = tmp_path / "go", tmp_path / "end", tmp_path / "done"
     done.touch()
-    before = airflow_there.start("tuning", go=str(done), end=str(done))
-    wait_for(lambda: airflow_there.state(before) == "success", 180)
-    run = airflow_there.start("tuning", go=str(go), end=str(end))
-    base = f"http://{airflow_there._host}"
+    before = airflow.start("tuning", go=str(done), end=str(done))
+    wait_for_airflow(lambda: airflow.state(before) == "success", 180)
+    run = airflow.start("tuning", go=str(go), end=str(end))
+    base = f"http://{airflow._host}"
 
     # the menu's page: both runs, the one at work first
     browser.open_page(f"{base}/plugin/trainjobs")
-    wait_for(lambda: browser.find("#rows .phase.Running") and browser.find("#rows .phase.Complete"), 60)
+    wait_for_airflow(lambda: browser.find("#rows .phase.Running") and browser.find("#rows .phase.Complete"), 60)
     rows = [row.text for row in browser.find("#rows tr")]
     assert run.rpartition("/")[2] in rows[0]
     assert before.rpartition("/")[2] in rows[1]
     browser.find("#rows button")[0].click()
 
     # what the log told until now: 40 of 120 steps
-    wait_for(lambda: points_drawn(browser) == 40, 30)
-    assert round(percent_shown(browser), 1) == 33.3
-    wait_for(lambda: "saved recipe state after step 40" in browser.find("#detail pre")[0].text, 30)
+    wait_for_airflow(lambda: count_points(browser) == 40, 30)
+    assert round(read_percent(browser), 1) == 33.3
+    wait_for_airflow(lambda: "saved recipe state after step 40" in browser.find("#detail pre")[0].text, 30)
     assert "step 40 of 120, epoch 1 of 2" in browser.find("#detail")[0].text
     assert [cell.text for cell in browser.find("[data-part=ranks] td")][:3] == ["node 0", "Running", "0"]
 
@@ -123,30 +123,30 @@ def test_a_person_watches_a_training_in_the_ui(airflow_there, browser, tmp_path,
     assert browser.find("img") == []
 
     # the list shows what the deferred task told as its XCom
-    wait_for(lambda: "40 / 120" in browser.find("#rows tr")[0].text, 240)
+    wait_for_airflow(lambda: "40 / 120" in browser.find("#rows tr")[0].text, 240)
     if picture := request.config.getoption("--page-screenshot"):
         Path(picture).parent.mkdir(exist_ok=True)
         assert browser.driver.save_screenshot(picture)
 
     # it gets on without anybody doing anything
     go.touch()
-    wait_for(lambda: points_drawn(browser) == 80, 30)
-    assert round(percent_shown(browser), 1) == 66.7
+    wait_for_airflow(lambda: count_points(browser) == 80, 30)
+    assert round(read_percent(browser), 1) == 66.7
 
     # light and dark as Airflow's own page
     browser.read("window.parent.document.documentElement.classList.add('dark')")
-    wait_for(lambda: browser.read("document.documentElement.classList.contains('dark')"), 10)
+    wait_for_airflow(lambda: browser.read("document.documentElement.classList.contains('dark')"), 10)
 
     # out of the frame to the task, where its tab shows its own TrainJob and no other
     browser.find("#detail dd a")[0].click()
     path = f"{base}/dags/tuning/runs/{quote(run.rpartition('/')[2], safe='')}/tasks/fine_tune"
     browser.driver.switch_to.default_content()
-    wait_for(lambda: "/tasks/fine_tune" in browser.driver.current_url, 60)
+    wait_for_airflow(lambda: "/tasks/fine_tune" in browser.driver.current_url, 60)
     browser.open_page(f"{path}/plugin/trainjobs-of-task-instance")
-    wait_for(lambda: points_drawn(browser) == 80, 60)
+    wait_for_airflow(lambda: count_points(browser) == 80, 60)
     assert len(browser.find("#rows tr")) == 1
 
     end.touch()
-    wait_for(lambda: browser.find("#detail .phase.Complete"), 60)
-    assert percent_shown(browser) == 100
+    wait_for_airflow(lambda: browser.find("#detail .phase.Complete"), 60)
+    assert read_percent(browser) == 100
     assert browser.errors() == []

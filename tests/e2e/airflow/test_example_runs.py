@@ -7,10 +7,10 @@ import re
 import kubernetes
 import pytest
 
-from tests.support.dag_examples import DAGS, example_runs, laptop_with_tickets, objects_of
+from tests.support.dag_examples import DAGS, example_runs, laptop_with_tickets, read_hub_objects
 from tests.support.registry_server import RegistryServer
-from tests.support.s3_server import S3Server, Stored
-from tests.support.standalone import Standalone, wait_for
+from tests.support.s3_server import S3Server, StoredObject
+from tests.support.standalone import Standalone, wait_for_airflow
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.torchtune]
 
@@ -64,7 +64,7 @@ def test_a_model_is_registered_with_what_it_was_made_of(examples, evidence):
         done = examples.run("registered", registry=registry.url)
         assert done["state"] == "success", examples.output()[-6000:]
     [export], [tune], [model] = (done["returned"][task] for task in ("export", "fine_tune", "model"))
-    [(name, said)] = registry.versions().items()
+    [(name, said)] = registry.version_properties().items()
     told = export["registered"]
     assert name == f"tickets/{told['version']}"
     assert f"sha256:{said['digest']}" == export["digest"]
@@ -72,9 +72,9 @@ def test_a_model_is_registered_with_what_it_was_made_of(examples, evidence):
     assert (said["base_model"], said["base_model_revision"]) == ("hf://demo/tiny-llama", model["revision"])
     assert said["metrics.loss"] == pytest.approx(export["metrics"]["loss"])
     assert said["parameters.optimizer.lr"] == 3e-3
-    [artifact] = registry.kept["model_artifact"]
+    [artifact] = registry.objects["model_artifact"]
     assert artifact["uri"].startswith("pvc://registered-workspace-")
-    assert (artifact["id"], registry.broken) == (told["artifact_id"], [])
+    assert (artifact["id"], registry.violations) == (told["artifact_id"], [])
     for row in ("export", "model registry", "Hub initializer"):
         evidence("features", row=row, cell="Airflow example")
         evidence("features", row=row, cell="real run")
@@ -103,13 +103,13 @@ def test_a_better_answer_is_preferred_after_the_answers_are_taught(examples, evi
 def test_a_model_comes_from_an_object_store_and_goes_there(examples, folder, evidence):
     core = kubernetes.client.CoreV1Api(kubernetes.config.new_client_from_config(str(folder / "cluster" / "kubeconfig")))
     with S3Server() as store:
-        store.objects = {key: Stored(data, {}) for key, data in objects_of(folder / "hub").items()}
+        store.objects = {key: StoredObject(data, {}) for key, data in read_hub_objects(folder / "hub").items()}
         secret = {"metadata": {"name": "object-store"}, "stringData": store.environment}
         core.create_namespaced_secret("default", secret)
         done = examples.run("object_store", endpoint=store.url)
     assert done["state"] == "success", examples.output()[-6000:]
     [export] = done["returned"]["export"]
-    sent = store.below(export["location"].removeprefix("s3://"))
+    sent = store.read_prefix(export["location"].removeprefix("s3://"))
     assert export["location"].startswith("s3://models/tickets-llm/manual__")
     assert {"config.json", "model.safetensors", "manifest.json"} <= set(sent)
     assert not any(secret in examples.output() for secret in store.environment.values())
@@ -153,16 +153,18 @@ def test_the_nights_export_starts_the_dags_that_wait_for_it(tmp_path):
         with Standalone(home, DAGS, **environment) as airflow:
 
             def ended_run(dag):
-                for run in (airflow.ask("GET", f"/api/v2/dags/{dag}/dagRuns") or {}).get("dag_runs", ()):
+                for run in (airflow.request("GET", f"/api/v2/dags/{dag}/dagRuns") or {}).get("dag_runs", ()):
                     if run["state"] in ("success", "failed"):
                         return run
                 return None
 
             def returned(dag, task):
-                run = wait_for(lambda: ended_run(dag), 700)  # also for one that takes a second try, after minutes
+                run = wait_for_airflow(
+                    lambda: ended_run(dag), 700
+                )  # also for one that takes a second try, after minutes
                 assert run["state"] == "success", airflow.log.read_text()[-6000:]
                 path = f"/api/v2/dags/{dag}/dagRuns/{run['dag_run_id']}/taskInstances/{task}/xcomEntries/return_value"
-                return run["run_type"], airflow.ask("GET", f"{path}?deserialize=true")["value"]
+                return run["run_type"], airflow.request("GET", f"{path}?deserialize=true")["value"]
 
             kind, export = returned("nightly_fine_tune", "export")
             assert kind == "scheduled"

@@ -21,11 +21,11 @@ ROOT = Path(__file__).resolve().parents[3]
 ENVIRONMENT = ROOT / ".venv" / "kfp"
 """The environment that replaces the component's image."""
 
-WRITTEN = "minio-scratch"
+SCRATCH_VOLUME = "minio-scratch"
 """The volume for the executor's output, which exists as long as the pod."""
 
 _LAUNCHER, _LAUNCH = ROOT / "tests" / "support" / "kfp_launcher.py", "/kfp-launcher/launch"
-_COMPILE = """
+_COMPILE_SCRIPT = """
 import json, pathlib, sys
 sys.path.insert(0, sys.argv[1])
 import trainjob_kfp
@@ -49,11 +49,11 @@ class Task:
     command: Sequence[str]
 
 
-def commands(asked: Sequence[tuple[str, Mapping[str, Any]]], folder: Path) -> list[list[str]]:
+def compile_commands(calls: Sequence[tuple[str, Mapping[str, Any]]], folder: Path) -> list[list[str]]:
     """Compile components with kfp, and return the command of each for these arguments."""
     compiled = subprocess.run(
-        [ENVIRONMENT / "bin" / "python", "-c", _COMPILE, ROOT, folder],
-        input=json.dumps(asked),
+        [ENVIRONMENT / "bin" / "python", "-c", _COMPILE_SCRIPT, ROOT, folder],
+        input=json.dumps(calls),
         capture_output=True,
         text=True,
         timeout=120,
@@ -69,11 +69,15 @@ def workflow(name: str, task: Task, *, run: str, on_exit: Task | None = None) ->
     If there is an exit task, the task is in a dsl.ExitHandler.
     """
     inner = [_step(task)]
-    root = inner if on_exit is None else [_handled(on_exit)]
+    root = inner if on_exit is None else [_exit_handler_task(on_exit)]
     templates = [
-        _dag("entrypoint", [_call("root", "root")], parameters=()),
+        _dag("entrypoint", [_dag_task("root", "root")], parameters=()),
         _dag("root", root),
-        *([] if on_exit is None else [_dag("comp-exit-handler-1", inner), _dag(_hook(on_exit), [_step(on_exit)])]),
+        *(
+            []
+            if on_exit is None
+            else [_dag("comp-exit-handler-1", inner), _dag(_exit_hook_name(on_exit), [_step(on_exit)])]
+        ),
         _container_executor(),
         _container_implementation(),
     ]
@@ -86,7 +90,7 @@ def workflow(name: str, task: Task, *, run: str, on_exit: Task | None = None) ->
         "spec": {
             "entrypoint": "entrypoint",
             "serviceAccountName": "pipeline-runner",
-            "arguments": {"parameters": [_implementation(one) for one in filter(None, (task, on_exit))]},
+            "arguments": {"parameters": [_implementation_parameter(one) for one in filter(None, (task, on_exit))]},
             "podMetadata": {"labels": {"pipelines.kubeflow.org/v2_component": "true"}},
             # manifests/kustomize, ConfigMap workflow-controller-configmap: workflowDefaults since 2.17.
             "templateDefaults": {"retryStrategy": {"limit": "2", "retryPolicy": "OnError"}},
@@ -98,22 +102,22 @@ def workflow(name: str, task: Task, *, run: str, on_exit: Task | None = None) ->
 def _step(task: Task) -> dict[str, Any]:
     """Return a task's step; in KFP it depends on a step with the name TASK-driver."""
     patch = {"name": "pod-spec-patch", "value": f"{{{{workflow.parameters.implementations-{task.name}}}}}"}
-    return _call(task.name, "system-container-executor", parameters=[patch])
+    return _dag_task(task.name, "system-container-executor", parameters=[patch])
 
 
-def _handled(on_exit: Task) -> dict[str, Any]:
-    exit_hook = {"template": _hook(on_exit), "arguments": {"parameters": [_PARENT_VALUE]}}
-    return {**_call("exit-handler-1", "comp-exit-handler-1"), "hooks": {"exit": exit_hook}}
+def _exit_handler_task(on_exit: Task) -> dict[str, Any]:
+    exit_hook = {"template": _exit_hook_name(on_exit), "arguments": {"parameters": [_PARENT_VALUE]}}
+    return {**_dag_task("exit-handler-1", "comp-exit-handler-1"), "hooks": {"exit": exit_hook}}
 
 
-def _hook(on_exit: Task) -> str:
+def _exit_hook_name(on_exit: Task) -> str:
     return f"exit-hook-root-{on_exit.name}"
 
 
 _PARENT_VALUE = {"name": "parent-dag-id", "value": "1"}
 
 
-def _call(name: str, template: str, parameters: list[dict[str, Any]] | None = None) -> dict[str, Any]:
+def _dag_task(name: str, template: str, parameters: list[dict[str, Any]] | None = None) -> dict[str, Any]:
     return {"name": name, "template": template, "arguments": {"parameters": parameters or [_PARENT_VALUE]}}
 
 
@@ -124,7 +128,7 @@ def _dag(name: str, tasks: list[dict[str, Any]], *, parameters: tuple[str, ...] 
 def _container_executor() -> dict[str, Any]:
     patch = {"name": "pod-spec-patch", "value": "{{inputs.parameters.pod-spec-patch}}"}
     inner = {
-        **_call("executor", "system-container-impl", [patch]),
+        **_dag_task("executor", "system-container-impl", [patch]),
         "when": "{{inputs.parameters.cached-decision}} != true",
     }
     template = _dag("system-container-executor", [inner], parameters=("pod-spec-patch",))
@@ -167,7 +171,7 @@ _SCRATCH = {name: name for name in ("gcs", "s3", "minio")} | {
 }
 
 
-def _implementation(task: Task) -> dict[str, Any]:
+def _implementation_parameter(task: Task) -> dict[str, Any]:
     """Return a driver's output: the pod's patch with command and arguments.
 
     Source: backend/src/v2/driver/driver.go.

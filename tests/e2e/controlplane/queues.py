@@ -11,19 +11,19 @@ PRIORITIES = {"nightly": 10, "urgent": 1000}
 _FLAVOR = "any"
 
 
-def kueue(kind: str, name: str, **content: Any) -> Object:
+def kueue_object(kind: str, name: str, **content: Any) -> Object:
     """Return an object of one of Kueue's kinds."""
     return {"apiVersion": KINDS[kind][0], "kind": kind, "metadata": {"name": name}, **content}
 
 
-def prepare(client: Client) -> None:
+def create_shared_objects(client: Client) -> None:
     """Create the flavor and the priorities that all queues share."""
-    client.create(kueue("ResourceFlavor", _FLAVOR))
+    client.create(kueue_object("ResourceFlavor", _FLAVOR))
     for name, value in PRIORITIES.items():
-        client.create(kueue("WorkloadPriorityClass", name, value=value))
+        client.create(kueue_object("WorkloadPriorityClass", name, value=value))
 
 
-def make_queue(client: Client, namespace: str, name: str, cpus: int = 1, **spec: Any) -> str:
+def create_queue(client: Client, namespace: str, name: str, cpus: int = 1, **spec: Any) -> str:
     """Create a LocalQueue and its own ClusterQueue, and return the ClusterQueue's name.
 
     `spec` adds to or replaces fields of the ClusterQueue's spec.
@@ -33,13 +33,13 @@ def make_queue(client: Client, namespace: str, name: str, cpus: int = 1, **spec:
     preemption = {"withinClusterQueue": "LowerPriority"}
     whole = {"namespaceSelector": {}, "resourceGroups": [group], "preemption": preemption, **spec}
     made = f"{namespace}-{name}"
-    client.create(kueue("ClusterQueue", made, spec=whole))
-    client.create(kueue("LocalQueue", name, spec={"clusterQueue": made}), namespace)
+    client.create(kueue_object("ClusterQueue", made, spec=whole))
+    client.create(kueue_object("LocalQueue", name, spec={"clusterQueue": made}), namespace)
     return made
 
 
 def workload_of(client: Client, namespace: str, uid: str) -> Object | None:
     """Return the Workload of a TrainJob."""
-    answer = client.ask("GET", path_of("Workload", namespace), labelSelector=f"kueue.x-k8s.io/job-uid={uid}")
+    answer = client.request("GET", path_of("Workload", namespace), labelSelector=f"kueue.x-k8s.io/job-uid={uid}")
     assert answer.ok, answer.message
     return next(iter(answer.body["items"]), None)

@@ -22,79 +22,79 @@ from process_kubelet.isolation import first_process
 from tests.e2e.controlplane import kfp_workflow
 from tests.e2e.controlplane.kfp_workflow import Task
 from tests.support import shipped_manifests
-from tests.support.accounts import account, allow
+from tests.support.accounts import create_account, grant
 from tests.support.kubernetes_client import Client, path_of
-from tests.support.polling import until
+from tests.support.polling import wait_until
 
 pytestmark = pytest.mark.timeout(400)
 
 NAMESPACE = "default"
 SECONDS = 150.0  # Argo looks at a workflow every 10 s
 ACCOUNT = "pipeline-runner"
-FOR_ARGO = [{"apiGroups": ["argoproj.io"], "resources": ["workflowtaskresults"], "verbs": ["create", "patch"]}]
+ARGO_RULES = [{"apiGroups": ["argoproj.io"], "resources": ["workflowtaskresults"], "verbs": ["create", "patch"]}]
 
 
 @dataclass(frozen=True)
-class Run:
+class PipelineRun:
     """One run of a pipeline; its training goes on until it is released."""
 
     name: str
     client: Client
-    plane: ControlPlane
+    control_plane: ControlPlane
 
-    def release(self) -> None:
+    def finish_training(self) -> None:
         """Lets the training end."""
-        (shared(self.plane) / self.name).touch()
+        (shared_folder(self.control_plane) / self.name).touch()
 
-    def output(self, node: str) -> dict[str, Any]:
+    def executor_output(self, node: str) -> dict[str, Any]:
         """What the executor of this node has written for KFP."""
-        uid = self.pods()[node]["metadata"]["uid"]
-        volume = self.plane.state / "kubelet" / "pods" / uid / "volumes" / kfp_workflow.WRITTEN
+        uid = self.list_launcher_pods()[node]["metadata"]["uid"]
+        volume = self.control_plane.state / "kubelet" / "pods" / uid / "volumes" / kfp_workflow.SCRATCH_VOLUME
         return json.loads((volume / "executor_output.json").read_text())
 
-    def workflow(self) -> dict[str, Any]:
+    def get_workflow(self) -> dict[str, Any]:
         return self.client.get("Workflow", NAMESPACE, self.name)
 
-    def nodes(self) -> dict[str, dict[str, Any]]:
+    def list_nodes(self) -> dict[str, dict[str, Any]]:
         """Argo's nodes by name."""
-        return {node["name"]: node for node in self.workflow().get("status", {}).get("nodes", {}).values()}
+        return {node["name"]: node for node in self.get_workflow().get("status", {}).get("nodes", {}).values()}
 
-    def until_phase(self, *phases: str) -> dict[str, Any]:
+    def wait_for_phase(self, *phases: str) -> dict[str, Any]:
         def reached(workflow: dict[str, Any]) -> bool:
             return workflow.get("status", {}).get("phase") in phases
 
-        return self.client.until("Workflow", NAMESPACE, self.name, reached, seconds=SECONDS)
+        return self.client.wait_for("Workflow", NAMESPACE, self.name, reached, seconds=SECONDS)
 
-    def until_running(self, node: str) -> None:
+    def wait_for_running(self, node: str) -> None:
         """Until Argo has seen this node's pod run."""
 
         def runs(workflow: dict[str, Any]) -> bool:
             nodes = workflow.get("status", {}).get("nodes", {}).values()
             return any(one["name"] == node and one["phase"] == "Running" for one in nodes)
 
-        self.client.until("Workflow", NAMESPACE, self.name, runs, seconds=SECONDS)
+        self.client.wait_for("Workflow", NAMESPACE, self.name, runs, seconds=SECONDS)
 
-    def until_training(self) -> dict[str, Any]:
+    def wait_for_training(self) -> dict[str, Any]:
         """The TrainJob, once its pod runs."""
 
         def runs(job: dict[str, Any]) -> bool:
             return any(one["ready"] for one in job.get("status", {}).get("jobsStatus", []))
 
-        return self.client.until("TrainJob", NAMESPACE, "", runs, seconds=SECONDS, labelSelector=self._label)
+        return self.client.wait_for("TrainJob", NAMESPACE, "", runs, seconds=SECONDS, labelSelector=self._label)
 
-    def jobs(self) -> list[dict[str, Any]]:
+    def list_trainjobs(self) -> list[dict[str, Any]]:
         return self.client.list("TrainJob", NAMESPACE, labelSelector=self._label)
 
-    def pods(self) -> dict[str, dict[str, Any]]:
+    def list_launcher_pods(self) -> dict[str, dict[str, Any]]:
         """The launchers' pods by Argo's name of the node."""
         found = self.client.list("Pod", NAMESPACE, labelSelector=f"workflows.argoproj.io/workflow={self.name}")
         return {pod["metadata"]["annotations"]["workflows.argoproj.io/node-name"]: pod for pod in found}
 
-    def log(self, node: str) -> str:
+    def read_log(self, node: str) -> str:
         """What the launcher of this node has said so far; empty when it has not begun."""
-        if (pod := self.pods().get(node)) is None:
+        if (pod := self.list_launcher_pods().get(node)) is None:
             return ""
-        answer = self.client.ask("GET", path_of("Pod", NAMESPACE, pod["metadata"]["name"], "log"), container="main")
+        answer = self.client.request("GET", path_of("Pod", NAMESPACE, pod["metadata"]["name"], "log"), container="main")
         return str(answer.body) if answer.ok else ""
 
     @property
@@ -103,29 +103,29 @@ class Run:
 
 
 @pytest.fixture(scope="module")
-def runs(request, tmp_path_factory) -> Iterator[dict[str, Run]]:
+def runs(request, tmp_path_factory) -> Iterator[dict[str, PipelineRun]]:
     """The runs that the selected cases need, side by side on one control plane."""
-    if reason := ControlPlane.unavailable(argo=True):
+    if reason := ControlPlane.unavailable_reason(argo=True):
         pytest.skip(reason)
     folder = tmp_path_factory.mktemp("argo")
     cases = [item.callspec.params for item in request.session.items if item.module is request.module]
     names = [name for name in RUNS if {"run": name} in cases]
-    asked = [("train", {**TRAINING, "command": waiting(name), "on_kill": RUNS[name]}) for name in names]
-    *trainings, cleanup = kfp_workflow.commands([*asked, ("cleanup", {"status": ENDED})], folder)
+    asked = [("train", {**TRAINING, "command": wait_command(name), "on_kill": RUNS[name]}) for name in names]
+    *trainings, cleanup = kfp_workflow.compile_commands([*asked, ("cleanup", {"status": EXIT_STATUS})], folder)
     with contextlib.ExitStack() as stack:
         plane = stack.enter_context(ControlPlane(folder / "state", argo=True))
-        client = stack.enter_context(contextlib.closing(Client.of(str(plane.kubeconfig))))
-        prepare(client, plane)
+        client = stack.enter_context(contextlib.closing(Client.from_kubeconfig(str(plane.kubeconfig))))
+        create_account_and_claim(client, plane)
         for name, command in zip(names, trainings, strict=True):
             last = Task("cleanup", cleanup) if name == "handled" else None
             client.create(
                 kfp_workflow.workflow(name, Task("train", command), run=run_id(name), on_exit=last), NAMESPACE
             )
-        yield {name: Run(name, client, plane) for name in names}
+        yield {name: PipelineRun(name, client, plane) for name in names}
 
 
 @pytest.fixture
-def run(request, runs) -> Run:
+def run(request, runs) -> PipelineRun:
     """The run that a case names with `of_run`."""
     return runs[request.param]
 
@@ -140,11 +140,16 @@ RUNS = {"complete": "delete", "terminated": "delete", "retried": "delete", "lost
 
 TRAINING = {"image": "busybox", "workspace": "shared"}
 
-ENDED = {"state": "FAILED", "pipelineTaskName": "exit-handler-1", "pipelineJobResourceName": "handled", "error": {}}
+EXIT_STATUS = {
+    "state": "FAILED",
+    "pipelineTaskName": "exit-handler-1",
+    "pipelineJobResourceName": "handled",
+    "error": {},
+}
 """What an exit task is told (backend/src/v2/driver/resolve.go)."""
 
 
-def waiting(name: str) -> list[str]:
+def wait_command(name: str) -> list[str]:
     """Trains until the run is released; as process 1 it hears of SIGTERM only when it handles it."""
     return ["sh", "-c", f"trap 'exit 143' TERM; until [ -e /workspace/{name} ]; do sleep 0.1; done; echo trained"]
 
@@ -153,38 +158,42 @@ def run_id(name: str) -> str:
     return f"run-of-{name}"
 
 
-def shared(plane: ControlPlane) -> Path:
+def shared_folder(control_plane: ControlPlane) -> Path:
     """The folder that trainings see as their workspace."""
-    return plane.state / "shared"
+    return control_plane.state / "shared"
 
 
-def prepare(client: Client, plane: ControlPlane) -> None:
+def create_account_and_claim(client: Client, control_plane: ControlPlane) -> None:
     """Makes the service account of pipeline runs and their claim."""
-    account(client, NAMESPACE, ACCOUNT)
-    shipped_manifests.apply(client, NAMESPACE, "kfp", ACCOUNT)
-    allow(client, NAMESPACE, FOR_ARGO, ACCOUNT)
-    shared(plane).mkdir()
+    create_account(client, NAMESPACE, ACCOUNT)
+    shipped_manifests.apply_roles(client, NAMESPACE, "kfp", ACCOUNT)
+    grant(client, NAMESPACE, ARGO_RULES, ACCOUNT)
+    shared_folder(control_plane).mkdir()
     volume = {
         "apiVersion": "v1",
         "kind": "PersistentVolume",
         "metadata": {"name": "shared"},
-        "spec": {**_SIZE, "capacity": {"storage": "1Gi"}, "hostPath": {"path": str(shared(plane))}},
+        "spec": {
+            **_CLAIM_SPEC,
+            "capacity": {"storage": "1Gi"},
+            "hostPath": {"path": str(shared_folder(control_plane))},
+        },
     }
     claim = {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
         "metadata": {"name": "shared"},
-        "spec": {**_SIZE, "volumeName": "shared", "resources": {"requests": {"storage": "1Gi"}}},
+        "spec": {**_CLAIM_SPEC, "volumeName": "shared", "resources": {"requests": {"storage": "1Gi"}}},
     }
-    answer = client.ask("POST", "/api/v1/persistentvolumes", volume)
+    answer = client.request("POST", "/api/v1/persistentvolumes", volume)
     assert answer.ok, answer.message
     client.create(claim, NAMESPACE)
 
 
-_SIZE = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
+_CLAIM_SPEC = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
 
 
-def first(run: Run) -> str:
+def first_try_node(run: PipelineRun) -> str:
     """Argo's name of the first try of the step: each template is retried, so each is a node of its own."""
     return f"{run.name}(0).root(0).train(0).executor(0)"
 
@@ -206,8 +215,8 @@ def test_a_step_runs_to_its_end(run):
             "map_index": "",
         }.items()
     )
-    assert list(run.pods()) == [first(run)]
-    values = run.output(first(run))["parameterValues"]
+    assert list(run.pods()) == [first_try_node(run)]
+    values = run.output(first_try_node(run))["parameterValues"]
     assert (values["job"], values["uid"]) == (job["metadata"]["name"], job["metadata"]["uid"])
 
 
@@ -215,15 +224,15 @@ def test_a_step_runs_to_its_end(run):
 @of_run("terminated")
 def test_terminating_a_run_deletes_its_job(run):
     job = run.until_training()
-    run.until_running(first(run))
+    run.until_running(first_try_node(run))
     terminate(run)
     run.client.until_gone("TrainJob", NAMESPACE, job["metadata"]["name"], seconds=SECONDS)
     run.until_phase("Failed")
-    assert run.nodes()[first(run)]["phase"] == "Failed"
+    assert run.nodes()[first_try_node(run)]["phase"] == "Failed"
     assert run.jobs() == []
 
 
-def terminate(run: Run) -> None:
+def terminate(run: PipelineRun) -> None:
     """As KFP's API server does (backend/src/apiserver/resource/resource_manager.go, TerminateWorkflow)."""
     run.client.patch("Workflow", NAMESPACE, run.name, {"spec": {"activeDeadlineSeconds": 0}})
 
@@ -232,16 +241,16 @@ def terminate(run: Run) -> None:
 def test_a_retry_adopts(run):
     """A pod that runs is gone, and Argo knows what became of its outputs: an error, so that KFP 2.17 tries again."""
     job = run.until_training()
-    run.until_running(first(run))
-    with lost_node(run):
-        (wait,) = processes(run, "wait")
+    run.until_running(first_try_node(run))
+    with lose_node(run):
+        (wait,) = list_container_pids(run, "wait")
         os.kill(first_process(wait), signal.SIGTERM)
-        until(lambda: "true" in reported(run), SECONDS)
-    second = first(run).removesuffix("(0)") + "(1)"
-    until(lambda: adopted(job, run.log(second)), SECONDS)
+        wait_until(lambda: "true" in are_outputs_reported(run), SECONDS)
+    second = first_try_node(run).removesuffix("(0)") + "(1)"
+    wait_until(lambda: is_adopted(job, run.log(second)), SECONDS)
     run.release()
     run.until_phase("Succeeded")
-    lost = run.nodes()[first(run)]
+    lost = run.nodes()[first_try_node(run)]
     assert (lost["phase"], lost["message"]) == ("Error", "pod deleted")
     assert [one["metadata"]["uid"] for one in run.jobs()] == [job["metadata"]["uid"]]
 
@@ -250,10 +259,10 @@ def test_a_retry_adopts(run):
 def test_a_pod_that_is_lost_with_its_node(run):
     """Argo makes the pod anew under the same name, and counts no try."""
     job = run.until_training()
-    uid = run.pods()[first(run)]["metadata"]["uid"]
-    with lost_node(run):
+    uid = run.pods()[first_try_node(run)]["metadata"]["uid"]
+    with lose_node(run):
         pass
-    until(lambda: adopted(job, run.log(first(run))), SECONDS)
+    wait_until(lambda: is_adopted(job, run.log(first_try_node(run))), SECONDS)
     run.release()
     run.until_phase("Succeeded")
     (again,) = run.pods().values()
@@ -261,17 +270,20 @@ def test_a_pod_that_is_lost_with_its_node(run):
     assert [one["metadata"]["uid"] for one in run.jobs()] == [job["metadata"]["uid"]]
 
 
-def adopted(job: dict[str, Any], log: str) -> bool:
+def is_adopted(job: dict[str, Any], log: str) -> bool:
     return f"adopted, uid {job['metadata']['uid']}" in log
 
 
 @contextlib.contextmanager
-def lost_node(run: Run) -> Iterator[None]:
+def lose_node(run: PipelineRun) -> Iterator[None]:
     """The launcher is gone without a signal; in the end all of its pod is, and no kubelet has said a word of it."""
-    pod, kubelet = run.pods()[first(run)]["metadata"]["name"], run.plane.info["pids"]["kubelet"]
+    pod, kubelet = (
+        run.list_launcher_pods()[first_try_node(run)]["metadata"]["name"],
+        run.control_plane.info["pids"]["kubelet"],
+    )
     os.kill(kubelet, signal.SIGSTOP)
     try:
-        (main,) = processes(run, "main")
+        (main,) = list_container_pids(run, "main")
         os.kill(main, signal.SIGKILL)
         run.client.delete("Pod", NAMESPACE, pod)  # what a taint does
         yield
@@ -280,16 +292,16 @@ def lost_node(run: Run) -> Iterator[None]:
         os.kill(kubelet, signal.SIGCONT)
 
 
-def processes(run: Run, container: str) -> list[int]:
+def list_container_pids(run: PipelineRun, container: str) -> list[int]:
     """What the kubelet has started for this container; all that is in it ends with it."""
-    statuses = run.pods()[first(run)]["status"]["containerStatuses"]
+    statuses = run.list_launcher_pods()[first_try_node(run)]["status"]["containerStatuses"]
     return [int(one["containerID"].removeprefix("process://")) for one in statuses if one["name"] == container]
 
 
-def reported(run: Run) -> list[str]:
+def are_outputs_reported(run: PipelineRun) -> list[str]:
     """Whether Argo's executor has said all that it has to say of the outputs, for each of its reports."""
     path = f"/apis/argoproj.io/v1alpha1/namespaces/{NAMESPACE}/workflowtaskresults"
-    answer = run.client.ask("GET", path, labelSelector=f"workflows.argoproj.io/workflow={run.name}")
+    answer = run.client.request("GET", path, labelSelector=f"workflows.argoproj.io/workflow={run.name}")
     return [one["metadata"]["labels"]["workflows.argoproj.io/report-outputs-completed"] for one in answer.body["items"]]
 
 

@@ -47,7 +47,7 @@ def scorer(hub):
 )
 def test_the_model_learns(trainer, engine, hub, scorer, tmp_path, evidence):
     """Initialize, fine-tune, export: one TrainJob each, and the exported model answers the held-out tickets."""
-    if reason := ControlPlane.unavailable(trainer):
+    if reason := ControlPlane.unavailable_reason(trainer):
         pytest.skip(reason)
     folder, url = hub
     pods = {"HF_ENDPOINT": url}

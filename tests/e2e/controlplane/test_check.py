@@ -12,11 +12,11 @@ import pytest
 import yaml
 
 from control_plane import ControlPlane
-from tests.e2e.controlplane.queues import make_queue, prepare
+from tests.e2e.controlplane.queues import create_queue, create_shared_objects
 from tests.support import shipped_manifests
-from tests.support.accounts import account, kubeconfig_of, token_of
+from tests.support.accounts import create_account, create_token, kubeconfig_with_token
 from tests.support.kubernetes_client import Client, path_of
-from tests.support.polling import until
+from tests.support.polling import wait_until
 from tests.support.trainjobs import train_job
 
 HOOKS = "/apis/admissionregistration.k8s.io/v1"
@@ -31,12 +31,12 @@ initializer.model.ignore_patterns (IGNORE_PATTERNS)
 trainer.config.peft_config (LoRA on a TorchTune runtime)
 trainer.config.num_proc_per_node (a number of processes for llama3.2-3b)
 runtime (Qwen on a TorchTune runtime)"""
-LOOK = "`kubectl get pods -n kubeflow-system`"
+SHOW_PODS = "`kubectl get pods -n kubeflow-system`"
 
 
 @contextlib.contextmanager
-def control_plane(folder, **parts):
-    if reason := ControlPlane.unavailable(**parts):
+def run_control_plane(folder, **parts):
+    if reason := ControlPlane.unavailable_reason(**parts):
         pytest.skip(reason)
     with ControlPlane(folder, **parts) as cluster:
         yield cluster
@@ -44,14 +44,14 @@ def control_plane(folder, **parts):
 
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory):
-    with control_plane(tmp_path_factory.mktemp("checked") / "state", kueue=True) as cluster:
+    with run_control_plane(tmp_path_factory.mktemp("checked") / "state", kueue=True) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="module")
 def client(plane):
-    with closing(Client.of(str(plane.kubeconfig))) as opened:
-        prepare(opened)
+    with closing(Client.from_kubeconfig(str(plane.kubeconfig))) as opened:
+        create_shared_objects(opened)
         yield opened
 
 
@@ -62,7 +62,7 @@ def namespace(client, unique):
     client.ask("DELETE", f"/api/v1/namespaces/{unique}")
 
 
-def check(kubeconfig, namespace="default"):
+def run_check(kubeconfig, namespace="default"):
     """The exit code; (grade, what is said, what is advised) by what is looked at; and what follows the rows."""
     done = subprocess.run(
         [sys.executable, "-m", "trainjob", "--kubeconfig", str(kubeconfig), "check", "-n", namespace],
@@ -84,9 +84,9 @@ def check(kubeconfig, namespace="default"):
 
 
 def test_a_whole_platform(plane, client, namespace):
-    make_queue(client, namespace, "team")
-    client.until("LocalQueue", namespace, "team", lambda found: active(found) == "True")
-    code, found, rest = check(plane.kubeconfig, namespace)
+    create_queue(client, namespace, "team")
+    client.until("LocalQueue", namespace, "team", lambda found: active_status(found) == "True")
+    code, found, rest = run_check(plane.kubeconfig, namespace)
     assert found.pop("runtimes")[1].startswith("deepspeed-distributed, jax-distributed, mlx-distributed, torch-distr")
     assert found == {
         "api server": ("ok", f"{plane.server} is Kubernetes v1.36.3; you are admin", ""),
@@ -102,7 +102,7 @@ def test_a_whole_platform(plane, client, namespace):
     assert client.list("TrainJob", namespace) == []
 
 
-def active(queue):
+def active_status(queue):
     conditions = (queue.get("status") or {}).get("conditions") or []
     return next((one["status"] for one in conditions if one["type"] == "Active"), "")
 
@@ -111,16 +111,16 @@ def active(queue):
 
 
 @pytest.fixture
-def robot(plane, client, namespace, tmp_path):
+def restricted_kubeconfig(plane, client, namespace, tmp_path):
     """A kubeconfig of a service account without rights."""
-    account(client, namespace)
+    create_account(client, namespace)
     path = tmp_path / "kubeconfig"
-    path.write_text(kubeconfig_of(str(plane.kubeconfig), token_of(client, namespace), namespace))
+    path.write_text(kubeconfig_with_token(str(plane.kubeconfig), create_token(client, namespace), namespace))
     return path
 
 
-def test_what_is_forbidden_is_told_and_what_it_prints_grants_it(client, namespace, robot, unique):
-    code, found, rest = check(robot, namespace)
+def test_what_is_forbidden_is_told_and_what_it_prints_grants_it(client, namespace, restricted_kubeconfig, unique):
+    code, found, rest = run_check(restricted_kubeconfig, namespace)
     assert code == 1
     grade, said, advice = found["permissions"]
     assert grade == "failed"
@@ -144,21 +144,25 @@ def test_what_is_forbidden_is_told_and_what_it_prints_grants_it(client, namespac
         path = f"/apis/{item['apiVersion']}/{f'namespaces/{within}/' if within else ''}{item['kind'].lower()}s"
         answer = client.ask("POST", path, item, fieldValidation="Strict")
         assert answer.code == 201, answer.message
-    code, found, rest = until(lambda: (again := check(robot, namespace))[1]["permissions"][0] == "ok" and again, 90)
+    code, found, rest = wait_until(
+        lambda: (again := run_check(restricted_kubeconfig, namespace))[1]["permissions"][0] == "ok" and again, 90
+    )
     assert (code, rest) == (0, f"TrainJobs can run in namespace {namespace}.\n")
 
 
-def test_the_manifests_are_all_that_a_person_needs(client, namespace, robot, unique):
+def test_the_manifests_are_all_that_a_person_needs(client, namespace, restricted_kubeconfig, unique):
     """But for the cluster's, which its administrator applies."""
-    shipped_manifests.apply(client, namespace, "person", "robot")
-    code, found, _ = until(lambda: (done := check(robot, namespace))[1]["permissions"][0] == "warning" and done, 90)
+    shipped_manifests.apply_roles(client, namespace, "person", "robot")
+    code, found, _ = wait_until(
+        lambda: (done := run_check(restricted_kubeconfig, namespace))[1]["permissions"][0] == "warning" and done, 90
+    )
     without = "the cluster's runtimes are not checked; storage classes are not checked"
     assert (
         found["permissions"][1] == f"you may not get, list clustertrainingruntimes; list storageclasses. So: {without}"
     )
     assert code == 0
     assert found["runtimes"] == ("unknown", "ClusterTrainingRuntimes can't be listed", "")
-    for item in shipped_manifests.objects("cluster"):
+    for item in shipped_manifests.load_objects("cluster"):
         if item["kind"] == "ClusterRole":
             item["metadata"]["name"] = unique
         else:
@@ -166,8 +170,11 @@ def test_the_manifests_are_all_that_a_person_needs(client, namespace, robot, uni
             item["subjects"] = [{"kind": "ServiceAccount", "name": "robot", "namespace": namespace}]
         answer = client.ask("POST", f"/apis/{item['apiVersion']}/{item['kind'].lower()}s", item)
         assert answer.code == 201, answer.message
-    until(
-        lambda: check(robot, namespace)[1]["permissions"] == ("ok", f"all that is needed in namespace {namespace}", "")
+    wait_until(
+        lambda: (
+            run_check(restricted_kubeconfig, namespace)[1]["permissions"]
+            == ("ok", f"all that is needed in namespace {namespace}", "")
+        )
     )
 
 
@@ -177,10 +184,10 @@ def test_the_manifests_are_all_that_a_person_needs(client, namespace, robot, uni
 def test_queues(plane, client, namespace):
     none = f"namespace {namespace} has no LocalQueue: who names one waits for ever"
     advice = "name no queue, or have a LocalQueue made in this namespace"
-    assert check(plane.kubeconfig, namespace)[1]["kueue"] == ("warning", none, advice)
-    make_queue(client, namespace, "held", stopPolicy="Hold")
-    client.until("LocalQueue", namespace, "held", lambda found: active(found) == "False")
-    code, found, _ = check(plane.kubeconfig, namespace)
+    assert run_check(plane.kubeconfig, namespace)[1]["kueue"] == ("warning", none, advice)
+    create_queue(client, namespace, "held", stopPolicy="Hold")
+    client.until("LocalQueue", namespace, "held", lambda found: active_status(found) == "False")
+    code, found, _ = run_check(plane.kubeconfig, namespace)
     assert found["kueue"] == (
         "warning",
         "inactive: held: Can't submit new workloads to clusterQueue",
@@ -190,11 +197,11 @@ def test_queues(plane, client, namespace):
 
 
 def test_kueue_that_leaves_trainjobs_alone(plane, client, namespace):
-    make_queue(client, namespace, "team")
+    create_queue(client, namespace, "team")
     label = {"kueue.x-k8s.io/queue-name": "team"}
-    with changed(client, "mutatingwebhookconfigurations", "mtrainjob.kb.io", without):
-        until(lambda: not tried(client, namespace, **label).body["spec"]["suspend"])
-        assert check(plane.kubeconfig, namespace)[1]["kueue"] == (
+    with changed_webhooks(client, "mutatingwebhookconfigurations", "mtrainjob.kb.io", without_webhook):
+        wait_until(lambda: not try_trainjob(client, namespace, **label).body["spec"]["suspend"])
+        assert run_check(plane.kubeconfig, namespace)[1]["kueue"] == (
             "warning",
             "Kueue lets a TrainJob that names a queue start at once: its integration for TrainJobs is off",
             "add trainer.kubeflow.org/trainjob to integrations.frameworks of Kueue's configuration",
@@ -205,26 +212,26 @@ def test_kueue_that_leaves_trainjobs_alone(plane, client, namespace):
 
 
 @contextlib.contextmanager
-def changed(client, kind, name, change):
+def changed_webhooks(client, kind, name, edit):
     """Changes a webhook for as long as the context lasts."""
     configurations = client.ask("GET", f"{HOOKS}/{kind}").body["items"]
     (found,) = [one for one in configurations if name in [hook["name"] for hook in one["webhooks"]]]
     path = f"{HOOKS}/{kind}/{found['metadata']['name']}"
-    assert client.ask("PATCH", path, {"webhooks": change(found["webhooks"], name)}).ok
+    assert client.ask("PATCH", path, {"webhooks": edit(found["webhooks"], name)}).ok
     yield
     assert client.ask("PATCH", path, {"webhooks": found["webhooks"]}).ok
 
 
-def without(hooks, name):
+def without_webhook(hooks, name):
     return [hook for hook in hooks if hook["name"] != name]
 
 
-def unreachable(hooks, name):
+def with_unreachable_webhook(hooks, name):
     nowhere = {"url": "https://127.0.0.1:9/nothing"}
     return [{**hook, "clientConfig": nowhere} if hook["name"] == name else hook for hook in hooks]
 
 
-def tried(client, namespace, **labels):
+def try_trainjob(client, namespace, **labels):
     """What comes of a TrainJob."""
     job = train_job(name="tried")
     job["metadata"]["labels"] = labels
@@ -232,38 +239,42 @@ def tried(client, namespace, **labels):
 
 
 def test_a_webhook_that_does_not_answer(plane, client, namespace):
-    with changed(client, "validatingwebhookconfigurations", "validator.trainjob.trainer.kubeflow.org", unreachable):
-        until(lambda: tried(client, namespace).code == 500)
-        code, found, _ = check(plane.kubeconfig, namespace)
+    with changed_webhooks(
+        client, "validatingwebhookconfigurations", "validator.trainjob.trainer.kubeflow.org", with_unreachable_webhook
+    ):
+        wait_until(lambda: try_trainjob(client, namespace).code == 500)
+        code, found, _ = run_check(plane.kubeconfig, namespace)
     assert code == 1
     grade, said, advice = found["webhook"]
     assert grade == "failed"
     assert 'failed calling webhook "validator.trainjob.trainer.kubeflow.org"' in said
-    assert advice == f"no TrainJob can be created while it does not answer: see whether it runs, {LOOK}"
+    assert advice == f"no TrainJob can be created while it does not answer: see whether it runs, {SHOW_PODS}"
     assert "trainjob" not in found
-    until(lambda: tried(client, namespace).ok)
+    wait_until(lambda: try_trainjob(client, namespace).ok)
 
 
 def test_a_webhook_that_is_not_registered(plane, client, namespace):
     wrong = train_job(name="tried", initializer={"dataset": {"storageUri": "hf://a/b"}})
     path = path_of("TrainJob", namespace)
-    with changed(client, "validatingwebhookconfigurations", "validator.trainjob.trainer.kubeflow.org", without):
-        until(lambda: client.ask("POST", path, wrong, dryRun="All").ok)
-        code, found, _ = check(plane.kubeconfig, namespace)
+    with changed_webhooks(
+        client, "validatingwebhookconfigurations", "validator.trainjob.trainer.kubeflow.org", without_webhook
+    ):
+        wait_until(lambda: client.ask("POST", path, wrong, dryRun="All").ok)
+        code, found, _ = run_check(plane.kubeconfig, namespace)
     assert (code, *found["webhook"]) == (
         0,
         "warning",
         "a TrainJob that is wrong was accepted: the Trainer's webhook is not registered, and such a one hangs",
         "install the Trainer anew",
     )
-    until(lambda: not client.ask("POST", path, wrong, dryRun="All").ok)
+    wait_until(lambda: not client.ask("POST", path, wrong, dryRun="All").ok)
 
 
 def test_no_stock_runtime(plane, client, namespace):
     stock = client.get("ClusterTrainingRuntime", None, "torch-distributed")
     client.delete("ClusterTrainingRuntime", None, "torch-distributed")
-    until(lambda: not tried(client, namespace).ok)
-    code, found, _ = check(plane.kubeconfig, namespace)
+    wait_until(lambda: not try_trainjob(client, namespace).ok)
+    code, found, _ = run_check(plane.kubeconfig, namespace)
     fresh = {name: stock["metadata"][name] for name in ("name", "labels")}
     client.create({**stock, "metadata": fresh})
     assert code == 1
@@ -273,7 +284,7 @@ def test_no_stock_runtime(plane, client, namespace):
     assert advice == "install the Trainer's runtimes, or name one that is there: runtime=..."
 
 
-def lacking(version, also=()):
+def old_trainer_row(version, also=()):
     """The row of an old Trainer."""
     parts = ["deadline (activeDeadlineSeconds): 2.2", *(f"{one}: 2.1" for one in also)]
     said = f"Kubeflow Trainer {version}, which is old; each with the version that has it: {', '.join(parts)}"
@@ -281,21 +292,24 @@ def lacking(version, also=()):
 
 
 def test_trainer_20(tmp_path):
-    with control_plane(tmp_path / "state", trainer="2.0") as old:
-        code, found, _ = check(old.kubeconfig)
-    assert (code, found["trainer"]) == (0, lacking("2.0", SINCE_21.splitlines()))
+    with run_control_plane(tmp_path / "state", trainer="2.0") as old:
+        code, found, _ = run_check(old.kubeconfig)
+    assert (code, found["trainer"]) == (0, old_trainer_row("2.0", SINCE_21.splitlines()))
     assert {row[0] for name, row in found.items() if name != "trainer"} == {"ok"}
 
 
 def test_trainer_21_and_then_none(tmp_path):
     """And what to do where JobSet or the Trainer is gone."""
-    with control_plane(tmp_path / "state", trainer="2.1") as old, closing(Client.of(str(old.kubeconfig))) as client:
-        code, found, _ = check(old.kubeconfig)
-        assert (code, found["trainer"]) == (0, lacking("2.1"))
+    with (
+        run_control_plane(tmp_path / "state", trainer="2.1") as old,
+        closing(Client.from_kubeconfig(str(old.kubeconfig))) as client,
+    ):
+        code, found, _ = run_check(old.kubeconfig)
+        assert (code, found["trainer"]) == (0, old_trainer_row("2.1"))
         assert {row[0] for name, row in found.items() if name != "trainer"} == {"ok"}
-        remove(client, "jobset.x-k8s.io")
-        remove(client, "trainer.kubeflow.org")
-        code, found, rest = check(old.kubeconfig)
+        remove_custom_resources(client, "jobset.x-k8s.io")
+        remove_custom_resources(client, "trainer.kubeflow.org")
+        code, found, rest = run_check(old.kubeconfig)
     assert code == 1
     assert found["jobset"] == (
         "failed",
@@ -311,9 +325,9 @@ def test_trainer_21_and_then_none(tmp_path):
     assert rest == "TrainJobs can't run in namespace default: fix what has failed.\n"
 
 
-def remove(client, group):
+def remove_custom_resources(client, group):
     """Takes a group of custom resources away, as an administrator who deletes its definitions."""
     for found in client.ask("GET", DEFINITIONS).body["items"]:
         if found["spec"]["group"] == group:
             assert client.ask("DELETE", f"{DEFINITIONS}/{found['metadata']['name']}").ok
-    until(lambda: group not in [one["name"] for one in client.ask("GET", "/apis").body["groups"]], 90)
+    wait_until(lambda: group not in [one["name"] for one in client.ask("GET", "/apis").body["groups"]], 90)

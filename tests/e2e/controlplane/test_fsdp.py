@@ -6,12 +6,12 @@ import pytest
 
 from trainjob import CustomTrainer, RunKey, TrainJob, submit, wait
 from trainjob.lifecycle import Listener
-from trainjob.status import handed_back
+from trainjob.status import parse_step_result
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.torchtune]
 
 
-def learn_in_shards(steps):
+def train_in_shards(steps):
     """Trains a model whole and in shards; each process has its half of the rows, and of the sharded parameters."""
     import copy
 
@@ -47,13 +47,13 @@ def learn_in_shards(steps):
     return {"losses": losses, "off": off}
 
 
-@pytest.mark.usefixtures("torchrun_alone")
+@pytest.mark.usefixtures("torchrun_lock")
 def test_it_learns_what_an_unsharded_one_learns(cluster, unique, evidence):
-    trainer = CustomTrainer(func=learn_in_shards, func_args={"steps": 40}, num_nodes=2, num_proc_per_node=1)
+    trainer = CustomTrainer(func=train_in_shards, func_args={"steps": 40}, num_nodes=2, num_proc_per_node=1)
     lines = []
     reference = submit(cluster, TrainJob(trainer=trainer), RunKey("test", "fsdp", unique, "run-1"))
     wait(cluster, reference, listener=Listener(on_log=lines.append)).raise_for_failure()
-    [told] = [told["result"] for line in lines if (told := handed_back(line.text))]
+    [told] = [told["result"] for line in lines if (told := parse_step_result(line.text))]
     for rank in (0, 1):
         assert f"[node-{rank}] process {rank} of 2 keeps 57 of 114 parameters" in map(str, lines)
     assert told["off"] < 1e-4

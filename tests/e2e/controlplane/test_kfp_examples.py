@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.registry_server import RegistryServer
 from trainjob.client import Cluster, Connection
-from trainjob.status import Phase, judge
+from trainjob.status import Phase, derive_verdict
 from trainjob_local import LocalCluster
 from trainjob_local.demo.hub import HubServer
 
@@ -24,8 +24,8 @@ PYTHON = ROOT / ".venv" / "kfp" / "bin" / "python"
 sys.path.insert(0, str(ROOT / "examples"))
 import demo  # noqa: E402 - they lie there
 
-from tests.support.dag_examples import objects_of  # noqa: E402
-from tests.support.s3_server import S3Server, Stored  # noqa: E402
+from tests.support.dag_examples import read_hub_objects  # noqa: E402
+from tests.support.s3_server import S3Server, StoredObject  # noqa: E402
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.torchtune]
 
@@ -47,19 +47,19 @@ def laptop(folder):
 
 
 @pytest.fixture
-def jobs(laptop):
+def finished_jobs(laptop):
     """How the TrainJobs in the cluster end, by name."""
-    cluster = Cluster(Connection(kubeconfig=str(laptop.kubeconfig)), patience=5.0)
+    cluster = Cluster(Connection(kubeconfig=str(laptop.kubeconfig)), retry_seconds=5.0)
     before = {job["metadata"]["name"] for job in cluster.list_trainjobs("default")}
     yield lambda: {
-        job["metadata"]["name"]: judge(job).phase
+        job["metadata"]["name"]: derive_verdict(job).phase
         for job in cluster.list_trainjobs("default")
         if job["metadata"]["name"] not in before
     }
     cluster.close()
 
 
-def run(laptop, name, *arguments):
+def run_pipeline(laptop, name, *arguments):
     """The log of a run that succeeded."""
     environment = {**os.environ, "KUBECONFIG": str(laptop.kubeconfig)}
     command = [PYTHON, EXAMPLES / f"{name}.py", "run", *arguments]
@@ -68,7 +68,7 @@ def run(laptop, name, *arguments):
     return done.stdout
 
 
-def receipts(log):
+def parse_receipts(log):
     """What the exports told, by their folder's name; on a laptop cluster its path is another."""
     found = [json.loads(text) for text in re.findall(r"\[node-0\] export: done (\{.*\})", log)]
     return {Path(receipt["destination"]).name: receipt for receipt in found}
@@ -83,56 +83,56 @@ def test_it_compiles_as_its_first_lines_say(example, tmp_path):
     assert "-m pip install" not in text  # the image holds all that is needed
 
 
-@pytest.mark.usefixtures("torchrun_alone")
-def test_a_good_model_is_promoted(laptop, jobs, evidence):
+@pytest.mark.usefixtures("torchrun_lock")
+def test_a_good_model_is_promoted(laptop, finished_jobs, evidence):
     """One that is too bad is not: tests/integration/kfp."""
-    log = run(laptop, "promote_or_stop", "least_exact_match=0.8")
+    log = run_pipeline(laptop, "promote_or_stop", "least_exact_match=0.8")
     [score] = re.findall(r"^\s+score: ([\d.]+)$", log, re.MULTILINE)
     assert float(score) > 0.8
-    assert set(receipts(log)) == {"candidate", "export"}
-    assert len(jobs()) == 6
-    assert set(jobs().values()) == {Phase.COMPLETE}
+    assert set(parse_receipts(log)) == {"candidate", "export"}
+    assert len(finished_jobs()) == 6
+    assert set(finished_jobs().values()) == {Phase.COMPLETE}
     for row in ("Hub initializer", "TorchTune models", "export"):
         evidence("features", row=row, cell="KFP example")
 
 
-def test_a_sweep_exports_its_best_try(laptop, jobs):
-    log = run(laptop, "sweep", "learning_rates=[3e-3, 1e-4]")
+def test_a_sweep_exports_its_best_try(laptop, finished_jobs):
+    log = run_pipeline(laptop, "sweep", "learning_rates=[3e-3, 1e-4]")
     [losses] = re.findall(r"losses: \[([\d.]+), ([\d.]+)\]", log)
     good, bad = map(float, losses)
     assert good < bad
-    [receipt] = receipts(log).values()
+    [receipt] = parse_receipts(log).values()
     assert receipt["metrics"]["loss"] == pytest.approx(good, abs=1e-3)
-    assert set(jobs().values()) == {Phase.COMPLETE}
-    assert len(jobs()) == 5
+    assert set(finished_jobs().values()) == {Phase.COMPLETE}
+    assert len(finished_jobs()) == 5
 
 
-def test_a_better_answer_is_preferred_after_the_answers_are_taught(laptop, jobs, evidence):
-    told = receipts(run(laptop, "preference_tuning"))
+def test_a_better_answer_is_preferred_after_the_answers_are_taught(laptop, finished_jobs, evidence):
+    told = parse_receipts(run_pipeline(laptop, "preference_tuning"))
     assert set(told) == {"taught", "export"}
     assert told["export"]["metrics"]["loss"] < 0.6  # it began at log 2, where nothing is preferred
-    assert set(jobs().values()) == {Phase.COMPLETE}
+    assert set(finished_jobs().values()) == {Phase.COMPLETE}
     evidence("features", row="TorchTune recipes", cell="KFP example")
 
 
-def test_a_model_comes_from_an_object_store_and_goes_there(laptop, folder, jobs, evidence, tmp_path):
+def test_a_model_comes_from_an_object_store_and_goes_there(laptop, folder, finished_jobs, evidence, tmp_path):
     core = kubernetes.client.CoreV1Api(kubernetes.config.new_client_from_config(str(laptop.kubeconfig)))
     with S3Server() as store:
-        store.objects = {key: Stored(data, {}) for key, data in objects_of(folder / "hub").items()}
+        store.objects = {key: StoredObject(data, {}) for key, data in read_hub_objects(folder / "hub").items()}
         secret = {"metadata": {"name": "object-store"}, "stringData": store.environment}
         core.create_namespaced_secret("default", secret)
-        log = run(laptop, "object_store", f"endpoint={store.url}", f"workspace={tmp_path}")
-    [receipt] = receipts(log).values()
+        log = run_pipeline(laptop, "object_store", f"endpoint={store.url}", f"workspace={tmp_path}")
+    [receipt] = parse_receipts(log).values()
     assert receipt["destination"] == "s3://models/tickets-llm"
-    assert {"config.json", "model.safetensors", "manifest.json"} <= set(store.below("models/tickets-llm"))
-    assert set(jobs().values()) == {Phase.COMPLETE}
+    assert {"config.json", "model.safetensors", "manifest.json"} <= set(store.read_prefix("models/tickets-llm"))
+    assert set(finished_jobs().values()) == {Phase.COMPLETE}
     assert not any(secret in log for secret in store.environment.values())
     evidence("features", row="S3 initializer", cell="KFP example")
     evidence("features", row="export", cell="KFP example")
 
 
 def test_a_container_gets_the_runs_values_and_hands_its_result_on(laptop, evidence):
-    log = run(laptop, "container", "points=50000")
+    log = run_pipeline(laptop, "container", "points=50000")
     for node in (0, 1):
         assert re.search(rf"\[node-{node}\] node {node} of 2: \d+ of 50000 points", log)
     [told] = re.findall(r"pi is about ([\d.]+)", log)
@@ -140,26 +140,26 @@ def test_a_container_gets_the_runs_values_and_hands_its_result_on(laptop, eviden
     evidence("features", row="container", cell="KFP example")
 
 
-def test_a_model_is_registered_with_what_it_was_made_of(laptop, jobs, evidence, tmp_path):
+def test_a_model_is_registered_with_what_it_was_made_of(laptop, finished_jobs, evidence, tmp_path):
     with RegistryServer() as registry:
         told = {"server": registry.url, "model": "tickets"}
-        log = run(laptop, "registered", f"registry={json.dumps(told)}", f"workspace={tmp_path}")
-    [receipt] = receipts(log).values()
-    [(name, said)] = registry.versions().items()
+        log = run_pipeline(laptop, "registered", f"registry={json.dumps(told)}", f"workspace={tmp_path}")
+    [receipt] = parse_receipts(log).values()
+    [(name, said)] = registry.version_properties().items()
     assert name == f"tickets/{receipt['registered']['version']}"
     assert said["digest"] == receipt["manifest_sha256"]
     assert said["base_model"] == "hf://demo/tiny-llama"
     assert re.fullmatch(r"[0-9a-f-]{36}", said["trainjob_uid"])
-    [artifact] = registry.kept["model_artifact"]
-    assert (artifact["uri"], registry.broken) == (f"file://{tmp_path}/registered", [])
-    assert set(jobs().values()) == {Phase.COMPLETE}
+    [artifact] = registry.objects["model_artifact"]
+    assert (artifact["uri"], registry.violations) == (f"file://{tmp_path}/registered", [])
+    assert set(finished_jobs().values()) == {Phase.COMPLETE}
     for row in ("export", "model registry", "Hub initializer"):
         evidence("features", row=row, cell="KFP example")
 
 
-@pytest.mark.usefixtures("torchrun_alone")
+@pytest.mark.usefixtures("torchrun_lock")
 def test_a_function_learns_on_two_nodes_and_hands_its_result_on(laptop, evidence):
-    log = run(laptop, "distributed_function", "steps=100")
+    log = run_pipeline(laptop, "distributed_function", "steps=100")
     for node in (0, 1):
         assert f"[node-{node}] process {node} of 2: 3 points" in log
     [learned] = re.findall(r"y = ([\d.]+) x \+ (-[\d.]+), learned by 2 processes", log)

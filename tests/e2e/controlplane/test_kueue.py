@@ -9,12 +9,12 @@ from datetime import timedelta
 import pytest
 
 from control_plane import ControlPlane
-from tests.e2e.controlplane.queues import kueue, make_queue, prepare, workload_of
+from tests.e2e.controlplane.queues import create_queue, create_shared_objects, kueue_object, workload_of
 from tests.support import shipped_manifests
-from tests.support.accounts import kubeconfig_of, may
-from tests.support.diagnosed_jobs import JobGroup, row, shell
+from tests.support.accounts import is_allowed, kubeconfig_with_token
+from tests.support.diagnosed_jobs import JobGroup, diagnosis_row, shell_job
 from tests.support.kubernetes_client import Client
-from tests.support.polling import until
+from tests.support.polling import wait_until
 from tests.support.trainjobs import conditions, train_job
 from trainjob import (
     CustomTrainer,
@@ -29,9 +29,9 @@ from trainjob import (
 )
 from trainjob.client import Cluster, Connection
 from trainjob.errors import Conflict, NeverStarted, WaitTimeout
-from trainjob.lifecycle import Limits, Listener, cancel, give_up, set_suspended, submit, wait
+from trainjob.lifecycle import Limits, Listener, apply_kill_action, cancel, set_suspended, submit, wait
 from trainjob.retention import sweep
-from trainjob.status import Phase, judge
+from trainjob.status import Phase, derive_verdict
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -42,7 +42,7 @@ CPUS = {"resourcesPerNode": {"requests": {"cpu": "1"}, "limits": {"cpu": "1"}}}
 
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory):
-    if reason := ControlPlane.unavailable(kueue=True):
+    if reason := ControlPlane.unavailable_reason(kueue=True):
         pytest.skip(reason)
     with ControlPlane(tmp_path_factory.mktemp("kueue") / "state", kueue=True) as cluster:
         yield cluster
@@ -50,8 +50,8 @@ def plane(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def client(plane):
-    with contextlib.closing(Client.of(str(plane.kubeconfig))) as opened:
-        prepare(opened)
+    with contextlib.closing(Client.from_kubeconfig(str(plane.kubeconfig))) as opened:
+        create_shared_objects(opened)
         yield opened
 
 
@@ -62,78 +62,90 @@ def namespace(client, unique):
 
 
 @pytest.fixture
-def engine(plane, namespace):
+def cluster(plane, namespace):
     connection = Connection(kubeconfig=str(plane.kubeconfig), namespace=namespace)
-    with contextlib.closing(Cluster(connection, patience=20.0)) as opened:
+    with contextlib.closing(Cluster(connection, retry_seconds=20.0)) as opened:
         yield opened
 
 
 @pytest.fixture
-def group(engine, unique):
+def job_group(cluster, unique):
     with ThreadPoolExecutor(16) as pool:
-        opened = JobGroup(engine, unique, pool)
+        opened = JobGroup(cluster, unique, pool)
         yield opened
         opened.cancel_all()
 
 
-def queued(script, queue, **resources):
+def queued_job(script, queue, **resources):
     """A job that asks for one CPU, and for these resources."""
-    return shell(script, job={"queue": queue}, resources_per_node={"cpu": 1, **resources})
+    return shell_job(script, job={"queue": queue}, resources_per_node={"cpu": 1, **resources})
 
 
 def key(task, unique):
     return RunKey("e2e", "kueue", task, unique)
 
 
-def phases(waiter):
+def reported_phases(waiter):
     return [line.partition(" ")[0] for line in waiter.told]
 
 
 # -- why it waits ------------------------------------------------------------------------------------------------------
 
 # Job, what is told, and the beginning of the advice where waiting alone does not help.
-WAITS = {
-    "no quota": (queued("true", "team"), "Pending: couldn't assign flavors to pod set node: insufficient unused", ""),
-    "more than there is": (queued("true", "team", cpu=3), "> maximum capacity (1)", "ask for what"),
-    "no such resource": (queued("true", "team", gpu=1), "nvidia.com/gpu unavailable in ClusterQueue", "ask for what"),
-    "no such queue": (queued("true", "nope"), "Inadmissible: LocalQueue nope doesn't exist", "name a LocalQueue"),
-    "stopped queue": (queued("true", "stopped"), "LocalQueue stopped is inactive", "name a LocalQueue"),
-    "stopped cluster queue": (queued("true", "held"), "-held is inactive", "name a LocalQueue"),
-    "no such priority": (queued("true", Queue(name="team", priority_class="nope")), "NoWorkload", "correct the prior"),
-    "a check": (queued("true", "checked"), "-budget Pending", ""),
+WAITING_JOBS = {
+    "no quota": (
+        queued_job("true", "team"),
+        "Pending: couldn't assign flavors to pod set node: insufficient unused",
+        "",
+    ),
+    "more than there is": (queued_job("true", "team", cpu=3), "> maximum capacity (1)", "ask for what"),
+    "no such resource": (
+        queued_job("true", "team", gpu=1),
+        "nvidia.com/gpu unavailable in ClusterQueue",
+        "ask for what",
+    ),
+    "no such queue": (queued_job("true", "nope"), "Inadmissible: LocalQueue nope doesn't exist", "name a LocalQueue"),
+    "stopped queue": (queued_job("true", "stopped"), "LocalQueue stopped is inactive", "name a LocalQueue"),
+    "stopped cluster queue": (queued_job("true", "held"), "-held is inactive", "name a LocalQueue"),
+    "no such priority": (
+        queued_job("true", Queue(name="team", priority_class="nope")),
+        "NoWorkload",
+        "correct the prior",
+    ),
+    "a check": (queued_job("true", "checked"), "-budget Pending", ""),
 }
 
 
-def test_why_it_waits(client, namespace, group, evidence, tmp_path):
+def test_why_it_waits(client, namespace, job_group, evidence, tmp_path):
     """Each reason in Kueue's own words, with what to do where waiting alone does not help; it runs when it is over."""
-    make_queue(client, namespace, "team")
-    make_queue(client, namespace, "held", stopPolicy="Hold")
-    make_queue(client, namespace, "stopped")
+    create_queue(client, namespace, "team")
+    create_queue(client, namespace, "held", stopPolicy="Hold")
+    create_queue(client, namespace, "stopped")
     client.patch("LocalQueue", namespace, "stopped", {"spec": {"stopPolicy": "Hold"}})
-    check = make_check(client, f"{namespace}-budget")
-    make_queue(client, namespace, "checked", admissionChecksStrategy={"admissionChecks": [{"name": check}]})
-    first = group.submit("first", queued(f"until test -e {tmp_path}/go; do sleep 0.1; done", "team"))
+    check = create_admission_check(client, f"{namespace}-budget")
+    create_queue(client, namespace, "checked", admissionChecksStrategy={"admissionChecks": [{"name": check}]})
+    first = job_group.submit("first", queued_job(f"until test -e {tmp_path}/go; do sleep 0.1; done", "team"))
     first.until_told("Running")
-    waiters = {name: group.submit(name.replace(" ", "-"), job) for name, (job, _, _) in WAITS.items()}
-    for name, (job, text, advice) in WAITS.items():
+    waiters = {name: job_group.submit(name.replace(" ", "-"), job) for name, (job, _, _) in WAITING_JOBS.items()}
+    for name, (job, text, advice) in WAITING_JOBS.items():
         told = waiters[name].until_told(text)
         assert f"Queued (WaitingForQuota: waiting for quota in queue {job.queue.name}; " in told
         assert advice in told
-        evidence("diagnosis", **row(f"Kueue: {name}", BACKEND, told))
+        evidence("diagnosis", **diagnosis_row(f"Kueue: {name}", BACKEND, told))
     (tmp_path / "go").touch()
     assert first.end.result(60).succeeded
     assert waiters["no quota"].end.result(60).succeeded
-    client.create(kueue("LocalQueue", "nope", spec={"clusterQueue": f"{namespace}-team"}), namespace)
+    client.create(kueue_object("LocalQueue", "nope", spec={"clusterQueue": f"{namespace}-team"}), namespace)
     assert waiters["no such queue"].end.result(60).succeeded
     client.patch("LocalQueue", namespace, "stopped", {"spec": {"stopPolicy": "None"}})
     assert waiters["stopped queue"].end.result(60).succeeded
-    assert phases(waiters["no quota"])[-1] == "Complete"
+    assert reported_phases(waiters["no quota"])[-1] == "Complete"
     evidence("features", row="Kueue", cell="control plane")
 
 
-def make_check(client, name):
+def create_admission_check(client, name):
     """An admission check whose controller, the test, is there and does not answer; its name."""
-    client.create(kueue("AdmissionCheck", name, spec={"controllerName": "example.org/test"}))
+    client.create(kueue_object("AdmissionCheck", name, spec={"controllerName": "example.org/test"}))
     active = {"type": "Active", "status": "True", "reason": "Active", "message": "it is there"}
     client.patch(
         "AdmissionCheck",
@@ -145,55 +157,55 @@ def make_check(client, name):
     return name
 
 
-def test_a_limit_on_queueing(client, namespace, engine, unique):
+def test_a_limit_on_queueing(client, namespace, cluster, unique):
     """It ends the waiting with Kueue's reason and advice, and leaves nothing in the queue."""
-    make_queue(client, namespace, "team", cpus=0)
-    reference = submit(engine, queued("true", "team"), key("limited", unique))
+    create_queue(client, namespace, "team", cpus=0)
+    reference = submit(cluster, queued_job("true", "team"), key("limited", unique))
     with pytest.raises(WaitTimeout, match=r"Workload \S+: Pending: couldn't assign.*queued time.*deleted") as raised:
-        wait(engine, reference, limits=Limits(queued=timedelta(seconds=2)))
+        wait(cluster, reference, limits=Limits(queued=timedelta(seconds=2)))
     assert "others' end will not help" in raised.value.hint
-    assert engine.get_trainjob(reference.name, namespace) is None
-    until(lambda: workload_of(client, namespace, reference.uid) is None)
+    assert cluster.get_trainjob(reference.name, namespace) is None
+    wait_until(lambda: workload_of(client, namespace, reference.uid) is None)
 
 
-def test_who_may_not_see_workloads(plane, client, namespace, engine, unique):
+def test_who_may_not_see_workloads(plane, client, namespace, cluster, unique):
     """With less than the shipped Role it is told only that it waits; with it, why."""
-    make_queue(client, namespace, "team", cpus=0)
-    reference = submit(engine, queued("true", "team"), key("seen", unique))
-    token = shipped_manifests.token(client, namespace, "kfp")
+    create_queue(client, namespace, "team", cpus=0)
+    reference = submit(cluster, queued_job("true", "team"), key("seen", unique))
+    token = shipped_manifests.create_restricted_token(client, namespace, "kfp")
     rules = client.get("Role", namespace, "trainjob-steps")["rules"]
-    connection = Connection(kubeconfig_json=kubeconfig_of(str(plane.kubeconfig), token, namespace))
+    connection = Connection(kubeconfig_json=kubeconfig_with_token(str(plane.kubeconfig), token, namespace))
 
     def grant(wanted, *, seen):
         client.patch("Role", namespace, "trainjob-steps", {"rules": wanted})
         with contextlib.closing(client.as_bearer(token)) as robot:
-            until(lambda: may(robot, namespace, "list", "kueue.x-k8s.io", "workloads") == seen)
+            wait_until(lambda: is_allowed(robot, namespace, "list", "kueue.x-k8s.io", "workloads") == seen)
 
     grant([rule for rule in rules if rule["apiGroups"] != ["kueue.x-k8s.io"]], seen=False)
-    with contextlib.closing(Cluster(connection, patience=5.0)) as robot:
-        assert robot.diagnostics.workload(reference.uid, namespace) is None
+    with contextlib.closing(Cluster(connection, retry_seconds=5.0)) as robot:
+        assert robot.diagnostics.get_workload(reference.uid, namespace) is None
         told = []
         with pytest.raises(WaitTimeout, match=r"waiting for quota in queue team\): the limit"):
             wait(robot, reference, limits=Limits(queued=timedelta(seconds=1)), listener=Listener(on_phase=told.append))
     grant(rules, seen=True)
-    reference = submit(engine, queued("true", "team"), key("seen-again", unique))
-    with contextlib.closing(Cluster(connection, patience=5.0)) as robot:
-        until(lambda: robot.diagnostics.workload(reference.uid, namespace))
+    reference = submit(cluster, queued_job("true", "team"), key("seen-again", unique))
+    with contextlib.closing(Cluster(connection, retry_seconds=5.0)) as robot:
+        wait_until(lambda: robot.diagnostics.get_workload(reference.uid, namespace))
 
 
 # -- how it comes and goes ---------------------------------------------------------------------------------------------
 
 
-def test_a_preempted_training_runs_again(client, namespace, engine, group, tmp_path):
+def test_a_preempted_training_runs_again(client, namespace, cluster, job_group, tmp_path):
     """It is told for what it had to go, waits again, and is the same TrainJob to its end."""
-    make_queue(client, namespace, "team")
+    create_queue(client, namespace, "team")
     again, told = tmp_path / "again", tmp_path / "told"
-    nightly = group.submit(
-        "nightly", queued(f"test -e {again} || exec sleep 600", Queue(name="team", priority_class="nightly"))
+    nightly = job_group.submit(
+        "nightly", queued_job(f"test -e {again} || exec sleep 600", Queue(name="team", priority_class="nightly"))
     )
     nightly.until_told("Running")
     script = f"until test -e {told}; do sleep 0.1; done"
-    urgent = group.submit("urgent", queued(script, Queue(name="team", priority_class="urgent")))
+    urgent = job_group.submit("urgent", queued_job(script, Queue(name="team", priority_class="urgent")))
     said = nightly.until_told("Preempted: Preempted to accommodate a workload")
     assert said.startswith("Queued (WaitingForQuota: waiting for quota in queue team; Workload ")
     urgent.until_told("Running")
@@ -201,50 +213,50 @@ def test_a_preempted_training_runs_again(client, namespace, engine, group, tmp_p
     told.touch()
     assert urgent.end.result(60).succeeded
     assert nightly.end.result(60).succeeded
-    seen = phases(nightly)
+    seen = reported_phases(nightly)
     assert seen.index("Running") < seen.index("Queued", seen.index("Running")) < seen.index("Complete")
-    jobs = [job["metadata"] for job in engine.list_trainjobs(namespace)]
+    jobs = [job["metadata"] for job in cluster.list_trainjobs(namespace)]
     assert {job["uid"] for job in jobs} == {nightly.reference.uid, urgent.reference.uid}
 
 
-def test_the_life_of_one_in_a_queue(client, namespace, engine, unique):
+def test_the_life_of_one_in_a_queue(client, namespace, cluster, unique):
     """It is adopted while it waits and while it runs, not paused behind the queue's back, and swept."""
-    held = make_queue(client, namespace, "team", stopPolicy="Hold")
-    job = queued("sleep 600", "team")
-    first = submit(engine, job, key("train", unique))
-    assert judge(engine.get_trainjob(first.name, namespace)).phase is Phase.QUEUED
-    assert submit(engine, job, key("train", unique)).uid == first.uid
+    held = create_queue(client, namespace, "team", stopPolicy="Hold")
+    job = queued_job("sleep 600", "team")
+    first = submit(cluster, job, key("train", unique))
+    assert derive_verdict(cluster.get_trainjob(first.name, namespace)).phase is Phase.QUEUED
+    assert submit(cluster, job, key("train", unique)).uid == first.uid
     with pytest.raises(Conflict, match="Kueue queue team, which decides"):
-        set_suspended(engine, first.name, namespace, suspended=False)
+        set_suspended(cluster, first.name, namespace, suspended=False)
     client.patch("ClusterQueue", None, held, {"spec": {"stopPolicy": "None"}})
-    runs = {"accept": lambda job: judge(job).phase is Phase.RUNNING, "seconds": 90}
+    runs = {"accept": lambda job: derive_verdict(job).phase is Phase.RUNNING, "seconds": 90}
     running = client.until("TrainJob", namespace, first.name, **runs)
-    adopted = submit(engine, job, key("train", unique))
+    adopted = submit(cluster, job, key("train", unique))
     assert (adopted.uid, adopted.adopted) == (first.uid, True)
     with pytest.raises(Conflict, match="Kueue queue team, which decides"):
-        set_suspended(engine, first.name, namespace, suspended=True)
-    assert "could not be suspended and goes on" in give_up(engine, adopted, "suspend")
+        set_suspended(cluster, first.name, namespace, suspended=True)
+    assert "could not be suspended and goes on" in apply_kill_action(cluster, adopted, "suspend")
     now = client.get("TrainJob", namespace, first.name)
     assert now["spec"] == running["spec"]
     assert workload_of(client, namespace, first.uid)
-    second = submit(engine, queued("true", "team"), key("waits", unique))
-    swept = sweep(engine, namespace=namespace, at_work_for=timedelta(0), is_over=lambda _: True)
-    assert {(one.reference.uid, one.done) for one in swept} == {(first.uid, "deleted"), (second.uid, "deleted")}
-    until(lambda: not client.list("Workload", namespace))
+    second = submit(cluster, queued_job("true", "team"), key("waits", unique))
+    swept = sweep(cluster, namespace=namespace, active_for=timedelta(0), has_ended=lambda _: True)
+    assert {(one.reference.uid, one.action) for one in swept} == {(first.uid, "deleted"), (second.uid, "deleted")}
+    wait_until(lambda: not client.list("Workload", namespace))
 
 
-def test_cancelled_quota_is_free_at_once(client, namespace, engine, group, unique):
-    make_queue(client, namespace, "team")
-    first = group.submit("first", queued("sleep 600", "team"))
+def test_cancelled_quota_is_free_at_once(client, namespace, cluster, job_group, unique):
+    create_queue(client, namespace, "team")
+    first = job_group.submit("first", queued_job("sleep 600", "team"))
     first.until_told("Running")
-    second = group.submit("second", queued("true", "team"))
+    second = job_group.submit("second", queued_job("true", "team"))
     second.until_told("waiting for quota in queue team")
-    assert cancel(engine, first.reference)
+    assert cancel(cluster, first.reference)
     assert second.end.result(60).succeeded
 
 
-def test_every_step_lands_in_its_queue(client, namespace, engine, unique):
-    make_queue(client, namespace, "team", stopPolicy="Hold")
+def test_every_step_lands_in_its_queue(client, namespace, cluster, unique):
+    create_queue(client, namespace, "team", stopPolicy="Hold")
     workspace = {"workspace": "claim", "queue": Queue(name="team", priority_class="urgent")}
     steps = {
         "dataset": InitializeDataset(storage_uri="hf://acme/tickets", **workspace),
@@ -254,11 +266,11 @@ def test_every_step_lands_in_its_queue(client, namespace, engine, unique):
         "function": TrainJob(trainer=CustomTrainer(func=learn, num_nodes=2), **workspace),
     }
     for name, step in steps.items():
-        reference = submit(engine, step, key(name, unique))
-        workload = until(lambda uid=reference.uid: workload_of(client, namespace, uid))
+        reference = submit(cluster, step, key(name, unique))
+        workload = wait_until(lambda uid=reference.uid: workload_of(client, namespace, uid))
         assert workload["spec"]["queueName"] == "team"
         assert workload["spec"]["priority"] == 1000
-        assert cancel(engine, reference)
+        assert cancel(cluster, reference)
 
 
 def learn():
@@ -278,7 +290,7 @@ def test_a_stock_torchtune_runtime_never_starts_in_a_queue(client, namespace):
     """Why a queue is refused there: admitted, its JobSet stays as it is, as JobSet refuses the change."""
     with pytest.raises(InvalidSpec, match="it would wait for ever; use a workspace"):
         FineTune(model="llama3.2-1b", dataset="hf://acme/tickets", queue="team")
-    make_queue(client, namespace, "team", cpus=8)
+    create_queue(client, namespace, "team", cpus=8)
     job = train_job(runtime="torchtune-llama3.2-1b", trainer=CPUS)
     job["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "team"}
     client.create(job, namespace)
@@ -289,7 +301,7 @@ def test_a_stock_torchtune_runtime_never_starts_in_a_queue(client, namespace):
     assert client.list("Pod", namespace) == []
 
 
-def test_a_runtime_of_ones_own_with_the_same_claims(client, namespace, group):
+def test_a_runtime_of_ones_own_with_the_same_claims(client, namespace, job_group):
     """What can't be told from the request is told by the events: it is ended, and not waited for in vain."""
     spec = client.get("ClusterTrainingRuntime", None, "torchtune-llama3.2-1b")["spec"]
     [node] = [one for one in spec["template"]["spec"]["replicatedJobs"] if one["name"] == "node"]
@@ -297,9 +309,9 @@ def test_a_runtime_of_ones_own_with_the_same_claims(client, namespace, group):
     kind = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainingRuntime"}
     labels = {"trainer.kubeflow.org/framework": "torchtune"}
     client.create({**kind, "metadata": {"name": "mine-llama3.2-1b", "labels": labels}, "spec": spec}, namespace)
-    make_queue(client, namespace, "team", cpus=8)
+    create_queue(client, namespace, "team", cpus=8)
     mine = {"name": "mine-llama3.2-1b", "kind": "TrainingRuntime"}
-    waiter = group.submit("mine", shell(job={"runtime": mine, "queue": "team"}, resources_per_node={"cpu": 1}))
+    waiter = job_group.submit("mine", shell_job(job={"runtime": mine, "queue": "team"}, resources_per_node={"cpu": 1}))
     error = waiter.error(90)
     assert isinstance(error, NeverStarted)
     assert "spec.volumeClaimPolicies: Invalid value: Value is immutable" in str(error)
@@ -309,13 +321,13 @@ def test_a_runtime_of_ones_own_with_the_same_claims(client, namespace, group):
 # -- MultiKueue --------------------------------------------------------------------------------------------------------
 
 
-def test_one_that_another_cluster_runs(client, namespace, engine, group, unique):
+def test_one_that_another_cluster_runs(client, namespace, cluster, job_group, unique):
     """This cluster's Trainer leaves it alone, and nobody takes it for one that hangs; what is mirrored counts."""
-    elsewhere = shell(job={"managed_by": MULTIKUEUE})
-    reference = submit(engine, elsewhere, key("silent", unique))
+    elsewhere = shell_job(job={"managed_by": MULTIKUEUE})
+    reference = submit(cluster, elsewhere, key("silent", unique))
     with pytest.raises(WaitTimeout, match=r"Pending \(ManagedElsewhere: MultiKueue runs it.*deleted"):
-        wait(engine, reference, limits=Limits(starting=timedelta(seconds=2)))
-    waiter = group.submit("mirrored", elsewhere)
+        wait(cluster, reference, limits=Limits(starting=timedelta(seconds=2)))
+    waiter = job_group.submit("mirrored", elsewhere)
     waiter.until_told("ManagedElsewhere")
     name = waiter.reference.name
     assert client.find("JobSet", namespace, name) is None

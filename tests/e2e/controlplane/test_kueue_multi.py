@@ -9,11 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from control_plane import ControlPlane
-from tests.e2e.controlplane.queues import kueue, make_queue, prepare
-from tests.support.diagnosed_jobs import JobGroup, shell
+from tests.e2e.controlplane.queues import create_queue, create_shared_objects, kueue_object
+from tests.support.diagnosed_jobs import JobGroup, shell_job
 from tests.support.kubernetes_client import Client
-from tests.support.polling import until
-from tests.support.trainjobs import conditions, finished, pods_of
+from tests.support.polling import wait_until
+from tests.support.trainjobs import conditions, is_finished, list_pods
 from trainjob.client import Cluster, Connection
 from trainjob.errors import DeadlineExceeded
 from trainjob.lifecycle import cancel
@@ -28,7 +28,7 @@ NAMESPACE = "default"
 @pytest.fixture(scope="module")
 def planes(tmp_path_factory):
     """The one that is asked, and the one that works."""
-    if reason := ControlPlane.unavailable(kueue=True):
+    if reason := ControlPlane.unavailable_reason(kueue=True):
         pytest.skip(reason)
     folder = tmp_path_factory.mktemp("multikueue")
     pair = [ControlPlane(folder / name, kueue=True) for name in ("manager", "worker")]
@@ -42,73 +42,75 @@ def planes(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def manager(planes):
-    with contextlib.closing(Client.of(str(planes[0].kubeconfig))) as client:
-        prepare(client)
+    with contextlib.closing(Client.from_kubeconfig(str(planes[0].kubeconfig))) as client:
+        create_shared_objects(client)
         yield client
 
 
 @pytest.fixture(scope="module")
 def worker(planes, manager):
     """Has a queue of the same name, and is made known to the manager."""
-    with contextlib.closing(Client.of(str(planes[1].kubeconfig))) as client:
-        prepare(client)
-        make_queue(client, NAMESPACE, "team")
+    with contextlib.closing(Client.from_kubeconfig(str(planes[1].kubeconfig))) as client:
+        create_shared_objects(client)
+        create_queue(client, NAMESPACE, "team")
         kubeconfig = base64.b64encode(planes[1].kubeconfig.read_bytes()).decode()
         secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "worker"}}
         manager.create({**secret, "data": {"kubeconfig": kubeconfig}}, "kueue-system")
         source = {"kubeConfig": {"location": "worker", "locationType": "Secret"}}
-        manager.create(kueue("MultiKueueCluster", "worker", spec={"clusterSource": source}))
-        manager.create(kueue("MultiKueueConfig", "workers", spec={"clusters": ["worker"]}))
+        manager.create(kueue_object("MultiKueueCluster", "worker", spec={"clusterSource": source}))
+        manager.create(kueue_object("MultiKueueConfig", "workers", spec={"clusters": ["worker"]}))
         parameters = {"apiGroup": "kueue.x-k8s.io", "kind": "MultiKueueConfig", "name": "workers"}
-        manager.create(kueue("AdmissionCheck", "multi", spec={"controllerName": MULTIKUEUE, "parameters": parameters}))
-        make_queue(manager, NAMESPACE, "team", admissionChecksStrategy={"admissionChecks": [{"name": "multi"}]})
+        manager.create(
+            kueue_object("AdmissionCheck", "multi", spec={"controllerName": MULTIKUEUE, "parameters": parameters})
+        )
+        create_queue(manager, NAMESPACE, "team", admissionChecksStrategy={"admissionChecks": [{"name": "multi"}]})
         yield client
 
 
 @pytest.fixture
-def engine(planes):
+def cluster(planes):
     connection = Connection(kubeconfig=str(planes[0].kubeconfig), namespace=NAMESPACE)
-    with contextlib.closing(Cluster(connection, patience=20.0)) as opened:
+    with contextlib.closing(Cluster(connection, retry_seconds=20.0)) as opened:
         yield opened
 
 
 @pytest.fixture
-def group(engine, unique):
+def job_group(cluster, unique):
     with ThreadPoolExecutor(4) as pool:
-        opened = JobGroup(engine, unique, pool)
+        opened = JobGroup(cluster, unique, pool)
         yield opened
         opened.cancel_all()
 
 
-def far(script, **job):
-    return shell(script, job={**JOB, **job}, resources_per_node={"cpu": 1})
+def remote_job(script, **job):
+    return shell_job(script, job={**JOB, **job}, resources_per_node={"cpu": 1})
 
 
-def test_it_runs_elsewhere(manager, worker, group, tmp_path):
+def test_it_runs_elsewhere(manager, worker, job_group, tmp_path):
     """Its phases are the other cluster's, its pods are there only, and so is its end."""
-    waiter = group.submit("far", far(f"until test -e {tmp_path}/go; do sleep 0.1; done"))
+    waiter = job_group.submit("far", remote_job(f"until test -e {tmp_path}/go; do sleep 0.1; done"))
     waiter.until_told("Running")
     name = waiter.reference.name
-    assert pods_of(worker, NAMESPACE, name)
-    assert pods_of(manager, NAMESPACE, name) == []
+    assert list_pods(worker, NAMESPACE, name)
+    assert list_pods(manager, NAMESPACE, name) == []
     assert manager.find("JobSet", NAMESPACE, name) is None
     (tmp_path / "go").touch()
     assert waiter.end.result(90).succeeded
-    assert finished(manager.get("TrainJob", NAMESPACE, name))
+    assert is_finished(manager.get("TrainJob", NAMESPACE, name))
     assert waiter.told[0].startswith(("Queued", "Pending"))
 
 
-def test_its_failure_is_told(manager, worker, group):
+def test_its_failure_is_told(manager, worker, job_group):
     """What its pods left was on the other cluster: the condition is what is known here."""
-    waiter = group.submit("fails", far("sleep 600", deadline="PT3S"))
+    waiter = job_group.submit("fails", remote_job("sleep 600", deadline="PT3S"))
     assert isinstance(waiter.error(120), DeadlineExceeded)
     job = manager.get("TrainJob", NAMESPACE, waiter.reference.name)
     assert conditions(job)[-1][:3] == ("Failed", "True", "DeadlineExceeded")
 
 
-def test_a_cancel_reaches_it(worker, engine, group):
-    waiter = group.submit("cancelled", far("sleep 600"))
+def test_a_cancel_reaches_it(worker, cluster, job_group):
+    waiter = job_group.submit("cancelled", remote_job("sleep 600"))
     waiter.until_told("Running")
-    assert cancel(engine, waiter.reference)
+    assert cancel(cluster, waiter.reference)
     assert not waiter.end.result(60).succeeded
-    until(lambda: worker.find("TrainJob", NAMESPACE, waiter.reference.name) is None, 60)
+    wait_until(lambda: worker.find("TrainJob", NAMESPACE, waiter.reference.name) is None, 60)

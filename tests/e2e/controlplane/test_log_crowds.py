@@ -10,11 +10,11 @@ import pytest
 
 from tests.support.counting_server import TOKEN
 from tests.support.log_proxy import LogProxy
-from tests.support.polling import until
+from tests.support.polling import wait_until
 from trainjob import CustomTrainerContainer, RunKey, TrainJob
 from trainjob.client import Cluster, Connection
 from trainjob.lifecycle import JobReference, Limits, Listener, submit, wait, wait_async
-from trainjob.manifest import build
+from trainjob.manifest import build_trainjob
 from trainjob.status.pods import JOBSET_LABEL, RANK_LABEL, STEP_LABEL
 from trainjob_local.apiserver import ApiServer, Registry
 
@@ -24,11 +24,11 @@ SECONDS = 300
 NOW = "2026-01-01T00:00:00Z"
 
 
-def faults(told, written):
+def count_faults(received, written):
     """Cells for the evidence."""
     counts = Counter({source: len(lines) for source, lines in written.items()})
-    lost = sum((Counter(written[source]) - Counter(told[source])).total() for source in written)
-    repeated = sum((Counter(told[source]) - Counter(written[source])).total() for source in written)
+    lost = sum((Counter(written[source]) - Counter(received[source])).total() for source in written)
+    repeated = sum((Counter(received[source]) - Counter(written[source])).total() for source in written)
     return {"lines": counts.total(), "lost": lost, "repeated": repeated}
 
 
@@ -42,7 +42,7 @@ def test_all_ranks_of_a_training_over_a_wire_that_breaks(laptop, unique, tmp_pat
             lines += 1
             told[line.source].append(line.text)
             if lines % 3000 == 0:
-                proxy.break_all()
+                proxy.reset_streams()
 
         script = f"for part in 1 2 3; do seq -f $part-%g {LINES // 3}; sleep 1; done"
         trainer = CustomTrainerContainer(image="busybox", command=["sh", "-c", script], num_nodes=RANKS)
@@ -50,42 +50,47 @@ def test_all_ranks_of_a_training_over_a_wire_that_breaks(laptop, unique, tmp_pat
         assert wait(there, reference, listener=Listener(on_log=note), limits=Limits()).succeeded
         there.close()
     numbers = [f"{part}-{n}" for part in (1, 2, 3) for n in range(1, LINES // 3 + 1)]
-    counts = faults(told, {f"node-{rank}": numbers for rank in range(RANKS)})
-    evidence("logs", fault=f"{RANKS} ranks, all connections reset now and then, {proxy.streams} streams", **counts)
+    counts = count_faults(told, {f"node-{rank}": numbers for rank in range(RANKS)})
+    evidence("logs", fault=f"{RANKS} ranks, all connections reset now and then, {proxy.log_requests} streams", **counts)
     assert (counts["lost"], counts["repeated"]) == (0, 0)
     assert all(lines == numbers for lines in told.values())
-    assert proxy.streams > 2 * RANKS
+    assert proxy.log_requests > 2 * RANKS
 
 
-class Written:
+class WrittenLogs:
     """Logs of pods that run until they are told to end: half of it is there at once."""
 
     def __init__(self):
-        self.go, self.open, self.most_open, self._lock = threading.Event(), 0, 0, threading.Lock()
+        self.may_finish, self.open_streams, self.max_open_streams, self._lock = (
+            threading.Event(),
+            0,
+            0,
+            threading.Lock(),
+        )
 
     def __call__(self, request):
         lines = [b"2026-01-01T00:00:%02d.%09dZ %s %d\n" % (n // 50, n, request.pod.encode(), n) for n in range(200)]
         since = request.since.strftime("%Y-%m-%dT%H:%M:%S").encode() if request.since else b""
         lines = [line for line in lines if line >= since]
         with self._lock:
-            self.open += 1
-            self.most_open = max(self.most_open, self.open)
+            self.open_streams += 1
+            self.max_open_streams = max(self.max_open_streams, self.open_streams)
         try:
             for line in lines:
-                if line.endswith(b" 100\n") and not self.go.is_set():
-                    while not self.go.wait(0.5):
+                if line.endswith(b" 100\n") and not self.may_finish.is_set():
+                    while not self.may_finish.wait(0.5):
                         if request.cancelled.is_set():
                             return
                 yield line
         finally:
             with self._lock:
-                self.open -= 1
+                self.open_streams -= 1
 
 
 @pytest.fixture
-def crowd(tmp_path):
+def log_cluster(tmp_path):
     """A server with running jobs of one pod each, which are ended by `end`."""
-    registry, written = Registry(), Written()
+    registry, written = Registry(), WrittenLogs()
     server = ApiServer(registry, admin_token=TOKEN, log_source=written)
     server.start()
     (tmp_path / "token").write_text(TOKEN)
@@ -96,35 +101,35 @@ def crowd(tmp_path):
     registry.close()
 
 
-def begin(registry, name):
+def create_running_job(registry, name):
     """A TrainJob that runs, with its pod."""
     trainer = CustomTrainerContainer(image="x", command=["y"])
     marks = {"app.kubernetes.io/managed-by": "trainjob"}
-    manifest = build(TrainJob(trainer=trainer), name=name, namespace="default", labels=marks, annotations={})
+    manifest = build_trainjob(TrainJob(trainer=trainer), name=name, namespace="default", labels=marks, annotations={})
     made = registry.create("trainjobs", manifest, "default")
     labels = {JOBSET_LABEL: name, STEP_LABEL: "node", RANK_LABEL: "0"}
     spec = {"restartPolicy": "OnFailure", "containers": [{"name": "node", "image": "x"}]}
     registry.create("pods", {"metadata": {"name": f"{name}-pod", "labels": labels}, "spec": spec}, "default")
     registry.bind(f"{name}-pod", "node", "default")
-    tell(registry, name, "Running", {"running": {"startedAt": NOW}})
+    set_pod_status(registry, name, "Running", {"running": {"startedAt": NOW}})
     return JobReference(name, "default", made["metadata"]["uid"])
 
 
-def tell(registry, name, phase, state):
+def set_pod_status(registry, name, phase, state):
     container = {"name": "node", "image": "x", "imageID": "x", "ready": False, "restartCount": 0, "state": state}
     status = {"status": {"phase": phase, "containerStatuses": [container]}}
     registry.patch("pods", f"{name}-pod", status, "default", subresource="status")
 
 
-def end(registry, name):
-    tell(registry, name, "Succeeded", {"terminated": {"exitCode": 0, "startedAt": NOW, "finishedAt": NOW}})
+def finish_job(registry, name):
+    set_pod_status(registry, name, "Succeeded", {"terminated": {"exitCode": 0, "startedAt": NOW, "finishedAt": NOW}})
     complete = {"type": "Complete", "status": "True", "reason": "r", "message": "m", "lastTransitionTime": NOW}
     registry.patch("trainjobs", name, {"status": {"conditions": [complete]}}, "default", subresource="status")
 
 
-def test_hundreds_of_jobs_share_the_streams_that_may_be_open(crowd, evidence):
-    registry, written, there = crowd
-    references = [begin(registry, f"job-{n}") for n in range(JOBS)]
+def test_hundreds_of_jobs_share_the_streams_that_may_be_open(log_cluster, evidence):
+    registry, written, there = log_cluster
+    references = [create_running_job(registry, f"job-{n}") for n in range(JOBS)]
     told = {reference.name: [] for reference in references}
 
     async def wait_for_all():
@@ -134,12 +139,12 @@ def test_hundreds_of_jobs_share_the_streams_that_may_be_open(crowd, evidence):
             for reference, listener in zip(references, listeners, strict=True)
         ]
         most = there.live_logs.max_threads
-        await asyncio.to_thread(until, lambda: sum(len(lines) >= 100 for lines in told.values()) == most, SECONDS)
-        await asyncio.to_thread(until, lambda: all(told.values()), SECONDS)  # the others were told why not
+        await asyncio.to_thread(wait_until, lambda: sum(len(lines) >= 100 for lines in told.values()) == most, SECONDS)
+        await asyncio.to_thread(wait_until, lambda: all(told.values()), SECONDS)  # the others were told why not
         open_then = written.open
         written.go.set()
         for reference in references:
-            end(registry, reference.name)
+            finish_job(registry, reference.name)
         return open_then, await asyncio.wait_for(asyncio.gather(*waiting), SECONDS)
 
     open_then, outcomes = asyncio.run(wait_for_all())
@@ -152,5 +157,5 @@ def test_hundreds_of_jobs_share_the_streams_that_may_be_open(crowd, evidence):
     assert sum(map(len, said.values())) == JOBS - there.live_logs.max_threads
     whole = {name: [f"{name}-pod {n}" for n in range(200)] for name in told}
     got = {name: [line for line in lines if line not in said[name]] for name, lines in told.items()}
-    evidence("logs", fault=f"{JOBS} jobs in one process, {open_then} streams open", **faults(got, whole))
+    evidence("logs", fault=f"{JOBS} jobs in one process, {open_then} streams open", **count_faults(got, whole))
     assert got == whole

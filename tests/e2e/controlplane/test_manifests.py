@@ -13,11 +13,11 @@ import yaml
 
 from control_plane import ControlPlane
 from programs import SUPERVISOR
-from tests.e2e.controlplane.queues import make_queue, prepare
+from tests.e2e.controlplane.queues import create_queue, create_shared_objects
 from tests.support import shipped_manifests
-from tests.support.accounts import kubeconfig_of
+from tests.support.accounts import kubeconfig_with_token
 from tests.support.kubernetes_client import Client
-from tests.support.polling import until
+from tests.support.polling import wait_until
 from tests.support.trainjobs import JOBSET, shell, train_job
 from trainjob import CustomTrainerContainer, Queue, RunKey, Runtime, TrainJob
 from trainjob.client import Cluster, Connection
@@ -36,7 +36,7 @@ POLICY = {
     "rules": [{"level": "Metadata"}],
 }
 # What everybody with a name may ask: the ClusterRole system:basic-user, and the Trainer's own Role for its version.
-EVERYBODYS = {
+EVERYBODYS_RIGHTS = {
     ("authorization.k8s.io", "selfsubjectaccessreviews", "create"),
     ("authentication.k8s.io", "selfsubjectreviews", "create"),
     ("", "configmaps", "get"),
@@ -46,7 +46,7 @@ EVERYBODYS = {
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory):
     """The control plane, and where its API server writes."""
-    if reason := ControlPlane.unavailable(kueue=True):
+    if reason := ControlPlane.unavailable_reason(kueue=True):
         pytest.skip(reason)
     folder = tmp_path_factory.mktemp("audited")
     policy, log = folder / "policy.yaml", folder / "audit.jsonl"
@@ -58,8 +58,8 @@ def plane(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def admin(plane):
-    with closing(Client.of(str(plane[0].kubeconfig))) as client:
-        prepare(client)
+    with closing(Client.from_kubeconfig(str(plane[0].kubeconfig))) as client:
+        create_shared_objects(client)
         yield client
 
 
@@ -70,7 +70,7 @@ def namespace(admin, unique):
     admin.ask("DELETE", f"/api/v1/namespaces/{unique}")
 
 
-def path_of(found, namespace):
+def creation_path(found, namespace):
     """Where it is created."""
     group = found["apiVersion"]
     plural = f"{found['kind'].lower().removesuffix('y')}{'ies' if found['kind'].endswith('y') else 's'}"
@@ -78,7 +78,7 @@ def path_of(found, namespace):
     return f"/apis/{group}/{where}{plural}"
 
 
-def kustomized(folder):
+def kustomize(folder):
     built = subprocess.run([SUPERVISOR.folder / "controlplane", "build", folder], capture_output=True, text=True)
     assert (built.returncode, built.stderr) == (0, "")
     return list(yaml.safe_load_all(built.stdout))
@@ -87,10 +87,10 @@ def kustomized(folder):
 @pytest.mark.parametrize("name", ALL)
 def test_it_is_accepted(admin, namespace, name):
     """The real kustomize builds it, and the real API server would take every object, with nothing unknown in it."""
-    objects = kustomized(shipped_manifests.MANIFESTS / name)
-    assert sorted(objects, key=repr) == sorted(shipped_manifests.objects(name), key=repr)
+    objects = kustomize(shipped_manifests.MANIFESTS / name)
+    assert sorted(objects, key=repr) == sorted(shipped_manifests.load_objects(name), key=repr)
     for found in objects:
-        answer = admin.ask("POST", path_of(found, namespace), found, dryRun="All", fieldValidation="Strict")
+        answer = admin.ask("POST", creation_path(found, namespace), found, dryRun="All", fieldValidation="Strict")
         assert answer.code == 201, answer.message
 
 
@@ -100,7 +100,7 @@ def test_a_change_of_ones_own(plane, tmp_path, pytestconfig):
     shown = page.partition("```yaml\n")[2].partition("```")[0]
     base = os.path.relpath(shipped_manifests.MANIFESTS / "airflow", tmp_path)
     (tmp_path / "kustomization.yaml").write_text(shown.replace("trainjob/manifests/airflow", base))
-    objects = kustomized(tmp_path)
+    objects = kustomize(tmp_path)
     assert {found["metadata"]["namespace"] for found in objects} == {"team"}
     bound = [found["subjects"] for found in objects if found["kind"] == "RoleBinding"]
     assert bound == [[{"kind": "ServiceAccount", "name": "worker", "namespace": "etl"}]] * 2
@@ -112,8 +112,8 @@ def test_no_folder_is_left_out():
 
 def test_the_network_policy_selects_the_pods_of_trainjobs(admin, namespace):
     """And no others. Whether it is enforced is the network plugin's, which this control plane has not got."""
-    (policy,) = shipped_manifests.objects("network-policy")
-    admin.ask("POST", path_of(policy, namespace), policy)
+    (policy,) = shipped_manifests.load_objects("network-policy")
+    admin.ask("POST", creation_path(policy, namespace), policy)
     (expression,) = policy["spec"]["podSelector"]["matchExpressions"]
     assert expression == {"key": JOBSET, "operator": "Exists"}
     container = {"name": "c", "image": IMAGE, "command": ["true"]}
@@ -123,23 +123,25 @@ def test_the_network_policy_selects_the_pods_of_trainjobs(admin, namespace):
     torchtune = {"runtime": "torchtune-llama3.2-1b", "initializer": {"dataset": {"storageUri": "hf://a/b"}}}
     admin.create(train_job(name="tuned", **torchtune), namespace)
     wanted = {"plain-node", "tuned-dataset-initializer", "tuned-model-initializer"}
-    until(lambda: wanted <= {pod["metadata"]["name"].rsplit("-", 3)[0] for pod in selected(admin, namespace, JOBSET)})
-    assert "other" not in {pod["metadata"]["name"] for pod in selected(admin, namespace, JOBSET)}
+    wait_until(
+        lambda: wanted <= {pod["metadata"]["name"].rsplit("-", 3)[0] for pod in list_pods(admin, namespace, JOBSET)}
+    )
+    assert "other" not in {pod["metadata"]["name"] for pod in list_pods(admin, namespace, JOBSET)}
 
 
-def selected(client, namespace, selector):
+def list_pods(client, namespace, selector):
     return client.list("Pod", namespace, labelSelector=selector)
 
 
 # -- what is used ------------------------------------------------------------------------------------------------------
 
 
-def requests_of(log, namespace, began):
+def audited_requests(log, namespace, since):
     """What the account asked for since then: (group, resource, verb, whether it was allowed to, path)."""
     found = set()
     for line in log.read_text().splitlines():
         event = json.loads(line)
-        if event["user"]["username"] != f"system:serviceaccount:{namespace}:robot" or event["stageTimestamp"] <= began:
+        if event["user"]["username"] != f"system:serviceaccount:{namespace}:robot" or event["stageTimestamp"] <= since:
             continue
         about = event.get("objectRef") or {}
         resource = "/".join(part for part in (about.get("resource", ""), about.get("subresource", "")) if part)
@@ -148,7 +150,7 @@ def requests_of(log, namespace, began):
     return found
 
 
-def container(script, cpus=None, **fields):
+def script_job(script, cpus=None, **fields):
     resources = {"resources_per_node": {"cpu": cpus}} if cpus else {}
     return TrainJob(trainer=CustomTrainerContainer(image=IMAGE, command=["sh", "-c", script], **resources), **fields)
 
@@ -157,29 +159,33 @@ def key(task):
     return RunKey("security", "audit", task, "run-1")
 
 
-def as_any_engine(cluster, namespace):
+def use_steps(cluster_client, namespace):
     """What each of them does in the life of a step; the one that went well."""
     lines = []
-    done = submit(cluster, container("echo hello", runtime=Runtime(name="own", kind="TrainingRuntime")), key("done"))
-    assert wait(cluster, done, listener=Listener(on_log=lines.append)).succeeded
+    done = submit(
+        cluster_client, script_job("echo hello", runtime=Runtime(name="own", kind="TrainingRuntime")), key("done")
+    )
+    assert wait(cluster_client, done, listener=Listener(on_log=lines.append)).succeeded
     assert [str(line) for line in lines] == ["[node-0] hello"]
-    assert submit(cluster, container("echo hello", runtime=Runtime(name="own", kind="TrainingRuntime")), key("done"))
-    failed = submit(cluster, container("echo why >&2; exit 3"), key("failed"))
-    assert wait(cluster, failed, limits=Limits(max_restarts=0)).exit_code == 3
+    assert submit(
+        cluster_client, script_job("echo hello", runtime=Runtime(name="own", kind="TrainingRuntime")), key("done")
+    )
+    failed = submit(cluster_client, script_job("echo why >&2; exit 3"), key("failed"))
+    assert wait(cluster_client, failed, limits=Limits(max_restarts=0)).exit_code == 3
     with pytest.raises(InvalidSpec, match="no such TrainingRuntime"):
-        submit(cluster, container("true", runtime=Runtime(name="nope", kind="TrainingRuntime")), key("nope"))
-    paused = submit(cluster, container("sleep 60", runtime="jax-distributed"), key("paused"))
-    until(lambda: cluster.list_pods(paused.name, namespace))
-    assert set_suspended(cluster, paused.name, namespace, suspended=True)
-    assert set_suspended(cluster, paused.name, namespace, suspended=False)
-    assert cancel(cluster, paused)
-    queued = submit(cluster, container("true", cpus=1, queue=Queue(name="full")), key("queued"))
+        submit(cluster_client, script_job("true", runtime=Runtime(name="nope", kind="TrainingRuntime")), key("nope"))
+    paused = submit(cluster_client, script_job("sleep 60", runtime="jax-distributed"), key("paused"))
+    wait_until(lambda: cluster_client.list_pods(paused.name, namespace))
+    assert set_suspended(cluster_client, paused.name, namespace, suspended=True)
+    assert set_suspended(cluster_client, paused.name, namespace, suspended=False)
+    assert cancel(cluster_client, paused)
+    queued = submit(cluster_client, script_job("true", cpus=1, queue=Queue(name="full")), key("queued"))
     with pytest.raises(WaitTimeout, match="couldn't assign flavors"):
-        wait(cluster, queued, limits=Limits(queued=timedelta(seconds=2)))
+        wait(cluster_client, queued, limits=Limits(queued=timedelta(seconds=2)))
     return done
 
 
-def as_airflow(cluster, done):
+def use_airflow(cluster, done):
     """A workspace's claim, and a sweep."""
     namespace = done.namespace
     cluster.create_claim({"metadata": {"name": "w", "namespace": namespace}, "spec": CLAIM})
@@ -188,47 +194,50 @@ def as_airflow(cluster, done):
     assert sweep(cluster, namespace=namespace, finished_for=timedelta(0))
 
 
-def as_launcher(cluster, done):
+def use_launcher(cluster, done):
     """It looks at its own pod; here, at the training's."""
     (pod,) = cluster.list_pods(done.name, done.namespace)
     assert cluster.get_pod(pod["metadata"]["name"], done.namespace)
 
 
-def as_person(cluster, done):
+def use_command_line(cluster, done):
     """`trainjob check` and `trainjob sweep`."""
     assert cluster.platform.inspect(done.namespace, STOCK_RUNTIME).denied == []
     assert sweep(cluster, namespace=done.namespace, finished_for=timedelta(0))
 
 
-def runtime_of(admin):
+def copy_stock_runtime(admin):
     """A runtime of a namespace, like the stock one."""
     stock = admin.get("ClusterTrainingRuntime", None, "torch-distributed")
     return {**stock, "kind": "TrainingRuntime", "metadata": {"name": "own", "labels": stock["metadata"]["labels"]}}
 
 
 @pytest.fixture
-def connection(plane, admin, namespace, request):
+def restricted_connection(plane, admin, namespace, request):
     """Of an account that has what a manifest grants, and what manifests/cluster grants to everybody."""
-    for found in shipped_manifests.objects("cluster"):
-        admin.ask("POST", path_of(found, ""), found)
-    admin.create(runtime_of(admin), namespace)
-    make_queue(admin, namespace, "full", cpus=0)
-    token = shipped_manifests.token(admin, namespace, request.param)
-    return Connection(kubeconfig_json=kubeconfig_of(str(plane[0].kubeconfig), token, namespace))
+    for found in shipped_manifests.load_objects("cluster"):
+        admin.ask("POST", creation_path(found, ""), found)
+    admin.create(copy_stock_runtime(admin), namespace)
+    create_queue(admin, namespace, "full", cpus=0)
+    token = shipped_manifests.create_restricted_token(admin, namespace, request.param)
+    return Connection(kubeconfig_json=kubeconfig_with_token(str(plane[0].kubeconfig), token, namespace))
 
 
-USES = {"airflow": as_airflow, "kfp": as_launcher, "person": as_person}
+USES = {"airflow": use_airflow, "kfp": use_launcher, "person": use_command_line}
 
 
 @pytest.mark.parametrize(("name", "connection"), [(name, name) for name in USES], indirect=["connection"], ids=USES)
-def test_what_is_granted_is_what_is_used(plane, connection, namespace, name, evidence):
+def test_what_is_granted_is_what_is_used(plane, restricted_connection, namespace, name, evidence):
     log = plane[1]
     began = max((json.loads(line)["stageTimestamp"] for line in log.read_text().splitlines()), default="")
-    with closing(Cluster(connection, patience=20.0)) as cluster:
-        USES[name](cluster, as_any_engine(cluster, namespace))
-    found = requests_of(log, namespace, began)
-    granted, for_all = shipped_manifests.rights(name), shipped_manifests.rights("cluster", "ClusterRole")
-    used = {(group, resource, verb) for group, resource, verb, _, _ in found if resource} - EVERYBODYS
+    with closing(Cluster(restricted_connection, retry_seconds=20.0)) as cluster:
+        USES[name](cluster, use_steps(cluster, namespace))
+    found = audited_requests(log, namespace, began)
+    granted, for_all = (
+        shipped_manifests.granted_rights(name),
+        shipped_manifests.granted_rights("cluster", "ClusterRole"),
+    )
+    used = {(group, resource, verb) for group, resource, verb, _, _ in found if resource} - EVERYBODYS_RIGHTS
     assert granted <= used <= granted | for_all
     assert name != "person" or used == granted | for_all
     assert {one for one in found if not one[3]} == set()

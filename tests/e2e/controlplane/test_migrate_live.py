@@ -19,9 +19,9 @@ import pytest
 import yaml
 
 from control_plane import ControlPlane
-from tests.support.accounts import account, allow, kubeconfig_of, token_of, until_allowed
+from tests.support.accounts import create_account, create_token, grant, kubeconfig_with_token, wait_until_allowed
 from tests.support.kubernetes_client import Client
-from tests.support.polling import until
+from tests.support.polling import wait_until
 
 ROOT = Path(__file__).resolve().parents[3]
 OPERATOR = "github.com/kubeflow/training-operator@v1.9.3"
@@ -31,7 +31,7 @@ SECRET = "hf_TheSecretThatNobodyMaySee"
 SECONDS = 60.0
 
 pytestmark = pytest.mark.timeout(300)
-if reason := ControlPlane.unavailable("2.3"):
+if reason := ControlPlane.unavailable_reason("2.3"):
     pytestmark = [pytestmark, pytest.mark.skip(reason=reason)]
 
 
@@ -50,17 +50,17 @@ def crds(tmp_path_factory):
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory, crds):
     with ControlPlane(tmp_path_factory.mktemp("plane")) as cluster:
-        with contextlib.closing(Client.of(str(cluster.kubeconfig))) as client:
+        with contextlib.closing(Client.from_kubeconfig(str(cluster.kubeconfig))) as client:
             for crd in crds:
-                answer = client.ask("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)
+                answer = client.request("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)
                 assert answer.ok, answer.message
-            until(lambda: all(client.ask("GET", f"{V1}/{name}").ok for name in CRDS), SECONDS)
+            wait_until(lambda: all(client.request("GET", f"{V1}/{name}").ok for name in CRDS), SECONDS)
         yield cluster
 
 
 @pytest.fixture(scope="module")
 def client(plane):
-    with contextlib.closing(Client.of(str(plane.kubeconfig))) as opened:
+    with contextlib.closing(Client.from_kubeconfig(str(plane.kubeconfig))) as opened:
         yield opened
 
 
@@ -80,7 +80,7 @@ def trainjob(plane):
     return run
 
 
-def job(name, **pod):
+def v1_job(name, **pod):
     """Master and Worker; each tells its rank and the world's size."""
     told = "import os; print('rank', os.environ['RANK'], 'of', os.environ['WORLD_SIZE'])"
     container = {
@@ -103,10 +103,10 @@ def job(name, **pod):
     }
 
 
-def pods_of(made):
+def operator_pods(job):
     """What the operator makes of it."""
-    name, uid = made["metadata"]["name"], made["metadata"]["uid"]
-    for rank, (role, replica) in enumerate(made["spec"]["pytorchReplicaSpecs"].items()):
+    name, uid = job["metadata"]["name"], job["metadata"]["uid"]
+    for rank, (role, replica) in enumerate(job["spec"]["pytorchReplicaSpecs"].items()):
         spec = json.loads(json.dumps(replica["template"]["spec"]))
         own = {"PYTHONUNBUFFERED": "1", "MASTER_PORT": "23456", "PET_MASTER_PORT": "23456"}
         own |= dict.fromkeys(("MASTER_ADDR", "PET_MASTER_ADDR"), f"{name}-master-0")
@@ -123,13 +123,13 @@ def pods_of(made):
         yield {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {**spec, "restartPolicy": "Never"}}
 
 
-def run_as_the_operator_does(client, namespace, document):
+def run_as_operator(client, namespace, document):
     """Create it with its pods, wait for them, write its status."""
     answer = client.ask("POST", f"{V1}/namespaces/{namespace}/pytorchjobs", document, fieldValidation="Strict")
     assert answer.ok, answer.message
-    for pod in pods_of(answer.body):
+    for pod in operator_pods(answer.body):
         client.create(pod, namespace)
-    until(lambda: all(pod["status"].get("phase") == "Succeeded" for pod in client.list("Pod", namespace)), SECONDS)
+    wait_until(lambda: all(pod["status"].get("phase") == "Succeeded" for pod in client.list("Pod", namespace)), SECONDS)
     moment = {"lastTransitionTime": "2026-01-01T10:01:00Z", "lastUpdateTime": "2026-01-01T10:01:00Z", "status": "True"}
     conditions = [
         {"type": "Succeeded", "reason": "PyTorchJobSucceeded", "message": "successfully completed.", **moment}
@@ -142,7 +142,7 @@ def run_as_the_operator_does(client, namespace, document):
 
 
 def test_what_runs_is_read_converted_and_compared(trainjob, client, namespace):
-    run_as_the_operator_does(client, namespace, job("mnist"))
+    run_as_operator(client, namespace, v1_job("mnist"))
     report = trainjob("migrate", "report", "--from-cluster", "-n", namespace, "--json")
     told = json.loads(report.stdout)
     assert told["summary"]["jobs"] == 1
@@ -181,12 +181,14 @@ def test_what_runs_is_read_converted_and_compared(trainjob, client, namespace):
 
 def test_a_tested_job_leaves_nothing_on_a_real_cluster(trainjob, client, namespace, tmp_path):
     file = tmp_path / "job.yaml"
-    file.write_text(yaml.safe_dump(job("mnist", enableServiceLinks=False)))  # which needs a runtime of its own
+    file.write_text(yaml.safe_dump(v1_job("mnist", enableServiceLinks=False)))  # which needs a runtime of its own
     done = trainjob("migrate", "test", str(file), "-n", namespace)
     assert done.returncode == 0, done.stderr
     assert "created with its TrainingRuntime" in done.stdout
     assert {"[node-0] rank 0 of 2", "[node-1] rank 1 of 2"} <= set(done.stdout.splitlines())
-    until(lambda: not any(client.list(kind, namespace) for kind in ("TrainJob", "TrainingRuntime", "Pod")), SECONDS)
+    wait_until(
+        lambda: not any(client.list(kind, namespace) for kind in ("TrainJob", "TrainingRuntime", "Pod")), SECONDS
+    )
 
     kept = trainjob("migrate", "test", "--keep", str(file), "-n", namespace)
     assert kept.returncode == 0, kept.stderr
@@ -194,22 +196,22 @@ def test_a_tested_job_leaves_nothing_on_a_real_cluster(trainjob, client, namespa
     (runtime,) = client.list("TrainingRuntime", namespace)
     assert runtime["metadata"]["ownerReferences"][0]["uid"] == made["metadata"]["uid"]
     client.delete("TrainJob", namespace, made["metadata"]["name"])  # the runtime goes with it
-    until(lambda: not client.list("TrainingRuntime", namespace), SECONDS)
+    wait_until(lambda: not client.list("TrainingRuntime", namespace), SECONDS)
 
 
 def test_kinds_that_may_not_be_listed_are_told(plane, trainjob, client, namespace, tmp_path):
-    document = job("mnist")
+    document = v1_job("mnist")
     document["spec"]["runPolicy"]["suspend"] = True
     answer = client.ask("POST", f"{V1}/namespaces/{namespace}/pytorchjobs", document, fieldValidation="Strict")
     assert answer.ok, answer.message
-    account(client, namespace)
-    file, token = tmp_path / "kubeconfig", token_of(client, namespace)
-    file.write_text(kubeconfig_of(str(plane.kubeconfig), token, namespace))
+    create_account(client, namespace)
+    file, token = tmp_path / "kubeconfig", create_token(client, namespace)
+    file.write_text(kubeconfig_with_token(str(plane.kubeconfig), token, namespace))
     nothing = trainjob("--kubeconfig", str(file), "migrate", "report", "--from-cluster")
     assert (nothing.returncode, nothing.stdout) == (1, "")
-    allow(client, namespace, [{"apiGroups": ["kubeflow.org"], "resources": ["pytorchjobs"], "verbs": ["list"]}])
+    grant(client, namespace, [{"apiGroups": ["kubeflow.org"], "resources": ["pytorchjobs"], "verbs": ["list"]}])
     with contextlib.closing(client.as_bearer(token)) as bearer:
-        until_allowed(bearer, namespace, "list", "kubeflow.org", "pytorchjobs")
+        wait_until_allowed(bearer, namespace, "list", "kubeflow.org", "pytorchjobs")
     some = trainjob("--kubeconfig", str(file), "migrate", "report", "--from-cluster", "--json")
     assert some.returncode == 0, some.stderr
     assert json.loads(some.stdout)["summary"]["jobs"] == 1

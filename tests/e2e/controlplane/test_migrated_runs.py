@@ -10,10 +10,10 @@ import contextlib
 import pytest
 
 from tests.support.kubernetes_client import Client
-from tests.support.trainjobs import conditions, finished, pods_of, train_job
+from tests.support.trainjobs import conditions, is_finished, list_pods, train_job
 from trainjob_migrate import Launch, convert
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.torchtune, pytest.mark.usefixtures("torchrun_alone")]
+pytestmark = [pytest.mark.timeout(300), pytest.mark.torchtune, pytest.mark.usefixtures("torchrun_lock")]
 IMAGE = "docker.io/pytorch/pytorch:2.1.2-cuda11.8-cudnn8-runtime"
 TRAIN = """
 import os
@@ -46,7 +46,7 @@ if size > 1:
 
 @pytest.fixture(scope="module")
 def client(laptop):
-    with contextlib.closing(Client.of(str(laptop.kubeconfig))) as opened:
+    with contextlib.closing(Client.from_kubeconfig(str(laptop.kubeconfig))) as opened:
         yield opened
 
 
@@ -70,13 +70,13 @@ def pytorch_job(name, script):
     }
 
 
-def lines_of(client, job):
+def run_and_read_lines(client, job):
     """What each pod of a TrainJob said last, when it has ended well."""
     name = job["metadata"]["name"]
     client.create(job, "default")
-    ended = client.until("TrainJob", "default", name, finished, seconds=240)
+    ended = client.until("TrainJob", "default", name, is_finished, seconds=240)
     assert [condition[0] for condition in conditions(ended)] == ["Complete"], conditions(ended)
-    logs = [client.log("default", pod["metadata"]["name"]) for pod in pods_of(client, "default", name)]
+    logs = [client.log("default", pod["metadata"]["name"]) for pod in list_pods(client, "default", name)]
     return sorted(log.strip().splitlines()[-1] for log in logs)
 
 
@@ -86,7 +86,7 @@ def test_converted_it_trains_on_two_nodes_together(client, unique, script, launc
     assert [finding.topic for finding in conversion.findings].count("environment") == 1
     if conversion.runtime:
         client.create(conversion.runtime, "default")
-    first, second = lines_of(client, conversion.train_job)
+    first, second = run_and_read_lines(client, conversion.train_job)
     assert first.startswith("rank 0 of 2: 2 trained together")
     assert second.startswith("rank 1 of 2: 2 trained together")
     assert first.partition("weight")[2] == second.partition("weight")[2]
@@ -95,6 +95,6 @@ def test_converted_it_trains_on_two_nodes_together(client, unique, script, launc
 def test_taken_over_as_it_is_it_trains_twice_alone(client, unique, script):
     """The trap: the same image and command on two nodes; each trains by itself, and the job is complete."""
     trainer = {"image": IMAGE, "command": ["python", script], "numNodes": 2}
-    first, second = lines_of(client, train_job(name=unique, trainer=trainer))
+    first, second = run_and_read_lines(client, train_job(name=unique, trainer=trainer))
     assert first == second
     assert first.startswith("rank 0 of 1: 1 trained together")

@@ -15,8 +15,8 @@ import yaml
 from control_plane import ControlPlane
 from tests.support import dag_examples
 from tests.support.kubernetes_client import Client, path_of
-from tests.support.pod_groups import group_path, install
-from tests.support.polling import until
+from tests.support.pod_groups import group_path, install_crd
+from tests.support.polling import wait_until
 
 ROOT = Path(__file__).resolve().parents[3]
 RUNTIMES = ROOT / ".venv" / "runtimes"
@@ -44,7 +44,7 @@ MPI = {
 
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory):
-    if reason := ControlPlane.unavailable():
+    if reason := ControlPlane.unavailable_reason():
         pytest.skip(reason)
     folder = tmp_path_factory.mktemp("accepted")
     rsh = folder / "rsh"
@@ -58,14 +58,14 @@ def plane(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def client(plane):
-    with contextlib.closing(Client.of(str(plane.kubeconfig))) as opened:
+    with contextlib.closing(Client.from_kubeconfig(str(plane.kubeconfig))) as opened:
         opened.create(yaml.safe_load((ROOT / "manifests" / "runtimes" / "torch-coscheduling.yaml").read_text()))
-        install(opened, "coscheduling")
-        nodes_without_sshd(opened)
+        install_crd(opened, "coscheduling")
+        runtime_without_sshd(opened)
         yield opened
 
 
-def nodes_without_sshd(client):
+def runtime_without_sshd(client):
     """The stock runtime, but for the nodes' ssh server, which this machine may not have."""
     name = "deepspeed-distributed"
     jobs = client.get("ClusterTrainingRuntime", None, name)["spec"]["template"]["spec"]["replicatedJobs"]
@@ -78,13 +78,13 @@ def nodes_without_sshd(client):
 @pytest.fixture(scope="module")
 def dags(plane, tmp_path_factory):
     home = tmp_path_factory.mktemp("airflow")
-    runs = dag_examples.ExampleRuns(dag_examples.airflow_on(plane.kubeconfig, home), home / "airflow.log")
+    runs = dag_examples.ExampleRuns(dag_examples.airflow_environment(plane.kubeconfig, home), home / "airflow.log")
     yield runs
     runs.stop()
 
 
 @pytest.fixture
-def run(dags, plane):
+def run_example(dags, plane):
     """Runs an example by the engine of a column of docs/features.md; the log of a run that succeeded."""
 
     def run(cell, name):
@@ -108,9 +108,9 @@ def run(dags, plane):
 @needs_mpi
 @pytest.mark.usefixtures("client")
 @pytest.mark.parametrize("cell", ["Airflow example", "KFP example"])
-def test_mpi(run, cell, evidence):
+def test_mpi(run_example, cell, evidence):
     """A real mpirun starts a process for each host of the Trainer's hostfile; in place of ssh, on this machine."""
-    log = run(cell, "mpi_on_nodes")
+    log = run_example(cell, "mpi_on_nodes")
     for rank in (0, 1):
         assert f"[launcher-0] process {rank} of 2: 3 points" in log
     [learned] = set(re.findall(r"y = ([\d.]+) x \+ (-[\d.]+), learned by 2 processes", log))
@@ -119,30 +119,30 @@ def test_mpi(run, cell, evidence):
 
 
 @pytest.mark.parametrize("cell", ["Airflow example", "KFP example"])
-def test_a_gang(run, client, plane, cell, evidence):
+def test_a_gang(run_example, client, plane, cell, evidence):
     """The Trainer makes one PodGroup of all pods; here is no gang scheduler, so the test starts all at once."""
     before = {pod["metadata"]["uid"] for pod in client.list("Pod", plane.namespace)}
     with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(run, cell, "gang")
+        running = pool.submit(run_example, cell, "gang")
 
         def gathered():
             pods = [pod for pod in client.list("Pod", plane.namespace) if pod["metadata"]["uid"] not in before]
             return pods if len(pods) == 2 or running.done() else None
 
-        pods = until(gathered, 200)
+        pods = wait_until(gathered, 200)
         assert not running.done(), running.result()[-6000:]
         [group] = {pod["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] for pod in pods}
         assert client.ask("GET", group_path("coscheduling", plane.namespace, group)).body["spec"]["minMember"] == 2
         assert not any(pod["spec"].get("nodeName") for pod in pods)
         for pod in pods:
-            start(client, plane.namespace, pod["metadata"]["name"])
+            bind_pod(client, plane.namespace, pod["metadata"]["name"])
         log = running.result()
     for node in (0, 1):
         assert f"[node-{node}] node {node} of 2 starts" in log
     evidence("features", row="gang scheduling", cell=cell)
 
 
-def start(client, namespace, name):
+def bind_pod(client, namespace, name):
     """What a scheduler does with a pod."""
     [node] = client.list("Node", None)
     target = {"apiVersion": "v1", "kind": "Node", "name": node["metadata"]["name"]}

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from tests.support.dag_examples import DAGS, ExampleRuns
-from tests.support.polling import until
+from tests.support.polling import wait_until
 from trainjob import CustomTrainer
 from trainjob.manifest.function import function_command
 from trainjob_local import LocalCluster
@@ -24,13 +24,13 @@ ROOT = Path(__file__).resolve().parents[3]
 RUNTIMES = ROOT / ".venv" / "runtimes"
 
 # The Trainer has one port for all frameworks.
-pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("torchrun_alone")]
+pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("torchrun_lock")]
 needs_runtimes = pytest.mark.skipif(
     not (RUNTIMES / ".ready").exists(), reason="`make .venv/runtimes/.ready` has not been run"
 )
 
 
-def objects(cluster):
+def custom_objects_api(cluster):
     """Custom resources through the Kubernetes client."""
     return kubernetes.client.CustomObjectsApi(kubernetes.config.new_client_from_config(str(cluster.kubeconfig)))
 
@@ -41,7 +41,7 @@ def laptop(tmp_path_factory):
         tmp_path_factory.mktemp("cluster"), environments={"xgboost": RUNTIMES, "jax": RUNTIMES}
     ) as cluster:
         runtime = yaml.safe_load((ROOT / "manifests" / "runtimes" / "torch-restarting.yaml").read_text())
-        objects(cluster).create_cluster_custom_object(
+        custom_objects_api(cluster).create_cluster_custom_object(
             "trainer.kubeflow.org", "v1alpha1", "clustertrainingruntimes", runtime
         )
         yield cluster
@@ -63,7 +63,7 @@ def dags(laptop, tmp_path_factory):
     runs.stop()
 
 
-def pipeline(laptop, name, *arguments):
+def run_pipeline(laptop, name, *arguments):
     """Exit code and output of a run."""
     command = [ROOT / ".venv" / "kfp" / "bin" / "python", ROOT / "examples" / "kfp" / f"{name}.py", "run", *arguments]
     environment = {**os.environ, "KUBECONFIG": str(laptop.kubeconfig)}
@@ -71,7 +71,7 @@ def pipeline(laptop, name, *arguments):
     return done.returncode, done.stdout
 
 
-def is_free(*, after_others):
+def is_port_free(*, after_others):
     """Whether the Trainer's port can be taken; XGBoost takes none that others have left within the last minute."""
     with socket.socket() as found, contextlib.suppress(OSError):
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, after_others)
@@ -82,7 +82,7 @@ def is_free(*, after_others):
 
 @needs_runtimes
 def test_xgboost_in_a_dag(dags, evidence):
-    until(lambda: is_free(after_others=False), 120)
+    wait_until(lambda: is_port_free(after_others=False), 120)
     done = dags.run("boosted_trees")
     assert done["state"] == "success", dags.output()[-6000:]
     [learned] = done["returned"]["report"]
@@ -93,7 +93,7 @@ def test_xgboost_in_a_dag(dags, evidence):
     evidence("features", row="XGBoost", cell="real run")
 
 
-def who():
+def report_rank():
     import os
 
     rank, processes = (os.environ[f"OMPI_COMM_WORLD_{name}"] for name in ("RANK", "SIZE"))
@@ -112,7 +112,7 @@ def test_a_function_under_a_real_mpirun(tmp_path, evidence):
         "OMPI_MCA_orte_default_hostfile": str(tmp_path / "hostfile"),
         **dict.fromkeys(("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"), "1"),
     }
-    command = function_command(CustomTrainer(func=who))
+    command = function_command(CustomTrainer(func=report_rank))
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     *processes, result = sorted(done.stdout.splitlines())
@@ -125,7 +125,7 @@ def test_restarts_in_a_dag(laptop, dags, evidence):
     done = dags.run("runtimes")
     assert done["state"] == "success", dags.output()[-6000:]
     [train] = done["returned"]["train"]
-    jobset = objects(laptop).get_namespaced_custom_object(
+    jobset = custom_objects_api(laptop).get_namespaced_custom_object(
         "jobset.x-k8s.io", "v1alpha2", "default", "jobsets", train["job"]
     )
     assert jobset["status"]["restarts"] == 1
@@ -135,7 +135,7 @@ def test_restarts_in_a_dag(laptop, dags, evidence):
 
 @pytest.mark.parametrize("code", [0, 127])
 def test_a_final_exit_code_in_a_pipeline(laptop, code, evidence):
-    ended, log = pipeline(laptop, "runtimes", f"program=echo ends with {code}; exit {code}")
+    ended, log = run_pipeline(laptop, "runtimes", f"program=echo ends with {code}; exit {code}")
     assert (ended == 0, f"[node-0] ends with {code}" in log) == (code == 0, True), log[-8000:]
     if code:
         assert "rule final of the runtime's failurePolicy: FailJobSet" in log
@@ -146,8 +146,8 @@ def test_a_final_exit_code_in_a_pipeline(laptop, code, evidence):
 
 @needs_runtimes
 def test_xgboost_in_a_pipeline(laptop, evidence):
-    until(lambda: is_free(after_others=False), 120)
-    code, log = pipeline(laptop, "boosted_trees")
+    wait_until(lambda: is_port_free(after_others=False), 120)
+    code, log = run_pipeline(laptop, "boosted_trees")
     assert code == 0, log[-8000:]
     [right] = re.findall(r"(\d+)% of the points are told right, learned by 2 workers", log)
     assert int(right) > 90
@@ -156,7 +156,7 @@ def test_xgboost_in_a_pipeline(laptop, evidence):
 
 @needs_runtimes
 def test_jax_in_a_dag(dags, evidence):
-    until(lambda: is_free(after_others=True), 120)
+    wait_until(lambda: is_port_free(after_others=True), 120)
     done = dags.run("jax_on_nodes")
     assert done["state"] == "success", dags.output()[-6000:]
     [learned] = done["returned"]["report"]
@@ -169,8 +169,8 @@ def test_jax_in_a_dag(dags, evidence):
 
 @needs_runtimes
 def test_jax_in_a_pipeline(laptop, evidence):
-    until(lambda: is_free(after_others=True), 120)
-    code, log = pipeline(laptop, "jax_on_nodes", "steps=100")
+    wait_until(lambda: is_port_free(after_others=True), 120)
+    code, log = run_pipeline(laptop, "jax_on_nodes", "steps=100")
     assert code == 0, log[-8000:]
     [learned] = re.findall(r"y = ([\d.]+) x \+ (-[\d.]+), learned by 2 processes", log)
     assert [float(number) for number in learned] == pytest.approx([3, -1], abs=0.1)

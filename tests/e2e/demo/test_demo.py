@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.polling import until
+from tests.support.polling import wait_until
 
 ROOT = Path(__file__).resolve().parents[3]
 DEMO = [sys.executable, str(ROOT / "examples" / "demo.py")]
@@ -20,7 +20,7 @@ DEMO = [sys.executable, str(ROOT / "examples" / "demo.py")]
 pytestmark = pytest.mark.timeout(400)
 
 
-def left_over(mark: str) -> list[str]:
+def find_demo_processes(mark: str) -> list[str]:
     """Processes that a demo started: they have the mark in their environment, or its folder in their command."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
@@ -34,14 +34,14 @@ def left_over(mark: str) -> list[str]:
 
 
 @pytest.fixture
-def mark(monkeypatch):
+def demo_mark(monkeypatch):
     value = uuid.uuid4().hex
     monkeypatch.setenv("DEMO_MARK", value)
     return value
 
 
 @pytest.mark.parametrize("engine", ["airflow", "kfp"])
-def test_the_model_learns(engine, mark):
+def test_the_model_learns(engine, demo_mark):
     done = subprocess.run([*DEMO, engine], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     *lines, last = done.stdout.splitlines()
@@ -53,14 +53,14 @@ def test_the_model_learns(engine, mark):
     [folder] = [ROOT / line.removeprefix("export: ") for line in lines if line.startswith("export: ")]
     assert {"config.json", "model.safetensors", "tokenizer.json", "manifest.json"} <= {p.name for p in folder.iterdir()}
     assert any("168/168 (100 %)" in line for line in lines)
-    until(lambda: not left_over(mark))
+    wait_until(lambda: not find_demo_processes(demo_mark))
 
 
-def test_a_second_one_does_not_disturb_the_first_which_interrupted_leaves_nothing_running(mark):
+def test_a_second_one_does_not_disturb_the_first_which_interrupted_leaves_nothing_running(demo_mark):
     with subprocess.Popen([*DEMO, "kfp"], stdout=subprocess.PIPE, text=True) as process:
         for line in process.stdout:
             if line.startswith("fine-tune") and "Running" in line:
-                assert left_over(mark)
+                assert find_demo_processes(demo_mark)
                 second = subprocess.run([*DEMO, "kfp"], capture_output=True, text=True)
                 assert (second.returncode, second.stdout) == (1, "")
                 assert "runs already" in second.stderr
@@ -68,4 +68,4 @@ def test_a_second_one_does_not_disturb_the_first_which_interrupted_leaves_nothin
                 break
         process.stdout.read()
     assert process.returncode == 130
-    until(lambda: not left_over(mark))
+    wait_until(lambda: not find_demo_processes(demo_mark))

@@ -17,24 +17,24 @@ SESSION = re.compile(r"^```console\n\$ (?P<typed>.+)\n(?P<text>(?:.*\n)*?)```$",
 
 
 @pytest.fixture(scope="module")
-def page():
+def sessions():
     return {one["typed"]: one["text"] for one in SESSION.finditer(PAGE.read_text(encoding="utf-8"))}
 
 
-def test_what_needs_no_cluster_is_as_the_page_says(page):
+def test_what_needs_no_cluster_is_as_the_page_says(sessions):
     again = {one["typed"]: one["text"] for one in SESSION.finditer(migrated())}
     assert len(again) == len(MIGRATE)
-    assert {typed: page[typed] for typed in again} == again
+    assert {typed: sessions[typed] for typed in again} == again
 
 
-def test_every_command_that_shows_jobs_is_on_the_page(page):
-    described = next(text for typed, text in page.items() if typed.startswith("trainjob describe "))
+def test_every_command_that_shows_jobs_is_on_the_page(sessions):
+    described = next(text for typed, text in sessions.items() if typed.startswith("trainjob describe "))
     for words in ("asked by    airflow ", "\nSteps\n", "\nPods\n", "\nStory\n"):
         assert words in described
-    assert page["trainjob list"].split()[:5] == ["NAME", "PHASE", "STEP", "QUEUE", "PROGRESS"]
+    assert sessions["trainjob list"].split()[:5] == ["NAME", "PHASE", "STEP", "QUEUE", "PROGRESS"]
     bar = r"Running +- +━[━╸╺]* +step \d+/\d+ \(\d+ %\), epoch \d+/\d+, loss [0-9.]+ +1/1"
-    assert re.search(bar, page["trainjob watch"])
-    assert "exact match: " in page["make demo"]
+    assert re.search(bar, sessions["trainjob watch"])
+    assert "exact match: " in sessions["make demo"]
 
 
 def test_a_live_table_that_is_drawn_again_is_shown_once():

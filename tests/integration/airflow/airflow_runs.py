@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 
-def run_to_end(
+def run_dag(
     airflow: Callable[..., subprocess.CompletedProcess[str]], dag: str, **environment: str
 ) -> tuple[str, dict[str, tuple[str, int]], str]:
     """Run a DAG to its end.

@@ -45,7 +45,7 @@ def airflow_environment(laptop):
     return {**os.environ}
 
 
-class Airflow:
+class AirflowCommand:
     """The `airflow` command on the tests' own database."""
 
     def __init__(self, environment):
@@ -78,4 +78,4 @@ class Airflow:
 
 @pytest.fixture(scope="session")
 def airflow(airflow_environment):
-    return Airflow(airflow_environment)
+    return AirflowCommand(airflow_environment)

@@ -8,7 +8,7 @@ import re
 import pytest
 import yaml
 
-from tests.integration.airflow.airflow_runs import run_to_end
+from tests.integration.airflow.airflow_runs import run_dag
 from trainjob import errors
 from trainjob.lifecycle import JobReference
 from trainjob_airflow import TrainJobOperator
@@ -16,7 +16,7 @@ from trainjob_airflow import TrainJobOperator
 pytestmark = pytest.mark.timeout(180)
 
 
-def kubeconfig(laptop, token):
+def kubeconfig_with_token(laptop, token):
     """Return a kubeconfig of the laptop cluster with this bearer token."""
     found = yaml.safe_load(laptop.kubeconfig.read_text())
     found["users"][0]["user"] = {"token": token}
@@ -28,7 +28,7 @@ def connection(**extra):
 
 
 @pytest.fixture(scope="module")
-def stranger(laptop):
+def token_without_rights(laptop):
     """The token of a service account without any rights."""
     from kubernetes import client, config
 
@@ -40,7 +40,7 @@ def stranger(laptop):
     api.close()
 
 
-SENTENCES = {
+MESSAGES = {
     "no_such_connection": r"Airflow has no connection 'nobody'\s+-> add one of that name",
     "no_such_kubeconfig": r"the kubeconfig /nowhere/config can't be used",
     "wrong_token": r"http\S+ does not accept the credentials \(401\)",
@@ -63,24 +63,24 @@ SENTENCES = {
 
 
 @pytest.mark.slow
-def test_what_no_retry_mends_fails_at_once_and_says_why(airflow, laptop, stranger):
-    printed, tasks, state = run_to_end(
+def test_what_no_retry_mends_fails_at_once_and_says_why(airflow, laptop, token_without_rights):
+    printed, tasks, state = run_dag(
         airflow,
         "bad_input",
         AIRFLOW_CONN_LOST=connection(kube_config_path="/nowhere/config"),
-        AIRFLOW_CONN_EXPIRED=connection(kube_config=kubeconfig(laptop, "expired-token")),
-        AIRFLOW_CONN_STRANGER=connection(kube_config=kubeconfig(laptop, stranger)),
+        AIRFLOW_CONN_EXPIRED=connection(kube_config=kubeconfig_with_token(laptop, "expired-token")),
+        AIRFLOW_CONN_STRANGER=connection(kube_config=kubeconfig_with_token(laptop, token_without_rights)),
     )
     assert state == "failed"
-    assert {task: tasks[task] for task in SENTENCES} == dict.fromkeys(SENTENCES, ("failed", 1)), printed[-6000:]
-    assert [task for task, sentence in SENTENCES.items() if not re.search(sentence, printed)] == []
+    assert {task: tasks[task] for task in MESSAGES} == dict.fromkeys(MESSAGES, ("failed", 1)), printed[-6000:]
+    assert [task for task, sentence in MESSAGES.items() if not re.search(sentence, printed)] == []
     assert "expired-token" not in printed
-    assert stranger not in printed
+    assert token_without_rights not in printed
 
 
 @pytest.mark.slow
 def test_a_retry_policy_knows_the_errors_by_their_classes(airflow):
-    printed, tasks, _ = run_to_end(airflow, "by_policy")
+    printed, tasks, _ = run_dag(airflow, "by_policy")
     assert tasks == {"gives_up": ("failed", 1), "goes_on": ("failed", 2), "on_worker": ("failed", 1)}
     assert "Matched rule for CommandFailed" in printed
 

@@ -13,34 +13,34 @@ from airflow.sdk.exceptions import AirflowFailException, TaskDeferralError, Task
 from airflow.sdk.module_loading import import_string
 
 from tests.support import crash_points
-from tests.support.crash_points import Point, failing
+from tests.support.crash_points import CrashPoint, raise_at
 from trainjob import errors
 from trainjob.lifecycle import RunKey
 from trainjob.manifest import labels
-from trainjob.status import judge
+from trainjob.status import derive_verdict
 from trainjob_airflow import TrainJobOperator
-from trainjob_airflow.run_key import run_key
+from trainjob_airflow.run_key import get_run_key
 
 pytestmark = pytest.mark.usefixtures("airflow_environment")
 
-ON_BOTH = (
-    crash_points.ANSWERED,
-    crash_points.REMEMBERED,
-    crash_points.LINKED,
-    crash_points.LIMITED,
-    crash_points.ACCOUNTED,
+COMMON_POINTS = (
+    crash_points.AFTER_CREATE,
+    crash_points.PERSISTED,
+    crash_points.BEFORE_LINKS,
+    crash_points.BEFORE_LIMITS,
+    crash_points.BEFORE_TASK_LOG,
     crash_points.SUBMITTED,
     crash_points.WAITING,
 )
 POINTS = [
-    *((False, point) for point in ON_BOTH),
-    *((True, point) for point in ON_BOTH),
-    (True, crash_points.DEFERRING),
-    (True, crash_points.TRIGGERED),
-    (True, crash_points.TRIGGER_CONNECTED),
+    *((False, point) for point in COMMON_POINTS),
+    *((True, point) for point in COMMON_POINTS),
+    (True, crash_points.BEFORE_DEFERRAL),
+    (True, crash_points.TRIGGER_STARTED),
+    (True, crash_points.BEFORE_TRIGGER_CONNECTS),
 ]
 NAMES = [f"{'deferred' if deferred else 'worker'}: {point.name}" for deferred, point in POINTS]
-BROKEN = Point("before the kill action", "before", "trainjob.lifecycle.unattended:give_up_unless_ended")
+BEFORE_KILL_ACTION = CrashPoint("before the kill action", "before", "trainjob.lifecycle.job_guard:give_up_unless_ended")
 
 
 def operator(*, deferrable=True, **arguments):
@@ -48,7 +48,7 @@ def operator(*, deferrable=True, **arguments):
     return TrainJobOperator(task_id="train", trainer=command, deferrable=deferrable, **arguments)
 
 
-def context_of(task, run, *, try_number=1, max_tries=0):
+def make_context(task, run, *, try_number=1, max_tries=0):
     ti = SimpleNamespace(
         dag_id="errors",
         task_id=task.task_id,
@@ -87,25 +87,29 @@ def resume(task, context, path, arguments):
     return task.resume_execution("execute_complete", {"event": event}, context)
 
 
-def jobs_of(cluster, context):
-    return cluster.list_trainjobs("default", f"{labels.RUN_KEY}={run_key(context).digest}")
+def list_trainjobs(cluster, context):
+    return cluster.list_trainjobs("default", f"{labels.RUN_KEY}={get_run_key(context).digest}")
 
 
-def active(cluster, context):
+def active_uids(cluster, context):
     """Return the UIDs of the TrainJobs that have not ended and are not deleted or suspended."""
-    found = [job for job in jobs_of(cluster, context) if "deletionTimestamp" not in job["metadata"]]
-    return [job["metadata"]["uid"] for job in found if not judge(job).phase.finished and not job["spec"].get("suspend")]
+    found = [job for job in list_trainjobs(cluster, context) if "deletionTimestamp" not in job["metadata"]]
+    return [
+        job["metadata"]["uid"]
+        for job in found
+        if not derive_verdict(job).phase.finished and not job["spec"].get("suspend")
+    ]
 
 
-def end(cluster, context):
-    for job in jobs_of(cluster, context):
+def delete_trainjobs(cluster, context):
+    for job in list_trainjobs(cluster, context):
         cluster.delete_trainjob(job["metadata"]["name"], "default", job["metadata"]["uid"])
 
 
-def adopted_by_the_next_try(task, run):
+def adopt_in_next_try(task, run):
     """Return the UID of the TrainJob that the next try waits for."""
     with pytest.raises(TaskDeferred) as deferred:
-        operator().execute(context_of(task, run, try_number=2, max_tries=1))
+        operator().execute(make_context(task, run, try_number=2, max_tries=1))
     reference = deferred.value.trigger.reference
     assert reference["adopted"]
     return reference["uid"]
@@ -114,88 +118,97 @@ def adopted_by_the_next_try(task, run):
 @pytest.mark.parametrize(("deferred", "point"), POINTS, ids=NAMES)
 def test_without_another_try_it_is_deleted(cluster, unique, capsys, deferred, point):
     task = operator(deferrable=deferred)
-    context = context_of(task, unique)
+    context = make_context(task, unique)
     expected = pytest.raises((ImportError, TaskDeferralError), match="injected")
-    with failing(point, ImportError("injected")), expected:
+    with raise_at(point, ImportError("injected")), expected:
         run_try(task, context)
-    assert not active(cluster, context)
+    assert not active_uids(cluster, context)
     assert "it was deleted: its task failed, and no other try follows" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("deferred", "point"), POINTS, ids=NAMES)
 def test_the_next_try_adopts_it(cluster, unique, capsys, deferred, point):
     task = operator(deferrable=deferred)
-    context = context_of(task, unique, max_tries=1)
+    context = make_context(task, unique, max_tries=1)
     expected = pytest.raises((ImportError, TaskDeferralError), match="injected")
-    with failing(point, ImportError("injected")), expected:
+    with raise_at(point, ImportError("injected")), expected:
         run_try(task, context)
-    [uid] = active(cluster, context)
+    [uid] = active_uids(cluster, context)
     assert "the next try of the task adopts it" in capsys.readouterr().out
-    assert adopted_by_the_next_try(task, unique) == uid
-    assert [job["metadata"]["uid"] for job in jobs_of(cluster, context)] == [uid]
-    end(cluster, context)
+    assert adopt_in_next_try(task, unique) == uid
+    assert [job["metadata"]["uid"] for job in list_trainjobs(cluster, context)] == [uid]
+    delete_trainjobs(cluster, context)
 
 
 @pytest.mark.parametrize(("action", "runs"), [("suspend", False), ("keep", True)])
 def test_the_kill_action_counts(cluster, unique, action, runs):
     task = operator(on_kill_action=action)
-    context = context_of(task, unique)
-    with failing(crash_points.TRIGGERED, ImportError("injected")), pytest.raises(TaskDeferralError, match="injected"):
+    context = make_context(task, unique)
+    with (
+        raise_at(crash_points.TRIGGER_STARTED, ImportError("injected")),
+        pytest.raises(TaskDeferralError, match="injected"),
+    ):
         run_try(task, context)
-    [job] = jobs_of(cluster, context)
-    assert bool(active(cluster, context)) is runs
+    [job] = list_trainjobs(cluster, context)
+    assert bool(active_uids(cluster, context)) is runs
     assert job["spec"].get("suspend", False) is not runs
-    end(cluster, context)
+    delete_trainjobs(cluster, context)
 
 
-@pytest.mark.parametrize("point", crash_points.ADOPTION)
+@pytest.mark.parametrize("point", crash_points.ADOPTION_POINTS)
 def test_an_adopted_one_is_deleted_after_the_last_try(cluster, unique, point):
     first = operator()
     with pytest.raises(TaskDeferred):
-        first.execute(context_of(first, unique, max_tries=1))
+        first.execute(make_context(first, unique, max_tries=1))
     task = operator()
-    context = context_of(task, unique, try_number=2, max_tries=1)
-    with failing(point, ImportError("injected")), pytest.raises(ImportError, match="injected"):
+    context = make_context(task, unique, try_number=2, max_tries=1)
+    with raise_at(point, ImportError("injected")), pytest.raises(ImportError, match="injected"):
         run_try(task, context)
-    assert not active(cluster, context)
+    assert not active_uids(cluster, context)
 
 
 def test_an_error_that_no_retry_mends_ends_it_at_once(cluster, unique):
     task = operator()
-    context = context_of(task, unique, max_tries=5)
-    with failing(crash_points.LINKED, errors.PermissionDenied("no")), pytest.raises(AirflowFailException, match="no"):
+    context = make_context(task, unique, max_tries=5)
+    with (
+        raise_at(crash_points.BEFORE_LINKS, errors.PermissionDenied("no")),
+        pytest.raises(AirflowFailException, match="no"),
+    ):
         run_try(task, context)
-    assert not active(cluster, context)
+    assert not active_uids(cluster, context)
 
 
 def test_a_retry_policy_that_fails_the_task_counts(cluster, unique):
     policy = ExceptionRetryPolicy([RetryRule(exception="builtins.ImportError", action=RetryAction.FAIL)])
     task = operator(deferrable=False, retry_policy=policy)
-    context = context_of(task, unique, max_tries=5)
-    with failing(crash_points.LIMITED, ImportError("injected")), pytest.raises(ImportError):
+    context = make_context(task, unique, max_tries=5)
+    with raise_at(crash_points.BEFORE_LIMITS, ImportError("injected")), pytest.raises(ImportError):
         run_try(task, context)
-    assert not active(cluster, context)
+    assert not active_uids(cluster, context)
 
 
 def test_a_trigger_that_airflow_cannot_load(cluster, unique):
     first = operator()
-    context = context_of(first, unique)
+    context = make_context(first, unique)
     with pytest.raises(TaskDeferred):
         first.execute(context)
     with pytest.raises(TaskDeferralError, match="Trigger failure"):
         operator().resume_execution("__fail__", {"error": "Trigger failure", "traceback": ["ImportError"]}, context)
-    assert not active(cluster, context)
+    assert not active_uids(cluster, context)
 
 
 def test_a_failing_kill_action_does_not_hide_the_error(cluster, unique, capsys):
     task = operator(deferrable=False)
-    context = context_of(task, unique)
-    broken, first = failing(BROKEN, RuntimeError("broken")), failing(crash_points.LIMITED, ImportError("injected"))
+    context = make_context(task, unique)
+    broken, first = (
+        raise_at(BEFORE_KILL_ACTION, RuntimeError("broken")),
+        raise_at(crash_points.BEFORE_LIMITS, ImportError("injected")),
+    )
     with first, broken, pytest.raises(ImportError, match="injected"):
         run_try(task, context)
     assert "could not be ended" in capsys.readouterr().out
-    assert active(cluster, context)
-    end(cluster, context)
+    assert active_uids(cluster, context)
+    delete_trainjobs(cluster, context)
 
 
 # What commit 975860f has stored: its successors must go on with it.
@@ -241,8 +254,8 @@ def old_job(cluster, monkeypatch):
     cluster.delete_trainjob("train-f611cbe3", "default", created["metadata"]["uid"])
 
 
-def old_context(task):
-    context = context_of(task, KEY.run, try_number=2, max_tries=1)
+def make_old_context(task):
+    context = make_context(task, KEY.run, try_number=2, max_tries=1)
     context["ti"].dag_id = KEY.workflow
     context["dag_run"].start_date = datetime(2026, 1, 1, tzinfo=timezone.utc)
     return context
@@ -251,7 +264,7 @@ def old_context(task):
 def test_a_job_of_an_earlier_release_is_adopted(cluster, old_job):
     task = operator()
     with pytest.raises(TaskDeferred) as deferred:
-        task.execute(old_context(task))
+        task.execute(make_old_context(task))
     assert (deferred.value.trigger.reference["uid"], deferred.value.trigger.reference["adopted"]) == (
         old_job["uid"],
         True,
@@ -275,4 +288,4 @@ def test_a_trigger_that_an_earlier_release_serialized_goes_on(cluster, old_job):
     }
     task = operator()
     with pytest.raises(errors.WaitTimeout, match="it was deleted"):
-        resume(task, old_context(task), "trainjob_airflow.triggers.trainjob.TrainJobTrigger", arguments)
+        resume(task, make_old_context(task), "trainjob_airflow.triggers.trainjob.TrainJobTrigger", arguments)

@@ -14,10 +14,10 @@ from airflow.sdk.execution_time.context import AssetStateStoreAccessors
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.support.polling import until
+from tests.support.polling import wait_until
 from trainjob_airflow import TrainJobEventTrigger
 from trainjob_airflow.triggers import event as event_module
-from trainjob_airflow.triggers.event import Memory
+from trainjob_airflow.triggers.event import FiredEvents
 
 pytestmark = pytest.mark.usefixtures("airflow_environment")
 SECONDS = 120
@@ -34,63 +34,63 @@ STEPS = st.one_of(
 TWO_RESTARTS = ["complete", "complete", "arrive", "restart", "delete", "arrive", "restart"]
 
 
-class Watcher:
+class WatcherModel:
     """A cluster, a watcher that sees each change at once, and what it has told."""
 
     def __init__(self):
-        self.there, self.told, self.now, self.number = {}, {}, 0, 0
-        self.memory, self.kept = Memory(), Memory().to_dict()
+        self.jobs, self.reported, self.now, self.number = {}, {}, 0, 0
+        self.memory, self.stored = FiredEvents(), FiredEvents().to_dict()
 
-    def see(self, uid):
-        if self.memory.is_news(uid, self.there[uid]):
-            self.memory.add(uid, self.there[uid], self.now)
-            self.told[uid] = [*self.told.get(uid, []), self.now]
+    def report_new(self, uid):
+        if self.memory.is_new(uid, self.jobs[uid]):
+            self.memory.add(uid, self.jobs[uid], self.now)
+            self.reported[uid] = [*self.reported.get(uid, []), self.now]
 
-    def complete(self, late):
+    def complete(self, delay):
         self.number += 1
         uid = f"u{self.number}"
-        self.there[uid] = START + timedelta(seconds=self.now - late)
-        self.see(uid)
+        self.jobs[uid] = START + timedelta(seconds=self.now - delay)
+        self.report_new(uid)
 
-    def delete(self, which):
-        if self.there:
-            uid = list(self.there)[which]
-            del self.there[uid]
-            self.memory.forget(uid)
+    def delete(self, index):
+        if self.jobs:
+            uid = list(self.jobs)[index]
+            del self.jobs[uid]
+            self.memory.remove(uid)
 
-    def arrive(self, _):
-        self.memory.have_arrived(self.now)
-        self.kept = json.loads(json.dumps(self.memory.to_dict()))
+    def store_state(self, _):
+        self.memory.mark_sent(self.now)
+        self.stored = json.loads(json.dumps(self.memory.to_dict()))
 
     def restart(self, _):
-        self.memory = Memory(self.kept)
+        self.memory = FiredEvents(self.stored)
         self.list(0)
 
     def list(self, _):
-        for uid in self.there:
-            self.see(uid)
+        for uid in self.jobs:
+            self.report_new(uid)
 
 
 @settings(max_examples=300)
 @given(st.lists(STEPS, max_size=40), st.lists(st.integers(1, 3000), min_size=40, max_size=40))
 @example([(name, -1 if name == "delete" else 0) for name in TWO_RESTARTS], [700] * 7)
 def test_each_end_is_told_and_again_only_when_the_triggerer_died_with_it_on_its_way(steps, pauses):
-    watcher, for_good = Watcher(), set()
+    watcher, for_good = WatcherModel(), set()
     for (name, value), pause in zip(steps, pauses, strict=False):
         watcher.now += pause
-        before = {uid: len(times) for uid, times in watcher.told.items()}
+        before = {uid: len(times) for uid, times in watcher.reported.items()}
         getattr(watcher, name)(value)
         if name == "arrive":
-            for_good = set(watcher.told)
-        again = {uid for uid, times in watcher.told.items() if uid in before and len(times) > before[uid]}
+            for_good = set(watcher.reported)
+        again = {uid for uid, times in watcher.reported.items() if uid in before and len(times) > before[uid]}
         assert name == "restart" or not again
         assert not again & for_good
-        assert set(watcher.there) <= set(watcher.told)
+        assert set(watcher.jobs) <= set(watcher.reported)
 
 
 @given(st.lists(st.integers(0, 100_000), min_size=1))
 def test_what_is_kept_is_small(ends):
-    memory = Memory()
+    memory = FiredEvents()
     for number, end in enumerate(ends):
         memory.add(f"u{number}", START + timedelta(seconds=end))
     kept = memory.to_dict()
@@ -100,7 +100,7 @@ def test_what_is_kept_is_small(ends):
 # -- the trigger ------------------------------------------------------------------------------------------------------
 
 
-class Store:
+class AssetStateStore:
     """What Airflow's asset state store does for one asset; the real one is there in a triggerer only."""
 
     def __init__(self):
@@ -113,7 +113,7 @@ class Store:
         self.values[key] = json.loads(json.dumps(value))
 
 
-def apply(cluster, name, script="true", spec=None, **metadata):
+def apply_trainjob(cluster, name, script="true", spec=None, **metadata):
     trainer = {"image": "busybox", "command": ["sh", "-c", script]}
     spec = {"runtimeRef": {"name": "torch-distributed"}, "trainer": trainer, **(spec or {})}
     meta = {"name": name, "namespace": "default", **metadata}
@@ -121,14 +121,14 @@ def apply(cluster, name, script="true", spec=None, **metadata):
     return cluster.create_trainjob(body)
 
 
-def finish(cluster, name):
+def wait_until_finished(cluster, name):
     """Wait until it has ended."""
     from trainjob.lifecycle import JobSelector, wait_external
 
     return asyncio.wait_for(wait_external(cluster, JobSelector("default", name)), SECONDS)
 
 
-def watching(trigger, store=None):
+def run_trigger(trigger, store=None):
     """A running trigger: what it fires, and how to stop it."""
     trigger.asset_state_store = store
     fired = asyncio.Queue()
@@ -140,62 +140,62 @@ def watching(trigger, store=None):
     return SimpleNamespace(fired=fired, task=asyncio.create_task(run()))
 
 
-async def stop(running):
+async def stop_trigger(running):
     running.task.cancel()
     await asyncio.gather(running.task, return_exceptions=True)
 
 
-async def names(running, count):
+async def next_names(running, count):
     """The names of the next ones that are told, in any order."""
     events = [await asyncio.wait_for(running.fired.get(), SECONDS) for _ in range(count)]
     return sorted(event["reference"]["name"] for event in events)
 
 
-async def in_time(look):
+async def wait_until_async(condition):
     """Wait until it is true; the event loop goes on."""
-    await asyncio.to_thread(until, look, SECONDS)
+    await asyncio.to_thread(wait_until, condition, SECONDS)
 
 
-def saved(store):
+def count_stored_ends(store):
     """How many ends are kept; None before anything is."""
     return sum(len(value["told"]) for value in store.values.values()) if store.values else None
 
 
 def test_what_becomes_complete_is_told_once_also_over_a_restart(cluster, unique, monkeypatch):
     monkeypatch.setattr(event_module, "_SENT_SECONDS", 0.2)
-    store, trigger = Store(), TrainJobEventTrigger(label_selector=f"suite={unique}", name_prefix=unique)
+    store, trigger = AssetStateStore(), TrainJobEventTrigger(label_selector=f"suite={unique}", name_prefix=unique)
     ours = {"labels": {"suite": unique}}
 
     async def run():
-        apply(cluster, f"{unique}-before", **ours)
-        await finish(cluster, f"{unique}-before")
-        first = watching(trigger, store)
-        await in_time(lambda: store.values)
+        apply_trainjob(cluster, f"{unique}-before", **ours)
+        await wait_until_finished(cluster, f"{unique}-before")
+        first = run_trigger(trigger, store)
+        await wait_until_async(lambda: store.values)
         annotated = {**ours, "annotations": {"trainjob.dev/model": "s3://models/a"}}
-        apply(cluster, f"{unique}-a", **annotated)
-        apply(cluster, f"{unique}-failed", "sleep 60", {"activeDeadlineSeconds": 1}, **ours)
-        apply(cluster, f"other-{unique}", **ours)
-        apply(cluster, f"{unique}-elsewhere")
+        apply_trainjob(cluster, f"{unique}-a", **annotated)
+        apply_trainjob(cluster, f"{unique}-failed", "sleep 60", {"activeDeadlineSeconds": 1}, **ours)
+        apply_trainjob(cluster, f"other-{unique}", **ours)
+        apply_trainjob(cluster, f"{unique}-elsewhere")
         event = await asyncio.wait_for(first.fired.get(), SECONDS)
         assert event["reference"]["name"] == f"{unique}-a"
         assert (event["phase"], event["model"]) == ("Complete", "s3://models/a")
         assert datetime.fromisoformat(event["finished"]).tzinfo
         assert json.loads(json.dumps(event)) == event
         for name in (f"{unique}-failed", f"other-{unique}", f"{unique}-elsewhere"):
-            await finish(cluster, name)
-        await in_time(lambda: saved(store) == 2)  # "before" and "a"
-        await stop(first)
+            await wait_until_finished(cluster, name)
+        await wait_until_async(lambda: count_stored_ends(store) == 2)  # "before" and "a"
+        await stop_trigger(first)
 
-        apply(cluster, f"{unique}-meanwhile", **ours)
-        await finish(cluster, f"{unique}-meanwhile")
-        second = watching(trigger, store)
-        assert await names(second, 1) == [f"{unique}-meanwhile"]
-        apply(cluster, f"{unique}-b", **ours)
-        assert await names(second, 1) == [f"{unique}-b"]
+        apply_trainjob(cluster, f"{unique}-meanwhile", **ours)
+        await wait_until_finished(cluster, f"{unique}-meanwhile")
+        second = run_trigger(trigger, store)
+        assert await next_names(second, 1) == [f"{unique}-meanwhile"]
+        apply_trainjob(cluster, f"{unique}-b", **ours)
+        assert await next_names(second, 1) == [f"{unique}-b"]
         assert first.fired.empty()
         assert second.fired.empty()
-        await in_time(lambda: saved(store) == 4)
-        await stop(second)
+        await wait_until_async(lambda: count_stored_ends(store) == 4)
+        await stop_trigger(second)
         informer = event_module.TrainJobHook().get_conn().trainjob_informer("default", f"suite={unique}")
         assert not informer._cache
 
@@ -204,17 +204,17 @@ def test_what_becomes_complete_is_told_once_also_over_a_restart(cluster, unique,
 
 def test_what_was_not_sent_when_the_triggerer_died_is_told_again(cluster, unique, monkeypatch):
     monkeypatch.setattr(event_module, "_SENT_SECONDS", 3600.0)
-    store, trigger = Store(), TrainJobEventTrigger(label_selector=f"suite={unique}")
+    store, trigger = AssetStateStore(), TrainJobEventTrigger(label_selector=f"suite={unique}")
 
     async def run():
-        first = watching(trigger, store)
-        await in_time(lambda: store.values)
-        apply(cluster, unique, labels={"suite": unique})
-        assert await names(first, 1) == [unique]
-        await stop(first)
-        second = watching(trigger, store)
-        assert await names(second, 1) == [unique]
-        await stop(second)
+        first = run_trigger(trigger, store)
+        await wait_until_async(lambda: store.values)
+        apply_trainjob(cluster, unique, labels={"suite": unique})
+        assert await next_names(first, 1) == [unique]
+        await stop_trigger(first)
+        second = run_trigger(trigger, store)
+        assert await next_names(second, 1) == [unique]
+        await stop_trigger(second)
 
     asyncio.run(run())
 
@@ -224,12 +224,12 @@ def test_a_watcher_of_several_assets_keeps_nothing_and_goes_on(cluster, unique):
     trigger = TrainJobEventTrigger(label_selector=f"suite={unique}")
 
     async def run():
-        running = watching(trigger, accessors)
+        running = run_trigger(trigger, accessors)
         informer = event_module.TrainJobHook().get_conn().trainjob_informer("default", f"suite={unique}")
-        await in_time(lambda: informer._cache)
-        apply(cluster, unique, labels={"suite": unique})
-        assert await names(running, 1) == [unique]
-        await stop(running)
+        await wait_until_async(lambda: informer._cache)
+        apply_trainjob(cluster, unique, labels={"suite": unique})
+        assert await next_names(running, 1) == [unique]
+        await stop_trigger(running)
 
     asyncio.run(run())
 
@@ -242,10 +242,10 @@ def test_what_waiting_does_not_mend_is_told_and_tried_again(arguments, monkeypat
     monkeypatch.setattr(trigger.log, "error", lambda *words: told.append(words))
 
     async def run():
-        running = watching(trigger)
-        await in_time(lambda: len(told) >= 2)
+        running = run_trigger(trigger)
+        await wait_until_async(lambda: len(told) >= 2)
         assert not running.task.done()
-        await stop(running)
+        await stop_trigger(running)
 
     asyncio.run(run())
 

@@ -5,57 +5,57 @@ from __future__ import annotations
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
-from tests.support.polling import until
+from tests.support.polling import wait_until
 from trainjob import CustomTrainerContainer, RunKey, TrainJob, submit, wait
 from trainjob_airflow import DeleteTrainJobOperator, ResumeTrainJobOperator, SuspendTrainJobOperator
 
 pytestmark = pytest.mark.usefixtures("airflow_environment")
 
 
-def run(operator, name):
+def run_operator(operator, name):
     return operator(task_id="t", name=name).execute({})
 
 
-def start(cluster, unique, script, **arguments):
+def submit_script(cluster, unique, script, **arguments):
     job = TrainJob(trainer=CustomTrainerContainer(image="busybox", command=["sh", "-c", script]), **arguments)
     return submit(cluster, job, RunKey("test", "lifecycle", unique, "run-1"))
 
 
-def pods(cluster, reference):
+def list_scheduled_pods(cluster, reference):
     return [pod for pod in cluster.list_pods(reference.name, reference.namespace) if pod["spec"].get("nodeName")]
 
 
 def test_a_running_job_is_suspended_and_goes_on_when_it_is_resumed(cluster, unique, tmp_path):
     go = tmp_path / "go"
-    reference = start(cluster, unique, f"while [ ! -e {go} ]; do sleep 0.1; done")
-    until(lambda: pods(cluster, reference))
-    assert run(SuspendTrainJobOperator, reference.name) is True
-    until(lambda: not pods(cluster, reference))
-    assert run(SuspendTrainJobOperator, reference.name) is False
-    assert run(ResumeTrainJobOperator, reference.name) is True
-    assert run(ResumeTrainJobOperator, reference.name) is False
+    reference = submit_script(cluster, unique, f"while [ ! -e {go} ]; do sleep 0.1; done")
+    wait_until(lambda: list_scheduled_pods(cluster, reference))
+    assert run_operator(SuspendTrainJobOperator, reference.name) is True
+    wait_until(lambda: not list_scheduled_pods(cluster, reference))
+    assert run_operator(SuspendTrainJobOperator, reference.name) is False
+    assert run_operator(ResumeTrainJobOperator, reference.name) is True
+    assert run_operator(ResumeTrainJobOperator, reference.name) is False
     go.touch()
     assert wait(cluster, reference).succeeded
-    assert run(SuspendTrainJobOperator, reference.name) is False
+    assert run_operator(SuspendTrainJobOperator, reference.name) is False
 
 
 def test_a_deleted_job_is_gone_with_its_pods_and_deleting_again_is_no_error(cluster, unique):
-    reference = start(cluster, unique, "sleep 600")
-    until(lambda: pods(cluster, reference))
-    assert run(DeleteTrainJobOperator, reference.name) is True
+    reference = submit_script(cluster, unique, "sleep 600")
+    wait_until(lambda: list_scheduled_pods(cluster, reference))
+    assert run_operator(DeleteTrainJobOperator, reference.name) is True
     assert cluster.get_trainjob(reference.name, reference.namespace) is None
-    until(lambda: not pods(cluster, reference))
-    assert run(DeleteTrainJobOperator, reference.name) is False
+    wait_until(lambda: not list_scheduled_pods(cluster, reference))
+    assert run_operator(DeleteTrainJobOperator, reference.name) is False
 
 
 @pytest.mark.parametrize("operator", [SuspendTrainJobOperator, ResumeTrainJobOperator])
 def test_a_job_that_does_not_exist_fails_the_task_for_good(operator, unique):
     with pytest.raises(AirflowFailException, match=f"there is no TrainJob default/{unique}"):
-        run(operator, unique)
+        run_operator(operator, unique)
 
 
 def test_a_queue_is_not_overruled(cluster, unique):
-    reference = start(cluster, unique, "sleep 600", queue="gpu-team")
+    reference = submit_script(cluster, unique, "sleep 600", queue="gpu-team")
     with pytest.raises(AirflowFailException, match=r"(?s)Kueue queue gpu-team.*spec\.active of its Workload"):
-        run(SuspendTrainJobOperator, reference.name)
-    assert run(DeleteTrainJobOperator, reference.name) is True
+        run_operator(SuspendTrainJobOperator, reference.name)
+    assert run_operator(DeleteTrainJobOperator, reference.name) is True

@@ -9,7 +9,7 @@ import pytest
 
 import trainjob
 from trainjob_airflow import ExportModelOperator, FineTuneOperator, InitializeModelOperator, TrainJobOperator, Workspace
-from trainjob_airflow.lineage import parent_variables
+from trainjob_airflow.lineage import parent_run_variables
 
 pytestmark = pytest.mark.timeout(120)
 VOLUME = "kubernetes://kubernetes_default"
@@ -70,7 +70,7 @@ def test_a_folder_of_a_claim_is_a_place_of_its_own():
 
 def test_an_export_tells_version_and_size_of_the_model():
     operator = ExportModelOperator(task_id="e", workspace="w", destination="s3://models/tickets")
-    operator.told = {
+    operator.task_result = {
         "job": "e-1",
         "namespace": "ml",
         "uid": "u-1",
@@ -123,4 +123,4 @@ def test_initializers_of_the_same_job_are_inputs(operator):
 
 
 def test_without_openlineage_in_use_the_pods_get_nothing():
-    assert parent_variables({}) == {}
+    assert parent_run_variables({}) == {}

@@ -36,9 +36,9 @@ class BlockingLog:
 
 
 @pytest.fixture
-def quick_to_skip(monkeypatch):
+def small_log_queues(monkeypatch):
     """The triggerer's log with little room and little patience; every queue that it opens."""
-    writer, queues = LogWriter(queue_limits=QueueLimits(lines=HELD, patience=0.5, kept_lines=20)), []
+    writer, queues = LogWriter(queue_limits=QueueLimits(lines=HELD, max_wait=0.5, kept_lines=20)), []
     opened = writer.open
 
     def noting_open(write):
@@ -51,13 +51,13 @@ def quick_to_skip(monkeypatch):
     return queues
 
 
-def flood(cluster, lines=LINES, width=99):
+def submit_flood(cluster, lines=LINES, width=99):
     script = f"seq -f '%0{width}.0f' {lines}; echo 'trainjob result: {RESULT}'; seq -f 'after %.0f' 100"
     job = TrainJob(trainer=CustomTrainerContainer(image="busybox", command=["sh", "-c", script]))
     return submit(cluster, job, RunKey("test", "flood", "t", uuid.uuid4().hex))
 
 
-def trigger(reference, log, **more):
+def make_trigger(reference, log, **more):
     made = TrainJobTrigger(
         reference=reference.to_dict(),
         limits=Limits().to_dict(),
@@ -69,7 +69,7 @@ def trigger(reference, log, **more):
     return made
 
 
-async def run(triggers, queues=()):
+async def run_triggers(triggers, queues=()):
     """The payloads of the triggers' events, and how many lines were held at most meanwhile."""
     most, is_over = 0, asyncio.Event()
 
@@ -91,7 +91,7 @@ async def run(triggers, queues=()):
     return payloads, most
 
 
-def written_and_skipped(lines):
+def parse_skip_notices(lines):
     """Return the numbers of the lines that were written, in order, and the sum of the lines that the notices count."""
     notices = [match for line in lines if (match := re.match(r"\[node-0\] ([0-9,]+) lines \(.*\) were skipped", line))]
     numbers = [int(match[1]) for line in lines if (match := re.fullmatch(r"\[node-0\] (\d+)", line))]
@@ -99,13 +99,13 @@ def written_and_skipped(lines):
     return numbers, others, sum(int(match[1].replace(",", "")) for match in notices), len(notices)
 
 
-def test_a_flood_is_written_by_another_thread_in_bounded_memory_and_its_result_is_not_lost(cluster, quick_to_skip):
-    log, reference = BlockingLog(), flood(cluster)
-    [payload], most = asyncio.run(run([trigger(reference, log)], quick_to_skip))
+def test_a_flood_is_written_by_another_thread_in_bounded_memory_and_its_result_is_not_lost(cluster, small_log_queues):
+    log, reference = BlockingLog(), submit_flood(cluster)
+    [payload], most = asyncio.run(run_triggers([make_trigger(reference, log)], small_log_queues))
     assert payload["outcome"]["phase"] == "Complete"
     assert payload["receipt"] == {"result": {"score": 7}}
     assert threading.get_ident() not in log.threads  # the loop's thread
-    numbers, others, skipped, notices = written_and_skipped(log.lines)
+    numbers, others, skipped, notices = parse_skip_notices(log.lines)
     assert numbers == sorted(set(numbers))
     assert len(numbers) + len(others) + skipped == LINES + 101
     assert notices >= 1
@@ -115,20 +115,20 @@ def test_a_flood_is_written_by_another_thread_in_bounded_memory_and_its_result_i
     assert any(line.startswith(f"TrainJob {reference}: Complete") for line in log.lines)
 
 
-def test_many_floods_share_one_thread_and_each_is_told_whole(cluster, quick_to_skip):
+def test_many_floods_share_one_thread_and_each_is_told_whole(cluster, small_log_queues):
     logs, lines = [BlockingLog() for _ in range(5)], 5000
-    waiting = [trigger(flood(cluster, lines), log) for log in logs]
-    payloads, _ = asyncio.run(run(waiting, quick_to_skip))
+    waiting = [make_trigger(submit_flood(cluster, lines), log) for log in logs]
+    payloads, _ = asyncio.run(run_triggers(waiting, small_log_queues))
     assert {payload["outcome"]["phase"] for payload in payloads} == {"Complete"}
     assert len(set.union(*(log.threads for log in logs))) == 1
     for log in logs:
-        numbers, others, skipped, _ = written_and_skipped(log.lines)
+        numbers, others, skipped, _ = parse_skip_notices(log.lines)
         assert len(numbers) + len(others) + skipped == lines + 101
 
 
-def test_without_logs_nothing_of_the_container_is_written_and_the_result_comes(cluster, quick_to_skip):
-    log, reference = BlockingLog(), flood(cluster, 1000)
-    [payload], _ = asyncio.run(run([trigger(reference, log, get_logs=False)], quick_to_skip))
+def test_without_logs_nothing_of_the_container_is_written_and_the_result_comes(cluster, small_log_queues):
+    log, reference = BlockingLog(), submit_flood(cluster, 1000)
+    [payload], _ = asyncio.run(run_triggers([make_trigger(reference, log, get_logs=False)], small_log_queues))
     assert payload["receipt"] == {"result": {"score": 7}}
     assert log.lines
     assert all(line.startswith("TrainJob ") for line in log.lines)
@@ -152,6 +152,6 @@ def test_an_operator_hands_get_logs_to_its_trigger(cluster, get_logs, monkeypatc
     operator = TrainJobOperator(
         task_id="t", trainer=CustomTrainerContainer(image="x", command=["y"]), get_logs=get_logs
     )
-    operator._defer(flood(cluster, 1), Limits())
+    operator._defer(submit_flood(cluster, 1), Limits())
     assert deferred[0].get_logs is get_logs
     assert FineTuneOperator(task_id="f", model="llama3.2-1b", workspace="w", get_logs=get_logs).get_logs is get_logs

@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from tests.support.polling import until
+from tests.support.polling import wait_until
 from trainjob import CustomTrainerContainer, TrainJob
 from trainjob.lifecycle import RunKey, submit
 
 # Two connections to one cluster; the third has none behind it, the fourth does not exist.
-PLACES = "laptop, laptop/elsewhere, nowhere, missing"
+PAGE_CONNECTIONS = "laptop, laptop/elsewhere, nowhere, missing"
 SCRIPT = (
     "echo 'epochs: 2'; for n in 1 2 3 4 5 6; do echo \"1|$n|Loss: 2.$n:  10%|##| $n/6 [x\"; done; "
     "echo '<script>alert(1)</script> password is hunter2-hunter2'; sleep 600"
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 def environment(laptop):
     """What Airflow's processes are told; the connections are in its database, as in most installations."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AIRFLOW__TRAINJOB__PAGE_CONNECTIONS", PLACES)
+        patch.setenv("AIRFLOW__TRAINJOB__PAGE_CONNECTIONS", PAGE_CONNECTIONS)
         patch.setenv("AIRFLOW__CORE__MULTI_TEAM", "True")
         patch.setenv("AIRFLOW__API_AUTH__JWT_SECRET", "s" * 64)
         patch.setenv("_AIRFLOW_PROCESS_CONTEXT", "server")  # as airflow.api_fastapi.main does
@@ -58,7 +58,7 @@ def app(environment, airflow, laptop):
 
 
 @pytest.fixture(scope="module")
-def ask(app):
+def client_of_team(app):
     """Asks as a user of a team: `ask("red", path)`; without a team, as nobody."""
     from airflow.api_fastapi.app import get_auth_manager
     from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
@@ -76,10 +76,10 @@ def ask(app):
     return send
 
 
-def start(cluster, dag, *, script=SCRIPT, origin=None, run="manual__1"):
-    from trainjob_airflow.run_key import this_airflow
+def submit_trainjob(cluster, dag, *, script=SCRIPT, origin=None, run="manual__1"):
+    from trainjob_airflow.run_key import get_base_url
 
-    key = RunKey("airflow", dag, "train", run, origin=this_airflow() if origin is None else origin)
+    key = RunKey("airflow", dag, "train", run, origin=get_base_url() if origin is None else origin)
     env = {"TOKEN_OF_NOBODYS_BUSINESS": "hunter3-hunter3"}
     trainer = CustomTrainerContainer(image="busybox", command=["sh", "-c", script], env=env)
     return submit(cluster, TrainJob(trainer=trainer), key)
@@ -88,14 +88,14 @@ def start(cluster, dag, *, script=SCRIPT, origin=None, run="manual__1"):
 @pytest.fixture(scope="module")
 def jobs(app, cluster):
     """One TrainJob of each team's DAG, and two that belong to no DAG of this Airflow."""
-    made = {dag: start(cluster, dag) for dag in ("dag_red", "dag_blue", "dag_unknown")}
-    made["of_another_airflow"] = start(cluster, "dag_red", origin="http://other", script="true")
+    made = {dag: submit_trainjob(cluster, dag) for dag in ("dag_red", "dag_blue", "dag_unknown")}
+    made["of_another_airflow"] = submit_trainjob(cluster, "dag_red", origin="http://other", script="true")
     yield made
     for job in made.values():
         cluster.delete_trainjob(job.name, job.namespace, job.uid)
 
 
-def test_a_user_sees_the_trainjobs_of_the_dags_that_may_be_read_and_no_others(ask, jobs):
+def test_a_user_sees_the_trainjobs_of_the_dags_that_may_be_read_and_no_others(client_of_team, jobs):
     red, blue = jobs["dag_red"].name, jobs["dag_blue"].name
     made = {job.name for job in jobs.values()}
 
@@ -104,47 +104,47 @@ def test_a_user_sees_the_trainjobs_of_the_dags_that_may_be_read_and_no_others(as
         assert answer.status_code == 200, answer.text
         return made & {row["name"] for row in answer.json()["trainjobs"]}
 
-    assert until(lambda: red in names(ask("red", "api/trainjobs")))
-    assert names(ask("red", "api/trainjobs")) == {red}
-    assert names(ask("blue", "api/trainjobs")) == {blue}
-    assert names(ask("green", "api/trainjobs")) == set()
+    assert wait_until(lambda: red in names(client_of_team("red", "api/trainjobs")))
+    assert names(client_of_team("red", "api/trainjobs")) == {red}
+    assert names(client_of_team("blue", "api/trainjobs")) == {blue}
+    assert names(client_of_team("green", "api/trainjobs")) == set()
     # An admin may read every DAG there is; one that Airflow does not know is nobody's.
-    assert names(ask("red", "api/trainjobs", role="admin")) == {red, blue}
-    assert names(ask("red", "api/trainjobs?dag=dag_red&run=manual__1&task=train")) == {red}
-    assert names(ask("red", "api/trainjobs?dag=dag_red&run=another")) == set()
+    assert names(client_of_team("red", "api/trainjobs", role="admin")) == {red, blue}
+    assert names(client_of_team("red", "api/trainjobs?dag=dag_red&run=manual__1&task=train")) == {red}
+    assert names(client_of_team("red", "api/trainjobs?dag=dag_red&run=another")) == set()
 
 
 @pytest.mark.parametrize("end", ["", "/log"])
-def test_one_that_may_not_be_read_is_told_like_one_that_is_not_there(ask, jobs, end):
-    absent = ask("red", f"api/trainjobs/laptop/default/absent{end}")
+def test_one_that_may_not_be_read_is_told_like_one_that_is_not_there(client_of_team, jobs, end):
+    absent = client_of_team("red", f"api/trainjobs/laptop/default/absent{end}")
     for name in ("dag_blue", "dag_unknown", "of_another_airflow"):
-        found = ask("red", f"api/trainjobs/laptop/default/{jobs[name].name}{end}")
+        found = client_of_team("red", f"api/trainjobs/laptop/default/{jobs[name].name}{end}")
         assert (found.status_code, found.json()) == (404, absent.json())
-    assert ask("red", f"api/trainjobs/another/default/{jobs['dag_red'].name}{end}").status_code == 404
-    assert ask("red", f"api/trainjobs/laptop/elsewhere/{jobs['dag_red'].name}{end}").status_code == 404
+    assert client_of_team("red", f"api/trainjobs/another/default/{jobs['dag_red'].name}{end}").status_code == 404
+    assert client_of_team("red", f"api/trainjobs/laptop/elsewhere/{jobs['dag_red'].name}{end}").status_code == 404
 
 
 @pytest.mark.parametrize(
     "path", ["api/trainjobs", "api/trainjobs/laptop/default/x", "api/trainjobs/laptop/default/x/log"]
 )
-def test_who_is_not_logged_in_sees_nothing(ask, path):
-    assert ask(None, path).status_code == 401
+def test_who_is_not_logged_in_sees_nothing(client_of_team, path):
+    assert client_of_team(None, path).status_code == 401
 
 
-def test_nothing_can_be_changed(ask, jobs):
+def test_nothing_can_be_changed(client_of_team, jobs):
     for method in ("POST", "PUT", "PATCH", "DELETE"):
         path = f"api/trainjobs/laptop/default/{jobs['dag_red'].name}"
-        assert ask("red", path, role="admin", method=method).status_code == 405
+        assert client_of_team("red", path, role="admin", method=method).status_code == 405
 
 
-def test_one_trainjob_shows_its_ranks_conditions_and_events_and_nothing_of_its_spec(ask, jobs):
+def test_one_trainjob_shows_its_ranks_conditions_and_events_and_nothing_of_its_spec(client_of_team, jobs):
     path = f"api/trainjobs/laptop/default/{jobs['dag_red'].name}"
 
     def running():
-        found = ask("red", path).json()
+        found = client_of_team("red", path).json()
         return found if found["trainjob"]["phase"] == "Running" and found["ranks"] else None
 
-    found = until(running)
+    found = wait_until(running)
     assert [(rank["step"], rank["rank"], rank["phase"], rank["restarts"]) for rank in found["ranks"]] == [
         ("node", 0, "Running", 0)
     ]
@@ -153,7 +153,7 @@ def test_one_trainjob_shows_its_ranks_conditions_and_events_and_nothing_of_its_s
     assert "hunter3" not in json.dumps(found)
 
 
-def test_the_last_events_of_a_trainjob_and_the_warnings_about_its_pods_are_shown(ask, jobs, cluster):
+def test_the_last_events_of_a_trainjob_and_the_warnings_about_its_pods_are_shown(client_of_team, jobs, cluster):
     name = jobs["dag_red"].name
     for about, kind in (("TrainJob", "Normal"), ("Pod", "Normal"), ("Pod", "Warning")):
         told = f"{about.lower()}-{kind.lower()}"
@@ -167,28 +167,28 @@ def test_the_last_events_of_a_trainjob_and_the_warnings_about_its_pods_are_shown
         cluster._http.request("POST", "/api/v1/namespaces/default/events", doing="create an event", body=event)
 
     def told_now():
-        events = ask("red", f"api/trainjobs/laptop/default/{name}").json()["events"]
+        events = client_of_team("red", f"api/trainjobs/laptop/default/{name}").json()["events"]
         return {event["message"]: event for event in events if event["reason"] == "Told"}
 
-    found = until(told_now)
+    found = wait_until(told_now)
     assert set(found) == {"trainjob-normal", "pod-warning"}
     assert (found["pod-warning"]["type"], found["pod-warning"]["count"]) == ("Warning", 3)
 
 
-def test_the_log_gives_lines_progress_and_losses_and_hides_what_airflow_knows_to_be_secret(ask, jobs):
+def test_the_log_gives_lines_progress_and_losses_and_hides_what_airflow_knows_to_be_secret(client_of_team, jobs):
     path = f"api/trainjobs/laptop/default/{jobs['dag_red'].name}/log"
 
     def told():
-        found = ask("red", path).json()
+        found = client_of_team("red", path).json()
         return found if len(found["losses"]) == 6 and "password" in found["lines"][-1] else None
 
-    found = until(told)
+    found = wait_until(told)
     assert found["losses"] == [[n, 2 + n / 10] for n in range(1, 7)]
     assert (found["progress"]["step"], found["progress"]["total"], found["progress"]["percent"]) == (6, 12, 50.0)
     assert found["lines"][-1] == "[node-0] <script>alert(1)</script> password is ***"
 
 
-def test_logs_are_for_those_who_may_read_task_logs(ask, jobs, monkeypatch):
+def test_logs_are_for_those_who_may_read_task_logs(client_of_team, jobs, monkeypatch):
     from airflow.api_fastapi.app import get_auth_manager
     from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 
@@ -200,12 +200,12 @@ def test_logs_are_for_those_who_may_read_task_logs(ask, jobs, monkeypatch):
 
     monkeypatch.setattr(manager, "is_authorized_dag", without_logs)
     path = f"api/trainjobs/laptop/default/{jobs['dag_red'].name}"
-    assert ask("red", path).json()["problem"] == ""
-    assert ask("red", f"{path}/log").json() == {"problem": "You may not read the logs of the DAG dag_red."}
+    assert client_of_team("red", path).json()["problem"] == ""
+    assert client_of_team("red", f"{path}/log").json() == {"problem": "You may not read the logs of the DAG dag_red."}
 
 
-def test_a_cluster_that_can_not_be_asked_is_a_sentence_without_its_address(ask, jobs):
-    answer = ask("red", "api/trainjobs")
+def test_a_cluster_that_can_not_be_asked_is_a_sentence_without_its_address(client_of_team, jobs):
+    answer = client_of_team("red", "api/trainjobs")
     assert answer.status_code == 200
     assert answer.json()["problems"] == [
         "The cluster of connection nowhere can't be asked: it does not answer.",
@@ -213,14 +213,14 @@ def test_a_cluster_that_can_not_be_asked_is_a_sentence_without_its_address(ask, 
     ]
 
 
-def test_the_pages_files_allow_no_foreign_script(ask):
+def test_the_pages_files_allow_no_foreign_script(client_of_team):
     for name in ("", "page.js", "page.css", "api/trainjobs"):
-        answer = ask(None, name)
+        answer = client_of_team(None, name)
         policy = answer.headers["Content-Security-Policy"]
         assert "default-src 'none'" in policy
         assert "unsafe" not in policy
         assert "http" not in policy
     for name in ("", "page.js", "detail.js", "elements.js", "curve.js"):
-        text = ask(None, name).text
+        text = client_of_team(None, name).text
         for foreign in ("innerHTML", "outerHTML", "insertAdjacentHTML", "eval(", "https://", "onclick="):
             assert foreign not in text, name

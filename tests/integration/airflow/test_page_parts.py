@@ -9,14 +9,14 @@ import threading
 
 import pytest
 
-from tests.support.polling import until
+from tests.support.polling import wait_until
 from trainjob.errors import ClusterUnreachable
 from trainjob.lifecycle import run_key_of
 from trainjob.status import Progress
-from trainjob_airflow.plugins import shared_answer
-from trainjob_airflow.plugins.following import Followings, LossCurve
+from trainjob_airflow.plugins import shared_query
+from trainjob_airflow.plugins.log_tails import LogTails, LossCurve
 from trainjob_airflow.plugins.rows import event_rows, rank_rows
-from trainjob_airflow.plugins.shared_answer import SharedAnswer
+from trainjob_airflow.plugins.shared_query import SharedQuery
 
 
 def test_the_plugin_costs_no_airflow_process_more_than_itself():
@@ -30,7 +30,7 @@ def test_the_plugin_costs_no_airflow_process_more_than_itself():
 
 
 def test_many_who_ask_cost_one_question(monkeypatch):
-    monkeypatch.setattr(shared_answer, "_PATIENCE_SECONDS", 3600.0)  # real ones
+    monkeypatch.setattr(shared_query, "_PATIENCE_SECONDS", 3600.0)  # real ones
     asked, go, answers = [], threading.Event(), []
 
     def answer():
@@ -39,11 +39,11 @@ def test_many_who_ask_cost_one_question(monkeypatch):
         return len(asked)
 
     now = [0.0]
-    recent = SharedAnswer(answer, clock=lambda: now[0])
+    recent = SharedQuery(answer, clock=lambda: now[0])
     threads = [threading.Thread(target=lambda: answers.append(recent.get())) for _ in range(20)]
     for thread in threads:
         thread.start()
-    until(lambda: asked)
+    wait_until(lambda: asked)
     go.set()
     for thread in threads:
         thread.join(60)
@@ -55,7 +55,7 @@ def test_many_who_ask_cost_one_question(monkeypatch):
 
 
 def test_a_question_that_hangs_holds_nobody_for_long(monkeypatch):
-    monkeypatch.setattr(shared_answer, "_PATIENCE_SECONDS", 3600.0)
+    monkeypatch.setattr(shared_query, "_PATIENCE_SECONDS", 3600.0)
     go, asked, now, answers = threading.Event(), threading.Event(), [0.0], []
 
     def answer():
@@ -63,7 +63,7 @@ def test_a_question_that_hangs_holds_nobody_for_long(monkeypatch):
         go.wait()
         return 1
 
-    recent = SharedAnswer(answer, clock=lambda: now[0])
+    recent = SharedQuery(answer, clock=lambda: now[0])
     first = threading.Thread(target=lambda: answers.append(recent.get()))
     first.start()
     asked.wait(60)
@@ -84,7 +84,7 @@ def test_what_went_wrong_is_told_until_it_is_asked_again():
             raise found
         return found
 
-    recent = SharedAnswer(answer, clock=lambda: now[0])
+    recent = SharedQuery(answer, clock=lambda: now[0])
     for _ in range(2):
         with pytest.raises(ValueError, match="no"):
             recent.get()
@@ -108,22 +108,22 @@ def test_a_long_loss_curve_keeps_its_ends_and_stays_small(steps):
 
 def test_a_log_that_nobody_asks_for_is_not_followed_on(cluster):
     now = [0.0]
-    followings = Followings(clock=lambda: now[0], idle_seconds=0.05)
-    first = followings.of("uid-1", cluster, "default")
-    assert followings.of("uid-1", cluster, "default") is first
+    followings = LogTails(clock=lambda: now[0], idle_seconds=0.05)
+    first = followings.get("uid-1", cluster, "default")
+    assert followings.get("uid-1", cluster, "default") is first
     assert len(followings) == 1
     now[0] = 1.0
-    until(lambda: not len(followings))
-    assert followings.of("uid-1", cluster, "default") is not first
+    wait_until(lambda: not len(followings))
+    assert followings.get("uid-1", cluster, "default") is not first
 
 
 def test_too_many_followed_logs_end_the_oldest(cluster):
-    followings = Followings(clock=lambda: 0.0)
-    first = followings.of("uid-0", cluster, "default")
+    followings = LogTails(clock=lambda: 0.0)
+    first = followings.get("uid-0", cluster, "default")
     for n in range(1, 40):
-        followings.of(f"uid-{n}", cluster, "default")
+        followings.get(f"uid-{n}", cluster, "default")
     assert len(followings) == 32
-    assert followings.of("uid-0", cluster, "default") is not first
+    assert followings.get("uid-0", cluster, "default") is not first
 
 
 @pytest.mark.parametrize("annotation", [None, "", "no json", "[]", '"x"', '{"engine": "airflow"}', '{"a": 1}', "null"])

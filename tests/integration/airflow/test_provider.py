@@ -23,8 +23,8 @@ from trainjob import (
     TorchTuneInstructDataset,
     Volume,
 )
-from trainjob.lifecycle import OnTimeout
-from trainjob.manifest import build, labels
+from trainjob.lifecycle import KillAction
+from trainjob.manifest import build_trainjob, labels
 from trainjob_airflow import (
     ExportModelOperator,
     FineTuneOperator,
@@ -273,11 +273,11 @@ def test_what_is_to_become_of_a_trainjob_is_told_to_it_and_to_who_waits(manifest
         ttl_after_success=timedelta(days=2),
         ttl_after_failure=timedelta(days=7),
     )
-    step = operator._step("w")
-    told = build(step, name="n", namespace="ns")["metadata"]["annotations"]
+    step = operator._build_step("w")
+    told = build_trainjob(step, name="n", namespace="ns")["metadata"]["annotations"]
     assert told == {labels.TTL_AFTER_SUCCESS: "2d", labels.TTL_AFTER_FAILURE: "7d", labels.ON_KILL: "keep"}
     limits = operator._limits(step)
-    assert (limits.on_timeout, limits.on_failure) == (OnTimeout.KEEP, OnTimeout.SUSPEND)
+    assert (limits.on_timeout, limits.on_failure) == (KillAction.KEEP, KillAction.SUSPEND)
 
 
 def test_a_trigger_gives_back_every_argument():

@@ -7,7 +7,7 @@ from airflow.sdk.module_loading import import_string
 
 from trainjob_airflow import TrainJobOperator, TrainJobSensor
 from trainjob_airflow.links.trainjob import TrainJobLink, TrainJobLogsLink, TrainJobMetricsLink, TrainJobPodsLink
-from trainjob_airflow.telling import PROGRESS
+from trainjob_airflow.task_progress import PROGRESS_KEY
 
 REFERENCE = {"name": "a", "namespace": "b", "uid": "c", "attempt": 1, "adopted": False, "adopted_at": ""}
 TRIGGERS = {
@@ -50,4 +50,4 @@ def test_a_deferred_task_is_resumed_by_the_method_that_was_stored(operator):
 def test_xcoms_keep_their_keys():
     keys = [one().xcom_key for one in (TrainJobLink, TrainJobPodsLink, TrainJobLogsLink, TrainJobMetricsLink)]
     names = [f"_link_TrainJob{kind}Link" for kind in ("", "Pods", "Logs", "Metrics")]
-    assert [PROGRESS, *keys] == ["progress", *names]
+    assert [PROGRESS_KEY, *keys] == ["progress", *names]

@@ -11,13 +11,13 @@ import uuid
 
 import pytest
 
-from tests.support.polling import until
+from tests.support.polling import wait_until
 from trainjob.manifest import labels
 
 pytestmark = pytest.mark.usefixtures("airflow")
 
 
-def jobs_of(cluster, dag, task=None):
+def list_trainjobs(cluster, dag, task=None):
     """Return the TrainJobs of a DAG, oldest first."""
     wanted = [job for job in cluster.list_trainjobs("default") if job["metadata"]["labels"].get(labels.WORKFLOW) == dag]
     if task:
@@ -25,7 +25,7 @@ def jobs_of(cluster, dag, task=None):
     return sorted(wanted, key=lambda job: job["metadata"]["creationTimestamp"])
 
 
-def claims(cluster):
+def list_claim_names(cluster):
     answer = cluster._http.request("GET", "/api/v1/namespaces/default/persistentvolumeclaims", doing="list claims")
     return [claim["metadata"]["name"] for claim in answer["items"]]
 
@@ -36,17 +36,17 @@ def test_a_chain_over_one_workspace(airflow, cluster):
     assert done.returncode == 0, done.stdout[-4000:]
     assert "[node-0] written" in done.stdout
     assert f"[node-0] read {mark}" in done.stdout
-    assert len(jobs_of(cluster, "chain")) == 2
-    assert not [name for name in claims(cluster) if name.startswith("chain-")]
+    assert len(list_trainjobs(cluster, "chain")) == 2
+    assert not [name for name in list_claim_names(cluster) if name.startswith("chain-")]
 
 
 def test_a_failing_step_tells_why_and_ends_the_chain(airflow, cluster):
     done = airflow("dags", "test", "failing")
     for expected in ("step node", "rank 0", "exit code 3", "RestartLimitExceeded", "ValueError: row 7"):
         assert expected in done.stdout
-    assert not jobs_of(cluster, "failing", "never")
+    assert not list_trainjobs(cluster, "failing", "never")
     # The workspace of a failed run stays, so that a cleared task can resume.
-    assert [name for name in claims(cluster) if name.startswith("failing-")]
+    assert [name for name in list_claim_names(cluster) if name.startswith("failing-")]
 
 
 @pytest.mark.slow
@@ -57,21 +57,21 @@ def test_a_decorated_function_runs_on_two_nodes_with_an_earlier_tasks_result(air
     for rank in (0, 1):
         assert f"[node-{rank}] hello decorated [1, 2] 3 manual__" in done.stdout
     assert "handed back {'total': 3}" in done.stdout
-    assert [job["spec"]["trainer"]["numNodes"] for job in jobs_of(cluster, "decorated")] == [2]
+    assert [job["spec"]["trainer"]["numNodes"] for job in list_trainjobs(cluster, "decorated")] == [2]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("when", ["Pending", "started"], ids=["about-when-it-defers", "while-deferred"])
 def test_airflow_killed_while_the_job_runs_adopts_it_when_the_task_runs_again(airflow, cluster, tmp_path, when):
     go, log = tmp_path / "go", tmp_path / "log"
-    known = {job["metadata"]["uid"] for job in jobs_of(cluster, "slow")}
+    known = {job["metadata"]["uid"] for job in list_trainjobs(cluster, "slow")}
 
     def new_jobs():
-        return [job for job in jobs_of(cluster, "slow") if job["metadata"]["uid"] not in known]
+        return [job for job in list_trainjobs(cluster, "slow") if job["metadata"]["uid"] not in known]
 
     process = airflow.start("dags", "test", "slow", log=log, GO=str(go))
-    [job] = until(new_jobs, 60)
-    until(lambda: when == "Pending" or "[node-0] started" in log.read_text())
+    [job] = wait_until(new_jobs, 60)
+    wait_until(lambda: when == "Pending" or "[node-0] started" in log.read_text())
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     run = json.loads(job["metadata"]["annotations"][labels.RUN_KEY])["run"]
@@ -87,10 +87,10 @@ def test_airflow_killed_while_the_job_runs_adopts_it_when_the_task_runs_again(ai
 
 @pytest.mark.slow
 def test_reaching_the_execution_timeout_on_the_worker_deletes_the_job(airflow, cluster):
-    known = {job["metadata"]["uid"] for job in jobs_of(cluster, "too_long")}
+    known = {job["metadata"]["uid"] for job in list_trainjobs(cluster, "too_long")}
     done = airflow("dags", "test", "too_long")
     assert "was deleted: its execution_timeout was reached" in done.stdout, done.stdout[-4000:]
-    until(lambda: {job["metadata"]["uid"] for job in jobs_of(cluster, "too_long")} == known)
+    wait_until(lambda: {job["metadata"]["uid"] for job in list_trainjobs(cluster, "too_long")} == known)
 
 
 def test_the_trigger_tells_the_end_and_on_kill_deletes(airflow, cluster):
@@ -113,24 +113,24 @@ def test_the_trigger_tells_the_end_and_on_kill_deletes(airflow, cluster):
 
     os.environ["KUBECONFIG"] = cluster._http.connection.kubeconfig
     try:
-        good = asyncio.run(first_event(trigger(_submitted(cluster, "echo fine"))))
+        good = asyncio.run(first_event(trigger(_submit_script(cluster, "echo fine"))))
         assert good["outcome"]["phase"] == "Complete"
-        bad = asyncio.run(first_event(trigger(_submitted(cluster, "exit 4"))))
+        bad = asyncio.run(first_event(trigger(_submit_script(cluster, "exit 4"))))
         assert bad["outcome"]["exit_code"] == 4
-        late = asyncio.run(first_event(trigger(_submitted(cluster, "sleep 60"), deadline=1.0)))
+        late = asyncio.run(first_event(trigger(_submit_script(cluster, "sleep 60"), deadline=1.0)))
         assert late["kind"] == "WaitTimeout"
-        reference = _submitted(cluster, "sleep 60")
+        reference = _submit_script(cluster, "sleep 60")
         asyncio.run(trigger(reference).on_kill())
-        until(lambda: cluster.get_trainjob(reference.name, "default") is None)
+        wait_until(lambda: cluster.get_trainjob(reference.name, "default") is None)
         for action, suspended in (("keep", False), ("suspend", True)):
-            reference = _submitted(cluster, "sleep 60")
+            reference = _submit_script(cluster, "sleep 60")
             asyncio.run(trigger(reference, on_kill_action=action).on_kill())
             assert cluster.get_trainjob(reference.name, "default")["spec"].get("suspend", False) is suspended
     finally:
         del os.environ["KUBECONFIG"]
 
 
-def _submitted(cluster, script):
+def _submit_script(cluster, script):
     from trainjob import CustomTrainerContainer, RunKey, TrainJob, submit
 
     job = TrainJob(trainer=CustomTrainerContainer(image="busybox", command=["sh", "-c", script]))

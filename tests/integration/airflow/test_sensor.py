@@ -20,7 +20,7 @@ from airflow.sdk.exceptions import (
     TaskDeferred,
 )
 
-from tests.support.polling import until
+from tests.support.polling import wait_until
 from tests.support.recording_proxy import RecordingProxy
 from trainjob.errors import ClusterUnreachable, InvalidSpec, JobDeleted, JobFailed
 from trainjob.status import Category, Outcome, Phase
@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.usefixtures("airflow_environment"), pytest.mark.timeou
 KEY = {"workflow": "d", "task": "t", "run": "r"}
 
 
-def apply(cluster, name, script, **spec):
+def apply_trainjob(cluster, name, script, **spec):
     """Make a TrainJob as kubectl does, without any label of ours."""
     body = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob"}
     trainer = {"image": "busybox", "command": ["sh", "-c", script]}
@@ -38,7 +38,7 @@ def apply(cluster, name, script, **spec):
     return cluster.create_trainjob({**body, "metadata": {"name": name, "namespace": "default"}, "spec": spec})
 
 
-def delete(cluster, name):
+def delete_trainjob(cluster, name):
     cluster.delete_trainjob(name, "default", cluster.get_trainjob(name, "default")["metadata"]["uid"])
 
 
@@ -51,9 +51,9 @@ def trigger(**arguments):
     return TrainJobEndTrigger(**{**defaults, "kubernetes_conn_id": "kubernetes_default", **arguments})
 
 
-async def event_of(waiting, seconds=60):
+async def first_event(trigger, seconds=60):
     async def first():
-        async for event in waiting.run():
+        async for event in trigger.run():
             return event.payload
         raise AssertionError("no event")
 
@@ -66,7 +66,7 @@ async def event_of(waiting, seconds=60):
 @pytest.mark.slow
 def test_all_ways_to_wait_in_one_run(airflow, cluster, unique, tmp_path):
     """Deferred, poking and rescheduled; before the TrainJob exists; by name, and by who asked for it."""
-    apply(cluster, f"{unique}-f", "sleep 60", activeDeadlineSeconds=1)
+    apply_trainjob(cluster, f"{unique}-f", "sleep 60", activeDeadlineSeconds=1)
     log = tmp_path / "log"
     process = airflow.start("dags", "test", "watching", "-c", json.dumps({"name": unique}), log=log)
     missing = {name: f"there is no TrainJob default/{name} yet" for name in (unique, f"{unique}-p", f"{unique}-r")}
@@ -74,10 +74,10 @@ def test_all_ways_to_wait_in_one_run(airflow, cluster, unique, tmp_path):
     def ended():
         for name in [name for name, line in missing.items() if line in log.read_text()]:
             del missing[name]
-            apply(cluster, name, "true")
+            apply_trainjob(cluster, name, "true")
         return process.poll() is not None
 
-    until(ended, 100)
+    wait_until(ended, 100)
     lines = log.read_text()
     run = re.search(r"run_id=(manual__\S+?)[,\s]", lines)[1]
     listed = airflow("tasks", "states-for-dag-run", "watching", run, "-o", "json").stdout
@@ -95,8 +95,8 @@ def test_all_ways_to_wait_in_one_run(airflow, cluster, unique, tmp_path):
 
 def test_the_trigger_tells_the_end_of_one_that_did_not_exist_yet(cluster, unique):
     async def wait():
-        waiting = asyncio.create_task(event_of(trigger(name=unique)))
-        await asyncio.to_thread(apply, cluster, unique, "true")
+        waiting = asyncio.create_task(first_event(trigger(name=unique)))
+        await asyncio.to_thread(apply_trainjob, cluster, unique, "true")
         return await waiting
 
     event = asyncio.run(wait())
@@ -123,7 +123,7 @@ def test_the_trigger_tells_the_end_of_one_that_did_not_exist_yet(cluster, unique
     ],
 )
 def test_what_ends_the_waiting_is_an_event_and_ends_the_task(arguments, kind, words):
-    event = asyncio.run(event_of(trigger(**arguments)))
+    event = asyncio.run(first_event(trigger(**arguments)))
     assert event["kind"] == kind
     assert words in event["error"]
     with pytest.raises(AirflowSensorTimeout if kind == "WaitTimeout" else AirflowFailException, match=words):
@@ -131,25 +131,27 @@ def test_what_ends_the_waiting_is_an_event_and_ends_the_task(arguments, kind, wo
 
 
 def test_the_trigger_does_not_fire_in_its_first_seconds(cluster, unique, monkeypatch):
-    apply(cluster, unique, "true")
-    until(lambda: sensor(name=unique).poke({}))
+    apply_trainjob(cluster, unique, "true")
+    wait_until(lambda: sensor(name=unique).poke({}))
     monkeypatch.setattr(deferral, "FIRST_SECONDS", 3600.0)
-    assert asyncio.run(event_of(trigger(name=unique)))["outcome"]["phase"] == "Complete"  # no scheduler: `dag.test()`
+    assert (
+        asyncio.run(first_event(trigger(name=unique)))["outcome"]["phase"] == "Complete"
+    )  # no scheduler: `dag.test()`
     scheduled = trigger(name=unique)
     scheduled.task_instance = SimpleNamespace(task_id="t")
     with pytest.raises(asyncio.TimeoutError):
-        asyncio.run(event_of(scheduled, 3))
+        asyncio.run(first_event(scheduled, 3))
     monkeypatch.setattr(deferral, "FIRST_SECONDS", 1.0)
     began = time.monotonic()
-    assert asyncio.run(event_of(scheduled))["outcome"]["phase"] == "Complete"
+    assert asyncio.run(first_event(scheduled))["outcome"]["phase"] == "Complete"
     assert time.monotonic() - began >= 1.0
 
 
 def test_killing_the_task_leaves_the_trainjob_alone(cluster, unique):
-    apply(cluster, unique, "sleep 600")
+    apply_trainjob(cluster, unique, "sleep 600")
     asyncio.run(trigger(name=unique).on_kill())
     assert cluster.get_trainjob(unique, "default")["metadata"].get("deletionTimestamp") is None
-    delete(cluster, unique)
+    delete_trainjob(cluster, unique)
 
 
 @pytest.mark.parametrize("which", [{"name": "x"}, {"run_key": KEY}])
@@ -198,19 +200,19 @@ def test_many_triggers_share_one_list_and_one_watch(laptop, cluster, unique, mon
         async def wait_for_all():
             names = [f"{unique}-{n}" for n in range(20)]
             waiting = [
-                asyncio.create_task(event_of(trigger(name=name, kubernetes_conn_id="through_the_door")))
+                asyncio.create_task(first_event(trigger(name=name, kubernetes_conn_id="through_the_door")))
                 for name in names
             ]
-            await asyncio.to_thread(lambda: until(lambda: proxy.watches("trainjobs")))
+            await asyncio.to_thread(lambda: wait_until(lambda: proxy.count_watches("trainjobs")))
             for name in names[:2]:
-                await asyncio.to_thread(apply, cluster, name, "true")
+                await asyncio.to_thread(apply_trainjob, cluster, name, "true")
             ended = await asyncio.gather(*waiting[:2])
             for one in waiting[2:]:
                 one.cancel()
             return ended
 
         assert [event["outcome"]["phase"] for event in asyncio.run(wait_for_all())] == ["Complete"] * 2
-        assert (proxy.lists("trainjobs"), proxy.watches("trainjobs")) == (1, 1), proxy.requests
+        assert (proxy.count_lists("trainjobs"), proxy.count_watches("trainjobs")) == (1, 1), proxy.requests
 
 
 # -- what becomes of the task -----------------------------------------------------------------------------------------
@@ -220,29 +222,29 @@ DELETED = Outcome("j", "default", "u", Phase.DELETED, Category.DELETED, "NotFoun
 REFERENCE = {"name": "j", "namespace": "default", "uid": "u"}
 
 
-def ended(outcome):
+def end_event(outcome):
     return {"reference": REFERENCE, "outcome": outcome.to_dict()}
 
 
-def stopped(kind):
+def error_event(kind):
     return {"error": "words", "kind": kind}
 
 
 @pytest.mark.parametrize(
     ("arguments", "event", "raises"),
     [
-        ({"name": "j"}, ended(FAILED), AirflowFailException),  # waiting on can't help
-        ({"run_key": KEY}, ended(FAILED), JobFailed),  # there may be another attempt
-        ({"name": "j"}, ended(DELETED), JobDeleted),  # there may be another one of this name
-        ({"name": "j", "soft_fail": True}, ended(FAILED), AirflowSkipException),
-        ({"name": "j", "soft_fail": True}, ended(DELETED), JobDeleted),
-        ({"run_key": KEY, "never_fail": True}, ended(FAILED), AirflowSkipException),
-        ({"name": "j"}, stopped("WaitTimeout"), AirflowSensorTimeout),
-        ({"name": "j", "execution_timeout": timedelta(1)}, stopped("WaitTimeout"), AirflowTaskTimeout),
-        ({"name": "j", "execution_timeout": timedelta(9)}, stopped("WaitTimeout"), AirflowSensorTimeout),
-        ({"name": "j"}, stopped("PermissionDenied"), AirflowFailException),
-        ({"name": "j"}, stopped("ClusterUnreachable"), ClusterUnreachable),
-        ({"name": "j", "never_fail": True}, stopped("ClusterUnreachable"), AirflowSkipException),
+        ({"name": "j"}, end_event(FAILED), AirflowFailException),  # waiting on can't help
+        ({"run_key": KEY}, end_event(FAILED), JobFailed),  # there may be another attempt
+        ({"name": "j"}, end_event(DELETED), JobDeleted),  # there may be another one of this name
+        ({"name": "j", "soft_fail": True}, end_event(FAILED), AirflowSkipException),
+        ({"name": "j", "soft_fail": True}, end_event(DELETED), JobDeleted),
+        ({"run_key": KEY, "never_fail": True}, end_event(FAILED), AirflowSkipException),
+        ({"name": "j"}, error_event("WaitTimeout"), AirflowSensorTimeout),
+        ({"name": "j", "execution_timeout": timedelta(1)}, error_event("WaitTimeout"), AirflowTaskTimeout),
+        ({"name": "j", "execution_timeout": timedelta(9)}, error_event("WaitTimeout"), AirflowSensorTimeout),
+        ({"name": "j"}, error_event("PermissionDenied"), AirflowFailException),
+        ({"name": "j"}, error_event("ClusterUnreachable"), ClusterUnreachable),
+        ({"name": "j", "never_fail": True}, error_event("ClusterUnreachable"), AirflowSkipException),
     ],
 )
 def test_how_the_task_ends(arguments, event, raises):

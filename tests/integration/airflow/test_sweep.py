@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.integration.airflow.airflow_runs import run_to_end
+from tests.integration.airflow.airflow_runs import run_dag
 from trainjob.manifest import labels
 
 pytestmark = [pytest.mark.usefixtures("airflow"), pytest.mark.timeout(180)]
@@ -20,7 +20,7 @@ def namespace(cluster, unique):
 
 @pytest.mark.slow
 def test_what_ended_tasks_and_deleted_runs_left_at_work_is_deleted(airflow, cluster, namespace):
-    log, tasks, state = run_to_end(airflow, "left_behind", LEFT_BEHIND_IN=namespace)
+    log, tasks, state = run_dag(airflow, "left_behind", LEFT_BEHIND_IN=namespace)
     assert (state, tasks["sweep"][0]) == ("success", "success"), log[-4000:]
     left = {job["metadata"]["labels"][labels.TASK] for job in cluster.list_trainjobs(namespace)}
     assert left == {"kept-by-wish", "sweep", "of-an-unknown-dag", "of-another-airflow", "of-another-engine"}

@@ -15,8 +15,8 @@ from trainjob.programs.export import Receipt
 from trainjob.status import Outcome, Phase, Verdict
 from trainjob.status.outcome import Category
 from trainjob_airflow import ExportModelOperator, TrainJobOperator
-from trainjob_airflow.links.trainjob import addresses
-from trainjob_airflow.telling import Account, shown_while_deferred
+from trainjob_airflow.links.trainjob import build_link_addresses
+from trainjob_airflow.task_progress import TaskProgress, publish_progress
 
 
 @pytest.fixture
@@ -40,14 +40,14 @@ def reference(name="job"):
     ],
 )
 def test_links_are_filled_and_only_web_addresses_pass(templates, expected):
-    assert addresses(templates, reference(), lambda: "https://k:6443") == expected
+    assert build_link_addresses(templates, reference(), lambda: "https://k:6443") == expected
 
 
 def test_the_server_is_not_asked_for_when_no_link_needs_it():
     def server():
         raise AssertionError("asked")
 
-    assert addresses({"a": "https://x/{name}"}, reference(), server) == {"a": "https://x/job"}
+    assert build_link_addresses({"a": "https://x/{name}"}, reference(), server) == {"a": "https://x/job"}
 
 
 @pytest.mark.parametrize(("said", "expected"), [(None, True), ("True", True), ("False", False)])
@@ -62,12 +62,12 @@ def test_tasks_defer_unless_the_environment_says_otherwise(monkeypatch, said, ex
 
 def test_an_exports_last_line_becomes_its_digest_and_metrics(log):
     receipt = Receipt("s3://b/m", "model", 2, 7, 99, 8, "ab" * 32, metrics={"loss": 0.5})
-    account = Account(reference(), log)
+    account = TaskProgress(reference(), log)
     for text in ("export: done not json", f"export: done {json.dumps(receipt.to_dict())}"):
         account.listener.on_log(LogLine("node-0", text))
     operator = ExportModelOperator(task_id="t", workspace="w", destination="s3://b/m")
     outcome = Outcome("job", "ns", "uid-1", Phase.COMPLETE, Category.SUCCEEDED)
-    assert operator.result(outcome, account.receipt) == {
+    assert operator.extra_values(outcome, account.step_result) == {
         "location": "s3://b/m",
         "digest": "sha256:" + "ab" * 32,
         "kind": "model",
@@ -76,18 +76,18 @@ def test_an_exports_last_line_becomes_its_digest_and_metrics(log):
         "bytes": 99,
         "metrics": {"loss": 0.5},
     }
-    assert operator.result(outcome, {}) == {"location": "s3://b/m"}
+    assert operator.extra_values(outcome, {}) == {"location": "s3://b/m"}
 
 
 def test_progress_that_can_not_be_written_ends_no_waiting(log):
     """There is no supervisor here, so every write fails."""
-    account = Account(reference(), log)
+    account = TaskProgress(reference(), log)
 
     async def wait():
-        async with shown_while_deferred(SimpleNamespace(dag_id="d", task_id="t", run_id="r", map_index=-1), account):
+        async with publish_progress(SimpleNamespace(dag_id="d", task_id="t", run_id="r", map_index=-1), account):
             account.listener.on_phase(Verdict(Phase.QUEUED, "WaitingForQuota", "waiting for quota in queue q"))
             await asyncio.sleep(0.2)
-        return account.value()
+        return account.xcom_value()
 
     assert asyncio.run(wait()) == {
         "phase": "Queued",

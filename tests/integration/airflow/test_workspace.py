@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import pytest
 
-from tests.integration.airflow.airflow_runs import run_to_end
+from tests.integration.airflow.airflow_runs import run_dag
 
 pytestmark = pytest.mark.timeout(120)
 
 
-def claims(cluster):
+def list_claim_names(cluster):
     answer = cluster._http.request("GET", "/api/v1/namespaces/default/persistentvolumeclaims", doing="list claims")
     return [claim["metadata"]["name"] for claim in answer["items"]]
 
 
 @pytest.mark.slow
 def test_a_failed_chain_deletes_its_workspace_by_its_rule(airflow, cluster):
-    printed, tasks, state = run_to_end(airflow, "workspaces")
+    printed, tasks, state = run_dag(airflow, "workspaces")
     assert state == "failed", printed[-4000:]
     states = {task: state for task, (state, _) in tasks.items()}
     for keep, is_kept in (("on_failure", True), ("always", True), ("never", False)):
         assert states[f"{keep}_create"] == states[f"{keep}_delete"] == "success"
         assert (states[f"in_{keep}"], states[f"after_{keep}"]) == ("failed", "upstream_failed")
-        kept = [name for name in claims(cluster) if name.startswith(f"workspaces-{keep.replace('_', '-')}-")]
+        kept = [name for name in list_claim_names(cluster) if name.startswith(f"workspaces-{keep.replace('_', '-')}-")]
         assert len(kept) == is_kept, keep
     # Nothing runs in a workspace that can't be made, and nothing is torn down.
     assert states["refused_create"] == "failed"

@@ -15,7 +15,7 @@ import urllib3
 
 from tests.support.counting_server import TOKEN, CountingServer
 from trainjob import CustomTrainerContainer, RunKey, TrainJob
-from trainjob.manifest import build, labels
+from trainjob.manifest import build_trainjob, labels
 from trainjob_local.apiserver import Registry
 from trainjob_local.runtimes import stock_runtimes
 
@@ -32,11 +32,11 @@ class BareApiServer:
         self.server, self.kubeconfig = server, kubeconfig
         self._registry = server._registry
 
-    def namespace(self, name: str) -> None:
+    def create_namespace(self, name: str) -> None:
         """Create a namespace."""
         self._registry.create("namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
 
-    def trainjob(
+    def create_trainjob(
         self, name: str, key: RunKey | None = None, *, queue: str = "", nodes: int = 1, namespace: str = "default"
     ) -> dict[str, Any]:
         """Create a TrainJob."""
@@ -44,31 +44,37 @@ class BareApiServer:
         job = TrainJob(trainer=trainer, queue=queue or None)
         of_key = labels.run_labels(key.to_dict(), key.digest, 1) if key else {}
         noted = {labels.RUN_KEY: key.canonical} if key else {}
-        body = build(job, name=name, namespace=namespace, labels=of_key, annotations=noted)
+        body = build_trainjob(job, name=name, namespace=namespace, labels=of_key, annotations=noted)
         return self._registry.create("trainjobs", body, namespace)
 
-    def runtime(self, name: str) -> None:
+    def create_runtime(self, name: str) -> None:
         """Create a copy of the runtime `torch-distributed`."""
         [found] = [one for one in stock_runtimes() if one["metadata"]["name"] == "torch-distributed"]
         self._registry.create("clustertrainingruntimes", {**found, "metadata": {**found["metadata"], "name": name}})
 
-    def runs(self, name: str, **counts: int) -> None:
+    def set_running(self, name: str, **counts: int) -> None:
         """Report the Jobs of a TrainJob as active."""
         none = dict.fromkeys(("active", "ready", "succeeded", "failed", "suspended"), 0)
-        self.status(name, {"jobsStatus": [{"name": "node", **none, **(counts or {"active": 1, "ready": 1})}]})
+        self.set_status(name, {"jobsStatus": [{"name": "node", **none, **(counts or {"active": 1, "ready": 1})}]})
 
-    def ends(self, name: str, kind: str = "Complete", message: str = "all jobs are done") -> None:
+    def set_finished(self, name: str, condition_type: str = "Complete", message: str = "all jobs are done") -> None:
         """Add the condition that ends a TrainJob."""
-        reason = {"Complete": "JobsCompleted", "Failed": "FailedJobs"}.get(kind, kind)
+        reason = {"Complete": "JobsCompleted", "Failed": "FailedJobs"}.get(condition_type, condition_type)
         when = "2026-01-01T00:00:00Z"
-        condition = {"type": kind, "status": "True", "reason": reason, "message": message, "lastTransitionTime": when}
-        self.status(name, {"conditions": [condition]})
+        condition = {
+            "type": condition_type,
+            "status": "True",
+            "reason": reason,
+            "message": message,
+            "lastTransitionTime": when,
+        }
+        self.set_status(name, {"conditions": [condition]})
 
-    def status(self, name: str, status: dict[str, Any]) -> None:
+    def set_status(self, name: str, status: dict[str, Any]) -> None:
         """Write the status of a TrainJob."""
         self._registry.patch("trainjobs", name, {"status": status}, "default", subresource="status")
 
-    def restricted_kubeconfig(self, *resources: str) -> Path:
+    def create_restricted_kubeconfig(self, *resources: str) -> Path:
         """Create a service account with read access to TrainJobs and these resources.
 
         The function returns its kubeconfig.
@@ -123,6 +129,6 @@ def _kubeconfig(url: str, token: str = TOKEN) -> dict[str, Any]:
     }
 
 
-def key(task: str, engine: str = "airflow", run: str = "run-1") -> RunKey:
+def make_run_key(task: str, engine: str = "airflow", run: str = "run-1") -> RunKey:
     """Return the key of a run."""
     return RunKey(engine, "nightly", task, run)

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from tests.support.keyboard import Keyboard
+from tests.support.pseudo_terminal import PseudoTerminal
 
 _SECONDS = 60.0  # for one command
 
@@ -38,7 +38,7 @@ def trainjob(environment):
 
 
 @pytest.fixture
-def started(environment):
+def start_command(environment):
     """A function that starts the command with pipes: `started(*arguments, **options)`.
 
     A command that still runs after a minute, or at the end, is killed. So reading from its pipes has a deadline.
@@ -73,12 +73,12 @@ def namespace(cluster, unique):
 
 
 @pytest.fixture
-def keyboard(environment):
+def terminal(environment):
     """A function that starts the command on a pseudo terminal: `keyboard(*arguments)`."""
     opened = []
 
     def start(*arguments):
-        opened.append(Keyboard([sys.executable, "-m", "trainjob", *map(str, arguments)], environment))
+        opened.append(PseudoTerminal([sys.executable, "-m", "trainjob", *map(str, arguments)], environment))
         return opened[-1]
 
     yield start

@@ -7,36 +7,36 @@ from typing import Any
 
 import yaml
 
-from tests.support.polling import until
+from tests.support.polling import wait_until
 from trainjob.client import Cluster
-from trainjob.status import judge
+from trainjob.status import derive_verdict
 
 
 class GatedStep:
     """A file with one step whose container waits for a gate, then exits with `code`."""
 
     def __init__(
-        self, folder: Path, name: str, *, code: int = 0, nodes: int = 1, say: str = "", **fields: object
+        self, folder: Path, name: str, *, code: int = 0, nodes: int = 1, first_command: str = "", **fields: object
     ) -> None:
         self.file, self._gate = folder / f"{name}.yaml", folder / f"{name}.gate"
         waits = f"until [ -e {self._gate} ]; do sleep 0.05; done"
-        script = f"{say or 'echo begun'}; {waits}; echo done; exit {code}"
+        script = f"{first_command or 'echo begun'}; {waits}; echo done; exit {code}"
         trainer = {"image": "busybox", "command": ["sh", "-c", script], "num_nodes": nodes}
         self.document = {"step": "TrainJob", "name": name, "trainer": trainer, **fields}
         self.file.write_text(yaml.safe_dump(self.document))
 
-    def finish(self) -> None:
+    def open_gate(self) -> None:
         """Open the gate, so that the container exits."""
         self._gate.touch()
 
 
-def only_trainjob(cluster: Cluster, namespace: str, phase: str | None = None) -> dict[str, Any]:
+def wait_for_only_trainjob(cluster: Cluster, namespace: str, phase: str | None = None) -> dict[str, Any]:
     """Return the only TrainJob of a namespace when it exists and is in `phase`, if given."""
 
     def look() -> list[dict[str, Any]] | None:
         jobs = cluster.list_trainjobs(namespace)
-        phases = [judge(job).phase.value for job in jobs]
+        phases = [derive_verdict(job).phase.value for job in jobs]
         return jobs if jobs and phase in (None, phases[0]) else None
 
-    [job] = until(look)
+    [job] = wait_until(look)
     return job

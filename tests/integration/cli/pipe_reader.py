@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 
-from tests.support.polling import until
+from tests.support.polling import wait_until
 
 
 class PipeReader:
@@ -21,13 +21,13 @@ class PipeReader:
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
-    def until(self, words: str, seconds: float = 60.0) -> str:
+    def wait_for(self, text: str, seconds: float = 60.0) -> str:
         """Return everything read so far, as soon as it contains `words`."""
-        until(lambda: words in self.text or not self._reader.is_alive(), seconds)
-        assert words in self.text, self.text
+        wait_until(lambda: text in self.text or not self._reader.is_alive(), seconds)
+        assert text in self.text, self.text
         return self.text
 
-    def rest(self, seconds: float = 60.0) -> str:
+    def read_to_end(self, seconds: float = 60.0) -> str:
         """Return everything, after the other end was closed."""
         self._reader.join(seconds)
         assert not self._reader.is_alive(), self.text

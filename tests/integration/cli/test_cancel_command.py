@@ -7,21 +7,21 @@ import json
 import pytest
 import yaml
 
-from tests.integration.cli.gated_steps import GatedStep, only_trainjob
-from tests.support.polling import until
-from trainjob.status import Phase, judge
+from tests.integration.cli.gated_steps import GatedStep, wait_for_only_trainjob
+from tests.support.polling import wait_until
+from trainjob.status import Phase, derive_verdict
 from trainjob.status.verdict import QUEUE_LABEL
 
 
 def test_what_is_at_work_goes_and_what_has_ended_stays(trainjob, cluster, namespace, tmp_path):
     ended, work = GatedStep(tmp_path, "ended"), GatedStep(tmp_path, "work")
-    ended.finish()
+    ended.open_gate()
     names = [trainjob("submit", each.file, "-n", namespace).stdout.strip() for each in (ended, work)]
     assert trainjob("wait", names[0], "-n", namespace).returncode == 0
     done = trainjob("cancel", *names, "-n", namespace, "--json")
     told = [(each["name"], each["done"], each["reason"]) for each in json.loads(done.stdout)]
     assert (done.returncode, told) == (0, [(names[0], "left alone", "it is Complete"), (names[1], "deleted", "")])
-    assert only_trainjob(cluster, namespace)["metadata"]["name"] == names[0]
+    assert wait_for_only_trainjob(cluster, namespace)["metadata"]["name"] == names[0]
     gone = trainjob("cancel", names[1], "-n", namespace)
     assert (gone.returncode, "there is no TrainJob" in gone.stderr) == (1, True)
 
@@ -30,20 +30,21 @@ def test_what_is_at_work_goes_and_what_has_ended_stays(trainjob, cluster, namesp
 def test_suspend_and_resume(trainjob, cluster, namespace, tmp_path):
     work = GatedStep(tmp_path, "tune")
     name = trainjob("submit", work.file, "-n", namespace).stdout.strip()
-    only_trainjob(cluster, namespace, phase="Running")
+    wait_for_only_trainjob(cluster, namespace, phase="Running")
     first, again = (trainjob("suspend", name, "-n", namespace) for _ in range(2))
     where = f"TrainJob {namespace}/{name}"
     assert (first.stdout, again.stdout) == (
         f"{where}: suspended\n",
         f"{where}: left alone: it has ended, or is suspended already\n",
     )
-    until(
+    wait_until(
         lambda: (
-            judge(only_trainjob(cluster, namespace)).phase is Phase.SUSPENDED and not cluster.list_pods(name, namespace)
+            derive_verdict(wait_for_only_trainjob(cluster, namespace)).phase is Phase.SUSPENDED
+            and not cluster.list_pods(name, namespace)
         )
     )
     assert trainjob("resume", name, "-n", namespace).stdout == f"{where}: resumed\n"
-    work.finish()
+    work.open_gate()
     assert trainjob("wait", name, "-n", namespace).returncode == 0
 
 

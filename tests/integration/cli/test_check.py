@@ -8,38 +8,38 @@ from contextlib import closing
 import pytest
 
 from tests.support import shipped_manifests
-from tests.support.accounts import account, allow, kubeconfig_of, token_of, until_allowed
+from tests.support.accounts import create_account, create_token, grant, kubeconfig_with_token, wait_until_allowed
 from tests.support.kubernetes_client import Client
 from trainjob import CustomTrainerContainer, RunKey, TrainJob
 from trainjob.client import Cluster, Connection
 from trainjob.lifecycle import cancel, submit, wait
-from trainjob.status.rights import RIGHTS, in_words
+from trainjob.status.permissions import PERMISSIONS, format_permissions
 
 
 @pytest.fixture
 def client(laptop):
-    with closing(Client.of(str(laptop.kubeconfig))) as opened:
+    with closing(Client.from_kubeconfig(str(laptop.kubeconfig))) as opened:
         yield opened
 
 
 @pytest.fixture
-def robot(laptop, client, namespace, tmp_path):
+def restricted_environment(laptop, client, namespace, tmp_path):
     """A service account without a right: the environment that a command needs to be it."""
-    account(client, namespace)
+    create_account(client, namespace)
     path = tmp_path / "kubeconfig"
-    path.write_text(kubeconfig_of(str(laptop.kubeconfig), token_of(client, namespace), namespace))
+    path.write_text(kubeconfig_with_token(str(laptop.kubeconfig), create_token(client, namespace), namespace))
     return {"KUBECONFIG": str(path)}
 
 
 @pytest.fixture
-def somebody(client, namespace):
+def restricted_client(client, namespace):
     """A client of the same account, to see when its rights are in force."""
-    made = token_of(client, namespace)
+    made = create_token(client, namespace)
     with closing(client.as_bearer(made)) as opened:
         yield opened
 
 
-def rows(text):
+def parse_rows(text):
     """The rows of a table for people: (grade, what is said, what is advised) by what is looked at."""
     found, name = {}, ""
     for line in text.partition("\n\n")[0].splitlines():
@@ -55,7 +55,7 @@ def test_all_works(trainjob, laptop, client, namespace):
     """And nothing that it tries is there afterwards."""
     done = trainjob("check", "-n", namespace)
     assert (done.returncode, done.stderr) == (0, "")
-    found = rows(done.stdout)
+    found = parse_rows(done.stdout)
     assert found.pop("runtimes")[1].startswith("jax-distributed, torch-distributed, torchtune-llama3.2-1b, ")
     assert found == {
         "api server": ("ok", f"{laptop.server} is Kubernetes v1.36.3; it does not tell who you are", ""),
@@ -71,8 +71,8 @@ def test_all_works(trainjob, laptop, client, namespace):
     assert client.list("TrainJob", namespace) == []
 
 
-def test_for_programs(trainjob, laptop, robot, namespace):
-    done = trainjob("check", "--json", env=robot)
+def test_for_programs(trainjob, laptop, restricted_environment, namespace):
+    done = trainjob("check", "--json", env=restricted_environment)
     assert (done.returncode, done.stderr) == (1, "")
     told = json.loads(done.stdout)
     rows, grants = told.pop("rows"), told.pop("grants")
@@ -81,14 +81,18 @@ def test_for_programs(trainjob, laptop, robot, namespace):
     assert [found["kind"] for found in grants] == ["Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"]
 
 
-def test_without_a_right(trainjob, robot, namespace):
+def test_without_a_right(trainjob, restricted_environment, namespace):
     """It says what is missing, goes on with what can be asked, and ends with what to apply."""
-    done = trainjob("check", env=robot)
+    done = trainjob("check", env=restricted_environment)
     assert (done.returncode, done.stderr) == (1, "")
-    found, denied, person = rows(done.stdout), asked(RIGHTS), f"`kubectl apply -n {namespace} -k manifests/person`"
+    found, denied, person = (
+        parse_rows(done.stdout),
+        laptop_rights(PERMISSIONS),
+        f"`kubectl apply -n {namespace} -k manifests/person`",
+    )
     assert found["permissions"] == (
         "failed",
-        f"you may not {in_words(denied)}. So: {'; '.join(dict.fromkeys(right.without for right in denied))}",
+        f"you may not {format_permissions(denied)}. So: {'; '.join(dict.fromkeys(right.consequence for right in denied))}",
         f"have it granted: {person} and `kubectl apply -k manifests/cluster`, or only what is missing, as below",
     )
     untried = ("unknown", "it can't be tried without the right to create trainjobs", "")
@@ -99,20 +103,20 @@ def test_without_a_right(trainjob, robot, namespace):
     assert f"TrainJobs can't run in namespace {namespace}: fix what has failed.\n" in done.stdout
 
 
-def asked(rights):
+def laptop_rights(rights):
     """Those of kinds that the laptop cluster has."""
     return [right for right in rights if right.group not in ("kueue.x-k8s.io", "storage.k8s.io")]
 
 
-def test_with_less_than_the_role(trainjob, robot, somebody, client, namespace):
+def test_with_less_than_the_role(trainjob, restricted_environment, restricted_client, client, namespace):
     """What is lost is told; TrainJobs run all the same."""
-    rules = [rule for found in shipped_manifests.objects("steps") for rule in found["rules"]]
+    rules = [rule for found in shipped_manifests.load_objects("steps") for rule in found["rules"]]
     less = [rule for rule in rules if not {"events", "pods/log"} & set(rule["resources"])]
-    allow(client, namespace, less)
-    until_allowed(somebody, namespace, "create", "trainer.kubeflow.org", "trainjobs")
-    done = trainjob("check", env=robot)
+    grant(client, namespace, less)
+    wait_until_allowed(restricted_client, namespace, "create", "trainer.kubeflow.org", "trainjobs")
+    done = trainjob("check", env=restricted_environment)
     assert done.returncode == 0, done.stdout
-    grade, said, advice = rows(done.stdout)["permissions"]
+    grade, said, advice = parse_rows(done.stdout)["permissions"]
     assert grade == "warning"
     assert said == (
         "you may not get pods/log; list events; get, list persistentvolumeclaims; get, list clustertrainingruntimes. "
@@ -120,21 +124,21 @@ def test_with_less_than_the_role(trainjob, robot, somebody, client, namespace):
         "not checked; the cluster's runtimes are not checked"
     )
     assert "manifests/person" in advice
-    assert rows(done.stdout)["trainjob"][0] == "ok"
+    assert parse_rows(done.stdout)["trainjob"][0] == "ok"
 
 
-def test_what_is_needed_is_enough(trainjob, robot, somebody, client, namespace, unique):
+def test_what_is_needed_is_enough(trainjob, restricted_environment, restricted_client, client, namespace, unique):
     """With nothing but the rights that are called needed a TrainJob is submitted, waited for and cancelled."""
     rules = [
         {"apiGroups": [right.group], "resources": [right.resource], "verbs": [right.verb]}
-        for right in RIGHTS
-        if right.needed
+        for right in PERMISSIONS
+        if right.required
     ]
-    allow(client, namespace, rules)
-    until_allowed(somebody, namespace, "list", "", "pods")
-    done = trainjob("check", env=robot)
+    grant(client, namespace, rules)
+    wait_until_allowed(restricted_client, namespace, "list", "", "pods")
+    done = trainjob("check", env=restricted_environment)
     assert done.returncode == 0, done.stdout
-    with closing(Cluster(Connection(kubeconfig=robot["KUBECONFIG"]), patience=5.0)) as engine:
+    with closing(Cluster(Connection(kubeconfig=restricted_environment["KUBECONFIG"]), retry_seconds=5.0)) as engine:
         work = TrainJob(trainer=CustomTrainerContainer(image="busybox", command=["true"]))
         reference = submit(engine, work, RunKey("test", "check", unique, "run-1"))
         assert wait(engine, reference).succeeded
@@ -144,7 +148,7 @@ def test_what_is_needed_is_enough(trainjob, robot, somebody, client, namespace, 
 def test_a_namespace_that_is_not_there(trainjob, unique):
     done = trainjob("check", "-n", unique)
     assert done.returncode == 1
-    assert rows(done.stdout)["webhook"] == (
+    assert parse_rows(done.stdout)["webhook"] == (
         "failed",
         f'can\'t create trainjobs in namespace {unique}: namespaces "{unique}" not found',
         "create the namespace, or name another one with --namespace",
@@ -155,20 +159,20 @@ def test_a_claim_that_is_lost(trainjob, client, namespace):
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}}
     claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "w"}, "spec": spec}
     client.create(claim, namespace)
-    assert rows(trainjob("check", "-n", namespace).stdout)["claims"] == ("ok", "w (ReadWriteOnce, Pending)", "")
+    assert parse_rows(trainjob("check", "-n", namespace).stdout)["claims"] == ("ok", "w (ReadWriteOnce, Pending)", "")
     client.patch("PersistentVolumeClaim", namespace, "w", {"status": {"phase": "Lost"}}, "status")
-    assert rows(trainjob("check", "-n", namespace).stdout)["claims"][:2] == (
+    assert parse_rows(trainjob("check", "-n", namespace).stdout)["claims"][:2] == (
         "warning",
         "not usable: w (ReadWriteOnce, Lost)",
     )
 
 
-def test_nobody_answers(trainjob, robot, tmp_path):
+def test_nobody_answers(trainjob, restricted_environment, tmp_path):
     """Then there are no rows but one readable error."""
     content = json.loads((tmp_path / "kubeconfig").read_text())
     content["clusters"][0]["cluster"] = {"server": "http://127.0.0.1:9"}
     (tmp_path / "kubeconfig").write_text(json.dumps(content))
-    done = trainjob("check", env=robot)
+    done = trainjob("check", env=restricted_environment)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("error: no answer from http://127.0.0.1:9: can't get the API server's version: ")
     assert "check that the cluster is up and that the connection names the right server" in done.stderr

@@ -45,8 +45,8 @@ def test_a_reader_that_takes_one_line_is_no_error(environment):
     assert (done.returncode, done.stderr, done.stdout.split()[0]) == (0, "", "NAME")
 
 
-def test_colours_are_for_terminals(keyboard, trainjob):
-    screen = keyboard("submit", "/nowhere")
+def test_colours_are_for_terminals(terminal, trainjob):
+    screen = terminal("submit", "/nowhere")
     assert screen.end() == 2
     assert "\x1b[1;31merror:\x1b[0m" in screen.shown
     assert "\x1b" not in trainjob("submit", "/nowhere").stderr

@@ -8,10 +8,10 @@ import threading
 import pytest
 import yaml
 
-from tests.integration.cli.bare_apiserver import bare_apiserver, key
+from tests.integration.cli.bare_apiserver import bare_apiserver, make_run_key
 from trainjob import CustomTrainerContainer, RunKey, SecretKeyReference, TrainJob
 from trainjob.errors import CommandFailed
-from trainjob.lifecycle import Limits, OnTimeout, submit, wait
+from trainjob.lifecycle import KillAction, Limits, submit, wait
 from trainjob.status import pending_reasons
 
 
@@ -20,7 +20,7 @@ def shell(script, **options):
 
 
 @pytest.fixture
-def made(cluster, unique):
+def submit_job(cluster, unique):
     """Submits a job; it is gone at the end."""
     made = []
 
@@ -33,9 +33,9 @@ def made(cluster, unique):
         cluster.delete_trainjob(one.name, one.namespace, one.uid)
 
 
-def test_one_that_is_complete_has_its_ranks_its_story_and_what_it_handed_back(cluster, made, trainjob, unique):
+def test_one_that_is_complete_has_its_ranks_its_story_and_what_it_handed_back(cluster, submit_job, trainjob, unique):
     result = json.dumps({"loss": 0.5})
-    reference = made(shell(f"echo 'trainjob result: {result}'", env={"STAGE": "test"}))
+    reference = submit_job(shell(f"echo 'trainjob result: {result}'", env={"STAGE": "test"}))
     wait(cluster, reference)
     told = trainjob("describe", reference.name)
     assert (told.returncode, told.stderr) == (0, "")
@@ -56,10 +56,10 @@ def test_one_that_is_complete_has_its_ranks_its_story_and_what_it_handed_back(cl
     assert "What to do" not in text
 
 
-def test_one_that_has_failed_has_its_last_lines_its_exit_code_and_what_to_do(cluster, made, trainjob):
-    reference = made(shell("echo --token s3cr3t; echo broken; exit 3 # --token s3cr3t"))
+def test_one_that_has_failed_has_its_last_lines_its_exit_code_and_what_to_do(cluster, submit_job, trainjob):
+    reference = submit_job(shell("echo --token s3cr3t; echo broken; exit 3 # --token s3cr3t"))
     with pytest.raises(CommandFailed):
-        wait(cluster, reference, limits=Limits(on_failure=OnTimeout.KEEP)).raise_for_failure()
+        wait(cluster, reference, limits=Limits(on_failure=KillAction.KEEP)).raise_for_failure()
     told = json.loads(trainjob("describe", reference.name, "--json").stdout)
     assert (told["phase"], told["reason"], told["outcome"]["exit_code"]) == ("Failed", "RestartLimitExceeded", 3)
     assert told["outcome"]["log_tail"] == ["--token s3cr3t", "broken"]  # a log is as its program wrote it
@@ -69,9 +69,9 @@ def test_one_that_has_failed_has_its_last_lines_its_exit_code_and_what_to_do(clu
     assert told["unread"] == []
 
 
-def test_one_that_does_not_get_going_has_the_reason_and_what_to_do(cluster, made, trainjob):
+def test_one_that_does_not_get_going_has_the_reason_and_what_to_do(cluster, submit_job, trainjob):
     env = {"HF_TOKEN": SecretKeyReference(name="nobody-made-it", key="token")}
-    reference = made(shell("true", env=env))
+    reference = submit_job(shell("true", env=env))
     waiting = threading.Event()
 
     def on_pod(change):
@@ -87,9 +87,9 @@ def test_one_that_does_not_get_going_has_the_reason_and_what_to_do(cluster, made
 
 def test_what_may_not_be_read_is_said_and_nothing_fails(tmp_path, trainjob):
     with bare_apiserver(tmp_path) as alone:
-        alone.trainjob("train", key("train"), queue="gpus")
-        alone.runs("train")
-        kubeconfig = alone.restricted_kubeconfig("jobsets")
+        alone.create_trainjob("train", make_run_key("train"), queue="gpus")
+        alone.set_running("train")
+        kubeconfig = alone.create_restricted_kubeconfig("jobsets")
         told = trainjob("--kubeconfig", kubeconfig, "describe", "train")
         assert (told.returncode, told.stderr) == (0, "")
         assert told.stdout.startswith("TrainJob default/train  Running [node]\n")
@@ -99,7 +99,7 @@ def test_what_may_not_be_read_is_said_and_nothing_fails(tmp_path, trainjob):
 
 def test_the_object_itself_and_one_that_is_not_there(tmp_path, trainjob):
     with bare_apiserver(tmp_path) as alone:
-        alone.trainjob("train")
+        alone.create_trainjob("train")
         written = trainjob("--kubeconfig", alone.kubeconfig, "describe", "train", "-o", "yaml").stdout
         found = yaml.safe_load(written)
         assert (found["kind"], found["metadata"]["name"]) == ("TrainJob", "train")

@@ -9,51 +9,51 @@ import pytest
 from rich.console import Console
 
 from tests.support import crash_points
-from tests.support.crash_points import Point, failing
+from tests.support.crash_points import CrashPoint, raise_at
 from trainjob import CustomTrainerContainer, TrainJob
-from trainjob.cli.asking import by_person
-from trainjob.cli.following import follow
+from trainjob.cli.follow import follow
+from trainjob.cli.request_file import to_user_request
 from trainjob.manifest import labels
-from trainjob.status import judge
+from trainjob.status import derive_verdict
 
-CREATED = Point("before its first line", "before", "trainjob.cli.following:told")
-LISTENING = Point("before its listener", "before", "trainjob.cli.story:Story.of")
-POINTS = [crash_points.ANSWERED, CREATED, LISTENING, crash_points.SUBMITTED, crash_points.WAITING]
+BEFORE_FIRST_LINE = CrashPoint("before its first line", "before", "trainjob.cli.follow:told")
+BEFORE_LISTENER = CrashPoint("before its listener", "before", "trainjob.cli.progress_output:Story.of")
+POINTS = [crash_points.AFTER_CREATE, BEFORE_FIRST_LINE, BEFORE_LISTENER, crash_points.SUBMITTED, crash_points.WAITING]
 
 
-def asked_for(unique, on_kill="delete"):
+def user_request(unique, on_kill="delete"):
     trainer = CustomTrainerContainer(image="busybox", command=["sleep", "60"])
-    return by_person(TrainJob(trainer=trainer, on_kill=on_kill, name=unique), unique)
+    return to_user_request(TrainJob(trainer=trainer, on_kill=on_kill, name=unique), unique)
 
 
-def active(cluster, asked):
-    jobs = cluster.list_trainjobs("default", f"{labels.RUN_KEY}={asked.key.digest}")
-    return [job for job in jobs if not judge(job).phase.finished and not job["spec"].get("suspend")]
+def active_jobs(cluster, request):
+    jobs = cluster.list_trainjobs("default", f"{labels.RUN_KEY}={request.key.digest}")
+    return [job for job in jobs if not derive_verdict(job).phase.finished and not job["spec"].get("suspend")]
 
 
-def broken_follow(cluster, asked, point, error):
-    with Path(os.devnull).open("w") as output, failing(point, error), pytest.raises(type(error)) as raised:
-        follow(cluster, asked, "", Console(file=output))
+def follow_with_error(cluster, request, point, error):
+    with Path(os.devnull).open("w") as output, raise_at(point, error), pytest.raises(type(error)) as raised:
+        follow(cluster, request, "", Console(file=output))
     assert raised.value is error
 
 
 @pytest.mark.parametrize("point", POINTS, ids=lambda point: point.name)
 def test_it_is_deleted(cluster, unique, capsys, point):
-    asked = asked_for(unique)
-    broken_follow(cluster, asked, point, ImportError("injected"))
-    assert not active(cluster, asked)
+    asked = user_request(unique)
+    follow_with_error(cluster, asked, point, ImportError("injected"))
+    assert not active_jobs(cluster, asked)
     assert "it was deleted" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("on_kill", "left"), [("suspend", 0), ("keep", 1)])
 def test_the_kill_action_counts(cluster, unique, on_kill, left):
-    asked = asked_for(unique, on_kill)
-    broken_follow(cluster, asked, CREATED, ImportError("injected"))
-    assert len(active(cluster, asked)) == left
+    asked = user_request(unique, on_kill)
+    follow_with_error(cluster, asked, BEFORE_FIRST_LINE, ImportError("injected"))
+    assert len(active_jobs(cluster, asked)) == left
 
 
 def test_a_reader_that_is_gone_leaves_it_alone(cluster, unique):
-    asked = asked_for(unique)
-    broken_follow(cluster, asked, CREATED, BrokenPipeError("nobody reads"))
-    [job] = active(cluster, asked)
+    asked = user_request(unique)
+    follow_with_error(cluster, asked, BEFORE_FIRST_LINE, BrokenPipeError("nobody reads"))
+    [job] = active_jobs(cluster, asked)
     cluster.delete_trainjob(job["metadata"]["name"], "default", job["metadata"]["uid"])

@@ -11,12 +11,12 @@ from tests.integration.cli.bare_apiserver import bare_apiserver
 from tests.support.export_runs import make_model, make_run
 from trainjob import CustomTrainerContainer, RunKey, TrainJob
 from trainjob.errors import InvalidSpec
-from trainjob.inspection.left_model import left_model
+from trainjob.inspection.model_location import find_model
 from trainjob.lifecycle import submit, wait
 
 pytestmark = pytest.mark.slow
 
-DONE = {"status": {"conditions": [{"type": "Complete", "status": "True"}]}}
+COMPLETE_STATUS = {"status": {"conditions": [{"type": "Complete", "status": "True"}]}}
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def workspace(tmp_path):
 
 
 @pytest.fixture
-def trained(cluster, workspace, unique):
+def trained_job(cluster, workspace, unique):
     """A TrainJob with TorchTune's command line that is complete; what it would have written is there."""
     words = ("sh", "-c", "exit 0", "tune", "run", "recipe", "output_dir=/workspace/output/mine")
     trainer = CustomTrainerContainer(image="busybox", command=words)
@@ -39,8 +39,8 @@ def trained(cluster, workspace, unique):
     cluster.delete_trainjob(reference.name, reference.namespace, reference.uid)
 
 
-def test_a_finished_fine_tuning_is_named_and_its_model_is_exported(trained, trainjob, workspace):
-    told = trainjob("export", trained.name, "/workspace/export", "--json")
+def test_a_finished_fine_tuning_is_named_and_its_model_is_exported(trained_job, trainjob, workspace):
+    told = trainjob("export", trained_job.name, "/workspace/export", "--json")
     assert told.returncode == 0, told.stderr
     outcome = json.loads(told.stdout)
     assert outcome["phase"] == "Complete"
@@ -58,7 +58,7 @@ def test_what_would_be_sent_for_a_claim(tmp_path, trainjob):
     [sent] = yaml.safe_load_all(told.stdout)
     assert sent["metadata"]["annotations"]["trainjob.dev/model"] == "s3://bucket/model"
     assert "models" in json.dumps(sent["spec"])
-    assert alone.server.asked["create trainjobs"] == alone.server.asked["post trainjobs"] == 0
+    assert alone.server.request_counts["create trainjobs"] == alone.server.request_counts["post trainjobs"] == 0
     assert (nothing.returncode, "give a TrainJob and a destination" in nothing.stderr) == (2, True)
 
 
@@ -66,15 +66,24 @@ def test_what_would_be_sent_for_a_claim(tmp_path, trainjob):
     ("job", "why"),
     [
         ({}, "it is Pending"),
-        ({**DONE, "spec": {"trainer": {"command": ["python", "train.py"]}}}, "does not run TorchTune"),
-        ({**DONE, "spec": {"trainer": {"command": ["tune", "run"]}, "runtimeRef": {"name": "torchtune-x"}}}, "is gone"),
-        ({**DONE, "spec": {"trainer": {"command": ["tune"], "args": ["run", "output_dir=/tmp"]}}}, "not below"),
+        ({**COMPLETE_STATUS, "spec": {"trainer": {"command": ["python", "train.py"]}}}, "does not run TorchTune"),
+        (
+            {
+                **COMPLETE_STATUS,
+                "spec": {"trainer": {"command": ["tune", "run"]}, "runtimeRef": {"name": "torchtune-x"}},
+            },
+            "is gone",
+        ),
+        (
+            {**COMPLETE_STATUS, "spec": {"trainer": {"command": ["tune"], "args": ["run", "output_dir=/tmp"]}}},
+            "not below",
+        ),
     ],
 )
 def test_what_has_no_model_is_refused(cluster, job, why):
     meta = {"name": "none", "namespace": "default", "creationTimestamp": "2026-01-01T00:00:00Z"}
     with pytest.raises(InvalidSpec, match=why):
-        left_model(cluster, {"metadata": meta, "spec": {}, **job})
+        find_model(cluster, {"metadata": meta, "spec": {}, **job})
 
 
 def test_the_claim_that_a_built_in_run_left_is_found(cluster, unique):
@@ -82,6 +91,6 @@ def test_the_claim_that_a_built_in_run_left_is_found(cluster, unique):
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     made = cluster.create_claim({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": meta, "spec": spec})
     job = {"metadata": {"name": unique, "namespace": "default"}, "spec": {"trainer": {"command": ["tune", "run"]}}}
-    workspace, path = left_model(cluster, {**job, **DONE})
+    workspace, path = find_model(cluster, {**job, **COMPLETE_STATUS})
     assert (workspace.claim, path) == (f"initializer-{unique}", "")
     cluster.delete_claim(meta["name"], "default", made["metadata"]["uid"])

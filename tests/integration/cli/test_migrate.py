@@ -10,7 +10,7 @@ import yaml
 SECRET = "hf_TheSecretThatNobodyMaySee"
 
 
-def job(name, **metadata):
+def v1_job(name, **metadata):
     container = {"name": "pytorch", "image": "example.com/train:1", "command": ["python", "train.py"]}
     container["env"] = [{"name": "HF_TOKEN", "value": SECRET}]
     template = {"spec": {"containers": [container]}}
@@ -25,9 +25,9 @@ def job(name, **metadata):
     }
 
 
-def complex_job(name, **metadata):
+def v1_job_with_runtime(name, **metadata):
     """One that needs a runtime."""
-    made = job(name, **metadata)
+    made = v1_job(name, **metadata)
     for replica in made["spec"]["pytorchReplicaSpecs"].values():
         replica["template"]["spec"]["hostNetwork"] = True
     return made
@@ -38,32 +38,34 @@ SERVICE = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}}
 
 
 @pytest.fixture
-def folder(tmp_path):
+def repository(tmp_path):
     """A repository as teams have them: jobs, other things, a chart's template, hidden folders."""
     made = tmp_path / "repository"
     (made / "team" / "deep").mkdir(parents=True)
     (made / ".git").mkdir()
-    (made / "one.yaml").write_text(yaml.safe_dump_all([job("one"), SERVICE, TF_JOB]))
-    (made / "team" / "two.json").write_text(json.dumps({"kind": "List", "items": [complex_job("two", namespace="ml")]}))
+    (made / "one.yaml").write_text(yaml.safe_dump_all([v1_job("one"), SERVICE, TF_JOB]))
+    (made / "team" / "two.json").write_text(
+        json.dumps({"kind": "List", "items": [v1_job_with_runtime("two", namespace="ml")]})
+    )
     (made / "team" / "deep" / "chart.yml").write_text("metadata:\n  name: {{ .Values.name }}: x\n")
     (made / "team" / "latin.yaml").write_bytes(b"a: \xff\n")
-    (made / ".git" / "three.yaml").write_text(yaml.safe_dump(job("three")))
-    (made / "README.md").write_text(yaml.safe_dump(job("four")))
+    (made / ".git" / "three.yaml").write_text(yaml.safe_dump(v1_job("three")))
+    (made / "README.md").write_text(yaml.safe_dump(v1_job("four")))
     return made
 
 
-def test_a_folder_becomes_objects_on_stdout_and_words_on_stderr(trainjob, folder):
-    done = trainjob("migrate", "convert", folder)
+def test_a_folder_becomes_objects_on_stdout_and_words_on_stderr(trainjob, repository):
+    done = trainjob("migrate", "convert", repository)
     assert done.returncode == 2  # not all of it is there
     found = [(one["kind"], one["metadata"]["name"]) for one in yaml.safe_load_all(done.stdout)]
     assert found == [("TrainJob", "one"), ("TrainingRuntime", "two"), ("TrainJob", "two")]
     for said in (
-        f"PyTorchJob one simple {folder}/one.yaml:1",
-        f"PyTorchJob ml/two complex {folder}/team/two.json:1 item 1",
+        f"PyTorchJob one simple {repository}/one.yaml:1",
+        f"PyTorchJob ml/two complex {repository}/team/two.json:1 item 1",
         "TFJob old refused",
-        f"unread {folder}/team/deep/chart.yml:1: ",
+        f"unread {repository}/team/deep/chart.yml:1: ",
         "in line 2, column",
-        f"unread {folder}/team/latin.yaml: it is no text in UTF-8",
+        f"unread {repository}/team/latin.yaml: it is no text in UTF-8",
         "3 jobs, 1 simple, 0 standard, 1 complex, 1 refused, 2 could not be read",
         "1 of other kinds passed by (Service 1)",
     ):
@@ -73,7 +75,7 @@ def test_a_folder_becomes_objects_on_stdout_and_words_on_stderr(trainjob, folder
 
 
 def test_what_comes_out_of_a_pipe_is_what_a_cluster_takes(trainjob, cluster, namespace):
-    given = yaml.safe_dump_all([job("one", namespace=namespace), complex_job("two", namespace=namespace)])
+    given = yaml.safe_dump_all([v1_job("one", namespace=namespace), v1_job_with_runtime("two", namespace=namespace)])
     done = trainjob("migrate", "convert", "-", input=given)
     assert done.returncode == 0
     for made in yaml.safe_load_all(done.stdout):
@@ -84,37 +86,40 @@ def test_what_comes_out_of_a_pipe_is_what_a_cluster_takes(trainjob, cluster, nam
             cluster.delete_trainjob(made["metadata"]["name"], namespace, None)
 
 
-def test_files_are_written_whole_and_never_over_others_unless_told_so(trainjob, folder, tmp_path):
+def test_files_are_written_whole_and_never_over_others_unless_told_so(trainjob, repository, tmp_path):
     to = tmp_path / "new"
-    assert trainjob("migrate", "convert", folder, "--to", to).returncode == 2
+    assert trainjob("migrate", "convert", repository, "--to", to).returncode == 2
     assert sorted(path.name for path in to.iterdir()) == ["ml.two.yaml", "one.yaml"]
     kinds = [one["kind"] for one in yaml.safe_load_all((to / "ml.two.yaml").read_text())]
     assert kinds == ["TrainingRuntime", "TrainJob"]
     (to / "one.yaml").write_text("mine")
     (to / "ml.two.yaml").unlink()
-    again = trainjob("migrate", "convert", folder, "--to", to)
+    again = trainjob("migrate", "convert", repository, "--to", to)
     assert again.returncode == 2
     assert "it has one.yaml already" in again.stderr
     assert sorted(path.name for path in to.iterdir()) == ["one.yaml"]
     assert (to / "one.yaml").read_text() == "mine"
-    trainjob("migrate", "convert", folder, "--to", to, "--overwrite")
+    trainjob("migrate", "convert", repository, "--to", to, "--overwrite")
     assert yaml.safe_load((to / "one.yaml").read_text())["kind"] == "TrainJob"
     assert sorted(path.name for path in to.iterdir()) == ["ml.two.yaml", "one.yaml"]
 
 
 def test_two_of_one_name_are_not_both_written(trainjob):
     done = trainjob(
-        "migrate", "convert", "-", input=yaml.safe_dump_all([job("one"), job("one"), job("one", namespace="x")])
+        "migrate",
+        "convert",
+        "-",
+        input=yaml.safe_dump_all([v1_job("one"), v1_job("one"), v1_job("one", namespace="x")]),
     )
     assert done.returncode == 2
     assert [one["metadata"].get("namespace") for one in yaml.safe_load_all(done.stdout)] == [None, "x"]
     assert "left out PyTorchJob one (-:25): -:1 has one of that name" in done.stderr
 
 
-def test_a_report_has_every_field_in_each_form_and_no_secret(trainjob, folder):
-    as_json = trainjob("migrate", "report", folder, "--json")
-    as_markdown = trainjob("migrate", "report", folder, "--format", "markdown")
-    in_words = trainjob("migrate", "report", folder)
+def test_a_report_has_every_field_in_each_form_and_no_secret(trainjob, repository):
+    as_json = trainjob("migrate", "report", repository, "--json")
+    as_markdown = trainjob("migrate", "report", repository, "--format", "markdown")
+    in_words = trainjob("migrate", "report", repository)
     assert [done.returncode for done in (as_json, as_markdown, in_words)] == [0, 0, 0]
     told = json.loads(as_json.stdout)
     assert told["summary"]["classes"] == {"simple": 1, "standard": 0, "complex": 1}
@@ -127,8 +132,8 @@ def test_a_report_has_every_field_in_each_form_and_no_secret(trainjob, folder):
         assert SECRET not in done.stdout + done.stderr
 
 
-def test_a_reader_that_has_enough_ends_it_quietly(started, folder):
-    telling = started("migrate", "report", folder)
+def test_a_reader_that_has_enough_ends_it_quietly(start_command, repository):
+    telling = start_command("migrate", "report", repository)
     assert telling.stdout.readline().startswith("PyTorchJob one simple")
     telling.stdout.close()
     assert "Traceback" not in telling.stderr.read()
@@ -138,7 +143,7 @@ def test_a_reader_that_has_enough_ends_it_quietly(started, folder):
 
 def test_old_and_new_stand_side_by_side_on_a_hundred_columns(trainjob, tmp_path):
     file = tmp_path / "job.yaml"
-    file.write_text(yaml.safe_dump(complex_job("one")))
+    file.write_text(yaml.safe_dump(v1_job_with_runtime("one")))
     done = trainjob("migrate", "diff", file, env={"COLUMNS": "100"})
     assert done.returncode == 0
     lines = done.stdout.splitlines()

@@ -8,17 +8,17 @@ import signal
 import pytest
 import yaml
 
-from tests.integration.cli.gated_steps import only_trainjob
-from tests.support.polling import until
+from tests.integration.cli.gated_steps import wait_for_only_trainjob
+from tests.support.polling import wait_until
 from trainjob.manifest import labels
-from trainjob.status import judge
+from trainjob.status import derive_verdict
 
 SECONDS = 60.0
-TELLS = "import os; print('world', os.environ['WORLD_SIZE'], 'rank', os.environ['RANK'])"
+PRINT_RANK = "import os; print('world', os.environ['WORLD_SIZE'], 'rank', os.environ['RANK'])"
 
 
 @pytest.fixture
-def written(tmp_path):
+def write_v1_job(tmp_path):
     """Writes a v1 job to a file: `written(command, **fields of its pods' spec)`; with a runtime of its own."""
 
     def write(*command, name="mnist", **pod):
@@ -36,92 +36,92 @@ def written(tmp_path):
     return write
 
 
-def endless(folder):
+def gated_command(folder):
     """A command that works until it is told to end by the file that is returned, too."""
     gate = folder / "gate"
     return ["sh", "-c", f"echo begun; until [ -e {gate} ]; do sleep 0.05; done"], gate
 
 
-def left(cluster, namespace):
+def list_remaining(cluster, namespace):
     """TrainJobs and runtimes of a namespace."""
     runtimes = [runtime.name for runtime in cluster.runtimes.all("TrainingRuntime", namespace)]
     return [job["metadata"]["name"] for job in cluster.list_trainjobs(namespace, "")] + runtimes
 
 
-def test_a_job_runs_with_its_world_and_nothing_stays(trainjob, cluster, namespace, written):
-    done = trainjob("migrate", "test", written("python", "-c", TELLS), "-n", namespace)
+def test_a_job_runs_with_its_world_and_nothing_stays(trainjob, cluster, namespace, write_v1_job):
+    done = trainjob("migrate", "test", write_v1_job("python", "-c", PRINT_RANK), "-n", namespace)
     assert done.returncode == 0, done.stderr
     assert f"TrainJob {namespace}/mnist-test-" in done.stdout
     for rank in (0, 1):
         assert f"[node-{rank}] world 2 rank {rank}" in done.stdout
     assert "complete: PyTorchJob mnist runs as a TrainJob" in done.stdout
-    assert left(cluster, namespace) == []
+    assert list_remaining(cluster, namespace) == []
 
 
-def test_one_that_fails_tells_what_it_said_and_nothing_stays(trainjob, cluster, namespace, written):
-    done = trainjob("migrate", "test", "--json", written("sh", "-c", "echo no data; exit 5"), "-n", namespace)
+def test_one_that_fails_tells_what_it_said_and_nothing_stays(trainjob, cluster, namespace, write_v1_job):
+    done = trainjob("migrate", "test", "--json", write_v1_job("sh", "-c", "echo no data; exit 5"), "-n", namespace)
     assert done.returncode == 3
     told = json.loads(done.stdout)
     assert (told["phase"], told["exit_code"], told["log_tail"]) == ("Failed", 5, ["no data"])
     assert "exit code 5" in done.stderr
-    assert left(cluster, namespace) == []
+    assert list_remaining(cluster, namespace) == []
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_deletes_what_was_made(started, cluster, namespace, written, tmp_path, number, code):
-    test = started("migrate", "test", written(*endless(tmp_path)[0]), "-n", namespace)
-    only_trainjob(cluster, namespace, phase="Running")
+def test_a_signal_deletes_what_was_made(start_command, cluster, namespace, write_v1_job, tmp_path, number, code):
+    test = start_command("migrate", "test", write_v1_job(*gated_command(tmp_path)[0]), "-n", namespace)
+    wait_for_only_trainjob(cluster, namespace, phase="Running")
     test.send_signal(number)
     assert test.wait(SECONDS) == code
-    assert left(cluster, namespace) == []
+    assert list_remaining(cluster, namespace) == []
 
 
-def test_its_time_may_be_over(trainjob, cluster, namespace, written, tmp_path):
-    command, _ = endless(tmp_path)
-    done = trainjob("migrate", "test", "--timeout", "1s", written(*command), "-n", namespace)
+def test_its_time_may_be_over(trainjob, cluster, namespace, write_v1_job, tmp_path):
+    command, _ = gated_command(tmp_path)
+    done = trainjob("migrate", "test", "--timeout", "1s", write_v1_job(*command), "-n", namespace)
     assert done.returncode == 4
     assert "it was deleted" in done.stderr
-    assert left(cluster, namespace) == []
+    assert list_remaining(cluster, namespace) == []
 
 
-def test_what_is_kept_goes_together(trainjob, cluster, namespace, written):
-    done = trainjob("migrate", "test", "--keep", written("true"), "-n", namespace)
+def test_what_is_kept_goes_together(trainjob, cluster, namespace, write_v1_job):
+    done = trainjob("migrate", "test", "--keep", write_v1_job("true"), "-n", namespace)
     assert done.returncode == 0
-    name, runtime = left(cluster, namespace)
+    name, runtime = list_remaining(cluster, namespace)
     assert name == runtime
     assert f"kept: TrainJob {namespace}/{name}" in done.stderr
     env = cluster.get_trainjob(name, namespace)["spec"]["trainer"]["env"]
     assert {"name": "MASTER_ADDR", "value": f"{name}-node-0-0.{name}"} in env  # the test's own host
     cluster.delete_trainjob(name, namespace, None)
-    until(lambda: not left(cluster, namespace))
+    wait_until(lambda: not list_remaining(cluster, namespace))
 
 
 def test_what_a_killed_one_left_is_told_and_deleted_by_the_next(
-    started, trainjob, cluster, namespace, written, tmp_path
+    start_command, trainjob, cluster, namespace, write_v1_job, tmp_path
 ):
-    command, gate = endless(tmp_path)
-    file = written(*command)
-    killed = started("migrate", "test", file, "-n", namespace)
-    job = only_trainjob(cluster, namespace, phase="Running")
+    command, gate = gated_command(tmp_path)
+    file = write_v1_job(*command)
+    killed = start_command("migrate", "test", file, "-n", namespace)
+    job = wait_for_only_trainjob(cluster, namespace, phase="Running")
     killed.kill()
     killed.wait(SECONDS)
     name = job["metadata"]["name"]
-    assert labels.annotation(job, labels.TTL_AFTER_SUCCESS)  # `trainjob sweep` would delete it one day
+    assert labels.get_annotation(job, labels.TTL_AFTER_SUCCESS)  # `trainjob sweep` would delete it one day
     while_it_runs = trainjob("migrate", "test", "--timeout", "1s", file, "-n", namespace)
     assert f"TrainJob {namespace}/{name} of another test is Running" in while_it_runs.stderr
-    assert left(cluster, namespace) == [name, name]
+    assert list_remaining(cluster, namespace) == [name, name]
     gate.touch()
-    until(lambda: judge(cluster.get_trainjob(name, namespace)).phase.finished, SECONDS)
+    wait_until(lambda: derive_verdict(cluster.get_trainjob(name, namespace)).phase.finished, SECONDS)
     assert trainjob("migrate", "test", file, "-n", namespace).returncode == 0
-    until(lambda: not left(cluster, namespace))
+    wait_until(lambda: not list_remaining(cluster, namespace))
 
 
-def test_a_refused_job_sends_nothing(trainjob, cluster, namespace, written):
-    file = written("true")
+def test_a_refused_job_sends_nothing(trainjob, cluster, namespace, write_v1_job):
+    file = write_v1_job("true")
     document = yaml.safe_load(file.read_text())
     document["spec"]["bogus"] = 1
     file.write_text(yaml.safe_dump(document))
     done = trainjob("migrate", "test", file, "-n", namespace)
     assert done.returncode == 2
     assert "spec.bogus" in done.stderr
-    assert left(cluster, namespace) == []
+    assert list_remaining(cluster, namespace) == []

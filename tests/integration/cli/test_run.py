@@ -10,16 +10,16 @@ import socket
 import pytest
 import yaml
 
-from tests.integration.cli.gated_steps import GatedStep, only_trainjob
-from tests.support.keyboard import CTRL_C
-from trainjob.status import judge
+from tests.integration.cli.gated_steps import GatedStep, wait_for_only_trainjob
+from tests.support.pseudo_terminal import CTRL_C
+from trainjob.status import derive_verdict
 
 SECONDS = 60.0
 
 
 def test_it_tells_phases_and_the_logs_of_all_ranks(trainjob, namespace, tmp_path):
     work = GatedStep(tmp_path, "tune", nodes=2)
-    work.finish()
+    work.open_gate()
     done = trainjob("run", work.file, "-n", namespace)
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
@@ -30,7 +30,7 @@ def test_it_tells_phases_and_the_logs_of_all_ranks(trainjob, namespace, tmp_path
 
 def test_a_failure_has_its_code_its_reason_and_advice(trainjob, namespace, tmp_path):
     work = GatedStep(tmp_path, "tune", code=7)
-    work.finish()
+    work.open_gate()
     told, as_json = (trainjob("run", work.file, "-n", namespace, *more) for more in ([], ["--json"]))
     assert (told.returncode, as_json.returncode) == (3, 3)
     assert "exit code 7" in told.stderr
@@ -44,7 +44,7 @@ def test_steps_run_one_after_the_other_until_one_fails_and_go_on_there(trainjob,
     first, second = GatedStep(tmp_path, "first"), GatedStep(tmp_path, "second", code=1)
     third = GatedStep(tmp_path, "third")
     for work in (first, second, third):
-        work.finish()
+        work.open_gate()
     chain = yaml.safe_dump_all([work.document for work in (first, second, third)])
     done = trainjob("run", "-", "-n", namespace, "--run-id", "monday", "--json", input=chain)
     assert (done.returncode, [one["phase"] for one in json.loads(done.stdout)]) == (3, ["Complete", "Failed"])
@@ -57,43 +57,43 @@ def test_steps_run_one_after_the_other_until_one_fails_and_go_on_there(trainjob,
     assert ends[0]["uid"] == json.loads(done.stdout)[0]["uid"]
 
 
-def test_killed_and_started_again_it_takes_the_same_one_over(started, trainjob, cluster, namespace, tmp_path):
+def test_killed_and_started_again_it_takes_the_same_one_over(start_command, trainjob, cluster, namespace, tmp_path):
     work = GatedStep(tmp_path, "tune")
-    killed = started("run", work.file, "-n", namespace)
-    job = only_trainjob(cluster, namespace, phase="Running")
+    killed = start_command("run", work.file, "-n", namespace)
+    job = wait_for_only_trainjob(cluster, namespace, phase="Running")
     killed.kill()
     killed.wait(SECONDS)
-    again = started("run", work.file, "-n", namespace)
+    again = start_command("run", work.file, "-n", namespace)
     assert again.stdout.readline().endswith(": was there already: taken over\n")
-    work.finish()
+    work.open_gate()
     assert again.wait(SECONDS) == 0
     assert "[node-0] begun\n" in again.stdout.read()  # from the beginning
     assert [each["metadata"]["uid"] for each in cluster.list_trainjobs(namespace)] == [job["metadata"]["uid"]]
 
 
-def test_an_adopted_job_that_is_deleted_leads_to_another_attempt(started, cluster, namespace, tmp_path):
+def test_an_adopted_job_that_is_deleted_leads_to_another_attempt(start_command, cluster, namespace, tmp_path):
     work = GatedStep(tmp_path, "tune")
-    killed = started("run", work.file, "-n", namespace)
-    job = only_trainjob(cluster, namespace, phase="Running")
+    killed = start_command("run", work.file, "-n", namespace)
+    job = wait_for_only_trainjob(cluster, namespace, phase="Running")
     killed.kill()
     killed.wait(SECONDS)
-    again = started("run", work.file, "-n", namespace)
+    again = start_command("run", work.file, "-n", namespace)
     assert again.stdout.readline().endswith(": was there already: taken over\n")
     name, uid = job["metadata"]["name"], job["metadata"]["uid"]
     assert cluster.delete_trainjob(name, namespace, uid)
-    work.finish()
+    work.open_gate()
     said, complained = again.communicate(timeout=SECONDS)
     assert (again.returncode, complained) == (0, "")
     notice = f"TrainJob {namespace}/{name} was deleted after it was adopted; starting another attempt\n"
     assert "created" in said.partition(notice)[2]
-    assert only_trainjob(cluster, namespace)["metadata"]["uid"] != uid
+    assert wait_for_only_trainjob(cluster, namespace)["metadata"]["uid"] != uid
 
 
-def test_ctrl_c_deletes_the_job_and_says_so(keyboard, cluster, namespace, tmp_path):
+def test_ctrl_c_deletes_the_job_and_says_so(terminal, cluster, namespace, tmp_path):
     work = GatedStep(tmp_path, "tune")
-    screen = keyboard("run", work.file, "-n", namespace)
+    screen = terminal("run", work.file, "-n", namespace)
     screen.see("begun")
-    name = only_trainjob(cluster, namespace)["metadata"]["name"]
+    name = wait_for_only_trainjob(cluster, namespace)["metadata"]["name"]
     screen.type(CTRL_C)
     assert screen.end() == 130
     assert f"interrupted: ending TrainJob {namespace}/{name}" in screen.shown
@@ -104,10 +104,10 @@ def test_ctrl_c_deletes_the_job_and_says_so(keyboard, cluster, namespace, tmp_pa
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("on_kill", "became"), [("delete", "it was deleted"), ("keep", "it goes on")])
-def test_sigterm_does_what_the_step_says(started, cluster, namespace, tmp_path, on_kill, became):
+def test_sigterm_does_what_the_step_says(start_command, cluster, namespace, tmp_path, on_kill, became):
     work = GatedStep(tmp_path, "tune", on_kill=on_kill)
-    process = started("run", work.file, "-n", namespace)
-    name = only_trainjob(cluster, namespace, phase="Running")["metadata"]["name"]
+    process = start_command("run", work.file, "-n", namespace)
+    name = wait_for_only_trainjob(cluster, namespace, phase="Running")["metadata"]["name"]
     process.send_signal(signal.SIGTERM)
     _, told = process.communicate(timeout=SECONDS)
     assert process.returncode == 143
@@ -116,23 +116,23 @@ def test_sigterm_does_what_the_step_says(started, cluster, namespace, tmp_path, 
 
 
 @pytest.mark.slow
-def test_a_reader_that_goes_away_ends_it_quietly_and_the_job_goes_on(started, cluster, namespace, tmp_path):
+def test_a_reader_that_goes_away_ends_it_quietly_and_the_job_goes_on(start_command, cluster, namespace, tmp_path):
     work = GatedStep(tmp_path, "tune")
-    process = started("run", work.file, "-n", namespace)
+    process = start_command("run", work.file, "-n", namespace)
     assert process.stdout.readline().endswith(": created\n")
     process.stdout.close()
     assert process.wait(SECONDS) == 1
     assert process.stderr.read() == ""
-    assert not judge(only_trainjob(cluster, namespace)).phase.finished
+    assert not derive_verdict(wait_for_only_trainjob(cluster, namespace)).phase.finished
 
 
-def test_on_a_terminal_there_is_a_bar(keyboard, namespace, tmp_path):
+def test_on_a_terminal_there_is_a_bar(terminal, namespace, tmp_path):
     frames = "echo 'epochs: 1'; echo '1|21|Loss: 2.5:  50%|##  | 21/42 [00:01<00:01]'"
-    work = GatedStep(tmp_path, "tune", say=frames)
-    screen = keyboard("run", work.file, "-n", namespace)
+    work = GatedStep(tmp_path, "tune", first_command=frames)
+    screen = terminal("run", work.file, "-n", namespace)
     screen.see("step 21/42 (50 %), epoch 1/1, loss 2.5")
     screen.see("━")
-    work.finish()
+    work.open_gate()
     assert screen.end() == 0
     assert "[node-0]" in screen.shown
 
@@ -145,7 +145,7 @@ def test_what_is_refused_is_told_before_anything_is_made(trainjob, cluster, name
     assert "did you mean torch-distributed?" in done.stderr
 
 
-def test_twice_ctrl_c_ends_it_at_once_though_the_cluster_does_not_answer(keyboard, tmp_path):
+def test_twice_ctrl_c_ends_it_at_once_though_the_cluster_does_not_answer(terminal, tmp_path):
     work = GatedStep(tmp_path, "tune")
     with socket.create_server(("127.0.0.1", 0)) as silent:
         kubeconfig = tmp_path / "config"
@@ -157,7 +157,7 @@ def test_twice_ctrl_c_ends_it_at_once_though_the_cluster_does_not_answer(keyboar
             "current-context": "silent",
         }
         kubeconfig.write_text(yaml.safe_dump(content))
-        screen = keyboard("--kubeconfig", kubeconfig, "run", work.file)
+        screen = terminal("--kubeconfig", kubeconfig, "run", work.file)
         silent.settimeout(SECONDS)
         connection, _ = silent.accept()  # from now on it waits for an answer
         with connection:

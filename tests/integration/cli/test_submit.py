@@ -7,7 +7,7 @@ import json
 import pytest
 import yaml
 
-from tests.integration.cli.gated_steps import GatedStep, only_trainjob
+from tests.integration.cli.gated_steps import GatedStep, wait_for_only_trainjob
 from trainjob.manifest import labels
 
 
@@ -27,7 +27,7 @@ def test_what_runs_is_taken_over_and_what_has_ended_starts_anew(submit, trainjob
     name = first.stdout.strip()
     assert first.stderr == f"TrainJob {namespace}/{name}: created\n"
     assert again.stderr == f"TrainJob {namespace}/{name}: was there already: taken over\n"
-    work.finish()
+    work.open_gate()
     assert trainjob("wait", "-n", namespace, name).returncode == 0
     anew = json.loads(submit(work.file, "--json").stdout)
     assert [(job["attempt"], job["adopted"]) for job in anew] == [(2, False)]
@@ -37,7 +37,7 @@ def test_what_runs_is_taken_over_and_what_has_ended_starts_anew(submit, trainjob
 @pytest.mark.slow
 def test_under_one_run_id_what_has_succeeded_counts_and_a_change_takes_its_place(submit, trainjob, namespace, tmp_path):
     work = GatedStep(tmp_path, "tune")
-    work.finish()
+    work.open_gate()
     name = submit(work.file, "--run-id", "monday").stdout.strip()
     assert trainjob("wait", f"{namespace}/{name}").returncode == 0
     again = json.loads(submit(work.file, "--run-id", "monday", "--json").stdout)
@@ -52,7 +52,7 @@ def test_what_would_be_sent_is_what_is_sent(submit, cluster, namespace, tmp_path
     assert (shown.returncode, shown.stderr, cluster.list_trainjobs(namespace)) == (0, "", [])
     told = yaml.safe_load(shown.stdout)
     submit(work.file)
-    sent = only_trainjob(cluster, namespace)
+    sent = wait_for_only_trainjob(cluster, namespace)
     for part in ("name", "namespace", "labels"):
         assert told["metadata"][part] == sent["metadata"][part]
     renewals = [job["metadata"]["annotations"].pop(labels.RENEWAL) for job in (told, sent)]

@@ -10,19 +10,19 @@ from tests.integration.cli.gated_steps import GatedStep
 
 
 @pytest.mark.slow
-def test_it_waits_for_all_and_its_code_tells_the_worst(trainjob, started, namespace, tmp_path):
+def test_it_waits_for_all_and_its_code_tells_the_worst(trainjob, start_command, namespace, tmp_path):
     good, bad = GatedStep(tmp_path, "good"), GatedStep(tmp_path, "bad", code=3, max_restarts=None)
     names = [trainjob("submit", work.file, "-n", namespace).stdout.strip() for work in (good, bad)]
     slow = trainjob("wait", *names, "-n", namespace, "--timeout", "1s", "--json")
     assert slow.returncode == 4
     assert [(each["job"], each["error"]) for each in json.loads(slow.stdout)] == [(n, "WaitTimeout") for n in names]
-    waiting = started("wait", *names, "-n", namespace, "--json")
+    waiting = start_command("wait", *names, "-n", namespace, "--json")
     seen = ""
     while not all(f"{name}: Running" in seen for name in names):
         line = waiting.stderr.readline()
         assert line, seen
         seen += line
-    good.finish()
+    good.open_gate()
     trainjob("cancel", f"{namespace}/{names[1]}")
     told, on_the_way = waiting.stdout.read(), waiting.stderr.read()
     assert waiting.wait(60) == 3

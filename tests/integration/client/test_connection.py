@@ -31,7 +31,7 @@ def kubeconfig(server: str, token: str) -> str:
     )
 
 
-def sentence(error) -> str:
+def message_of(error) -> str:
     text = str(error)
     assert error.hint, "no word on what to do"
     assert text.count("\n") == 1
@@ -45,7 +45,7 @@ def test_nothing_configured(monkeypatch, tmp_path):
     monkeypatch.setattr(Path, "home", lambda: tmp_path)
     with pytest.raises(NoClusterConfigured) as raised:
         Cluster()
-    assert "trainjob local up" in sentence(raised.value)
+    assert "trainjob local up" in message_of(raised.value)
 
 
 @pytest.mark.parametrize("content", [None, "", "not: [yaml", "apiVersion: v1\nkind: Config\n"])
@@ -55,7 +55,7 @@ def test_a_wrong_kubeconfig(tmp_path, content):
         path.write_text(content)
     with pytest.raises(NoClusterConfigured) as raised:
         Cluster(Connection(kubeconfig=str(path)))
-    assert str(path) in sentence(raised.value).partition("\n")[0]
+    assert str(path) in message_of(raised.value).partition("\n")[0]
 
 
 def test_a_context_that_is_not_there(laptop):
@@ -64,10 +64,10 @@ def test_a_context_that_is_not_there(laptop):
 
 
 def test_nobody_answers(unique, refusing_url):
-    cluster = Cluster(Connection(kubeconfig_json=kubeconfig(refusing_url, "t")), patience=0.0)
+    cluster = Cluster(Connection(kubeconfig_json=kubeconfig(refusing_url, "t")), retry_seconds=0.0)
     with pytest.raises(ClusterUnreachable) as raised:
         submit(cluster, JOB, RunKey("test", "w", unique, "r"))
-    assert refusing_url in sentence(raised.value)
+    assert refusing_url in message_of(raised.value)
     assert raised.value.retryable
 
 
@@ -75,7 +75,7 @@ def test_an_expired_token(laptop, unique):
     cluster = Cluster(Connection(kubeconfig_json=kubeconfig(laptop.server, "expired-token")))
     with pytest.raises(Unauthorized) as raised:
         submit(cluster, JOB, RunKey("test", "w", unique, "r"))
-    text = sentence(raised.value)
+    text = message_of(raised.value)
     assert laptop.server in text
     assert "expired-token" not in text
 
@@ -92,7 +92,7 @@ def test_a_missing_permission(laptop, cluster, unique):
     nobody = Cluster(Connection(kubeconfig_json=kubeconfig(laptop.server, token)))
     with pytest.raises(PermissionDenied) as raised:
         submit(nobody, JOB, RunKey("test", "w", unique, "r"))
-    text = sentence(raised.value)
+    text = message_of(raised.value)
     for expected in ("trainjobs", "default", unique, "manifests/"):
         assert expected in text
     assert token not in text

@@ -16,7 +16,7 @@ import typer
 import yaml
 from typer.main import get_command
 
-from tests.support.code_blocks import ALL_BLOCKS, BLOCKS, PAGES, ROOT, inline_code, python_blocks
+from tests.support.code_blocks import ALL_BLOCKS, PAGES, ROOT, RUNNABLE_BLOCKS, inline_code, python_blocks
 from trainjob.cli.application import application
 
 LANGUAGES = {"python", "yaml", "json", "console", "text"}
@@ -24,8 +24,8 @@ RUN_ON_CLUSTER = [block for block in python_blocks("core") if "connect()" in blo
 MAKE_TARGETS = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
 
 
-def of(language):
-    return pytest.mark.parametrize("block", [block for block in BLOCKS if block.language == language], ids=str)
+def blocks_of_language(language):
+    return pytest.mark.parametrize("block", [block for block in RUNNABLE_BLOCKS if block.language == language], ids=str)
 
 
 def test_each_language_has_a_test():
@@ -34,7 +34,7 @@ def test_each_language_has_a_test():
 
 
 def test_no_block_is_left_out():
-    assert Counter(block.page for block in ALL_BLOCKS if block.reason) == {}
+    assert Counter(block.page for block in ALL_BLOCKS if block.skip_reason) == {}
 
 
 @pytest.mark.parametrize("block", [block for block in python_blocks("core") if block not in RUN_ON_CLUSTER], ids=str)
@@ -44,7 +44,7 @@ def test_python_runs(block, tmp_path):
 
 @pytest.mark.parametrize("block", RUN_ON_CLUSTER, ids=str)
 @pytest.mark.torchtune
-@pytest.mark.usefixtures("torchrun_alone")
+@pytest.mark.usefixtures("torchrun_lock")
 def test_python_runs_on_a_cluster(block, laptop, tmp_path):
     run_python(block, tmp_path, KUBECONFIG=str(laptop.kubeconfig))
 
@@ -58,12 +58,12 @@ def run_python(block, folder, **variables):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@of("json")
+@blocks_of_language("json")
 def test_json_is_json(block):
     json.loads(block.text)
 
 
-@of("yaml")
+@blocks_of_language("yaml")
 def test_yaml_is_taken(block, tmp_path):
     """TrainJobs and steps by `trainjob submit -o yaml`; a kustomization names folders of this repository."""
     documents = list(yaml.safe_load_all(block.text))
@@ -78,7 +78,7 @@ def test_yaml_is_taken(block, tmp_path):
     assert len(list(yaml.safe_load_all(done.stdout))) == len(documents)
 
 
-def commands_of(line):
+def parse_commands(line):
     """Return the commands of a shell line, as words."""
     lexer = shlex.shlex(line.replace("$(", ";").replace(")", ";"), posix=True, punctuation_chars=";|&")
     lexer.whitespace_split = True
@@ -139,16 +139,16 @@ CHECKS = {
 }
 
 
-@of("console")
+@blocks_of_language("console")
 def test_console_commands_exist(block):
     lines = [line.removeprefix("$ ") for line in block.text.splitlines() if line.startswith("$ ")]
     assert lines
     for line in lines:
-        for program, *arguments in commands_of(line):
+        for program, *arguments in parse_commands(line):
             CHECKS[program](arguments)
 
 
-INLINE = [
+INLINE_COMMANDS = [
     pytest.param(span, id=f"{path.relative_to(ROOT)}: {span}")
     for path in PAGES
     for span in inline_code(path.read_text("utf-8"))
@@ -156,9 +156,9 @@ INLINE = [
 ]
 
 
-@pytest.mark.parametrize("span", INLINE)
+@pytest.mark.parametrize("span", INLINE_COMMANDS)
 def test_commands_in_running_text_exist(span):
-    for program, *arguments in commands_of(span):
+    for program, *arguments in parse_commands(span):
         CHECKS[program](arguments)
 
 

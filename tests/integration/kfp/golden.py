@@ -19,7 +19,7 @@ FOLDER = Path(__file__).resolve().parent / "golden"
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "kfp" / "tickets_llm.py"
 
 
-def all_of_them() -> dict[str, Any]:
+def load_components() -> dict[str, Any]:
     """Return the components and the example pipeline, by name."""
     spec = importlib.util.spec_from_file_location(EXAMPLE.stem, EXAMPLE)
     assert spec is not None and spec.loader is not None
@@ -28,7 +28,7 @@ def all_of_them() -> dict[str, Any]:
     return {name: getattr(trainjob_kfp, name) for name in trainjob_kfp.__all__} | {EXAMPLE.stem: example.tickets_llm}
 
 
-def compiled(component: Any) -> str:
+def compile_to_yaml(component: Any) -> str:
     """Return the compiled YAML without the line with kfp's version."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "compiled.yaml"
@@ -40,8 +40,8 @@ def compiled(component: Any) -> str:
 def main() -> None:
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER
     folder.mkdir(parents=True, exist_ok=True)
-    for name, component in all_of_them().items():
-        (folder / f"{name}.yaml").write_text(compiled(component), "utf-8")
+    for name, component in load_components().items():
+        (folder / f"{name}.yaml").write_text(compile_to_yaml(component), "utf-8")
 
 
 if __name__ == "__main__":

@@ -97,9 +97,9 @@ def count(words, word):
     return {"share": words.count(word) / len(words), "words": len(words)}
 
 
-def told(right, asked):
-    print(f"{right} of {asked}")
-    return {"exact_match": right / asked}
+def compute_score(right, total):
+    print(f"{right} of {total}")
+    return {"exact_match": right / total}
 
 
 @dsl.component(base_image=BASE_IMAGE, install_kfp_package=False)
@@ -125,7 +125,7 @@ def when(passed: bool):
 def gated():
     with dsl.ExitHandler(cleanup()):
         scored = evaluate(
-            function=source(told), function_args={"right": 2, "asked": 4}, metric="exact_match", minimum=0.75
+            function=source(compute_score), function_args={"right": 2, "asked": 4}, metric="exact_match", minimum=0.75
         )
         when(passed=scored.outputs["passed"])
 

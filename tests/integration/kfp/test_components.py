@@ -18,11 +18,11 @@ from kfp.pipeline_spec.pipeline_spec_pb2 import PipelineSpec
 
 import trainjob_kfp
 from tests.integration.kfp import golden
-from trainjob_kfp.component_readme import folder_of, render
+from trainjob_kfp.component_readme import component_folder, render_readme
 from trainjob_kfp.image import BASE_IMAGE
 from trainjob_kfp.outputs import Outputs
 
-APPLIED = {
+APPLIED_TASK_CONFIG = {
     "RESOURCES",
     "ENV",
     "KUBERNETES_AFFINITY",
@@ -42,13 +42,13 @@ def component(request):
 
 
 @pytest.fixture
-def compiled(component):
-    return yaml.safe_load(golden.compiled(component))
+def compiled_component(component):
+    return yaml.safe_load(golden.compile_to_yaml(component))
 
 
 @pytest.fixture
-def spec(component, compiled):
-    [found] = [one for name, one in compiled["components"].items() if "executorLabel" in one]
+def component_spec(component, compiled_component):
+    [found] = [one for name, one in compiled_component["components"].items() if "executorLabel" in one]
     return found
 
 
@@ -56,24 +56,24 @@ def parameters(component):
     return inspect.signature(component.python_func).parameters.values()
 
 
-def test_it_compiles_to_a_component_that_installs_nothing(compiled):
-    [executor] = compiled["deploymentSpec"]["executors"].values()
+def test_it_compiles_to_a_component_that_installs_nothing(compiled_component):
+    [executor] = compiled_component["deploymentSpec"]["executors"].values()
     assert executor["container"]["image"] == BASE_IMAGE
     *starting, _source = executor["container"]["command"]
     assert "pip install" not in str(starting)
 
 
-@pytest.mark.parametrize("name", golden.all_of_them())
+@pytest.mark.parametrize("name", golden.load_components())
 def test_it_compiles_to_what_it_did(name):
     """`python tests/integration/kfp/golden.py` writes them anew; look at the difference: it changes cache keys."""
-    text = golden.compiled(golden.all_of_them()[name])
+    text = golden.compile_to_yaml(golden.load_components()[name])
     print(f"\n{name}: {len(text):,} bytes of YAML")
     assert text == (golden.FOLDER / f"{name}.yaml").read_text("utf-8")
 
 
-@pytest.mark.parametrize("name", golden.all_of_them())
+@pytest.mark.parametrize("name", golden.load_components())
 def test_its_yaml_is_valid(name):
-    text = golden.compiled(golden.all_of_them()[name])
+    text = golden.compile_to_yaml(golden.load_components()[name])
     loaded = yaml.safe_load(text)
     spec = json_format.ParseDict(loaded, PipelineSpec())
     executors = loaded["deploymentSpec"]["executors"]
@@ -84,10 +84,10 @@ def test_its_yaml_is_valid(name):
 
 
 @WITH_A_JOB
-def test_what_is_set_on_the_task_is_passed_through(spec):
-    assert {passthrough["field"] for passthrough in spec["taskConfigPassthroughs"]} == APPLIED
+def test_what_is_set_on_the_task_is_passed_through(component_spec):
+    assert {passthrough["field"] for passthrough in component_spec["taskConfigPassthroughs"]} == APPLIED_TASK_CONFIG
     # What is for the training pods must not be asked for by the launcher's pod, too.
-    assert not any(passthrough.get("applyToTask") for passthrough in spec["taskConfigPassthroughs"])
+    assert not any(passthrough.get("applyToTask") for passthrough in component_spec["taskConfigPassthroughs"])
 
 
 def test_every_optional_parameter_has_a_default_that_kfp_local_can_read(component):
@@ -104,18 +104,18 @@ def test_no_parameter_takes_a_credential(component):
 
 
 @WITH_A_JOB
-def test_outputs_are_the_same_everywhere(spec):
-    assert set(spec["outputDefinitions"]["parameters"]) >= set(Outputs._fields)
+def test_outputs_are_the_same_everywhere(component_spec):
+    assert set(component_spec["outputDefinitions"]["parameters"]) >= set(Outputs._fields)
 
 
-def test_every_parameter_is_described(component, spec):
+def test_every_parameter_is_described(component, component_spec):
     described = {entry.arg_name for entry in parse(inspect.getdoc(component.python_func)).params}
     assert described == {parameter.name for parameter in parameters(component)}
-    assert all(parameter.get("description") for parameter in spec["inputDefinitions"]["parameters"].values())
+    assert all(parameter.get("description") for parameter in component_spec["inputDefinitions"]["parameters"].values())
 
 
 def test_its_folder_is_complete(component):
-    folder = folder_of(component)
+    folder = component_folder(component)
     assert folder.parent.name in CATEGORIES
     assert {"__init__.py", "component.py", "metadata.yaml", "README.md", "OWNERS"} <= {
         path.name for path in folder.iterdir()
@@ -124,7 +124,7 @@ def test_its_folder_is_complete(component):
 
 
 def test_its_metadata_is_in_order(component):
-    folder = folder_of(component)
+    folder = component_folder(component)
     metadata = yaml.safe_load((folder / "metadata.yaml").read_text())
     assert list(metadata) == ["name", "stability", "dependencies", "tags", "lastVerified", "ci"]
     assert metadata["name"] == component.python_func.__name__ == folder.name
@@ -143,23 +143,23 @@ def test_its_module_imports_nothing_else(component):
 
 def test_its_readme_is_that_of_its_code(component):
     """Write them anew with `make readmes`."""
-    assert (folder_of(component) / "README.md").read_text("utf-8") == render(component)
+    assert (component_folder(component) / "README.md").read_text("utf-8") == render_readme(component)
 
 
 def test_the_example_in_its_readme_compiles(component):
-    [example] = re.findall(r"```python\n(.+?)```", render(component), re.DOTALL)
+    [example] = re.findall(r"```python\n(.+?)```", render_readme(component), re.DOTALL)
     names = {}
     exec(compile(example, "README.md", "exec", dont_inherit=True), names)  # noqa: S102 - the README's own code
-    assert component.python_func.__name__.replace("_", "-") in golden.compiled(names["example"])
+    assert component.python_func.__name__.replace("_", "-") in golden.compile_to_yaml(names["example"])
 
 
 def test_the_example_holds_the_whole_chain():
-    tasks = yaml.safe_load(golden.compiled(golden.all_of_them()["tickets_llm"]))["root"]["dag"]["tasks"]
+    tasks = yaml.safe_load(golden.compile_to_yaml(golden.load_components()["tickets_llm"]))["root"]["dag"]["tasks"]
     assert tasks["fine-tune"]["dependentTasks"] == ["initialize-dataset", "initialize-model"]
     assert tasks["export-model"]["dependentTasks"] == ["fine-tune"]
 
 
-def answer(code, **environment):
+def run_python(code, **environment):
     """What a fresh interpreter prints."""
     environment = {**os.environ, **environment}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
@@ -168,7 +168,7 @@ def answer(code, **environment):
 
 def test_another_image_can_be_named_at_compile_time():
     code = "from trainjob_kfp.image import BASE_IMAGE; print(BASE_IMAGE)"
-    assert answer(code, TRAINJOB_KFP_IMAGE="mirror.example/launcher:1") == "mirror.example/launcher:1"
+    assert run_python(code, TRAINJOB_KFP_IMAGE="mirror.example/launcher:1") == "mirror.example/launcher:1"
 
 
 @pytest.mark.parametrize("embed", ["false", "true"])
@@ -179,14 +179,14 @@ def test_writing_a_pipeline_loads_no_kubernetes_and_no_pydantic(embed):
         "import trainjob_kfp; trainjob_kfp.fine_tune, trainjob_kfp.export_model\n"
         "print([name for name in set(sys.modules) - had if name.partition('.')[0] in ('kubernetes', 'pydantic')])"
     )
-    assert answer(code, TRAINJOB_KFP_EMBED=embed) == "[]"
+    assert run_python(code, TRAINJOB_KFP_EMBED=embed) == "[]"
 
 
 def test_the_launcher_does_not_need_kfp():
     code = (
         "import sys, trainjob_kfp.launcher, trainjob_kfp.steps; print([m for m in sys.modules if m.startswith('kfp')])"
     )
-    assert answer(code) == "[]"
+    assert run_python(code) == "[]"
 
 
 def test_the_surface():

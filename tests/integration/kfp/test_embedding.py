@@ -16,10 +16,10 @@ import pytest
 
 import trainjob
 import trainjob_kfp
-from tests.support.component_runs import LAUNCHER, containers, run_component
+from tests.support.component_runs import LAUNCHER, load_containers, run_component
 from trainjob.errors import InvalidSpec
 from trainjob.minify import minify
-from trainjob.status import Phase, judge
+from trainjob.status import Phase, derive_verdict
 from trainjob_kfp import embedding, packaging
 
 HERE = Path(__file__).resolve().parent
@@ -30,7 +30,7 @@ SOURCES = [
     for path in sorted(Path(package.__file__).parent.rglob("*.py"))
     if path.parent.name not in ("local", "cli")
 ]
-EMBEDDED = {"TRAINJOB_KFP_EMBED": "true", "TRAINJOB_KFP_IMAGE": "python-with-kfp"}
+EMBED_ENVIRONMENT = {"TRAINJOB_KFP_EMBED": "true", "TRAINJOB_KFP_IMAGE": "python-with-kfp"}
 
 
 def compile_all(folder, **environment):
@@ -42,27 +42,27 @@ def compile_all(folder, **environment):
 
 @pytest.fixture(scope="module")
 def embedded(tmp_path_factory):
-    return compile_all(tmp_path_factory.mktemp("embedded"), **EMBEDDED, PYTHONHASHSEED="1")
+    return compile_all(tmp_path_factory.mktemp("embedded"), **EMBED_ENVIRONMENT, PYTHONHASHSEED="1")
 
 
 def packed_text(container):
     return re.search(r'^_unpack\("(.+)"\)$', container["command"][-1], re.MULTILINE)[1]
 
 
-class Unread(ast.NodeTransformer):
+class DocstringStripper(ast.NodeTransformer):
     """The same cuts on the syntax tree, which has no comments and no lines."""
 
     def visit(self, node):
         self.generic_visit(node)
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            node.body = [one for one in node.body if not self.is_unread(one)] or [ast.Pass()]
+            node.body = [one for one in node.body if not self.is_removable(one)] or [ast.Pass()]
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             node.returns = None
         if isinstance(node, ast.arg):
             node.annotation = None
         return node
 
-    def is_unread(self, node):
+    def is_removable(self, node):
         text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
         return text or (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
 
@@ -71,7 +71,7 @@ class Unread(ast.NodeTransformer):
 def test_cutting_leaves_the_program_as_it_is(path):
     text = path.read_text("utf-8")
     left = minify(text)
-    assert ast.dump(ast.parse(left)) == ast.dump(Unread().visit(ast.parse(text)))
+    assert ast.dump(ast.parse(left)) == ast.dump(DocstringStripper().visit(ast.parse(text)))
     assert not [one for one in tokenize.generate_tokens(StringIO(left).readline) if one.type == tokenize.COMMENT]
 
 
@@ -84,7 +84,7 @@ def test_what_looks_like_a_comment_stays_in_a_text():
 
 
 def test_only_what_a_launcher_needs_is_carried():
-    carried = embedding.carried_sources(trainjob_kfp.train.python_func)
+    carried = embedding.collect_sources(trainjob_kfp.train.python_func)
     assert {"trainjob_kfp/launcher.py", "trainjob/lifecycle/submission.py", "trainjob/errors.py"} <= set(carried)
     left_out = (
         "trainjob_local/",
@@ -99,9 +99,9 @@ def test_only_what_a_launcher_needs_is_carried():
 
 
 def test_a_component_carries_the_sources_that_its_step_sends_or_imports_by_name():
-    exported = embedding.carried_sources(trainjob_kfp.export_model.python_func)
+    exported = embedding.collect_sources(trainjob_kfp.export_model.python_func)
     assert {"trainjob/programs/export/__main__.py", "trainjob/programs/export/__init__.py"} <= set(exported)
-    tuned = embedding.carried_sources(trainjob_kfp.fine_tune.python_func)
+    tuned = embedding.collect_sources(trainjob_kfp.fine_tune.python_func)
     torchtune = "trainjob/frameworks/torchtune"
     assert {f"{torchtune}/framework.py", f"{torchtune}/recipes.py", f"{torchtune}/pod/__main__.py"} <= set(tuned)
 
@@ -111,28 +111,28 @@ def test_an_import_that_leads_nowhere_is_refused():
         from trainjob.lifecycle import nothing_of_this_name  # noqa: F401 - there is none
 
     with pytest.raises(ImportError, match="nothing_of_this_name"):
-        embedding.unpacking_program(component)
+        embedding.build_unpacking_program(component)
 
 
 @pytest.mark.slow
 def test_the_same_sources_are_the_same_bytes(embedded, tmp_path):
     """A component's command is part of the cache key."""
-    assert compile_all(tmp_path, **EMBEDDED, PYTHONHASHSEED="2") == embedded
+    assert compile_all(tmp_path, **EMBED_ENVIRONMENT, PYTHONHASHSEED="2") == embedded
 
 
 def test_sizes(embedded):
     for name, text in embedded.items():
         plain = (HERE / "golden" / f"{name}.yaml").stat().st_size
-        packed = [len(packed_text(container)) for container in containers(text)]
+        packed = [len(packed_text(container)) for container in load_containers(text)]
         print(f"{name}: {plain:,} bytes of YAML, embedded {len(text):,}; packed sources {packed}")
-        for container in containers(text):
+        for container in load_containers(text):
             assert all(len(word.encode()) < LONGEST_ARGUMENT for word in (*container["command"], *container["args"]))
 
 
 def test_nothing_on_the_way_touches_the_packed_sources(embedded):
     """Not YAML's quotes, `{{...}}` of KFP and Argo, $(NAME) of Kubernetes, nor the HTML escapes of Go's JSON."""
     for text in embedded.values():
-        for container in containers(text):
+        for container in load_containers(text):
             assert not set(packed_text(container)) & set("${}<>&\"'\\ \n\t")
 
 
@@ -167,7 +167,7 @@ def test_it_runs_where_nothing_of_ours_is_installed(embedded, laptop, cluster, t
     assert done.returncode == 0, done.stdout
     assert "[node-0] hello" in done.stdout
     job = cluster.get_trainjob(told["job"], "default")
-    assert judge(job).phase is Phase.COMPLETE
+    assert derive_verdict(job).phase is Phase.COMPLETE
     assert told["uid"] == job["metadata"]["uid"]
     [unpacked] = tmp_path.glob("*/trainjob_kfp/launcher.py")
     assert unpacked.parents[1].stat().st_mode & 0o077 == 0

@@ -5,18 +5,18 @@ from __future__ import annotations
 import pytest
 
 from tests.support import crash_points
-from tests.support.crash_points import Point, failing
+from tests.support.crash_points import CrashPoint, raise_at
 from trainjob import CustomTrainerContainer, TrainJob
 from trainjob.client import Connection
 from trainjob.lifecycle import RunKey, submit
 from trainjob.manifest import labels
-from trainjob.status import judge
+from trainjob.status import derive_verdict
 from trainjob_kfp.launcher import launch
 
 JOB = TrainJob(trainer=CustomTrainerContainer(image="busybox", command=["sleep", "60"]))
-GUARDED = Point("before it is guarded", "before", "trainjob_kfp.termination:Terminator.guard")
-LISTENING = Point("before its listener", "before", "trainjob_kfp.launcher:_telling")
-POINTS = [crash_points.ANSWERED, GUARDED, LISTENING, crash_points.SUBMITTED, crash_points.WAITING]
+BEFORE_GUARD = CrashPoint("before it is guarded", "before", "trainjob_kfp.termination:Terminator.guard")
+BEFORE_LISTENER = CrashPoint("before its listener", "before", "trainjob_kfp.launcher:_telling")
+POINTS = [crash_points.AFTER_CREATE, BEFORE_GUARD, BEFORE_LISTENER, crash_points.SUBMITTED, crash_points.WAITING]
 
 
 @pytest.fixture
@@ -24,13 +24,13 @@ def key(unique):
     return RunKey("kfp", "pipeline", "train", unique)
 
 
-def active(cluster, key):
+def active_uids(cluster, key):
     jobs = cluster.list_trainjobs("default", f"{labels.RUN_KEY}={key.digest}")
-    return [job["metadata"]["uid"] for job in jobs if not judge(job).phase.finished]
+    return [job["metadata"]["uid"] for job in jobs if not derive_verdict(job).phase.finished]
 
 
-def broken_launch(laptop, key, point, on_kill):
-    with failing(point, ImportError("injected")), pytest.raises(ImportError, match="injected"):
+def launch_with_error(laptop, key, point, on_kill):
+    with raise_at(point, ImportError("injected")), pytest.raises(ImportError, match="injected"):
         launch(
             JOB, namespace="default", connection=Connection(kubeconfig=str(laptop.kubeconfig)), key=key, on_kill=on_kill
         )
@@ -38,17 +38,17 @@ def broken_launch(laptop, key, point, on_kill):
 
 @pytest.mark.parametrize("point", POINTS, ids=lambda point: point.name)
 def test_it_is_deleted(laptop, cluster, key, capsys, point):
-    broken_launch(laptop, key, point, "delete")
-    assert not active(cluster, key)
+    launch_with_error(laptop, key, point, "delete")
+    assert not active_uids(cluster, key)
     assert "it was deleted, because of an error: ImportError: injected" in capsys.readouterr().out
 
 
 def test_no_drain_is_the_reason(laptop, cluster, key):
-    broken_launch(laptop, key, LISTENING, "keep_on_drain")
-    assert not active(cluster, key)
+    launch_with_error(laptop, key, BEFORE_LISTENER, "keep_on_drain")
+    assert not active_uids(cluster, key)
 
 
 def test_a_kept_one_is_adopted_by_the_next_try(laptop, cluster, key):
-    broken_launch(laptop, key, LISTENING, "keep")
-    [uid] = active(cluster, key)
+    launch_with_error(laptop, key, BEFORE_LISTENER, "keep")
+    [uid] = active_uids(cluster, key)
     assert submit(cluster, JOB.model_copy(update={"on_kill": "keep"}), key).uid == uid

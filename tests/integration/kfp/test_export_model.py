@@ -14,7 +14,7 @@ from trainjob_kfp import export_model
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.torchtune]
 # As KFP 2.17's driver makes it: the run's root, the task, a random word, the artifact's name.
-OWN = "models/v2/artifacts/tickets-llm/0d8b6c5e/export-model/3f2a/model"
+ARTIFACT_PATH = "models/v2/artifacts/tickets-llm/0d8b6c5e/export-model/3f2a/model"
 
 
 @pytest.fixture
@@ -50,20 +50,20 @@ def export(laptop, monkeypatch, unique, store, workspace):
 
 @pytest.mark.parametrize("scheme", ["s3", "minio"])
 def test_without_a_destination_the_model_is_where_its_artifact_is(export, store, scheme):
-    made, model = export(f"{scheme}://{OWN}")
-    assert {"config.json", "model.safetensors", "manifest.json"} <= set(store.below(OWN))
-    assert model.uri == f"{scheme}://{OWN}"
+    made, model = export(f"{scheme}://{ARTIFACT_PATH}")
+    assert {"config.json", "model.safetensors", "manifest.json"} <= set(store.below(ARTIFACT_PATH))
+    assert model.uri == f"{scheme}://{ARTIFACT_PATH}"
     assert not Path(model.path).exists()  # so that KFP's launcher has nothing to upload
-    assert made["output_path"] == model.metadata["location"] == f"s3://{OWN}"
+    assert made["output_path"] == model.metadata["location"] == f"s3://{ARTIFACT_PATH}"
     assert model.metadata["digest"].startswith("sha256:")
     assert model.metadata["files"] == 7
 
 
 def test_with_a_destination_the_artifact_only_refers_to_it(export, store):
-    made, model = export(f"s3://{OWN}", destination="s3://models/tickets")
+    made, model = export(f"s3://{ARTIFACT_PATH}", destination="s3://models/tickets")
     assert "manifest.json" in store.below("models/tickets")
-    assert store.below(OWN) == {}
-    assert model.uri == f"s3://{OWN}"
+    assert store.below(ARTIFACT_PATH) == {}
+    assert model.uri == f"s3://{ARTIFACT_PATH}"
     assert made["output_path"] == model.metadata["location"] == "s3://models/tickets"
 
 

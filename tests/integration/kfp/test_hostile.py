@@ -12,17 +12,17 @@ from trainjob.manifest import labels
 from trainjob.status import Progress
 from trainjob_kfp import steps
 from trainjob_kfp.launcher import clean_up
-from trainjob_kfp.loss_curve import loss_curve
+from trainjob_kfp.loss_curve import render_loss_curve
 
 
-def request(script):
+def shell_step(script):
     return steps.train({"image": "busybox", "command": ["sh", "-c", script]}, None)
 
 
 @pytest.mark.parametrize("written", ["no JSON", "[" * 5000, "[]", "null", '{"run": 5}'])
 def test_clean_up_beside_a_trainjob_with_another_run_key(laptop, cluster, unique, written):
     ours, theirs = (RunKey("kfp", "tickets", name, unique) for name in ("ours", "theirs"))
-    jobs = [submit(cluster, request("sleep 60"), key) for key in (ours, theirs)]
+    jobs = [submit(cluster, shell_step("sleep 60"), key) for key in (ours, theirs)]
     other = jobs[1]
     cluster.patch_trainjob(other.name, other.namespace, other.uid, annotations={labels.RUN_KEY: written})
     assert clean_up(connection=Connection(kubeconfig=str(laptop.kubeconfig)), key=ours) == [jobs[0].name]
@@ -36,6 +36,6 @@ POINTS = st.builds(Progress, step=st.integers(0, 2**62), loss=st.none() | NUMBER
 
 @given(points=st.lists(POINTS, max_size=30), title=st.text(max_size=9) | st.just("</title><script>x</script>"))
 def test_a_loss_curve_of_any_numbers(points, title):
-    page = loss_curve(points, title, note=title)
+    page = render_loss_curve(points, title, note=title)
     assert page.startswith("<!DOCTYPE html>")
     assert "<script>" not in page

@@ -22,18 +22,18 @@ LOCKED = [
 ]
 
 
-def said(instruction):
+def instructions(instruction):
     return [words for name, words in STEPS if name == instruction]
 
 
 def pip_lines():
     """The words after `pip install` of each."""
-    [run] = said("RUN")
+    [run] = instructions("RUN")
     return [line.split() for line in re.findall(r"pip install ([^&]+)", run)]
 
 
 def test_its_base_is_named_with_a_version():
-    [base] = said("FROM")
+    [base] = instructions("FROM")
     found = re.fullmatch(r"docker\.io/library/python:(3\.\d+)-slim", base)
     assert BASE_IMAGE.endswith(f"-python{found[1]}")
     assert "latest" not in TEXT

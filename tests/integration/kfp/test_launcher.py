@@ -10,18 +10,18 @@ import sys
 
 import pytest
 
-from tests.support.polling import until
+from tests.support.polling import wait_until
 from trainjob import errors
 from trainjob.client import Connection
 from trainjob.lifecycle import RunKey, cancel, submit
 from trainjob.manifest import labels
 from trainjob_kfp import steps
-from trainjob_kfp.launcher import Explained, clean_up
+from trainjob_kfp.launcher import ExitOnError, clean_up
 from trainjob_kfp.launcher import launch as launch_here
 
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 PODS = "/api/v1/namespaces/default/pods"
-STEP = """
+LAUNCHER_PROGRAM = """
 from trainjob_kfp import launcher, steps
 {before}
 with launcher.Explained():
@@ -30,56 +30,56 @@ with launcher.Explained():
 """
 
 
-def start(environment, options=None, before="", **arguments):
+def start_launcher(environment, options=None, before="", **arguments):
     """Start a launcher process."""
     arguments = {"image": "busybox", "command": ["true"], **arguments}
-    code = STEP.format(arguments=arguments, options=options or {}, before=before)
+    code = LAUNCHER_PROGRAM.format(arguments=arguments, options=options or {}, before=before)
     environment = {**os.environ, "TRAINJOB_RUN_ID": "", **environment}
     return subprocess.Popen(
         [sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
 
 
-def launch(environment, options=None, **arguments):
+def run_launcher(environment, options=None, **arguments):
     """Run a launcher to its end, and return the finished process with its output."""
-    process = start(environment, options, **arguments)
+    process = start_launcher(environment, options, **arguments)
     said, complained = process.communicate()
     return subprocess.CompletedProcess(process.args, process.returncode, said, complained)
 
 
 @pytest.fixture
-def at_laptop(laptop):
+def laptop_environment(laptop):
     return {"KUBECONFIG": str(laptop.kubeconfig)}
 
 
-def test_success_is_zero(at_laptop):
-    done = launch(at_laptop, command=["echo", "hello"])
+def test_success_is_zero(laptop_environment):
+    done = run_launcher(laptop_environment, command=["echo", "hello"])
     assert done.returncode == 0, done.stderr
     assert "[node-0] hello" in done.stdout
 
 
-def test_a_failed_job_is_three(at_laptop):
-    done = launch(at_laptop, command=["sh", "-c", "exit 7"])
+def test_a_failed_job_is_three(laptop_environment):
+    done = run_launcher(laptop_environment, command=["sh", "-c", "exit 7"])
     assert done.returncode == 3
     assert "The step failed:" in done.stderr
     assert "exit code 7" in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_a_wrong_request_is_two(at_laptop):
-    done = launch(at_laptop, env={"PET_NNODES": "2"})
+def test_a_wrong_request_is_two(laptop_environment):
+    done = run_launcher(laptop_environment, env={"PET_NNODES": "2"})
     assert done.returncode == 2
     assert "PET_NNODES" in done.stderr
 
 
-def test_a_request_that_the_cluster_refuses_is_two(at_laptop):
-    done = launch(at_laptop, runtime="no-such-runtime")
+def test_a_request_that_the_cluster_refuses_is_two(laptop_environment):
+    done = run_launcher(laptop_environment, runtime="no-such-runtime")
     assert done.returncode == 2
     assert "no-such-runtime" in done.stderr
 
 
 def test_no_cluster_is_one():
-    done = launch({"KUBECONFIG": "/no/such/kubeconfig"})
+    done = run_launcher({"KUBECONFIG": "/no/such/kubeconfig"})
     assert done.returncode == 1
     assert "The cluster could not be used for this step:" in done.stderr
     assert "/no/such/kubeconfig" in done.stderr
@@ -100,14 +100,14 @@ def test_no_cluster_is_one():
     ],
 )
 def test_who_has_to_act(error, code, capsys):
-    with pytest.raises(SystemExit) as ended, Explained():
+    with pytest.raises(SystemExit) as ended, ExitOnError():
         raise error
     assert ended.value.code == code
     assert str(error) in capsys.readouterr().err
 
 
 def test_a_bug_keeps_its_traceback():
-    with pytest.raises(ZeroDivisionError), Explained():
+    with pytest.raises(ZeroDivisionError), ExitOnError():
         _ = 1 / 0
 
 
@@ -131,17 +131,17 @@ def own_pod(cluster, unique):
     cluster._http.request("DELETE", f"{PODS}/{unique}", doing="delete a pod", body={"gracePeriodSeconds": 0})
 
 
-def test_in_a_pod_the_job_belongs_to_the_pipelines_task(at_laptop, cluster, own_pod):
-    environment = {**at_laptop, "KFP_POD_NAME": own_pod}
-    first, again = launch(environment), launch(environment)
+def test_in_a_pod_the_job_belongs_to_the_pipelines_task(laptop_environment, cluster, own_pod):
+    environment = {**laptop_environment, "KFP_POD_NAME": own_pod}
+    first, again = run_launcher(environment), run_launcher(environment)
     assert (first.returncode, again.returncode) == (0, 0), first.stderr + again.stderr
     [job] = cluster.list_trainjobs("default", f"{labels.RUN}=run-{own_pod}")
     assert job["metadata"]["name"].startswith("tune-it-")
     assert f"adopted, uid {job['metadata']['uid']}" in again.stdout
 
 
-def test_a_pod_that_is_not_there_says_what_was_wanted(at_laptop):
-    done = launch({**at_laptop, "KFP_POD_NAME": "nobody"})
+def test_a_pod_that_is_not_there_says_what_was_wanted(laptop_environment):
+    done = run_launcher({**laptop_environment, "KFP_POD_NAME": "nobody"})
     assert done.returncode == 1
     assert "no pod nobody in namespace default, so which pipeline task this is can't be learned" in done.stderr
 
@@ -167,51 +167,51 @@ def read_until(process, text):
     raise AssertionError(f"no {text!r} in {lines}; {process.stderr.read()}")
 
 
-def run_jobs(cluster, own_pod):
+def list_trainjobs(cluster, own_pod):
     return cluster.list_trainjobs("default", f"{labels.RUN}=run-{own_pod}")
 
 
-def end(process):
+def terminate(process):
     process.send_signal(signal.SIGTERM)
     _, complained = process.communicate()
     return complained
 
 
 @pytest.mark.parametrize("drained", [True, False])
-def test_a_drain_keeps_the_job_and_a_termination_does_not(at_laptop, cluster, own_pod, drained):
-    environment = {**at_laptop, "KFP_POD_NAME": own_pod}
-    process = start(environment, {"on_kill": "keep_on_drain"}, command=["sleep", "60"])
+def test_a_drain_keeps_the_job_and_a_termination_does_not(laptop_environment, cluster, own_pod, drained):
+    environment = {**laptop_environment, "KFP_POD_NAME": own_pod}
+    process = start_launcher(environment, {"on_kill": "keep_on_drain"}, command=["sleep", "60"])
     read_until(process, "created")
-    [job] = run_jobs(cluster, own_pod)
+    [job] = list_trainjobs(cluster, own_pod)
     if drained:
         condition = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
         body = {"status": {"conditions": [condition]}}
         cluster._http.request("PATCH", f"{PODS}/{own_pod}/status", doing="disrupt a pod", body=body)
         read_until(process, "is being taken away")
-    said = end(process)
+    said = terminate(process)
     assert process.returncode == 143
     assert ("was left alone" in said) == drained
-    assert bool(run_jobs(cluster, own_pod)) == drained
+    assert bool(list_trainjobs(cluster, own_pod)) == drained
     cluster.delete_trainjob(job["metadata"]["name"], "default", job["metadata"]["uid"])
 
 
-def test_what_becomes_of_the_job_is_one_of_three_words(at_laptop):
-    done = launch(at_laptop, {"on_kill": "kepe"})
+def test_what_becomes_of_the_job_is_one_of_three_words(laptop_environment):
+    done = run_launcher(laptop_environment, {"on_kill": "kepe"})
     assert done.returncode == 2
     assert "on_kill" in done.stderr
     assert "keep_on_drain" in done.stderr
 
 
-def test_the_job_goes_with_the_workflow_when_asked_for(at_laptop, cluster, own_pod):
-    done = launch({**at_laptop, "KFP_POD_NAME": own_pod}, {"delete_with_run": True})
+def test_the_job_goes_with_the_workflow_when_asked_for(laptop_environment, cluster, own_pod):
+    done = run_launcher({**laptop_environment, "KFP_POD_NAME": own_pod}, {"delete_with_run": True})
     assert done.returncode == 0, done.stderr
-    [job] = run_jobs(cluster, own_pod)
+    [job] = list_trainjobs(cluster, own_pod)
     [owner] = job["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["controller"]) == ("Workflow", False)
 
 
-def test_outside_of_a_run_there_is_no_workflow_to_go_with(at_laptop):
-    done = launch(at_laptop, {"delete_with_run": True})
+def test_outside_of_a_run_there_is_no_workflow_to_go_with(laptop_environment):
+    done = run_launcher(laptop_environment, {"delete_with_run": True})
     assert done.returncode == 2
     assert "delete_with_run" in done.stderr
 
@@ -220,8 +220,8 @@ def test_clean_up_deletes_what_is_active_in_this_run_and_nothing_else(laptop, cl
     connection = Connection(kubeconfig=str(laptop.kubeconfig))
     long = f"{unique}-" + "x" * 70  # more than a label holds
     keys = {name: RunKey("kfp", "tickets", name, run) for name, run in (("a", long), ("b", long), ("c", long + "y"))}
-    ended = launch_here(request("true"), key=RunKey("kfp", "tickets", "ended", long), connection=connection)
-    jobs = {name: submit(cluster, request("sleep 60"), key) for name, key in keys.items()}
+    ended = launch_here(shell_step("true"), key=RunKey("kfp", "tickets", "ended", long), connection=connection)
+    jobs = {name: submit(cluster, shell_step("sleep 60"), key) for name, key in keys.items()}
     exit_task = RunKey("kfp", "tickets", "clean-up", long)
     deleted = clean_up(connection=connection, key=exit_task)
     assert sorted(deleted) == sorted([jobs["a"].name, jobs["b"].name])
@@ -232,11 +232,11 @@ def test_clean_up_deletes_what_is_active_in_this_run_and_nothing_else(laptop, cl
     cancel(cluster, jobs["c"])
 
 
-def request(script):
+def shell_step(script):
     return steps.train({"image": "busybox", "command": ["sh", "-c", script]}, None)
 
 
-NOTES_THE_LAST_SKIPPED_LINE = """
+RECORD_LAST_SKIPPED_LINE = """
 from pathlib import Path
 from trainjob.client import log_queue
 
@@ -250,12 +250,14 @@ log_queue._Skipping = Noting
 """
 
 
-def test_a_job_that_prints_more_than_standard_output_takes_ends_with_a_notice_and_its_last_lines(at_laptop, tmp_path):
+def test_a_job_that_prints_more_than_standard_output_takes_ends_with_a_notice_and_its_last_lines(
+    laptop_environment, tmp_path
+):
     skipped = tmp_path / "skipped"
-    before = NOTES_THE_LAST_SKIPPED_LINE.format(path=str(skipped))
-    process = start(at_laptop, command=["sh", "-c", "seq -f %099.0f 50000"], before=before)
+    before = RECORD_LAST_SKIPPED_LINE.format(path=str(skipped))
+    process = start_launcher(laptop_environment, command=["sh", "-c", "seq -f %099.0f 50000"], before=before)
     name = re.search(r"TrainJob default/(\S+):", process.stdout.readline())[1]
-    until(skipped.exists, 300)  # nobody reads its standard output until then
+    wait_until(skipped.exists, 300)  # nobody reads its standard output until then
     with process:  # communicate() would lose what the first readline() has buffered
         said, complained = process.stdout.read(), process.stderr.read()
     assert process.returncode == 0, complained

@@ -15,21 +15,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.polling import until
+from tests.support.polling import wait_until
 from trainjob.manifest import labels
-from trainjob.status import Phase, judge
+from trainjob.status import Phase, derive_verdict
 
 PIPELINES = Path(__file__).resolve().parent / "pipelines.py"
 
 
-class Run:
+class PipelineRunner:
     """Starts pipelines; all with one run id, so that a second start is the same run again."""
 
     def __init__(self, laptop, folder, run_id):
         self.id, self._folder = run_id, folder
         self._environment = {**os.environ, "KUBECONFIG": str(laptop.kubeconfig), "TRAINJOB_RUN_ID": run_id}
 
-    def start(self, name, **arguments):
+    def start_pipeline(self, name, **arguments):
         words = [f"{key}={value}" for key, value in arguments.items()]
         return subprocess.Popen(
             [sys.executable, str(PIPELINES), name, str(self._folder), *words],
@@ -41,17 +41,17 @@ class Run:
 
     def __call__(self, name, **arguments):
         """Run to the end: (exit code, log)."""
-        process = self.start(name, **arguments)
+        process = self.start_pipeline(name, **arguments)
         log, _ = process.communicate()
         return process.returncode, log
 
-    def jobs(self, cluster):
+    def list_trainjobs(self, cluster):
         return cluster.list_trainjobs("default", f"{labels.RUN}={self.id}")
 
 
 @pytest.fixture
-def run(laptop, tmp_path, unique):
-    return Run(laptop, tmp_path, unique)
+def pipeline_runner(laptop, tmp_path, unique):
+    return PipelineRunner(laptop, tmp_path, unique)
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def claim(cluster, unique):
     return unique
 
 
-def launcher_of(process):
+def find_launcher(process):
     """Return the ID of the process that runs the component's code; None if there is none."""
     children = {}
     for status in Path("/proc").glob("[0-9]*/stat"):
@@ -74,162 +74,168 @@ def launcher_of(process):
     below, found = [process.pid], []
     while below:
         below = [child for parent in below for child in children.get(parent, ())]
-        found += [pid for pid in below if b"kfp.dsl.executor_main" in _command(pid) and b"sh\0-e" not in _command(pid)]
+        found += [
+            pid
+            for pid in below
+            if b"kfp.dsl.executor_main" in _read_command(pid) and b"sh\0-e" not in _read_command(pid)
+        ]
     return found[0] if found else None
 
 
-def _command(pid):
+def _read_command(pid):
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return b""
 
 
-def running(cluster, run):
+def find_running_job(cluster, run):
     """Return the run's TrainJob if its command has started; otherwise None."""
-    jobs = [job for job in run.jobs(cluster) if judge(job).phase is Phase.RUNNING]
+    jobs = [job for job in run.jobs(cluster) if derive_verdict(job).phase is Phase.RUNNING]
     return jobs[0] if jobs else None
 
 
 def kill_launcher(process, number):
-    launcher = until(lambda: launcher_of(process))
+    launcher = wait_until(lambda: find_launcher(process))
     os.kill(launcher, number)
     return launcher
 
 
-def test_a_chain_over_one_workspace(run, cluster, claim):
-    code, log = run("chain", workspace=claim, mark="/workspace/mark")
+def test_a_chain_over_one_workspace(pipeline_runner, cluster, claim):
+    code, log = pipeline_runner("chain", workspace=claim, mark="/workspace/mark")
     assert code == 0, log
     assert "[node-0] written" in log
     assert log.count("[node-0] a-mark") == 2
-    assert [judge(job).phase for job in run.jobs(cluster)] == [Phase.COMPLETE] * 2
+    assert [derive_verdict(job).phase for job in pipeline_runner.jobs(cluster)] == [Phase.COMPLETE] * 2
 
 
-def test_outputs_are_parameters_of_later_steps(run, cluster):
-    code, log = run("handing_on")
+def test_outputs_are_parameters_of_later_steps(pipeline_runner, cluster):
+    code, log = pipeline_runner("handing_on")
     assert code == 0, log
-    [first] = [job for job in run.jobs(cluster) if job["metadata"]["labels"][labels.TASK] == "train"]
+    [first] = [job for job in pipeline_runner.jobs(cluster) if job["metadata"]["labels"][labels.TASK] == "train"]
     assert f"[node-0] {first['metadata']['name']} Complete" in log
 
 
-def test_a_failing_step_tells_why_and_ends_the_pipeline(run, cluster):
-    code, log = run("failing")
+def test_a_failing_step_tells_why_and_ends_the_pipeline(pipeline_runner, cluster):
+    code, log = pipeline_runner("failing")
     assert code != 0
     for expected in ("step node", "rank 0", "exit code 3", "RestartLimitExceeded", "log: ValueError: row 7"):
         assert expected in log
     assert "in executor_main" not in log  # the explanation stands alone, without the launcher's traceback
-    assert not [job for job in run.jobs(cluster) if "never" in str(job["spec"])]
+    assert not [job for job in pipeline_runner.jobs(cluster) if "never" in str(job["spec"])]
 
 
-def test_a_launcher_that_was_killed_adopts_its_job_when_the_run_is_started_again(run, cluster, tmp_path):
+def test_a_launcher_that_was_killed_adopts_its_job_when_the_run_is_started_again(pipeline_runner, cluster, tmp_path):
     go = tmp_path / "go"
-    process = run.start("slow", go=go)
-    job = until(lambda: running(cluster, run))
+    process = pipeline_runner.start("slow", go=go)
+    job = wait_until(lambda: find_running_job(cluster, pipeline_runner))
     kill_launcher(process, signal.SIGKILL)
     log, _ = process.communicate()
     assert process.returncode != 0, log
     go.touch()
-    code, log = run("slow", go=go)
+    code, log = pipeline_runner("slow", go=go)
     assert code == 0, log
     assert f"adopted, uid {job['metadata']['uid']}" in log
     assert "[node-0] finished" in log
-    assert [found["metadata"]["uid"] for found in run.jobs(cluster)] == [job["metadata"]["uid"]]
+    assert [found["metadata"]["uid"] for found in pipeline_runner.jobs(cluster)] == [job["metadata"]["uid"]]
 
 
 @pytest.mark.slow
-def test_a_try_of_kfp_itself_adopts_too(run, cluster):
-    process = run.start("retried")
-    job = until(lambda: running(cluster, run))
+def test_a_try_of_kfp_itself_adopts_too(pipeline_runner, cluster):
+    process = pipeline_runner.start("retried")
+    job = wait_until(lambda: find_running_job(cluster, pipeline_runner))
     kill_launcher(process, signal.SIGKILL)
     log, _ = process.communicate()
     assert process.returncode == 0, log
-    assert [found["metadata"]["uid"] for found in run.jobs(cluster)] == [job["metadata"]["uid"]]
+    assert [found["metadata"]["uid"] for found in pipeline_runner.jobs(cluster)] == [job["metadata"]["uid"]]
 
 
 @pytest.mark.slow
-def test_a_finished_run_that_is_started_again_repeats_nothing(run, cluster):
-    assert run("handing_on")[0] == 0
-    code, log = run("handing_on")
+def test_a_finished_run_that_is_started_again_repeats_nothing(pipeline_runner, cluster):
+    assert pipeline_runner("handing_on")[0] == 0
+    code, log = pipeline_runner("handing_on")
     assert code == 0
     assert log.count(": adopted, uid ") == 2
-    assert len(run.jobs(cluster)) == 2
+    assert len(pipeline_runner.jobs(cluster)) == 2
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_launcher_that_is_told_to_end_takes_its_job_along(run, cluster, number):
-    process = run.start("endless")
-    job = until(lambda: running(cluster, run))
+def test_a_launcher_that_is_told_to_end_takes_its_job_along(pipeline_runner, cluster, number):
+    process = pipeline_runner.start("endless")
+    job = wait_until(lambda: find_running_job(cluster, pipeline_runner))
     kill_launcher(process, number)
     log, _ = process.communicate()
     assert process.returncode != 0
     # "gone": the answer to the first deletion came so late that it was asked for again
     assert re.search(rf"{number.name}: TrainJob default/{job['metadata']['name']} was (deleted|gone)", log), log
-    until(lambda: not run.jobs(cluster))
+    wait_until(lambda: not pipeline_runner.jobs(cluster))
 
 
 @pytest.mark.slow
-def test_iterations_have_a_job_each(run, cluster):
-    code, log = run("side_by_side")
+def test_iterations_have_a_job_each(pipeline_runner, cluster):
+    code, log = pipeline_runner("side_by_side")
     assert code == 0, log
-    jobs = run.jobs(cluster)
+    jobs = pipeline_runner.jobs(cluster)
     assert sorted(job["spec"]["trainer"]["command"][-1] for job in jobs) == ["a", "b", "c"]
-    assert {judge(job).phase for job in jobs} == {Phase.COMPLETE}
+    assert {derive_verdict(job).phase for job in jobs} == {Phase.COMPLETE}
     assert {job["metadata"]["labels"][labels.TASK] for job in jobs} == {"train"}
 
 
-def test_what_is_wrong_is_refused_before_anything_is_sent(run, cluster, claim):
-    code, log = run("wrong", workspace=claim)
+def test_what_is_wrong_is_refused_before_anything_is_sent(pipeline_runner, cluster, claim):
+    code, log = pipeline_runner("wrong", workspace=claim)
     assert code != 0
     assert "The step's request is wrong:" in log
     assert "storage_uri" in log
     assert "did you mean hf://acme/tickets?" in log
-    assert not run.jobs(cluster)
+    assert not pipeline_runner.jobs(cluster)
 
 
-def test_a_pipelines_own_workspace_is_shared_by_its_steps(run, cluster):
-    code, log = run("own_workspace")
+def test_a_pipelines_own_workspace_is_shared_by_its_steps(pipeline_runner, cluster):
+    code, log = pipeline_runner("own_workspace")
     assert code == 0, log
     assert "[node-0] a-mark" in log
-    assert [judge(job).phase for job in run.jobs(cluster)] == [Phase.COMPLETE] * 3
+    assert [derive_verdict(job).phase for job in pipeline_runner.jobs(cluster)] == [Phase.COMPLETE] * 3
 
 
 @pytest.mark.slow
 @pytest.mark.torchtune
-@pytest.mark.usefixtures("torchrun_alone")
-def test_a_function_runs_and_hands_its_result_on(run):
-    code, log = run("from_a_function")
+@pytest.mark.usefixtures("torchrun_lock")
+def test_a_function_runs_and_hands_its_result_on(pipeline_runner):
+    code, log = pipeline_runner("from_a_function")
     assert code == 0, log
     assert 'handed on: {"share": 0.5, "words": 4}' in log
 
 
 @pytest.mark.slow
 @pytest.mark.torchtune
-@pytest.mark.usefixtures("torchrun_alone")
-def test_an_evaluation_decides_what_happens_next(run, cluster):
-    code, log = run("gated")
+@pytest.mark.usefixtures("torchrun_lock")
+def test_an_evaluation_decides_what_happens_next(pipeline_runner, cluster):
+    code, log = pipeline_runner("gated")
     assert code == 0, log
     assert "[node-0] 2 of 4" in log
     assert "[node-0] too bad" in log
     assert "[node-0] good enough" not in log
-    assert [judge(job).phase for job in run.jobs(cluster)] == [Phase.COMPLETE] * 2  # a cleanup takes what is active
+    assert [derive_verdict(job).phase for job in pipeline_runner.jobs(cluster)] == [
+        Phase.COMPLETE
+    ] * 2  # a cleanup takes what is active
 
 
-def test_a_cleanup_ends_what_a_killed_step_left_behind(run, cluster):
-    process = run.start("left_behind")
-    job = until(lambda: running(cluster, run))
+def test_a_cleanup_ends_what_a_killed_step_left_behind(pipeline_runner, cluster):
+    process = pipeline_runner.start("left_behind")
+    job = wait_until(lambda: find_running_job(cluster, pipeline_runner))
     kill_launcher(process, signal.SIGTERM)
     log, _ = process.communicate()
     assert process.returncode != 0
     assert f"TrainJob default/{job['metadata']['name']} was left alone" in log
     assert re.search(r"The run \S+: FAILED", log)
     assert f"TrainJob default/{job['metadata']['name']}: deleted; it was Running" in log
-    until(lambda: not run.jobs(cluster))
+    wait_until(lambda: not pipeline_runner.jobs(cluster))
 
 
-def test_metrics_are_whole_also_when_a_finished_job_is_adopted(run):
+def test_metrics_are_whole_also_when_a_finished_job_is_adopted(pipeline_runner):
     told = []
     for _ in range(2):
-        code, log = run("learning")
+        code, log = pipeline_runner("learning")
         assert code == 0, log
         [metadata] = re.findall(r"metadata=(\{[^}]*'first_loss'[^}]*\})", log)
         told.append(ast.literal_eval(metadata))
@@ -244,8 +250,8 @@ def test_metrics_are_whole_also_when_a_finished_job_is_adopted(run):
     assert told[0]["seconds"] >= 0
 
 
-def test_a_component_runs_without_a_pipeline(run, cluster):
-    code, log = run("train", image="busybox", command='["echo", "alone"]')
+def test_a_component_runs_without_a_pipeline(pipeline_runner, cluster):
+    code, log = pipeline_runner("train", image="busybox", command='["echo", "alone"]')
     assert code == 0, log
     assert "[node-0] alone" in log
-    assert len(run.jobs(cluster)) == 1
+    assert len(pipeline_runner.jobs(cluster)) == 1

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainjob.status import Progress
-from trainjob_kfp.loss_curve import MOST_POINTS, loss_curve, thinned, ticks
+from trainjob_kfp.loss_curve import MAX_POINTS, compute_ticks, downsample, render_loss_curve
 
 LOSSES = st.one_of(st.none(), st.floats(allow_nan=True, allow_infinity=True))
 POINTS = st.lists(st.builds(Progress, step=st.integers(1, 10**9), loss=LOSSES), max_size=60)
@@ -20,7 +20,7 @@ CURVES = st.dictionaries(st.integers(1, 10**6), st.floats(-1e6, 1e6), min_size=1
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 
 
-def drawn(page):
+def parse_points(page):
     """The points of the line."""
     found = re.search(r'<polyline class="loss" points="([^"]*)"', page)
     return [tuple(map(float, point.split(","))) for point in found[1].split()] if found else []
@@ -28,21 +28,21 @@ def drawn(page):
 
 @given(points=POINTS, title=st.text(), note=st.text())
 def test_any_training_gives_a_page_that_is_whole_and_runs_nothing(points, title, note):
-    page = loss_curve(points, title, note)
+    page = render_loss_curve(points, title, note)
     assert "<script" not in page
     assert "http" not in page.replace(title, "").replace(note, "")
     if "<svg" in page:
         picture = ElementTree.fromstring(page[page.index("<svg") : page.index("</svg>") + 6])  # noqa: S314 - our own
         numbers = [float(value) for line in picture.iter("line") for name, value in line.items() if name[0] in "xy"]
         assert all(0 <= number <= 720 for number in numbers)
-        assert all(0 <= x <= 720 and 0 <= y <= 360 for x, y in drawn(page))
+        assert all(0 <= x <= 720 and 0 <= y <= 360 for x, y in parse_points(page))
     else:
         assert "No loss was reported." in page
 
 
 @given(curve=CURVES, most=st.integers(4, 40))
 def test_thinning_keeps_the_ends_and_the_extremes(curve, most):
-    kept = thinned(curve, most)
+    kept = downsample(curve, most)
     assert len(kept) <= max(most, 4)
     assert set(kept) <= set(curve)
     assert kept == sorted(kept)
@@ -53,7 +53,7 @@ def test_thinning_keeps_the_ends_and_the_extremes(curve, most):
 @given(lowest=FINITE, highest=FINITE)
 def test_ticks_are_few_and_within(lowest, highest):
     lowest, highest = sorted((lowest, highest))
-    found = ticks(lowest, highest)
+    found = compute_ticks(lowest, highest)
     assert len(found) <= 12
     assert found == sorted(found)
     slack = (highest / 2 - lowest / 2) * 1e-6
@@ -65,34 +65,34 @@ def test_ticks_are_few_and_within(lowest, highest):
     [(0, 10, [0, 2, 4, 6, 8, 10]), (1, 100, [20, 40, 60, 80, 100]), (0.5, 0.5, [0.5])],
 )
 def test_ticks_are_round(lowest, highest, expected):
-    assert ticks(lowest, highest) == pytest.approx(expected)
+    assert compute_ticks(lowest, highest) == pytest.approx(expected)
 
 
 def test_a_falling_loss_falls():
-    page = loss_curve([Progress(step=step, loss=4 / step) for step in (1, 2, 4)])
-    (x1, y1), (x2, y2), (x3, y3) = drawn(page)
+    page = render_loss_curve([Progress(step=step, loss=4 / step) for step in (1, 2, 4)])
+    (x1, y1), (x2, y2), (x3, y3) = parse_points(page)
     assert x1 < x2 < x3
     assert y1 < y2 < y3  # an SVG's y grows downwards
     assert "Loss 4 at step 1, 1 at step 4; the lowest, 1, at step 4." in page
 
 
 def test_a_long_training_is_thinned():
-    page = loss_curve([Progress(step=step, loss=1 / step) for step in range(1, 20_000)])
-    assert len(drawn(page)) <= MOST_POINTS
+    page = render_loss_curve([Progress(step=step, loss=1 / step) for step in range(1, 20_000)])
+    assert len(parse_points(page)) <= MAX_POINTS
     assert len(page) < 30_000
 
 
 def test_texts_are_escaped():
-    page = loss_curve([], "<b>a & b</b>", note="<script>alert(1)</script>")
+    page = render_loss_curve([], "<b>a & b</b>", note="<script>alert(1)</script>")
     assert "&lt;b&gt;a &amp; b&lt;/b&gt;" in page
     assert "<script>" not in page
 
 
 def test_one_point_is_a_dot():
-    page = loss_curve([Progress(step=7, loss=1.5)])
-    assert drawn(page) == []
+    page = render_loss_curve([Progress(step=7, loss=1.5)])
+    assert parse_points(page) == []
     assert 'class="point"' in page
 
 
 def test_no_loss_is_said():
-    assert "No loss was reported." in loss_curve([Progress(step=1), Progress(step=2, loss=float("nan"))])
+    assert "No loss was reported." in render_loss_curve([Progress(step=1), Progress(step=2, loss=float("nan"))])

@@ -14,11 +14,11 @@ from tests.support.code_blocks import python_blocks
 
 BLOCKS = python_blocks("kfp")
 # `kfp.local` changes what calling a component means for the rest of the process.
-RUN_HERE = [block for block in BLOCKS if "local.init" in block.text]
-COMPILED = [block for block in BLOCKS if block not in RUN_HERE]
+LOCAL_RUN_BLOCKS = [block for block in BLOCKS if "local.init" in block.text]
+COMPILED_BLOCKS = [block for block in BLOCKS if block not in LOCAL_RUN_BLOCKS]
 
 
-@pytest.mark.parametrize("block", COMPILED, ids=str)
+@pytest.mark.parametrize("block", COMPILED_BLOCKS, ids=str)
 def test_a_pipeline_compiles(block, tmp_path):
     path = tmp_path / "block.py"
     path.write_text(block.text, "utf-8")
@@ -29,7 +29,7 @@ def test_a_pipeline_compiles(block, tmp_path):
         compiler.Compiler().compile(pipeline, str(tmp_path / "pipeline.yaml"))
 
 
-@pytest.mark.parametrize("block", RUN_HERE, ids=str)
+@pytest.mark.parametrize("block", LOCAL_RUN_BLOCKS, ids=str)
 @pytest.mark.timeout(120)
 def test_a_local_run_succeeds(block, laptop, tmp_path):
     environment = {**os.environ, "KUBECONFIG": str(laptop.kubeconfig)}

@@ -29,7 +29,7 @@ LISTS = [
 
 
 @pytest.fixture
-def server(laptop):
+def get_text(laptop):
     """GET of a path of the API server: its answer's text, or nothing where there is no such resource."""
     opened = config.new_client_from_config(config_file=str(laptop.kubeconfig))
 
@@ -46,7 +46,7 @@ def server(laptop):
     opened.close()
 
 
-def put(opened, value, name):
+def create_secret_and_claim(opened, value, name):
     """The Secret, and the claim of the same name."""
     core = client.CoreV1Api(opened)
     core.create_namespaced_secret("default", {"metadata": {"name": name}, "stringData": {"HF_TOKEN": value}})
@@ -54,7 +54,7 @@ def put(opened, value, name):
     core.create_namespaced_persistent_volume_claim("default", {"metadata": {"name": name}, "spec": spec})
 
 
-def places_of(value, folder, texts):
+def find_value(value, folder, texts):
     """Return the files below this folder and the texts that contain the value.
 
     The value may be plain or in base64.
@@ -66,10 +66,10 @@ def places_of(value, folder, texts):
 
 
 @pytest.mark.timeout(180)
-def test_a_secret_is_nowhere_but_in_the_secret(laptop, server, tmp_path, unique):
-    opened, get = server
+def test_a_secret_is_nowhere_but_in_the_secret(laptop, get_text, tmp_path, unique):
+    opened, get = get_text
     value = f"hf_{secrets.token_hex(16)}"
-    put(opened, value, unique)
+    create_secret_and_claim(opened, value, unique)
     rows = tmp_path / "hub" / "datasets" / "demo" / "gated" / "rows.txt"
     rows.parent.mkdir(parents=True)
     rows.write_text("a-row\n")
@@ -99,7 +99,7 @@ def test_a_secret_is_nowhere_but_in_the_secret(laptop, server, tmp_path, unique)
     assert any(path.endswith("/events") for path in texts)
     assert list(run.rglob("*.yaml"))
     assert list(run.rglob("executor_output.json"))
-    assert places_of(value, run, texts) == ["/api/v1/namespaces/default/secrets"]
+    assert find_value(value, run, texts) == ["/api/v1/namespaces/default/secrets"]
 
 
 def test_the_search_finds_what_is_there(tmp_path):
@@ -108,4 +108,4 @@ def test_the_search_finds_what_is_there(tmp_path):
     (tmp_path / "deep" / "plain").write_text(f"token={value}\n")
     (tmp_path / "packed").write_bytes(b"\0" + base64.b64encode(value.encode()))
     (tmp_path / "clean").write_text("nothing")
-    assert places_of(value, tmp_path, {"log": f"x{value}", "other": ""}) == ["deep/plain", "log", "packed"]
+    assert find_value(value, tmp_path, {"log": f"x{value}", "other": ""}) == ["deep/plain", "log", "packed"]

@@ -8,7 +8,7 @@ import pytest
 from kfp import dsl
 
 from trainjob.errors import InvalidSpec
-from trainjob.manifest import build, train_job
+from trainjob.manifest import build_trainjob, to_trainjob
 from trainjob.spec import CustomTrainer, SecretKeyReference, TrainJobManifest
 from trainjob_kfp import source, steps
 
@@ -46,13 +46,13 @@ CONFIG = (
 )
 
 
-def mounting(*pairs):
+def task_config_with(*pairs):
     volumes, mounts = zip(*pairs, strict=True)
     return dsl.TaskConfig(volumes=list(volumes), volume_mounts=list(mounts))
 
 
 @pytest.fixture
-def in_pod(monkeypatch):
+def pod_environment(monkeypatch):
     monkeypatch.setenv("KFP_POD_NAME", "tickets-llm-x7k2p-system-container-impl-1")
 
 
@@ -140,9 +140,9 @@ def test_what_is_wrong_is_refused_with_its_field(arguments, task, field):
     assert "hf_abcdef" not in str(refused.value)
 
 
-def pod_of(step):
+def volumes_and_mounts(step):
     """Return the volumes and mounts in the TrainJob that is sent."""
-    manifest = build(train_job(step), name="step", namespace="ml")
+    manifest = build_trainjob(to_trainjob(step), name="step", namespace="ml")
     pod = {}
     for patch in manifest["spec"]["runtimePatches"][0]["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]:
         spec = patch["template"]["spec"]["template"]["spec"]
@@ -152,7 +152,7 @@ def pod_of(step):
 
 
 def test_what_is_mounted_on_the_task_is_mounted_in_the_training_pods():
-    step = steps.train({"image": "busybox"}, mounting(CLAIM, SECRET, CONFIG))
+    step = steps.train({"image": "busybox"}, task_config_with(CLAIM, SECRET, CONFIG))
     found = {volume.mount_path: (volume.source, volume.sub_path) for volume in step.volumes}
     assert found == {
         "/mnt/data": ({"persistentVolumeClaim": {"claimName": "team.data"}}, "vision"),
@@ -160,12 +160,12 @@ def test_what_is_mounted_on_the_task_is_mounted_in_the_training_pods():
         "/etc/settings": ({"configMap": {"name": "license", "optional": True}}, ""),
     }
     assert len({volume.name for volume in step.volumes}) == 3
-    assert {mount["mountPath"] for mount in pod_of(step)["mounts"]} == set(found)
+    assert {mount["mountPath"] for mount in volumes_and_mounts(step)["mounts"]} == set(found)
 
 
 def test_a_claim_that_is_mounted_twice_is_one_volume():
     other = {"name": "team.data", "mountPath": "/mnt/other", "subPath": "audio"}
-    step = steps.fine_tune(FINE_TUNE, mounting(CLAIM, (CLAIM[0], other)))
+    step = steps.fine_tune(FINE_TUNE, task_config_with(CLAIM, (CLAIM[0], other)))
     assert [volume.sub_path for volume in step.volumes] == ["vision", "audio"]
     assert len({volume.name for volume in step.volumes}) == 1
 
@@ -180,25 +180,25 @@ def test_a_claim_that_is_mounted_twice_is_one_volume():
         ("/mnt/data/../data/tune", "team.data", "vision/tune"),
     ],
 )
-def test_a_path_is_the_claim_that_is_mounted_there(in_pod, path, claim, folder):
-    step = steps.fine_tune({**FINE_TUNE, "workspace": path}, mounting(PIPELINE_WORKSPACE, CLAIM, SECRET))
+def test_a_path_is_the_claim_that_is_mounted_there(pod_environment, path, claim, folder):
+    step = steps.fine_tune({**FINE_TUNE, "workspace": path}, task_config_with(PIPELINE_WORKSPACE, CLAIM, SECRET))
     assert (step.workspace.claim, step.workspace.sub_path) == (claim, folder)
     taken = "/mnt/data" if claim == "team.data" else "/kfp-workspace"
     assert {volume.mount_path for volume in step.volumes} == {"/kfp-workspace", "/mnt/data", "/etc/license"} - {taken}
 
 
-def test_the_innermost_mount_counts(in_pod):
+def test_the_innermost_mount_counts(pod_environment):
     inner = (CLAIM[0], {"name": "team.data", "mountPath": "/kfp-workspace/data"})
-    task = mounting(PIPELINE_WORKSPACE, inner)
+    task = task_config_with(PIPELINE_WORKSPACE, inner)
     step = steps.initialize_dataset({"storage_uri": "hf://a/b", "workspace": "/kfp-workspace/data/x"}, task)
     assert (step.workspace.claim, step.workspace.sub_path) == ("team.data", "x")
     assert [volume.mount_path for volume in step.volumes] == ["/kfp-workspace"]
 
 
-def test_a_command_of_ones_own_finds_the_workspace_at_both_paths(in_pod):
-    step = steps.train({"image": "busybox", "workspace": "/kfp-workspace/tune"}, mounting(PIPELINE_WORKSPACE))
+def test_a_command_of_ones_own_finds_the_workspace_at_both_paths(pod_environment):
+    step = steps.train({"image": "busybox", "workspace": "/kfp-workspace/tune"}, task_config_with(PIPELINE_WORKSPACE))
     assert step.workspace.sub_path == "tune"
-    mounts = {mount["mountPath"]: mount.get("subPath", "") for mount in pod_of(step)["mounts"]}
+    mounts = {mount["mountPath"]: mount.get("subPath", "") for mount in volumes_and_mounts(step)["mounts"]}
     assert mounts == {"/workspace": "tune", "/kfp-workspace": ""}
 
 
@@ -206,12 +206,12 @@ def test_a_command_of_ones_own_finds_the_workspace_at_both_paths(in_pod):
     ("path", "task", "said"),
     [
         ("/kfp-workspace", None, "at nothing"),
-        ("/kfp-workspaces", mounting(PIPELINE_WORKSPACE), "at /kfp-workspace"),
-        ("/elsewhere", mounting(CLAIM, SECRET), "at /etc/license, /mnt/data"),
-        ("/etc/license", mounting(SECRET), "a secret is mounted there; a claim is wanted"),
+        ("/kfp-workspaces", task_config_with(PIPELINE_WORKSPACE), "at /kfp-workspace"),
+        ("/elsewhere", task_config_with(CLAIM, SECRET), "at /etc/license, /mnt/data"),
+        ("/etc/license", task_config_with(SECRET), "a secret is mounted there; a claim is wanted"),
     ],
 )
-def test_a_path_without_a_claim_is_refused_in_a_pod(in_pod, path, task, said):
+def test_a_path_without_a_claim_is_refused_in_a_pod(pod_environment, path, task, said):
     with pytest.raises(InvalidSpec) as refused:
         steps.fine_tune({**FINE_TUNE, "workspace": path}, task)
     assert "workspace" in str(refused.value)
@@ -254,7 +254,7 @@ def test_a_function_travels_as_text():
     assert (job.trainer.num_nodes, job.trainer.packages_to_install) == (2, ("numpy",))
     assert job.trainer.resources_per_node["memory"] == "16Gi"
     assert job.trainer.env["MODE"] == "fast"
-    assert "command" in build(job, name="step", namespace="ml")["spec"]["trainer"]
+    assert "command" in build_trainjob(job, name="step", namespace="ml")["spec"]["trainer"]
 
 
 def typed(a: int, b: float, c: bool, d: list, e: dict, f: str, g):

@@ -17,7 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from tests.support.polling import until
+from tests.support.polling import wait_until
 from trainjob.client import Connection
 from trainjob_kfp.termination import Terminator
 
@@ -27,7 +27,7 @@ LAUNCHER = """
 import os, signal, sys, time
 from trainjob.client import Cluster, Connection
 from trainjob.lifecycle import JobReference
-from trainjob_kfp.narration import print_line
+from trainjob_kfp.standard_output import print_line
 from trainjob_kfp.termination import Terminator
 
 options = eval(sys.argv[2])
@@ -56,7 +56,7 @@ SIGNAL = "os.kill(os.getpid(), signal.SIGTERM)"
 
 
 @dataclass
-class ApiServer:
+class RecordingApiServer:
     """Answers every request after `latency` seconds, keeps connections open, and remembers who asked what when.
 
     Attributes:
@@ -67,12 +67,12 @@ class ApiServer:
     """
 
     latency: float = 0.0
-    creation: float | None = None
-    answer: bytes = b"{}"
-    version: bytes = b"{}"
+    creation_seconds: float | None = None
+    response: bytes = b"{}"
+    version_response: bytes = b"{}"
     requests: list[tuple[str, str, dict, int, float]] = field(default_factory=list)
-    exists: threading.Event = field(default_factory=threading.Event)
-    answered: set[tuple[str, int]] = field(default_factory=set)
+    created: threading.Event = field(default_factory=threading.Event)
+    answered_requests: set[tuple[str, int]] = field(default_factory=set)
 
     def __enter__(self):
         told = self
@@ -86,19 +86,19 @@ class ApiServer:
                 told.requests.append((self.command, self.path, body, self.client_address[1], at))
                 if self.command == "POST":
                     self.create()
-                found = self.command != "DELETE" or told.creation is None or told.exists.is_set()
+                found = self.command != "DELETE" or told.creation_seconds is None or told.created.is_set()
                 time.sleep(told.latency)
-                content = {JOB: told.answer, "/version": told.version}.get(self.path, b"{}")
+                content = {JOB: told.response, "/version": told.version_response}.get(self.path, b"{}")
                 content = DELETED if self.command == "DELETE" else content
                 self.send_response(200 if found else 404)
                 self.send_header("Content-Length", str(len(content)))
                 self.end_headers()
                 self.wfile.write(content)
-                told.answered.add((self.path, self.client_address[1]))
+                told.answered_requests.add((self.path, self.client_address[1]))
 
             def create(self):
-                time.sleep(told.creation)
-                told.exists.set()
+                time.sleep(told.creation_seconds)
+                told.created.set()
                 time.sleep(60)  # the answer is never seen
 
             do_GET = do_POST = do_DELETE = answer  # noqa: N815 - http.server's names
@@ -126,11 +126,11 @@ class ApiServer:
 
 @pytest.fixture
 def api():
-    with ApiServer() as server:
+    with RecordingApiServer() as server:
         yield server
 
 
-def start(url, *, before="", after="", ready=True, **options):
+def start_launcher(url, *, before="", after="", ready=True, **options):
     """Start a launcher that guards the TrainJob `tune-1` and prints all the time."""
     code = LAUNCHER.format(before=before or "pass", after=after or "pass")
     process = subprocess.Popen(
@@ -150,7 +150,7 @@ def start(url, *, before="", after="", ready=True, **options):
     return process
 
 
-def end(process, number=signal.SIGTERM):
+def terminate(process, number=signal.SIGTERM):
     if number is not None:
         process.send_signal(number)
     process.stdout.close()  # its reader dies by the same signal: KFP's launcher
@@ -163,7 +163,7 @@ def end(process, number=signal.SIGTERM):
         process.wait()
 
 
-def opened(api, connections=3):
+def open_ports(api, connections=3):
     """Return the ports of the connections that wait for a signal."""
     ports = {port for path, port in api.answered.copy() if path == "/version"}
     return ports if len(ports) >= connections else None
@@ -171,10 +171,10 @@ def opened(api, connections=3):
 
 @pytest.mark.parametrize("latency", [0.0, 0.4])
 def test_the_first_thing_is_to_delete_this_very_job_on_an_open_connection(latency):
-    with ApiServer(latency) as api:
-        process = start(api.url)
-        ports = until(lambda: opened(api))
-        code, said = end(process)
+    with RecordingApiServer(latency) as api:
+        process = start_launcher(api.url)
+        ports = wait_until(lambda: open_ports(api))
+        code, said = terminate(process)
         assert code == 143
         for _, path, body, _, _ in api.deletions:  # several if the first answer takes half a second
             assert path == JOB
@@ -185,44 +185,44 @@ def test_the_first_thing_is_to_delete_this_very_job_on_an_open_connection(latenc
 
 def test_a_page_in_place_of_an_answer_is_no_end_of_readiness(api):
     api.version = b"<html>a proxy's own</html>"
-    process = start(api.url)
-    until(lambda: opened(api))
-    code, said = end(process)
+    process = start_launcher(api.url)
+    wait_until(lambda: open_ports(api))
+    code, said = terminate(process)
     assert code == 143
     assert "SIGTERM: TrainJob ml/tune-1 was deleted" in said
 
 
 def test_an_interrupt_does_the_same(api):
-    code, _ = end(start(api.url), signal.SIGINT)
+    code, _ = terminate(start_launcher(api.url), signal.SIGINT)
     assert code == 130
     assert {path for _, path, *_ in api.deletions} == {JOB}
 
 
 def test_a_signal_before_anything_is_sent_creates_nothing(api):
-    code, said = end(start(api.url, before=f"{SIGNAL}; {CREATE}", ready=False), None)
+    code, said = terminate(start_launcher(api.url, before=f"{SIGNAL}; {CREATE}", ready=False), None)
     assert code == 143
     assert not [request for request in api.requests if request[0] in ("POST", "DELETE")]
     assert "SIGTERM: nothing was created" in said
 
 
 def test_a_signal_before_an_adoption_deletes_what_is_adopted(api):
-    api.answer = working()
-    code, _ = end(start(api.url, before=SIGNAL, ready=False, adopted="True"), None)
+    api.answer = running_trainjob()
+    code, _ = terminate(start_launcher(api.url, before=SIGNAL, ready=False, adopted="True"), None)
     assert code == 143
     assert {path for _, path, *_ in api.deletions} == {JOB}
 
 
 @pytest.mark.parametrize("creation", [0.0, 0.2, 1.5])
 def test_what_is_being_created_is_deleted_by_its_name_as_soon_as_it_is_there(creation):
-    with ApiServer(creation=creation) as api:
-        process = start(api.url, before=CREATE)
-        until(
+    with RecordingApiServer(creation_seconds=creation) as api:
+        process = start_launcher(api.url, before=CREATE)
+        wait_until(
             lambda: [request for request in api.requests if request[:2] == ("POST", f"{JOBS}?fieldValidation=Strict")]
         )
-        code, said = end(process)
+        code, said = terminate(process)
         assert code == 143
         assert "SIGTERM: TrainJob ml/tune-1 was deleted" in said
-        assert api.exists.is_set()
+        assert api.created.is_set()
         assert {request[2].get("preconditions", "none") for request in api.deletions} == {"none"}
 
 
@@ -232,65 +232,65 @@ def test_a_signal_between_the_announcement_and_the_request_does_not_let_it_go(ap
     go = tmp_path / "go"
     os.mkfifo(go)
     interrupted = f"terminator.about_to_create('tune-1', 'ml'); open({str(go)!r}).close(); {SIGNAL}"
-    process = start(api.url, before=f"{interrupted}; print_line('on'); {CREATE}", ready=False)
-    until(lambda: opened(api))
+    process = start_launcher(api.url, before=f"{interrupted}; print_line('on'); {CREATE}", ready=False)
+    wait_until(lambda: open_ports(api))
     began = time.monotonic()
     go.open("w").close()
-    code, said = end(process, None)
+    code, said = terminate(process, None)
     assert code == 143
-    until(lambda: api.deletions)
+    wait_until(lambda: api.deletions)
     assert not [request for request in api.requests if request[0] == "POST"]
     assert "nothing was created" in said
     assert time.monotonic() - began >= 1.0
 
 
 def test_the_job_is_kept_when_told_so(api):
-    code, said = end(start(api.url, after="terminator.keep_when(lambda: True)"))
+    code, said = terminate(start_launcher(api.url, after="terminator.keep_when(lambda: True)"))
     assert code == 143
     assert not api.deletions
     assert "was left alone" in said
 
 
-def condition(kind):
+def trainjob_with_condition(kind):
     conditions = [{"type": kind, "status": "True", "reason": "x", "message": "x"}] if kind else []
     return json.dumps({"metadata": METADATA, "status": {"conditions": conditions}}).encode()
 
 
-def working():
-    return condition("")
+def running_trainjob():
+    return trainjob_with_condition("")
 
 
 def test_an_adopted_job_that_may_have_ended_is_looked_at_first(api):
-    api.answer = condition("Complete")
-    code, said = end(start(api.url, adopted="True"))
+    api.answer = trainjob_with_condition("Complete")
+    code, said = terminate(start_launcher(api.url, adopted="True"))
     assert code == 143
     assert not api.deletions
     assert "was left alone, as it has ended" in said
 
 
 def test_an_adopted_job_that_works_is_deleted_at_once(api):
-    process = start(api.url, adopted="True", after="terminator.still_works()")
-    code, _ = end(process)
+    process = start_launcher(api.url, adopted="True", after="terminator.still_works()")
+    code, _ = terminate(process)
     assert code == 143
     assert [request[0] for request in api.requests if request[1] == JOB] == ["DELETE"]
 
 
 def test_a_job_that_has_ended_is_left_as_it_is(api):
-    code, _ = end(start(api.url, after="terminator.stand_down()"))
+    code, _ = terminate(start_launcher(api.url, after="terminator.stand_down()"))
     assert code == 143
     assert not api.deletions
 
 
 def test_a_cluster_that_is_gone_does_not_hold_the_process(refusing_url):
-    code, said = end(start(refusing_url))
+    code, said = terminate(start_launcher(refusing_url))
     assert code == 143
     assert "could not be deleted" in said
 
 
 def test_the_connection_is_used_now_and_then_so_that_nobody_closes_it(api):
-    process = start(api.url, keep_warm_seconds="0.02")
-    until(lambda: opened(api) and len(api.requests) > 10)
-    end(process)
+    process = start_launcher(api.url, keep_warm_seconds="0.02")
+    wait_until(lambda: open_ports(api) and len(api.requests) > 10)
+    terminate(process)
     assert len({request[3] for request in api.requests}) == 3
 
 

@@ -30,9 +30,9 @@ class ApiServerProxy(ThreadingHTTPServer):
     def __init__(self, upstream: str) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.upstream = upstream
-        self.answers: dict[str, tuple[int, bytes]] = {}
+        self.responses: dict[str, tuple[int, bytes]] = {}
         self.replacements: dict[str, list[bytes]] = {}
-        self.requests: Counter[str] = Counter()
+        self.request_counts: Counter[str] = Counter()
         self.url = f"http://127.0.0.1:{self.server_port}"
 
 
@@ -40,12 +40,12 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server: ApiServerProxy
 
-    def _answer(self) -> None:
+    def _handle(self) -> None:
         path, _, query = self.path.partition("?")
         body = self.rfile.read(int(self.headers.get("Content-Length", 0))) or None
         request = f"{'WATCH' if 'watch=true' in query else self.command} {path}"
-        self.server.requests[request] += 1
-        answers, replaced = self.server.answers, self.server.replacements.get(request)
+        self.server.request_counts[request] += 1
+        answers, replaced = self.server.responses, self.server.replacements.get(request)
         if request.startswith("WATCH") and not replaced:
             self._stream()
             return
@@ -88,7 +88,7 @@ class _Handler(BaseHTTPRequestHandler):
                 preload_content=False,
             )
 
-    do_GET = do_POST = do_DELETE = do_PATCH = _answer  # noqa: N815 - as http.server calls them
+    do_GET = do_POST = do_DELETE = do_PATCH = _handle  # noqa: N815 - as http.server calls them
 
     def log_message(self, *_: object) -> None:
         """Write no access log."""

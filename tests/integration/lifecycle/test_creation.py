@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from tests.integration.lifecycle.apiserver_proxy import ApiServerProxy
-from tests.support.polling import until
+from tests.support.polling import wait_until
 from trainjob import CustomTrainerContainer, TrainJob
 from trainjob.client import Cluster, Connection
 from trainjob.lifecycle import RunKey, submit
@@ -19,23 +19,23 @@ JOB = TrainJob(trainer=CustomTrainerContainer(image="busybox", command=["true"])
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 
 
-def key(unique):
+def make_run_key(unique):
     return RunKey("test", "workflow", unique, "run-1")
 
 
-def jobs_of(cluster, unique):
-    return cluster.list_trainjobs("default", f"{labels.RUN_KEY}={key(unique).digest}")
+def list_trainjobs(cluster, unique):
+    return cluster.list_trainjobs("default", f"{labels.RUN_KEY}={make_run_key(unique).digest}")
 
 
 def test_a_caller_is_told_the_name_before_the_request_and_only_then(cluster, unique):
     told = []
 
     def before(name, namespace):
-        told.append((name, namespace, len(jobs_of(cluster, unique))))
+        told.append((name, namespace, len(list_trainjobs(cluster, unique))))
 
-    reference = submit(cluster, JOB, key(unique), before_create=before)
+    reference = submit(cluster, JOB, make_run_key(unique), before_create=before)
     assert told == [(reference.name, "default", 0)]
-    assert submit(cluster, JOB, key(unique), before_create=before).adopted
+    assert submit(cluster, JOB, make_run_key(unique), before_create=before).adopted
     assert len(told) == 1
 
 
@@ -44,8 +44,8 @@ def test_what_the_caller_raises_then_creates_nothing(cluster, unique):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        submit(cluster, JOB, key(unique), before_create=before)
-    assert not jobs_of(cluster, unique)
+        submit(cluster, JOB, make_run_key(unique), before_create=before)
+    assert not list_trainjobs(cluster, unique)
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def proxy(laptop):
         server.shutdown()
 
 
-def through(laptop, proxy):
+def kubeconfig_through(laptop, proxy):
     kubeconfig = json.loads(laptop.kubeconfig.read_text())
     kubeconfig["clusters"][0]["cluster"] = {"server": proxy.url}
     return json.dumps(kubeconfig)
@@ -71,8 +71,8 @@ def test_a_creation_that_is_asked_for_again_is_told_again(laptop, cluster, uniqu
         if len(told) == 2:
             proxy.answers.clear()
 
-    with contextlib.closing(Cluster(Connection(kubeconfig_json=through(laptop, proxy)))) as opened:
-        reference = submit(opened, JOB, key(unique), before_create=before)
+    with contextlib.closing(Cluster(Connection(kubeconfig_json=kubeconfig_through(laptop, proxy)))) as opened:
+        reference = submit(opened, JOB, make_run_key(unique), before_create=before)
     assert told == [(reference.name, "default")] * 2
 
 
@@ -84,16 +84,16 @@ def owner(cluster, unique):
 
 
 def test_an_owner_takes_its_job_along_and_is_no_part_of_the_request(cluster, unique, owner):
-    reference = submit(cluster, JOB, key(unique), owner=owner)
-    [job] = jobs_of(cluster, unique)
+    reference = submit(cluster, JOB, make_run_key(unique), owner=owner)
+    [job] = list_trainjobs(cluster, unique)
     assert job["metadata"]["ownerReferences"] == [owner]
-    assert submit(cluster, JOB, key(unique)).uid == reference.uid  # without an owner: the same request
+    assert submit(cluster, JOB, make_run_key(unique)).uid == reference.uid  # without an owner: the same request
     cluster._http.request("DELETE", f"{CONFIGMAPS}/{unique}", doing="delete a config map")
-    until(lambda: not jobs_of(cluster, unique))
+    wait_until(lambda: not list_trainjobs(cluster, unique))
 
 
 def test_without_a_uid_whatever_has_the_name_is_deleted(cluster, unique):
-    reference = submit(cluster, JOB, key(unique))
+    reference = submit(cluster, JOB, make_run_key(unique))
     assert cluster.delete_trainjob(reference.name, "default", None)
     assert not cluster.delete_trainjob(reference.name, "default", None)
-    assert not jobs_of(cluster, unique)
+    assert not list_trainjobs(cluster, unique)

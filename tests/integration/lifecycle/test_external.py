@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pytest
 
-from tests.support.polling import until
+from tests.support.polling import wait_until
 from tests.support.recording_proxy import RecordingProxy
 from trainjob import CustomTrainerContainer, TrainJob
 from trainjob.client import Cluster, Connection
@@ -17,22 +17,22 @@ from trainjob.client.installed_trainer import TRAINER_API
 from trainjob.errors import InvalidSpec, WaitTimeout
 from trainjob.lifecycle import JobSelector, RunKey, check_external, submit, wait, wait_external
 from trainjob.manifest import labels
-from trainjob.status import Phase, judge
+from trainjob.status import Phase, derive_verdict
 
 NAMESPACE = "default"
 
 
-def key(unique, run="run-1"):
+def make_run_key(unique, run="run-1"):
     return RunKey("test", "lookout", unique, run)
 
 
-def submitted(cluster, script, run_key, runtime="ClusterTrainingRuntime/torch-distributed"):
+def submit_script(cluster, script, run_key, runtime="ClusterTrainingRuntime/torch-distributed"):
     kind, _, name = runtime.partition("/")
     trainer = CustomTrainerContainer(image="busybox", command=["sh", "-c", script])
     return submit(cluster, TrainJob(trainer=trainer, runtime={"kind": kind, "name": name}), run_key)
 
 
-def applied(cluster, name, script, runtime="ClusterTrainingRuntime/torch-distributed"):
+def apply_trainjob(cluster, name, script, runtime="ClusterTrainingRuntime/torch-distributed"):
     """A TrainJob as kubectl makes it: no label says whose it is."""
     kind, _, runtime = runtime.partition("/")
     trainer = {"image": "busybox", "command": ["sh", "-c", script]}
@@ -46,16 +46,16 @@ def applied(cluster, name, script, runtime="ClusterTrainingRuntime/torch-distrib
     )
 
 
-def delete(cluster, job):
+def delete_trainjob(cluster, job):
     cluster.delete_trainjob(job["metadata"]["name"], NAMESPACE, job["metadata"]["uid"])
 
 
-def until_running(cluster, name):
+def wait_until_running(cluster, name):
     """Its status lags behind its pods."""
-    return until(lambda: judge(cluster.get_trainjob(name, NAMESPACE)).phase is Phase.RUNNING)
+    return wait_until(lambda: derive_verdict(cluster.get_trainjob(name, NAMESPACE)).phase is Phase.RUNNING)
 
 
-async def while_waiting(cluster, wanted, *steps, **limits):
+async def wait_with_steps(cluster, selector, *steps, **limits):
     """Wait for it; each step, which may block, is taken as soon as the one before it was told of."""
     lines, told = [], asyncio.Event()
 
@@ -63,7 +63,7 @@ async def while_waiting(cluster, wanted, *steps, **limits):
         lines.append(line)
         told.set()
 
-    waiting = asyncio.create_task(wait_external(cluster, wanted, tell=tell, **limits))
+    waiting = asyncio.create_task(wait_external(cluster, selector, report=tell, **limits))
     await asyncio.sleep(0)  # it subscribes
     for step in steps:
         told.clear()
@@ -79,7 +79,7 @@ def test_one_that_does_not_exist_yet_and_is_not_ours_is_waited_for_by_name(clust
     lines = []
     assert check_external(cluster, wanted, lines.append) is None
     assert lines == [f"there is no TrainJob {NAMESPACE}/{unique} yet"]
-    ended, lines = asyncio.run(while_waiting(cluster, wanted, lambda: applied(cluster, unique, "echo fine")))
+    ended, lines = asyncio.run(wait_with_steps(cluster, wanted, lambda: apply_trainjob(cluster, unique, "echo fine")))
     assert ended.outcome.succeeded
     assert (ended.reference.name, ended.reference.attempt) == (unique, 1)
     assert all(line.startswith(f"TrainJob {NAMESPACE}/{unique}: ") for line in lines)
@@ -87,7 +87,7 @@ def test_one_that_does_not_exist_yet_and_is_not_ours_is_waited_for_by_name(clust
 
 
 @pytest.fixture(scope="module")
-def without_restarts(cluster):
+def create_never_restarting_runtime(cluster):
     """A runtime that keeps a failed pod; stock ones restart it six times and delete it then."""
     name = "r" + uuid.uuid4().hex[:8]
     container = {"name": "node", "image": "busybox", "command": ["true"]}
@@ -102,44 +102,46 @@ def without_restarts(cluster):
     return f"{kind}/{name}"
 
 
-def test_one_that_fails_says_why(cluster, unique, without_restarts):
-    applied(cluster, unique, "echo 'ValueError: row 7' >&2; exit 3", without_restarts)
-    ended, _ = asyncio.run(while_waiting(cluster, JobSelector(NAMESPACE, unique)))
+def test_one_that_fails_says_why(cluster, unique, create_never_restarting_runtime):
+    apply_trainjob(cluster, unique, "echo 'ValueError: row 7' >&2; exit 3", create_never_restarting_runtime)
+    ended, _ = asyncio.run(wait_with_steps(cluster, JobSelector(NAMESPACE, unique)))
     assert ended.outcome.phase is Phase.FAILED
     assert (ended.outcome.step, ended.outcome.rank, ended.outcome.exit_code) == ("node", 0, 3)
     assert ended.outcome.log_tail == ("ValueError: row 7",)
 
 
 def test_one_that_is_deleted_meanwhile_is_no_success(cluster, unique):
-    job = applied(cluster, unique, "sleep 600")
-    until_running(cluster, unique)
+    job = apply_trainjob(cluster, unique, "sleep 600")
+    wait_until_running(cluster, unique)
     lines = []
     assert check_external(cluster, JobSelector(NAMESPACE, unique), lines.append) is None
     assert "Running" in lines[0]
-    steps = (lambda: None, lambda: delete(cluster, job))
-    ended, _ = asyncio.run(while_waiting(cluster, JobSelector(NAMESPACE, unique), *steps))
+    steps = (lambda: None, lambda: delete_trainjob(cluster, job))
+    ended, _ = asyncio.run(wait_with_steps(cluster, JobSelector(NAMESPACE, unique), *steps))
     assert ended.outcome.phase is Phase.DELETED
     assert ended.reference.uid == job["metadata"]["uid"]
 
 
-def test_of_several_attempts_the_newest_counts(cluster, unique, tmp_path, without_restarts):
+def test_of_several_attempts_the_newest_counts(cluster, unique, tmp_path, create_never_restarting_runtime):
     go = tmp_path / "go"
-    first = submitted(cluster, "exit 1", key(unique), without_restarts)
+    first = submit_script(cluster, "exit 1", make_run_key(unique), create_never_restarting_runtime)
     assert not wait(cluster, first).succeeded
-    wanted = JobSelector(NAMESPACE, run_key=key(unique))
+    wanted = JobSelector(NAMESPACE, run_key=make_run_key(unique))
     failed = check_external(cluster, wanted)
     assert failed.outcome.phase is Phase.FAILED
-    second = submitted(cluster, f"while [ ! -e {go} ]; do sleep 0.1; done", key(unique), without_restarts)
+    second = submit_script(
+        cluster, f"while [ ! -e {go} ]; do sleep 0.1; done", make_run_key(unique), create_never_restarting_runtime
+    )
     assert check_external(cluster, wanted) is None
-    ended, _ = asyncio.run(while_waiting(cluster, wanted, lambda: None, go.touch))
+    ended, _ = asyncio.run(wait_with_steps(cluster, wanted, lambda: None, go.touch))
     assert (ended.reference.uid, ended.reference.attempt) == (second.uid, 2)
     assert ended.outcome.succeeded
-    assert check_external(cluster, JobSelector(NAMESPACE, run_key=key(unique, "another run"))) is None
+    assert check_external(cluster, JobSelector(NAMESPACE, run_key=make_run_key(unique, "another run"))) is None
 
 
 def test_an_older_attempt_that_goes_does_not_end_the_waiting_for_a_newer_one(cluster, unique, tmp_path):
-    go, wanted = tmp_path / "go", JobSelector(NAMESPACE, run_key=key(unique))
-    first = submitted(cluster, "sleep 600", key(unique))
+    go, wanted = tmp_path / "go", JobSelector(NAMESPACE, run_key=make_run_key(unique))
+    first = submit_script(cluster, "sleep 600", make_run_key(unique))
     # The name of the second attempt is another one, so that both can be there.
     second = cluster.get_trainjob(first.name, NAMESPACE)
     meta = second["metadata"]
@@ -150,29 +152,29 @@ def test_an_older_attempt_that_goes_does_not_end_the_waiting_for_a_newer_one(clu
     }
     second["spec"]["trainer"]["command"] = ["sh", "-c", f"while [ ! -e {go} ]; do sleep 0.1; done"]
     second = cluster.create_trainjob({name: second[name] for name in ("apiVersion", "kind", "metadata", "spec")})
-    until_running(cluster, unique)
+    wait_until_running(cluster, unique)
     steps = (lambda: cluster.delete_trainjob(first.name, NAMESPACE, first.uid), go.touch)
-    ended, _ = asyncio.run(while_waiting(cluster, wanted, *steps))
+    ended, _ = asyncio.run(wait_with_steps(cluster, wanted, *steps))
     assert (ended.reference.uid, ended.reference.attempt) == (second["metadata"]["uid"], 2)
     assert ended.outcome.succeeded
 
 
 def test_when_the_time_is_over_it_goes_on(cluster, unique):
-    job = applied(cluster, unique, "sleep 600")
-    until_running(cluster, unique)
+    job = apply_trainjob(cluster, unique, "sleep 600")
+    wait_until_running(cluster, unique)
     limit, seen = {"total": timedelta(seconds=2)}, threading.Event()
     with cluster.trainjob_informer(NAMESPACE, "").add_event_handler(unique, lambda _: seen.set()):
         assert seen.wait(60)  # so its list does not use up the two seconds
         with pytest.raises(WaitTimeout, match=f"{unique}: Running.*the time to wait for it is over"):
-            asyncio.run(while_waiting(cluster, JobSelector(NAMESPACE, unique), lambda: None, **limit))
+            asyncio.run(wait_with_steps(cluster, JobSelector(NAMESPACE, unique), lambda: None, **limit))
     assert check_external(cluster, JobSelector(NAMESPACE, unique)) is None
-    delete(cluster, job)
+    delete_trainjob(cluster, job)
 
 
 def test_what_has_ended_is_seen_when_no_time_is_left(cluster, unique):
-    applied(cluster, unique, "true")
-    until(lambda: check_external(cluster, JobSelector(NAMESPACE, unique)))
-    ended, _ = asyncio.run(while_waiting(cluster, JobSelector(NAMESPACE, unique), total=timedelta(0)))
+    apply_trainjob(cluster, unique, "true")
+    wait_until(lambda: check_external(cluster, JobSelector(NAMESPACE, unique)))
+    ended, _ = asyncio.run(wait_with_steps(cluster, JobSelector(NAMESPACE, unique), total=timedelta(0)))
     assert ended.outcome.succeeded
 
 
@@ -183,9 +185,9 @@ def test_many_who_wait_share_one_list_and_one_watch(laptop, cluster, unique):
         async def wait_for_all():
             wanted = [JobSelector(NAMESPACE, f"{unique}-{n}") for n in range(30)]
             waiting = [asyncio.create_task(wait_external(seen, one)) for one in wanted]
-            await asyncio.to_thread(lambda: until(lambda: proxy.watches("trainjobs")))
+            await asyncio.to_thread(lambda: wait_until(lambda: proxy.count_watches("trainjobs")))
             for one in wanted[:3]:
-                await asyncio.to_thread(applied, cluster, one.name, "true")
+                await asyncio.to_thread(apply_trainjob, cluster, one.name, "true")
             ended = await asyncio.wait_for(asyncio.gather(*waiting[:3]), 60)
             waiting[3].cancel()  # which leaves the others waiting
             with pytest.raises(asyncio.TimeoutError):
@@ -195,7 +197,7 @@ def test_many_who_wait_share_one_list_and_one_watch(laptop, cluster, unique):
         try:
             ended = asyncio.run(wait_for_all())
             assert [one.outcome.succeeded for one in ended] == [True] * 3
-            assert (proxy.lists("trainjobs"), proxy.watches("trainjobs")) == (1, 1), proxy.requests
+            assert (proxy.count_lists("trainjobs"), proxy.count_watches("trainjobs")) == (1, 1), proxy.requests
             by_name, ours = seen.trainjob_informer(NAMESPACE, ""), seen.trainjob_informer(NAMESPACE)
             assert not by_name._cache  # also after cancellations
             assert ours._thread is None  # nobody has asked for ours
@@ -207,7 +209,7 @@ def test_many_who_wait_share_one_list_and_one_watch(laptop, cluster, unique):
     ("arguments", "words"),
     [
         ({}, ["name, run_key", "neither"]),
-        ({"name": "a", "run_key": key("x")}, ["name, run_key", "both"]),
+        ({"name": "a", "run_key": make_run_key("x")}, ["name, run_key", "both"]),
         ({"name": "None"}, ["name", "'None'", "lower-case"]),
         ({"name": "a/status"}, ["name", "'a/status'"]),
         ({"name": "a", "namespace": "my team"}, ["namespace", "'my team'"]),
@@ -221,11 +223,11 @@ def test_a_name_that_no_trainjob_can_have_is_refused(arguments, words):
 
 
 def test_whose_it_is_is_decided_by_the_label():
-    wanted = JobSelector(NAMESPACE, run_key=key("x"))
+    wanted = JobSelector(NAMESPACE, run_key=make_run_key("x"))
     mine, others = (
-        {"metadata": {"name": "a", "labels": {labels.RUN_KEY: digest}}} for digest in (key("x").digest, "0")
+        {"metadata": {"name": "a", "labels": {labels.RUN_KEY: digest}}} for digest in (make_run_key("x").digest, "0")
     )
-    assert wanted.is_met_by(mine)
-    assert not wanted.is_met_by(others)
-    assert not wanted.is_met_by({"metadata": {"name": "a"}})
+    assert wanted.matches(mine)
+    assert not wanted.matches(others)
+    assert not wanted.matches({"metadata": {"name": "a"}})
     assert str(wanted) == "of test lookout.x in run run-1 in namespace default"

@@ -20,7 +20,7 @@ for rank in 1 0; do OMPI_COMM_WORLD_RANK=$rank "$@" || exit 8; done
 """
 
 
-def where():
+def report_rank():
     import os
 
     rank = os.environ.get("OMPI_COMM_WORLD_RANK")
@@ -29,7 +29,7 @@ def where():
 
 
 @pytest.fixture
-def start(tmp_path):
+def run_function(tmp_path):
     """What the command prints, with these variables."""
     (tmp_path / "mpirun").write_text(MPIRUN)
     (tmp_path / "mpirun").chmod(0o755)
@@ -50,14 +50,14 @@ def start(tmp_path):
     return start
 
 
-def test_mpirun_starts_it_on_every_host_and_one_hands_back(start):
-    lines = start(where, OMPI_MCA_orte_default_hostfile="/etc/mpi/hostfile", JOB_COMPLETION_INDEX="0")
+def test_mpirun_starts_it_on_every_host_and_one_hands_back(run_function):
+    lines = run_function(report_rank, OMPI_MCA_orte_default_hostfile="/etc/mpi/hostfile", JOB_COMPLETION_INDEX="0")
     assert lines == ["here is 1", "here is 0", f"trainjob result: {json.dumps({'rank': '0'})}"]
 
 
-def test_without_a_framework_it_runs_once(start):
-    assert start(where) == ["here is None", 'trainjob result: {"rank": null}']
+def test_without_a_framework_it_runs_once(run_function):
+    assert run_function(report_rank) == ["here is None", 'trainjob result: {"rank": null}']
 
 
-def test_only_the_first_node_hands_back(start):
-    assert start(where, JOB_COMPLETION_INDEX="1") == ["here is None"]
+def test_only_the_first_node_hands_back(run_function):
+    assert run_function(report_rank, JOB_COMPLETION_INDEX="1") == ["here is None"]

@@ -6,7 +6,7 @@ import pytest
 
 from trainjob import CustomTrainer, CustomTrainerContainer, RunKey, TrainJob, submit, wait
 from trainjob.lifecycle import Listener
-from trainjob.status import handed_back
+from trainjob.status import parse_step_result
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -24,7 +24,7 @@ def add_up_ranks(greeting):
 
 @pytest.mark.slow
 @pytest.mark.torchtune
-@pytest.mark.usefixtures("torchrun_alone")
+@pytest.mark.usefixtures("torchrun_lock")
 def test_on_two_nodes(cluster, unique, evidence):
     trainer = CustomTrainer(
         func=add_up_ranks, func_args={"greeting": "$HOME `id` $(X)"}, num_nodes=2, num_proc_per_node=1
@@ -78,10 +78,10 @@ HOSTILE = [
 ]
 
 
-def give_back(told, table):
+def return_arguments(texts, table):
     import os
 
-    return {"told": told, "table": table, "variables": [os.environ[f"HOSTILE_{i}"] for i in range(len(told))]}
+    return {"told": texts, "table": table, "variables": [os.environ[f"HOSTILE_{i}"] for i in range(len(texts))]}
 
 
 def test_arguments_and_variables_arrive_as_they_were_given(cluster, unique):
@@ -89,12 +89,12 @@ def test_arguments_and_variables_arrive_as_they_were_given(cluster, unique):
     table = {text: [index, {"": None}] for index, text in enumerate(HOSTILE)}
     env = {f"HOSTILE_{index}": text for index, text in enumerate(HOSTILE)}
     arguments = {"told": HOSTILE, "table": table}
-    trainer = CustomTrainer(func=give_back, func_args=arguments, env=env, num_nodes=2)
+    trainer = CustomTrainer(func=return_arguments, func_args=arguments, env=env, num_nodes=2)
     lines = []
     job = TrainJob(trainer=trainer, runtime="jax-distributed")  # there Python runs it, as torchrun would
     reference = submit(cluster, job, RunKey("test", "functions", unique, "run-1"))
     wait(cluster, reference, listener=Listener(on_log=lines.append)).raise_for_failure()
-    [result] = [told["result"] for line in lines if (told := handed_back(line.text))]
+    [result] = [told["result"] for line in lines if (told := parse_step_result(line.text))]
     assert result == {**arguments, "variables": HOSTILE}
 
 
@@ -114,5 +114,5 @@ def test_a_container_gets_its_command_its_arguments_and_its_environment(cluster,
     wait(cluster, reference, listener=Listener(on_log=lines.append)).raise_for_failure()
     value = "the $(B) value"
     told = [[value, "$(A)", "$A", "`id`", "a 'b' \"c\"", "$(NOBODY)"], value]
-    assert [handed_back(line.text) for line in lines] == [{"result": told}]
+    assert [parse_step_result(line.text) for line in lines] == [{"result": told}]
     evidence("features", row="container", cell="real run")

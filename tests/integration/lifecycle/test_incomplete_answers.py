@@ -12,12 +12,12 @@ from datetime import timedelta
 import pytest
 
 from tests.integration.lifecycle.apiserver_proxy import ApiServerProxy
-from tests.support.polling import until
+from tests.support.polling import wait_until
 from trainjob import CustomTrainerContainer, TrainJob
 from trainjob.client import Cluster, Connection
 from trainjob.errors import InvalidResponse, WaitTimeout
-from trainjob.lifecycle import JobReference, Limits, RunKey, give_up, submit, wait
-from trainjob.lifecycle.prepared_job import prepare
+from trainjob.lifecycle import JobReference, Limits, RunKey, apply_kill_action, submit, wait
+from trainjob.lifecycle.prepared_job import prepare_job
 from trainjob.manifest import labels
 from trainjob.status import Phase
 
@@ -35,7 +35,7 @@ METADATA = {
 STATUS = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 500}
 
 
-def without(name):
+def without_field(name):
     """Return an object whose metadata lacks a field, alone and as the only item of a list."""
     metadata = {**METADATA}
     del metadata[name]
@@ -47,13 +47,13 @@ BODIES = {
     "{}": b"{}",
     "[]": b"[]",
     "metadata null": b'{"metadata": null}',
-    "no uid": json.dumps(without("uid")).encode(),
-    "no name": json.dumps(without("name")).encode(),
+    "no uid": json.dumps(without_field("uid")).encode(),
+    "no name": json.dumps(without_field("name")).encode(),
     "a Status": json.dumps(STATUS).encode(),
 }
 
 
-def event(body):
+def watch_event(body):
     """Return the body as the object of a watch event; an empty body stays empty."""
     return b'{"type": "MODIFIED", "object": %s}\n' % body if body else b""
 
@@ -72,27 +72,27 @@ def proxy(laptop):
 
 
 @pytest.fixture
-def proxied(laptop, proxy):
+def proxied_cluster(laptop, proxy):
     """The cluster through the proxy."""
-    with through(laptop, proxy, patience=30.0) as opened:
+    with open_cluster(laptop, proxy, patience=30.0) as opened:
         yield opened
 
 
 @contextlib.contextmanager
-def through(laptop, proxy, patience):
+def open_cluster(laptop, proxy, patience):
     kubeconfig = json.loads(laptop.kubeconfig.read_text())
     kubeconfig["clusters"][0]["cluster"] = {"server": proxy.url}
     connection = Connection(kubeconfig_json=json.dumps(kubeconfig))
-    with contextlib.closing(Cluster(connection, patience=patience)) as opened:
+    with contextlib.closing(Cluster(connection, retry_seconds=patience)) as opened:
         opened.trainjob_spec_fields()  # once for each connection, and no part of these tests
         yield opened
 
 
-def jobs_of(cluster, key):
+def list_trainjobs(cluster, key):
     return cluster.list_trainjobs("default", f"{labels.RUN_KEY}={key.digest}")
 
 
-FOR_EVER = [b'{"metadata": null}'] * 1000
+ALWAYS_INCOMPLETE = [b'{"metadata": null}'] * 1000
 
 
 @pytest.mark.parametrize(
@@ -105,71 +105,73 @@ FOR_EVER = [b'{"metadata": null}'] * 1000
     ],
 )
 def test_what_never_gets_better_is_a_typed_error(laptop, cluster, proxy, key, requests, doing):
-    name = _name_of(key)
-    proxy.replacements = {request.replace("NAME", name): [*FOR_EVER] for request in requests}
-    with through(laptop, proxy, patience=0.3) as proxied, pytest.raises(InvalidResponse) as raised:
-        wait(proxied, submit(proxied, JOB, key, patience=0.3), limits=Limits(total=timedelta()))
+    name = _first_name(key)
+    proxy.replacements = {request.replace("NAME", name): [*ALWAYS_INCOMPLETE] for request in requests}
+    with open_cluster(laptop, proxy, patience=0.3) as proxied, pytest.raises(InvalidResponse) as raised:
+        wait(proxied, submit(proxied, JOB, key, timeout=0.3), limits=Limits(total=timedelta()))
     assert raised.value.retryable
     assert f"{proxy.url} answered 200 to the request to {doing.replace('NAME', name)}, and the body is invalid" in str(
         raised.value
     )
-    for job in jobs_of(cluster, key):  # a creation without a usable answer: the next try finds it
+    for job in list_trainjobs(cluster, key):  # a creation without a usable answer: the next try finds it
         reference = submit(cluster, JOB, key)
         assert (reference.uid, reference.adopted) == (job["metadata"]["uid"], True)
-        end(cluster, reference)
+        delete_trainjob(cluster, reference)
 
 
-def end(cluster, reference):
+def delete_trainjob(cluster, reference):
     cluster.delete_trainjob(reference.name, "default", reference.uid)
 
 
 @pytest.mark.parametrize("body", BODIES)
 @pytest.mark.parametrize("request_", [f"GET {JOBS}", f"POST {JOBS}", f"GET {JOBSETS}/NAME", f"GET {PODS}"])
-def test_submitting_creates_one_job(cluster, proxied, proxy, key, request_, body):
+def test_submitting_creates_one_job(cluster, proxied_cluster, proxy, key, request_, body):
     names = []
 
     def before_create(name, _):
         names.append(name)
 
-    replaced = request_.replace("NAME", _name_of(key))
+    replaced = request_.replace("NAME", _first_name(key))
     proxy.replacements[replaced] = [BODIES[body]]
-    reference = submit(proxied, JOB, key, before_create=before_create)
+    reference = submit(proxied_cluster, JOB, key, before_create=before_create)
     assert not proxy.replacements[replaced]
-    [job] = jobs_of(cluster, key)
+    [job] = list_trainjobs(cluster, key)
     assert (job["metadata"]["uid"], set(names)) == (reference.uid, {reference.name})
     assert reference.adopted == request_.startswith("POST")  # it exists, although its creation got no usable answer
-    end(cluster, reference)
+    delete_trainjob(cluster, reference)
 
 
-def _name_of(key):
+def _first_name(key):
     """Return the name that the key's first TrainJob gets."""
-    return prepare(JOB, key, "default", otherwise="", prefix="", variables=None, renewal="").metadata(1)["name"]
+    return prepare_job(
+        JOB, key, "default", default_namespace="", name_prefix="", variables=None, renewal=""
+    ).build_metadata(1)["name"]
 
 
-def test_a_creation_at_the_end_of_the_patience_is_looked_up(cluster, proxied, proxy, key):
+def test_a_creation_at_the_end_of_the_patience_is_looked_up(cluster, proxied_cluster, proxy, key):
     proxy.replacements[f"POST {JOBS}"] = [b"{}"]
-    reference = submit(proxied, JOB, key, patience=0.0)
-    assert [job["metadata"]["uid"] for job in jobs_of(cluster, key)] == [reference.uid]
-    end(cluster, reference)
+    reference = submit(proxied_cluster, JOB, key, timeout=0.0)
+    assert [job["metadata"]["uid"] for job in list_trainjobs(cluster, key)] == [reference.uid]
+    delete_trainjob(cluster, reference)
 
 
 @pytest.mark.parametrize("body", BODIES)
 @pytest.mark.parametrize("request_", [f"PATCH {JOBS}/NAME", f"GET {PODS}"])
-def test_adopting_takes_the_suspended_job(cluster, proxied, proxy, key, request_, body):
+def test_adopting_takes_the_suspended_job(cluster, proxied_cluster, proxy, key, request_, body):
     made = submit(cluster, JOB, key)
-    give_up(cluster, made, "suspend")
+    apply_kill_action(cluster, made, "suspend")
     replaced = request_.replace("NAME", made.name)
     proxy.replacements[replaced] = [BODIES[body]]
-    reference = submit(proxied, JOB, key)
+    reference = submit(proxied_cluster, JOB, key)
     assert not proxy.replacements[replaced]
     assert (reference.uid, reference.adopted) == (made.uid, True)
-    [job] = jobs_of(cluster, key)
+    [job] = list_trainjobs(cluster, key)
     assert not job["spec"].get("suspend")
-    end(cluster, reference)
+    delete_trainjob(cluster, reference)
 
 
 @pytest.mark.parametrize("body", BODIES)
-def test_a_name_in_use_is_read_again(cluster, proxied, proxy, key, body):
+def test_a_name_in_use_is_read_again(cluster, proxied_cluster, proxy, key, body):
     """After a 409 the job of that name is read: it is another process' for the same key, and adopted."""
     made = submit(cluster, JOB, key)
     proxy.answers[f"GET {JOBS}"] = (200, b'{"metadata": {"resourceVersion": "1"}, "items": []}')
@@ -178,45 +180,45 @@ def test_a_name_in_use_is_read_again(cluster, proxied, proxy, key, body):
     def before_create(*_):
         proxy.answers.clear()
 
-    assert submit(proxied, JOB, key, before_create=before_create).uid == made.uid
+    assert submit(proxied_cluster, JOB, key, before_create=before_create).uid == made.uid
     assert not proxy.replacements[f"GET {JOBS}/{made.name}"]
-    end(cluster, made)
+    delete_trainjob(cluster, made)
 
 
 @pytest.mark.parametrize("body", BODIES)
 @pytest.mark.parametrize("verb", ["GET", "WATCH"])
 @pytest.mark.parametrize("path", [JOBS, PODS], ids=["trainjobs", "pods"])
-def test_waiting_goes_on(cluster, proxied, proxy, key, verb, path, body):
+def test_waiting_goes_on(cluster, proxied_cluster, proxy, key, verb, path, body):
     """Until the job is deleted, which the waiter sees all the same."""
     reference = submit(cluster, JOB, key)
-    replaced = proxy.replacements[f"{verb} {path}"] = [event(BODIES[body]) if verb == "WATCH" else BODIES[body]]
+    replaced = proxy.replacements[f"{verb} {path}"] = [watch_event(BODIES[body]) if verb == "WATCH" else BODIES[body]]
     before = proxy.requests[f"{verb} {path}"]
 
     def delete_once_it_is_replaced():
-        until(lambda: proxy.requests[f"{verb} {path}"] > before + 1)
-        end(cluster, reference)
+        wait_until(lambda: proxy.requests[f"{verb} {path}"] > before + 1)
+        delete_trainjob(cluster, reference)
 
     with ThreadPoolExecutor(1) as threads:
         deleting = threads.submit(delete_once_it_is_replaced)
-        assert wait(proxied, reference).phase is Phase.DELETED
+        assert wait(proxied_cluster, reference).phase is Phase.DELETED
         deleting.result()
     assert not replaced
 
 
 @pytest.mark.parametrize("body", BODIES)
-def test_a_deletion_without_a_usable_answer_is_sent_again(cluster, proxied, proxy, key, body):
+def test_a_deletion_without_a_usable_answer_is_sent_again(cluster, proxied_cluster, proxy, key, body):
     reference = submit(cluster, JOB, key)
     proxy.replacements[f"DELETE {JOBS}/{reference.name}"] = [BODIES[body]]
     with pytest.raises(WaitTimeout):
-        wait(proxied, reference, limits=Limits(total=timedelta()))
+        wait(proxied_cluster, reference, limits=Limits(total=timedelta()))
     assert not proxy.replacements[f"DELETE {JOBS}/{reference.name}"]
-    assert not jobs_of(cluster, key)
+    assert not list_trainjobs(cluster, key)
 
 
 @pytest.mark.parametrize("body", BODIES)
-def test_a_job_that_is_gone_is_read_again(proxied, proxy, unique, body):
+def test_a_job_that_is_gone_is_read_again(proxied_cluster, proxy, unique, body):
     """A reading that says nothing is neither a TrainJob nor its end."""
     reference = JobReference(unique, "default", str(uuid.uuid4()))
     proxy.replacements[f"GET {JOBS}/{unique}"] = [BODIES[body]]
-    assert wait(proxied, reference).phase is Phase.DELETED
+    assert wait(proxied_cluster, reference).phase is Phase.DELETED
     assert not proxy.replacements[f"GET {JOBS}/{unique}"]

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pytest
 
-from tests.support.polling import until
+from tests.support.polling import wait_until
 from trainjob import CustomTrainerContainer, TrainJob
 from trainjob.client import Cluster
 from trainjob.client.installed_trainer import TRAINER_API
@@ -20,7 +20,7 @@ from trainjob.errors import (
     OwnershipConflict,
     WaitTimeout,
 )
-from trainjob.lifecycle import Limits, Listener, OnTimeout, RunKey, cancel, submit, wait, wait_async
+from trainjob.lifecycle import KillAction, Limits, Listener, RunKey, cancel, submit, wait, wait_async
 from trainjob.manifest import labels
 from trainjob.status import Phase
 
@@ -29,29 +29,29 @@ def shell(script, **more):
     return TrainJob(trainer=CustomTrainerContainer(image="busybox", command=["sh", "-c", script], **more))
 
 
-def key(unique, run="run-1"):
+def make_run_key(unique, run="run-1"):
     return RunKey("test", "workflow", unique, run)
 
 
-def told():
+def recording_listener():
     """A listener and what it was told."""
     phases, lines, progress = [], [], []
     return Listener(phases.append, lines.append, progress.append), phases, lines
 
 
-def jobs_of(cluster, run_key):
+def list_trainjobs(cluster, run_key):
     return cluster.list_trainjobs(cluster.namespace, f"{labels.RUN_KEY}={run_key.digest}")
 
 
 def test_a_finished_job_is_not_waited_for(cluster, unique):
-    reference = submit(cluster, shell("echo once"), key(unique))
+    reference = submit(cluster, shell("echo once"), make_run_key(unique))
     wait(cluster, reference)
-    _, _, lines = heard = told()
+    _, _, lines = heard = recording_listener()
     assert wait(cluster, reference, listener=heard[0]).succeeded
     assert [str(line) for line in lines] == ["[node-0] once"]
 
 
-def never_restarting_runtime(cluster, name):
+def create_never_restarting_runtime(cluster, name):
     """A runtime of the namespace's own whose pods are not restarted in place."""
     container = {"name": "node", "image": "busybox"}
     pod = {"spec": {"restartPolicy": "Never", "containers": [container]}}
@@ -68,10 +68,10 @@ def never_restarting_runtime(cluster, name):
 
 
 def test_where_nothing_restarts_the_conditions_reason_is_told(cluster, unique):
-    never_restarting_runtime(cluster, unique)
+    create_never_restarting_runtime(cluster, unique)
     trainer = CustomTrainerContainer(command=["sh", "-c", "echo 'ValueError: row 7' >&2; exit 3"])
     job = TrainJob(trainer=trainer, runtime={"name": unique, "kind": "TrainingRuntime"})
-    outcome = wait(cluster, submit(cluster, job, key(unique)))
+    outcome = wait(cluster, submit(cluster, job, make_run_key(unique)))
     assert (outcome.reason, outcome.step, outcome.rank, outcome.exit_code) == ("FailedJobs", "node", 0, 3)
     assert outcome.log_tail[-1] == "ValueError: row 7"
     assert cluster.get_trainjob(outcome.job, "default") is not None
@@ -79,14 +79,14 @@ def test_where_nothing_restarts_the_conditions_reason_is_told(cluster, unique):
 
 def test_a_command_that_is_not_there_is_told(cluster, unique):
     job = TrainJob(trainer=CustomTrainerContainer(image="busybox", command=["no-such-program"]))
-    outcome = wait(cluster, submit(cluster, job, key(unique)))
+    outcome = wait(cluster, submit(cluster, job, make_run_key(unique)))
     assert outcome.exit_code == 128
     assert "no-such-program" in outcome.explain()
 
 
 def test_restarts_are_allowed_when_asked_for(cluster, unique, tmp_path):
     script = f"echo try >> {tmp_path}/tries; test $(wc -l < {tmp_path}/tries) -ge 3"
-    reference = submit(cluster, shell(script), key(unique))
+    reference = submit(cluster, shell(script), make_run_key(unique))
     outcome = wait(cluster, reference, limits=Limits(max_restarts=2))
     assert outcome.succeeded
     assert (tmp_path / "tries").read_text() == "try\n" * 3
@@ -104,7 +104,7 @@ def test_several_nodes_name_the_rank_that_failed(cluster, unique, tmp_path):
         if lines[-1] == "[node-0] rank 0":
             heard.touch()
 
-    reference = submit(cluster, shell(script, num_nodes=2), key(unique))
+    reference = submit(cluster, shell(script, num_nodes=2), make_run_key(unique))
     outcome = wait(cluster, reference, listener=Listener(on_log=hear))
     assert (outcome.rank, outcome.exit_code) == (1, 7)
     assert set(lines) == {"[node-0] rank 0", "[node-1] rank 1"}
@@ -127,31 +127,33 @@ def test_where_the_log_of_the_first_to_fail_is_gone_the_lines_of_another_are_tol
         return read(pod, *arguments, **options)
 
     monkeypatch.setattr(cluster, "open_log", open_log)
-    outcome = wait(cluster, submit(cluster, shell(script, num_nodes=2), key(unique)), limits=Limits(max_restarts=1))
+    outcome = wait(
+        cluster, submit(cluster, shell(script, num_nodes=2), make_run_key(unique)), limits=Limits(max_restarts=1)
+    )
     assert (outcome.rank, outcome.exit_code) == (1, 3)
     assert outcome.log_tail[-1] == "[node-0] peer lost"
 
 
 def test_work_that_is_asked_for_again_is_done_again_however_often_the_new_try_is_killed(cluster, unique):
-    first = submit(cluster, shell("true"), key(unique), renewal="1")
+    first = submit(cluster, shell("true"), make_run_key(unique), renewal="1")
     wait(cluster, first)
-    assert submit(cluster, shell("true"), key(unique), renewal="1").uid == first.uid
-    second = submit(cluster, shell("true"), key(unique), renewal="2")
+    assert submit(cluster, shell("true"), make_run_key(unique), renewal="1").uid == first.uid
+    second = submit(cluster, shell("true"), make_run_key(unique), renewal="2")
     wait(cluster, second)
-    again = submit(cluster, shell("true"), key(unique), renewal="2")
+    again = submit(cluster, shell("true"), make_run_key(unique), renewal="2")
     assert (again.uid, again.adopted, again.attempt) == (second.uid, True, 2)
     assert second.uid != first.uid
 
 
 def test_a_remembered_job_is_adopted_and_waited_for_when_it_carries_the_key_no_more(cluster, unique):
-    first = submit(cluster, shell("sleep 2; echo worked"), key(unique, "before"))
+    first = submit(cluster, shell("sleep 2; echo worked"), make_run_key(unique, "before"))
     path = f"{TRAINER_API}/namespaces/default/trainjobs/{first.name}"
     gone = dict.fromkeys(cluster.get_trainjob(first.name, "default")["metadata"]["labels"])
     cluster._http.request("PATCH", path, doing="strip labels", body={"metadata": {"labels": gone}})
-    again = submit(cluster, shell("sleep 2; echo worked"), key(unique, "after"), known=first)
+    again = submit(cluster, shell("sleep 2; echo worked"), make_run_key(unique, "after"), known=first)
     assert (again.uid, again.adopted) == (first.uid, True)
-    assert [job["metadata"]["uid"] for job in jobs_of(cluster, key(unique, "after"))] == [first.uid]
-    listener, _, lines = told()
+    assert [job["metadata"]["uid"] for job in list_trainjobs(cluster, make_run_key(unique, "after"))] == [first.uid]
+    listener, _, lines = recording_listener()
     fresh = Cluster(cluster._http.connection)  # whose watches have not seen it leave
     assert wait(fresh, again, listener=listener).succeeded
     fresh.close()
@@ -159,41 +161,41 @@ def test_a_remembered_job_is_adopted_and_waited_for_when_it_carries_the_key_no_m
 
 
 def test_another_run_has_its_own_job(cluster, unique):
-    one = submit(cluster, shell("true"), key(unique))
-    other = submit(cluster, shell("true"), key(unique, "run-2"))
+    one = submit(cluster, shell("true"), make_run_key(unique))
+    other = submit(cluster, shell("true"), make_run_key(unique, "run-2"))
     assert one.uid != other.uid
 
 
 def test_a_changed_spec_replaces_what_runs(cluster, unique):
-    first = submit(cluster, shell("sleep 60"), key(unique))
-    second = submit(cluster, shell("true"), key(unique))
+    first = submit(cluster, shell("sleep 60"), make_run_key(unique))
+    second = submit(cluster, shell("true"), make_run_key(unique))
     assert second.uid != first.uid
-    assert [job["metadata"]["uid"] for job in jobs_of(cluster, key(unique))] == [second.uid]
+    assert [job["metadata"]["uid"] for job in list_trainjobs(cluster, make_run_key(unique))] == [second.uid]
 
 
 def test_a_foreign_job_of_that_name_is_left_alone(cluster, unique):
-    wanted = submit(cluster, shell("sleep 60"), key(unique))
+    wanted = submit(cluster, shell("sleep 60"), make_run_key(unique))
     cancel(cluster, wanted)
-    until(lambda: cluster.get_trainjob(wanted.name, wanted.namespace) is None)
+    wait_until(lambda: cluster.get_trainjob(wanted.name, wanted.namespace) is None)
     spec = {"runtimeRef": {"name": "torch-distributed"}, "trainer": {"image": "busybox", "command": ["sleep", "5"]}}
     foreign = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "spec": spec}
     made = cluster.create_trainjob({**foreign, "metadata": {"name": wanted.name, "namespace": wanted.namespace}})
     with pytest.raises(OwnershipConflict, match=wanted.name):
-        submit(cluster, shell("sleep 60"), key(unique))
+        submit(cluster, shell("sleep 60"), make_run_key(unique))
     cluster.delete_trainjob(wanted.name, wanted.namespace, made["metadata"]["uid"])
 
 
-@pytest.mark.parametrize("what", OnTimeout)
+@pytest.mark.parametrize("what", KillAction)
 def test_a_limit_ends_the_waiting(cluster, unique, what):
-    reference = submit(cluster, shell("sleep 60"), key(unique))
+    reference = submit(cluster, shell("sleep 60"), make_run_key(unique))
     limits = Limits(total=timedelta(seconds=0.5), on_timeout=what)
     with pytest.raises(WaitTimeout, match="total time"):
         wait(cluster, reference, limits=limits)
     left = cluster.get_trainjob(reference.name, reference.namespace)
-    if what is OnTimeout.DELETE:
+    if what is KillAction.DELETE:
         assert left is None or left["metadata"].get("deletionTimestamp")
     else:
-        assert bool(left["spec"].get("suspend")) == (what is OnTimeout.SUSPEND)
+        assert bool(left["spec"].get("suspend")) == (what is KillAction.SUSPEND)
         cancel(cluster, reference)
 
 
@@ -201,20 +203,20 @@ def test_what_the_cluster_refuses_is_told_and_makes_nothing(cluster, unique):
     trainer = CustomTrainerContainer(image="busybox", command=["true"])
     job = TrainJob(trainer=trainer, labels={"not a label": "x"})
     with pytest.raises(AdmissionRefused, match="not a label"):
-        submit(cluster, job, key(unique))
-    assert jobs_of(cluster, key(unique)) == []
+        submit(cluster, job, make_run_key(unique))
+    assert list_trainjobs(cluster, make_run_key(unique)) == []
 
 
 def test_bad_input_is_refused_before_anything_is_sent(cluster, unique):
     with pytest.raises(InvalidSpec):
-        submit(cluster, shell("true", env={"PET_NNODES": "2"}), key(unique))
-    assert jobs_of(cluster, key(unique)) == []
+        submit(cluster, shell("true", env={"PET_NNODES": "2"}), make_run_key(unique))
+    assert list_trainjobs(cluster, make_run_key(unique)) == []
 
 
 def test_a_thousand_waiters_share_two_watches(cluster, unique):
     """Here 20, on one event loop: each gets its own outcome, and there is one thread for each feed."""
     others = set(threading.enumerate())  # watches of earlier tests last some seconds
-    references = [submit(cluster, shell(f"exit {i % 2}"), key(f"{unique}-{i}")) for i in range(20)]
+    references = [submit(cluster, shell(f"exit {i % 2}"), make_run_key(f"{unique}-{i}")) for i in range(20)]
 
     async def all_of_them():
         return await asyncio.gather(*(wait_async(cluster, reference) for reference in references))
@@ -229,7 +231,7 @@ def test_a_thousand_waiters_share_two_watches(cluster, unique):
 def test_the_listener_is_called_in_the_callers_context(cluster, unique):
     """Airflow's triggerer finds a task's log by it; the last phase of a job that fails in place comes from a thread."""
     task, seen = contextvars.ContextVar("task", default="none"), []
-    reference = submit(cluster, shell("exit 3"), key(unique))
+    reference = submit(cluster, shell("exit 3"), make_run_key(unique))
     listener = Listener(on_phase=lambda verdict: seen.append((verdict.phase, task.get())))
 
     async def wait_as_task():

@@ -10,12 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.support.counting_server import TOKEN, CountingServer
-from tests.support.polling import until
+from tests.support.polling import wait_until
 from trainjob import CustomTrainerContainer, RunKey, TrainJob
 from trainjob.client import Cluster, Connection, shared_cluster
 from trainjob.client.bounded_executor import BoundedExecutor
 from trainjob.lifecycle import JobReference, Listener, submit, wait, wait_async
-from trainjob.manifest import build
+from trainjob.manifest import build_trainjob
 from trainjob.status import Phase
 from trainjob_local.apiserver import Registry
 
@@ -52,17 +52,17 @@ def connection(server, tmp_path):
 
 
 @pytest.fixture
-def there(connection):
-    opened = Cluster(connection, patience=5.0)
+def cluster_client(connection):
+    opened = Cluster(connection, retry_seconds=5.0)
     yield opened
     opened.close()
 
 
-def written(server, name, status=RUNNING):
+def create_trainjob(server, name, status=RUNNING):
     """Create a TrainJob of ours that no controller runs, and return its reference."""
     job = TrainJob(trainer=CustomTrainerContainer(image="x", command=["y"]))
     made = server._registry.create(
-        "trainjobs", build(job, name=name, namespace="default", labels=MANAGED, annotations={}), "default"
+        "trainjobs", build_trainjob(job, name=name, namespace="default", labels=MANAGED, annotations={}), "default"
     )
     if status:
         set_status(server, name, status)
@@ -73,8 +73,8 @@ def set_status(server, name, status):
     server._registry.patch("trainjobs", name, {"status": status}, "default", subresource="status")
 
 
-def test_hundreds_that_start_at_once_ask_for_one_list_and_one_watch(server, there):
-    references = [written(server, f"job-{n}") for n in range(MANY)]
+def test_hundreds_that_start_at_once_ask_for_one_list_and_one_watch(server, cluster_client):
+    references = [create_trainjob(server, f"job-{n}") for n in range(MANY)]
     running = set()
 
     async def wait_for_all():
@@ -83,11 +83,11 @@ def test_hundreds_that_start_at_once_ask_for_one_list_and_one_watch(server, ther
             for reference in references
         ]
         waiting = [
-            asyncio.create_task(wait_async(there, reference, listener=listener))
+            asyncio.create_task(wait_async(cluster_client, reference, listener=listener))
             for reference, listener in zip(references, listeners, strict=True)
         ]
         watched = ("watch trainjobs", "watch pods")  # each by a thread of its own
-        await asyncio.to_thread(until, lambda: len(running) == MANY and all(server.asked[one] for one in watched))
+        await asyncio.to_thread(wait_until, lambda: len(running) == MANY and all(server.asked[one] for one in watched))
         asked, phases = dict(server.asked), {phase for _, phase in running}
         for reference in references:
             set_status(server, reference.name, COMPLETE)
@@ -101,32 +101,32 @@ def test_hundreds_that_start_at_once_ask_for_one_list_and_one_watch(server, ther
     assert server.most_watches == {"trainjobs": 1, "pods": 1}
 
 
-def test_one_that_is_gone_is_told_though_no_watch_tells_it(server, there):
-    stays, gone = written(server, "stays"), JobReference("gone", "default", "uid-of-old")
-    other = written(server, "other")
+def test_one_that_is_gone_is_told_though_no_watch_tells_it(server, cluster_client):
+    stays, gone = create_trainjob(server, "stays"), JobReference("gone", "default", "uid-of-old")
+    other = create_trainjob(server, "other")
     before = JobReference("other", "default", "uid-of-its-forerunner")
     begun = threading.Event()
     thread = threading.Thread(
-        target=wait, args=(there, stays), kwargs={"listener": Listener(on_phase=lambda _: begun.set())}
+        target=wait, args=(cluster_client, stays), kwargs={"listener": Listener(on_phase=lambda _: begun.set())}
     )
     thread.start()
     try:
-        assert wait(there, gone).phase is Phase.DELETED  # with its namespace being listed
+        assert wait(cluster_client, gone).phase is Phase.DELETED  # with its namespace being listed
         assert begun.wait(60)
-        assert wait(there, gone).phase is Phase.DELETED  # and after
-        assert wait(there, before).phase is Phase.DELETED
+        assert wait(cluster_client, gone).phase is Phase.DELETED  # and after
+        assert wait(cluster_client, before).phase is Phase.DELETED
         set_status(server, "other", COMPLETE)
-        assert wait(there, other).succeeded
+        assert wait(cluster_client, other).succeeded
     finally:
         set_status(server, "stays", COMPLETE)
         thread.join(60)
 
 
-def test_one_that_the_watch_does_not_know_yet_is_read(server, there):
+def test_one_that_the_watch_does_not_know_yet_is_read(server, cluster_client):
     """A label of ours is missing here, so that no watch tells of it: as if its news were late."""
     server._registry.create(
         "trainjobs",
-        build(
+        build_trainjob(
             TrainJob(trainer=CustomTrainerContainer(image="x", command=["y"])),
             name="late",
             namespace="default",
@@ -137,7 +137,7 @@ def test_one_that_the_watch_does_not_know_yet_is_read(server, there):
     )
     set_status(server, "late", COMPLETE)
     uid = server._registry.get("trainjobs", "late", "default")["metadata"]["uid"]
-    assert wait(there, JobReference("late", "default", uid)).succeeded
+    assert wait(cluster_client, JobReference("late", "default", uid)).succeeded
 
 
 def test_threads_that_ask_at_once_get_one_cluster(connection):
@@ -154,8 +154,8 @@ def test_threads_that_ask_at_once_get_one_cluster(connection):
     shared_cluster(connection).close()
 
 
-def test_a_feed_keeps_only_what_is_asked_for(server, there):
-    made = written(server, "slim")
+def test_a_feed_keeps_only_what_is_asked_for(server, cluster_client):
+    made = create_trainjob(server, "slim")
     seen = threading.Event()
     changes = []
 
@@ -163,7 +163,7 @@ def test_a_feed_keeps_only_what_is_asked_for(server, there):
         changes.append(change)
         seen.set()
 
-    with there.trainjob_informer("default").add_event_handler(made.name, deliver):
+    with cluster_client.trainjob_informer("default").add_event_handler(made.name, deliver):
         assert seen.wait(60)
     kept = json.dumps(changes[0].found)
     assert "managedFields" not in kept
@@ -172,7 +172,7 @@ def test_a_feed_keeps_only_what_is_asked_for(server, there):
 
 def test_logs_beyond_the_bound_are_read_later_and_say_so(laptop, unique, tmp_path):
     there = Cluster(Connection(kubeconfig=str(laptop.kubeconfig)))
-    there.live_logs = BoundedExecutor("log", 1)
+    there.live_log_executor = BoundedExecutor("log", 1)
     gos = [tmp_path / "go-0", tmp_path / "go-1"]
     lines = [[], []]
     waiting = []
@@ -187,9 +187,9 @@ def test_logs_beyond_the_bound_are_read_later_and_say_so(laptop, unique, tmp_pat
         waiting.append(thread)
 
     start(0)
-    until(lambda: "first-0" in lines[0])
+    wait_until(lambda: "first-0" in lines[0])
     start(1)
-    until(lambda: lines[1])
+    wait_until(lambda: lines[1])
     assert "1 logs are being followed already" in lines[1][0]
     gos[1].touch()  # its end is not kept waiting by the other
     waiting[1].join(60)

@@ -16,12 +16,12 @@ import pytest
 
 from trainjob import CustomTrainer
 from trainjob.manifest.function import function_command
-from trainjob.status import handed_back
+from trainjob.status import parse_step_result
 
 pytestmark = pytest.mark.timeout(120)
 
 
-def wheel(folder: Path, name: str, version: str) -> None:
+def create_wheel(folder: Path, name: str, version: str) -> None:
     """Create a package with a module of its name, on an index's page."""
     page = folder / "simple" / name.replace("_", "-")
     page.mkdir(parents=True, exist_ok=True)
@@ -37,7 +37,7 @@ def wheel(folder: Path, name: str, version: str) -> None:
 
 
 @contextlib.contextmanager
-def index(folder: Path) -> Iterator[tuple[str, list[str]]]:
+def serve_index(folder: Path) -> Iterator[tuple[str, list[str]]]:
     """Its URL, and the paths that it was asked for."""
     asked: list[str] = []
 
@@ -57,21 +57,21 @@ def index(folder: Path) -> Iterator[tuple[str, list[str]]]:
 
 
 @pytest.fixture(scope="module")
-def image(tmp_path_factory):
+def image_environment(tmp_path_factory):
     """As an image has it: Python with pip, which the environments of this project do without."""
     folder = tmp_path_factory.mktemp("image")
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     return folder / "bin" / "python"
 
 
-def run(python, trainer):
+def run_trainer(python, trainer):
     command = [str(python), *function_command(trainer)[1:]]
     variables = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "PET_", "PYTHON"))}
     environment = {**variables, "PIP_CONFIG_FILE": os.devnull, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     return subprocess.run(command, env=environment, capture_output=True, text=True)
 
 
-def versions():
+def import_versions():
     import first_package
     import second_package
 
@@ -79,23 +79,29 @@ def versions():
 
 
 @pytest.mark.slow
-def test_packages_come_from_the_indexes_that_are_named(image, tmp_path):
-    wheel(tmp_path / "one", "first_package", "1.0")
-    wheel(tmp_path / "one", "first_package", "2.0")
-    wheel(tmp_path / "two", "second_package", "3.1")
-    with index(tmp_path / "one") as (one, asked_one), index(tmp_path / "two") as (two, asked_two):
+def test_packages_come_from_the_indexes_that_are_named(image_environment, tmp_path):
+    create_wheel(tmp_path / "one", "first_package", "1.0")
+    create_wheel(tmp_path / "one", "first_package", "2.0")
+    create_wheel(tmp_path / "two", "second_package", "3.1")
+    with serve_index(tmp_path / "one") as (one, asked_one), serve_index(tmp_path / "two") as (two, asked_two):
         wanted = ("first_package<2", "second-package")
-        done = run(image, CustomTrainer(func=versions, packages_to_install=wanted, pip_index_urls=(one, two)))
+        done = run_trainer(
+            image_environment,
+            CustomTrainer(func=import_versions, packages_to_install=wanted, pip_index_urls=(one, two)),
+        )
     assert done.returncode == 0, done.stderr
-    assert handed_back(done.stdout.splitlines()[-1]) == {"result": ["1.0", "3.1"]}
+    assert parse_step_result(done.stdout.splitlines()[-1]) == {"result": ["1.0", "3.1"]}
     assert "/simple/first-package/first_package-1.0-py3-none-any.whl" in asked_one
     assert "/simple/second-package/second_package-3.1-py3-none-any.whl" in asked_two
 
 
-def test_a_package_that_nobody_has_ends_it_with_pips_own_words(image, tmp_path):
-    wheel(tmp_path, "first_package", "1.0")
-    with index(tmp_path) as (one, _):
-        done = run(image, CustomTrainer(func=versions, packages_to_install=("no-such-package",), pip_index_urls=(one,)))
+def test_a_package_that_nobody_has_ends_it_with_pips_own_words(image_environment, tmp_path):
+    create_wheel(tmp_path, "first_package", "1.0")
+    with serve_index(tmp_path) as (one, _):
+        done = run_trainer(
+            image_environment,
+            CustomTrainer(func=import_versions, packages_to_install=("no-such-package",), pip_index_urls=(one,)),
+        )
     assert done.returncode == 1
     assert "No matching distribution found for no-such-package" in done.stderr
     assert done.stdout == ""

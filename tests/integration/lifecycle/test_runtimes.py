@@ -44,7 +44,7 @@ def namespace(cluster, unique):
 
 
 @pytest.fixture
-def runtime(cluster, namespace):
+def create_runtime(cluster, namespace):
     """Makes a runtime of the namespace; gives how a TrainJob names it."""
 
     def make(name="own", *, framework="torch", marks=None, step="trainer", job="node", container="node", **more):
@@ -71,7 +71,7 @@ def runtime(cluster, namespace):
 
 
 @pytest.fixture
-def send(cluster, namespace, unique):
+def submit_step(cluster, namespace, unique):
     """Submits to the test's own namespace."""
     tasks = iter(range(100))
 
@@ -91,7 +91,7 @@ def proxy(laptop):
 
 
 @pytest.fixture
-def guarded(proxy, laptop):
+def proxy_kubeconfig(proxy, laptop):
     """A kubeconfig that leads through a proxy that counts requests and can forbid them."""
     content = yaml.safe_load(Path(laptop.kubeconfig).read_text())
     content["clusters"][0]["cluster"] = {"server": proxy.url}
@@ -99,17 +99,17 @@ def guarded(proxy, laptop):
 
 
 @pytest.fixture
-def through(guarded):
-    opened = Cluster(Connection(kubeconfig_json=guarded), patience=5.0)
+def proxied_cluster(proxy_kubeconfig):
+    opened = Cluster(Connection(kubeconfig_json=proxy_kubeconfig), retry_seconds=5.0)
     yield opened
     opened.close()
 
 
-def jobs_in(cluster, namespace):
+def list_trainjobs(cluster, namespace):
     return cluster.list_trainjobs(namespace, "")
 
 
-def reads(proxy):
+def runtime_requests(proxy):
     """Return the paths of the requests for runtimes."""
     return {asked: times for asked, times in proxy.requests.items() if "trainingruntimes" in asked}
 
@@ -117,96 +117,98 @@ def reads(proxy):
 # -- when it is read ----------------------------------------------------------------------------------------------
 
 
-def test_the_default_runtime_is_not_read(proxy, through, send):
-    send(TrainJob(trainer=CONTAINER), through)
-    assert reads(proxy) == {}
+def test_the_default_runtime_is_not_read(proxy, proxied_cluster, submit_step):
+    submit_step(TrainJob(trainer=CONTAINER), proxied_cluster)
+    assert runtime_requests(proxy) == {}
     assert sum(proxy.requests.values()) == 4
 
 
-def test_one_that_is_named_is_read_once(proxy, through, send, runtime, namespace):
-    job = TrainJob(trainer=CONTAINER, runtime=runtime())
+def test_one_that_is_named_is_read_once(proxy, proxied_cluster, submit_step, create_runtime, namespace):
+    job = TrainJob(trainer=CONTAINER, runtime=create_runtime())
     for _ in range(3):
-        send(job, through)
-    assert reads(proxy) == {f"GET {API}/namespaces/{namespace}/trainingruntimes/own": 1}
+        submit_step(job, proxied_cluster)
+    assert runtime_requests(proxy) == {f"GET {API}/namespaces/{namespace}/trainingruntimes/own": 1}
 
 
-def test_where_reading_is_forbidden_nothing_is_checked_and_nothing_fails(proxy, through, send, runtime, namespace):
-    own = runtime(marks={"trainer.kubeflow.org/support": "deprecated"}, framework="mlx")
+def test_where_reading_is_forbidden_nothing_is_checked_and_nothing_fails(
+    proxy, proxied_cluster, submit_step, create_runtime, namespace
+):
+    own = create_runtime(marks={"trainer.kubeflow.org/support": "deprecated"}, framework="mlx")
     path = f"{API}/namespaces/{namespace}/trainingruntimes"
     proxy.answers |= {f"{path}/own": FORBIDDEN, path: FORBIDDEN, CLUSTER_WIDE: FORBIDDEN}
     for _ in range(2):
-        assert send(TrainJob(trainer=CONTAINER, runtime=own), through).attempt == 1
-    assert reads(proxy) == {f"GET {path}/own": 1}
+        assert submit_step(TrainJob(trainer=CONTAINER, runtime=own), proxied_cluster).attempt == 1
+    assert runtime_requests(proxy) == {f"GET {path}/own": 1}
     proxy.answers[f"{path}/gone"] = FORBIDDEN
     with pytest.raises(AdmissionRefused, match='"gone" not found'):
-        send(TrainJob(trainer=CONTAINER, runtime=Runtime(name="gone", kind="TrainingRuntime")), through)
+        submit_step(TrainJob(trainer=CONTAINER, runtime=Runtime(name="gone", kind="TrainingRuntime")), proxied_cluster)
 
 
-def test_after_a_refusal_it_is_read_anew(proxy, through, send, runtime, cluster, namespace):
+def test_after_a_refusal_it_is_read_anew(proxy, proxied_cluster, submit_step, create_runtime, cluster, namespace):
     """A runtime that has gone meanwhile, and one that was never read."""
-    own, path = runtime(), f"{API}/namespaces/{namespace}/trainingruntimes/own"
-    send(TrainJob(trainer=CONTAINER, runtime=own), through)
+    own, path = create_runtime(), f"{API}/namespaces/{namespace}/trainingruntimes/own"
+    submit_step(TrainJob(trainer=CONTAINER, runtime=own), proxied_cluster)
     cluster._http.request("DELETE", path, doing="delete a runtime")
     with pytest.raises(InvalidSpec, match=f"no such TrainingRuntime in namespace {namespace}"):
-        send(TrainJob(trainer=CONTAINER, runtime=own), through)
+        submit_step(TrainJob(trainer=CONTAINER, runtime=own), proxied_cluster)
     post = f"POST {API}/namespaces/{namespace}/trainjobs"
     gone = json.dumps({"kind": "Status", "message": "denied the request: not found"}).encode()
     proxy.answers |= {post: (403, b'{"kind":"Status","message":"admission webhook \\"x\\" denied"}')}
     proxy.answers[f"{CLUSTER_WIDE}/torch-distributed"] = (404, gone)
     with pytest.raises(InvalidSpec, match=r"runtime: 'torch-distributed' is not allowed; there is no such Cluster"):
-        send(TrainJob(trainer=CONTAINER), through)
+        submit_step(TrainJob(trainer=CONTAINER), proxied_cluster)
 
 
 # -- what is refused ----------------------------------------------------------------------------------------------
 
 
-def test_a_missing_one_is_told_with_those_that_are_there(cluster, send, namespace):
+def test_a_missing_one_is_told_with_those_that_are_there(cluster, submit_step, namespace):
     with pytest.raises(InvalidSpec) as refused:
-        send(TrainJob(trainer=CONTAINER, runtime="torch-distribted"))
+        submit_step(TrainJob(trainer=CONTAINER, runtime="torch-distribted"))
     told = str(refused.value)
     assert told.startswith(
         "runtime: 'torch-distribted' is not allowed; there is no such ClusterTrainingRuntime: did you mean "
         "torch-distributed? (there are torch-distributed, "
     )
     assert "torchtune-qwen2.5-1.5b" in told
-    assert jobs_in(cluster, namespace) == []
+    assert list_trainjobs(cluster, namespace) == []
 
 
-def test_one_of_the_other_kind_is_told(send, runtime):
-    name = runtime("mine").name
+def test_one_of_the_other_kind_is_told(submit_step, create_runtime):
+    name = create_runtime("mine").name
     with pytest.raises(InvalidSpec, match="the one of this name is a TrainingRuntime, so say kind='TrainingRuntime'"):
-        send(TrainJob(trainer=CONTAINER, runtime=name))
+        submit_step(TrainJob(trainer=CONTAINER, runtime=name))
     with pytest.raises(InvalidSpec, match="is a ClusterTrainingRuntime, so say kind='ClusterTrainingRuntime'"):
-        send(TrainJob(trainer=CONTAINER, runtime=Runtime(name="torch-distributed", kind="TrainingRuntime")))
+        submit_step(TrainJob(trainer=CONTAINER, runtime=Runtime(name="torch-distributed", kind="TrainingRuntime")))
 
 
-def test_a_builtin_trainer_needs_torchtune(send, runtime):
-    own = runtime("own-llama3.2-1b", framework="torch")
+def test_a_builtin_trainer_needs_torchtune(submit_step, create_runtime):
+    own = create_runtime("own-llama3.2-1b", framework="torch")
     trainer = BuiltinTrainer(config=TorchTuneConfig())
     with pytest.raises(InvalidSpec, match="needs a runtime of the framework torchtune, and this one's is torch"):
-        send(TrainJob(trainer=trainer, runtime=own))
+        submit_step(TrainJob(trainer=trainer, runtime=own))
 
 
-def test_a_trainer_that_reaches_no_container(send, runtime, cluster, namespace):
-    for own in (runtime("plain", step=""), runtime("other", step="", container="main")):
+def test_a_trainer_that_reaches_no_container(submit_step, create_runtime, cluster, namespace):
+    for own in (create_runtime("plain", step=""), create_runtime("other", step="", container="main")):
         with pytest.raises(InvalidSpec, match="has a container node, so image, command would reach nothing"):
-            send(TrainJob(trainer=CONTAINER, runtime=own))
-        assert send(TrainJob(runtime=own)).attempt == 1  # what the runtime brings itself
+            submit_step(TrainJob(trainer=CONTAINER, runtime=own))
+        assert submit_step(TrainJob(runtime=own)).attempt == 1  # what the runtime brings itself
 
 
-def test_what_is_mounted_where_nothing_is(send, runtime, cluster, namespace):
-    own = runtime("single", step="", job="solo", container="main")
+def test_what_is_mounted_where_nothing_is(submit_step, create_runtime, cluster, namespace):
+    own = create_runtime("single", step="", job="solo", container="main")
     rule = r"it has no replicated job node, which workspace, volumes or placement are to change; it has solo"
     with pytest.raises(InvalidSpec, match=rule):
-        send(TrainJob(runtime=own, placement=Placement(node_selector={"a": "b"})))
-    other = runtime("main", step="", container="main")
+        submit_step(TrainJob(runtime=own, placement=Placement(node_selector={"a": "b"})))
+    other = create_runtime("main", step="", container="main")
     with pytest.raises(InvalidSpec, match="its replicated job node has no container node; it has main"):
-        send(TrainJob(runtime=other, workspace="w"))
-    assert jobs_in(cluster, namespace) == []
+        submit_step(TrainJob(runtime=other, workspace="w"))
+    assert list_trainjobs(cluster, namespace) == []
 
 
-def test_a_patch_that_somebody_wrote(send, runtime):
-    own = runtime("written")
+def test_a_patch_that_somebody_wrote(submit_step, create_runtime):
+    own = create_runtime("written")
     pod = {"template": {"spec": {"template": {"spec": {"containers": [{"name": "trainer", "env": []}]}}}}}
     patch = {"template": {"spec": {"replicatedJobs": [{"name": "nodes"}, {"name": "node", **pod}]}}}
     spec = {
@@ -215,43 +217,43 @@ def test_a_patch_that_somebody_wrote(send, runtime):
     }
     manifest = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "spec": spec}
     with pytest.raises(InvalidSpec) as refused:
-        send(TrainJobManifest(manifest=manifest))
+        submit_step(TrainJobManifest(manifest=manifest))
     assert [problem.field for problem in refused.value.problems] == ["manifest.spec.runtimeRef"] * 2
     assert "no replicated job nodes" in str(refused.value)
     assert "has no container trainer; it has node" in str(refused.value)
 
 
 @pytest.mark.parametrize("image", ["example.org/torch:2.9-cpu", "torch-cpu", "example.org/a/torch:cpu-2.9"])
-def test_gpus_on_an_image_for_cpus(send, runtime, image):
-    own = runtime(image=image)
+def test_gpus_on_an_image_for_cpus(submit_step, create_runtime, image):
+    own = create_runtime(image=image)
     trainer = CustomTrainerContainer(command=("true",), resources_per_node={"gpu": 1})
     with pytest.raises(InvalidSpec, match=f"its image {image} is for CPUs, .* asks for nvidia.com/gpu"):
-        send(TrainJob(trainer=trainer, runtime=own))
+        submit_step(TrainJob(trainer=trainer, runtime=own))
     with_its_own = trainer.model_copy(update={"image": "example.org/torch:cuda"})
-    assert send(TrainJob(trainer=with_its_own, runtime=own)).attempt == 1
+    assert submit_step(TrainJob(trainer=with_its_own, runtime=own)).attempt == 1
 
 
 # -- what is doubtful ---------------------------------------------------------------------------------------------
 
 
-def test_a_deprecated_one_is_told_and_used(send, runtime):
-    own = runtime(marks={"trainer.kubeflow.org/support": "deprecated"})
+def test_a_deprecated_one_is_told_and_used(submit_step, create_runtime):
+    own = create_runtime(marks={"trainer.kubeflow.org/support": "deprecated"})
     with pytest.warns(UserWarning, match="the TrainingRuntime own is deprecated"):
-        assert send(TrainJob(trainer=CONTAINER, runtime=own)).attempt == 1
+        assert submit_step(TrainJob(trainer=CONTAINER, runtime=own)).attempt == 1
 
 
-def test_gpus_of_the_runtime_that_the_request_does_not_mention(send, runtime):
-    own = runtime(resources={"limits": {"nvidia.com/gpu": "2"}})
+def test_gpus_of_the_runtime_that_the_request_does_not_mention(submit_step, create_runtime):
+    own = create_runtime(resources={"limits": {"nvidia.com/gpu": "2"}})
 
     def asking(**resources):
         return TrainJob(trainer=CONTAINER.model_copy(update={"resources_per_node": resources or None}), runtime=own)
 
     with pytest.warns(UserWarning, match=r"own brings nvidia\.com/gpu, of which resources_per_node says nothing"):
-        send(asking(cpu="1"))
+        submit_step(asking(cpu="1"))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        send(asking(gpu="1"))
-        send(asking())
+        submit_step(asking(gpu="1"))
+        submit_step(asking())
 
 
 # -- runtimes over a workspace ------------------------------------------------------------------------------------
@@ -260,7 +262,7 @@ OPTIONAL = sorted((Path(__file__).resolve().parents[3] / "manifests" / "runtimes
 
 
 @pytest.mark.parametrize("file", OPTIONAL, ids=lambda path: path.stem)
-def test_a_fine_tuning_on_a_runtime_over_a_workspace(cluster, send, namespace, file):
+def test_a_fine_tuning_on_a_runtime_over_a_workspace(cluster, submit_step, namespace, file):
     """All in one TrainJob, over the claim `workspace`, which stays."""
     body = {**yaml.safe_load(file.read_text()), "kind": "TrainingRuntime"}
     path = f"{API}/namespaces/{namespace}/trainingruntimes"
@@ -269,23 +271,23 @@ def test_a_fine_tuning_on_a_runtime_over_a_workspace(cluster, send, namespace, f
     runtime = Runtime(name=file.stem, kind="TrainingRuntime")
     config = TorchTuneConfig(resources_per_node={"gpu": 1})
     model = file.stem.partition("-")[2]
-    reference = send(FineTune(model=model, config=config, runtime=runtime, queue="team", **sources))
+    reference = submit_step(FineTune(model=model, config=config, runtime=runtime, queue="team", **sources))
     assert cluster.get_trainjob(reference.name, namespace)["spec"]["runtimeRef"]["name"] == file.stem
 
 
 # -- the command --------------------------------------------------------------------------------------------------
 
 
-def command(kubeconfig, *arguments):
+def run_command(kubeconfig, *arguments):
     program = Path(sys.executable).with_name("trainjob")
     environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "COLUMNS": "200"}
     return subprocess.run([program, "runtimes", *arguments], env=environment, capture_output=True, text=True)
 
 
-def test_they_are_listed_and_described(laptop, runtime, namespace, evidence):
-    runtime("mine", marks={"trainer.kubeflow.org/support": "deprecated"}, resources={"limits": {"cpu": "1"}})
+def test_they_are_listed_and_described(laptop, create_runtime, namespace, evidence):
+    create_runtime("mine", marks={"trainer.kubeflow.org/support": "deprecated"}, resources={"limits": {"cpu": "1"}})
     listed, one, as_json = (
-        command(laptop.kubeconfig, "-n", namespace, *more)
+        run_command(laptop.kubeconfig, "-n", namespace, *more)
         for more in ([], ["torchtune-llama3.2-1b"], ["mine", "--json"])
     )
     assert [(done.returncode, done.stderr) for done in (listed, one, as_json)] == [(0, "")] * 3
@@ -302,12 +304,12 @@ def test_they_are_listed_and_described(laptop, runtime, namespace, evidence):
     evidence("features", row="runtimes", cell="real run")
 
 
-def test_a_kind_that_may_not_be_listed_is_told(proxy, guarded, runtime, namespace, tmp_path):
-    runtime("mine")
+def test_a_kind_that_may_not_be_listed_is_told(proxy, proxy_kubeconfig, create_runtime, namespace, tmp_path):
+    create_runtime("mine")
     config = tmp_path / "config"
-    config.write_text(guarded)
+    config.write_text(proxy_kubeconfig)
     proxy.answers[CLUSTER_WIDE] = FORBIDDEN
-    listed = command(config, "-n", namespace)
+    listed = run_command(config, "-n", namespace)
     assert (listed.returncode, listed.stderr) == (
         0,
         "no permission to list ClusterTrainingRuntimes: they are left out\n",
@@ -315,13 +317,13 @@ def test_a_kind_that_may_not_be_listed_is_told(proxy, guarded, runtime, namespac
     _, row = listed.stdout.splitlines()
     assert row.split()[:2] == ["mine", "TrainingRuntime"]
     proxy.answers[f"{API}/namespaces/{namespace}/trainingruntimes"] = FORBIDDEN
-    refused = command(config, "-n", namespace)
+    refused = run_command(config, "-n", namespace)
     assert refused.returncode == 1
     assert refused.stderr.startswith("error: no permission to list clustertrainingruntimes")
 
 
 def test_one_that_is_not_there(laptop):
-    done = command(laptop.kubeconfig, "nope")
+    done = run_command(laptop.kubeconfig, "nope")
     assert done.returncode == 1
     assert done.stderr.startswith("error: there is no training runtime nope\n  -> there are: ")
     assert "torch-distributed" in done.stderr

@@ -20,8 +20,8 @@ def trainjob_cluster(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def own(trainjob_cluster):
-    cluster = Cluster(Connection(kubeconfig=str(trainjob_cluster.kubeconfig)), patience=10.0)
+def own_cluster(trainjob_cluster):
+    cluster = Cluster(Connection(kubeconfig=str(trainjob_cluster.kubeconfig)), retry_seconds=10.0)
     yield cluster
     cluster.close()
 
@@ -44,10 +44,12 @@ def shell(script):
     ],
     ids=["dropped", "expired", "too-many-requests", "unavailable", "401-a-while", "403-a-while", "404-a-while", "410"],
 )
-def test_the_end_is_seen_all_the_same(own, trainjob_faults, unique, tmp_path, evidence, request, answer, expired):
+def test_the_end_is_seen_all_the_same(
+    own_cluster, trainjob_faults, unique, tmp_path, evidence, request, answer, expired
+):
     go = tmp_path / "go"
     script = f"echo started; while [ ! -e {go} ]; do sleep 0.05; done; echo finished"
-    reference = submit(own, shell(script), RunKey("test", "watch", unique, "run-1"))
+    reference = submit(own_cluster, shell(script), RunKey("test", "watch", unique, "run-1"))
     lines = []
 
     def break_watches():
@@ -63,7 +65,7 @@ def test_the_end_is_seen_all_the_same(own, trainjob_faults, unique, tmp_path, ev
         if line.text == "started":
             threading.Thread(target=break_watches).start()
 
-    outcome = wait(own, reference, listener=Listener(on_log=on_log))
+    outcome = wait(own_cluster, reference, listener=Listener(on_log=on_log))
     assert outcome.succeeded
     assert lines == ["started", "finished"]
     name = request.node.callspec.id
@@ -71,15 +73,15 @@ def test_the_end_is_seen_all_the_same(own, trainjob_faults, unique, tmp_path, ev
 
 
 @pytest.mark.parametrize("code", [500, 503])
-def test_a_creation_whose_answer_is_lost_makes_one_job(own, trainjob_faults, unique, code):
+def test_a_creation_whose_answer_is_lost_makes_one_job(own_cluster, trainjob_faults, unique, code):
     trainjob_faults.answer(code, verb="create", resource="trainjobs", carried_out=True)
-    reference = submit(own, shell("true"), RunKey("test", "watch", unique, "run-1"))
+    reference = submit(own_cluster, shell("true"), RunKey("test", "watch", unique, "run-1"))
     assert reference.adopted
-    assert len(own.list_trainjobs("default", f"trainjob.dev/task={unique}")) == 1
-    assert wait(own, reference).succeeded
+    assert len(own_cluster.list_trainjobs("default", f"trainjob.dev/task={unique}")) == 1
+    assert wait(own_cluster, reference).succeeded
 
 
-def test_without_the_right_to_watch_one_list_serves_all(own, trainjob_faults, unique):
+def test_without_the_right_to_watch_one_list_serves_all(own_cluster, trainjob_faults, unique):
     trainjob_faults.answer(403, times=1000, verb="watch")
-    reference = submit(own, shell("true"), RunKey("test", "watch", unique, "run-1"))
-    assert wait(own, reference).succeeded
+    reference = submit(own_cluster, shell("true"), RunKey("test", "watch", unique, "run-1"))
+    assert wait(own_cluster, reference).succeeded

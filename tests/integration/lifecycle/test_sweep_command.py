@@ -23,7 +23,7 @@ def namespace(cluster, unique):
     return unique
 
 
-def sweep(kubeconfig, *arguments):
+def run_sweep(kubeconfig, *arguments):
     environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
     return subprocess.run([PROGRAM, "sweep", *arguments], env=environment, capture_output=True, text=True)
 
@@ -33,7 +33,7 @@ def test_it_tells_first_and_then_does_what_it_told(laptop, cluster, namespace):
     reference = submit(cluster, work, RunKey("test", "sweep", "task", "run-1"), namespace=namespace)
     wait(cluster, reference)
     nothing, told, done = (
-        sweep(laptop.kubeconfig, "-n", namespace, *more)
+        run_sweep(laptop.kubeconfig, "-n", namespace, *more)
         for more in ([], ["--finished-for", "0s", "--dry-run"], ["--finished-for", "0s"])
     )
     assert [(one.returncode, one.stderr) for one in (nothing, told, done)] == [(0, "")] * 3
@@ -44,8 +44,8 @@ def test_it_tells_first_and_then_does_what_it_told(laptop, cluster, namespace):
 
 
 def test_what_goes_wrong_is_one_readable_text_and_a_code(laptop, tmp_path):
-    wrong = sweep(laptop.kubeconfig, "--finished-for", "soon")
-    nowhere = sweep(tmp_path / "none")
+    wrong = run_sweep(laptop.kubeconfig, "--finished-for", "soon")
+    nowhere = run_sweep(tmp_path / "none")
     assert (wrong.returncode, nowhere.returncode) == (2, 1)
     assert re.match(r"error: --finished-for: 'soon' is not allowed; .*7d", wrong.stderr)
     assert nowhere.stderr.startswith("error: ")

@@ -18,7 +18,7 @@ from trainjob.errors import AdmissionRefused
 from trainjob.manifest import labels
 
 
-def written(script="echo hello", **metadata):
+def trainjob_manifest(script="echo hello", **metadata):
     return TrainJobManifest(
         manifest={
             "apiVersion": "trainer.kubeflow.org/v1alpha1",
@@ -34,21 +34,21 @@ def written(script="echo hello", **metadata):
 
 def test_a_manifest_is_submitted_once_and_adopted(cluster, unique):
     key = RunKey("test", "manifest", unique, "run-1")
-    first = submit(cluster, written(name="nightly"), key)
-    again = submit(cluster, written(name="nightly"), key)
+    first = submit(cluster, trainjob_manifest(name="nightly"), key)
+    again = submit(cluster, trainjob_manifest(name="nightly"), key)
     assert (again.uid, again.adopted, first.adopted) == (first.uid, True, False)
     assert first.name.startswith("nightly-")
     job = cluster.get_trainjob(first.name, first.namespace)
     assert job["metadata"]["labels"]["team"] == "tickets"
     assert job["metadata"]["labels"][labels.ATTEMPT] == "1"
     assert wait(cluster, first).succeeded
-    other = submit(cluster, written("echo other", name="nightly"), key)
+    other = submit(cluster, trainjob_manifest("echo other", name="nightly"), key)
     assert not other.adopted
     cancel(cluster, other)
 
 
 def test_an_unknown_field_is_refused_with_its_name(cluster, unique):
-    job = written()
+    job = trainjob_manifest()
     job.manifest["spec"]["trainer"]["imagePolicy"] = "Always"
     with pytest.raises(AdmissionRefused, match=r'unknown field "spec\.trainer\.imagePolicy"'):
         submit(cluster, job, RunKey("test", "manifest", unique, "run-1"))
@@ -57,11 +57,11 @@ def test_an_unknown_field_is_refused_with_its_name(cluster, unique):
 def test_two_namespaces_are_refused(cluster, unique):
     key = RunKey("test", "manifest", unique, "run-1")
     with pytest.raises(InvalidSpec, match=r"manifest\.metadata\.namespace: 'a' is not allowed; 'b' is asked for"):
-        submit(cluster, written(namespace="a"), key, namespace="b")
+        submit(cluster, trainjob_manifest(namespace="a"), key, namespace="b")
 
 
 def test_the_namespace_of_the_manifest_counts(cluster, unique):
-    reference = submit(cluster, written(namespace="default"), RunKey("test", "manifest", unique, "run-1"))
+    reference = submit(cluster, trainjob_manifest(namespace="default"), RunKey("test", "manifest", unique, "run-1"))
     assert reference.namespace == "default"
     cancel(cluster, reference)
 

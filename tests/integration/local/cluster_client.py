@@ -43,19 +43,19 @@ class ClusterClient:
         self.api.close()
         self.api.rest_client.pool_manager.clear()
 
-    def submit(self, job: dict[str, Any]) -> dict[str, Any]:
+    def create_job(self, job: dict[str, Any]) -> dict[str, Any]:
         created: dict[str, Any] = self.custom.create_namespaced_custom_object(
             *GROUP, NAMESPACE, "trainjobs", job, field_validation="Strict"
         )
         return created
 
-    def job(self, name: str) -> dict[str, Any]:
+    def get_job(self, name: str) -> dict[str, Any]:
         found: dict[str, Any] = self.custom.get_namespaced_custom_object(*GROUP, NAMESPACE, "trainjobs", name)
         return found
 
-    def gone(self, name: str) -> bool:
+    def is_deleted(self, name: str) -> bool:
         try:
-            self.job(name)
+            self.get_job(name)
         except ApiException as error:
             assert error.status == 404
             return True
@@ -67,7 +67,7 @@ class ClusterClient:
     def delete(self, name: str, **options: Any) -> Any:
         return self.custom.delete_namespaced_custom_object(*GROUP, NAMESPACE, "trainjobs", name, **options)
 
-    def until(self, name: str, accept: Callable[[dict[str, Any]], Any], seconds: int = 120) -> dict[str, Any]:
+    def wait_for(self, name: str, condition: Callable[[dict[str, Any]], Any], seconds: int = 120) -> dict[str, Any]:
         """Watch a TrainJob until `accept` returns true; fail after the timeout."""
         seen: dict[str, Any] = {}
         watch = kubernetes.watch.Watch()
@@ -79,44 +79,44 @@ class ClusterClient:
         )
         for event in stream:
             seen = event["object"]
-            if accept(seen):
+            if condition(seen):
                 watch.stop()
                 return seen
         raise AssertionError(f"{name} stayed {json.dumps(seen.get('status'))}")
 
-    def ended(self, name: str, seconds: int = 120) -> dict[str, Any]:
+    def wait_until_ended(self, name: str, seconds: int = 120) -> dict[str, Any]:
         """Wait until a TrainJob has ended, and return the condition that ended it."""
-        done = self.until(name, self.end_of, seconds)
-        return self.end_of(done)[0]
+        done = self.wait_for(name, self.end_conditions, seconds)
+        return self.end_conditions(done)[0]
 
     @staticmethod
-    def end_of(job: dict[str, Any]) -> list[dict[str, Any]]:
+    def end_conditions(job: dict[str, Any]) -> list[dict[str, Any]]:
         conditions = job.get("status", {}).get("conditions", [])
         return [one for one in conditions if one["type"] in ("Complete", "Failed") and one["status"] == "True"]
 
-    def pods(self, name: str) -> list[Any]:
+    def list_pods(self, name: str) -> list[Any]:
         selector = f"jobset.sigs.k8s.io/jobset-name={name}"
         return list(self.core.list_namespaced_pod(NAMESPACE, label_selector=selector).items)
 
-    def pod(self, name: str) -> Any:
-        (only,) = self.pods(name)
+    def get_pod(self, name: str) -> Any:
+        (only,) = self.list_pods(name)
         return only
 
-    def log(self, pod: str, **options: Any) -> str:
+    def read_log(self, pod: str, **options: Any) -> str:
         answer = self.core.read_namespaced_pod_log(pod, NAMESPACE, _preload_content=False, **options)
         return str(answer.data.decode())
 
-    def events(self, *, about: str) -> list[tuple[str, str, str]]:
+    def list_events(self, *, name_prefix: str) -> list[tuple[str, str, str]]:
         """Return kind, reason and message of the events about objects, oldest first.
 
         The names of the objects begin with `about`.
         """
         events = self.core.list_namespaced_event(NAMESPACE).items
-        found = [event for event in events if event.involved_object.name.startswith(about)]
+        found = [event for event in events if event.involved_object.name.startswith(name_prefix)]
         found.sort(key=lambda event: int(event.metadata.resource_version))
         return [(event.involved_object.kind, event.reason, event.message) for event in found]
 
-    def runtime(self, name: str, *, policy: str, limit: int) -> None:
+    def create_runtime(self, name: str, *, policy: str, limit: int) -> None:
         """Create a namespaced runtime with its own restart policy and backoffLimit."""
         container = {"name": "node", "image": "busybox"}
         pod = {"restartPolicy": policy, "containers": [container]}

@@ -14,13 +14,13 @@ from kubernetes import client
 
 from trainjob_local.apiserver import ApiServer, LogSource, Registry
 
-ADMIN = "the-admin-token"
+ADMIN_TOKEN = "the-admin-token"
 TRAINJOBS = "/apis/trainer.kubeflow.org/v1alpha1/namespaces/default/trainjobs"
-MERGE = "application/merge-patch+json"
+MERGE_PATCH = "application/merge-patch+json"
 
 
 @dataclass(frozen=True)
-class Answer:
+class Response:
     """One response, read completely."""
 
     code: int
@@ -44,7 +44,7 @@ class ServedRegistry:
     server: ApiServer
     clients: list[client.ApiClient] = field(default_factory=list)
 
-    def client(self, token: str = ADMIN) -> client.ApiClient:
+    def create_client(self, token: str = ADMIN_TOKEN) -> client.ApiClient:
         """Return the unmodified kubernetes client with a bearer token.
 
         It is closed with the server.
@@ -56,13 +56,19 @@ class ServedRegistry:
         return opened
 
     @contextlib.contextmanager
-    def open(
-        self, method: str, path: str, body: Any = None, *, kind: str = "application/json", token: str = ADMIN
+    def open_request(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        content_type: str = "application/json",
+        token: str = ADMIN_TOKEN,
     ) -> Iterator[http.client.HTTPResponse]:
         """Send one request over a new connection, and yield the response."""
         connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=60)
         sent = body if body is None or isinstance(body, (str, bytes)) else json.dumps(body)
-        headers = {"Content-Type": kind, **({"Authorization": f"Bearer {token}"} if token else {})}
+        headers = {"Content-Type": content_type, **({"Authorization": f"Bearer {token}"} if token else {})}
         connection.request(method, path, sent, headers)
         response = connection.getresponse()
         try:
@@ -71,16 +77,22 @@ class ServedRegistry:
             response.close()
             connection.close()
 
-    def ask(
-        self, method: str, path: str, body: Any = None, *, kind: str = "application/json", token: str = ADMIN
-    ) -> Answer:
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        content_type: str = "application/json",
+        token: str = ADMIN_TOKEN,
+    ) -> Response:
         """Send one request and return the response."""
-        with self.open(method, path, body, kind=kind, token=token) as response:
-            return Answer(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read().decode())
+        with self.open_request(method, path, body, content_type=content_type, token=token) as response:
+            return Response(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read().decode())
 
-    def watch(self, path: str, count: int | None = None) -> list[Any]:
+    def watch_events(self, path: str, count: int | None = None) -> list[Any]:
         """Return the first `count` events of a watch, or all until it ends."""
-        with self.open("GET", path) as response:
+        with self.open_request("GET", path) as response:
             lines: list[Any] = []
             while len(lines) != count and (line := response.readline()):
                 lines.append(json.loads(line))
@@ -88,13 +100,13 @@ class ServedRegistry:
 
 
 @contextlib.contextmanager
-def serving(
+def serve_registry(
     registry: Registry | None = None, *, log_source: LogSource | None = None, port: int = 0
 ) -> Iterator[ServedRegistry]:
     """Serve a registry, by default a new one, until the block ends."""
     before = set(threading.enumerate())
     opened = registry or Registry()
-    server = ApiServer(opened, admin_token=ADMIN, log_source=log_source, port=port)
+    server = ApiServer(opened, admin_token=ADMIN_TOKEN, log_source=log_source, port=port)
     server.start()
     served = ServedRegistry(opened, server)
     try:
@@ -124,7 +136,7 @@ def pod(name: str, **metadata: Any) -> dict[str, Any]:
     return {"metadata": {"name": name, **metadata}, "spec": {"containers": [{"name": "c", "image": "x"}]}}
 
 
-def owned(name: str, owner: dict[str, Any], *, blocks: bool = True) -> dict[str, Any]:
+def owned_config_map(name: str, owner: dict[str, Any], *, block_owner_deletion: bool = True) -> dict[str, Any]:
     """Return a ConfigMap that another object owns."""
     reference = {
         "apiVersion": owner["apiVersion"],
@@ -132,6 +144,6 @@ def owned(name: str, owner: dict[str, Any], *, blocks: bool = True) -> dict[str,
         "name": owner["metadata"]["name"],
         "uid": owner["metadata"]["uid"],
         "controller": True,
-        "blockOwnerDeletion": blocks,
+        "blockOwnerDeletion": block_owner_deletion,
     }
     return {"metadata": {"name": name, "ownerReferences": [reference]}}

@@ -6,8 +6,8 @@ from datetime import datetime, timezone
 
 import pytest
 
-from trainjob_local import admission, defaults
-from trainjob_local.apiserver import Refusal, Registry
+from trainjob_local import defaults, trainjob_admission
+from trainjob_local.apiserver import Registry, StatusError
 from trainjob_local.runtimes import stock_runtimes
 
 TORCH = "torch-distributed"
@@ -30,8 +30,8 @@ def clock():
 @pytest.fixture
 def registry(clock):
     registry = Registry(clock=clock)
-    defaults.register(registry)
-    admission.register(registry, clock=clock)
+    defaults.register_defaults(registry)
+    trainjob_admission.register_webhooks(registry, clock=clock)
     for runtime in stock_runtimes():
         registry.create("clustertrainingruntimes", runtime)
     yield registry
@@ -47,7 +47,7 @@ def trainjob(runtime=TORCH, *, kind=None, spec=None, **trainer):
 def test_a_job_of_a_deleted_runtime_can_be_deleted_but_not_changed(registry):
     registry.create("trainjobs", trainjob(command=["x"]), "default")
     registry.delete("clustertrainingruntimes", TORCH)
-    with pytest.raises(Refusal, match="not found"):
+    with pytest.raises(StatusError, match="not found"):
         registry.patch("trainjobs", "r1", {"spec": {"suspend": True}}, "default")
     registry.delete("trainjobs", "r1", "default")
 
@@ -73,7 +73,7 @@ def test_a_pod_needs_its_service_account(registry):
         "metadata": {"name": "p"},
         "spec": {"serviceAccountName": "nope", "containers": [{"name": "c", "image": "i"}]},
     }
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(StatusError) as caught:
         registry.create("pods", pod, "default")
     expected = 'pods "p" is forbidden: error looking up service account default/nope: serviceaccount "nope" not found'
     assert caught.value.message == expected
@@ -98,7 +98,7 @@ def test_claim_policies_of_a_jobset_are_immutable(registry):
     }
     created = registry.create("jobsets", jobset, "default")
     assert created["spec"]["volumeClaimPolicies"][0]["retentionPolicy"] == {"whenDeleted": "Delete"}
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(StatusError) as caught:
         registry.patch("jobsets", "j", {"spec": {"volumeClaimPolicies": policies}}, "default")
     expected = 'JobSet.jobset.x-k8s.io "j" is invalid: spec.volumeClaimPolicies: Invalid value: Value is immutable'
     assert (caught.value.status, caught.value.message) == (422, expected)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.local.served_registry import TRAINJOBS, ServedRegistry, pod, serving, trainjob
+from tests.integration.local.served_registry import TRAINJOBS, ServedRegistry, pod, serve_registry, trainjob
 from trainjob_local.apiserver import Registry
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -19,16 +19,16 @@ USER = 'User "system:serviceaccount:default:robot"'
 
 @pytest.fixture
 def served() -> Iterator[ServedRegistry]:
-    with serving() as opened:
+    with serve_registry() as opened:
         opened.registry.create("serviceaccounts", {"metadata": {"name": "robot"}}, "default")
         yield opened
 
 
-def token(served: ServedRegistry, **spec: Any) -> str:
+def create_token(served: ServedRegistry, **spec: Any) -> str:
     return str(served.registry.tokens.create("default", "robot", spec)["status"]["token"])
 
 
-def grant(
+def create_role(
     served: ServedRegistry, rules: list[dict[str, Any]], *, cluster: bool = False, subject: dict[str, str] | None = None
 ) -> None:
     """Grant rights to the robot, or to `subject`, in the namespace default or everywhere."""
@@ -45,23 +45,23 @@ def grant(
 
 def test_tokens_end() -> None:
     now = [datetime(2026, 1, 1, tzinfo=timezone.utc)]
-    with serving(Registry(clock=lambda: now[0])) as served:
+    with serve_registry(Registry(clock=lambda: now[0])) as served:
         served.registry.create("serviceaccounts", {"metadata": {"name": "robot"}}, "default")
         made = served.registry.create("pods", pod("p"), "default")
-        timed, long = token(served, expirationSeconds=600), token(served, expirationSeconds=9000)
-        bound = token(
+        timed, long = create_token(served, expirationSeconds=600), create_token(served, expirationSeconds=9000)
+        bound = create_token(
             served, boundObjectRef={"kind": "Pod", "name": "p", "uid": made["metadata"]["uid"]}, expirationSeconds=9000
         )
-        other = token(served, audiences=["somebody"])
-        codes = [served.ask("GET", "/version", token=each).code for each in (timed, long, bound, other)]
+        other = create_token(served, audiences=["somebody"])
+        codes = [served.request("GET", "/version", token=each).code for each in (timed, long, bound, other)]
         assert codes == [200, 200, 200, 401]
         now[0] += timedelta(seconds=600)
         served.registry.delete("pods", "p", "default")
-        codes = [served.ask("GET", "/version", token=each).code for each in (timed, long, bound)]
+        codes = [served.request("GET", "/version", token=each).code for each in (timed, long, bound)]
         assert codes == [401, 200, 401]
         served.registry.delete("serviceaccounts", "robot", "default")
         served.registry.create("serviceaccounts", {"metadata": {"name": "robot"}}, "default")  # another one
-        assert served.ask("GET", "/version", token=long).code == 401
+        assert served.request("GET", "/version", token=long).code == 401
 
 
 def test_tokens_are_kept_as_hashes(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_tokens_are_kept_as_hashes(tmp_path: Path) -> None:
     assert 'INSERT INTO "tokens"' in dump
     assert made not in dump
     reopened = Registry(tmp_path)
-    user = reopened.tokens.user(made)
+    user = reopened.tokens.authenticate(made)
     reopened.close()
     assert user is not None
     assert user.name == "system:serviceaccount:default:default"
@@ -82,16 +82,16 @@ def test_tokens_are_kept_as_hashes(tmp_path: Path) -> None:
 
 
 def test_a_role_gives_exactly_its_rights(served: ServedRegistry) -> None:
-    robot = token(served)
+    robot = create_token(served)
     group = "trainer.kubeflow.org"
-    grant(
+    create_role(
         served,
         [{"apiGroups": [group], "resources": ["trainjobs"], "verbs": ["create", "get", "list", "watch", "delete"]}],
     )
-    grant(served, [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}])
-    assert served.ask("POST", TRAINJOBS, trainjob("a"), token=robot).code == 201
-    assert served.ask("GET", TRAINJOBS, token=robot).code == 200
-    assert served.ask("GET", f"{TRAINJOBS}?watch=1&resourceVersion=1", token=robot).code == 200
+    create_role(served, [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}])
+    assert served.request("POST", TRAINJOBS, trainjob("a"), token=robot).code == 201
+    assert served.request("GET", TRAINJOBS, token=robot).code == 200
+    assert served.request("GET", f"{TRAINJOBS}?watch=1&resourceVersion=1", token=robot).code == 200
     for method, path, what in [
         ("GET", f"{PODS}/p/log", 'pods "p" is forbidden: {} cannot get resource "pods/log" in API group ""'),
         (
@@ -126,12 +126,12 @@ def test_a_role_gives_exactly_its_rights(served: ServedRegistry) -> None:
         ),
         ("GET", "/faults", 'forbidden: {} cannot use path "/faults"'),
     ]:
-        answer = served.ask(method, path, token=robot)
+        answer = served.request(method, path, token=robot)
         assert answer.code == 403, path
         assert answer.message.startswith(what.format(USER, g=group)), answer.message
-    assert served.ask("GET", f"{PODS}/p", token=robot).code == 404  # allowed, but not there
+    assert served.request("GET", f"{PODS}/p", token=robot).code == 404  # allowed, but not there
     other = TRAINJOBS.replace("default", "kube-system")
-    assert served.ask("GET", other, token=robot).message.endswith('in the namespace "kube-system"')
+    assert served.request("GET", other, token=robot).message.endswith('in the namespace "kube-system"')
 
 
 @pytest.mark.parametrize(
@@ -161,15 +161,17 @@ def test_a_role_gives_exactly_its_rights(served: ServedRegistry) -> None:
 )
 def test_wildcards_and_names(served: ServedRegistry, rule: dict[str, Any], path: str, code: int) -> None:
     served.registry.create("pods", pod("p"), "default")
-    grant(served, [rule])
-    assert served.ask("GET", path, token=token(served)).code == code
+    create_role(served, [rule])
+    assert served.request("GET", path, token=create_token(served)).code == code
 
 
 def test_cluster_wide_rights_and_groups(served: ServedRegistry) -> None:
     everybody = {"kind": "Group", "name": "system:serviceaccounts:default", "apiGroup": "rbac.authorization.k8s.io"}
-    grant(served, [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]}], cluster=True, subject=everybody)
-    grant(served, [{"nonResourceURLs": ["/metrics*"], "verbs": ["get"]}], cluster=True)
-    robot = token(served)
-    assert served.ask("GET", "/api/v1/nodes", token=robot).code == 200
-    assert served.ask("GET", "/metrics/x", token=robot).code == 404
-    assert served.ask("GET", "/other", token=robot).code == 403
+    create_role(
+        served, [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]}], cluster=True, subject=everybody
+    )
+    create_role(served, [{"nonResourceURLs": ["/metrics*"], "verbs": ["get"]}], cluster=True)
+    robot = create_token(served)
+    assert served.request("GET", "/api/v1/nodes", token=robot).code == 200
+    assert served.request("GET", "/metrics/x", token=robot).code == 404
+    assert served.request("GET", "/other", token=robot).code == 403

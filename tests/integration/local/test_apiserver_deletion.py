@@ -9,32 +9,39 @@ import pytest
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
-from tests.integration.local.served_registry import TRAINJOBS, ServedRegistry, owned, pod, serving, trainjob
-from tests.support.polling import until
-from trainjob_local.apiserver import Refusal
+from tests.integration.local.served_registry import (
+    TRAINJOBS,
+    ServedRegistry,
+    owned_config_map,
+    pod,
+    serve_registry,
+    trainjob,
+)
+from tests.support.polling import wait_until
+from trainjob_local.apiserver import StatusError
 
 
 @pytest.fixture
 def served() -> Iterator[ServedRegistry]:
-    with serving() as opened:
+    with serve_registry() as opened:
         yield opened
 
 
 @pytest.fixture
 def core(served: ServedRegistry) -> client.CoreV1Api:
-    return client.CoreV1Api(served.client())
+    return client.CoreV1Api(served.create_client())
 
 
-def make_job(served: ServedRegistry, name: str = "a", **metadata: object) -> dict[str, dict[str, str]]:
+def create_job(served: ServedRegistry, name: str = "a", **metadata: object) -> dict[str, dict[str, str]]:
     body = trainjob(name)
     body["metadata"] |= metadata
     return served.registry.create("trainjobs", body, "default")
 
 
-def gone(served: ServedRegistry, plural: str, name: str) -> bool:
+def is_deleted(served: ServedRegistry, plural: str, name: str) -> bool:
     try:
         served.registry.get(plural, name, "default")
-    except Refusal as refusal:
+    except StatusError as refusal:
         return refusal.code == 404
     return False
 
@@ -52,7 +59,7 @@ def test_a_pod_on_a_node_goes_when_the_kubelet_says_so(served: ServedRegistry, c
     )
     assert core.read_namespaced_pod("p", "default").metadata.deletion_timestamp is not None
     core.delete_namespaced_pod("p", "default", grace_period_seconds=0)
-    assert gone(served, "pods", "p")
+    assert is_deleted(served, "pods", "p")
 
 
 def test_a_pod_that_never_ran_or_has_ended_goes_at_once(served: ServedRegistry, core: client.CoreV1Api) -> None:
@@ -62,49 +69,49 @@ def test_a_pod_that_never_ran_or_has_ended_goes_at_once(served: ServedRegistry, 
     served.registry.bind("ended", "n", "default")
     core.patch_namespaced_pod_status("ended", "default", {"status": {"phase": "Succeeded"}})
     core.delete_namespaced_pod("ended", "default")
-    assert gone(served, "pods", "never")
-    assert gone(served, "pods", "ended")
+    assert is_deleted(served, "pods", "never")
+    assert is_deleted(served, "pods", "ended")
 
 
 def test_foreground_does_not_wait_for_dependents_that_do_not_block(served: ServedRegistry) -> None:
-    job = make_job(served)
-    held = owned("held", job, blocks=False)
+    job = create_job(served)
+    held = owned_config_map("held", job, block_owner_deletion=False)
     held["metadata"]["finalizers"] = ["x.io/held"]
     served.registry.create("configmaps", held, "default")
-    served.ask("DELETE", f"{TRAINJOBS}/a", {"propagationPolicy": "Foreground"})
-    until(lambda: gone(served, "trainjobs", "a"))
-    until(lambda: "deletionTimestamp" in served.registry.get("configmaps", "held", "default")["metadata"])
+    served.request("DELETE", f"{TRAINJOBS}/a", {"propagationPolicy": "Foreground"})
+    wait_until(lambda: is_deleted(served, "trainjobs", "a"))
+    wait_until(lambda: "deletionTimestamp" in served.registry.get("configmaps", "held", "default")["metadata"])
 
 
 def test_jobs_orphan_their_pods_unless_told_otherwise(served: ServedRegistry) -> None:
     spec = {"template": {"spec": {**pod("x")["spec"], "restartPolicy": "Never"}}}
     jobs = "/apis/batch/v1/namespaces/default/jobs"
     job = served.registry.create("jobs", {"metadata": {"name": "j"}, "spec": spec}, "default")
-    served.registry.create("configmaps", owned("child", job), "default")
-    answer = served.ask("DELETE", f"{jobs}/j")
+    served.registry.create("configmaps", owned_config_map("child", job), "default")
+    answer = served.request("DELETE", f"{jobs}/j")
     assert "child pods are preserved by default when jobs are deleted" in answer.headers["warning"]
     assert answer.json["metadata"]["finalizers"] == ["orphan"]
-    until(lambda: gone(served, "jobs", "j"))
-    assert not gone(served, "configmaps", "child")
+    wait_until(lambda: is_deleted(served, "jobs", "j"))
+    assert not is_deleted(served, "configmaps", "child")
 
 
 def test_two_owners_and_owners_that_never_were(served: ServedRegistry) -> None:
-    first, second = make_job(served, "a"), make_job(served, "b")
-    shared = owned("shared", first)
-    (other,) = owned("", second)["metadata"]["ownerReferences"]
+    first, second = create_job(served, "a"), create_job(served, "b")
+    shared = owned_config_map("shared", first)
+    (other,) = owned_config_map("", second)["metadata"]["ownerReferences"]
     shared["metadata"]["ownerReferences"].append({**other, "controller": False})
     served.registry.create("configmaps", shared, "default")
     served.registry.delete("trainjobs", "a", "default")
-    until(lambda: len(served.registry.get("configmaps", "shared", "default")["metadata"]["ownerReferences"]) == 1)
+    wait_until(lambda: len(served.registry.get("configmaps", "shared", "default")["metadata"]["ownerReferences"]) == 1)
 
-    stranger = owned("stranger", second)
+    stranger = owned_config_map("stranger", second)
     stranger["metadata"]["ownerReferences"][0] |= {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow"}
     served.registry.create("configmaps", stranger, "default")
-    ghost = owned("ghost", second)
+    ghost = owned_config_map("ghost", second)
     ghost["metadata"]["ownerReferences"][0]["uid"] = "another"
     served.registry.create("configmaps", ghost, "default")
-    until(lambda: gone(served, "configmaps", "ghost"))
-    assert not gone(served, "configmaps", "stranger")  # we can't know whether its owner is there
+    wait_until(lambda: is_deleted(served, "configmaps", "ghost"))
+    assert not is_deleted(served, "configmaps", "stranger")  # we can't know whether its owner is there
 
 
 def test_a_namespace_takes_its_content_along(served: ServedRegistry, core: client.CoreV1Api) -> None:
@@ -119,10 +126,10 @@ def test_a_namespace_takes_its_content_along(served: ServedRegistry, core: clien
         core.create_namespaced_config_map("n", {"metadata": {"name": "late"}})
     assert raised.value.status == 403
     assert "unable to create new content in namespace n because it is being terminated" in raised.value.body
-    until(lambda: not core.list_namespaced_config_map("n").items)
+    wait_until(lambda: not core.list_namespaced_config_map("n").items)
     assert core.read_namespace("n").metadata.name == "n"  # the pod is still there
     core.delete_namespaced_pod("p", "n", grace_period_seconds=0)
-    until(lambda: "n" not in [found.metadata.name for found in core.list_namespace().items])
+    wait_until(lambda: "n" not in [found.metadata.name for found in core.list_namespace().items])
     with pytest.raises(ApiException) as kept:
         core.delete_namespace("default")
     assert "this namespace may not be deleted" in kept.value.body

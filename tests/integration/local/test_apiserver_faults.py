@@ -10,26 +10,26 @@ import pytest
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
-from tests.integration.local.served_registry import TRAINJOBS, ServedRegistry, serving, trainjob
+from tests.integration.local.served_registry import TRAINJOBS, ServedRegistry, serve_registry, trainjob
 
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 
 
 @pytest.fixture
 def served() -> Iterator[ServedRegistry]:
-    with serving() as opened:
+    with serve_registry() as opened:
         yield opened
 
 
 def test_so_many_answers_for_what_fits(served: ServedRegistry) -> None:
     served.server.faults.answer(429, 2, verb="list", resource="trainjobs", retry_after=3)
     for _ in range(2):
-        answer = served.ask("GET", TRAINJOBS)
+        answer = served.request("GET", TRAINJOBS)
         assert (answer.code, answer.json["reason"], answer.headers["retry-after"]) == (429, "TooManyRequests", "3")
         assert answer.json["details"] == {"retryAfterSeconds": 3}
-        assert served.ask("GET", CONFIGMAPS).code == 200
-        assert served.ask("GET", f"{TRAINJOBS}/a").code == 404
-    assert served.ask("GET", TRAINJOBS).code == 200
+        assert served.request("GET", CONFIGMAPS).code == 200
+        assert served.request("GET", f"{TRAINJOBS}/a").code == 404
+    assert served.request("GET", TRAINJOBS).code == 200
 
 
 @pytest.mark.parametrize(
@@ -38,65 +38,65 @@ def test_so_many_answers_for_what_fits(served: ServedRegistry) -> None:
 def test_errors_reach_the_client(served: ServedRegistry, code: int, reason: str) -> None:
     served.server.faults.answer(code)
     with pytest.raises(ApiException) as raised:
-        client.CoreV1Api(served.client()).list_namespaced_pod("default")
+        client.CoreV1Api(served.create_client()).list_namespaced_pod("default")
     assert raised.value.status == code
     assert f'"reason":"{reason}"' in raised.value.body
-    assert served.ask("GET", CONFIGMAPS).code == 200
+    assert served.request("GET", CONFIGMAPS).code == 200
 
 
 def test_an_answer_that_is_lost(served: ServedRegistry) -> None:
     served.server.faults.answer(504, verb="create", resource="trainjobs", carried_out=True)
-    assert served.ask("POST", TRAINJOBS, trainjob("a")).code == 504
-    assert served.ask("POST", TRAINJOBS, trainjob("a")).code == 409
+    assert served.request("POST", TRAINJOBS, trainjob("a")).code == 504
+    assert served.request("POST", TRAINJOBS, trainjob("a")).code == 409
 
 
 def test_subresources_have_names_of_their_own(served: ServedRegistry) -> None:
     served.server.faults.answer(500, resource="pods/log")
-    assert served.ask("GET", "/api/v1/namespaces/default/pods/p").code == 404
-    assert served.ask("GET", "/api/v1/namespaces/default/pods/p/log").code == 500
+    assert served.request("GET", "/api/v1/namespaces/default/pods/p").code == 404
+    assert served.request("GET", "/api/v1/namespaces/default/pods/p/log").code == 500
 
 
 def test_latency(served: ServedRegistry) -> None:
     served.server.faults.latency = 0.3
     start = time.monotonic()
-    served.ask("GET", CONFIGMAPS)
+    served.request("GET", CONFIGMAPS)
     assert time.monotonic() - start >= 0.3
     served.server.faults.latency = 3600.0
     served.server.faults.clear()
-    assert served.ask("GET", CONFIGMAPS).code == 200
+    assert served.request("GET", CONFIGMAPS).code == 200
 
 
 def test_the_next_watch_has_expired(served: ServedRegistry) -> None:
     version = served.registry.store.version
     served.server.faults.expire_watches(1)
     path = f"{CONFIGMAPS}?watch=1&resourceVersion={version}&timeoutSeconds=1"
-    (event,) = served.watch(path)
+    (event,) = served.watch_events(path)
     assert (event["type"], event["object"]["code"]) == ("ERROR", 410)
-    assert served.watch(path) == []
+    assert served.watch_events(path) == []
 
 
 def test_over_http(served: ServedRegistry) -> None:
     wanted = {"latency": 0.01, "answer": {"code": 503, "times": 2, "verb": "get"}, "expire_watches": 1}
-    shown = served.ask("POST", "/faults", wanted).json
+    shown = served.request("POST", "/faults", wanted).json
     assert shown["latency"] == 0.01
     assert (shown["answers"][0]["code"], shown["answers"][0]["times"], shown["expire_watches"]) == (503, 2, 1)
-    assert served.ask("GET", f"{CONFIGMAPS}/a").code == 503
-    assert served.ask("GET", "/faults").json["answers"][0]["times"] == 1
-    assert served.ask("DELETE", "/faults").json == {"latency": 0.0, "answers": [], "expire_watches": 0}
-    assert served.ask("GET", f"{CONFIGMAPS}/a").code == 404
-    with served.open("GET", f"{CONFIGMAPS}?watch=1") as response:
-        served.ask("POST", "/faults", {"drop_watches": True})
+    assert served.request("GET", f"{CONFIGMAPS}/a").code == 503
+    assert served.request("GET", "/faults").json["answers"][0]["times"] == 1
+    assert served.request("DELETE", "/faults").json == {"latency": 0.0, "answers": [], "expire_watches": 0}
+    assert served.request("GET", f"{CONFIGMAPS}/a").code == 404
+    with served.open_request("GET", f"{CONFIGMAPS}?watch=1") as response:
+        served.request("POST", "/faults", {"drop_watches": True})
         with pytest.raises(http.client.IncompleteRead):
             response.read()
 
 
 @pytest.mark.parametrize("wanted", [[], {"bogus": 1}, {"answer": {"status": 1}}, {"latency": "x"}, {"answer": 3}])
 def test_what_cannot_be_read(served: ServedRegistry, wanted: object) -> None:
-    assert served.ask("POST", "/faults", wanted).code == 400
-    assert served.ask("GET", "/faults").json == {"latency": 0.0, "answers": [], "expire_watches": 0}
+    assert served.request("POST", "/faults", wanted).code == 400
+    assert served.request("GET", "/faults").json == {"latency": 0.0, "answers": [], "expire_watches": 0}
 
 
 def test_only_the_admin_may(served: ServedRegistry) -> None:
-    assert served.ask("POST", "/faults", {"latency": 1}, token="").code == 403
-    assert served.ask("POST", "/faults", {"latency": 1}, token="wrong").code == 401
+    assert served.request("POST", "/faults", {"latency": 1}, token="").code == 403
+    assert served.request("POST", "/faults", {"latency": 1}, token="wrong").code == 401
     assert served.server.faults.latency == 0.0

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.integration.local.served_registry import ServedRegistry, pod, serving
+from tests.integration.local.served_registry import ServedRegistry, pod, serve_registry
 from trainjob_local.apiserver import Registry
 
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
@@ -14,7 +14,7 @@ CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[ServedRegistry]:
-    with serving() as opened:
+    with serve_registry() as opened:
         opened.registry.create("namespaces", {"metadata": {"name": "other"}})
         for name, color in (("a", "red"), ("b", "blue"), ("c", None)):
             labels = {"color": color} if color else {}
@@ -25,14 +25,14 @@ def served() -> Iterator[ServedRegistry]:
 
 
 def test_a_page_of_the_past_that_is_gone_can_be_gone_on_with() -> None:
-    with serving(Registry(history=3)) as served:
+    with serve_registry(Registry(history=3)) as served:
         for name in "abcd":
             served.registry.create("configmaps", {"metadata": {"name": name}}, "default")
-        token = served.ask("GET", f"{CONFIGMAPS}?limit=2").json["metadata"]["continue"]
+        token = served.request("GET", f"{CONFIGMAPS}?limit=2").json["metadata"]["continue"]
         for count in range(4):
             served.registry.patch("configmaps", "a", {"data": {"n": str(count)}}, "default")
-        expired = served.ask("GET", f"{CONFIGMAPS}?limit=2&continue={token}")
+        expired = served.request("GET", f"{CONFIGMAPS}?limit=2&continue={token}")
         assert (expired.code, expired.json["reason"]) == (410, "Expired")
         assert expired.message.startswith("The provided continue parameter is too old")
-        again = served.ask("GET", f"{CONFIGMAPS}?limit=2&continue={expired.json['metadata']['continue']}").json
+        again = served.request("GET", f"{CONFIGMAPS}?limit=2&continue={expired.json['metadata']['continue']}").json
         assert [item["metadata"]["name"] for item in again["items"]] == ["c", "d"]

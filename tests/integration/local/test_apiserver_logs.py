@@ -12,34 +12,34 @@ import pytest
 from kubernetes import client, watch
 from kubernetes.client.exceptions import ApiException
 
-from tests.integration.local.served_registry import ServedRegistry, pod, serving
-from trainjob_local.apiserver import LogRequest, Refusal
+from tests.integration.local.served_registry import ServedRegistry, pod, serve_registry
+from trainjob_local.apiserver import LogRequest, StatusError
 
 LOG = "/api/v1/namespaces/default/pods/p/log"
 
 
-class Kubelet:
+class FakeLogSource:
     """A log source that is told what to say, or how it fails."""
 
     def __init__(self) -> None:
-        self.asked: queue.Queue[LogRequest] = queue.Queue()
-        self.says: queue.Queue[bytes | None] = queue.Queue()
-        self.fails: Exception | None = None
-        self.takes = 0.0  # seconds
+        self.requests: queue.Queue[LogRequest] = queue.Queue()
+        self.output: queue.Queue[bytes | None] = queue.Queue()
+        self.error: Exception | None = None
+        self.delay = 0.0  # seconds
         self.ended = threading.Event()
 
     def __call__(self, request: LogRequest) -> Iterator[bytes]:
-        self.asked.put(request)
-        time.sleep(self.takes)
-        if self.fails:
-            raise self.fails
+        self.requests.put(request)
+        time.sleep(self.delay)
+        if self.error:
+            raise self.error
         return self.pieces(request)
 
     def pieces(self, request: LogRequest) -> Iterator[bytes]:
         try:
             while not request.cancelled.is_set():
                 try:
-                    said = self.says.get(timeout=0.05)
+                    said = self.output.get(timeout=0.05)
                 except queue.Empty:
                     continue
                 if said is None:
@@ -50,31 +50,31 @@ class Kubelet:
 
 
 @pytest.fixture
-def kubelet() -> Kubelet:
-    return Kubelet()
+def log_source() -> FakeLogSource:
+    return FakeLogSource()
 
 
 @pytest.fixture
-def served(kubelet: Kubelet) -> Iterator[ServedRegistry]:
-    with serving(log_source=kubelet) as opened:
+def served(log_source: FakeLogSource) -> Iterator[ServedRegistry]:
+    with serve_registry(log_source=log_source) as opened:
         opened.registry.create("pods", pod("p"), "default")
         opened.registry.bind("p", "n", "default")
         yield opened
 
 
-def test_a_log_is_read_whole(served: ServedRegistry, kubelet: Kubelet) -> None:
+def test_a_log_is_read_whole(served: ServedRegistry, log_source: FakeLogSource) -> None:
     for said in (b"one\n", b"", b"two\n", None):
-        kubelet.says.put(said)
-    with served.open("GET", LOG) as response:
+        log_source.output.put(said)
+    with served.open_request("GET", LOG) as response:
         assert response.headers["content-type"].startswith("text/plain")
         assert response.read() == b"one\ntwo\n"
 
 
-def test_everything_asked_for_reaches_the_source(served: ServedRegistry, kubelet: Kubelet) -> None:
-    kubelet.says.put(None)
+def test_everything_asked_for_reaches_the_source(served: ServedRegistry, log_source: FakeLogSource) -> None:
+    log_source.output.put(None)
     query = "container=c&follow=true&previous=true&tailLines=3&limitBytes=9&timestamps=true"
-    served.ask("GET", f"{LOG}?{query}&sinceTime=2026-01-31T12:00:00.123456789%2B01:00")
-    asked = kubelet.asked.get_nowait()
+    served.request("GET", f"{LOG}?{query}&sinceTime=2026-01-31T12:00:00.123456789%2B01:00")
+    asked = log_source.requests.get_nowait()
     assert (asked.namespace, asked.pod, asked.container) == ("default", "p", "c")
     assert asked.uid == served.registry.get("pods", "p", "default")["metadata"]["uid"]
     assert (asked.follow, asked.previous, asked.timestamps, asked.tail_lines, asked.limit_bytes) == (
@@ -85,65 +85,65 @@ def test_everything_asked_for_reaches_the_source(served: ServedRegistry, kubelet
         9,
     )
     assert asked.since == datetime(2026, 1, 31, 11, 0, 0, 123456, tzinfo=timezone.utc)
-    kubelet.says.put(None)
+    log_source.output.put(None)
     before = datetime.now(timezone.utc)
-    served.ask("GET", f"{LOG}?sinceSeconds=60")
-    asked = kubelet.asked.get_nowait()
+    served.request("GET", f"{LOG}?sinceSeconds=60")
+    asked = log_source.requests.get_nowait()
     assert (asked.container, asked.follow, asked.tail_lines) == ("c", False, None)
     assert asked.since is not None
     assert before <= asked.since + timedelta(seconds=60) <= datetime.now(timezone.utc)
 
 
-def test_pieces_come_while_they_are_written(served: ServedRegistry, kubelet: Kubelet) -> None:
-    kubelet.says.put(b"first\n")
-    with served.open("GET", f"{LOG}?follow=true") as response:
+def test_pieces_come_while_they_are_written(served: ServedRegistry, log_source: FakeLogSource) -> None:
+    log_source.output.put(b"first\n")
+    with served.open_request("GET", f"{LOG}?follow=true") as response:
         assert response.readline() == b"first\n"
-        kubelet.says.put(b"40%\r")
+        log_source.output.put(b"40%\r")
         assert response.read(4) == b"40%\r"
-        assert served.ask("GET", "/version").code == 200  # the server is not held up
-        kubelet.says.put(None)
+        assert served.request("GET", "/version").code == 200  # the server is not held up
+        log_source.output.put(None)
         assert response.read() == b""
 
 
-def test_a_silent_log_is_answered_all_the_same(served: ServedRegistry, kubelet: Kubelet) -> None:
-    with served.open("GET", f"{LOG}?follow=true") as response:
+def test_a_silent_log_is_answered_all_the_same(served: ServedRegistry, log_source: FakeLogSource) -> None:
+    with served.open_request("GET", f"{LOG}?follow=true") as response:
         assert response.status == 200
-        kubelet.says.put(b"late\n")
+        log_source.output.put(b"late\n")
         assert response.readline() == b"late\n"
 
 
-def test_the_source_hears_that_the_client_has_gone(served: ServedRegistry, kubelet: Kubelet) -> None:
-    with served.open("GET", f"{LOG}?follow=true"):
-        asked = kubelet.asked.get(timeout=60)
+def test_the_source_hears_that_the_client_has_gone(served: ServedRegistry, log_source: FakeLogSource) -> None:
+    with served.open_request("GET", f"{LOG}?follow=true"):
+        asked = log_source.requests.get(timeout=60)
     assert asked.cancelled.wait(60)
-    assert kubelet.ended.wait(60)
+    assert log_source.ended.wait(60)
 
 
-def test_a_slow_client_does_not_make_the_server_hoard(served: ServedRegistry, kubelet: Kubelet) -> None:
+def test_a_slow_client_does_not_make_the_server_hoard(served: ServedRegistry, log_source: FakeLogSource) -> None:
     for _ in range(400):
-        kubelet.says.put(b"x" * 65536)
-    with served.open("GET", f"{LOG}?follow=true") as response:
+        log_source.output.put(b"x" * 65536)
+    with served.open_request("GET", f"{LOG}?follow=true") as response:
         response.read(1)
-        assert served.ask("GET", "/version").code == 200
-        assert kubelet.says.qsize() > 100  # the rest waits at the source
+        assert served.request("GET", "/version").code == 200
+        assert log_source.output.qsize() > 100  # the rest waits at the source
         left = 400 * 65536 - 1
-        kubelet.says.put(None)
+        log_source.output.put(None)
         assert len(response.read()) == left
 
 
 @pytest.mark.parametrize("takes", [0.0, 1.0])
-def test_the_source_may_refuse(served: ServedRegistry, kubelet: Kubelet, takes: float) -> None:
+def test_the_source_may_refuse(served: ServedRegistry, log_source: FakeLogSource, takes: float) -> None:
     """However long that takes, as on a busy machine."""
     text = 'container "c" in pod "p" is waiting to start: ContainerCreating'
-    kubelet.fails, kubelet.takes = Refusal(400, "BadRequest", text), takes
-    answer = served.ask("GET", LOG)
+    log_source.error, log_source.delay = StatusError(400, "BadRequest", text), takes
+    answer = served.request("GET", LOG)
     assert (answer.code, answer.message) == (400, text)
 
 
 @pytest.mark.filterwarnings("default::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_source_that_fails(served: ServedRegistry, kubelet: Kubelet) -> None:
-    kubelet.fails = ValueError("broken")
-    answer = served.ask("GET", LOG)
+def test_a_source_that_fails(served: ServedRegistry, log_source: FakeLogSource) -> None:
+    log_source.error = ValueError("broken")
+    answer = served.request("GET", LOG)
     assert (answer.code, answer.message) == (500, "Internal error occurred: broken")
 
 
@@ -160,25 +160,25 @@ def test_a_source_that_fails(served: ServedRegistry, kubelet: Kubelet) -> None:
     ],
 )
 def test_what_is_refused(served: ServedRegistry, query: str, code: int, text: str) -> None:
-    answer = served.ask("GET", f"{LOG}?{query}")
+    answer = served.request("GET", f"{LOG}?{query}")
     assert answer.code == code
     assert text in answer.message
 
 
-def test_the_client_follows(served: ServedRegistry, kubelet: Kubelet) -> None:
-    api = client.CoreV1Api(served.client())
+def test_the_client_follows(served: ServedRegistry, log_source: FakeLogSource) -> None:
+    api = client.CoreV1Api(served.create_client())
     for said in (b"one\n", b"two\n", None):
-        kubelet.says.put(said)
+        log_source.output.put(said)
     assert list(watch.Watch().stream(api.read_namespaced_pod_log, "p", "default")) == ["one", "two"]
-    kubelet.fails = Refusal(400, "BadRequest", 'previous terminated container "c" in pod "p" not found')
+    log_source.error = StatusError(400, "BadRequest", 'previous terminated container "c" in pod "p" not found')
     with pytest.raises(ApiException) as raised:
         api.read_namespaced_pod_log("p", "default", previous=True)
     assert raised.value.status == 400
 
 
 def test_without_a_kubelet() -> None:
-    with serving() as served:
+    with serve_registry() as served:
         served.registry.create("pods", pod("p"), "default")
-        assert served.ask("GET", LOG).code == 204
+        assert served.request("GET", LOG).code == 204
         served.registry.bind("p", "n", "default")
-        assert served.ask("GET", LOG).code == 500
+        assert served.request("GET", LOG).code == 500

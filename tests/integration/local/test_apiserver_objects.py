@@ -8,20 +8,27 @@ from collections.abc import Iterator
 import pytest
 from kubernetes import client
 
-from tests.integration.local.served_registry import MERGE, TRAINJOBS, ServedRegistry, pod, serving, trainjob
+from tests.integration.local.served_registry import (
+    MERGE_PATCH,
+    TRAINJOBS,
+    ServedRegistry,
+    pod,
+    serve_registry,
+    trainjob,
+)
 
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[ServedRegistry]:
-    with serving() as opened:
+    with serve_registry() as opened:
         yield opened
 
 
 @pytest.fixture(scope="module")
 def core(served: ServedRegistry) -> client.CoreV1Api:
-    return client.CoreV1Api(served.client())
+    return client.CoreV1Api(served.create_client())
 
 
 def test_every_resource_can_be_created_and_listed(served: ServedRegistry) -> None:
@@ -42,13 +49,13 @@ def test_every_resource_can_be_created_and_listed(served: ServedRegistry) -> Non
         path = f"{root}/namespaces/default/{resource.plural}" if resource.namespaced else f"{root}/{resource.plural}"
         name = "every-" + (resource.group.partition(".")[0] or "core")
         body = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": name}}
-        created = served.ask("POST", path, {**body, **extra.get(resource.plural, {})})
+        created = served.request("POST", path, {**body, **extra.get(resource.plural, {})})
         assert created.code == 201, created.text
         assert (created.json["kind"], created.json["apiVersion"]) == (resource.kind, resource.api_version)
-        listed = served.ask("GET", path).json
+        listed = served.request("GET", path).json
         assert listed["kind"] == f"{resource.kind}List"
         assert name in {item["metadata"]["name"] for item in listed["items"]}
-        assert served.ask("GET", f"{path}/{name}").json["metadata"]["uid"] == created.json["metadata"]["uid"]
+        assert served.request("GET", f"{path}/{name}").json["metadata"]["uid"] == created.json["metadata"]["uid"]
 
 
 def test_pods_are_bound_once_and_keep_their_spec(core: client.CoreV1Api, served: ServedRegistry) -> None:
@@ -56,13 +63,13 @@ def test_pods_are_bound_once_and_keep_their_spec(core: client.CoreV1Api, served:
     assert created.status.phase == "Pending"
     path = "/api/v1/namespaces/default/pods/bound"
     binding = {"metadata": {"name": "bound"}, "target": {"kind": "Node", "name": "n1"}}
-    assert served.ask("POST", f"{path}/binding", binding).code == 201
+    assert served.request("POST", f"{path}/binding", binding).code == 201
     assert core.read_namespaced_pod("bound", "default").spec.node_name == "n1"
-    again = served.ask("POST", f"{path}/binding", binding)
+    again = served.request("POST", f"{path}/binding", binding)
     assert again.code == 409
     assert again.message.endswith('pods/binding "bound": pod bound is already assigned to node "n1"')
-    assert served.ask("POST", f"{path}/binding", {"target": {"name": "n1"}}).code == 400
-    moved = served.ask("PATCH", path, {"spec": {"nodeName": "n2"}}, kind=MERGE)
+    assert served.request("POST", f"{path}/binding", {"target": {"name": "n1"}}).code == 400
+    moved = served.request("PATCH", path, {"spec": {"nodeName": "n2"}}, content_type=MERGE_PATCH)
     assert moved.code == 422
     assert moved.message.startswith('Pod "bound" is invalid: spec: Forbidden: pod updates may not change fields other')
     running = core.patch_namespaced_pod_status("bound", "default", {"status": {"phase": "Running"}})
@@ -76,7 +83,7 @@ def test_secrets_are_encoded(core: client.CoreV1Api) -> None:
 
 
 def test_events_have_two_shapes(served: ServedRegistry) -> None:
-    api = client.CoreV1Api(served.client())
+    api = client.CoreV1Api(served.create_client())
     event = {
         "metadata": {"name": "e1"},
         "involvedObject": {"kind": "Pod", "name": "p"},
@@ -86,10 +93,12 @@ def test_events_have_two_shapes(served: ServedRegistry) -> None:
         "type": "Normal",
     }
     api.create_namespaced_event("default", event)
-    new = served.ask("GET", "/apis/events.k8s.io/v1/namespaces/default/events/e1").json
+    new = served.request("GET", "/apis/events.k8s.io/v1/namespaces/default/events/e1").json
     assert (new["note"], new["regarding"]["name"]) == ("it runs", "p")
     assert new["deprecatedSource"] == {"component": "kubelet"}
-    found = served.ask("GET", "/apis/events.k8s.io/v1/namespaces/default/events?fieldSelector=regarding.name%3Dp").json
+    found = served.request(
+        "GET", "/apis/events.k8s.io/v1/namespaces/default/events?fieldSelector=regarding.name%3Dp"
+    ).json
     assert [item["metadata"]["name"] for item in found["items"]] == ["e1"]
     assert "involvedObject" not in found["items"][0]
 
@@ -99,10 +108,12 @@ def test_events_have_two_shapes(served: ServedRegistry) -> None:
         "note": "from new",
         "type": "Warning",
     }
-    assert served.ask("POST", "/apis/events.k8s.io/v1/namespaces/default/events", sent).json["note"] == "from new"
+    assert served.request("POST", "/apis/events.k8s.io/v1/namespaces/default/events", sent).json["note"] == "from new"
     listed = api.list_namespaced_event("default", field_selector="involvedObject.name=q,type=Warning").items
     assert [(item.message, item.involved_object.kind) for item in listed] == [("from new", "Pod")]
-    patch = served.ask("PATCH", "/apis/events.k8s.io/v1/namespaces/default/events/e2", {"note": "again"}, kind=MERGE)
+    patch = served.request(
+        "PATCH", "/apis/events.k8s.io/v1/namespaces/default/events/e2", {"note": "again"}, content_type=MERGE_PATCH
+    )
     assert patch.json["note"] == "again"
     assert api.read_namespaced_event("e2", "default").message == "again"
 
@@ -130,19 +141,19 @@ def test_events_have_two_shapes(served: ServedRegistry) -> None:
 def test_a_pod_of_wrong_types_is_the_clients_fault(served: ServedRegistry, spec: dict[str, object]) -> None:
     """The scheduler and the kubelet rely on these types: one pod of wrong types must not stop the others."""
     pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "x"}], **spec}}
-    assert served.ask("POST", "/api/v1/namespaces/default/pods", pod).code in (400, 422)
+    assert served.request("POST", "/api/v1/namespaces/default/pods", pod).code in (400, 422)
 
 
 def test_a_finalizer_that_is_null_has_no_name(served: ServedRegistry) -> None:
     body = trainjob("null")
     body["metadata"]["finalizers"] = [None]
-    assert served.ask("POST", TRAINJOBS, body).code == 422
+    assert served.request("POST", TRAINJOBS, body).code == 422
 
 
 def test_what_can_be_no_header_is_not_warned_of(served: ServedRegistry) -> None:
     body = trainjob("odd")
     body["spec"]["trainer"] = {"line\rend": 1, "plain": 1}
-    answer = served.ask("POST", f"{TRAINJOBS}?fieldValidation=Warn", body)
+    answer = served.request("POST", f"{TRAINJOBS}?fieldValidation=Warn", body)
     assert answer.code == 201
     assert answer.headers["warning"] == '299 - "unknown field \\"spec.trainer.plain\\""'
 
@@ -175,5 +186,5 @@ def test_odd_bodies_are_the_clients_fault(served: ServedRegistry, odd: object) -
     review = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
     requests += [("POST", review, {"spec": odd}), ("POST", review, {"spec": {"resourceAttributes": {"resource": odd}}})]
     for method, path, body in requests:
-        answer = served.ask(method, path, json.dumps(body))
+        answer = served.request(method, path, json.dumps(body))
         assert answer.code < 500, (method, path, body, answer.text)

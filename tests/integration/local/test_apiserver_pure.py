@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from trainjob_local.apiserver.naming import metadata_problems, name_problems
 from trainjob_local.apiserver.selectors import SelectorError, parse_fields, parse_labels
-from trainjob_local.apiserver.writing import merge_patch
+from trainjob_local.apiserver.writer import merge_patch
 
 WORDS = st.text("abcxyz0189-_.", min_size=1, max_size=8).filter(lambda text: text[0].isalnum() and text[-1].isalnum())
 LABELS = st.dictionaries(WORDS, WORDS, max_size=4)

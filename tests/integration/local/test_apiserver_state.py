@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.local.served_registry import ADMIN, TRAINJOBS, serving, trainjob
+from tests.integration.local.served_registry import ADMIN_TOKEN, TRAINJOBS, serve_registry, trainjob
 from trainjob.errors import ClusterError
 from trainjob_local.apiserver import ApiServer, Registry
 
@@ -27,9 +27,9 @@ threading.Event().wait()
 """
 
 
-def child(state: Path, port: int = 0) -> tuple[subprocess.Popen[str], int]:
+def start_child(state: Path, port: int = 0) -> tuple[subprocess.Popen[str], int]:
     started = subprocess.Popen(
-        [sys.executable, "-c", CHILD, str(state), ADMIN, str(port)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", CHILD, str(state), ADMIN_TOKEN, str(port)], stdout=subprocess.PIPE, text=True
     )
     assert started.stdout is not None
     return started, int(started.stdout.readline())
@@ -48,19 +48,19 @@ def test_everything_survives_a_kill(tmp_path: Path) -> None:
 
     def ask(port: int, method: str, path: str, body: object = None) -> tuple[int, Any]:
         connection = HTTPConnection("127.0.0.1", port, timeout=60)
-        headers = {"Authorization": f"Bearer {ADMIN}", "Content-Type": "application/json"}
+        headers = {"Authorization": f"Bearer {ADMIN_TOKEN}", "Content-Type": "application/json"}
         connection.request(method, path, dumps(body) if body else None, headers)
         answer = connection.getresponse()
         found = answer.status, loads(answer.read().splitlines()[0])
         connection.close()
         return found
 
-    first, port = child(tmp_path)
+    first, port = start_child(tmp_path)
     created = [ask(port, "POST", TRAINJOBS, trainjob(f"j{number}"))[1] for number in range(5)]
     ask(port, "DELETE", f"{TRAINJOBS}/j0")
     kill(first)
 
-    second, again = child(tmp_path, port)
+    second, again = start_child(tmp_path, port)
     assert again == port  # at once, though connections of the first were open
     listed = ask(port, "GET", TRAINJOBS)[1]
     assert listed["items"] == created[1:]
@@ -79,14 +79,14 @@ def test_garbage_is_collected_after_a_restart(tmp_path: Path) -> None:
     owner = {"apiVersion": job["apiVersion"], "kind": "TrainJob", "name": "a", "uid": job["metadata"]["uid"]}
     child_of = {"metadata": {"name": "c", "ownerReferences": [owner], "finalizers": ["x.io/held"]}}
     registry.create("configmaps", child_of, "default")
-    registry._collector.stop()  # it dies before it sees the deletion
+    registry._garbage_collector.stop()  # it dies before it sees the deletion
     registry.delete("trainjobs", "a", "default")
     registry.close()
 
-    from tests.support.polling import until
+    from tests.support.polling import wait_until
 
     reopened = Registry(tmp_path)
-    until(lambda: "deletionTimestamp" in reopened.get("configmaps", "c", "default")["metadata"])
+    wait_until(lambda: "deletionTimestamp" in reopened.get("configmaps", "c", "default")["metadata"])
     reopened.close()
 
 
@@ -111,15 +111,15 @@ def test_a_state_folder_serves_one(tmp_path: Path) -> None:
 
 
 def test_a_port_serves_one() -> None:
-    with serving() as served:
-        second = ApiServer(served.registry, admin_token=ADMIN, port=served.server.port)
+    with serve_registry() as served:
+        second = ApiServer(served.registry, admin_token=ADMIN_TOKEN, port=served.server.port)
         with pytest.raises(ClusterError, match=r"can't listen on 127\.0\.0\.1:"):
             second.start()
         port = served.server.port
         served.server.stop()
         served.server.start()
         assert served.server.port == port
-        assert served.ask("GET", "/healthz").text == "ok"
+        assert served.request("GET", "/healthz").text == "ok"
 
 
 def test_events_go_an_hour_after_they_were_written_last(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.integration.local.served_registry import MERGE, TRAINJOBS, ServedRegistry, serving, trainjob
-from trainjob_local.apiserver import Operation, Reader, Refusal, Stage
+from tests.integration.local.served_registry import MERGE_PATCH, TRAINJOBS, ServedRegistry, serve_registry, trainjob
+from trainjob_local.apiserver import Operation, Reader, Stage, StatusError
 
 
 def patches(pod_spec: dict[str, Any]) -> list[dict[str, Any]]:
@@ -23,7 +23,7 @@ def patches(pod_spec: dict[str, Any]) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[ServedRegistry]:
-    with serving() as opened:
+    with serve_registry() as opened:
         yield opened
 
 
@@ -68,7 +68,7 @@ def test_a_full_trainjob_is_accepted_as_it_is(served: ServedRegistry) -> None:
         activeDeadlineSeconds=60,
         managedBy="kueue.x-k8s.io/multikueue",
     )
-    created = served.ask("POST", f"{TRAINJOBS}?fieldValidation=Strict", body)
+    created = served.request("POST", f"{TRAINJOBS}?fieldValidation=Strict", body)
     assert created.code == 201, created.text
     sent = body["spec"]
     assert {key: created.json["spec"][key] for key in sent if key != "runtimeRef"} == {
@@ -77,9 +77,11 @@ def test_a_full_trainjob_is_accepted_as_it_is(served: ServedRegistry) -> None:
 
 
 def test_the_status_has_a_schema_too(served: ServedRegistry) -> None:
-    served.ask("POST", TRAINJOBS, trainjob("status"))
+    served.request("POST", TRAINJOBS, trainjob("status"))
     path = f"{TRAINJOBS}/status/status"
-    missing = served.ask("PATCH", path, {"status": {"jobsStatus": [{"name": "a"}], "bogus": 1}}, kind=MERGE)
+    missing = served.request(
+        "PATCH", path, {"status": {"jobsStatus": [{"name": "a"}], "bogus": 1}}, content_type=MERGE_PATCH
+    )
     assert missing.code == 422
     assert (
         "[status.jobsStatus[0].active: Required value, status.jobsStatus[0].failed: Required value" in missing.message
@@ -92,26 +94,29 @@ def test_the_status_has_a_schema_too(served: ServedRegistry) -> None:
         "message": "",
         "lastTransitionTime": "2026-01-01T00:00:00Z",
     }
-    wrong = served.ask("PATCH", path, {"status": {"conditions": [condition]}}, kind=MERGE)
+    wrong = served.request("PATCH", path, {"status": {"conditions": [condition]}}, content_type=MERGE_PATCH)
     assert (
         'conditions[0].status: Unsupported value: "Maybe": supported values: "True", "False", "Unknown"'
         in wrong.message
     )
-    typed = served.ask("PATCH", path, {"status": {"conditions": "x"}}, kind=MERGE)
+    typed = served.request("PATCH", path, {"status": {"conditions": "x"}}, content_type=MERGE_PATCH)
     assert 'status.conditions in body must be of type array: "string"' in typed.message
     assert (
-        served.ask("PATCH", path, {"status": {"conditions": [{**condition, "status": "True"}]}}, kind=MERGE).code == 200
+        served.request(
+            "PATCH", path, {"status": {"conditions": [{**condition, "status": "True"}]}}, content_type=MERGE_PATCH
+        ).code
+        == 200
     )
 
 
 def test_every_openapi_document_is_served(served: ServedRegistry) -> None:
-    for path in served.ask("GET", "/openapi/v3").json["paths"].values():
-        assert served.ask("GET", path["serverRelativeURL"]).code == 200
+    for path in served.request("GET", "/openapi/v3").json["paths"].values():
+        assert served.request("GET", path["serverRelativeURL"]).code == 200
 
 
 def test_the_openapi_document_has_what_kubectl_looks_for(served: ServedRegistry) -> None:
     """`kubectl explain` goes by a path's kind, its validation by the patch's parameters (kubectl 1.36)."""
-    paths = served.ask("GET", "/openapi/v3/apis/trainer.kubeflow.org/v1alpha1").json["paths"]
+    paths = served.request("GET", "/openapi/v3/apis/trainer.kubeflow.org/v1alpha1").json["paths"]
     many = paths["/apis/trainer.kubeflow.org/v1alpha1/namespaces/{namespace}/trainjobs"]
     one = paths["/apis/trainer.kubeflow.org/v1alpha1/namespaces/{namespace}/trainjobs/{name}"]
     kind = {"group": "trainer.kubeflow.org", "kind": "TrainJob", "version": "v1alpha1"}
@@ -125,7 +130,7 @@ def test_the_openapi_document_has_what_kubectl_looks_for(served: ServedRegistry)
 def test_the_schema_agrees_with_the_generated_models(served: ServedRegistry) -> None:
     """The published models of Trainer 2.3 know the same fields."""
     models = pytest.importorskip("kubeflow_trainer_api.models")
-    schema = served.ask("GET", "/openapi/v3/apis/trainer.kubeflow.org/v1alpha1").json["components"]["schemas"]
+    schema = served.request("GET", "/openapi/v3/apis/trainer.kubeflow.org/v1alpha1").json["components"]["schemas"]
     spec = schema["org.kubeflow.trainer.v1alpha1.TrainJob"]["properties"]["spec"]["properties"]
     patch = spec["runtimePatches"]["items"]["properties"]
     job = patch["trainingRuntimeSpec"]["properties"]["template"]["properties"]["spec"]["properties"]["replicatedJobs"][
@@ -158,20 +163,20 @@ def test_admission_rules_stand_where_webhooks_do() -> None:
     ) -> dict[str, Any]:
         order.append(("validating", operation.value, new["spec"]["suspend"]))
         if operation == Operation.DELETE:
-            raise Refusal(403, "Forbidden", 'admission webhook "x" denied the request: not now')
+            raise StatusError(403, "Forbidden", 'admission webhook "x" denied the request: not now')
         return new
 
-    with serving() as served:
+    with serve_registry() as served:
         served.registry.add_admission("trainjobs", mutate)
         served.registry.add_admission("trainjobs", validate, stage=Stage.VALIDATING)
-        assert served.ask("POST", TRAINJOBS, trainjob("a")).json["spec"]["suspend"] is True
-        assert served.ask("POST", TRAINJOBS, trainjob("b", activeDeadlineSeconds=0)).code == 422
+        assert served.request("POST", TRAINJOBS, trainjob("a")).json["spec"]["suspend"] is True
+        assert served.request("POST", TRAINJOBS, trainjob("b", activeDeadlineSeconds=0)).code == 422
         assert order == [("mutating", "CREATE", False), ("validating", "CREATE", True), ("mutating", "CREATE", False)]
         order.clear()
-        served.ask("PATCH", f"{TRAINJOBS}/a/status", {"status": {}}, kind=MERGE)
+        served.request("PATCH", f"{TRAINJOBS}/a/status", {"status": {}}, content_type=MERGE_PATCH)
         assert order == []
-        served.ask("PATCH", f"{TRAINJOBS}/a", {"metadata": {"labels": {"a": "b"}}}, kind=MERGE)
+        served.request("PATCH", f"{TRAINJOBS}/a", {"metadata": {"labels": {"a": "b"}}}, content_type=MERGE_PATCH)
         assert order == [("mutating", "UPDATE", True), ("validating", "UPDATE", True)]
-        refused = served.ask("DELETE", f"{TRAINJOBS}/a")
+        refused = served.request("DELETE", f"{TRAINJOBS}/a")
         assert (refused.code, refused.message) == (403, 'admission webhook "x" denied the request: not now')
-        assert served.ask("GET", f"{TRAINJOBS}/a").code == 200
+        assert served.request("GET", f"{TRAINJOBS}/a").code == 200

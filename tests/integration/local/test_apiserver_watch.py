@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.integration.local.served_registry import ServedRegistry, serving
+from tests.integration.local.served_registry import ServedRegistry, serve_registry
 from trainjob_local.apiserver import Registry
 from trainjob_local.apiserver.resources import BY_PLURAL
 
@@ -22,26 +22,26 @@ CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 
 @pytest.fixture
 def served() -> Iterator[ServedRegistry]:
-    with serving(Registry(history=50)) as opened:
+    with serve_registry(Registry(history=50)) as opened:
         yield opened
 
 
-def make(served: ServedRegistry, name: str, **metadata: Any) -> dict[str, Any]:
+def create_config_map(served: ServedRegistry, name: str, **metadata: Any) -> dict[str, Any]:
     return served.registry.create("configmaps", {"metadata": {"name": name, **metadata}}, "default")
 
 
-def brief(events: list[Any]) -> list[str]:
+def format_events(events: list[Any]) -> list[str]:
     return [f"{event['type']} {event['object']['metadata'].get('name', '')}".strip() for event in events]
 
 
 def test_history_is_bounded(served: ServedRegistry) -> None:
     start = served.registry.store.version
     for number in range(51):
-        make(served, f"c{number}")
-    assert served.watch(f"{CONFIGMAPS}?watch=1&resourceVersion={start}")[0]["type"] == "ERROR"
-    assert brief(served.watch(f"{CONFIGMAPS}?watch=1&resourceVersion={start + 1}", 1)) == ["ADDED c1"]
+        create_config_map(served, f"c{number}")
+    assert served.watch_events(f"{CONFIGMAPS}?watch=1&resourceVersion={start}")[0]["type"] == "ERROR"
+    assert format_events(served.watch_events(f"{CONFIGMAPS}?watch=1&resourceVersion={start + 1}", 1)) == ["ADDED c1"]
     assert (
-        served.watch(f"/api/v1/secrets?watch=1&resourceVersion={start}&timeoutSeconds=1") == []
+        served.watch_events(f"/api/v1/secrets?watch=1&resourceVersion={start}&timeoutSeconds=1") == []
     )  # others are untouched
 
 
@@ -50,33 +50,35 @@ def test_events_are_watched_in_both_shapes(served: ServedRegistry) -> None:
     event = {"metadata": {"name": "e"}, "involvedObject": {"name": "p"}, "message": "hello"}
     served.registry.create("events", event, "default")
     query = f"?watch=1&resourceVersion={start}"
-    (old,) = served.watch(f"/api/v1/namespaces/default/events{query}", 1)
-    (new,) = served.watch(f"/apis/events.k8s.io/v1/namespaces/default/events{query}", 1)
+    (old,) = served.watch_events(f"/api/v1/namespaces/default/events{query}", 1)
+    (new,) = served.watch_events(f"/apis/events.k8s.io/v1/namespaces/default/events{query}", 1)
     assert (old["object"]["message"], old["object"]["apiVersion"]) == ("hello", "v1")
     assert (new["object"]["note"], new["object"]["apiVersion"]) == ("hello", "events.k8s.io/v1")
 
 
 def test_a_bookmark_tells_of_what_was_not_selected_before_the_watch_began(served: ServedRegistry) -> None:
     start = served.registry.store.version
-    make(served, "shown")
-    make(served, "hidden")
+    create_config_map(served, "shown")
+    create_config_map(served, "hidden")
     last = served.registry.store.version
     query = f"watch=1&resourceVersion={start}&timeoutSeconds=3&allowWatchBookmarks=true"
-    shown, bookmark = served.watch(f"{CONFIGMAPS}?{query}&fieldSelector=metadata.name%3Dshown")
-    assert brief([shown]) == ["ADDED shown"]
+    shown, bookmark = served.watch_events(f"{CONFIGMAPS}?{query}&fieldSelector=metadata.name%3Dshown")
+    assert format_events([shown]) == ["ADDED shown"]
     assert (bookmark["type"], bookmark["object"]["metadata"]["resourceVersion"]) == ("BOOKMARK", str(last))
-    assert brief(served.watch(f"{CONFIGMAPS}?{query}&fieldSelector=metadata.name%3Dhidden")) == ["ADDED hidden"]
+    assert format_events(served.watch_events(f"{CONFIGMAPS}?{query}&fieldSelector=metadata.name%3Dhidden")) == [
+        "ADDED hidden"
+    ]
 
 
 def test_dropped_streams_break_off(served: ServedRegistry) -> None:
-    with served.open("GET", f"{CONFIGMAPS}?watch=1") as response:
+    with served.open_request("GET", f"{CONFIGMAPS}?watch=1") as response:
         served.server.faults.drop_watches()
         with pytest.raises(http.client.IncompleteRead):
             response.read()
 
 
 def test_stopping_the_server_ends_streams_properly() -> None:
-    with serving() as served, served.open("GET", f"{CONFIGMAPS}?watch=1") as response:
+    with serve_registry() as served, served.open_request("GET", f"{CONFIGMAPS}?watch=1") as response:
         served.server.stop()
         assert response.read() == b""
 
@@ -86,7 +88,7 @@ ACTIONS = st.lists(
 )
 
 
-def act(registry: Registry, action: str, name: str, color: str) -> None:
+def execute_write(registry: Registry, action: str, name: str, color: str) -> None:
     """Execute one write; skip a write that is not possible."""
     known = {item["metadata"]["name"] for item in registry.list("configmaps", "default")}
     if action == "c" and name not in known:
@@ -97,7 +99,7 @@ def act(registry: Registry, action: str, name: str, color: str) -> None:
         registry.delete("configmaps", name, "default")
 
 
-def replayed(state: dict[str, Any], events: list[Any]) -> dict[str, Any]:
+def replay(state: dict[str, Any], events: list[Any]) -> dict[str, Any]:
     """Apply events to a listed state, as an informer does; fail if an event does not fit."""
     state = dict(state)
     for event in events:
@@ -111,17 +113,17 @@ def replayed(state: dict[str, Any], events: list[Any]) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def shared() -> Iterator[ServedRegistry]:
-    with serving(Registry(history=5000)) as opened:
+def shared_server() -> Iterator[ServedRegistry]:
+    with serve_registry(Registry(history=5000)) as opened:
         yield opened
 
 
-def listed(served: ServedRegistry, selector: str) -> tuple[str, dict[str, Any]]:
+def list_items(served: ServedRegistry, selector: str) -> tuple[str, dict[str, Any]]:
     """Return a list's resourceVersion and its items by name.
 
     The items have kind and apiVersion, as in watches.
     """
-    found = served.ask("GET", f"{CONFIGMAPS}?{selector}").json
+    found = served.request("GET", f"{CONFIGMAPS}?{selector}").json
     items = {item["metadata"]["name"]: {"kind": "ConfigMap", "apiVersion": "v1", **item} for item in found["items"]}
     return found["metadata"]["resourceVersion"], items
 
@@ -129,20 +131,20 @@ def listed(served: ServedRegistry, selector: str) -> tuple[str, dict[str, Any]]:
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(ACTIONS, st.sampled_from(["", "&labelSelector=color%3Dred", "&fieldSelector=metadata.name%21%3Db"]))
 def test_replaying_from_any_version_gives_the_listed_state(
-    shared: ServedRegistry, actions: list[tuple[str, str, str]], selector: str
+    shared_server: ServedRegistry, actions: list[tuple[str, str, str]], selector: str
 ) -> None:
-    points = [listed(shared, selector)]
+    points = [list_items(shared_server, selector)]
     for action in actions:
-        act(shared.registry, *action)
-        points.append(listed(shared, selector))
-    marker = make(shared, f"marker-{uuid.uuid4()}", labels={"color": "red"})["metadata"]["name"]
-    _, final = listed(shared, selector)
+        execute_write(shared_server.registry, *action)
+        points.append(list_items(shared_server, selector))
+    marker = create_config_map(shared_server, f"marker-{uuid.uuid4()}", labels={"color": "red"})["metadata"]["name"]
+    _, final = list_items(shared_server, selector)
     for version, state in points:
         events: list[Any] = []
-        with shared.open("GET", f"{CONFIGMAPS}?watch=1&resourceVersion={version}{selector}") as response:
+        with shared_server.open_request("GET", f"{CONFIGMAPS}?watch=1&resourceVersion={version}{selector}") as response:
             while not events or events[-1]["object"]["metadata"]["name"] != marker:
                 events.append(json.loads(response.readline()))
-        assert replayed(state, events) == final
+        assert replay(state, events) == final
 
 
 @settings(max_examples=25)
@@ -152,8 +154,10 @@ def test_every_version_of_the_past_can_be_listed(
 ) -> None:
     with contextlib.closing(Registry()) as registry:
         for action in early:
-            act(registry, *action)
+            execute_write(registry, *action)
         version, then = registry.store.version, registry.list("configmaps", "default")
         for action in late:
-            act(registry, *action)
-        assert [stored.copy() for stored in registry.store.at(BY_PLURAL["configmaps"], version, "default")] == then
+            execute_write(registry, *action)
+        assert [
+            stored.copy() for stored in registry.store.list_objects_at(BY_PLURAL["configmaps"], version, "default")
+        ] == then

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.integration.local.cluster_client import NAMESPACE, ClusterClient, pod_patch, train_job
-from tests.support.polling import until
+from tests.support.polling import wait_until
 from trainjob_local import Image, LocalCluster
 
 INITIALIZER = Image(
@@ -16,7 +16,7 @@ INITIALIZER = Image(
 
 
 @pytest.fixture(scope="module")
-def kube():
+def client():
     images = [INITIALIZER, Image("torchtune-trainer"), Image("acme/trainer", missing="install what it needs")]
     with LocalCluster(images=images, pod_env={"FROM_CLUSTER": "yes"}, backoff=0.2, backoff_max=0.4) as cluster:
         opened = ClusterClient(cluster.kubeconfig)
@@ -24,20 +24,22 @@ def kube():
         opened.close()
 
 
-def test_success(kube, unique):
-    kube.submit(train_job(unique, "sh", "-c", "echo hello; echo $FROM_CLUSTER $HOSTNAME $PET_NNODES $PET_MASTER_ADDR"))
-    end = kube.ended(unique)
+def test_success(client, unique):
+    client.submit(
+        train_job(unique, "sh", "-c", "echo hello; echo $FROM_CLUSTER $HOSTNAME $PET_NNODES $PET_MASTER_ADDR")
+    )
+    end = client.ended(unique)
     assert (end["type"], end["reason"], end["message"]) == (
         *("Complete", "AllJobsCompleted", "jobset completed successfully"),
     )
     counters = {"name": "node", "active": 0, "failed": 0, "ready": 0, "succeeded": 1, "suspended": 0}
-    assert kube.job(unique)["status"]["jobsStatus"] == [counters]
-    pod = kube.pod(unique)
+    assert client.job(unique)["status"]["jobsStatus"] == [counters]
+    pod = client.pod(unique)
     assert pod.metadata.name.startswith(f"{unique}-node-0-0-")
     assert pod.status.phase == "Succeeded"
-    assert kube.log(pod.metadata.name) == f"hello\nyes {unique}-node-0-0 1 127.0.0.1\n"
+    assert client.log(pod.metadata.name) == f"hello\nyes {unique}-node-0-0 1 127.0.0.1\n"
     assert "trainer.kubeflow.org/trainjob-ancestor-step" not in pod.metadata.labels
-    reasons = [(kind, reason) for kind, reason, _ in kube.events(about=unique)]
+    reasons = [(kind, reason) for kind, reason, _ in client.events(about=unique)]
     assert set(reasons) == {
         ("Job", "SuccessfulCreate"),
         ("Pod", "Scheduled"),
@@ -47,63 +49,63 @@ def test_success(kube, unique):
     }
 
 
-def test_deleting_removes_everything(kube, unique):
-    kube.submit(train_job(unique, "sleep", "600", runtime="torchtune-llama3.2-1b"))
-    kube.until(unique, lambda job: any(one["ready"] for one in job.get("status", {}).get("jobsStatus", [])))
-    kube.delete(unique)
-    assert until(lambda: kube.gone(unique) and kube.pods(unique) == [])
-    claims = kube.core.list_namespaced_persistent_volume_claim
-    assert until(lambda: f"initializer-{unique}" not in [claim.metadata.name for claim in claims(NAMESPACE).items])
-    volumes = kube.state / "volumes"
-    assert until(lambda: not list(volumes.glob(f"*{unique}*")))
-    services = kube.core.list_namespaced_service
-    assert until(lambda: unique not in [service.metadata.name for service in services(NAMESPACE).items])
+def test_deleting_removes_everything(client, unique):
+    client.submit(train_job(unique, "sleep", "600", runtime="torchtune-llama3.2-1b"))
+    client.until(unique, lambda job: any(one["ready"] for one in job.get("status", {}).get("jobsStatus", [])))
+    client.delete(unique)
+    assert wait_until(lambda: client.gone(unique) and client.pods(unique) == [])
+    claims = client.core.list_namespaced_persistent_volume_claim
+    assert wait_until(lambda: f"initializer-{unique}" not in [claim.metadata.name for claim in claims(NAMESPACE).items])
+    volumes = client.state / "volumes"
+    assert wait_until(lambda: not list(volumes.glob(f"*{unique}*")))
+    services = client.core.list_namespaced_service
+    assert wait_until(lambda: unique not in [service.metadata.name for service in services(NAMESPACE).items])
 
 
-def test_a_chain_shares_a_workspace(kube, unique):
+def test_a_chain_shares_a_workspace(client, unique):
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     claim = {"metadata": {"name": unique}, "spec": spec}
-    kube.core.create_namespaced_persistent_volume_claim(NAMESPACE, claim)
+    client.core.create_namespaced_persistent_volume_claim(NAMESPACE, claim)
     waits = ("PersistentVolumeClaim", "WaitForFirstConsumer")
-    assert until(lambda: waits in [event[:2] for event in kube.events(about=unique)])
+    assert wait_until(lambda: waits in [event[:2] for event in client.events(about=unique)])
     pod = {
         "volumes": [{"name": "w", "persistentVolumeClaim": {"claimName": unique}}],
         "containers": [{"name": "node", "volumeMounts": [{"name": "w", "mountPath": "/workspace"}]}],
     }
     for step, script in enumerate(("echo one > /workspace/x", "echo two >> /workspace/x; cat /workspace/x")):
         name = f"{unique}{step}"
-        kube.submit(train_job(name, "sh", "-c", script, runtimePatches=pod_patch(pod)))
-        assert kube.ended(name)["type"] == "Complete"
-    assert kube.log(kube.pod(f"{unique}1").metadata.name) == "one\ntwo\n"
-    kube.core.delete_namespaced_persistent_volume_claim(unique, NAMESPACE)  # its pods have ended
-    assert until(lambda: not list((kube.state / "volumes").glob(f"*{unique}*")))
+        client.submit(train_job(name, "sh", "-c", script, runtimePatches=pod_patch(pod)))
+        assert client.ended(name)["type"] == "Complete"
+    assert client.log(client.pod(f"{unique}1").metadata.name) == "one\ntwo\n"
+    client.core.delete_namespaced_persistent_volume_claim(unique, NAMESPACE)  # its pods have ended
+    assert wait_until(lambda: not list((client.state / "volumes").glob(f"*{unique}*")))
 
 
 # -- what never starts ------------------------------------------------------------------------------------------------
 
 
-def test_a_pod_that_waits_for_room(kube, unique):
+def test_a_pod_that_waits_for_room(client, unique):
     def gpus(count):
         return {"resourcesPerNode": {"limits": {"nvidia.com/gpu": count}}}
 
     def verdict(name):
-        pods = kube.pods(name)
+        pods = client.pods(name)
         found = [one for one in (pods[0].status.conditions or []) if one.type == "PodScheduled"] if pods else []
         return found[0].message if found else None
 
     big, second = f"{unique}a", f"{unique}b"
-    kube.submit(train_job(big, "sleep", "600", trainer=gpus(6)))
-    kube.until(big, lambda job: job.get("status", {}).get("jobsStatus", [{}])[0].get("ready"))
-    kube.submit(train_job(second, "true", trainer=gpus(6)))
-    assert until(lambda: verdict(second)).endswith("1 No preemption victims found for incoming pod.")
-    kube.delete(big)
-    assert kube.ended(second)["type"] == "Complete"
+    client.submit(train_job(big, "sleep", "600", trainer=gpus(6)))
+    client.until(big, lambda job: job.get("status", {}).get("jobsStatus", [{}])[0].get("ready"))
+    client.submit(train_job(second, "true", trainer=gpus(6)))
+    assert wait_until(lambda: verdict(second)).endswith("1 No preemption victims found for incoming pod.")
+    client.delete(big)
+    assert client.ended(second)["type"] == "Complete"
 
 
-def test_a_missing_environment(kube, unique):
-    kube.runtime(unique, policy="Never", limit=0)
-    kube.submit(train_job(unique, "tune", runtime=unique, kind="TrainingRuntime", trainer={"image": "acme/trainer"}))
-    kube.ended(unique)
-    end = kube.pod(unique).status.container_statuses[0].state.terminated
+def test_a_missing_environment(client, unique):
+    client.runtime(unique, policy="Never", limit=0)
+    client.submit(train_job(unique, "tune", runtime=unique, kind="TrainingRuntime", trainer={"image": "acme/trainer"}))
+    client.ended(unique)
+    end = client.pod(unique).status.container_statuses[0].state.terminated
     assert (end.exit_code, end.reason, end.message) == (128, "StartError", "install what it needs")
-    assert ("Pod", "Failed", "Error: install what it needs") in kube.events(about=unique)
+    assert ("Pod", "Failed", "Error: install what it needs") in client.events(about=unique)

@@ -7,37 +7,37 @@ import threading
 import pytest
 
 from tests.integration.local.cluster_client import NAMESPACE, ClusterClient
-from tests.support.polling import until
+from tests.support.polling import wait_until
 
 
 @pytest.fixture(scope="module")
-def kube(laptop):
+def client(laptop):
     opened = ClusterClient(laptop.kubeconfig)
     yield opened
     opened.close()
 
 
-def start(kube, name, *command, policy="Never", containers=None, **spec):
+def create_pod(kube, name, *command, policy="Never", containers=None, **spec):
     one = {"name": "main", "image": "busybox", "command": list(command)}
     body = {"restartPolicy": policy, "containers": containers or [one], **spec}
     return kube.core.create_namespaced_pod(NAMESPACE, {"metadata": {"name": name, "labels": {"l": "v"}}, "spec": body})
 
 
-def phase(kube, name):
+def get_phase(kube, name):
     return kube.core.read_namespaced_pod_status(name, NAMESPACE).status.phase
 
 
-def finish(kube, name):
-    until(lambda: phase(kube, name) in ("Succeeded", "Failed"))
+def wait_until_finished(kube, name):
+    wait_until(lambda: get_phase(kube, name) in ("Succeeded", "Failed"))
     return kube.core.read_namespaced_pod_status(name, NAMESPACE)
 
 
-def test_progress_frames_are_seen_while_they_are_shown(kube, unique, tmp_path):
+def test_progress_frames_are_seen_while_they_are_shown(client, unique, tmp_path):
     """The next frame is drawn only when the one before it was read."""
     wait = f"until [ -e {tmp_path}/$i ]; do sleep 0.02; done"
-    start(kube, unique, "sh", "-c", f"for i in 1 2 3; do printf '\\r%s%%' $i; {wait}; done; echo; echo end")
-    until(lambda: phase(kube, unique) == "Running")
-    answer = kube.core.read_namespaced_pod_log(unique, NAMESPACE, follow=True, _preload_content=False)
+    create_pod(client, unique, "sh", "-c", f"for i in 1 2 3; do printf '\\r%s%%' $i; {wait}; done; echo; echo end")
+    wait_until(lambda: get_phase(client, unique) == "Running")
+    answer = client.core.read_namespaced_pod_log(unique, NAMESPACE, follow=True, _preload_content=False)
     seen = b""
     for piece in answer.stream(1, decode_content=False):
         seen += piece
@@ -46,11 +46,11 @@ def test_progress_frames_are_seen_while_they_are_shown(kube, unique, tmp_path):
     assert seen == b"\r1%\r2%\r3%\nend\n"
 
 
-def test_a_pod_is_given_what_it_asks_for(kube, unique):
-    kube.core.create_namespaced_secret(
+def test_a_pod_is_given_what_it_asks_for(client, unique):
+    client.core.create_namespaced_secret(
         NAMESPACE, {"metadata": {"name": unique}, "stringData": {"a": "secret", "b": "x"}}
     )
-    kube.core.create_namespaced_config_map(NAMESPACE, {"metadata": {"name": unique}, "data": {"f": "config"}})
+    client.core.create_namespaced_config_map(NAMESPACE, {"metadata": {"name": unique}, "data": {"f": "config"}})
     env = [
         {"name": "FIELD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['l']"}}},
         {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": unique, "key": "a"}}},
@@ -81,44 +81,44 @@ def test_a_pod_is_given_what_it_asks_for(kube, unique):
     ]
     first = {"name": "first", "image": "busybox", "command": ["sh", "-c", "echo -n made > /made/x; echo init"]}
     first["volumeMounts"] = [{"name": "made", "mountPath": "/made"}]
-    start(kube, unique, containers=[main], initContainers=[first], volumes=volumes)
-    ended = finish(kube, unique)
+    create_pod(client, unique, containers=[main], initContainers=[first], volumes=volumes)
+    ended = wait_until_finished(client, unique)
     assert ended.status.phase == "Succeeded"
-    lines = kube.log(unique, container="main").splitlines()
+    lines = client.log(unique, container="main").splitlines()
     assert lines[0] == "v secret unset v+secret 2 x"
     assert lines[1].startswith("configmadesecret")
     assert int(lines[1].removeprefix("configmadesecret")) > 20
-    assert kube.log(unique, container="first") == "init\n"
+    assert client.log(unique, container="first") == "init\n"
 
 
-def test_init_containers_that_fail(kube, unique):
+def test_init_containers_that_fail(client, unique):
     first = {"name": "first", "image": "busybox", "command": ["sh", "-c", "exit 6"]}
-    start(kube, unique, "true", initContainers=[first])
-    ended = finish(kube, unique)
+    create_pod(client, unique, "true", initContainers=[first])
+    ended = wait_until_finished(client, unique)
     assert ended.status.phase == "Failed"
     assert ended.status.init_container_statuses[0].state.terminated.exit_code == 6
     assert ended.status.container_statuses[0].state.waiting.reason == "PodInitializing"
 
 
-def test_termination_message_from_the_log(kube, unique):
+def test_termination_message_from_the_log(client, unique):
     main = {"name": "main", "image": "busybox", "command": ["sh", "-c", "echo why; exit 1"]}
-    start(kube, unique, containers=[{**main, "terminationMessagePolicy": "FallbackToLogsOnError"}])
-    assert finish(kube, unique).status.container_statuses[0].state.terminated.message == "why\n"
+    create_pod(client, unique, containers=[{**main, "terminationMessagePolicy": "FallbackToLogsOnError"}])
+    assert wait_until_finished(client, unique).status.container_statuses[0].state.terminated.message == "why\n"
 
 
 @pytest.mark.parametrize(("trap", "code", "grace"), [("trap 'exit 5' TERM", 5, 60), ("trap '' TERM", 137, 1)])
-def test_a_deleted_pod_may_end_by_itself_first(kube, unique, trap, code, grace):
+def test_a_deleted_pod_may_end_by_itself_first(client, unique, trap, code, grace):
     script = f"{trap}; echo up; while true; do sleep 0.05; done"
-    start(kube, unique, "sh", "-c", script, terminationGracePeriodSeconds=grace)
-    until(lambda: phase(kube, unique) == "Running" and kube.log(unique))
-    before = kube.core.list_namespaced_pod(NAMESPACE).metadata.resource_version
+    create_pod(client, unique, "sh", "-c", script, terminationGracePeriodSeconds=grace)
+    wait_until(lambda: get_phase(client, unique) == "Running" and client.log(unique))
+    before = client.core.list_namespaced_pod(NAMESPACE).metadata.resource_version
     ends: list[object] = []
 
     def watch():
         import kubernetes
 
         stream = kubernetes.watch.Watch().stream(
-            kube.core.list_namespaced_pod,
+            client.core.list_namespaced_pod,
             NAMESPACE,
             field_selector=f"metadata.name={unique}",
             resource_version=before,
@@ -133,26 +133,26 @@ def test_a_deleted_pod_may_end_by_itself_first(kube, unique, trap, code, grace):
 
     watcher = threading.Thread(target=watch)
     watcher.start()
-    kube.core.delete_namespaced_pod(unique, NAMESPACE)
+    client.core.delete_namespaced_pod(unique, NAMESPACE)
     watcher.join(60)
     assert ends
     assert ends[-1] == code
 
 
-def test_a_pods_own_deadline(kube, unique):
-    start(kube, unique, "sleep", "60", activeDeadlineSeconds=1)
-    ended = finish(kube, unique)
+def test_a_pods_own_deadline(client, unique):
+    create_pod(client, unique, "sleep", "60", activeDeadlineSeconds=1)
+    ended = wait_until_finished(client, unique)
     assert (ended.status.phase, ended.status.reason) == ("Failed", "DeadlineExceeded")
 
 
-def test_several_containers(kube, unique):
+def test_several_containers(client, unique):
     containers = [
         {"name": "a", "image": "busybox", "command": ["sh", "-c", "echo a"]},
         {"name": "b", "image": "busybox", "command": ["sh", "-c", "echo b; exit 2"]},
     ]
-    start(kube, unique, containers=containers)
-    ended = finish(kube, unique)
+    create_pod(client, unique, containers=containers)
+    ended = wait_until_finished(client, unique)
     assert ended.status.phase == "Failed"
     codes = {one.name: one.state.terminated.exit_code for one in ended.status.container_statuses}
     assert codes == {"a": 0, "b": 2}
-    assert kube.log(unique, container="b") == "b\n"
+    assert client.log(unique, container="b") == "b\n"

@@ -14,7 +14,7 @@ import pytest
 from kubernetes.client.rest import ApiException
 
 from tests.integration.local.cluster_client import ClusterClient, train_job
-from tests.support.polling import until
+from tests.support.polling import wait_until
 from trainjob.errors import ClusterError
 from trainjob_local import LocalCluster
 
@@ -27,7 +27,7 @@ time.sleep(300)
 """
 
 
-def alive(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except FileNotFoundError:
@@ -35,23 +35,23 @@ def alive(pid: int) -> bool:
     return state != "Z"
 
 
-def reachable(server: str) -> bool:
+def is_reachable(server: str) -> bool:
     host, port = server.removeprefix("http://").split(":")
     with socket.socket() as probe:
         return probe.connect_ex((host, int(port))) == 0
 
 
-def running(kube: ClusterClient, name: str) -> int:
+def start_sleeping_pod(kube: ClusterClient, name: str) -> int:
     """Start a pod that sleeps, and return its process ID."""
-    kube.submit(train_job(name, "sleep", "300"))
-    kube.until(name, lambda job: job.get("status", {}).get("jobsStatus", [{}])[0].get("ready"))
-    return int(kube.pod(name).status.container_statuses[0].container_id.removeprefix("process://"))
+    kube.create_job(train_job(name, "sleep", "300"))
+    kube.wait_for(name, lambda job: job.get("status", {}).get("jobsStatus", [{}])[0].get("ready"))
+    return int(kube.get_pod(name).status.container_statuses[0].container_id.removeprefix("process://"))
 
 
-def log_of_the_past(kube: ClusterClient, name: str) -> str:
+def read_old_log(kube: ClusterClient, name: str) -> str:
     """Return the log of a pod from before the cluster's restart, once its kubelet has read of that pod."""
     try:
-        return kube.log(kube.pod(name).metadata.name)
+        return kube.read_log(kube.get_pod(name).metadata.name)
     except ApiException as error:
         assert error.status == 404
         return ""
@@ -60,14 +60,14 @@ def log_of_the_past(kube: ClusterClient, name: str) -> str:
 def test_start_and_stop():
     with LocalCluster() as cluster:
         kube = ClusterClient(cluster.kubeconfig)
-        pod = running(kube, "sleeper")
+        pod = start_sleeping_pod(kube, "sleeper")
         kube.close()
         folder, server, pid = cluster.state, cluster.server, cluster.pid
         assert stat.S_IMODE(cluster.kubeconfig.stat().st_mode) == 0o600
         assert cluster.namespace == "default"
         assert cluster.start() is cluster
-    assert not (alive(pid) or folder.exists() or reachable(server))
-    until(lambda: not alive(pod))
+    assert not (is_alive(pid) or folder.exists() or is_reachable(server))
+    wait_until(lambda: not is_alive(pod))
     cluster.stop()  # once more does no harm
 
 
@@ -78,10 +78,10 @@ def test_sigkill_leaves_nothing(victim):
     text, kubeconfig, server = parent.stdout.readline().split()
     cluster, folder = int(text), Path(kubeconfig).parent
     kube = ClusterClient(Path(kubeconfig))
-    pod = running(kube, "sleeper")
+    pod = start_sleeping_pod(kube, "sleeper")
     os.kill(parent.pid if victim == "parent" else cluster, signal.SIGKILL)
-    until(lambda: not alive(pod) and not alive(cluster) and not folder.exists())
-    assert not reachable(server)
+    wait_until(lambda: not is_alive(pod) and not is_alive(cluster) and not folder.exists())
+    assert not is_reachable(server)
     kube.close()
     parent.kill()
     parent.wait()
@@ -113,29 +113,29 @@ def test_state_survives_a_restart(tmp_path):
         kube = ClusterClient(cluster.kubeconfig)
         server, token = cluster.server, cluster.token
         kube.core.create_namespaced_persistent_volume_claim("default", {"metadata": {"name": "w"}, "spec": claim})
-        kube.submit(train_job("done", "echo", "kept"))
-        kube.ended("done")
-        kube.runtime("never", policy="Never", limit=0)
-        kube.submit(train_job("lost", "sleep", "300", runtime="never", kind="TrainingRuntime"))
-        kube.until("lost", lambda job: job.get("status", {}).get("jobsStatus", [{}])[0].get("ready"))
+        kube.create_job(train_job("done", "echo", "kept"))
+        kube.wait_until_ended("done")
+        kube.create_runtime("never", policy="Never", limit=0)
+        kube.create_job(train_job("lost", "sleep", "300", runtime="never", kind="TrainingRuntime"))
+        kube.wait_for("lost", lambda job: job.get("status", {}).get("jobsStatus", [{}])[0].get("ready"))
         script = 'if [ -e "$HOME/again" ]; then echo again; else touch "$HOME/again"; echo first; sleep 300; fi'
-        kube.submit(train_job("restarted", "sh", "-c", script))
-        kube.until("restarted", lambda job: job.get("status", {}).get("jobsStatus", [{}])[0].get("ready"))
-        until(lambda: kube.log(kube.pod("restarted").metadata.name) == "first\n")
+        kube.create_job(train_job("restarted", "sh", "-c", script))
+        kube.wait_for("restarted", lambda job: job.get("status", {}).get("jobsStatus", [{}])[0].get("ready"))
+        wait_until(lambda: kube.read_log(kube.get_pod("restarted").metadata.name) == "first\n")
         kube.close()
         os.kill(cluster.pid, signal.SIGKILL)
     with LocalCluster(tmp_path) as cluster:
         assert (cluster.server, cluster.token) == (server, token)
         kube = ClusterClient(cluster.kubeconfig)
-        assert until(lambda: log_of_the_past(kube, "done")) == "kept\n"
-        assert kube.ended("lost")["reason"] == "FailedJobs"
-        end = kube.pod("lost").status.container_statuses[0].state.terminated
+        assert wait_until(lambda: read_old_log(kube, "done")) == "kept\n"
+        assert kube.wait_until_ended("lost")["reason"] == "FailedJobs"
+        end = kube.get_pod("lost").status.container_statuses[0].state.terminated
         assert (end.exit_code, end.reason) == (137, "ContainerStatusUnknown")
-        assert kube.ended("restarted")["type"] == "Complete"
-        (status,) = kube.pod("restarted").status.container_statuses
+        assert kube.wait_until_ended("restarted")["type"] == "Complete"
+        (status,) = kube.get_pod("restarted").status.container_statuses
         assert (status.restart_count, status.last_state.terminated.exit_code) == (1, 137)
-        name = kube.pod("restarted").metadata.name
-        assert (kube.log(name, previous=True), kube.log(name)) == ("first\n", "again\n")
+        name = kube.get_pod("restarted").metadata.name
+        assert (kube.read_log(name, previous=True), kube.read_log(name)) == ("first\n", "again\n")
         assert kube.core.read_namespaced_persistent_volume_claim("w", "default").status.phase == "Pending"
         kube.close()
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainjob_local.controllers import jobset_rules, torchtune
-from trainjob_local.controllers.composition import compose_jobset
-from trainjob_local.controllers.patching import merged
-from trainjob_local.controllers.replicas import build_job
+from trainjob_local.controllers.composition import build_jobset
+from trainjob_local.controllers.jobset_children import build_job
+from trainjob_local.controllers.patching import strategic_merge
 from trainjob_local.runtimes import stock_runtimes
 
 RUNTIMES = {runtime["metadata"]["name"]: runtime for runtime in stock_runtimes()}
@@ -30,13 +30,13 @@ def job(runtime=TORCH, *, spec=None, **trainer):
     [(LLAMA, "llama3_2/1B"), ("mine-llama3.3-70b", "llama3_3/70B"), ("torch-distributed", ""), ("a-b-c-d", "")],
 )
 def test_the_model_is_in_the_runtimes_name(runtime, model):
-    assert torchtune.model_of(runtime) == model
+    assert torchtune.parse_model(runtime) == model
 
 
 def test_a_composition_leaves_runtime_and_job_alone():
     runtime, trainjob = copy.deepcopy(RUNTIMES[LLAMA]), job(LLAMA, command=["tune", "run"], env=[{"name": "A"}])
     before = copy.deepcopy(trainjob)
-    compose_jobset(trainjob, runtime)
+    build_jobset(trainjob, runtime)
     assert (runtime, trainjob) == (RUNTIMES[LLAMA], before)
 
 
@@ -44,10 +44,10 @@ def test_a_composition_leaves_runtime_and_job_alone():
 
 
 def test_a_later_patch_wins_and_null_takes_away():
-    assert merged({"nodeSelector": {"a": "1", "b": "1"}}, {"nodeSelector": {"a": "2", "b": None}}) == {
+    assert strategic_merge({"nodeSelector": {"a": "1", "b": "1"}}, {"nodeSelector": {"a": "2", "b": None}}) == {
         "nodeSelector": {"a": "2"}
     }
-    assert merged({"tolerations": [1]}, {"tolerations": [2]}) == {"tolerations": [2]}
+    assert strategic_merge({"tolerations": [1]}, {"tolerations": [2]}) == {"tolerations": [2]}
 
 
 leaves = st.dictionaries(st.sampled_from("abc"), st.integers(0, 3), max_size=3)
@@ -55,23 +55,23 @@ leaves = st.dictionaries(st.sampled_from("abc"), st.integers(0, 3), max_size=3)
 
 @given(leaves, leaves)
 def test_a_merge_patch_is_idempotent(original, patch):
-    once = merged(original, patch)
-    assert merged(once, patch) == once == {**original, **patch}
+    once = strategic_merge(original, patch)
+    assert strategic_merge(once, patch) == once == {**original, **patch}
 
 
 # -- the JobSet's rules and children ----------------------------------------------------------------------------------
 
 
-def jobset_of(runtime=LLAMA, name="job", **given):
+def compose_complete_jobset(runtime=LLAMA, name="job", **given):
     trainjob = job(runtime, **given)
     trainjob["metadata"]["name"] = name
-    jobset = jobset_rules.with_defaults(compose_jobset(trainjob, RUNTIMES[runtime]))
+    jobset = jobset_rules.with_defaults(build_jobset(trainjob, RUNTIMES[runtime]))
     jobset["metadata"]["uid"] = "jobset-uid"
     return jobset
 
 
 def test_defaults():
-    spec = jobset_of(TORCH)["spec"]
+    spec = compose_complete_jobset(TORCH)["spec"]
     assert spec["network"] == {"enableDNSHostnames": True, "publishNotReadyAddresses": True}
     assert (spec["successPolicy"], spec["startupPolicy"]) == ({"operator": "All"}, {"startupPolicyOrder": "AnyOrder"})
     replicated = spec["replicatedJobs"][0]
@@ -81,7 +81,7 @@ def test_defaults():
 
 
 def test_jobs_have_the_labels_of_jobset():
-    jobset = jobset_of()
+    jobset = compose_complete_jobset()
     built = build_job(jobset, jobset["spec"]["replicatedJobs"][2], 0)
     prefix = "jobset.sigs.k8s.io/"
     expected = {

@@ -9,32 +9,34 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainjob_local.controllers import job_pods, jobs, jobset_rules, jobsets, scheduling, trainjobs, volumes
-from trainjob_local.controllers.composition import compose_jobset
-from trainjob_local.controllers.replicas import build_job
-from trainjob_local.controllers.writes import Create, Delete, Note, Patch
-from trainjob_local.objects import timestamp
+from trainjob_local.controllers.composition import build_jobset
+from trainjob_local.controllers.jobset_children import build_job
+from trainjob_local.controllers.writes import Create, Delete, EventWrite, Patch
+from trainjob_local.objects import format_timestamp
 from trainjob_local.runtimes import stock_runtimes
 
 RUNTIMES = {runtime["metadata"]["name"]: runtime for runtime in stock_runtimes()}
 NOW = datetime(2026, 1, 31, 12, 0, 0, tzinfo=timezone.utc)
-AT = timestamp(NOW)
+AT = format_timestamp(NOW)
 
 
-def true(kind, reason="R", message="m"):
+def true_condition(kind, reason="R", message="m"):
     return {"type": kind, "status": "True", "reason": reason, "message": message, "lastTransitionTime": AT}
 
 
-def of(decision, kind):
+def writes_of(decision, kind):
     return [write for write in decision.writes if isinstance(write, kind)]
 
 
-def reasons(decision):
-    announced = [write.announce for write in decision.writes if isinstance(write, (Create, Delete))]
-    return [note.reason for note in (*announced, *of(decision, Note)) if note]
+def event_reasons(decision):
+    announced = [write.success_event for write in decision.writes if isinstance(write, (Create, Delete))]
+    return [note.reason for note in (*announced, *writes_of(decision, EventWrite)) if note]
 
 
-def status_in(decision, resource):
-    found = [patch for patch in of(decision, Patch) if patch.resource == resource and patch.subresource == "status"]
+def written_status(decision, resource):
+    found = [
+        patch for patch in writes_of(decision, Patch) if patch.resource == resource and patch.subresource == "status"
+    ]
     return found[0].change["status"] if found else None
 
 
@@ -43,16 +45,16 @@ def status_in(decision, resource):
 
 def trainjob(runtime="torch-distributed", *, created=NOW, **spec):
     body = {"runtimeRef": {"name": runtime, "kind": "ClusterTrainingRuntime"}, "trainer": {"command": ["x"]}, **spec}
-    meta = {"name": "job", "namespace": "ns", "uid": "u", "creationTimestamp": timestamp(created)}
+    meta = {"name": "job", "namespace": "ns", "uid": "u", "creationTimestamp": format_timestamp(created)}
     return {"metadata": meta, "spec": body}
 
 
-def wanted(job):
-    return compose_jobset(job, RUNTIMES[job["spec"]["runtimeRef"]["name"]])
+def composed_jobset(job):
+    return build_jobset(job, RUNTIMES[job["spec"]["runtimeRef"]["name"]])
 
 
 def jobset_for(job, **status):
-    jobset = jobset_rules.with_defaults(wanted(job))
+    jobset = jobset_rules.with_defaults(composed_jobset(job))
     jobset["metadata"]["uid"] = "js"
     return {**jobset, "status": status} if status else jobset
 
@@ -63,57 +65,59 @@ def counters(**of_node):
 
 def test_counters_are_copied_and_nothing_else():
     job = trainjob()
-    decision = trainjobs.decide(job, wanted(job), jobset_for(job, replicatedJobsStatus=[counters(active=1)]), NOW)
-    assert status_in(decision, "trainjobs") == {"jobsStatus": [counters(active=1)]}
-    job["status"] = status_in(decision, "trainjobs")
-    again = trainjobs.decide(job, wanted(job), jobset_for(job, replicatedJobsStatus=[counters(active=1)]), NOW)
+    decision = trainjobs.decide(
+        job, composed_jobset(job), jobset_for(job, replicatedJobsStatus=[counters(active=1)]), NOW
+    )
+    assert written_status(decision, "trainjobs") == {"jobsStatus": [counters(active=1)]}
+    job["status"] = written_status(decision, "trainjobs")
+    again = trainjobs.decide(job, composed_jobset(job), jobset_for(job, replicatedJobsStatus=[counters(active=1)]), NOW)
     assert again.writes == []
 
 
 @pytest.mark.parametrize(("theirs", "ours"), [("Completed", "Complete"), ("Failed", "Failed")])
 def test_the_end_comes_from_the_jobset(theirs, ours):
     job = trainjob()
-    ended = jobset_for(job, conditions=[true(theirs)], replicatedJobsStatus=[counters()])
-    decision = trainjobs.decide(job, wanted(job), ended, NOW + timedelta(seconds=9))
-    assert status_in(decision, "trainjobs")["conditions"] == [true(ours)]
+    ended = jobset_for(job, conditions=[true_condition(theirs)], replicatedJobsStatus=[counters()])
+    decision = trainjobs.decide(job, composed_jobset(job), ended, NOW + timedelta(seconds=9))
+    assert written_status(decision, "trainjobs")["conditions"] == [true_condition(ours)]
 
 
 def test_a_running_jobset_is_left_alone():
     job = trainjob()
     running = jobset_for(job)
     running["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["nodeSelector"] = {"a": "b"}
-    assert trainjobs.decide(job, wanted(job), running, NOW).writes == []
+    assert trainjobs.decide(job, composed_jobset(job), running, NOW).writes == []
 
 
 def test_the_deadline_ends_the_jobset_and_freezes_the_counters():
     job = trainjob(activeDeadlineSeconds=60)
     job["status"] = {"jobsStatus": [counters(active=1)]}
     jobset = jobset_for(job, replicatedJobsStatus=[counters(active=1)])
-    early = trainjobs.decide(job, wanted(job), jobset, NOW + timedelta(seconds=20))
-    assert (early.again, early.writes) == (40.0, [])
-    late = trainjobs.decide(job, wanted(job), jobset, NOW + timedelta(seconds=61))
-    assert [delete.resource for delete in of(late, Delete)] == ["jobsets"]
-    status = status_in(late, "trainjobs")
+    early = trainjobs.decide(job, composed_jobset(job), jobset, NOW + timedelta(seconds=20))
+    assert (early.requeue_after, early.writes) == (40.0, [])
+    late = trainjobs.decide(job, composed_jobset(job), jobset, NOW + timedelta(seconds=61))
+    assert [delete.resource for delete in writes_of(late, Delete)] == ["jobsets"]
+    status = written_status(late, "trainjobs")
     assert status["conditions"][0]["reason"] == "DeadlineExceeded"
     assert status["conditions"][0]["message"] == "TrainJob exceeded its active deadline"
     assert status["jobsStatus"] == [counters(active=1)]
     job["status"] = status
-    assert trainjobs.finished(job)
+    assert trainjobs.is_finished(job)
     assert trainjobs.decide(job, None, None, NOW + timedelta(hours=1)).writes == []
 
 
 def test_the_deadline_counts_from_the_last_resume():
     job = trainjob(activeDeadlineSeconds=60, created=NOW - timedelta(days=1))
-    resumed = {**true("Suspended", "Resumed"), "status": "False"}
-    assert trainjobs.deadline_of(job, {"conditions": [resumed]}) == NOW + timedelta(seconds=60)
-    assert trainjobs.deadline_of({**job, "spec": {**job["spec"], "suspend": True}}, {}) is None
-    assert trainjobs.deadline_of(job, {"conditions": [true("Complete")]}) is None
+    resumed = {**true_condition("Suspended", "Resumed"), "status": "False"}
+    assert trainjobs.compute_deadline(job, {"conditions": [resumed]}) == NOW + timedelta(seconds=60)
+    assert trainjobs.compute_deadline({**job, "spec": {**job["spec"], "suspend": True}}, {}) is None
+    assert trainjobs.compute_deadline(job, {"conditions": [true_condition("Complete")]}) is None
 
 
 # -- JobSet -----------------------------------------------------------------------------------------------------------
 
 
-def child(jobset, name, *, restart=0, **more):
+def child_job(jobset, name, *, restart=0, **more):
     replicated = next(one for one in jobset["spec"]["replicatedJobs"] if one["name"] == name)
     built = build_job(jobset, replicated, 0)
     built["metadata"]["labels"]["jobset.sigs.k8s.io/restart-attempt"] = str(restart)
@@ -124,9 +128,9 @@ def child(jobset, name, *, restart=0, **more):
 def test_only_jobs_without_dependencies_are_made_first():
     jobset = jobset_for(trainjob("torchtune-llama3.2-1b"))
     decision = jobsets.decide(jobset, [], NOW)
-    names = [create.body["metadata"]["name"] for create in of(decision, Create)]
+    names = [create.body["metadata"]["name"] for create in writes_of(decision, Create)]
     assert names == ["job", "initializer-job", "job-dataset-initializer-0", "job-model-initializer-0"]
-    order = [one["name"] for one in status_in(decision, "jobsets")["replicatedJobsStatus"]]
+    order = [one["name"] for one in written_status(decision, "jobsets")["replicatedJobsStatus"]]
     assert order == ["node", "model-initializer", "dataset-initializer"]
 
 
@@ -137,15 +141,17 @@ def test_only_jobs_without_dependencies_are_made_first():
         ({"active": 1, "ready": 1}, {"active": 1, "ready": 1}),
         ({"active": 2, "ready": 1}, {"active": 1}),
         ({"active": 1, "ready": 1, "succeeded": 1}, {"active": 1, "ready": 1}),
-        ({"conditions": [true("Complete")]}, {"succeeded": 1}),
-        ({"conditions": [true("Failed")]}, {"failed": 1}),
+        ({"conditions": [true_condition("Complete")]}, {"succeeded": 1}),
+        ({"conditions": [true_condition("Failed")]}, {"failed": 1}),
     ],
 )
 def test_jobs_are_counted_not_pods(status, expected):
     job = trainjob()
     job["spec"]["trainer"]["numNodes"] = 2 if "succeeded" in status or status.get("active") == 2 else 1
     jobset = jobset_for(job)
-    told = jobsets.replicated_statuses(jobset, jobsets.children_of(jobset, [child(jobset, "node", **status)]))
+    told = jobsets.count_replicated_jobs(
+        jobset, jobsets.group_child_jobs(jobset, [child_job(jobset, "node", **status)])
+    )
     assert told == [counters(**expected)]
 
 
@@ -162,9 +168,9 @@ def test_jobs_are_counted_not_pods(status, expected):
 def test_the_first_rule_that_applies_counts(rule, expected):
     jobset = jobset_for(trainjob())
     jobset["spec"]["failurePolicy"] = {"maxRestarts": 1, "rules": [rule, {"name": "b", "action": "RestartJobSet"}]}
-    failure = {**true("Failed"), "reason": "BackoffLimitExceeded", "message": "limit 0 reached"}
-    decision = jobsets.decide(jobset, [child(jobset, "node", conditions=[failure])], NOW)
-    status = status_in(decision, "jobsets")
+    failure = {**true_condition("Failed"), "reason": "BackoffLimitExceeded", "message": "limit 0 reached"}
+    decision = jobsets.decide(jobset, [child_job(jobset, "node", conditions=[failure])], NOW)
+    status = written_status(decision, "jobsets")
     terminal = status.get("terminalState", "JobsRestart")
     assert (terminal, status["restarts"], status.get("restartsCountTowardsMax", 0)) == expected
 
@@ -180,142 +186,150 @@ def batch_job(*, policy="Never", suspend=False, status=None, **spec):
 
 
 def pod(phase="Running", *, index=0, restarts=0, tracked=True, deleted=False, ready=False, at=NOW):
-    meta = {"name": f"j-{index}-x", "namespace": "ns", "annotations": {job_pods.INDEX: str(index)}}
-    meta |= {"finalizers": [job_pods.TRACKED]} if tracked else {}
+    meta = {"name": f"j-{index}-x", "namespace": "ns", "annotations": {job_pods.COMPLETION_INDEX: str(index)}}
+    meta |= {"finalizers": [job_pods.TRACKING_FINALIZER]} if tracked else {}
     meta |= {"deletionTimestamp": AT} if deleted else {}
-    state = {"terminated": {"finishedAt": timestamp(at)}} if phase == "Failed" else {}
+    state = {"terminated": {"finishedAt": format_timestamp(at)}} if phase == "Failed" else {}
     status = {"phase": phase, "containerStatuses": [{"restartCount": restarts, "state": state}]}
-    return {"metadata": meta, "spec": {}, "status": {**status, "conditions": [true("Ready")] if ready else []}}
+    return {
+        "metadata": meta,
+        "spec": {},
+        "status": {**status, "conditions": [true_condition("Ready")] if ready else []},
+    }
 
 
-def decided(job, pods, now=NOW):
+def decide_job(job, pods, now=NOW):
     return jobs.decide(job, pods, now, jobs.Backoff(10, 600))
 
 
 def test_a_job_starts_its_pods():
-    decision = decided(batch_job(parallelism=2, completions=2), [])
-    first, second = (create.body for create in of(decision, Create))
+    decision = decide_job(batch_job(parallelism=2, completions=2), [])
+    first, second = (create.body for create in writes_of(decision, Create))
     assert (first["metadata"]["generateName"], second["metadata"]["generateName"]) == ("j-0-", "j-1-")
     assert first["spec"]["hostname"] == "j-0"
-    assert first["metadata"]["labels"][job_pods.INDEX] == first["metadata"]["annotations"][job_pods.INDEX] == "0"
+    assert (
+        first["metadata"]["labels"][job_pods.COMPLETION_INDEX]
+        == first["metadata"]["annotations"][job_pods.COMPLETION_INDEX]
+        == "0"
+    )
     assert first["spec"]["containers"][0]["env"][0]["name"] == "JOB_COMPLETION_INDEX"
-    status = status_in(decision, "jobs")
+    status = written_status(decision, "jobs")
     assert (status["active"], status["startTime"], status["ready"], status["terminating"]) == (2, AT, 0, 0)
-    assert reasons(decision) == ["SuccessfulCreate", "SuccessfulCreate"]
+    assert event_reasons(decision) == ["SuccessfulCreate", "SuccessfulCreate"]
 
 
 def test_nothing_more_while_they_run():
     running = [pod(ready=True)]
-    status = status_in(decided(batch_job(), running), "jobs")
+    status = written_status(decide_job(batch_job(), running), "jobs")
     assert (status["active"], status["ready"]) == (1, 1)
-    assert decided(batch_job(status=status), running).writes == []
+    assert decide_job(batch_job(status=status), running).writes == []
 
 
-def ended(job, pods):
+def decide_end(job, pods):
     """The look that tells the end; the one before it tells only why it ends."""
-    first = decided(job, pods)
-    assert len(status_in(first, "jobs")["conditions"]) == 1
+    first = decide_job(job, pods)
+    assert len(written_status(first, "jobs")["conditions"]) == 1
     gone = [pod for pod in pods if pod["status"]["phase"] == "Running"]
     left = [{**one, "metadata": {**one["metadata"], "finalizers": []}} for one in pods if one not in gone]
-    return decided({**job, "status": status_in(first, "jobs")}, left)
+    return decide_job({**job, "status": written_status(first, "jobs")}, left)
 
 
 def test_success_of_all_indexes():
     job = batch_job(parallelism=2, completions=2)
-    half = decided(job, [pod("Succeeded", index=1), pod(index=0)])
-    status = status_in(half, "jobs")
+    half = decide_job(job, [pod("Succeeded", index=1), pod(index=0)])
+    status = written_status(half, "jobs")
     assert (status["succeeded"], status["completedIndexes"], status["active"]) == (1, "1", 1)
-    assert len([patch for patch in of(half, Patch) if patch.resource == "pods"]) == 1  # counted, so let go
-    done = ended({**job, "status": status}, [pod("Succeeded", index=1, tracked=False), pod("Succeeded", index=0)])
-    status = status_in(done, "jobs")
+    assert len([patch for patch in writes_of(half, Patch) if patch.resource == "pods"]) == 1  # counted, so let go
+    done = decide_end({**job, "status": status}, [pod("Succeeded", index=1, tracked=False), pod("Succeeded", index=0)])
+    status = written_status(done, "jobs")
     assert (status["succeeded"], status["completedIndexes"]) == (2, "0,1")
     assert status["conditions"][1]["message"] == "Reached expected number of succeeded pods"
 
 
 def test_a_failed_pod_is_replaced_after_a_pause():
     failed = pod("Failed")
-    early = decided(batch_job(), [failed], NOW + timedelta(seconds=4))
-    assert (early.again, of(early, Create)) == (6.0, [])
-    status = status_in(early, "jobs")
+    early = decide_job(batch_job(), [failed], NOW + timedelta(seconds=4))
+    assert (early.requeue_after, writes_of(early, Create)) == (6.0, [])
+    status = written_status(early, "jobs")
     assert status["failed"] == 1
-    later = decided(batch_job(status=status), [pod("Failed", tracked=False)], NOW + timedelta(seconds=10))
-    assert len(of(later, Create)) == 1
+    later = decide_job(batch_job(status=status), [pod("Failed", tracked=False)], NOW + timedelta(seconds=10))
+    assert len(writes_of(later, Create)) == 1
 
 
 def test_too_many_failed_pods():
-    decision = ended(batch_job(backoffLimit=0), [pod("Failed")])
-    status = status_in(decision, "jobs")
+    decision = decide_end(batch_job(backoffLimit=0), [pod("Failed")])
+    status = written_status(decision, "jobs")
     assert [one["type"] for one in status["conditions"]] == ["FailureTarget", "Failed"]
     assert {one["reason"] for one in status["conditions"]} == {"BackoffLimitExceeded"}
     assert status["conditions"][0]["message"] == "Job has reached the specified backoff limit"
-    assert reasons(decision) == ["BackoffLimitExceeded"]
+    assert event_reasons(decision) == ["BackoffLimitExceeded"]
 
 
 @pytest.mark.parametrize(("restarts", "limit", "fails"), [(0, 0, False), (1, 0, True), (5, 6, False), (6, 6, True)])
 def test_restarts_in_place_count_and_the_pod_is_deleted(restarts, limit, fails):
     job = batch_job(policy="OnFailure", backoffLimit=limit)
-    decision = decided(job, [pod(restarts=restarts)])
-    assert reasons(decision) == (["SuccessfulDelete"] if fails else [])
+    decision = decide_job(job, [pod(restarts=restarts)])
+    assert event_reasons(decision) == (["SuccessfulDelete"] if fails else [])
     if not fails:
         return
-    status = status_in(decision, "jobs")
+    status = written_status(decision, "jobs")
     assert ([one["type"] for one in status["conditions"]], status["failed"]) == (["FailureTarget"], 1)
-    gone = decided({**job, "status": status}, [])
-    assert [one["type"] for one in status_in(gone, "jobs")["conditions"]] == ["FailureTarget", "Failed"]
-    assert status_in(gone, "jobs")["failed"] == 1
+    gone = decide_job({**job, "status": status}, [])
+    assert [one["type"] for one in written_status(gone, "jobs")["conditions"]] == ["FailureTarget", "Failed"]
+    assert written_status(gone, "jobs")["failed"] == 1
 
 
 def test_a_deleted_pod_counts_as_failed_once():
-    first = decided(batch_job(), [pod(deleted=True)])
-    status = status_in(first, "jobs")
-    assert (status["failed"], status["terminating"], first.again) == (1, 1, 10.0)
-    again = decided(batch_job(status=status), [pod(deleted=True, tracked=False)])
+    first = decide_job(batch_job(), [pod(deleted=True)])
+    status = written_status(first, "jobs")
+    assert (status["failed"], status["terminating"], first.requeue_after) == (1, 1, 10.0)
+    again = decide_job(batch_job(status=status), [pod(deleted=True, tracked=False)])
     assert again.writes == []
-    assert len(of(decided(batch_job(status=status), [], NOW + timedelta(seconds=10)), Create)) == 1
+    assert len(writes_of(decide_job(batch_job(status=status), [], NOW + timedelta(seconds=10)), Create)) == 1
 
 
 def test_suspend_deletes_pods_without_counting_them():
-    decision = decided(batch_job(suspend=True, status={"startTime": AT, "active": 1}), [pod()])
-    status = status_in(decision, "jobs")
+    decision = decide_job(batch_job(suspend=True, status={"startTime": AT, "active": 1}), [pod()])
+    status = written_status(decision, "jobs")
     assert status["startTime"] is None  # taken away
     assert "failed" not in status
-    assert reasons(decision) == ["SuccessfulDelete", "Suspended"]
+    assert event_reasons(decision) == ["SuccessfulDelete", "Suspended"]
     kept = {key: value for key, value in status.items() if value is not None}
-    resumed = decided(batch_job(status=kept), [])
-    assert status_in(resumed, "jobs")["conditions"][0]["reason"] == "JobResumed"
-    assert reasons(resumed) == ["SuccessfulCreate", "Resumed"]
+    resumed = decide_job(batch_job(status=kept), [])
+    assert written_status(resumed, "jobs")["conditions"][0]["reason"] == "JobResumed"
+    assert event_reasons(resumed) == ["SuccessfulCreate", "Resumed"]
 
 
 def test_a_jobs_own_deadline():
     job = batch_job(activeDeadlineSeconds=30, status={"startTime": AT})
-    assert decided(job, [pod()], NOW + timedelta(seconds=10)).again == 20
-    late = decided(job, [pod()], NOW + timedelta(seconds=31))
-    assert status_in(late, "jobs")["conditions"][0]["reason"] == "DeadlineExceeded"
+    assert decide_job(job, [pod()], NOW + timedelta(seconds=10)).requeue_after == 20
+    late = decide_job(job, [pod()], NOW + timedelta(seconds=31))
+    assert written_status(late, "jobs")["conditions"][0]["reason"] == "DeadlineExceeded"
 
 
 def test_a_job_that_is_deleted_lets_its_pods_go():
     job = batch_job()
     job["metadata"]["deletionTimestamp"] = AT
-    decision = decided(job, [pod(deleted=True), pod(index=1)])
-    assert [patch.about["metadata"]["name"] for patch in of(decision, Patch)] == ["j-0-x"]
+    decision = decide_job(job, [pod(deleted=True), pod(index=1)])
+    assert [patch.obj["metadata"]["name"] for patch in writes_of(decision, Patch)] == ["j-0-x"]
 
 
 def test_a_work_queue_is_done_when_one_has_succeeded():
     job = batch_job(parallelism=2, completionMode="NonIndexed")
     del job["spec"]["completions"]
-    assert len(of(decided(job, []), Create)) == 2
-    status = status_in(ended(job, [pod("Succeeded"), pod("Succeeded")]), "jobs")
+    assert len(writes_of(decide_job(job, []), Create)) == 2
+    status = written_status(decide_end(job, [pod("Succeeded"), pod("Succeeded")]), "jobs")
     assert (status["succeeded"], status["conditions"][-1]["type"]) == (2, "Complete")
 
 
 @given(st.sets(st.integers(0, 30)))
 def test_indexes_are_written_and_read(indexes):
-    assert job_pods.indexes_of(job_pods.indexes_text(indexes)) == indexes
+    assert job_pods.parse_indexes(job_pods.format_indexes(indexes)) == indexes
 
 
 @pytest.mark.parametrize(("indexes", "text"), [(set(), ""), ({0}, "0"), ({0, 1}, "0,1"), ({0, 2, 3, 4, 7}, "0,2-4,7")])
 def test_indexes_look_as_in_kubernetes(indexes, text):
-    assert job_pods.indexes_text(indexes) == text
+    assert job_pods.format_indexes(indexes) == text
 
 
 # -- scheduler and claims ---------------------------------------------------------------------------------------------
@@ -329,29 +343,33 @@ BUSY = (
 )
 
 
-def asking(**spec):
+def pod_requesting(**spec):
     resources = {"requests": spec.pop("requests", {}), "limits": spec.pop("limits", {})}
     meta = {"name": "p", "namespace": "ns"}
     return {"metadata": meta, "spec": {"containers": [{"name": "c", "resources": resources}], **spec}}
 
 
-def why(pod, others=(), claims=()):
+def explain_unschedulable(pod, others=(), claims=()):
     known = {name: {"metadata": {}, "spec": {}} for name in claims}
-    return scheduling.why_not(pod, NODE, list(others), known.get)
+    return scheduling.unschedulable_reason(pod, NODE, list(others), known.get)
 
 
 @pytest.mark.parametrize(
     ("pod", "others", "expected"),
     [
-        (asking(), [], ""),
-        (asking(limits={"nvidia.com/gpu": "8"}), [], ""),
-        (asking(requests={"cpu": "3"}), [asking(requests={"cpu": "1500m"})], f"1 Insufficient cpu. {BUSY}"),
-        (asking(), [asking(), asking()], f"1 Too many pods. {BUSY}"),
-        (asking(nodeSelector={"kubernetes.io/os": "linux"}), [], ""),
+        (pod_requesting(), [], ""),
+        (pod_requesting(limits={"nvidia.com/gpu": "8"}), [], ""),
+        (
+            pod_requesting(requests={"cpu": "3"}),
+            [pod_requesting(requests={"cpu": "1500m"})],
+            f"1 Insufficient cpu. {BUSY}",
+        ),
+        (pod_requesting(), [pod_requesting(), pod_requesting()], f"1 Too many pods. {BUSY}"),
+        (pod_requesting(nodeSelector={"kubernetes.io/os": "linux"}), [], ""),
     ],
 )
 def test_why_a_pod_waits(pod, others, expected):
-    assert why(pod, others) == (f"0/1 nodes are available: {expected}" if expected else "")
+    assert explain_unschedulable(pod, others) == (f"0/1 nodes are available: {expected}" if expected else "")
 
 
 @pytest.mark.parametrize(
@@ -371,17 +389,17 @@ def test_why_a_pod_waits(pod, others, expected):
 def test_node_affinity(expression, fits):
     terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
-    assert (why(asking(affinity=affinity)) == "") == fits
+    assert (explain_unschedulable(pod_requesting(affinity=affinity)) == "") == fits
 
 
 def test_init_containers_count_by_the_largest():
-    pod = asking(requests={"cpu": "1"}, initContainers=[{"resources": {"requests": {"cpu": "3"}}}])
-    assert scheduling.requests_of(pod)["cpu"] == 3
+    pod = pod_requesting(requests={"cpu": "1"}, initContainers=[{"resources": {"requests": {"cpu": "3"}}}])
+    assert scheduling.pod_requests(pod)["cpu"] == 3
 
 
 def test_a_claim_is_in_use_until_its_pods_have_ended():
-    claim = {"metadata": {"name": "w", "namespace": "ns", "finalizers": [volumes.PROTECTED]}, "spec": {}}
-    user = asking(volumes=[{"name": "w", "persistentVolumeClaim": {"claimName": "w"}}])
-    assert volumes.in_use(claim, [user])
-    assert not volumes.in_use(claim, [{**user, "status": {"phase": "Failed"}}])
-    assert volumes.unprotected(claim).change == {"metadata": {"finalizers": None}}
+    claim = {"metadata": {"name": "w", "namespace": "ns", "finalizers": [volumes.PROTECTION_FINALIZER]}, "spec": {}}
+    user = pod_requesting(volumes=[{"name": "w", "persistentVolumeClaim": {"claimName": "w"}}])
+    assert volumes.is_in_use(claim, [user])
+    assert not volumes.is_in_use(claim, [{**user, "status": {"phase": "Failed"}}])
+    assert volumes.remove_protection(claim).change == {"metadata": {"finalizers": None}}

@@ -34,7 +34,7 @@ def hub(root: Path) -> Iterator[HubServer]:
         yield server
 
 
-def get(url: str, *, method: str = "GET", **headers: str) -> tuple[int, bytes, dict[str, str]]:
+def fetch(url: str, *, method: str = "GET", **headers: str) -> tuple[int, bytes, dict[str, str]]:
     request = urllib.request.Request(url, method=method, headers=headers)  # noqa: S310 - loopback
     try:
         with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310
@@ -46,15 +46,15 @@ def get(url: str, *, method: str = "GET", **headers: str) -> tuple[int, bytes, d
 
 @pytest.mark.parametrize("kind", ["models/demo/tiny", "datasets/demo/tickets"])
 def test_a_repository_lists_its_files(hub: HubServer, kind: str) -> None:
-    found = json.loads(get(f"{hub.url}/api/{kind}/revision/main")[1])
+    found = json.loads(fetch(f"{hub.url}/api/{kind}/revision/main")[1])
     assert [one["rfilename"] for one in found["siblings"]] == ["config.json", "data/rows"]
-    tree = json.loads(get(f"{hub.url}/api/{kind}/tree/{found['sha']}?recursive=true")[1])
+    tree = json.loads(fetch(f"{hub.url}/api/{kind}/tree/{found['sha']}?recursive=true")[1])
     assert [(one["path"], one["size"]) for one in tree] == [("config.json", len(kind)), ("data/rows", 100)]
 
 
 def test_the_commit_changes_with_the_content_and_only_then(hub: HubServer, root: Path) -> None:
     def commit() -> str:
-        return str(json.loads(get(f"{hub.url}/api/models/demo/tiny")[1])["sha"])
+        return str(json.loads(fetch(f"{hub.url}/api/models/demo/tiny")[1])["sha"])
 
     first = commit()
     assert commit() == first
@@ -64,12 +64,12 @@ def test_the_commit_changes_with_the_content_and_only_then(hub: HubServer, root:
 
 def test_a_file_whole_its_head_and_a_part(hub: HubServer) -> None:
     url = f"{hub.url}/datasets/demo/tickets/resolve/main/data/rows"
-    status, whole, headers = get(url)
+    status, whole, headers = fetch(url)
     assert (status, whole, headers["Content-Length"]) == (200, bytes(range(100)), "100")
-    status, nothing, head = get(url, method="HEAD")
+    status, nothing, head = fetch(url, method="HEAD")
     assert (status, nothing, head["ETag"], head["Content-Length"]) == (200, b"", headers["ETag"], "100")
-    assert get(url, Range="bytes=10-19")[:2] == (206, bytes(range(10, 20)))
-    assert get(url, Range="bytes=90-")[:2] == (206, bytes(range(90, 100)))
+    assert fetch(url, Range="bytes=10-19")[:2] == (206, bytes(range(10, 20)))
+    assert fetch(url, Range="bytes=90-")[:2] == (206, bytes(range(90, 100)))
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_a_file_whole_its_head_and_a_part(hub: HubServer) -> None:
     ],
 )
 def test_what_is_not_there_is_refused_as_by_the_real_hub(hub: HubServer, path: str, status: int, code: str) -> None:
-    found, _, headers = get(hub.url + path)
+    found, _, headers = fetch(hub.url + path)
     assert (found, headers["X-Error-Code"]) == (status, code)
 
 
@@ -95,7 +95,7 @@ def test_what_is_not_there_is_refused_as_by_the_real_hub(hub: HubServer, path: s
 def test_access_by_token(hub: HubServer, token: str, status: int, code: str | None) -> None:
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     for path in ("/api/models/demo/gated", "/demo/gated/resolve/main/config.json"):
-        found, _, answered = get(hub.url + path, **headers)
+        found, _, answered = fetch(hub.url + path, **headers)
         assert (found, answered.get("X-Error-Code")) == (status, code)
 
 
@@ -103,7 +103,7 @@ def test_the_port_is_free_again_after_it_stopped(root: Path) -> None:
     with HubServer(root) as first:
         port = first.port
     with HubServer(root, port) as second:
-        assert get(f"{second.url}/api/models/demo/tiny")[0] == 200
+        assert fetch(f"{second.url}/api/models/demo/tiny")[0] == 200
 
 
 def test_as_a_program_it_tells_its_address_and_ends_on_interrupt(root: Path) -> None:
@@ -113,7 +113,7 @@ def test_as_a_program_it_tells_its_address_and_ends_on_interrupt(root: Path) -> 
     assert process.stdout
     with process.stdout:
         url = process.stdout.readline().removeprefix("export HF_ENDPOINT=").strip()
-        assert get(f"{url}/api/models/demo/tiny")[0] == 200
+        assert fetch(f"{url}/api/models/demo/tiny")[0] == 200
         os.kill(process.pid, signal.SIGINT)
         assert process.stdout.readline() == "stopped\n"
     assert process.wait(60) == 0

@@ -56,7 +56,7 @@ def initialize(tmp_path: Path, hub: HubServer) -> Initialize:
     return run
 
 
-def downloaded(folder: Path) -> list[str]:
+def read_downloads(folder: Path) -> list[str]:
     """Return the content of a folder, without the library's own notes."""
     paths = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
     return sorted(path.as_posix() for path in paths if path.parts[0] != ".cache")
@@ -68,19 +68,19 @@ def test_a_dataset_is_the_whole_repository_whatever_folder_is_named(
 ) -> None:
     done = initialize("dataset", STORAGE_URI=uri)
     assert (done.returncode, done.stderr) == (0, "")
-    assert downloaded(tmp_path / "workspace" / "dataset") == list(DATASET)
+    assert read_downloads(tmp_path / "workspace" / "dataset") == list(DATASET)
     assert (tmp_path / "workspace/dataset/data/train.parquet").read_text() == "datasets/demo/tickets data/train.parquet"
 
 
 def test_a_dataset_without_what_is_ignored(tmp_path: Path, initialize: Initialize) -> None:
     initialize("dataset", STORAGE_URI="hf://demo/tickets", IGNORE_PATTERNS="*.md, heldout/*,")
-    assert downloaded(tmp_path / "workspace" / "dataset") == ["data/train.parquet"]
+    assert read_downloads(tmp_path / "workspace" / "dataset") == ["data/train.parquet"]
 
 
 def test_a_model_is_configuration_tokenizer_and_safetensors(tmp_path: Path, initialize: Initialize) -> None:
     assert initialize("model", STORAGE_URI="hf://demo/tiny").returncode == 0
     expected = ["config.json", "merges.txt", "model.safetensors", "original/tokenizer.model"]
-    assert downloaded(tmp_path / "workspace" / "model") == expected
+    assert read_downloads(tmp_path / "workspace" / "model") == expected
 
 
 def test_it_tells_each_file(initialize: Initialize) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from trainjob_local.controllers.job_policies import failed_by_rule, is_ignored, succeeded_by_rule
+from trainjob_local.controllers.job_policies import find_fail_job_message, find_success_message, is_ignored
 
 CODES = {"operator": "In", "values": [42, 43]}
 LOST = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}
-BY_LOSS = "Pod ml/p has condition DisruptionTarget matching FailJob rule at index 0"
+DISRUPTION_MESSAGE = "Pod ml/p has condition DisruptionTarget matching FailJob rule at index 0"
 FINAL = {"action": "FailJob", "onExitCodes": CODES}
 OTHERS = {"action": "FailJob", "onExitCodes": {"operator": "NotIn", "values": [1], "containerName": "node"}}
 
@@ -24,7 +24,7 @@ def pod(code=0, *, lost=False, container="node"):
     return {"metadata": meta, "status": {"containerStatuses": [ended], "conditions": conditions}}
 
 
-def by_code(code, index, container="node"):
+def exit_code_message(code, index, container="node"):
     return f"Container {container} for pod ml/p failed with exit code {code} matching FailJob rule at index {index}"
 
 
@@ -32,20 +32,20 @@ def by_code(code, index, container="node"):
     ("rules", "failed", "said"),
     [
         ([], pod(42), ""),
-        ([FINAL], pod(42), by_code(42, 0)),
+        ([FINAL], pod(42), exit_code_message(42, 0)),
         ([FINAL], pod(1), ""),
-        ([LOST, FINAL], pod(43), by_code(43, 1)),
+        ([LOST, FINAL], pod(43), exit_code_message(43, 1)),
         ([LOST, FINAL], pod(43, lost=True), ""),
-        ([{**LOST, "action": "FailJob"}], pod(lost=True), BY_LOSS),
+        ([{**LOST, "action": "FailJob"}], pod(lost=True), DISRUPTION_MESSAGE),
         ([{**FINAL, "action": "Count"}, OTHERS], pod(42), ""),
-        ([OTHERS], pod(42), by_code(42, 0)),
+        ([OTHERS], pod(42), exit_code_message(42, 0)),
         ([OTHERS], pod(1), ""),
         ([OTHERS], pod(42, container="side"), ""),
         ([OTHERS], pod(0), ""),
     ],
 )
 def test_the_first_rule_that_fits_counts(rules, failed, said):
-    assert failed_by_rule(job(*rules), [pod(1), failed]) == said
+    assert find_fail_job_message(job(*rules), [pod(1), failed]) == said
 
 
 def test_only_what_is_ignored_does_not_count():
@@ -68,4 +68,4 @@ def test_only_what_is_ignored_does_not_count():
     ],
 )
 def test_success(rules, done, said):
-    assert succeeded_by_rule(job(success=rules), done) == said
+    assert find_success_message(job(success=rules), done) == said

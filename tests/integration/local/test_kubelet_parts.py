@@ -14,14 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.polling import until
+from tests.support.polling import wait_until
 from trainjob_local.images import Image, default_images, find_image, images_from_json, images_to_json
-from trainjob_local.kubelet import undertaker
-from trainjob_local.kubelet.command_line import expand, rewriter
-from trainjob_local.kubelet.container_logs import ContainerLog, LogOptions, records, since_text
+from trainjob_local.kubelet import watchdog
+from trainjob_local.kubelet.command_line import build_rewriter, expand
+from trainjob_local.kubelet.container_logs import ContainerLog, LogOptions, format_records, format_since
 from trainjob_local.kubelet.containers import pull_problems
-from trainjob_local.kubelet.pod_status import lost, pod_conditions, qos_class
-from trainjob_local.kubelet.processes import Processes
+from trainjob_local.kubelet.pod_status import build_pod_conditions, lost_state, qos_class
+from trainjob_local.kubelet.processes import ProcessManager
 from trainjob_local.settings import ClusterSettings
 
 NOW = datetime(2026, 1, 31, 12, 0, 0, tzinfo=timezone.utc)
@@ -60,7 +60,7 @@ def test_references_are_expanded_as_kubernetes_does(text, expected):
     ],
 )
 def test_paths_and_hosts_are_rewritten(text, expected):
-    rewrite = rewriter([("/workspace", "/v/w"), ("/workspace/output", "/v/o")], "job", "ns")
+    rewrite = build_rewriter([("/workspace", "/v/w"), ("/workspace/output", "/v/o")], "job", "ns")
     assert rewrite(text) == expected
 
 
@@ -68,14 +68,14 @@ def test_paths_and_hosts_are_rewritten(text, expected):
 def test_a_rewritten_path_is_not_rewritten_again(text):
     folders = {"/a": "/a/b", "/a/b": "/a"}
     marks = {"/a": "\N{SNOWMAN}", "/a/b": "\N{COMET}"}
-    marked = rewriter(list(marks.items()), "", "ns")(text)
+    marked = build_rewriter(list(marks.items()), "", "ns")(text)
     for path, mark in marks.items():
         marked = marked.replace(mark, folders[path])
-    assert rewriter(list(folders.items()), "", "ns")(text) == marked
+    assert build_rewriter(list(folders.items()), "", "ns")(text) == marked
 
 
 def test_without_mounts_and_subdomain_nothing_changes():
-    assert rewriter([], "", "ns")("/workspace job.x") == "/workspace job.x"
+    assert build_rewriter([], "", "ns")("/workspace job.x") == "/workspace job.x"
 
 
 # -- logs -------------------------------------------------------------------------------------------------------------
@@ -117,7 +117,7 @@ def test_a_limit_cuts_a_log(tmp_path_factory, written, limit):
 
 
 def test_records_have_the_format_of_container_runtimes():
-    assert records(b"one\ntwo\r", NOW) == (
+    assert format_records(b"one\ntwo\r", NOW) == (
         b"2026-01-31T12:00:00.000000000Z stdout F one\n2026-01-31T12:00:00.000000000Z stdout P two\r\n"
     )
 
@@ -135,7 +135,7 @@ def test_timestamps_stand_at_the_beginning_of_lines_only(tmp_path):
 
 def test_since_leaves_out_earlier_records(tmp_path):
     path = tmp_path / "c.log"
-    path.write_bytes(records(b"old\n", NOW) + records(b"new\n", NOW + timedelta(seconds=0.5)))
+    path.write_bytes(format_records(b"old\n", NOW) + format_records(b"new\n", NOW + timedelta(seconds=0.5)))
     log = ContainerLog(path, ended=True)
     for since, expected in (
         ("2026-01-31T12:00:00Z", b"old\nnew\n"),
@@ -143,14 +143,14 @@ def test_since_leaves_out_earlier_records(tmp_path):
         ("2026-01-31T13:00:00.5+01:00", b"new\n"),
         ("2026-01-31T12:00:01Z", b""),
     ):
-        assert b"".join(log.read(LogOptions(since=since_text(since, None, NOW)))) == expected
-    path.write_bytes(records(b"begun", NOW) + records(b" ended\nnew\n", NOW + timedelta(seconds=1)))
+        assert b"".join(log.read(LogOptions(since=format_since(since, None, NOW)))) == expected
+    path.write_bytes(format_records(b"begun", NOW) + format_records(b" ended\nnew\n", NOW + timedelta(seconds=1)))
     rest = b"".join(log.read(LogOptions(since="2026-01-31T12:00:01", timestamps=True)))
     assert rest == b" ended\n2026-01-31T12:00:01.000000000Z new\n"  # its time was in front of the line's beginning
-    assert since_text("", 90, NOW) == "2026-01-31T11:58:30"
-    assert since_text("", None, NOW) == ""
+    assert format_since("", 90, NOW) == "2026-01-31T11:58:30"
+    assert format_since("", None, NOW) == ""
     with pytest.raises(ValueError, match="RFC 3339"):
-        since_text("yesterday", None, NOW)
+        format_since("yesterday", None, NOW)
 
 
 def test_a_follower_sees_progress_frames_before_any_newline(tmp_path):
@@ -190,7 +190,7 @@ def test_a_follower_that_has_gone_is_let_go(tmp_path):
 
 
 def test_output_exit_code_and_signals(tmp_path):
-    processes = Processes()
+    processes = ProcessManager()
     try:
         env = {"PATH": os.environ["PATH"]}
         process = processes.start(["sh", "-c", "echo hi; exit 7"], env, tmp_path)
@@ -206,7 +206,7 @@ def test_output_exit_code_and_signals(tmp_path):
 
 @pytest.mark.parametrize("command", ["touch ready; sleep 60", "setsid sh -c 'touch ready; sleep 60'"])
 def test_a_container_ends_with_its_first_process(tmp_path, command):
-    processes = Processes()
+    processes = ProcessManager()
     try:
         script = f"{{ {command}; }} 2>/dev/null & until [ -e ready ]; do sleep 0.01; done; exit 3"
         process = processes.start(["sh", "-c", script], {"PATH": os.environ["PATH"]}, tmp_path)
@@ -243,27 +243,27 @@ def test_a_killed_kubelet_leaves_nothing(tmp_path):
     mark = next(
         entry.split("=", 1)[1]
         for entry in Path(f"/proc/{groups[0]}/environ").read_text().split("\0")
-        if entry.startswith(undertaker.MARK)
+        if entry.startswith(watchdog.NODE_MARK_VARIABLE)
     )
-    until(lambda: len(undertaker.marked(mark)) >= 3)
+    wait_until(lambda: len(watchdog.find_marked_processes(mark)) >= 3)
     kubelet.kill()
     kubelet.wait()
     kubelet.stdout.close()
-    until(lambda: not undertaker.marked(mark) and not folder.exists())
+    wait_until(lambda: not watchdog.find_marked_processes(mark) and not folder.exists())
 
 
 def test_orders_of_the_undertaker():
-    assert undertaker.living(["+1\n", "+2\n", "-1\n", "rubbish\n", "+3"]) == {2, 3}
+    assert watchdog.running_groups(["+1\n", "+2\n", "-1\n", "rubbish\n", "+3"]) == {2, 3}
 
 
 def test_conditions_keep_their_time_until_they_change():
     container = {"state": {"running": {}}, "ready": True}
-    first = pod_conditions("Running", [], [container], [], NOW, prepared=True)
-    later = pod_conditions("Running", [], [container], first, NOW + timedelta(seconds=5), prepared=True)
+    first = build_pod_conditions("Running", [], [container], [], NOW, volumes_mounted=True)
+    later = build_pod_conditions("Running", [], [container], first, NOW + timedelta(seconds=5), volumes_mounted=True)
     assert later == first
     assert [one["status"] for one in first] == ["True"] * 5
     end, over = NOW + timedelta(seconds=9), {**container, "ready": False}
-    ended = pod_conditions("Succeeded", [], [over], first, end, prepared=True)
+    ended = build_pod_conditions("Succeeded", [], [over], first, end, volumes_mounted=True)
     assert [one.get("reason") for one in ended] == [None, None, None, "PodCompleted", "PodCompleted"]
     assert [one["status"] for one in ended] == ["False", "True", "True", "False", "False"]
     assert [one["lastTransitionTime"][-3:] for one in ended] == ["09Z", "00Z", "00Z", "09Z", "09Z"]
@@ -271,7 +271,7 @@ def test_conditions_keep_their_time_until_they_change():
 
 def test_conditions_of_others_stay():
     theirs = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
-    assert pod_conditions("Running", [], [], [theirs], NOW, prepared=True)[-1] == theirs
+    assert build_pod_conditions("Running", [], [], [theirs], NOW, volumes_mounted=True)[-1] == theirs
 
 
 @pytest.mark.parametrize(
@@ -287,11 +287,11 @@ def test_conditions_of_others_stay():
     ],
 )
 def test_why_an_image_cannot_be_had(image, there, reasons):
-    assert list(pull_problems(image, there=there)) == reasons
+    assert list(pull_problems(image, available=there)) == reasons
 
 
 def test_a_container_lost_with_its_node_has_exit_code_137():
-    state = lost({"running": {"startedAt": "2026-01-31T11:00:00Z"}}, NOW)["terminated"]
+    state = lost_state({"running": {"startedAt": "2026-01-31T11:00:00Z"}}, NOW)["terminated"]
     assert (state["exitCode"], state["startedAt"]) == (137, "2026-01-31T11:00:00Z")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainjob_local.quantity import canonical, parse_quantity, whole
+from trainjob_local.quantity import canonicalize, parse_quantity, round_up
 
 TABLE = """
 0.5 500m    2000m 2         1500M 1500M   1000 1k       1073741824 1073741824   0.0001 100u   0.5m 500u
@@ -18,22 +18,22 @@ WRITTEN = dict(zip(_WORDS[::2], _WORDS[1::2], strict=True))
 
 @pytest.mark.parametrize(("given", "written"), WRITTEN.items())
 def test_the_canonical_form(given, written):
-    assert canonical(given) == written
-    assert canonical(written) == written
+    assert canonicalize(given) == written
+    assert canonicalize(written) == written
 
 
 @pytest.mark.parametrize("amount", ["0.1n", "1e-10"])
 def test_less_than_a_billionth_is_rounded_up(amount):
-    assert parse_quantity(canonical(amount)) == parse_quantity("1n")
+    assert parse_quantity(canonicalize(amount)) == parse_quantity("1n")
 
 
 @pytest.mark.parametrize("given", [value for value in WRITTEN if value != "0.1n"])
 def test_the_canonical_form_is_the_same_amount(given):
-    assert parse_quantity(canonical(given)) == parse_quantity(given)
+    assert parse_quantity(canonicalize(given)) == parse_quantity(given)
 
 
 def test_numbers_are_written_as_text():
-    assert (canonical(2), canonical("2")) == ("2", "2")
+    assert (canonicalize(2), canonicalize("2")) == ("2", "2")
 
 
 @pytest.mark.parametrize(
@@ -41,10 +41,10 @@ def test_numbers_are_written_as_text():
     [("500m", 1), ("1500m", 2), ("2", 2), (3, 3), ("1e3", 1000), ("20Gi", 20 * 2**30), ("0.5k", 500), ("-1", -1)],
 )
 def test_whole_numbers_are_rounded_up(text, expected):
-    assert whole(text) == expected
+    assert round_up(text) == expected
 
 
 @pytest.mark.parametrize("given", ["", "lots", "1x", "Gi", "1 Gi", "1e", "1KiB", "0x1"])
 def test_what_is_no_quantity(given):
     with pytest.raises(ValueError, match="no Kubernetes quantity"):
-        canonical(given)
+        canonicalize(given)

@@ -22,7 +22,7 @@ PACKAGES = {
     "kfp_trainjob": "trainjob_kfp",
 }
 # What each distribution is installed with, and a program that shows that it works.
-USES = {
+USE_STATEMENTS = {
     "trainjob": ("[cli]", "import trainjob.cli.application as a; a.application()"),
     "trainjob_local": ("", "from trainjob.local import LocalCluster; LocalCluster().start().stop()"),
     "trainjob_migrate": ("", "import trainjob_migrate.cli as c; c.commands()"),
@@ -36,7 +36,7 @@ USES = {
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
-def wheel_of(distribution):
+def find_wheel(distribution):
     [found] = DIST.glob(f"{distribution}-*.whl")
     return found
 
@@ -51,7 +51,7 @@ def test_each_distribution_is_there_once():
 
 @pytest.mark.parametrize("distribution", PACKAGES)
 def test_wheel_has_its_licence_and_only_its_package(distribution):
-    with zipfile.ZipFile(wheel_of(distribution)) as wheel:
+    with zipfile.ZipFile(find_wheel(distribution)) as wheel:
         names = wheel.namelist()
         [info] = {name.split("/")[0] for name in names if ".dist-info/" in name}
         metadata = HeaderParser().parsestr(wheel.read(f"{info}/METADATA").decode())
@@ -62,7 +62,7 @@ def test_wheel_has_its_licence_and_only_its_package(distribution):
     assert not [name for name in names if "__pycache__" in name or name.endswith(".pyc")]
 
 
-def install(folder, wheels):
+def create_environment(folder, wheels):
     """Return the Python of a new environment in the folder with these wheels in it."""
     environment = folder / "venv"
     subprocess.run([UV, "venv", "-q", "--python", sys.executable, environment], check=True)
@@ -73,16 +73,16 @@ def install(folder, wheels):
 
 @pytest.mark.parametrize("distribution", PACKAGES)
 def test_wheel_installs_alone_and_works(distribution, tmp_path):
-    extras, program = USES[distribution]
+    extras, program = USE_STATEMENTS[distribution]
     # The core is given as a file as well, so that no other distribution of its name is taken from an index.
-    wheels = {wheel_of("trainjob"): "", wheel_of(distribution): extras}
-    python = install(tmp_path, [f"{path}{extra}" for path, extra in wheels.items()])
+    wheels = {find_wheel("trainjob"): "", find_wheel(distribution): extras}
+    python = create_environment(tmp_path, [f"{path}{extra}" for path, extra in wheels.items()])
     subprocess.run([python, "-I", "-c", program], cwd=tmp_path, check=True)
 
 
 def test_all_wheels_install_together_and_add_their_commands(tmp_path):
     extras = {"trainjob": "[cli,local]"}
-    python = install(tmp_path, [f"{wheel_of(name)}{extras.get(name, '')}" for name in PACKAGES])
+    python = create_environment(tmp_path, [f"{find_wheel(name)}{extras.get(name, '')}" for name in PACKAGES])
     command = [python, "-I", "-m", "trainjob"]
     shown = subprocess.run([*command, "--help"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
     assert {"local", "migrate"} <= {line.split()[1] for line in shown.splitlines() if line.startswith("│ ")}
@@ -91,7 +91,7 @@ def test_all_wheels_install_together_and_add_their_commands(tmp_path):
 
 
 def test_core_alone_names_the_package_that_is_missing(tmp_path):
-    python = install(tmp_path, [f"{wheel_of('trainjob')}[cli]"])
+    python = create_environment(tmp_path, [f"{find_wheel('trainjob')}[cli]"])
     for arguments, package in (
         (["-c", "import trainjob.local"], "trainjob-local"),
         (["-m", "trainjob", "local", "up"], "trainjob-local"),

@@ -23,7 +23,7 @@ def member(request):
 
 
 @pytest.fixture(scope="module")
-def extracted(member, tmp_path_factory):
+def extracted_sources(member, tmp_path_factory):
     """Folder into which the member's source distribution was extracted as pip does it."""
     out = tmp_path_factory.mktemp("sdist")
     command = [sys.executable, "-m", "hatchling", "build", "--target", "sdist", "--directory", out]
@@ -35,29 +35,29 @@ def extracted(member, tmp_path_factory):
     return folder
 
 
-def test_licence_is_a_regular_file(extracted):
-    licence = extracted / "LICENSE"
+def test_licence_is_a_regular_file(extracted_sources):
+    licence = extracted_sources / "LICENSE"
     assert not licence.is_symlink()
     assert licence.read_text("utf-8") == (ROOT / "LICENSE").read_text("utf-8")
 
 
-def test_metadata_names_licence_and_readme(extracted):
-    metadata = HeaderParser().parsestr((extracted / "PKG-INFO").read_text("utf-8"))
+def test_metadata_names_licence_and_readme(extracted_sources):
+    metadata = HeaderParser().parsestr((extracted_sources / "PKG-INFO").read_text("utf-8"))
     assert metadata["License-Expression"] == "Apache-2.0"
     assert metadata.get_all("License-File") == ["LICENSE"]
     assert metadata["Description-Content-Type"] == "text/markdown"
-    assert metadata.get_payload() == (extracted / "README.md").read_text("utf-8")
+    assert metadata.get_payload() == (extracted_sources / "README.md").read_text("utf-8")
 
 
-def test_readme_has_no_relative_links(extracted):
+def test_readme_has_no_relative_links(extracted_sources):
     """A package index shows the README without the files beside it."""
-    links = re.findall(r"\]\(([^)]+)\)", (extracted / "README.md").read_text("utf-8"))
+    links = re.findall(r"\]\(([^)]+)\)", (extracted_sources / "README.md").read_text("utf-8"))
     assert [link for link in links if not link.startswith("https://")] == []
 
 
-def test_holds_sources_and_nothing_else(extracted, member):
-    assert [path for path in extracted.rglob("*") if path.is_symlink()] == []
-    found = {path.relative_to(extracted).as_posix() for path in extracted.rglob("*") if path.is_file()}
+def test_holds_sources_and_nothing_else(extracted_sources, member):
+    assert [path for path in extracted_sources.rglob("*") if path.is_symlink()] == []
+    found = {path.relative_to(extracted_sources).as_posix() for path in extracted_sources.rglob("*") if path.is_file()}
     files = (path for path in (ROOT / member / "src").rglob("*") if path.is_file())
     sources = (path for path in files if "__pycache__" not in path.parts)
     beside = {path for path in found if not path.startswith("src/")}

@@ -29,7 +29,7 @@ class Distribution:
     test_requirements: tuple[str, ...]
     tests: tuple[str, ...]
     slow_tests: tuple[str, ...] = ()
-    lowest_besides: tuple[str, ...] = ()
+    lowest_constraints: tuple[str, ...] = ()
 
 
 DISTRIBUTIONS = (
@@ -52,7 +52,7 @@ DISTRIBUTIONS = (
         ("./core[local,cli]", "./laptop", "./providers/airflow"),
         ("apache-airflow-providers-openlineage", "apache-airflow-providers-standard"),
         ("integration/airflow",),
-        lowest_besides=("pydantic>=2.12",),  # Airflow 3.3.0 allows older ones, but its own commands need this one
+        lowest_constraints=("pydantic>=2.12",),  # Airflow 3.3.0 allows older ones, but its own commands need this one
     ),
     Distribution(
         "kfp",
@@ -84,19 +84,19 @@ class Environments:
         done = subprocess.run(command, capture_output=True, text=True)
         return done.stdout.strip() if done.returncode == 0 else None
 
-    def locked(self, distribution: Distribution, version: str, python: str) -> Path:
+    def create_locked(self, distribution: Distribution, version: str, python: str) -> Path:
         """Return an environment with the versions of the lock file."""
         folder = self._create(f"py{version}-{distribution.name}", python)
         self._run("pip", "sync", "--python", str(folder), f"requirements/{distribution.name}.txt")
         return folder
 
-    def lowest(self, distribution: Distribution, python: str) -> Path:
+    def create_lowest(self, distribution: Distribution, python: str) -> Path:
         """Return an environment with the lowest direct dependencies that the distribution allows."""
         folder = self._create(f"lowest-{distribution.name}", python)
         # Resolved alone, because pytest and its plugins do not have to be the lowest. Not locked: indirect dependencies
         # are today's newest, as they are for a user who pins only our dependencies.
         given, resolved = folder / "lowest.in", folder / "lowest.txt"
-        lines = [*(f"-e {path}" for path in distribution.editable), *distribution.lowest_besides]
+        lines = [*(f"-e {path}" for path in distribution.editable), *distribution.lowest_constraints]
         given.write_text("\n".join(lines), "utf-8")
         self._run(
             *("pip", "compile", "--resolution", "lowest-direct", "--python", str(folder)),
@@ -125,7 +125,9 @@ class Environments:
         subprocess.run([self._uv, "-q", *arguments], cwd=ROOT, check=True)
 
 
-def run(environments: Environments, distributions: list[Distribution], selected: list[str]) -> dict[str, str]:
+def run_combinations(
+    environments: Environments, distributions: list[Distribution], selected: list[str]
+) -> dict[str, str]:
     """Run the tests of all combinations and return the result of each by its name."""
     results: dict[str, str] = {}
     for distribution in distributions:
@@ -142,9 +144,9 @@ def run(environments: Environments, distributions: list[Distribution], selected:
             print(f"== {name}: {python}", flush=True)
             try:
                 if label == "lowest":
-                    folder = environments.lowest(distribution, python)
+                    folder = environments.create_lowest(distribution, python)
                 else:
-                    folder = environments.locked(distribution, label, python)
+                    folder = environments.create_locked(distribution, label, python)
                 passed = environments.run_tests(distribution, folder)
             except subprocess.CalledProcessError as error:
                 results[name] = f"FAILED: {error}"
@@ -163,7 +165,7 @@ def main() -> int:
     parser.add_argument("--with", choices=labels, nargs="+", default=labels, dest="selected")
     given = parser.parse_args()
     distributions = [one for one in DISTRIBUTIONS if one.name in given.distribution]
-    results = run(Environments(given.uv), distributions, given.selected)
+    results = run_combinations(Environments(given.uv), distributions, given.selected)
     for name, result in results.items():
         print(f"{name:16} {result}")
     return int(any(result.startswith("FAILED") for result in results.values()))

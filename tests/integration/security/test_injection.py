@@ -27,7 +27,7 @@ from trainjob import (
 )
 from trainjob.lifecycle import cancel, submit, wait
 from trainjob.lifecycle.wait_session import Listener
-from trainjob.manifest import build, train_job
+from trainjob.manifest import build_trainjob, to_trainjob
 
 HOSTILE = [
     "; touch x",
@@ -56,26 +56,26 @@ STEPS = [
 ]
 
 
-def gives(value):
+def print_and_return(value):
     print(value)
     return value
 
 
-def commands():
+def step_commands():
     """Of every kind of step: its own program and arguments."""
-    jobs = [*STEPS, TrainJob(trainer=CustomTrainer(func=gives, func_args={"value": 1}))]
+    jobs = [*STEPS, TrainJob(trainer=CustomTrainer(func=print_and_return, func_args={"value": 1}))]
     for job in jobs:
-        trainer = build(train_job(job), name="n", namespace="team")["spec"]["trainer"]
+        trainer = build_trainjob(to_trainjob(job), name="n", namespace="team")["spec"]["trainer"]
         yield [*trainer.get("command", ()), *trainer.get("args", ())]
 
 
 def test_no_step_of_ours_starts_a_shell():
-    programs = {re.sub(r"[\d.]+$", "", command[0]) for command in commands()}
+    programs = {re.sub(r"[\d.]+$", "", command[0]) for command in step_commands()}
     assert programs == {"python", "tune"}
 
 
 @pytest.fixture
-def recorded(tmp_path):
+def run_and_record(tmp_path):
     """Runs the command of a function; what pip and torchrun were given."""
     (tmp_path / "pip.py").write_text("import json,sys\nopen('pip.json','w').write(json.dumps(sys.argv[1:]))\n")
     run = tmp_path / "torch" / "distributed"
@@ -84,7 +84,7 @@ def recorded(tmp_path):
 
     def execute(trainer):
         job = TrainJob(trainer=trainer)
-        command = build(job, name="n", namespace="team")["spec"]["trainer"]["command"]
+        command = build_trainjob(job, name="n", namespace="team")["spec"]["trainer"]["command"]
         done = subprocess.run(
             [sys.executable, *command[1:]],
             cwd=tmp_path,
@@ -101,23 +101,25 @@ def recorded(tmp_path):
     assert not (tmp_path / "x").exists()
 
 
-def unexpanded(word):
+def expand_dollars(word):
     """As a container has it: Kubernetes makes one dollar of two."""
     return word.replace("$$", "$")
 
 
-def test_packages_and_indexes_are_arguments_of_pip(recorded, evidence):
+def test_packages_and_indexes_are_arguments_of_pip(run_and_record, evidence):
     packages = [text for text in HOSTILE if text.strip()]
-    trainer = CustomTrainer(func=gives, func_args={"value": 1}, packages_to_install=packages, pip_index_urls=HOSTILE)
-    _, given = recorded(trainer)
+    trainer = CustomTrainer(
+        func=print_and_return, func_args={"value": 1}, packages_to_install=packages, pip_index_urls=HOSTILE
+    )
+    _, given = run_and_record(trainer)
     extra = [word for url in HOSTILE[1:] for word in ("--extra-index-url", url)]
     wanted = ["install", "--quiet", "--index-url", HOSTILE[0], *extra, *packages]
-    assert [unexpanded(word) for word in given] == wanted
+    assert [expand_dollars(word) for word in given] == wanted
     evidence("security", check="shell text as packages and pip indexes", result=f"{len(given)} arguments, unchanged")
 
 
-def test_arguments_of_a_function_are_data(recorded, evidence):
-    said, _ = recorded(CustomTrainer(func=gives, func_args={"value": HOSTILE}))
+def test_arguments_of_a_function_are_data(run_and_record, evidence):
+    said, _ = run_and_record(CustomTrainer(func=print_and_return, func_args={"value": HOSTILE}))
     assert json.loads(said.splitlines()[-1].removeprefix("trainjob result: ")) == HOSTILE
     evidence("security", check="shell text as a function's arguments", result=f"{len(HOSTILE)} values, unchanged")
 
@@ -125,7 +127,7 @@ def test_arguments_of_a_function_are_data(recorded, evidence):
 @pytest.mark.parametrize("option", ["--index-url=https://evil.example", "-e.", "-r/etc/passwd", "--", " ", ""])
 def test_a_package_is_no_option(option):
     with pytest.raises(InvalidSpec, match="packages_to_install"):
-        CustomTrainer(func=gives, func_args={"value": 1}, packages_to_install=["numpy", option])
+        CustomTrainer(func=print_and_return, func_args={"value": 1}, packages_to_install=["numpy", option])
 
 
 @pytest.mark.parametrize("region", ["--endpoint=x", "-x", "a b", "$(id)", "a\nb"])

@@ -19,7 +19,7 @@ from trainjob.lifecycle import submit, wait
 from trainjob_local import LocalCluster
 
 VALUE = "hunter2-0123456789"
-OPEN = """
+CONNECT_PROGRAM = """
 import json, os, sys
 from pathlib import Path
 from trainjob.client import Connection
@@ -43,7 +43,7 @@ def test_certificates_of_a_kubeconfig(tmp_path, evidence):
         "users": [{"name": "u", "user": user}],
     }
     done = subprocess.run(
-        [sys.executable, "-c", OPEN],
+        [sys.executable, "-c", CONNECT_PROGRAM],
         input=json.dumps(content),
         env={**os.environ, "TMPDIR": str(tmp_path)},
         capture_output=True,

@@ -25,7 +25,7 @@ from trainjob import (
 )
 from trainjob.client import Cluster, Connection
 from trainjob.errors import ClusterError, ClusterUnreachable, Problem
-from trainjob.manifest import build
+from trainjob.manifest import build_trainjob
 from trainjob.programs.export.destinations import Access, destination_of
 
 SECRET = "hunter2-0123456789"
@@ -101,7 +101,7 @@ REQUESTS = {
 }
 
 
-def refusal_of(name):
+def format_refusal(name):
     """What Python prints of the error, with its class and where it comes from."""
     with pytest.raises(InvalidSpec) as raised:
         REQUESTS[name]()
@@ -111,11 +111,11 @@ def refusal_of(name):
 @pytest.mark.parametrize("name", REQUESTS)
 def test_refused_and_not_repeated(name):
     """Where a secret is in a request that is refused, it is not in what is said of it."""
-    assert SECRET not in refusal_of(name)
+    assert SECRET not in format_refusal(name)
 
 
 def test_for_the_record(evidence):
-    refusals = [refusal_of(name) for name in REQUESTS]
+    refusals = [format_refusal(name) for name in REQUESTS]
     shown = sum(SECRET in text for text in refusals)
     result = f"{len(refusals)} ways of {len(REQUESTS)} refused, the value shown in {shown}"
     evidence("security", check="credentials given as plain values", result=result)
@@ -124,7 +124,7 @@ def test_for_the_record(evidence):
 def test_what_is_no_credential_is_taken():
     env = {"A": "git@host:x", "B": "https://host/a@b", "C": "user:password", "D": "ssh://git@host/x", "TOKENS": "5"}
     trainer = CustomTrainer(func=function, env=env, packages_to_install=["x @ git+ssh://git@host/y"])
-    variables = build(TrainJob(trainer=trainer), name="n", namespace="t")["spec"]["trainer"]["env"]
+    variables = build_trainjob(TrainJob(trainer=trainer), name="n", namespace="t")["spec"]["trainer"]["env"]
     assert {one["name"]: one["value"] for one in variables} == env
     assert TrainJobManifest(manifest=with_env("trainer", "HF_TOKEN", "")).manifest
 
@@ -149,13 +149,13 @@ def test_no_log_holds_a_token(laptop, tmp_path, caplog, evidence):
     for token_file, patience in ((file, 5.0), (tmp_path / "wrong", 0.0)):
         (tmp_path / "wrong").write_text(SECRET)
         with contextlib.closing(
-            Cluster(Connection(server=laptop.server, token_file=str(token_file)), patience=patience)
+            Cluster(Connection(server=laptop.server, token_file=str(token_file)), retry_seconds=patience)
         ) as opened:
             for name in ("", "urllib3", "client"):  # the client sets the latter two back when it is opened
                 caplog.set_level(logging.DEBUG, logger=name)
             try:
                 opened.list_trainjobs("default")
-                opened.touch()
+                opened.open_connection()
             except ClusterError as error:
                 told = "".join(traceback.format_exception(error))
                 assert "401" in told
@@ -177,9 +177,9 @@ def test_a_server_with_a_password_is_not_shown_with_it():
         "clusters": [{"name": "k", "cluster": {"server": f"http://user:{SECRET}@127.0.0.1:1"}}],
         "users": [{"name": "u", "user": {}}],
     }
-    with contextlib.closing(Cluster(Connection(kubeconfig_json=json.dumps(content)), patience=0.0)) as opened:
+    with contextlib.closing(Cluster(Connection(kubeconfig_json=json.dumps(content)), retry_seconds=0.0)) as opened:
         with pytest.raises(ClusterUnreachable) as raised:
-            opened.touch()
+            opened.open_connection()
         assert "***@127.0.0.1" in str(raised.value)
         assert SECRET not in "".join(traceback.format_exception(raised.value))
         assert SECRET not in opened.server

@@ -37,7 +37,7 @@ def port():
     """The port of a server on 127.0.0.1 with a certificate that our own CA signed."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(CERTIFICATES / "server.pem", CERTIFICATES / "server.key")
-    with Quiet(("127.0.0.1", 0), Handler) as server:
+    with QuietServer(("127.0.0.1", 0), Handler) as server:
         server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
@@ -46,7 +46,7 @@ def port():
         thread.join()
 
 
-class Quiet(ThreadingHTTPServer):
+class QuietServer(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request, client_address):
@@ -64,24 +64,27 @@ def kubeconfig(server, **cluster):
     )
 
 
-def told(connection):
+def request_error(connection):
     """What a request over this connection comes to: nothing, or the error."""
-    with contextlib.closing(Cluster(connection, patience=0.0)) as cluster:
+    with contextlib.closing(Cluster(connection, retry_seconds=0.0)) as cluster:
         try:
-            cluster.touch()
+            cluster.open_connection()
         except ClusterUnreachable as error:
             return str(error)
     return ""
 
 
-def data(path):
+def to_base64(path):
     return base64.b64encode(path.read_bytes()).decode()
 
 
 def test_the_right_authority(port, evidence):
     server = f"https://127.0.0.1:{port}"
-    assert told(Connection(server=server, ca_file=str(CA))) == ""
-    assert told(Connection(kubeconfig_json=kubeconfig(server, **{"certificate-authority-data": data(CA)}))) == ""
+    assert request_error(Connection(server=server, ca_file=str(CA))) == ""
+    assert (
+        request_error(Connection(kubeconfig_json=kubeconfig(server, **{"certificate-authority-data": to_base64(CA)})))
+        == ""
+    )
     evidence("security", check="TLS: the certificate of the right authority", result="accepted")
 
 
@@ -96,9 +99,11 @@ def test_the_right_authority(port, evidence):
 )
 def test_a_certificate_that_is_not_good(port, host, authority, why, evidence):
     server = f"https://{host}:{port}"
-    explicit = told(Connection(server=server, ca_file=str(authority or "")))
-    given = {} if authority is None else {"certificate-authority-data": data(authority)}
-    assert all(why in text for text in (explicit, told(Connection(kubeconfig_json=kubeconfig(server, **given)))))
+    explicit = request_error(Connection(server=server, ca_file=str(authority or "")))
+    given = {} if authority is None else {"certificate-authority-data": to_base64(authority)}
+    assert all(
+        why in text for text in (explicit, request_error(Connection(kubeconfig_json=kubeconfig(server, **given))))
+    )
     evidence("security", check=f"TLS: {why}", result="ClusterUnreachable, with the reason")
 
 
@@ -108,7 +113,7 @@ def test_not_checked_when_asked_for_and_noted(port, way, evidence):
     skipping = Connection(kubeconfig_json=kubeconfig(server, **{"insecure-skip-tls-verify": True}))
     connection = Connection(server=server, verify_tls=False) if way == "verify_tls=False" else skipping
     with pytest.warns(InsecureRequestWarning, match=r"Unverified HTTPS request is being made to host '127\.0\.0\.1'"):
-        assert told(connection) == ""
+        assert request_error(connection) == ""
     evidence("security", check=f"TLS: {way}", result="not checked, and a warning with every request")
 
 

@@ -25,7 +25,7 @@ def hub(tmp_path_factory):
 
 
 @pytest.fixture
-def as_on_gpus():
+def cpu_for_gpus():
     """The environment of a training that uses a CPU instead of GPUs."""
     return {"PYTHONPATH": str(Path(__file__).parent / "as_on_gpus")}
 
@@ -40,7 +40,7 @@ def workspace(hub, tmp_path):
 
 
 @pytest.fixture
-def train(cluster, unique, workspace) -> Callable[..., tuple[object, list[str]]]:
+def run_training(cluster, unique, workspace) -> Callable[..., tuple[object, list[str]]]:
     """A function that runs a training and returns its outcome and its log."""
 
     def run(name: str, config: TorchTuneConfig, *, model: str = "llama3.2-1b", **fields):

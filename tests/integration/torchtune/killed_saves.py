@@ -23,16 +23,16 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from trainjob.frameworks.torchtune.pod.checkpointer import WholeEpochsCheckpointer
-from trainjob.frameworks.torchtune.pod.epochs import begin, last_whole_epoch, state_file
+from trainjob.frameworks.torchtune.pod.checkpointer import ResumableCheckpointer
+from trainjob.frameworks.torchtune.pod.epochs import find_last_complete_epoch, record_owner, state_file
 
-EPOCHS, KILLED = 4, 2
-MOMENTS = 8
-TOUCHES = ("open", "os.", "shutil.")
+EPOCHS, KILLED_EPOCH = 4, 2
+KILL_TIMES = 8
+FILE_EVENTS = ("open", "os.", "shutil.")
 CONFIG = {"num_attention_heads": 2, "num_key_value_heads": 2, "hidden_size": 64, "vocab_size": 512}
 
 
-class Run:
+class SavedTraining:
     """The saves of a training, without the training: every value of epoch N is N + 1."""
 
     def __init__(self, folder: Path, *, adapter: bool) -> None:
@@ -43,18 +43,18 @@ class Run:
         base = {"model.embed_tokens.weight": torch.zeros(512, 64), "model.norm.weight": torch.zeros(64)}
         save_file(base, self.model / "model.safetensors")
 
-    def checkpointer(self, output: Path, **resumed: object) -> WholeEpochsCheckpointer:
+    def open_checkpointer(self, output: Path, **resumed: object) -> ResumableCheckpointer:
         files = {"checkpoint_files": ["model.safetensors"], **resumed}
-        made = WholeEpochsCheckpointer(str(self.model), model_type="LLAMA3_2", output_dir=str(output), **files)
+        made = ResumableCheckpointer(str(self.model), model_type="LLAMA3_2", output_dir=str(output), **files)
         self.loaded = made.load_checkpoint()
         return made
 
-    def resumed(self, output: Path, epoch: int, files: tuple[str, ...]) -> WholeEpochsCheckpointer:
+    def resume_checkpointer(self, output: Path, epoch: int, files: tuple[str, ...]) -> ResumableCheckpointer:
         state = {"recipe_checkpoint": str(state_file(output, epoch).relative_to(output))}
         weights = {"adapter_checkpoint": files[0]} if self.adapter else {"checkpoint_files": list(files)}
-        return self.checkpointer(output, should_load_recipe_state=True, **state, **weights)
+        return self.open_checkpointer(output, should_load_recipe_state=True, **state, **weights)
 
-    def save(self, checkpointer: WholeEpochsCheckpointer, epoch: int) -> None:
+    def save(self, checkpointer: ResumableCheckpointer, epoch: int) -> None:
         value = float(epoch + 1)
         content = {
             "model": {"tok_embeddings.weight": torch.full((512, 64), value), "norm.scale": torch.full((64,), value)},
@@ -67,26 +67,26 @@ class Run:
             content["adapter_config"] = {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj"]}
         checkpointer.save_checkpoint(content, epoch=epoch, intermediate_checkpoint=epoch + 1 < EPOCHS)
 
-    def is_as_saved(self, epoch: int) -> bool:
+    def has_loaded_epoch(self, epoch: int) -> bool:
         """Return whether all loaded values are those of this epoch."""
         parts = [self.loaded["adapter" if self.adapter else "model"], self.loaded["optimizer"]]
         values = {float(number) for part in parts for tensor in part.values() for number in tensor.unique()}
         return values == {epoch + 1.0} and self.loaded["epochs_run"] == epoch + 1
 
 
-def killed_at(point: int) -> Callable[[str, object], None]:
+def kill_at(point: int) -> Callable[[str, object], None]:
     left = point
 
     def count(event: str, _: object) -> None:
         nonlocal left
-        left -= event.startswith(TOUCHES)
+        left -= event.startswith(FILE_EVENTS)
         if left < 0 and event != "os.kill":
             os.kill(os.getpid(), signal.SIGKILL)
 
     return count
 
 
-def child(work: Callable[[], None]) -> int:
+def start_child(work: Callable[[], None]) -> int:
     pid = os.fork()
     if pid == 0:
         with contextlib.redirect_stdout(sys.stderr):
@@ -99,7 +99,7 @@ def child(work: Callable[[], None]) -> int:
     return pid
 
 
-def kills(save: Callable[[], None], renew: Callable[[], None]) -> Iterator[str]:
+def kill_saves(save: Callable[[], None], restore: Callable[[], None]) -> Iterator[str]:
     """Kill a save in a child process, and yield the name of each kill.
 
     First the child is killed at its n-th file access, for each n, until the save completes. Then it is killed at
@@ -107,40 +107,40 @@ def kills(save: Callable[[], None], renew: Callable[[], None]) -> Iterator[str]:
     """
     point, status, took = 0, 1, 0.0
     while status != 0:
-        renew()
+        restore()
 
         def hooked(point: int = point) -> None:
-            sys.addaudithook(killed_at(point))
+            sys.addaudithook(kill_at(point))
             save()
 
         began = time.monotonic()
-        status = os.waitpid(child(hooked), 0)[1]
+        status = os.waitpid(start_child(hooked), 0)[1]
         if status not in (0, signal.SIGKILL):
             raise SystemExit(f"the save at point {point} ended with {status}")
         took = time.monotonic() - began
         yield f"touch {point}"
         point += 1
-    for part in range(MOMENTS):
-        renew()
-        pid = child(save)
-        time.sleep(took * part / MOMENTS)
+    for part in range(KILL_TIMES):
+        restore()
+        pid = start_child(save)
+        time.sleep(took * part / KILL_TIMES)
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         yield f"moment {part}"
 
 
-def same(one: Path, other: Path) -> bool:
+def has_same_files(one: Path, other: Path) -> bool:
     names = sorted(str(path.relative_to(one)) for path in one.rglob("*") if path.is_file())
     there = sorted(str(path.relative_to(other)) for path in other.rglob("*") if path.is_file())
     return names == there and filecmp.cmpfiles(one, other, names, shallow=False)[1:] == ([], [])
 
 
 def main(folder: Path, kind: str) -> None:
-    run = Run(folder, adapter=kind == "lora")
+    run = SavedTraining(folder, adapter=kind == "lora")
     unbroken, before, output = folder / "unbroken", folder / "before", folder / "output"
-    for place, epochs in ((unbroken, EPOCHS), (before, KILLED)):
-        begin(place, "mine")
-        checkpointer = run.checkpointer(place)
+    for place, epochs in ((unbroken, EPOCHS), (before, KILLED_EPOCH)):
+        record_owner(place, "mine")
+        checkpointer = run.open_checkpointer(place)
         for epoch in range(epochs):
             run.save(checkpointer, epoch)
 
@@ -149,19 +149,21 @@ def main(folder: Path, kind: str) -> None:
         shutil.copytree(before, output)
 
     def save() -> None:
-        run.save(run.checkpointer(output), KILLED)
+        run.save(run.open_checkpointer(output), KILLED_EPOCH)
 
     found: list[dict[str, object]] = []
-    for label in kills(save, renew):
-        whole = last_whole_epoch(output, "mine", adapter=run.adapter)
+    for label in kill_saves(save, renew):
+        whole = find_last_complete_epoch(output, "mine", adapter=run.adapter)
         if whole is None:
             found.append({"kill": label, "epoch": None})
             continue
-        checkpointer = run.resumed(output, whole.number, whole.files)
-        loaded = run.is_as_saved(whole.number)
+        checkpointer = run.resume_checkpointer(output, whole.number, whole.files)
+        loaded = run.has_loaded_epoch(whole.number)
         for later in range(whole.number + 1, EPOCHS):
             run.save(checkpointer, later)
-        alike = all(same(unbroken / f"epoch_{number}", output / f"epoch_{number}") for number in range(EPOCHS))
+        alike = all(
+            has_same_files(unbroken / f"epoch_{number}", output / f"epoch_{number}") for number in range(EPOCHS)
+        )
         found.append({"kill": label, "epoch": whole.number, "loaded": loaded, "alike": alike})
     print(json.dumps(found))
 

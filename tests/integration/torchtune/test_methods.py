@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.torchtune.tiny_trainings import CPU, SHAPE, TEACHER_SHAPE, tiny
+from tests.integration.torchtune.tiny_trainings import CPU, SHAPE, TEACHER_SHAPE, tiny_config
 from trainjob import (
     Distillation,
     LoraConfig,
@@ -23,7 +23,7 @@ from trainjob import (
     TorchTunePreferenceDataset,
 )
 from trainjob.frameworks.torchtune.models import MODELS, TEACHERS
-from trainjob.frameworks.torchtune.recipes import recipe_and_config
+from trainjob.frameworks.torchtune.recipes import select_recipe
 
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "examples/tickets"))
@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.torchtune, pytest.mark.slow, pytest.mark.timeout(300)]
 LORA = LoraConfig(lora_rank=16, lora_alpha=32)
 
 
-def metrics(workspace, name, metric):
+def read_metric(workspace, name, metric):
     """Return all values of a metric, in the order of the steps."""
     [log] = (workspace / "output" / name / "logs").glob("*.txt")
     return [float(value) for value in re.findall(rf"{metric}:([-\d.e]+|nan)", log.read_text())]
@@ -43,14 +43,14 @@ def write_rows(workspace, rows):
     (workspace / "dataset/rows.json").write_text("\n".join(map(json.dumps, rows)))
 
 
-def turns(ticket, answer):
+def conversation(ticket, answer):
     return [{"role": "user", "content": ticket}, {"role": "assistant", "content": answer}]
 
 
 @pytest.mark.parametrize("lora", [LORA, None], ids=["lora", "all-weights"])
-def test_a_better_answer_is_preferred(train, workspace, as_on_gpus, lora, evidence):
+def test_a_better_answer_is_preferred(run_training, workspace, cpu_for_gpus, lora, evidence):
     write_rows(workspace, [dict(zip(("good", "bad"), pair(*row), strict=True)) for row in tickets()[:160]])
-    config = tiny(
+    config = tiny_config(
         preference_tuning=PreferenceTuning(beta=0.1),
         peft_config=lora,
         dataset_preprocess_config=TorchTunePreferenceDataset(
@@ -58,20 +58,20 @@ def test_a_better_answer_is_preferred(train, workspace, as_on_gpus, lora, eviden
         ),
         epochs=1,
     )
-    outcome, _ = train("pairs", config, dataset_path="rows.json", env=as_on_gpus)
+    outcome, _ = run_training("pairs", config, dataset_path="rows.json", env=cpu_for_gpus)
     outcome.raise_for_failure()
-    losses = metrics(workspace, "pairs", "loss")
+    losses = read_metric(workspace, "pairs", "loss")
     assert losses[0] == pytest.approx(0.693, abs=0.01)  # log 2: it prefers nothing yet
     assert losses[-1] < 0.3
     assert list((workspace / "output/pairs/epoch_0").glob("model-*.safetensors"))
     evidence("features", row="TorchTune recipes", cell="real run")
 
 
-def test_a_model_learns_from_a_larger_one(train, workspace):
-    outcome, _ = train("teacher", tiny(epochs=2))
+def test_a_model_learns_from_a_larger_one(run_training, workspace):
+    outcome, _ = run_training("teacher", tiny_config(epochs=2))
     outcome.raise_for_failure()
     saved = workspace / "output/teacher/epoch_1"
-    taught = tiny(
+    taught = tiny_config(
         *TEACHER_SHAPE,
         "teacher_checkpointer.checkpoint_files=[model-00001-of-00001.safetensors]",
         distillation=Distillation(teacher="llama3.2-3b", teacher_path="teacher", ratio=0.5),
@@ -79,14 +79,14 @@ def test_a_model_learns_from_a_larger_one(train, workspace):
         epochs=1,
     )
     saved.rename(workspace / "teacher")
-    outcome, _ = train("taught", taught)
+    outcome, _ = run_training("taught", taught)
     outcome.raise_for_failure()
     for loss in ("loss", "kd_loss"):
-        values = metrics(workspace, "taught", rf"(?<![a-z_]){loss}")
+        values = read_metric(workspace, "taught", rf"(?<![a-z_]){loss}")
         assert sum(values[-3:]) < sum(values[:3])
 
 
-LOOK = """
+READ_WEIGHTS = """
 import json, sys, torch
 from safetensors.torch import load_file
 numbers, scales, _ = (
@@ -98,11 +98,11 @@ print(json.dumps([int(numbers.min()), int(numbers.max()), float((away / scales.u
 """
 
 
-def test_a_model_that_learned_it_is_quantized(train, workspace, as_on_gpus):
-    aware = tiny(epochs=1, quantization_aware=QuantizationAware(group_size=32))
-    outcome, _ = train("aware", aware, env=as_on_gpus)
+def test_a_model_that_learned_it_is_quantized(run_training, workspace, cpu_for_gpus):
+    aware = tiny_config(epochs=1, quantization_aware=QuantizationAware(group_size=32))
+    outcome, _ = run_training("aware", aware, env=cpu_for_gpus)
     outcome.raise_for_failure()
-    losses = metrics(workspace, "aware", "loss")
+    losses = read_metric(workspace, "aware", "loss")
     assert losses[-1] < losses[0] / 2
     (workspace / "output/aware/epoch_0").rename(workspace / "tuned")
     trained = next((workspace / "tuned").glob("model-*.safetensors")).rename(workspace / "tuned/model.safetensors")
@@ -111,29 +111,31 @@ def test_a_model_that_learned_it_is_quantized(train, workspace, as_on_gpus):
     small = TorchTuneConfig(
         quantization=Quantization(group_size=32), dtype="fp32", overrides=(CPU, builder, *SHAPE[:-1])
     )
-    outcome, _ = train("small", small, model_path="tuned")
+    outcome, _ = run_training("small", small, model_path="tuned")
     outcome.raise_for_failure()
-    lowest, highest, away = json.loads(ask(LOOK, workspace / "output/small/model-8da4w.pt", trained).splitlines()[-1])
+    lowest, highest, away = json.loads(
+        run_program(READ_WEIGHTS, workspace / "output/small/model-8da4w.pt", trained).splitlines()[-1]
+    )
     assert (lowest, highest) == (-8, 7)  # 4 bits
     assert away <= 0.51  # of a step: each weight is the nearest of its group's 16
 
 
-def test_conversations_are_learned(train, workspace):
-    write_rows(workspace, [{"turns": turns(*ticket)} for ticket in tickets()[:80]])
+def test_conversations_are_learned(run_training, workspace):
+    write_rows(workspace, [{"turns": conversation(*ticket)} for ticket in tickets()[:80]])
     rows = TorchTuneChatDataset(source="json", conversation_column="turns", conversation_style="openai")
-    outcome, _ = train("chat", tiny(epochs=1, dataset_preprocess_config=rows), dataset_path="rows.json")
+    outcome, _ = run_training("chat", tiny_config(epochs=1, dataset_preprocess_config=rows), dataset_path="rows.json")
     outcome.raise_for_failure()
-    losses = metrics(workspace, "chat", "loss")
+    losses = read_metric(workspace, "chat", "loss")
     assert len(losses) == 10
     assert losses[-1] < losses[0]
 
 
-LIST = """
+LIST_RECIPES = """
 import json
 from torchtune._recipe_registry import get_all_recipes
 print(json.dumps({recipe.name: [config.name for config in recipe.configs] for recipe in get_all_recipes()}))
 """
-FIND = """
+FIND_COMPONENTS = """
 import json, sys
 from torchtune.config._utils import _get_component_from_path
 for name in json.load(sys.stdin):
@@ -141,9 +143,9 @@ for name in json.load(sys.stdin):
 """
 
 
-def ask(program, *arguments, given=""):
+def run_program(program, *arguments, standard_input=""):
     command = [ROOT / ".venv/torchtune/bin/python", "-c", program, *arguments]
-    done = subprocess.run(command, input=given, stdout=subprocess.PIPE, text=True, check=True)
+    done = subprocess.run(command, input=standard_input, stdout=subprocess.PIPE, text=True, check=True)
     return done.stdout
 
 
@@ -157,15 +159,15 @@ METHODS = (
 
 
 def test_torchtune_has_every_recipe_configuration_and_component():
-    registry = json.loads(ask(LIST))
+    registry = json.loads(run_program(LIST_RECIPES))
     for model, method, lora, processes in itertools.product(MODELS.values(), METHODS, (None, LORA), (1, 2)):
         refused = {("distillation", False), ("quantization_aware", True), ("quantization", True)}
         wrong = {(name, lora is not None) for name in method} & refused
-        if wrong or (not method and processes == 1 and not model.single_device):
+        if wrong or (not method and processes == 1 and not model.has_single_device_config):
             continue
         config = TorchTuneConfig(**method, peft_config=lora, num_proc_per_node=processes)
-        recipe, configuration = recipe_and_config(model, config)
+        recipe, configuration = select_recipe(model, config)
         assert configuration in registry[recipe]
-    components = {model.component(lora=lora) for model in TEACHERS.values() for lora in (False, True)}
+    components = {model.get_builder_name(lora=lora) for model in TEACHERS.values() for lora in (False, True)}
     components |= {f"torchtune.models.{model.tokenizer_builder}" for model in TEACHERS.values()}
-    ask(FIND, given=json.dumps(sorted(components)))
+    run_program(FIND_COMPONENTS, standard_input=json.dumps(sorted(components)))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.torchtune.tiny_trainings import tiny
+from tests.integration.torchtune.tiny_trainings import tiny_config
 from trainjob import LoraConfig
 
 pytestmark = [pytest.mark.torchtune, pytest.mark.slow, pytest.mark.timeout(300)]
@@ -51,10 +51,10 @@ PUBLISHED: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_a_published_fine_tuning(train, workspace, name):
+def test_a_published_fine_tuning(run_training, workspace, name):
     given = PUBLISHED[name]
-    config = tiny(*given.get("overrides", ()), max_steps_per_epoch=STEPS, **given["config"])
-    outcome, _ = train(name, config, model=given.get("model", "llama3.2-1b"))
+    config = tiny_config(*given.get("overrides", ()), max_steps_per_epoch=STEPS, **given["config"])
+    outcome, _ = run_training(name, config, model=given.get("model", "llama3.2-1b"))
     outcome.raise_for_failure()
     [log] = (workspace / "output" / name / "logs").glob("*.txt")
     assert len(log.read_text().splitlines()) == STEPS * config.epochs

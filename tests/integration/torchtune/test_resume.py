@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.torchtune.tiny_trainings import METHODS, tiny
+from tests.integration.torchtune.tiny_trainings import METHODS, tiny_config
 
 pytestmark = [pytest.mark.torchtune, pytest.mark.slow, pytest.mark.timeout(300)]
 
 # Read by every Python of the pod: kills the first one that begins to write this file.
-KILLER = """
+KILLER_PROGRAM = """
 import os, signal, sys
 
 def look(event, arguments):
@@ -30,54 +30,56 @@ EPOCHS = 4
 # get_merged_lora_ckpt on what `.cpu()` does not copy there), so that an adapter alone is not all that was
 # learned: there only trainings that save nothing else are resumed. What is fetched from a GPU is a copy, and so it is
 # here where a CPU stands in for one; quoted, as it would not be resumed otherwise.
-ALONE, ON_A_GPU = "save_adapter_weights_only=True", 'device="cpu"'
-WAYS = {
+ADAPTER_ONLY, CPU_ARGUMENT = "save_adapter_weights_only=True", 'device="cpu"'
+SAVE_METHODS = {
     "full": ("full", (), "model.safetensors.index.json"),
-    "lora": ("lora", (ALONE,), "adapter_config.json"),
-    "merged-lora": ("lora", (ON_A_GPU,), "adapter_config.json"),
+    "lora": ("lora", (ADAPTER_ONLY,), "adapter_config.json"),
+    "merged-lora": ("lora", (CPU_ARGUMENT,), "adapter_config.json"),
 }
 
 
 @pytest.fixture
-def killing(tmp_path, as_on_gpus):
+def killing_environment(tmp_path, cpu_for_gpus):
     """The environment of a training that is killed once, in the middle of its third save."""
     folder = tmp_path / "killer"
     folder.mkdir()
-    stand_in = Path(as_on_gpus["PYTHONPATH"], "sitecustomize.py").read_text()
-    (folder / "sitecustomize.py").write_text(stand_in + KILLER)
+    stand_in = Path(cpu_for_gpus["PYTHONPATH"], "sitecustomize.py").read_text()
+    (folder / "sitecustomize.py").write_text(stand_in + KILLER_PROGRAM)
     return {
         "PYTHONPATH": str(folder),
         "KILLED": str(tmp_path / "killed"),
     }
 
 
-def saved(workspace: Path, name: str, epoch: int) -> Path:
+def epoch_folder(workspace: Path, name: str, epoch: int) -> Path:
     return workspace / "output" / name / f"epoch_{epoch}"
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_the_next_attempt_goes_on_to_the_same_weights(train, workspace, as_on_gpus, killing, way, evidence):
+@pytest.mark.parametrize("way", SAVE_METHODS)
+def test_the_next_attempt_goes_on_to_the_same_weights(
+    run_training, workspace, cpu_for_gpus, killing_environment, way, evidence
+):
     """Bit for bit: TorchTune's trainings on one CPU process are, and what is resumed holds all that they depend on."""
-    method, overrides, last_file = WAYS[way]
-    killing["KILL_AT"] = f"epoch_2/{last_file}"
-    config = tiny(*overrides, epochs=EPOCHS, peft_config=METHODS[method], seed=7)
-    outcome, lines = train("unbroken", config, env=as_on_gpus)
+    method, overrides, last_file = SAVE_METHODS[way]
+    killing_environment["KILL_AT"] = f"epoch_2/{last_file}"
+    config = tiny_config(*overrides, epochs=EPOCHS, peft_config=METHODS[method], seed=7)
+    outcome, lines = run_training("unbroken", config, env=cpu_for_gpus)
     outcome.raise_for_failure()
     assert not [line for line in lines if "resumed from epoch" in line]
 
-    outcome, _ = train("broken", config, env=killing)
-    assert (outcome.phase.value, Path(killing["KILLED"]).exists()) == ("Failed", True)
-    left = saved(workspace, "broken", 2)
+    outcome, _ = run_training("broken", config, env=killing_environment)
+    assert (outcome.phase.value, Path(killing_environment["KILLED"]).exists()) == ("Failed", True)
+    left = epoch_folder(workspace, "broken", 2)
     assert list(left.glob("*.safetensors"))  # it was killed in the middle of this folder
     assert not (left / "tokenizer.json").exists()
 
-    outcome, lines = train("broken", config, env=killing)
+    outcome, lines = run_training("broken", config, env=killing_environment)
     outcome.raise_for_failure()
     assert outcome.progress.step == outcome.progress.total
     [told] = [line for line in lines if "resumed from epoch" in line]
     assert told.startswith("resumed from epoch 2: ")
     for epoch in range(EPOCHS):
-        one, other = saved(workspace, "unbroken", epoch), saved(workspace, "broken", epoch)
+        one, other = epoch_folder(workspace, "unbroken", epoch), epoch_folder(workspace, "broken", epoch)
         names = sorted(str(path.relative_to(one)) for path in one.rglob("*") if path.is_file())
         assert names == sorted(str(path.relative_to(other)) for path in other.rglob("*") if path.is_file())
         assert filecmp.cmpfiles(one, other, names, shallow=False)[1:] == ([], [])

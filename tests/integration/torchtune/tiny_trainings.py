@@ -24,7 +24,7 @@ TEACHER_SHAPE = (
 METHODS = {"full": None, "lora": LoraConfig(lora_rank=16, lora_alpha=32)}
 
 
-def tiny(*overrides: str, **config: Any) -> TorchTuneConfig:
+def tiny_config(*overrides: str, **config: Any) -> TorchTuneConfig:
     """Return a configuration for the tiny model and a CPU in which few steps have an effect."""
     lora = config.get("peft_config")
     builder = "lora_llama3_2" if lora else "llama3_2"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainjob.client.backoff import Backoff, persist
+from trainjob.client.backoff import Backoff, retry
 from trainjob.errors import ClusterUnreachable, NotFound, ServerUnavailable
 
 
@@ -28,18 +28,18 @@ def test_each_is_twice_as_long():
     assert backoff.next() == 0.2
 
 
-class Clock:
+class FakeClock:
     """Time that passes while it is slept."""
 
     def __init__(self):
-        self.now, self.slept = 0.0, []
+        self.now, self.sleeps = 0.0, []
 
     def sleep(self, seconds):
-        self.slept.append(seconds)
+        self.sleeps.append(seconds)
         self.now += seconds
 
 
-def failing(*errors):
+def fail_with(*errors):
     left = list(errors)
 
     def ask():
@@ -51,22 +51,22 @@ def failing(*errors):
 
 
 def test_asking_on_until_there_is_an_answer():
-    clock = Clock()
-    ask = failing(*[ClusterUnreachable("no")] * 5, ServerUnavailable("no", retry_after=7.0))
-    assert persist(ask, clock=lambda: clock.now, sleep=clock.sleep) == "yes"
-    assert len(clock.slept) == 6
-    assert clock.slept[-1] >= 7.0
+    clock = FakeClock()
+    ask = fail_with(*[ClusterUnreachable("no")] * 5, ServerUnavailable("no", retry_after=7.0))
+    assert retry(ask, clock=lambda: clock.now, sleep=clock.sleep) == "yes"
+    assert len(clock.sleeps) == 6
+    assert clock.sleeps[-1] >= 7.0
 
 
 def test_not_for_ever():
-    clock = Clock()
+    clock = FakeClock()
     with pytest.raises(ServerUnavailable):
-        persist(failing(*[ServerUnavailable("no", retry_after=1e9)] * 99), clock=lambda: clock.now, sleep=clock.sleep)
+        retry(fail_with(*[ServerUnavailable("no", retry_after=1e9)] * 99), clock=lambda: clock.now, sleep=clock.sleep)
     assert 30.0 <= clock.now <= 60.0
 
 
 def test_what_does_not_mend_is_asked_once():
-    clock = Clock()
+    clock = FakeClock()
     with pytest.raises(NotFound):
-        persist(failing(NotFound("no")), clock=lambda: clock.now, sleep=clock.sleep)
-    assert clock.slept == []
+        retry(fail_with(NotFound("no")), clock=lambda: clock.now, sleep=clock.sleep)
+    assert clock.sleeps == []

@@ -13,45 +13,45 @@ from trainjob.errors import ClusterUnreachable
 SECONDS = 60
 
 
-class Work:
+class BlockingWork:
     """Work that blocks until the test ends it."""
 
     def __init__(self):
-        self.begun, self.may_end = threading.Event(), threading.Event()
+        self.started, self.released = threading.Event(), threading.Event()
 
     def __call__(self):
-        self.begun.set()
-        assert self.may_end.wait(SECONDS)
+        self.started.set()
+        assert self.released.wait(SECONDS)
 
 
 def test_so_many_at_once_and_the_rest_in_turn():
-    executor, works = BoundedExecutor("test", 2), [Work() for _ in range(4)]
+    executor, works = BoundedExecutor("test", 2), [BlockingWork() for _ in range(4)]
     assert [executor.submit(work) for work in works] == [True, True, False, False]
-    assert works[0].begun.wait(SECONDS)
-    assert works[1].begun.wait(SECONDS)
-    assert not works[2].begun.is_set()
-    works[1].may_end.set()
-    assert works[2].begun.wait(SECONDS)
-    assert not works[3].begun.is_set()
+    assert works[0].started.wait(SECONDS)
+    assert works[1].started.wait(SECONDS)
+    assert not works[2].started.is_set()
+    works[1].released.set()
+    assert works[2].started.wait(SECONDS)
+    assert not works[3].started.is_set()
     for work in works:
-        work.may_end.set()
-    assert works[3].begun.wait(SECONDS)
+        work.released.set()
+    assert works[3].started.wait(SECONDS)
 
 
 def test_what_has_not_begun_is_taken_back():
-    executor, first, second, third = BoundedExecutor("test", 1), Work(), Work(), Work()
+    executor, first, second, third = BoundedExecutor("test", 1), BlockingWork(), BlockingWork(), BlockingWork()
     assert [executor.submit(work) for work in (first, second, third)] == [True, False, False]
     assert not executor.cancel(first)
     assert executor.cancel(second)
     assert not executor.cancel(second)
     for work in (first, third):
-        work.may_end.set()
-    assert third.begun.wait(SECONDS)
-    assert not second.begun.is_set()
+        work.released.set()
+    assert third.started.wait(SECONDS)
+    assert not second.started.is_set()
 
 
 def test_work_that_fails_gives_its_place_free(monkeypatch):
-    executor, after = BoundedExecutor("test", 1), Work()
+    executor, after = BoundedExecutor("test", 1), BlockingWork()
     may_fail, told = threading.Event(), threading.Event()
     monkeypatch.setattr(threading, "excepthook", lambda _: told.set())
 
@@ -62,8 +62,8 @@ def test_work_that_fails_gives_its_place_free(monkeypatch):
     executor.submit(fail)
     assert not executor.submit(after)
     may_fail.set()
-    after.may_end.set()
-    assert after.begun.wait(SECONDS)
+    after.released.set()
+    assert after.started.wait(SECONDS)
     assert told.wait(SECONDS)
 
 

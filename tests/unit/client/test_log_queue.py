@@ -15,7 +15,7 @@ from trainjob.client import LogLine, RateLimit
 from trainjob.client.log_queue import LogQueue, QueueLimits, SkippedLines, size_of
 from trainjob.client.log_rate import TokenBucket
 
-SMALL = QueueLimits(lines=8, bytes=200, patience=2.0, kept_lines=12, kept_bytes=60)
+SMALL_LIMITS = QueueLimits(lines=8, bytes=200, max_wait=2.0, kept_lines=12, kept_bytes=60)
 OFFER, TAKE, PASS, CUT, END = "offer", "take", "pass", "cut", "end"
 texts = st.text(alphabet="ab\u00e9 ", max_size=30)
 steps = st.lists(
@@ -31,16 +31,16 @@ steps = st.lists(
 )
 
 
-def drain(queue):
+def take_all(queue):
     taken = []
     while (item := queue.take()) is not None:
         taken.append(item)
     return taken
 
 
-def run(actions):
+def run_actions(actions):
     """Offer and take lines by script; return what was accepted and what was taken, in order, and the queue."""
-    queue, now, accepted, taken = LogQueue(SMALL), 0.0, [], []
+    queue, now, accepted, taken = LogQueue(SMALL_LIMITS), 0.0, [], []
     for kind, *values in actions:
         if kind == OFFER:
             source, text, may_wait = values
@@ -54,19 +54,19 @@ def run(actions):
         elif kind == PASS:
             now += values[0]
         elif kind == CUT:
-            queue.cut()
+            queue.skip_all_but_newest()
         else:
-            queue.skip_at_once()
+            queue.stop_blocking()
         held = sum(size_of(item) for item in queue._queue if isinstance(item, LogLine))
         assert held == queue._bytes
-        assert len(queue) <= SMALL.lines + 2 * 3 * (SMALL.kept_lines + 1)
+        assert len(queue) <= SMALL_LIMITS.lines + 2 * 3 * (SMALL_LIMITS.kept_lines + 1)
     return accepted, taken, queue
 
 
 @given(steps)
 def test_every_line_is_written_once_and_in_order_or_counted_where_it_is_missing(actions):
-    accepted, taken, queue = run(actions)
-    taken += drain(queue)
+    accepted, taken, queue = run_actions(actions)
+    taken += take_all(queue)
     assert len(queue) == 0
     by_source = defaultdict(list)
     for item in taken:
@@ -90,26 +90,26 @@ def test_every_line_is_written_once_and_in_order_or_counted_where_it_is_missing(
 
 @given(steps, st.integers(1, 40))
 def test_the_last_lines_are_written_however_many_came(actions, count):
-    *_, queue = run([*actions, (END,)])
+    *_, queue = run_actions([*actions, (END,)])
     last = [LogLine("a", f"last {n}") for n in range(count)]
     for line in last:
         assert queue.offer(line, 1e6, may_wait=False)
-    queue.cut()
-    kept = [item for item in drain(queue) if item in last]
+    queue.skip_all_but_newest()
+    kept = [item for item in take_all(queue) if item in last]
     assert kept == last[-len(kept) :]
-    by_bytes = sum(sum(map(size_of, last[-n:])) <= SMALL.kept_bytes // 3 for n in range(1, count + 1))
-    assert len(kept) >= max(1, min(count, SMALL.kept_lines // 3, by_bytes))
+    by_bytes = sum(sum(map(size_of, last[-n:])) <= SMALL_LIMITS.kept_bytes // 3 for n in range(1, count + 1))
+    assert len(kept) >= max(1, min(count, SMALL_LIMITS.kept_lines // 3, by_bytes))
 
 
 def test_readers_wait_before_lines_are_skipped_and_the_notice_says_how_many():
-    queue = LogQueue(QueueLimits(lines=4, patience=10.0, kept_lines=2))
+    queue = LogQueue(QueueLimits(lines=4, max_wait=10.0, kept_lines=2))
     lines = [LogLine("node-0", "x" * 99, command="kubectl logs p -c node -n ns") for _ in range(50_000)]
     assert all(queue.offer(line, 0.0) for line in lines[:4])
     assert not queue.offer(lines[4], 0.0)
     assert queue.seconds_to_skip(0.0) == 10.0
     assert not queue.offer(lines[4], 9.9)
     assert all(queue.offer(line, 10.0) for line in lines[4:])
-    written = drain(queue)
+    written = take_all(queue)
     assert str(written[4]) == (
         "[node-0] 49,994 lines (5.0 MB) were skipped here, because they came faster than this log can be written; "
         "while the pod exists, read them with: kubectl logs p -c node -n ns"
@@ -119,7 +119,7 @@ def test_readers_wait_before_lines_are_skipped_and_the_notice_says_how_many():
 
 
 def test_a_queue_that_drains_to_its_half_now_and_then_skips_nothing():
-    queue, now = LogQueue(QueueLimits(lines=4, patience=10.0)), 0.0
+    queue, now = LogQueue(QueueLimits(lines=4, max_wait=10.0)), 0.0
     for n in range(100):
         while not queue.offer(LogLine("node-0", str(n)), now):
             now += 6.0
@@ -128,10 +128,10 @@ def test_a_queue_that_drains_to_its_half_now_and_then_skips_nothing():
 
 
 def test_pieces_of_a_long_line_count_as_one():
-    queue = LogQueue(QueueLimits(lines=1, patience=0.0, kept_lines=1))
+    queue = LogQueue(QueueLimits(lines=1, max_wait=0.0, kept_lines=1))
     for text, goes_on in (("first", False), ("aaaa", True), ("bb", False), ("last", False)):
-        assert queue.offer(LogLine("node-0", text, goes_on=goes_on), 0.0)
-    assert drain(queue)[1:] == [SkippedLines("node-0", 1, 7), LogLine("node-0", "last")]
+        assert queue.offer(LogLine("node-0", text, continued=goes_on), 0.0)
+    assert take_all(queue)[1:] == [SkippedLines("node-0", 1, 7), LogLine("node-0", "last")]
 
 
 @pytest.mark.parametrize("size", [10, 1000, 100_000])

@@ -8,14 +8,14 @@ import time
 
 import pytest
 
-from tests.support.polling import until
+from tests.support.polling import wait_until
 from trainjob.client import LogLine, LogWriter, RateLimit, log_writer
 from trainjob.client.log_queue import QueueLimits
 
 SECONDS = 60
 
 
-class Log:
+class BlockingLog:
     """Writes when it may, and notes what was written by which thread."""
 
     def __init__(self):
@@ -28,11 +28,11 @@ class Log:
         self.threads.add(threading.current_thread().name)
         self.lines.append(text)
 
-    def let_go(self):
+    def release(self):
         self.may_write.release(1_000_000)
 
 
-def put(channel, count, source="node-0", first=0):
+def put_lines(channel, count, source="node-0", first=0):
     def work():
         for n in range(first, count):
             channel.put(LogLine(source, str(n), command=f"logs of {source}"))
@@ -43,26 +43,26 @@ def put(channel, count, source="node-0", first=0):
 
 
 def test_a_reader_waits_for_a_slow_log_and_nothing_is_lost():
-    log = Log()
-    with LogWriter(queue_limits=QueueLimits(lines=10, patience=SECONDS)).open(log) as channel:
-        reader = put(channel, 1000)
-        until(lambda: len(channel._queue) == 10, SECONDS)
+    log = BlockingLog()
+    with LogWriter(queue_limits=QueueLimits(lines=10, max_wait=SECONDS)).open(log) as channel:
+        reader = put_lines(channel, 1000)
+        wait_until(lambda: len(channel._queue) == 10, SECONDS)
         assert reader.is_alive()
-        log.let_go()
+        log.release()
         reader.join(SECONDS)
     assert log.lines == [f"[node-0] {n}" for n in range(1000)]
     assert log.threads == {"log-writer"}
 
 
 def test_a_flood_is_skipped_after_a_while_and_the_log_says_so():
-    log = Log()
-    with LogWriter(queue_limits=QueueLimits(lines=10, patience=0.1, kept_lines=5)).open(log) as channel:
-        put(channel, 1).join(SECONDS)
+    log = BlockingLog()
+    with LogWriter(queue_limits=QueueLimits(lines=10, max_wait=0.1, kept_lines=5)).open(log) as channel:
+        put_lines(channel, 1).join(SECONDS)
         assert log.called.wait(SECONDS)  # the log is stuck
-        put(channel, 50_000, first=1).join(SECONDS)
+        put_lines(channel, 50_000, first=1).join(SECONDS)
         channel.report("TrainJob ns/job: Complete")  # does not block either
         assert len(channel._queue) < 30
-        log.let_go()
+        log.release()
     notices = [n for n, line in enumerate(log.lines) if "skipped" in line]
     assert len(notices) == 1
     written = [int(line.split()[1]) for n, line in enumerate(log.lines) if "[node-0]" in line and n not in notices]
@@ -74,16 +74,16 @@ def test_a_flood_is_skipped_after_a_while_and_the_log_says_so():
 
 def test_after_the_jobs_end_no_reader_waits_and_the_newest_lines_come(monkeypatch):
     monkeypatch.setattr(log_writer, "_DRAIN_SECONDS", 0.2)
-    log = Log()
-    channel = LogWriter(queue_limits=QueueLimits(lines=1000, patience=3600.0, kept_lines=5)).open(log)
-    reader = put(channel, 5000)
-    until(lambda: len(channel._queue) == 1000, SECONDS)
-    channel.skip_at_once()
+    log = BlockingLog()
+    channel = LogWriter(queue_limits=QueueLimits(lines=1000, max_wait=3600.0, kept_lines=5)).open(log)
+    reader = put_lines(channel, 5000)
+    wait_until(lambda: len(channel._queue) == 1000, SECONDS)
+    channel.stop_blocking()
     reader.join(SECONDS)
     ending = threading.Thread(target=channel.finish, daemon=True)
     ending.start()
-    until(lambda: len(channel._queue) < 20, SECONDS)
-    log.let_go()
+    wait_until(lambda: len(channel._queue) < 20, SECONDS)
+    log.release()
     ending.join(SECONDS)
     assert log.lines[-5:] == [f"[node-0] {n}" for n in range(4995, 5000)]
     assert sum("skipped" in line for line in log.lines) == 1
@@ -92,41 +92,41 @@ def test_after_the_jobs_end_no_reader_waits_and_the_newest_lines_come(monkeypatc
 def test_a_stuck_log_ends_no_waiting(monkeypatch):
     monkeypatch.setattr(log_writer, "_DRAIN_SECONDS", 0.1)
     monkeypatch.setattr(log_writer, "_NEWEST_SECONDS", 0.1)
-    log = Log()
+    log = BlockingLog()
 
     async def end():
-        channel = LogWriter(queue_limits=QueueLimits(lines=10, patience=0.1)).open(log)
-        await asyncio.to_thread(put(channel, 100).join, SECONDS)
+        channel = LogWriter(queue_limits=QueueLimits(lines=10, max_wait=0.1)).open(log)
+        await asyncio.to_thread(put_lines(channel, 100).join, SECONDS)
         await channel.finish_async()
 
     asyncio.run(end())
     assert log.lines == []
-    log.let_go()
+    log.release()
 
 
 def test_a_log_that_can_not_be_written_ends_no_waiting_and_no_other_log():
     def broken(text):
         raise OSError("no space left")
 
-    log, writer = Log(), LogWriter()
-    log.let_go()
+    log, writer = BlockingLog(), LogWriter()
+    log.release()
     with writer.open(broken) as first, writer.open(log) as second:
-        put(first, 10).join(SECONDS)
-        put(second, 10).join(SECONDS)
+        put_lines(first, 10).join(SECONDS)
+        put_lines(second, 10).join(SECONDS)
     assert len(log.lines) == 10
 
 
 def test_the_jobs_of_a_writer_take_turns_at_a_common_rate(monkeypatch):
     """Nineteen jobs print a lot; the twentieth prints little, and does not wait for them."""
     slept = []
-    monkeypatch.setattr(log_writer, "time", FakeTime(slept))
+    monkeypatch.setattr(log_writer, "time", FakeClock(slept))
     monkeypatch.setattr(log_writer, "_DRAIN_SECONDS", SECONDS)
-    log, writer = Log(), LogWriter(RateLimit(bytes_per_second=1000, burst=100, line_overhead=90))
+    log, writer = BlockingLog(), LogWriter(RateLimit(bytes_per_second=1000, burst=100, line_overhead=90))
     channels = [writer.open(log) for _ in range(20)]
     for n, channel in enumerate(channels):
         for line in range(3 if n == 19 else 200):
             channel.put(LogLine(f"job-{n}", str(line)))
-    log.let_go()
+    log.release()
     for channel in channels:
         channel.finish()
     places = [place for place, line in enumerate(log.lines) if line.startswith("[job-19]")]
@@ -136,7 +136,7 @@ def test_the_jobs_of_a_writer_take_turns_at_a_common_rate(monkeypatch):
     assert sum(slept) == pytest.approx((cost - 100) / 1000, rel=0.05)
 
 
-class FakeTime:
+class FakeClock:
     """A clock that moves only when somebody sleeps."""
 
     def __init__(self, slept):
@@ -151,10 +151,10 @@ class FakeTime:
 
 
 def test_the_thread_ends_with_the_last_channel():
-    writer, log = LogWriter(), Log()
-    log.let_go()
+    writer, log = LogWriter(), BlockingLog()
+    log.release()
     for _ in range(2):
         with writer.open(log) as channel:
             channel.put(LogLine("node-0", "x"))
-        until(lambda: not writer._is_running, SECONDS)
+        wait_until(lambda: not writer._is_running, SECONDS)
     assert len(log.lines) == 2

@@ -11,11 +11,11 @@ import pytest
 
 from tests.support.recorded_programs import RECORDED_COMMANDS
 from trainjob import FineTune, InvalidSpec, LoraConfig, TorchTuneConfig
-from trainjob.manifest import build, spec_hash, train_job
+from trainjob.manifest import build_trainjob, spec_hash, to_trainjob
 
 RUN = "0123456789abcdef-0123456789abcdef"
 # Stands for `tune`: tells what it was given.
-TELL = "import json, os, sys; print(json.dumps([sys.argv[1:], os.environ['PYTHONPATH']]))"
+PRINT_ARGUMENTS = "import json, os, sys; print(json.dumps([sys.argv[1:], os.environ['PYTHONPATH']]))"
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def workspace(tmp_path):
     ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(name)
-    begun(tmp_path)
+    start_training(tmp_path)
     for epoch in (0, 1, 2):
         folder = tmp_path / "output" / f"epoch_{epoch}"
         folder.mkdir()
@@ -44,16 +44,25 @@ def workspace(tmp_path):
     return tmp_path
 
 
-def program(workspace, *more, run=RUN, packed=()):
+def run_program(workspace, *more, run=RUN, packed=()):
     """What is told, the arguments that the command gets besides its own, and the packages it finds.
 
     `packed` is the command of another version's program.
     """
     step = FineTune(model="llama3.2-1b", workspace="w", config=TorchTuneConfig(epochs=4))
-    trainer = train_job(step, run=run).trainer
+    trainer = to_trainjob(step, run=run).trainer
     start = trainer.args.index("tune")
     options = [word.replace("/workspace", str(workspace)) for word in trainer.args[:start]]
-    command = [sys.executable, *(packed or trainer.command)[1:], *options, *more, sys.executable, "-c", TELL, "own"]
+    command = [
+        sys.executable,
+        *(packed or trainer.command)[1:],
+        *options,
+        *more,
+        sys.executable,
+        "-c",
+        PRINT_ARGUMENTS,
+        "own",
+    ]
     environment = {**os.environ, "PYTHONPATH": "/theirs"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
     assert done.returncode == 0, done.stderr
@@ -63,15 +72,15 @@ def program(workspace, *more, run=RUN, packed=()):
     return told, words[1:], packages
 
 
-def begun(workspace):
-    program(workspace)
+def start_training(workspace):
+    run_program(workspace)
 
 
 CHECKPOINTER = "checkpointer._component_=trainjob.frameworks.torchtune.pod.checkpointer.WholeEpochsCheckpointer"
 
 
 def test_the_last_whole_epoch_is_resumed(workspace):
-    told, words, packages = program(workspace)
+    told, words, packages = run_program(workspace)
     assert told == [f"resumed from epoch 2: {workspace}/output/epoch_1 is whole"]
     shards = ",".join(f"epoch_1/model-0000{n}-of-00002.safetensors" for n in (1, 2))
     assert words == [
@@ -94,16 +103,16 @@ def test_the_last_whole_epoch_is_resumed(workspace):
 def test_the_epochs_of_an_earlier_version_are_resumed(workspace):
     (workspace / "output/recipe_state/run").unlink()
     states = [(path, path.read_text()) for path in (workspace / "output/recipe_state").glob("epoch_*.pt")]
-    told, [checkpointer], _ = program(workspace, packed=RECORDED_COMMANDS["resume"])  # it begins anew
+    told, [checkpointer], _ = run_program(workspace, packed=RECORDED_COMMANDS["resume"])  # it begins anew
     assert (told, checkpointer) == ([], "checkpointer._component_=trainjob.resume.checkpointer.WholeEpochsCheckpointer")
     for path, text in states:
         path.write_text(text)
-    assert program(workspace)[0] == [f"resumed from epoch 2: {workspace}/output/epoch_1 is whole"]
+    assert run_program(workspace)[0] == [f"resumed from epoch 2: {workspace}/output/epoch_1 is whole"]
 
 
 def test_an_adapter_is_resumed_with_its_schedule(workspace):
     (workspace / "output/epoch_1/adapter_model.pt").write_text("adapter")
-    told, words, _ = program(workspace, "--adapter")
+    told, words, _ = run_program(workspace, "--adapter")
     assert told
     assert words[2:] == [
         "checkpointer.recipe_checkpoint=recipe_state/epoch_1.pt",
@@ -114,14 +123,14 @@ def test_an_adapter_is_resumed_with_its_schedule(workspace):
     ]
 
 
-def changed(path):
+def change_file(path):
     path.write_text(path.read_text() + "!")
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        lambda at: changed(at / "model/config.json"),
+        lambda at: change_file(at / "model/config.json"),
         lambda at: (at / "dataset/data/more.parquet").write_text("more"),
         lambda at: (at / "output/recipe_state/run").unlink(),
         lambda at: (at / "output/epoch_1/model-00002-of-00002.safetensors").unlink(),
@@ -134,29 +143,29 @@ def changed(path):
 def test_what_is_not_this_runs_or_not_whole_is_not_resumed(workspace, change):
     change(workspace)
     for _ in range(2):  # nor by the next attempt, as this one saves nothing
-        told, words, _ = program(workspace)
+        told, words, _ = run_program(workspace)
         assert (told, words) == ([], [CHECKPOINTER])
         assert not list((workspace / "output/recipe_state").glob("*.pt"))
 
 
 def test_another_runs_epochs_are_not_resumed(workspace):
-    assert program(workspace, run="another")[1] == [CHECKPOINTER]
-    assert program(workspace)[1] == [CHECKPOINTER]
+    assert run_program(workspace, run="another")[1] == [CHECKPOINTER]
+    assert run_program(workspace)[1] == [CHECKPOINTER]
 
 
 def test_hidden_files_of_the_inputs_do_not_count(workspace):
     (workspace / "dataset/.cache/y").write_text("fetched when")
-    assert program(workspace)[0]
+    assert run_program(workspace)[0]
 
 
-def words(run=RUN, resume=True, workspace="w", **config):
+def command_words(run=RUN, resume=True, workspace="w", **config):
     step = FineTune(model="llama3.2-1b", workspace=workspace, config=TorchTuneConfig(**config), resume=resume)
-    trainer = build(train_job(step, run=run), name="n", namespace="ns")["spec"]["trainer"]
+    trainer = build_trainjob(to_trainjob(step, run=run), name="n", namespace="ns")["spec"]["trainer"]
     return trainer["command"], trainer["args"]
 
 
 def test_the_program_stands_before_the_command_that_it_completes():
-    command, args = words(peft_config=LoraConfig())
+    command, args = command_words(peft_config=LoraConfig())
     assert max(map(len, command)) <= 65_536  # Trainer 2.2's limit for an item
     assert command[0] == "python"
     start = args.index("tune")
@@ -164,7 +173,7 @@ def test_the_program_stands_before_the_command_that_it_completes():
         *("--run", RUN, "--output", "/workspace/output"),
         *("--input", "/workspace/model", "--input", "/workspace/dataset", "--adapter"),
     ]
-    assert args[start + 1 :] == words(resume=False, peft_config=LoraConfig())[1]
+    assert args[start + 1 :] == command_words(resume=False, peft_config=LoraConfig())[1]
 
 
 @pytest.mark.parametrize(
@@ -179,22 +188,22 @@ def test_the_program_stands_before_the_command_that_it_completes():
     ids=str,
 )
 def test_without_it_the_command_is_tunes_own(given):
-    assert words(**given)[0] == ["tune"]
+    assert command_words(**given)[0] == ["tune"]
 
 
 def test_several_nodes_do_not_resume():
     config = TorchTuneConfig(num_nodes=2, resources_per_node={"gpu": 8})
     step = FineTune(model="llama3.3-70b", workspace="w", config=config)
-    assert train_job(step, run=RUN).trainer.command == ("tune",)
+    assert to_trainjob(step, run=RUN).trainer.command == ("tune",)
 
 
 def test_to_say_oneself_what_is_resumed_needs_a_word():
     with pytest.raises(InvalidSpec) as caught:
-        words(overrides=["resume_from_checkpoint=True"])
+        command_words(overrides=["resume_from_checkpoint=True"])
     [problem] = caught.value.problems
     assert problem.field == "config.overrides"
     assert "resume=False" in problem.allowed
-    assert words(resume=False, overrides=["resume_from_checkpoint=True"])[0] == ["tune"]
+    assert command_words(resume=False, overrides=["resume_from_checkpoint=True"])[0] == ["tune"]
 
 
 def test_runs_asked_for_before_there_was_resuming_are_still_the_same():

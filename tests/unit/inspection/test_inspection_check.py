@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from tests.support import shipped_manifests
 from trainjob.errors import AdmissionRefused, NotFound, PermissionDenied, QuotaExceeded, ServerUnavailable
-from trainjob.inspection.check import Grade, can_run, check_up
-from trainjob.manifest import Dialect, dialect_of
-from trainjob.status.platform import Platform
-from trainjob.status.rights import RIGHTS, granting, in_words
-from trainjob.status.runtimes import RuntimeDescription, RuntimeStep
+from trainjob.inspection.check import Grade, can_run_trainjobs, check_namespace
+from trainjob.manifest import Dialect, detect_dialect
+from trainjob.status.permissions import PERMISSIONS, build_roles, format_permissions
+from trainjob.status.platform_facts import PlatformFacts
+from trainjob.status.runtime_description import RuntimeDescription, RuntimeStep
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 GROUPS = frozenset({"trainer.kubeflow.org", "jobset.x-k8s.io", "kueue.x-k8s.io", "storage.k8s.io"})
@@ -25,7 +25,7 @@ REFUSED = AdmissionRefused('admission webhook "validator.trainjob.trainer.kubefl
 DEFAULT = {"annotations": {"storageclass.kubernetes.io/is-default-class": "true"}}
 
 
-def named(name, **parts):
+def object_named(name, **parts):
     return {**parts, "metadata": {"name": name, **parts.get("metadata", {})}}
 
 
@@ -34,33 +34,36 @@ def runtime(name, devices=None, *, deprecated=False):
     return RuntimeDescription(name, "ClusterTrainingRuntime", "", "torch", "torch", 1, deprecated, "", (step,))
 
 
-QUEUE = named("gpu", status={"conditions": [{"type": "Active", "status": "True", "message": "Can submit"}]})
+QUEUE = object_named("gpu", status={"conditions": [{"type": "Active", "status": "True", "message": "Can submit"}]})
 SERVER = "https://cluster:6443"
-WHOLE = Platform(
+HEALTHY_PLATFORM = PlatformFacts(
     server=SERVER,
     namespace="team",
-    version="v1.36.3",
+    kubernetes_version="v1.36.3",
     user="ann",
-    groups=GROUPS,
-    trainer="v2.3.0",
+    api_groups=GROUPS,
+    trainer_version="v2.3.0",
     spec_fields=frozenset({"runtimePatches"}),
-    refusal=REFUSED,
-    trial={"spec": {}},
-    queued={"spec": {"suspend": True}},
+    invalid_trial_error=REFUSED,
+    trial_result={"spec": {}},
+    queued_trial_result={"spec": {"suspend": True}},
     runtimes={"ClusterTrainingRuntime": [runtime("torch-distributed")], "TrainingRuntime": []},
-    jobs=[named("tune", status={"jobsStatus": []})],
+    jobs=[object_named("tune", status={"jobsStatus": []})],
     queues=[QUEUE],
-    classes=[named("fast", metadata=DEFAULT), named("slow", volumeBindingMode="WaitForFirstConsumer")],
-    claims=[named("w", spec={"accessModes": ["ReadWriteMany"]}, status={"phase": "Bound"})],
+    storage_classes=[
+        object_named("fast", metadata=DEFAULT),
+        object_named("slow", volumeBindingMode="WaitForFirstConsumer"),
+    ],
+    claims=[object_named("w", spec={"accessModes": ["ReadWriteMany"]}, status={"phase": "Bound"})],
 )
 
 
-def told(platform):
-    return {row.name: (row.grade.value, row.text, row.advice) for row in check_up(platform, NOW)}
+def check_rows(platform):
+    return {row.name: (row.grade.value, row.text, row.advice) for row in check_namespace(platform, NOW)}
 
 
 def test_a_whole_platform():
-    assert told(WHOLE) == {
+    assert check_rows(HEALTHY_PLATFORM) == {
         "api server": ("ok", "https://cluster:6443 is Kubernetes v1.36.3; you are ann", ""),
         "trainer": ("ok", "Kubeflow Trainer 2.3.0", ""),
         "jobset": ("ok", "JobSet is installed", ""),
@@ -73,24 +76,24 @@ def test_a_whole_platform():
         "storage": ("ok", "a claim that names no storage class gets fast; others: slow", ""),
         "claims": ("ok", "w (ReadWriteMany, Bound)", ""),
     }
-    assert can_run(check_up(WHOLE, NOW))
+    assert can_run_trainjobs(check_namespace(HEALTHY_PLATFORM, NOW))
 
 
-GONE = NotFound('can\'t create trainjobs in namespace team: namespaces "team" not found')
-DOWN = ServerUnavailable(
+NAMESPACE_MISSING = NotFound('can\'t create trainjobs in namespace team: namespaces "team" not found')
+WEBHOOK_DOWN = ServerUnavailable(
     "https://cluster:6443 can't create trainjobs in namespace team now (500): failed calling webhook"
 )
-FULL = QuotaExceeded("can't create trainjobs in namespace team now: exceeded quota: few")
+QUOTA_EXCEEDED = QuotaExceeded("can't create trainjobs in namespace team now: exceeded quota: few")
 NO_RUNTIME = AdmissionRefused('refused: ClusterTrainingRuntime.trainer.kubeflow.org "torch-distributed" not found: x')
 LATER = "upgrade Kubeflow Trainer to 2.2 or later; until then what needs one of these is refused"
-RUNS = "see whether it runs, `kubectl get pods -n kubeflow-system`"
+PODS_ADVICE = "see whether it runs, `kubectl get pods -n kubeflow-system`"
 GPUS = "with GPUs unless told otherwise"
-UNGUARDED = "a TrainJob that is wrong was accepted: the Trainer's webhook is not registered, and such a one hangs"
+WEBHOOK_MISSING = "a TrainJob that is wrong was accepted: the Trainer's webhook is not registered, and such a one hangs"
 OTHER = AdmissionRefused('admission webhook "other" denied the request: no')
-OLD_CLAIM = named("old", spec={"storageClassName": "fast"}, status={"phase": "Pending"})
-FRESH = named("new", metadata={"creationTimestamp": "2026-01-01T11:59:30Z"})
-SILENT = named("mute", metadata={"creationTimestamp": "2026-01-01T11:50:00Z"})
-HELD = named("held", status={"conditions": [{"type": "Active", "status": "False", "message": "it is stopped"}]})
+OLD_CLAIM = object_named("old", spec={"storageClassName": "fast"}, status={"phase": "Pending"})
+FRESH = object_named("new", metadata={"creationTimestamp": "2026-01-01T11:59:30Z"})
+SILENT = object_named("mute", metadata={"creationTimestamp": "2026-01-01T11:50:00Z"})
+HELD = object_named("held", status={"conditions": [{"type": "Active", "status": "False", "message": "it is stopped"}]})
 CASES = {
     "no name": ("api server", {"user": ""}, "ok", f"{SERVER} is Kubernetes v1.36.3; it does not tell who you are", ""),
     "version untold": ("trainer", {"trainer": ""}, "ok", "Kubeflow Trainer 2.2 or later", ""),
@@ -120,7 +123,7 @@ CASES = {
         "webhook",
         {"refusal": None},
         "warning",
-        UNGUARDED,
+        WEBHOOK_MISSING,
         "install the Trainer anew",
     ),
     "another webhook": (
@@ -132,10 +135,10 @@ CASES = {
     ),
     "webhook down": (
         "webhook",
-        {"refusal": DOWN},
+        {"refusal": WEBHOOK_DOWN},
         "failed",
-        DOWN.message,
-        f"no TrainJob can be created while it does not answer: {RUNS}",
+        WEBHOOK_DOWN.message,
+        f"no TrainJob can be created while it does not answer: {PODS_ADVICE}",
     ),
     "may not create": (
         "webhook",
@@ -146,12 +149,18 @@ CASES = {
     ),
     "no namespace": (
         "webhook",
-        {"refusal": GONE},
+        {"refusal": NAMESPACE_MISSING},
         "failed",
-        GONE.message,
+        NAMESPACE_MISSING.message,
         "create the namespace, or name another one with --namespace",
     ),
-    "quota": ("trainjob", {"trial": FULL}, "warning", FULL.message, "wait for others to end, or have the quota raised"),
+    "quota": (
+        "trainjob",
+        {"trial": QUOTA_EXCEEDED},
+        "warning",
+        QUOTA_EXCEEDED.message,
+        "wait for others to end, or have the quota raised",
+    ),
     "no stock runtime": (
         "trainjob",
         {"trial": NO_RUNTIME},
@@ -239,7 +248,7 @@ CASES = {
     "storage hidden": ("storage", {"classes": FORBIDDEN}, "unknown", "storage classes can't be listed", ""),
     "no default": (
         "storage",
-        {"classes": [named("slow")]},
+        {"classes": [object_named("slow")]},
         "warning",
         "no storage class is the default (there are: slow): a claim that names none stays Pending",
         "give workspaces a storage class, or have one marked as the default",
@@ -247,7 +256,7 @@ CASES = {
     "claims hidden": ("claims", {"claims": FORBIDDEN}, "unknown", "those of namespace team can't be listed", ""),
     "claims in trouble": (
         "claims",
-        {"claims": [OLD_CLAIM, named("gone", status={"phase": "Lost"})]},
+        {"claims": [OLD_CLAIM, object_named("gone", status={"phase": "Lost"})]},
         "warning",
         "not usable: old (Pending), gone (Lost)",
         "`kubectl describe pvc` says why a claim is Pending; one whose volume is Lost has to be made anew",
@@ -258,22 +267,28 @@ CASES = {
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_one_thing_is_wrong(case):
     name, change, *expected = case
-    platform = replace(WHOLE, **change)
-    assert told(platform)[name] == tuple(expected)
-    assert can_run(check_up(platform, NOW)) == (expected[0] != "failed")
+    platform = replace(HEALTHY_PLATFORM, **change)
+    assert check_rows(platform)[name] == tuple(expected)
+    assert can_run_trainjobs(check_namespace(platform, NOW)) == (expected[0] != "failed")
 
 
 @pytest.mark.parametrize(
     "change", [{}, {"classes": FORBIDDEN}, {"groups": GROUPS - {"storage.k8s.io"}}], ids=["patient", "hidden", "untold"]
 )
 def test_a_claim_that_may_wait_for_its_first_pod_is_as_it_should_be(change):
-    claim = named("w", spec={"storageClassName": "slow", "accessModes": ["ReadWriteOnce"]}, status={"phase": "Pending"})
-    assert told(replace(WHOLE, claims=[claim], **change))["claims"] == ("ok", "w (ReadWriteOnce, Pending)", "")
+    claim = object_named(
+        "w", spec={"storageClassName": "slow", "accessModes": ["ReadWriteOnce"]}, status={"phase": "Pending"}
+    )
+    assert check_rows(replace(HEALTHY_PLATFORM, claims=[claim], **change))["claims"] == (
+        "ok",
+        "w (ReadWriteOnce, Pending)",
+        "",
+    )
 
 
 def test_what_is_asked_of_a_trainer_is_not_told_without_one():
-    platform = replace(WHOLE, spec_fields=None)
-    found = told(platform)
+    platform = replace(HEALTHY_PLATFORM, spec_fields=None)
+    found = check_rows(platform)
     assert found["trainer"] == (
         "failed",
         "Kubeflow Trainer is not installed: no TrainJobs are served",
@@ -283,19 +298,19 @@ def test_what_is_asked_of_a_trainer_is_not_told_without_one():
 
 
 def test_where_the_webhook_is_down_the_trial_says_no_more():
-    assert "trainjob" not in told(replace(WHOLE, refusal=DOWN, trial=DOWN))
+    assert "trainjob" not in check_rows(replace(HEALTHY_PLATFORM, refusal=WEBHOOK_DOWN, trial=WEBHOOK_DOWN))
 
 
 def test_a_trainer_without_a_status_is_not_suspected():
     """2.0 tells none before the end."""
-    old = replace(WHOLE, jobs=[SILENT], spec_fields=frozenset({"podSpecOverrides"}))
-    assert "controller" not in told(old)
+    old = replace(HEALTHY_PLATFORM, jobs=[SILENT], spec_fields=frozenset({"podSpecOverrides"}))
+    assert "controller" not in check_rows(old)
 
 
 @pytest.mark.parametrize(("dialect", "field"), FIELDS.items())
 def test_what_each_dialect_has_not_got(dialect, field):
-    assert dialect_of({field}) is dialect
-    grade, text, _ = told(replace(WHOLE, trainer="", spec_fields=frozenset({field})))["trainer"]
+    assert detect_dialect({field}) is dialect
+    grade, text, _ = check_rows(replace(HEALTHY_PLATFORM, trainer="", spec_fields=frozenset({field})))["trainer"]
     assert (grade, "deadline (activeDeadlineSeconds): 2.2" in text) == (
         ("ok", False) if dialect is Dialect.V2_2 else ("warning", True)
     )
@@ -306,25 +321,25 @@ def test_what_each_dialect_has_not_got(dialect, field):
 
 
 def test_the_table_is_what_the_manifests_grant():
-    within = {(right.group, right.resource, right.verb) for right in RIGHTS if not right.cluster_wide}
-    beyond = {(right.group, right.resource, right.verb) for right in RIGHTS if right.cluster_wide}
-    assert within == shipped_manifests.rights("person")
-    assert beyond == shipped_manifests.rights("cluster", "ClusterRole")
-    assert len(RIGHTS) == len(within) + len(beyond)
+    within = {(right.group, right.resource, right.verb) for right in PERMISSIONS if not right.cluster_wide}
+    beyond = {(right.group, right.resource, right.verb) for right in PERMISSIONS if right.cluster_wide}
+    assert within == shipped_manifests.granted_rights("person")
+    assert beyond == shipped_manifests.granted_rights("cluster", "ClusterRole")
+    assert len(PERMISSIONS) == len(within) + len(beyond)
 
 
-@given(st.lists(st.sampled_from(RIGHTS), unique=True, min_size=1))
+@given(st.lists(st.sampled_from(PERMISSIONS), unique=True, min_size=1))
 def test_what_is_denied_is_told_with_what_it_costs_and_granted(denied):
-    denied = [right for right in RIGHTS if right in denied]
-    grade, text, advice = told(replace(WHOLE, denied=denied))["permissions"]
-    assert grade == (Grade.FAILED if any(right.needed for right in denied) else Grade.WARNING).value
-    assert text.startswith(f"you may not {in_words(denied)}. So: ")
-    assert all(right.without in text for right in denied)
+    denied = [right for right in PERMISSIONS if right in denied]
+    grade, text, advice = check_rows(replace(HEALTHY_PLATFORM, denied=denied))["permissions"]
+    assert grade == (Grade.FAILED if any(right.required for right in denied) else Grade.WARNING).value
+    assert text.startswith(f"you may not {format_permissions(denied)}. So: ")
+    assert all(right.consequence in text for right in denied)
     assert ("manifests/person" in advice) == any(not right.cluster_wide for right in denied)
     assert ("manifests/cluster" in advice) == any(right.cluster_wide for right in denied)
     granted = {
         (group, resource, verb, role["kind"] == "ClusterRole")
-        for role in granting(denied, "ann", "team")
+        for role in build_roles(denied, "ann", "team")
         for rule in role.get("rules", ())
         for group in rule["apiGroups"]
         for resource in rule["resources"]
@@ -334,9 +349,9 @@ def test_what_is_denied_is_told_with_what_it_costs_and_granted(denied):
 
 
 def test_a_service_account_is_bound_as_one():
-    role, binding = granting(RIGHTS[:1], "system:serviceaccount:airflow:worker", "team")
+    role, binding = build_roles(PERMISSIONS[:1], "system:serviceaccount:airflow:worker", "team")
     assert role["metadata"] == binding["metadata"] == {"name": "trainjob-missing", "namespace": "team"}
     assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "worker", "namespace": "airflow"}]
-    (_, binding) = granting(RIGHTS[-1:], "ann", "team")
+    (_, binding) = build_roles(PERMISSIONS[-1:], "ann", "team")
     assert (binding["kind"], binding["metadata"]) == ("ClusterRoleBinding", {"name": "trainjob-missing"})
     assert binding["subjects"] == [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "ann"}]

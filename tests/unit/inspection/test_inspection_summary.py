@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainjob.inspection.facts import event_facts, pod_facts, spec_facts, step_facts, time_line
+from trainjob.inspection.facts import build_timeline, event_facts, pod_facts, spec_facts, step_facts
 from trainjob.inspection.summary import summarize
 from trainjob.lifecycle import RunKey
 from trainjob.manifest import labels
@@ -30,15 +30,15 @@ def test_what_an_object_means_is_never_an_exception(job, others):
     assert isinstance(step_facts(job), list)
     assert len(pod_facts(others)) == len(others)
     assert all(event["count"] > 0 for event in event_facts(others))
-    assert all(moment["time"] and moment["what"] for moment in time_line(job, others))
+    assert all(moment["time"] and moment["what"] for moment in build_timeline(job, others))
 
 
 def test_who_asked_is_told_by_the_labels_where_the_run_key_is_spoilt():
     told = {labels.ENGINE: "kfp", labels.WORKFLOW: "tickets", labels.TASK: "train", labels.RUN: "r-1"}
     job = {"metadata": {"labels": told, "annotations": {labels.RUN_KEY: "{"}}}
-    assert summarize(job).asked_by == RunKey("kfp", "tickets", "train", "r-1")
-    assert str(summarize(job).asked_by) == "kfp tickets.train r-1"
-    assert summarize({"metadata": {}}).asked_by is None
+    assert summarize(job).run_key == RunKey("kfp", "tickets", "train", "r-1")
+    assert str(summarize(job).run_key) == "kfp tickets.train r-1"
+    assert summarize({"metadata": {}}).run_key is None
 
 
 def test_events_that_say_the_same_are_one_with_their_count_the_newest_first():
@@ -62,7 +62,7 @@ def test_the_story_is_told_in_the_order_in_which_it_was():
     labelled = {"labels": {"jobset.sigs.k8s.io/replicatedjob-name": "node"}}
     state = {"terminated": {"startedAt": "2026-01-01T00:00:09Z", "exitCode": 0}}
     pod = {"metadata": labelled, "status": {"containerStatuses": [{"name": "node", "state": state}]}}
-    assert [one["what"] for one in time_line(job, [pod])] == [
+    assert [one["what"] for one in build_timeline(job, [pod])] == [
         "created",
         "admitted, or resumed",
         "node: first container started",

@@ -11,7 +11,7 @@ from trainjob.status import Progress
 TUNE = JobReference("tune", "ml", "uid-1")
 
 
-class Log:
+class ClockedProgressLog:
     """A progress_log with a clock of the test's own."""
 
     def __init__(self):
@@ -25,7 +25,7 @@ class Log:
 
 @pytest.fixture
 def log():
-    return Log()
+    return ClockedProgressLog()
 
 
 def test_log_lines_carry_their_rank_and_frames_are_left_out(log):

@@ -36,13 +36,13 @@ from trainjob import (
     Volume,
     Workspace,
 )
-from trainjob.manifest import build, job_name, labels, spec_hash, train_job
+from trainjob.manifest import build_trainjob, job_name, labels, spec_hash, to_trainjob
 from trainjob.manifest.function import function_command
-from trainjob.packing import pack
+from trainjob.packing import create_zip
 
 
 def manifest(step, **more):
-    return build(train_job(step), name="n", namespace="ns", **more)
+    return build_trainjob(to_trainjob(step), name="n", namespace="ns", **more)
 
 
 def tune_arguments(model="llama3.2-1b", **config):
@@ -192,7 +192,7 @@ configs = st.builds(
 )
 builtin_configs = configs.map(
     # A TorchTune runtime has two GPUs of its own, for which there is no QLoRA recipe.
-    lambda c: c.model_copy(update={"num_proc_per_node": 1}) if c.peft_config and c.peft_config.qlora else c
+    lambda c: c.model_copy(update={"num_proc_per_node": 1}) if c.peft_config and c.peft_config.is_qlora else c
 )
 containers = st.builds(
     CustomTrainerContainer,
@@ -367,8 +367,8 @@ def test_packages_are_installed_from_where_one_says():
 
 @given(st.dictionaries(st.sampled_from(["a.py", "b/c.py"]), st.text()))
 def test_packing_is_the_same_every_time(files):
-    assert pack(files) == pack(dict(files))
-    with zipfile.ZipFile(io.BytesIO(pack(files))) as archive:
+    assert create_zip(files) == create_zip(dict(files))
+    with zipfile.ZipFile(io.BytesIO(create_zip(files))) as archive:
         assert {name: archive.read(name).decode() for name in archive.namelist()} == files
 
 
@@ -385,4 +385,4 @@ def test_a_builtin_trainer_as_the_sdk_has_it():
     job = TrainJob(
         trainer=BuiltinTrainer(config=TorchTuneConfig()), runtime="torchtune-llama3.2-1b", initializer=Initializer()
     )
-    assert build(job, name="n", namespace="ns")["spec"]["trainer"]["command"] == ["tune", "run"]
+    assert build_trainjob(job, name="n", namespace="ns")["spec"]["trainer"]["command"] == ["tune", "run"]

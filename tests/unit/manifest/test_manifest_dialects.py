@@ -21,7 +21,7 @@ from trainjob import (
     TorchTuneConfig,
     TrainJob,
 )
-from trainjob.manifest import Dialect, build, dialect_of, needed_claim, train_job
+from trainjob.manifest import Dialect, build_trainjob, detect_dialect, get_required_claim, to_trainjob
 
 OLD = (Dialect.V2_0, Dialect.V2_1)
 COMMON = {"runtimeRef", "initializer", "trainer", "suspend", "managedBy"}
@@ -53,15 +53,15 @@ MOUNTS = [{"name": "workspace", "mountPath": "/workspace"}]
 NODE = {"volumes": [WORKSPACE], "containers": [{"name": "node", "volumeMounts": MOUNTS}]}
 
 
-def builtin(model="llama3.2-1b", **config):
+def builtin_job(model="llama3.2-1b", **config):
     return TrainJob(trainer=BuiltinTrainer(config=TorchTuneConfig(**config)), runtime=f"torchtune-{model}")
 
 
-def spec(step, dialect):
-    return build(train_job(step), name="n", namespace="ns", dialect=dialect)["spec"]
+def build_spec(step, dialect):
+    return build_trainjob(to_trainjob(step), name="n", namespace="ns", dialect=dialect)["spec"]
 
 
-def pods(sent, dialect):
+def pod_patches(sent, dialect):
     """Replicated job -> what its pods are patched with."""
     if dialect is Dialect.V2_2:
         jobs = [
@@ -76,11 +76,11 @@ def pods(sent, dialect):
 
 @pytest.mark.parametrize("dialect", Dialect)
 def test_the_fields_of_the_spec_tell_the_dialect(dialect):
-    assert dialect_of(SPEC_FIELDS[dialect]) is dialect
+    assert detect_dialect(SPEC_FIELDS[dialect]) is dialect
 
 
 def test_a_cluster_that_does_not_tell_is_taken_for_the_newest():
-    assert dialect_of(()) is Dialect.V2_2
+    assert detect_dialect(()) is Dialect.V2_2
 
 
 # -- pod patches --------------------------------------------------------------------------------------------------
@@ -110,7 +110,7 @@ def test_a_cluster_that_does_not_tell_is_taken_for_the_newest():
     ],
 )
 def test_a_workspace(dialect, field, expected):
-    sent = spec(InitializeDataset(storage_uri="hf://a/b", workspace="claim"), dialect)
+    sent = build_spec(InitializeDataset(storage_uri="hf://a/b", workspace="claim"), dialect)
     assert sent[field] == expected
     assert [name for name in PATCHES if name in sent] == [field]
 
@@ -121,30 +121,30 @@ def test_initializer_jobs_have_their_own_entries(dialect):
     placement = Placement(node_selector={"zone": "a"}, service_account_name="trainer")
     step = FineTune(model="llama3.2-1b", dataset="hf://a/b", model_initializer="hf://c/d", placement=placement)
     placed = {"nodeSelector": {"zone": "a"}, "serviceAccountName": "trainer"}
-    sent = spec(step, dialect)
-    assert {name: {key: pod[key] for key in placed} for name, pod in pods(sent, dialect).items()} == dict.fromkeys(
-        ("node", "dataset-initializer", "model-initializer"), placed
-    )
+    sent = build_spec(step, dialect)
+    assert {
+        name: {key: pod[key] for key in placed} for name, pod in pod_patches(sent, dialect).items()
+    } == dict.fromkeys(("node", "dataset-initializer", "model-initializer"), placed)
 
 
 @pytest.mark.parametrize("dialect", Dialect)
 def test_a_stock_torchtune_runtime_runs_both_initializers_also_unnamed(dialect):
     placement = Placement(node_selector={"zone": "a"})
     job = TrainJob(runtime="torchtune-llama3.2-1b", initializer=Initializer(model="hf://a/b"), placement=placement)
-    assert set(pods(spec(job, dialect), dialect)) == {"node", "dataset-initializer", "model-initializer"}
+    assert set(pod_patches(build_spec(job, dialect), dialect)) == {"node", "dataset-initializer", "model-initializer"}
     own = job.model_copy(update={"runtime": Runtime(name="own-llama3.2-1b")})
-    assert set(pods(spec(own, dialect), dialect)) == {"node", "model-initializer"}
+    assert set(pod_patches(build_spec(own, dialect), dialect)) == {"node", "model-initializer"}
 
 
 @pytest.mark.parametrize("dialect", Dialect)
 def test_without_a_patch_there_is_no_field_for_it(dialect):
-    assert not set(PATCHES) & set(spec(TrainJob(placement=Placement()), dialect))
+    assert not set(PATCHES) & set(build_spec(TrainJob(placement=Placement()), dialect))
 
 
 def test_pods_of_the_newer_ones_take_affinity_and_pull_secrets():
     placement = Placement(affinity={"nodeAffinity": {}}, image_pull_secrets=["pull"])
     for dialect in (Dialect.V2_1, Dialect.V2_2):
-        pod = pods(spec(TrainJob(placement=placement), dialect), dialect)["node"]
+        pod = pod_patches(build_spec(TrainJob(placement=placement), dialect), dialect)["node"]
         assert pod == {"affinity": {"nodeAffinity": {}}, "imagePullSecrets": [{"name": "pull"}]}
 
 
@@ -165,12 +165,12 @@ def test_pods_of_the_newer_ones_take_affinity_and_pull_secrets():
     ],
 )
 def test_older_webhooks_are_told_nodes_and_processes(config, dialect, nodes, processes):
-    trainer = spec(builtin(**config), dialect)["trainer"]
+    trainer = build_spec(builtin_job(**config), dialect)["trainer"]
     assert (trainer.get("numNodes"), trainer.get("numProcPerNode")) == (nodes, processes)
 
 
 def test_trainer_2_0_is_not_asked_about_a_model_that_its_list_lacks():
-    trainer = spec(builtin("llama3.2-3b", resources_per_node={"gpu": 2}), Dialect.V2_0)["trainer"]
+    trainer = build_spec(builtin_job("llama3.2-3b", resources_per_node={"gpu": 2}), Dialect.V2_0)["trainer"]
     assert trainer["numNodes"] == 1
     assert "numProcPerNode" not in trainer
 
@@ -179,12 +179,12 @@ def test_trainer_2_0_is_not_asked_about_a_model_that_its_list_lacks():
 def test_false_flags_choose_no_recipe(dialect):
     """Up to Trainer 2.2 any `model.quantize_base` chooses QLoRA, also `=False`."""
     lora = LoraConfig(quantize_base=False, use_dora=False)
-    arguments = spec(FineTune(model="llama3.2-1b", workspace="w", config={"peft_config": lora}), dialect)["trainer"][
-        "args"
-    ]
+    arguments = build_spec(FineTune(model="llama3.2-1b", workspace="w", config={"peft_config": lora}), dialect)[
+        "trainer"
+    ]["args"]
     assert not [word for word in arguments if "quantize_base" in word or "use_dora" in word]
     if dialect is not Dialect.V2_0:
-        arguments = spec(builtin(peft_config=lora), dialect)["trainer"]["args"]
+        arguments = build_spec(builtin_job(peft_config=lora), dialect)["trainer"]["args"]
         assert not [word for word in arguments if "quantize_base" in word or "use_dora" in word]
 
 
@@ -192,7 +192,7 @@ def test_other_trainers_are_the_same_in_every_dialect():
     job = TrainJob(
         trainer=CustomTrainerContainer(image="x", num_nodes=2, env={"A": "b"}, resources_per_node={"gpu": 1})
     )
-    assert spec(job, Dialect.V2_0) == spec(job, Dialect.V2_1) == spec(job, Dialect.V2_2)
+    assert build_spec(job, Dialect.V2_0) == build_spec(job, Dialect.V2_1) == build_spec(job, Dialect.V2_2)
 
 
 @pytest.mark.parametrize(
@@ -207,17 +207,17 @@ def test_other_trainers_are_the_same_in_every_dialect():
     ],
 )
 def test_the_claim_that_stock_torchtune_runtimes_need(runtime, dialect, claim):
-    assert needed_claim(TrainJob(runtime=runtime), dialect) == claim
+    assert get_required_claim(TrainJob(runtime=runtime), dialect) == claim
 
 
 # -- what can't be said -------------------------------------------------------------------------------------------
 
 
-def initialized(**sources):
+def job_with_initializer(**sources):
     return TrainJob(runtime="torchtune-llama3.2-1b", initializer=Initializer(**sources))
 
 
-def s3(uri="s3://bucket/path"):
+def s3_initializer(uri="s3://bucket/path"):
     return {"storage_uri": uri}
 
 
@@ -233,41 +233,59 @@ def s3(uri="s3://bucket/path"):
             "service_account_name",
             "2.1",
         ),
-        (initialized(dataset=s3()), "initializer.dataset.storage_uri", "s3://bucket/path", "hf://", "2.1"),
-        (initialized(model=s3()), "initializer.model.storage_uri", "s3://bucket/path", "hf://", "2.1"),
         (
-            initialized(dataset={"storage_uri": "cache://a/b", "metadata_loc": "s3://m", "num_data_nodes": 2}),
+            job_with_initializer(dataset=s3_initializer()),
+            "initializer.dataset.storage_uri",
+            "s3://bucket/path",
+            "hf://",
+            "2.1",
+        ),
+        (
+            job_with_initializer(model=s3_initializer()),
+            "initializer.model.storage_uri",
+            "s3://bucket/path",
+            "hf://",
+            "2.1",
+        ),
+        (
+            job_with_initializer(dataset={"storage_uri": "cache://a/b", "metadata_loc": "s3://m", "num_data_nodes": 2}),
             "initializer.dataset.storage_uri",
             "cache://a/b",
             "hf://",
             "2.1",
         ),
         (
-            initialized(dataset={"storage_uri": "hf://a/b", "ignore_patterns": ["*.csv"]}),
+            job_with_initializer(dataset={"storage_uri": "hf://a/b", "ignore_patterns": ["*.csv"]}),
             "initializer.dataset.ignore_patterns",
             "*.csv",
             "IGNORE_PATTERNS",
             "2.1",
         ),
         (
-            initialized(model={"storage_uri": "hf://a/b", "ignore_patterns": ["*.h5"]}),
+            job_with_initializer(model={"storage_uri": "hf://a/b", "ignore_patterns": ["*.h5"]}),
             "initializer.model.ignore_patterns",
             "*.h5",
             "IGNORE_PATTERNS",
             "2.1",
         ),
-        (builtin(peft_config=LoraConfig()), "trainer.config.peft_config", "LoraConfig", "workspace", "2.1"),
-        (builtin("llama3.2-3b", num_proc_per_node=2), "trainer.config.num_proc_per_node", "2", "leave it out", "2.1"),
-        (builtin("qwen2.5-1.5b"), "runtime", "torchtune-qwen2.5-1.5b", "workspace", "2.1"),
+        (builtin_job(peft_config=LoraConfig()), "trainer.config.peft_config", "LoraConfig", "workspace", "2.1"),
+        (
+            builtin_job("llama3.2-3b", num_proc_per_node=2),
+            "trainer.config.num_proc_per_node",
+            "2",
+            "leave it out",
+            "2.1",
+        ),
+        (builtin_job("qwen2.5-1.5b"), "runtime", "torchtune-qwen2.5-1.5b", "workspace", "2.1"),
     ],
 )
 def test_what_an_older_one_cannot_say(job, field, shown, missing, since):
     for dialect in Dialect:
         if dialect.value >= since:
-            spec(job, dialect)
+            build_spec(job, dialect)
             continue
         with pytest.raises(InvalidSpec) as raised:
-            spec(job, dialect)
+            build_spec(job, dialect)
         [problem] = raised.value.problems
         assert problem.field == field
         assert shown in problem.value
@@ -278,7 +296,7 @@ def test_what_an_older_one_cannot_say(job, field, shown, missing, since):
 def test_everything_that_cannot_be_said_is_named_at_once():
     job = TrainJob(deadline=timedelta(hours=2), placement={"affinity": {"a": {}}, "image_pull_secrets": ["pull"]})
     with pytest.raises(InvalidSpec) as raised:
-        spec(job, Dialect.V2_0)
+        build_spec(job, Dialect.V2_0)
     assert {problem.field for problem in raised.value.problems} == {
         "deadline",
         "placement.affinity",
@@ -287,7 +305,7 @@ def test_everything_that_cannot_be_said_is_named_at_once():
 
 
 def test_usual_patterns_are_what_trainer_2_0_leaves_out_anyway():
-    spec(initialized(dataset="hf://a/b", model="hf://c/d"), Dialect.V2_0)
+    build_spec(job_with_initializer(dataset="hf://a/b", model="hf://c/d"), Dialect.V2_0)
 
 
 # -- anything that can be said ------------------------------------------------------------------------------------
@@ -322,12 +340,12 @@ jobs = st.builds(
 @given(jobs, st.sampled_from(Dialect))
 def test_only_fields_of_the_dialect_are_sent(job, dialect):
     try:
-        sent = spec(job, dialect)
+        sent = build_spec(job, dialect)
     except InvalidSpec:
         assert dialect in OLD
         return
     assert set(sent) <= SPEC_FIELDS[dialect]
-    for pod in pods(sent, dialect).values():
+    for pod in pod_patches(sent, dialect).values():
         assert set(pod) <= POD_FIELDS[dialect]
 
 
@@ -335,15 +353,15 @@ def test_only_fields_of_the_dialect_are_sent(job, dialect):
 def test_what_a_newer_one_is_told_says_the_same(job, dialect):
     """Where an older dialect can say it at all, the pods are patched alike."""
     try:
-        older = spec(job, dialect)
+        older = build_spec(job, dialect)
     except InvalidSpec:
         return
-    newest = spec(job, Dialect.V2_2)
+    newest = build_spec(job, Dialect.V2_2)
     plain = {
         name: {key: value for key, value in pod.items() if key != "targetJobs"}
-        for name, pod in pods(older, dialect).items()
+        for name, pod in pod_patches(older, dialect).items()
     }
-    assert plain == pods(newest, Dialect.V2_2)
+    assert plain == pod_patches(newest, Dialect.V2_2)
     sizes = {"numNodes", "numProcPerNode"}
     assert {k: v for k, v in older.get("trainer", {}).items() if k not in sizes} == {
         k: v for k, v in newest.get("trainer", {}).items() if k not in sizes

@@ -28,15 +28,15 @@ from trainjob import (
     TorchTuneInstructDataset,
     TrainJob,
 )
-from trainjob.manifest import build, spec_hash, train_job
+from trainjob.manifest import build_trainjob, spec_hash, to_trainjob
 from trainjob.manifest.function import function_command
 
 
-def spec_of(step):
-    return build(train_job(step), name="n", namespace="ns")["spec"]
+def build_spec(step):
+    return build_trainjob(to_trainjob(step), name="n", namespace="ns")["spec"]
 
 
-def expanded(text):
+def expand_variables(text):
     """What a container gets, without any variable known (Kubernetes, third_party/forked/golang/expansion)."""
     return re.sub(r"\$\$|\$\([^)]*\)", lambda found: "$" if found[0] == "$$" else found[0], text)
 
@@ -48,15 +48,17 @@ DOLLARS = st.text("$()a{", max_size=12)
 
 @given(DOLLARS)
 def test_environment_reaches_the_container_unchanged(text):
-    [variable] = spec_of(TrainJob(trainer=CustomTrainerContainer(env={"A": text})))["trainer"]["env"]
-    assert expanded(variable["value"]) == text
+    [variable] = build_spec(TrainJob(trainer=CustomTrainerContainer(env={"A": text})))["trainer"]["env"]
+    assert expand_variables(variable["value"]) == text
     assert not re.search(r"(?<!\$)(\$\$)*\$\(", variable["value"]), "Kubernetes would look for a variable"
 
 
 @given(DOLLARS)
 def test_metadata_reaches_the_export_unchanged(text):
-    arguments = spec_of(ExportModel(workspace="w", destination="s3://b/x", metadata={"note": text}))["trainer"]["args"]
-    assert json.loads(expanded(arguments[arguments.index("--manifest") + 1])) == {"note": text}
+    arguments = build_spec(ExportModel(workspace="w", destination="s3://b/x", metadata={"note": text}))["trainer"][
+        "args"
+    ]
+    assert json.loads(expand_variables(arguments[arguments.index("--manifest") + 1])) == {"note": text}
 
 
 @pytest.mark.parametrize(
@@ -77,7 +79,7 @@ def test_metadata_reaches_the_export_unchanged(text):
 def test_a_prompt_stays_a_text(prompt, argument):
     dataset = TorchTuneInstructDataset(new_system_prompt=prompt, column_map={"input": "it's", "output": "a: b"})
     step = FineTune(model="llama3.2-1b", workspace="w", config=TorchTuneConfig(dataset_preprocess_config=dataset))
-    arguments = spec_of(step)["trainer"]["args"]
+    arguments = build_spec(step)["trainer"]["args"]
     assert f"dataset.new_system_prompt={argument}" in arguments
     assert 'dataset.column_map={input: "it\'s", output: "a: b"}' in arguments
 
@@ -93,7 +95,7 @@ def test_environment_and_secret_reach_a_builtin_training():
         secret="hf",
         env={"WANDB_MODE": "offline", "KEY": SecretKeyReference(name="s", key="k")},
     )
-    spec = spec_of(step)
+    spec = build_spec(step)
     env = {variable["name"]: variable for variable in spec["trainer"]["env"]}
     assert env["WANDB_MODE"]["value"] == "offline"
     assert env["KEY"]["valueFrom"] == {"secretKeyRef": {"name": "s", "key": "k"}}
@@ -110,19 +112,19 @@ def test_too_many_arguments_are_refused_before_they_are_sent():
         TrainJob(trainer=BuiltinTrainer(config=config), runtime="torchtune-llama3.2-1b"),
     ):
         with pytest.raises(InvalidSpec, match="at most 128"):
-            spec_of(step)
+            build_spec(step)
 
 
 def test_qlora_of_the_large_model_runs_in_several_processes():
     config = TorchTuneConfig(peft_config=LoraConfig(quantize_base=True), resources_per_node={"gpu": 8})
-    arguments = spec_of(FineTune(model="llama3.3-70b", workspace="w", config=config))["trainer"]["args"]
+    arguments = build_spec(FineTune(model="llama3.3-70b", workspace="w", config=config))["trainer"]["args"]
     assert arguments[2:5] == ["lora_finetune_distributed", "--config", "llama3_3/70B_qlora"]
 
 
 def test_resources_have_the_names_that_kubernetes_knows():
     resources = {"CPU": 2, "storage": "1Gi", "gpu": 1, "vendor.example/NPU": 1}
     trainer = CustomTrainerContainer(resources_per_node=resources)
-    assert spec_of(TrainJob(trainer=trainer))["trainer"]["resourcesPerNode"]["limits"] == {
+    assert build_spec(TrainJob(trainer=trainer))["trainer"]["resourcesPerNode"]["limits"] == {
         "cpu": "2",
         "ephemeral-storage": "1Gi",
         "nvidia.com/gpu": "1",
@@ -133,7 +135,7 @@ def test_resources_have_the_names_that_kubernetes_knows():
 # -- functions ---------------------------------------------------------------------------------------------------------
 
 
-def annotated(rows: list[Any], *, scale: float = 1.0) -> dict[str, Any]:
+def annotated_function(rows: list[Any], *, scale: float = 1.0) -> dict[str, Any]:
     """Uses names of its own only."""
     import json
     from dataclasses import dataclass
@@ -154,12 +156,12 @@ def annotated(rows: list[Any], *, scale: float = 1.0) -> dict[str, Any]:
     for row in rows:
         total += add(Row(row))
     print(json.dumps([total, [value for value in rows if value > 1]]))
-    return annotated.__annotations__
+    return annotated_function.__annotations__
 
 
 def test_a_function_runs_without_its_module(tmp_path):
     program = tmp_path / "program.py"
-    packed = function_command(CustomTrainer(func=annotated, func_args={"rows": [1, 2], "scale": 2.0}))[3]
+    packed = function_command(CustomTrainer(func=annotated_function, func_args={"rows": [1, 2], "scale": 2.0}))[3]
     program.write_bytes(base64.b64decode(packed))
     done = subprocess.run([sys.executable, "-I", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -168,7 +170,7 @@ def test_a_function_runs_without_its_module(tmp_path):
     assert returned == "trainjob result: {}"
 
 
-def gives(value: Any) -> Any:
+def repeat_value(value: Any) -> Any:
     return "x" * value if isinstance(value, int) else value
 
 
@@ -184,7 +186,7 @@ def gives(value: Any) -> Any:
     ids=["first-rank", "another-rank", "nothing", "no-json", "too-long"],
 )
 def test_what_a_function_returns_is_a_line_of_the_first_ranks_log(value, rank, line):
-    packed = function_command(CustomTrainer(func=gives, func_args={"value": value}))[3]
+    packed = function_command(CustomTrainer(func=repeat_value, func_args={"value": value}))[3]
     command = [sys.executable, "-I", "-c", base64.b64decode(packed)]
     done = subprocess.run(command, capture_output=True, text=True, env={"RANK": rank})
     assert done.returncode == 0, done.stderr
@@ -201,16 +203,16 @@ def uses_its_module_as_default(path=sys.path):
 
 def uses_its_module_inside():
     def deeper():
-        return [spec_of(name) for name in "ab"]
+        return [build_spec(name) for name in "ab"]
 
     print(deeper())
 
 
-async def waits():
+async def async_function():
     pass
 
 
-class Holder:
+class ClassWithMethod:
     def method(self):
         pass
 
@@ -221,9 +223,9 @@ class Holder:
         (uses_its_module, "uses ast from around it"),
         (uses_its_module_as_default, "uses sys from around it"),
         (uses_its_module_inside, "uses spec_of from around it"),
-        (waits, "defined with `def`"),
-        (Holder, "defined with `def`"),
-        (Holder().method, "not a method"),
+        (async_function, "defined with `def`"),
+        (ClassWithMethod, "defined with `def`"),
+        (ClassWithMethod().method, "not a method"),
         (print, "source can't be read"),
     ],
 )
@@ -235,7 +237,7 @@ def test_functions_that_would_fail_in_the_cluster_are_refused(function, words):
 @pytest.mark.parametrize("arguments", [{}, {"rows": [], "rate": 1}])
 def test_arguments_must_be_those_of_the_function(arguments):
     with pytest.raises(InvalidSpec, match="must be what it takes"):
-        function_command(CustomTrainer(func=annotated, func_args=arguments))
+        function_command(CustomTrainer(func=annotated_function, func_args=arguments))
 
 
 def test_a_function_without_source_has_no_hash_but_a_reason():

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from trainjob import FineTune, LoraConfig, TorchTuneConfig, TrainJobManifest
 from trainjob.errors import InvalidSpec
-from trainjob.manifest.written import STEPS, requests
-from trainjob.spec.yaml_text import documents
+from trainjob.manifest.request_parser import STEP_CLASSES, parse_requests
+from trainjob.spec.yaml_documents import split_documents
 
 STEP = """
 # a comment first
@@ -36,14 +36,14 @@ spec: {runtimeRef: {name: torch-distributed}}
 """
 
 
-def wrong(text):
+def parse_problems(text):
     with pytest.raises(InvalidSpec) as caught:
-        requests(text, "file.yaml")
+        parse_requests(text, "file.yaml")
     return [f"{problem.field} | {problem.value} | {problem.allowed}" for problem in caught.value.problems]
 
 
 def test_a_step_is_its_class_and_the_fields_as_in_python():
-    [found] = requests(STEP, "file.yaml")
+    [found] = parse_requests(STEP, "file.yaml")
     assert found == FineTune(
         model="llama3.2-1b",
         workspace="tickets",
@@ -55,23 +55,23 @@ def test_a_step_is_its_class_and_the_fields_as_in_python():
 
 
 def test_both_kinds_in_one_file_and_a_name_for_the_only_one():
-    first, second = requests(f"---{MANIFEST}---\n---{STEP}", "file.yaml")
+    first, second = parse_requests(f"---{MANIFEST}---\n---{STEP}", "file.yaml")
     assert isinstance(first, TrainJobManifest)
     assert isinstance(second, FineTune)
-    assert [requests(text, "file.yaml", name="mine")[0].name for text in (STEP, MANIFEST)] == ["mine", "mine"]
+    assert [parse_requests(text, "file.yaml", name="mine")[0].name for text in (STEP, MANIFEST)] == ["mine", "mine"]
     document = {"step": "TrainJobManifest", "max_restarts": 3, "manifest": yaml.safe_load(MANIFEST)}
-    [whole] = requests(yaml.safe_dump(document), "file.yaml", name="mine")
+    [whole] = parse_requests(yaml.safe_dump(document), "file.yaml", name="mine")
     assert (whole.name, whole.max_restarts) == ("mine", 3)
 
 
 def test_the_file_of_the_page_is_a_chain():
     page = Path(__file__).resolve().parents[3] / "docs" / "command.md"
     [example] = re.findall(r"```yaml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
-    steps = [type(request).__name__ for request in requests(example, "tickets.yaml")]
+    steps = [type(request).__name__ for request in parse_requests(example, "tickets.yaml")]
     assert steps == ["InitializeDataset", "InitializeModel", "FineTune", "ExportModel"]
     told = re.search(r"^error: (tickets\.yaml.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     with pytest.raises(InvalidSpec) as caught:
-        requests(example.replace("epochs: 3", "epochs: 0"), "tickets.yaml")
+        parse_requests(example.replace("epochs: 3", "epochs: 0"), "tickets.yaml")
     assert told
     assert str(caught.value) == told[1]
 
@@ -93,17 +93,17 @@ def test_the_file_of_the_page_is_a_chain():
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_told_with_file_line_and_field(text, told):
-    assert [line for line in wrong(text) if line.startswith(told)], wrong(text)
-    assert "hf_abc" not in str(wrong(text))
+    assert [line for line in parse_problems(text) if line.startswith(told)], parse_problems(text)
+    assert "hf_abc" not in str(parse_problems(text))
 
 
 def test_all_that_is_wrong_is_told_at_once():
-    assert len(wrong("step: FineTune\n---\nstep: FineTun\n---\n{")) >= 3
+    assert len(parse_problems("step: FineTune\n---\nstep: FineTun\n---\n{")) >= 3
 
 
 KEYS = st.text() | st.sampled_from(["step", "kind", "trainer", "deadline"])
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.sampled_from([*STEPS]),
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.sampled_from([*STEP_CLASSES]),
     lambda inner: st.lists(inner) | st.dictionaries(KEYS, inner),
     max_leaves=8,
 )
@@ -112,7 +112,7 @@ VALUES = st.recursive(
 @given(st.text() | VALUES.map(yaml.safe_dump))
 def test_any_text_is_requests_or_told_in_our_words(text):
     try:
-        assert requests(text, "file.yaml")
+        assert parse_requests(text, "file.yaml")
     except InvalidSpec as error:
         assert all(problem.field.startswith("file.yaml") for problem in error.problems)
 
@@ -121,8 +121,10 @@ def test_any_text_is_requests_or_told_in_our_words(text):
 def test_documents_are_the_whole_text_with_their_lines(parts):
     text = "".join(parts)
     lines = text.splitlines(keepends=True)
-    for line, document in documents(text):
+    for line, document in split_documents(text):
         own = document.splitlines(keepends=True)
         assert lines[line - 1 : line - 1 + len(own)] == own
-    told = [line for _, document in documents(text) for line in document.splitlines() if ":" in line or "c" in line]
+    told = [
+        line for _, document in split_documents(text) for line in document.splitlines() if ":" in line or "c" in line
+    ]
     assert told == [line for line in text.splitlines() if ":" in line or "c" in line]

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from trainjob import CustomTrainerContainer, InvalidSpec, TrainJob, TrainJobManifest
-from trainjob.manifest import build, spec_hash, train_job, with_variables
+from trainjob.manifest import add_env, build_trainjob, spec_hash, to_trainjob
 
 API = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob"}
 WRITTEN = {
@@ -36,7 +36,7 @@ def test_a_manifest_is_a_dict_or_yaml_or_json():
 def test_only_its_name_and_marks_are_changed():
     before = copy.deepcopy(WRITTEN)
     job = TrainJobManifest(manifest=WRITTEN)
-    built = build(train_job(job), name="n", namespace="ns", labels={"l": "1"}, annotations={"x": "y"})
+    built = build_trainjob(to_trainjob(job), name="n", namespace="ns", labels={"l": "1"}, annotations={"x": "y"})
     assert built == {
         **API,
         "metadata": {
@@ -54,7 +54,9 @@ def test_only_its_name_and_marks_are_changed():
 
 def test_our_labels_win_over_those_in_the_file():
     job = TrainJobManifest(manifest=WRITTEN)
-    assert build(job, name="n", namespace="ns", labels={"team": "ours"})["metadata"]["labels"] == {"team": "ours"}
+    assert build_trainjob(job, name="n", namespace="ns", labels={"team": "ours"})["metadata"]["labels"] == {
+        "team": "ours"
+    }
 
 
 @pytest.mark.parametrize(
@@ -93,14 +95,14 @@ def test_what_is_no_trainjob_is_refused(manifest, words):
     ids=["written", "made"],
 )
 def test_variables_come_beside_the_jobs_own_which_stay(job):
-    more = with_variables(job, {"A": "2", "B": "$(A)"})
-    env = build(more, name="n", namespace="ns")["spec"]["trainer"]["env"]
+    more = add_env(job, {"A": "2", "B": "$(A)"})
+    env = build_trainjob(more, name="n", namespace="ns")["spec"]["trainer"]["env"]
     assert {variable["name"]: variable["value"] for variable in env} == {"A": "1", "B": "$$(A)"}
-    assert with_variables(job, {}) is job
+    assert add_env(job, {}) is job
 
 
 def test_variables_of_a_manifest_without_a_trainer():
-    env = build(with_variables(TrainJobManifest(manifest=TEXT), {"B": "2"}), name="n", namespace="ns")["spec"][
+    env = build_trainjob(add_env(TrainJobManifest(manifest=TEXT), {"B": "2"}), name="n", namespace="ns")["spec"][
         "trainer"
     ]
     assert env == {"env": [{"name": "B", "value": "2"}]}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.support.markdown import table
 from tests.unit.migrate.v1_jobs import CONTAINER, ELASTIC, POD, RUN_POLICY, Job, pytorch_job, with_spec
-from trainjob_migrate import Fate, convert
+from trainjob_migrate import FieldResult, convert
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -16,28 +16,28 @@ PAGE = ROOT / "docs" / "migrating.md"
 BEGIN, END = "<!-- fields: written by tests/unit/migrate/fields_page.py -->", "<!-- end of fields -->"
 _WORKER = "spec.pytorchReplicaSpecs.Worker"
 _POD = f"{_WORKER}.template.spec"
-_MAIN = f"{_POD}.containers[0]"
-_WHERE = {
-    Fate.MOVED: "the TrainingRuntime that is made for it",
-    Fate.DROPPED: "dropped",
-    Fate.REFUSED: "refused",
+_CONTAINER = f"{_POD}.containers[0]"
+_DESTINATIONS = {
+    FieldResult.MOVED: "the TrainingRuntime that is made for it",
+    FieldResult.DROPPED: "dropped",
+    FieldResult.REFUSED: "refused",
 }
 
 
-def _restarts(policy: str) -> Job:
+def _job_with_restart_policy(policy: str) -> Job:
     job = pytorch_job()
     for replicas in job["spec"]["pytorchReplicaSpecs"].values():
         replicas["restartPolicy"] = policy
     return job
 
 
-def _each() -> Iterator[tuple[str, str, Job]]:
+def _field_jobs() -> Iterator[tuple[str, str, Job]]:
     """What to call a field, its path, and a job that has no other but what every job needs."""
     plain = pytorch_job()
     yield "`replicas`", f"{_WORKER}.replicas", plain
     yield "`nprocPerNode`", "spec.nprocPerNode", with_spec(plain, nprocPerNode="2")
     for policy in ("OnFailure", "Never", "ExitCode", "Always"):
-        yield f"`restartPolicy: {policy}`", f"{_WORKER}.restartPolicy", _restarts(policy)
+        yield f"`restartPolicy: {policy}`", f"{_WORKER}.restartPolicy", _job_with_restart_policy(policy)
     for field, value in RUN_POLICY.items():
         if field != "schedulingPolicy":
             yield f"`runPolicy.{field}`", f"spec.runPolicy.{field}", with_spec(plain, runPolicy={field: value})
@@ -48,55 +48,55 @@ def _each() -> Iterator[tuple[str, str, Job]]:
     for field, value in ELASTIC.items():
         yield f"`elasticPolicy.{field}`", f"spec.elasticPolicy.{field}", with_spec(plain, elasticPolicy={field: value})
     mounts = CONTAINER["volumeMounts"]
-    yield "two `volumeMounts` of one volume", f"{_MAIN}.volumeMounts", pytorch_job(volumeMounts=mounts)
+    yield "two `volumeMounts` of one volume", f"{_CONTAINER}.volumeMounts", pytorch_job(volumeMounts=mounts)
     for field, value in {**CONTAINER, "volumeMounts": mounts[:1]}.items():
-        yield f"`{field}`", f"{_MAIN}.{field}", pytorch_job(**{field: value})
-    yield "further containers", f"{_POD}.containers[0]", _with_sidecar()
+        yield f"`{field}`", f"{_CONTAINER}.{field}", pytorch_job(**{field: value})
+    yield "further containers", f"{_POD}.containers[0]", _job_with_sidecar()
     for field, value in POD.items():
         if field != "restartPolicy":
             yield f"pod `{field}`", f"{_POD}.{field}", pytorch_job(pod={field: value})
     path = "spec.pytorchReplicaSpecs.Master.template.spec.containers[0].workingDir"
-    yield "what Master and Worker differ in", path, _differing()
-    yield "pod labels and annotations", f"{_WORKER}.template.metadata", _labelled()
+    yield "what Master and Worker differ in", path, _job_with_differing_replicas()
+    yield "pod labels and annotations", f"{_WORKER}.template.metadata", _job_with_pod_labels()
 
 
-def _with_sidecar() -> Job:
+def _job_with_sidecar() -> Job:
     job = pytorch_job()
     for replicas in job["spec"]["pytorchReplicaSpecs"].values():
         replicas["template"]["spec"]["containers"].insert(0, {"name": "metrics", "image": "example.com/metrics:1"})
     return job
 
 
-def _differing() -> Job:
+def _job_with_differing_replicas() -> Job:
     job = pytorch_job()
     job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"][0]["workingDir"] = "/master"
     return job
 
 
-def _labelled() -> Job:
+def _job_with_pod_labels() -> Job:
     job = pytorch_job()
     for replicas in job["spec"]["pytorchReplicaSpecs"].values():
         replicas["template"]["metadata"] = {"labels": {"team": "ml"}, "annotations": {"note": "x"}}
     return job
 
 
-def fields() -> str:
+def fields_table() -> str:
     """The table: fields that share a fate in one row."""
     rows: dict[tuple[str, str], dict[str, None]] = {}
-    for name, path, job in _each():
+    for name, path, job in _field_jobs():
         lines = [
             line for line in convert(job).lines if line.path == path or line.path.startswith((f"{path}.", f"{path}["))
         ]
         assert lines, f"no line for {path}"
         for line in lines:
-            rows.setdefault((_where(line.fate, line.target), line.reason), {})[name] = None
+            rows.setdefault((_destination(line.fate, line.target), line.reason), {})[name] = None
     found = sorted(rows.items(), key=lambda row: _ORDER.index(row[0][0]) if row[0][0] in _ORDER else -1)
     return table(("Field", "Where it is now", "Why"), [(", ".join(names), *key) for key, names in found])
 
 
-def _where(fate: Fate, target: str) -> str:
-    if fate is not Fate.CONVERTED:
-        return _WHERE[fate]
+def _destination(fate: FieldResult, target: str) -> str:
+    if fate is not FieldResult.CONVERTED:
+        return _DESTINATIONS[fate]
     return (
         _PATCHED
         if target.startswith("spec.runtimePatches")
@@ -105,15 +105,15 @@ def _where(fate: Fate, target: str) -> str:
 
 
 _PATCHED = "patched into the pods of the stock runtime"
-_ORDER = (_PATCHED, *_WHERE.values())
+_ORDER = (_PATCHED, *_DESTINATIONS.values())
 
 
-def written(page: str) -> str:
+def update_page(page: str) -> str:
     """The page with the table as it should be."""
     before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n\n{fields()}\n\n{END}{after}"
+    return f"{before}{BEGIN}\n\n{fields_table()}\n\n{END}{after}"
 
 
 if __name__ == "__main__":
-    PAGE.write_text(written(PAGE.read_text()))
+    PAGE.write_text(update_page(PAGE.read_text()))

@@ -5,19 +5,19 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from tests.unit.migrate.expected import CASES, expected, source, told
+from tests.unit.migrate.expected_results import CASES, expected_path, load_source, summarize
 from trainjob.manifest import Dialect
 from trainjob_migrate import Launch, Readiness, convert
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_what_becomes_of_it(name):
-    assert told(name) == yaml.safe_load(expected(name).read_text("utf-8"))
+    assert summarize(name) == yaml.safe_load(expected_path(name).read_text("utf-8"))
 
 
 def test_all_that_is_published_is_here():
     """Each kind's public examples: training-operator 1.9, its notebooks and end-to-end tests, mpi-operator, guides."""
-    kinds = [source(name)["kind"] for name in CASES]
+    kinds = [load_source(name)["kind"] for name in CASES]
     published = [name for name, path in CASES.items() if path.read_text("utf-8").startswith("# kubeflow/")]
     assert len(published) >= 45
     assert {kind: kinds.count(kind) for kind in kinds} == {
@@ -35,7 +35,7 @@ def test_all_that_is_published_is_here():
 def test_each_is_made_or_refused_with_a_reason(dialect, launch):
     """For each Trainer and way to start it: a TrainJob, or lines that say why not; never both, never nothing."""
     for name in CASES:
-        found = convert(source(name), dialect=dialect, launch=launch)
+        found = convert(load_source(name), dialect=dialect, launch=launch)
         assert (found.train_job is None) == bool(found.blockers), name
         assert all(line.reason for line in found.blockers), name
         if found.train_job is None:
@@ -51,4 +51,4 @@ def test_each_is_made_or_refused_with_a_reason(dialect, launch):
     [("simple", Readiness.SIMPLE), ("standard", Readiness.STANDARD), ("complex", Readiness.COMPLEX)],
 )
 def test_the_classes(name, readiness):
-    assert convert(source(f"pytorch/class-{name}")).readiness is readiness
+    assert convert(load_source(f"pytorch/class-{name}")).readiness is readiness

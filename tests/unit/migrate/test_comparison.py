@@ -29,7 +29,7 @@ def pod(labels, env, *, name="pytorch", command=("python", "train.py"), code=0, 
     }
 
 
-def literal(**values):
+def literal_variables(**values):
     return [{"name": name, "value": value} for name, value in values.items()]
 
 
@@ -39,7 +39,9 @@ def old_pod(role, index, rank, extra=(), **more):
     Source: training operator 1.9 pkg/controller.v1/pytorch/envvar.go.
     """
     labels = {"training.kubeflow.org/replica-type": role, "training.kubeflow.org/replica-index": str(index)}
-    own = literal(MASTER_ADDR="mnist-master-0", MASTER_PORT="23456", WORLD_SIZE="2", RANK=str(rank), PET_NNODES="2")
+    own = literal_variables(
+        MASTER_ADDR="mnist-master-0", MASTER_PORT="23456", WORLD_SIZE="2", RANK=str(rank), PET_NNODES="2"
+    )
     return pod(labels, [*extra, *own], **more)
 
 
@@ -52,7 +54,7 @@ def new_pod(rank, extra=(), step="node", **more):
         "jobset.sigs.k8s.io/replicatedjob-name": step,
         "batch.kubernetes.io/job-completion-index": str(rank),
     }
-    own = literal(PET_NNODES="2", PET_NPROC_PER_NODE="1", PET_MASTER_PORT="29500")
+    own = literal_variables(PET_NNODES="2", PET_NPROC_PER_NODE="1", PET_MASTER_PORT="29500")
     return pod(labels, [*extra, *own], name=step, **more)
 
 
@@ -72,7 +74,7 @@ def new_job(kind="Complete", **trainer):
     return {"kind": "TrainJob", "metadata": metadata, "spec": spec, "status": {"conditions": [condition]}}
 
 
-def ended(kind):
+def ended_status(kind):
     conditions = [{"type": one, "status": "True"} for one in ("Created", kind)]
     return {
         "conditions": conditions,
@@ -85,14 +87,14 @@ OLD_PODS = [old_pod("worker", 0, 1), old_pod("master", 0, 0)]
 NEW_PODS = [new_pod(1), new_pod(0), new_pod(0, step="dataset-initializer")]
 
 
-def rows_of(*arguments):
+def compare_rows(*arguments):
     return {row.aspect: row for row in compare(*arguments).rows}
 
 
 def test_two_that_did_the_same_agree():
-    injected = literal(WORLD_SIZE="2")
+    injected = literal_variables(WORLD_SIZE="2")
     pods = [new_pod(rank, injected) for rank in (0, 1)]
-    rows = rows_of(old_job(**ended("Succeeded")), OLD_PODS, new_job(), pods)
+    rows = compare_rows(old_job(**ended_status("Succeeded")), OLD_PODS, new_job(), pods)
     same = ("state", "exit codes", "pods", "world size", "image", "command", "limits", "env WORLD_SIZE")
     assert [rows[aspect].same for aspect in same] == [True] * len(same)
     assert (rows["state"].before, rows["state"].after) == ("Succeeded", "Complete")
@@ -104,15 +106,17 @@ def test_two_that_did_the_same_agree():
 
 
 def test_the_trap_is_pointed_at():
-    rows = rows_of(old_job(), OLD_PODS, new_job(), NEW_PODS)
+    rows = compare_rows(old_job(), OLD_PODS, new_job(), NEW_PODS)
     for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
         assert rows[f"env {name}"].same is False
         assert "trains alone" in rows[f"env {name}"].note
 
 
 def test_what_each_platform_sets_in_its_own_way_is_no_difference():
-    pods = [new_pod(rank, literal(MASTER_ADDR="m", MASTER_PORT="1", RANK="x", WORLD_SIZE="3")) for rank in (0, 1)]
-    rows = rows_of(old_job(), OLD_PODS, new_job(), pods)
+    pods = [
+        new_pod(rank, literal_variables(MASTER_ADDR="m", MASTER_PORT="1", RANK="x", WORLD_SIZE="3")) for rank in (0, 1)
+    ]
+    rows = compare_rows(old_job(), OLD_PODS, new_job(), pods)
     own = ("MASTER_ADDR", "MASTER_PORT", "RANK", "PET_MASTER_PORT", "PET_NPROC_PER_NODE", "PET_NNODES")
     assert [rows[f"env {name}"].same for name in own] == [None] * len(own)
     assert rows["env WORLD_SIZE"].same is False  # that one is the same everywhere
@@ -121,7 +125,7 @@ def test_what_each_platform_sets_in_its_own_way_is_no_difference():
 
 def test_what_torchrun_sets_is_no_difference():
     pods = [new_pod(rank, command=("torchrun", "train.py")) for rank in (0, 1)]
-    rows = rows_of(old_job(), OLD_PODS, new_job(), pods)
+    rows = compare_rows(old_job(), OLD_PODS, new_job(), pods)
     assert rows["env RANK"].same is None
     assert rows["command"].same is False
     assert rows["command"].after == "torchrun train.py"
@@ -130,7 +134,7 @@ def test_what_torchrun_sets_is_no_difference():
 def test_a_reference_is_told_by_its_place():
     field = [{"name": "RANK", "valueFrom": {"fieldRef": {"fieldPath": RANK}}}]
     secret = [{"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hf", "key": "token"}}}]
-    rows = rows_of(old_job(), [old_pod("master", 0, 0, secret)], new_job(), [new_pod(0, field + secret)])
+    rows = compare_rows(old_job(), [old_pod("master", 0, 0, secret)], new_job(), [new_pod(0, field + secret)])
     assert rows["env RANK"].after == f"fieldRef {RANK}"
     assert rows["env HF_TOKEN"].same
     assert rows["env HF_TOKEN"].before == "secretKeyRef hf/token"
@@ -138,8 +142,10 @@ def test_a_reference_is_told_by_its_place():
 
 @pytest.mark.parametrize("other", [SECRET, SECRET + "2"])
 def test_a_secret_is_never_told_also_where_it_differs(other):
-    before = [old_pod("master", 0, 0, literal(HF_TOKEN=SECRET), command=["python", "t.py", f"--token={SECRET}"])]
-    after = [new_pod(0, literal(HF_TOKEN=other), command=["python", "t.py", f"--token={other}"])]
+    before = [
+        old_pod("master", 0, 0, literal_variables(HF_TOKEN=SECRET), command=["python", "t.py", f"--token={SECRET}"])
+    ]
+    after = [new_pod(0, literal_variables(HF_TOKEN=other), command=["python", "t.py", f"--token={other}"])]
     told = compare(old_job(), before, new_job(), after)
     rows = {row.aspect: row for row in told.rows}
     assert rows["env HF_TOKEN"].before == rows["env HF_TOKEN"].after == "***"
@@ -150,7 +156,7 @@ def test_a_secret_is_never_told_also_where_it_differs(other):
 
 def test_one_that_failed_tells_so():
     failed = [new_pod(0, code=0), new_pod(1, code=3, restarts=2)]
-    rows = rows_of(old_job(**ended("Succeeded")), OLD_PODS, new_job("Failed"), failed)
+    rows = compare_rows(old_job(**ended_status("Succeeded")), OLD_PODS, new_job("Failed"), failed)
     assert rows["state"].same is False
     assert rows["exit codes"].after == "node 0: 0, node 1: 3"
     assert rows["exit codes"].same is False
@@ -158,7 +164,7 @@ def test_one_that_failed_tells_so():
 
 
 def test_without_pods_what_is_asked_for_stands_in():
-    rows = rows_of(old_job(), [], new_job(), [])
+    rows = compare_rows(old_job(), [], new_job(), [])
     assert (rows["pods"].before, rows["pods"].after, rows["pods"].same) == ("Master 1, Worker 1", "node 2", True)
     assert "no pods" in rows["pods"].note
     assert rows["image"].same
@@ -174,7 +180,7 @@ def test_pods_of_the_mpi_operator_have_their_roles():
     labels = [{f"{prefix}job-role": role, f"{prefix}replica-index": index} for role, index in roles]
     job = old_job() | {"spec": {"slotsPerWorker": 4}}
     pods = [pod(one, [], name="mpi", code=index) for index, one in enumerate(labels)]
-    rows = rows_of(job, pods, new_job(numProcPerNode=4), [])
+    rows = compare_rows(job, pods, new_job(numProcPerNode=4), [])
     assert (rows["world size"].before, rows["world size"].after) == ("8", "8")  # without the launcher
     assert rows["pods"].before == "Launcher 1, Worker 2"
     assert rows["exit codes"].before == "Launcher 0: 1, Worker 0: 2, Worker 1: 0"
@@ -182,7 +188,7 @@ def test_pods_of_the_mpi_operator_have_their_roles():
 
 def test_many_pods_are_told_in_few_words():
     pods = [old_pod("worker", index, index) for index in range(64)]
-    row = rows_of(old_job(), pods, new_job(), NEW_PODS)["env RANK"]
+    row = compare_rows(old_job(), pods, new_job(), NEW_PODS)["env RANK"]
     assert row.before == "Worker 0: 0, Worker 1: 1, Worker 2: 2, Worker 3: 3, ... (64 pods)"
 
 
@@ -193,18 +199,18 @@ JSON = st.recursive(
 )
 
 
-def paths(value, path=()):
+def walk_paths(value, path=()):
     yield path
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, inner in items:
-        yield from paths(inner, (*path, key))
+        yield from walk_paths(inner, (*path, key))
 
 
 @given(st.data())
 def test_no_odd_object_raises(data):
     """A proxy or a changed CRD may give anything at any place, but for the names that every object has."""
-    everything = copy.deepcopy([old_job(**ended("Failed")), OLD_PODS, new_job(), NEW_PODS])
-    place = data.draw(st.sampled_from([path for path in paths(everything) if len(path) > 2]))
+    everything = copy.deepcopy([old_job(**ended_status("Failed")), OLD_PODS, new_job(), NEW_PODS])
+    place = data.draw(st.sampled_from([path for path in walk_paths(everything) if len(path) > 2]))
     inner = everything
     for key in place[:-1]:
         inner = inner[key]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.migrate.v1_jobs import pytorch_job, with_spec
-from trainjob_migrate import Fate, Launch, convert
+from trainjob_migrate import FieldResult, Launch, convert
 from trainjob_migrate.environment import Program
 
-OLD = {
+V1_VARIABLES = {
     "MASTER_ADDR": {"value": "mnist-node-0-0.mnist"},
     "MASTER_PORT": {"value": "29500"},
     "WORLD_SIZE": {"value": "2"},
@@ -42,7 +42,7 @@ PLAIN = {
     "a shell's script": ["bash", "run.sh"],
     "a shell without a line": ["bash", "-c"],
 }
-READING = {
+READING_COMMANDS = {
     "by the shell": ["sh", "-c", "torchrun --node_rank=$RANK --master_addr=${MASTER_ADDR} train.py"],
     "by Kubernetes": ["torchrun", "--nnodes=$(WORLD_SIZE)", "--node_rank=$(RANK)", "train.py"],
     "with a default": ["sh", "-c", "python -m torch.distributed.run --master_port ${MASTER_PORT:-23456} train.py"],
@@ -55,7 +55,7 @@ def variables(conversion):
     return {variable["name"]: {key: value for key, value in variable.items() if key != "name"} for variable in env}
 
 
-def finding(conversion, topic=ENVIRONMENT):
+def find_finding(conversion, topic=ENVIRONMENT):
     return next((one for one in conversion.findings if one.topic == topic), None)
 
 
@@ -63,24 +63,24 @@ def finding(conversion, topic=ENVIRONMENT):
 @pytest.mark.parametrize("launch", Launch)
 def test_torchrun_needs_nothing(name, launch):
     found = convert(pytorch_job(command=TORCHRUN[name]), launch=launch)
-    assert finding(found) is None
+    assert find_finding(found) is None
     assert variables(found) == UNBUFFERED
     assert found.train_job["spec"]["trainer"]["command"] == TORCHRUN[name]
 
 
-@pytest.mark.parametrize("command", [*PLAIN.values(), *READING.values()], ids=[*PLAIN, *READING])
+@pytest.mark.parametrize("command", [*PLAIN.values(), *READING_COMMANDS.values()], ids=[*PLAIN, *READING_COMMANDS])
 def test_what_may_read_them_gets_the_variables(command):
     found = convert(pytorch_job(command=command))
-    assert variables(found) == UNBUFFERED | OLD
+    assert variables(found) == UNBUFFERED | V1_VARIABLES
     assert found.train_job["spec"]["trainer"]["command"] == command
-    assert "2 separate trainings" in finding(found).why
+    assert "2 separate trainings" in find_finding(found).why
 
 
 def test_an_entrypoint_is_not_known_and_gets_them():
     for launch in Launch:
         found = convert(pytorch_job(args=["--epochs", "1"]), launch=launch)
-        assert "entrypoint" in finding(found).what
-        assert variables(found) == UNBUFFERED | OLD
+        assert "entrypoint" in find_finding(found).what
+        assert variables(found) == UNBUFFERED | V1_VARIABLES
 
 
 WRAPPED = {
@@ -100,7 +100,7 @@ def test_torchrun_starts_it_when_asked(name):
     assert trainer["command"] == WRAPPED[name]
     assert trainer["numProcPerNode"] == 1
     assert variables(found) == UNBUFFERED
-    assert "torchrun starts it" in finding(found).done
+    assert "torchrun starts it" in find_finding(found).done
 
 
 def test_a_script_among_the_arguments_is_wrapped_there():
@@ -111,7 +111,7 @@ def test_a_script_among_the_arguments_is_wrapped_there():
     assert found.train_job["spec"]["trainer"]["args"] == ["-u", "-m", "torch.distributed.run", "train.py"]
 
 
-def exit_code(job):
+def with_exit_code_policy(job):
     for replicas in job["spec"]["pytorchReplicaSpecs"].values():
         replicas["restartPolicy"] = "ExitCode"
     return job
@@ -121,7 +121,7 @@ PLAIN_JOB = pytorch_job(command=["python", "train.py"])
 NOT_BY_TORCHRUN = {
     "processes of its own": (with_spec(PLAIN_JOB, nprocPerNode="4"), "8", "one process a node"),
     "filled in by Kubernetes": (pytorch_job(command=["python", "t.py", "--rank=$(RANK)"]), "2", "Kubernetes fills"),
-    "exit codes": (exit_code(pytorch_job(command=["python", "t.py"])), "2", "ExitCode"),
+    "exit codes": (with_exit_code_policy(pytorch_job(command=["python", "t.py"])), "2", "ExitCode"),
 }
 
 
@@ -130,12 +130,12 @@ def test_where_torchrun_would_change_what_it_does_it_gets_them(name):
     job, world, why = NOT_BY_TORCHRUN[name]
     found = convert(job, launch=Launch.TORCHRUN)
     assert variables(found)["WORLD_SIZE"] == {"value": world}
-    assert why in finding(found).done
+    assert why in find_finding(found).done
 
 
 def test_one_node_gets_them_too():
     found = convert(pytorch_job(workers=0, command=["python", "train.py"]))
-    assert variables(found) == UNBUFFERED | OLD | {"WORLD_SIZE": {"value": "1"}}
+    assert variables(found) == UNBUFFERED | V1_VARIABLES | {"WORLD_SIZE": {"value": "1"}}
 
 
 def test_without_a_master_there_were_none():
@@ -149,8 +149,8 @@ def test_without_a_master_there_were_none():
 def test_the_jobs_own_values_never_counted():
     env = [{"name": "RANK", "value": "7"}, {"name": "PYTHONUNBUFFERED", "value": "0"}, {"name": "LR", "value": "1"}]
     found = convert(pytorch_job(command=["python", "train.py"], env=env))
-    assert variables(found) == {"LR": {"value": "1"}} | UNBUFFERED | OLD
-    dropped = [line.path for line in found.lines if line.fate is Fate.DROPPED]
+    assert variables(found) == {"LR": {"value": "1"}} | UNBUFFERED | V1_VARIABLES
+    dropped = [line.path for line in found.lines if line.fate is FieldResult.DROPPED]
     assert [path for path in dropped if ".Worker." in path and ".env[" in path] == [
         f"spec.pytorchReplicaSpecs.Worker.template.spec.containers[0].env[{number}]" for number in (0, 1)
     ]
@@ -184,4 +184,4 @@ def test_a_program_is_read_without_trusting_it():
     assert not Program((), ("torchrun",)).is_torchrun
     assert not Program(("bash",), ()).is_torchrun
     assert not Program(("python",), ("-m",)).is_torchrun
-    assert Program(("python",), ()).wrapped().command == ("torchrun", "--no-python", "python")
+    assert Program(("python",), ()).with_torchrun().command == ("torchrun", "--no-python", "python")

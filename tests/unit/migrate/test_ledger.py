@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from trainjob.spec.redaction import shown
-from trainjob_migrate import Fate
-from trainjob_migrate.ledger import Ledger, leaves, written
+from trainjob.spec.redaction import redact
+from trainjob_migrate import FieldResult
+from trainjob_migrate.field_records import FieldRecorder, format_path, iterate_leaves
 
 SOURCE = {"a": {"b": [1, {"c": "x"}], "d": {}}, "e.f/g": None, "h": ["", []]}
 
 
-def told(ledger):
+def paths_and_results(ledger):
     return [(line.path, line.fate) for line in ledger.lines()]
 
 
 def test_leaves_and_how_they_are_written():
-    assert [written(path) for path in leaves(SOURCE)] == [
+    assert [format_path(path) for path in iterate_leaves(SOURCE)] == [
         "a.b[0]",
         "a.b[1].c",
         "a.d",
@@ -27,32 +27,32 @@ def test_leaves_and_how_they_are_written():
 
 
 def test_what_nobody_claims_is_refused_unless_it_says_nothing():
-    dropped, refused = Fate.DROPPED, Fate.REFUSED
+    dropped, refused = FieldResult.DROPPED, FieldResult.REFUSED
     fates = [refused, refused, dropped, dropped, dropped, dropped]
-    assert [fate for _, fate in told(Ledger(SOURCE))] == fates
+    assert [fate for _, fate in paths_and_results(FieldRecorder(SOURCE))] == fates
 
 
 def test_a_subtree_is_one_line_and_the_first_claim_counts():
-    ledger = Ledger(SOURCE)
-    ledger.converted(("a", "b", 0), "somewhere")
-    ledger.dropped(("a", "b"), "not needed")
-    ledger.refused(("a", "b"), "too late")
-    ledger.moved(("h",), "elsewhere")
-    assert told(ledger) == [
-        ("a.b[0]", Fate.CONVERTED),
-        ("a.b[1].c", Fate.DROPPED),
-        ("a.d", Fate.DROPPED),
-        ('["e.f/g"]', Fate.DROPPED),
-        ("h", Fate.MOVED),
+    ledger = FieldRecorder(SOURCE)
+    ledger.mark_converted(("a", "b", 0), "somewhere")
+    ledger.mark_dropped(("a", "b"), "not needed")
+    ledger.mark_refused(("a", "b"), "too late")
+    ledger.mark_moved(("h",), "elsewhere")
+    assert paths_and_results(ledger) == [
+        ("a.b[0]", FieldResult.CONVERTED),
+        ("a.b[1].c", FieldResult.DROPPED),
+        ("a.d", FieldResult.DROPPED),
+        ('["e.f/g"]', FieldResult.DROPPED),
+        ("h", FieldResult.MOVED),
     ]
 
 
 def test_what_is_missing_can_be_refused():
-    ledger = Ledger({"a": 1})
-    ledger.dropped(("a",), "not needed")
-    ledger.refused(("spec", "replicas"), "they are wanted")
-    ledger.dropped(("nowhere",), "nothing is said of what is not there")
-    assert [(line.path, line.given) for line in ledger.lines()] == [("a", "1"), ("spec.replicas", "nothing")]
+    ledger = FieldRecorder({"a": 1})
+    ledger.mark_dropped(("a",), "not needed")
+    ledger.mark_refused(("spec", "replicas"), "they are wanted")
+    ledger.mark_dropped(("nowhere",), "nothing is said of what is not there")
+    assert [(line.path, line.given) for line in ledger.to_records()] == [("a", "1"), ("spec.replicas", "nothing")]
 
 
 SECRETS = {
@@ -77,17 +77,17 @@ HARMLESS = [
 
 @pytest.mark.parametrize("name", SECRETS)
 def test_a_secret_is_not_shown(name):
-    assert "s3cret" not in str(shown(SECRETS[name]))
-    assert "s3cret" not in str([line.given for line in Ledger({"x": SECRETS[name]}).lines()])
+    assert "s3cret" not in str(redact(SECRETS[name]))
+    assert "s3cret" not in str([line.given for line in FieldRecorder({"x": SECRETS[name]}).to_records()])
 
 
 @pytest.mark.parametrize("value", HARMLESS)
 def test_what_is_no_secret_is_shown(value):
-    assert shown(value) == value
+    assert redact(value) == value
 
 
 @pytest.mark.parametrize(
     "text", ["token" * 40_000, "a=" * 100_000, "token=" * 30_000, "--key " * 30_000, "x" * 200_000, " " * 200_000]
 )
 def test_a_long_text_is_read_in_one_go(text):
-    assert shown([text])
+    assert redact([text])

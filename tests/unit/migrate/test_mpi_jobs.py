@@ -37,13 +37,13 @@ def mpi_job(version=V2, *, launcher=None, worker=None, workers=2, launcher_pod=N
     }
 
 
-def pods(conversion):
+def pod_specs(conversion):
     """Return the pod specs of the generated runtime, by replicated job."""
     jobs = conversion.runtime["spec"]["template"]["spec"]["replicatedJobs"]
     return {job["name"]: job["template"]["spec"]["template"]["spec"] for job in jobs}
 
 
-def reasons(conversion):
+def blocker_reasons(conversion):
     return {line.path: line.reason for line in conversion.blockers}
 
 
@@ -83,7 +83,7 @@ def test_each_has_its_own_pods_and_the_launcher_sees_no_gpus():
             worker_pod={"nodeSelector": {"pool": "gpu"}, "volumes": [{"name": "d", "emptyDir": {}}]},
         )
     )
-    launcher, node = pods(found)["launcher"], pods(found)["node"]
+    launcher, node = pod_specs(found)["launcher"], pod_specs(found)["node"]
     assert (launcher["nodeSelector"], node["nodeSelector"]) == ({"pool": "cpu"}, {"pool": "gpu"})
     assert launcher["containers"][0]["resources"] == {"limits": {"cpu": 1}}
     assert node["containers"][0]["resources"] == {"limits": {"nvidia.com/gpu": 1}}
@@ -99,32 +99,34 @@ def test_each_has_its_own_pods_and_the_launcher_sees_no_gpus():
 
 @pytest.mark.parametrize("version", [V1, V2])
 def test_workers_without_a_command_run_an_ssh_server(version):
-    [container] = pods(convert(mpi_job(version)))["node"]["containers"]
+    [container] = pod_specs(convert(mpi_job(version)))["node"]["containers"]
     assert (container["command"], container.get("args")) == (["/usr/sbin/sshd", "-De"], None)
 
 
 def test_of_v1_a_worker_that_sleeps_runs_one_too():
     found = convert(mpi_job(V1, worker={"command": ["sleep"], "args": ["365d"]}))
-    [container] = pods(found)["node"]["containers"]
+    [container] = pod_specs(found)["node"]["containers"]
     assert (container["command"], container.get("args")) == (["/usr/sbin/sshd", "-De"], None)
     assert "ssh" in [finding.topic for finding in found.findings]
 
 
 def test_of_v1_a_worker_that_does_something_else_is_refused():
-    [(path, reason)] = reasons(convert(mpi_job(V1, worker={"command": ["sh", "-c", "prepare; sleep 365d"]}))).items()
+    [(path, reason)] = blocker_reasons(
+        convert(mpi_job(V1, worker={"command": ["sh", "-c", "prepare; sleep 365d"]}))
+    ).items()
     assert path == "spec.mpiReplicaSpecs.Worker.template.spec.containers[0].command"
     assert "/usr/sbin/sshd" in reason
 
 
 def test_of_v2_a_worker_keeps_its_own_ssh_server():
     own = {"command": ["/usr/sbin/sshd"], "args": ["-De", "-f", "/home/mpiuser/.sshd_config"]}
-    [container] = pods(convert(mpi_job(worker=own)))["node"]["containers"]
+    [container] = pod_specs(convert(mpi_job(worker=own)))["node"]["containers"]
     assert {key: container[key] for key in own} == own
 
 
 def test_a_user_other_than_root_can_read_the_keys():
     user = {"securityContext": {"runAsUser": 1000}}
-    found = pods(convert(mpi_job(launcher=user, worker=user, worker_pod={"securityContext": {"fsGroup": 7}})))
+    found = pod_specs(convert(mpi_job(launcher=user, worker=user, worker_pod={"securityContext": {"fsGroup": 7}})))
     assert found["launcher"]["securityContext"] == {"fsGroup": 1000}
     assert found["node"]["securityContext"] == {"fsGroup": 7}
 
@@ -132,18 +134,18 @@ def test_a_user_other_than_root_can_read_the_keys():
 @pytest.mark.parametrize("implementation", ["Intel", "MPICH"])
 def test_other_implementations_are_refused(implementation):
     found = convert(mpi_job(mpiImplementation=implementation))
-    assert list(reasons(found)) == ["spec.mpiImplementation"]
+    assert list(blocker_reasons(found)) == ["spec.mpiImplementation"]
     assert (found.train_job, found.runtime) == (None, None)
 
 
 @pytest.mark.parametrize("workers", [0, None])
 def test_without_workers_it_is_refused(workers):
-    assert list(reasons(convert(mpi_job(workers=workers)))) == ["spec.mpiReplicaSpecs"]
+    assert list(blocker_reasons(convert(mpi_job(workers=workers)))) == ["spec.mpiReplicaSpecs"]
 
 
 def test_files_of_the_old_operator_are_refused():
     words = ["horovodrun", "--host-discovery-script", "/etc/mpi/discover_hosts.sh", "python", "train.py"]
-    [(path, reason)] = reasons(convert(mpi_job(V1, launcher={"command": words}))).items()
+    [(path, reason)] = blocker_reasons(convert(mpi_job(V1, launcher={"command": words}))).items()
     assert path.endswith("Launcher.template.spec.containers[0].command")
     assert "/etc/mpi/discover_hosts.sh" in reason
 
@@ -168,7 +170,7 @@ def test_restarts_of_the_launcher(version, replica, policy, limit, expected):
 def test_restarts_by_exit_code_are_refused():
     job = mpi_job(V1)
     job["spec"]["mpiReplicaSpecs"]["Worker"]["restartPolicy"] = "ExitCode"
-    assert list(reasons(convert(job))) == ["spec.mpiReplicaSpecs.Worker.restartPolicy"]
+    assert list(blocker_reasons(convert(job))) == ["spec.mpiReplicaSpecs.Worker.restartPolicy"]
 
 
 def test_the_launcher_waits_for_the_nodes_but_not_in_a_gang():
@@ -191,7 +193,7 @@ def test_hosts_of_the_workers():
 
 
 def test_a_priority_is_for_launcher_and_nodes():
-    found = pods(convert(mpi_job(runPolicy={"schedulingPolicy": {"priorityClass": "high"}})))
+    found = pod_specs(convert(mpi_job(runPolicy={"schedulingPolicy": {"priorityClass": "high"}})))
     assert [pod["priorityClassName"] for pod in found.values()] == ["high", "high"]
 
 
@@ -200,5 +202,5 @@ def test_the_main_container_of_v1():
     for replica in job["spec"]["mpiReplicaSpecs"].values():
         replica["template"]["spec"]["containers"].insert(0, {"name": "proxy", "image": "proxy:1"})
     found = convert(job)
-    assert [one["name"] for one in pods(found)["node"]["containers"]] == ["node", "proxy"]
+    assert [one["name"] for one in pod_specs(found)["node"]["containers"]] == ["node", "proxy"]
     assert found.train_job["spec"]["trainer"]["image"] == "weather:1"

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.migrate.test_properties import ANYTHING, BUSY, DIALECTS, SECRET, jobs
+from tests.unit.migrate.test_properties import ANYTHING, DIALECTS, SECRET, SLOW_DATA, jobs
 from tests.unit.migrate.v1_jobs import every_field
-from trainjob_migrate import Fate, convert
-from trainjob_migrate.ledger import leaves, value_at, written
+from trainjob_migrate import FieldResult, convert
+from trainjob_migrate.field_records import format_path, get_value, iterate_leaves
 
 SENSIBLE, WILD = jobs(wild=False), jobs(wild=True)
 KINDS = {
@@ -30,7 +30,7 @@ MPI = {
 }
 
 
-def as_kind(job, kind, more):
+def convert_kind(job, kind, more):
     """The same job as one of another kind: its replicas and containers are called otherwise."""
     field, container, roles = KINDS[kind]
     spec = json.loads(json.dumps(job["spec"]).replace('"name": "pytorch"', f'"name": "{container}"'))
@@ -42,13 +42,13 @@ def as_kind(job, kind, more):
 
 
 @st.composite
-def of_kind(draw, kind):
+def job_of_kind(draw, kind):
     """A job of that kind, made of a PyTorchJob."""
     is_wild = draw(st.booleans())
     job = draw(WILD if is_wild else SENSIBLE)
     options = {name: st.one_of(value, ANYTHING) if is_wild else value for name, value in MPI.items()}
     more = draw(st.fixed_dictionaries({}, optional=options)) if kind == "MPIJob" else {}
-    made = as_kind(job, kind, more)
+    made = convert_kind(job, kind, more)
     if not is_wild:
         for field in ("elasticPolicy", "nprocPerNode"):
             made["spec"].pop(field, None)
@@ -59,19 +59,19 @@ def of_kind(draw, kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_field_disappears(kind):
-    @settings(max_examples=50, suppress_health_check=BUSY)
-    @given(of_kind(kind), DIALECTS)
+    @settings(max_examples=50, suppress_health_check=SLOW_DATA)
+    @given(job_of_kind(kind), DIALECTS)
     def holds(job, dialect):
         found = convert(job, dialect=dialect)
         paths = [line.path for line in found.lines]
         assert len(set(paths)) == len(paths)
-        for leaf in leaves(job):
-            above = {written(leaf[:length]) for length in range(len(leaf) + 1)}
+        for leaf in iterate_leaves(job):
+            above = {format_path(leaf[:length]) for length in range(len(leaf) + 1)}
             assert len(above.intersection(paths)) == 1, leaf
         assert (found.train_job is None) == bool(found.blockers)
         assert found.runtime is None or found.train_job
-        assert all(line.reason for line in found.lines if line.fate in (Fate.REFUSED, Fate.DROPPED))
-        assert all(line.target for line in found.lines if line.fate in (Fate.CONVERTED, Fate.MOVED))
+        assert all(line.reason for line in found.lines if line.fate in (FieldResult.REFUSED, FieldResult.DROPPED))
+        assert all(line.target for line in found.lines if line.fate in (FieldResult.CONVERTED, FieldResult.MOVED))
         assert SECRET not in json.dumps(found.to_dict())
         assert found == convert(json.loads(json.dumps(job)), dialect=dialect)
 
@@ -84,7 +84,7 @@ def test_no_field_disappears(kind):
 def test_no_value_is_lost(kind, version):
     """In a job with every field, what is converted or moved stands in the new objects, word for word."""
     more = {"slotsPerWorker": 5, "sshAuthMountPath": "/home/of/keys"} if kind == "MPIJob" else {}
-    job = as_kind(every_field(), kind, more)
+    job = convert_kind(every_field(), kind, more)
     job["apiVersion"] = version
     replicas = job["spec"][KINDS[kind][0]]
     for name in ("elasticPolicy", "nprocPerNode"):
@@ -100,11 +100,11 @@ def test_no_value_is_lost(kind, version):
     found = convert(job)
     assert [line.path for line in found.blockers] == []
     text = json.dumps([found.train_job, found.runtime])
-    kept = [line.path for line in found.lines if line.fate in (Fate.CONVERTED, Fate.MOVED)]
+    kept = [line.path for line in found.lines if line.fate in (FieldResult.CONVERTED, FieldResult.MOVED)]
     same = () if kind == "MPIJob" else ("spec.xgbReplicaSpecs.Master",)
     elsewhere = (*same, "apiVersion", "kind", "spec.runPolicy.managedBy")
-    for leaf in leaves(found.source):
-        path = written(leaf)
+    for leaf in iterate_leaves(found.source):
+        path = format_path(leaf)
         changed = path.endswith(("restartPolicy", ".name", "replicas")) or path.startswith(elsewhere)
         if not changed and any(path.startswith(line) for line in kept):
-            assert json.dumps(value_at(found.source, leaf)) in text, path
+            assert json.dumps(get_value(found.source, leaf)) in text, path

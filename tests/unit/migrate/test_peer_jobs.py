@@ -7,14 +7,14 @@ import json
 import pytest
 
 from trainjob.manifest import Dialect
-from trainjob_migrate import Fate, Readiness, convert
+from trainjob_migrate import FieldResult, Readiness, convert
 
 RANK = {"fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}}
 CONTAINERS = {"XGBoostJob": "xgboost", "JAXJob": "jax"}
 SPECS = {"XGBoostJob": "xgbReplicaSpecs", "JAXJob": "jaxReplicaSpecs"}
 
 
-def job_of(kind, replicas, *, name="trees", **container):
+def make_job(kind, replicas, *, name="trees", **container):
     """Return a job of the kind.
 
     `replicas` are roles and the fields of each besides the template.
@@ -24,18 +24,18 @@ def job_of(kind, replicas, *, name="trees", **container):
     return {"apiVersion": "kubeflow.org/v1", "kind": kind, "metadata": {"name": name}, "spec": {SPECS[kind]: specs}}
 
 
-def boosted(workers=2, restarts="OnFailure", **container):
+def xgboost_job(workers=2, restarts="OnFailure", **container):
     replicas = {"Master": {"replicas": 1, "restartPolicy": restarts}}
     if workers:
         replicas["Worker"] = {"replicas": workers, "restartPolicy": restarts}
-    return job_of("XGBoostJob", replicas, **container)
+    return make_job("XGBoostJob", replicas, **container)
 
 
-def jax(workers=2, restarts="OnFailure", **container):
-    return job_of("JAXJob", {"Worker": {"replicas": workers, "restartPolicy": restarts}}, **container)
+def jax_job(workers=2, restarts="OnFailure", **container):
+    return make_job("JAXJob", {"Worker": {"replicas": workers, "restartPolicy": restarts}}, **container)
 
 
-def renamed(job, old, new):
+def with_container_name(job, old, new):
     """Return the same job with another name of its container."""
     return json.loads(json.dumps(job).replace(f'"name": "{old}"', f'"name": "{new}"'))
 
@@ -47,7 +47,7 @@ def variables(conversion):
 
 
 def test_xgboost_gets_the_variables_that_it_had():
-    found = convert(boosted())
+    found = convert(xgboost_job())
     assert found.train_job["spec"]["trainer"]["numNodes"] == 3
     assert variables(found) == {
         "PYTHONUNBUFFERED": "1",
@@ -63,11 +63,11 @@ def test_xgboost_gets_the_variables_that_it_had():
 
 
 def test_a_master_alone_has_no_workers_to_know():
-    assert not {"WORKER_PORT", "WORKER_ADDRS"} & set(variables(convert(boosted(workers=0))))
+    assert not {"WORKER_PORT", "WORKER_ADDRS"} & set(variables(convert(xgboost_job(workers=0))))
 
 
 def test_jax_gets_the_variables_that_it_had():
-    assert variables(convert(jax())) == {
+    assert variables(convert(jax_job())) == {
         "PYTHONUNBUFFERED": "1",
         "COORDINATOR_PORT": "29500",
         "COORDINATOR_ADDRESS": "trees-node-0-0.trees",
@@ -77,7 +77,8 @@ def test_jax_gets_the_variables_that_it_had():
 
 
 @pytest.mark.parametrize(
-    ("make", "name"), [(boosted, "RANK"), (boosted, "DMLC_NUM_WORKER"), (jax, "PROCESS_ID"), (jax, "PYTHONUNBUFFERED")]
+    ("make", "name"),
+    [(xgboost_job, "RANK"), (xgboost_job, "DMLC_NUM_WORKER"), (jax_job, "PROCESS_ID"), (jax_job, "PYTHONUNBUFFERED")],
 )
 def test_variables_of_the_operators_are_not_the_jobs(make, name):
     """The Training Operator's come after the job's own of the same name and count; the Trainer refuses its own."""
@@ -85,10 +86,10 @@ def test_variables_of_the_operators_are_not_the_jobs(make, name):
     found = convert(make(env=given))
     told = variables(found)
     assert (told.get(name) == "7", told["LR"]) == (False, "0.1")
-    assert any(line.fate is Fate.DROPPED and line.path.endswith("env[0]") for line in found.lines)
+    assert any(line.fate is FieldResult.DROPPED and line.path.endswith("env[0]") for line in found.lines)
 
 
-@pytest.mark.parametrize("make", [boosted, jax])
+@pytest.mark.parametrize("make", [xgboost_job, jax_job])
 def test_before_trainer_2_2_a_runtime_without_their_policy_is_made(make):
     found = convert(make(), dialect=Dialect.V2_1)
     assert found.runtime["spec"]["mlPolicy"] == {"numNodes": 1}
@@ -96,7 +97,7 @@ def test_before_trainer_2_2_a_runtime_without_their_policy_is_made(make):
     assert found.readiness is Readiness.COMPLEX
 
 
-@pytest.mark.parametrize("make", [boosted, jax])
+@pytest.mark.parametrize("make", [xgboost_job, jax_job])
 def test_by_default_the_first_failure_is_the_last(make):
     found = convert(make(restarts=None))
     job = found.runtime["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]
@@ -105,26 +106,26 @@ def test_by_default_the_first_failure_is_the_last(make):
 
 
 def test_the_strictest_of_two_restart_policies_counts():
-    job = boosted()
+    job = xgboost_job()
     job["spec"]["xgbReplicaSpecs"]["Master"]["restartPolicy"] = "Never"
     job["spec"]["xgbReplicaSpecs"]["Worker"]["restartPolicy"] = "ExitCode"
     found = convert(job)
     pod = found.runtime["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
     assert pod["restartPolicy"] == "Never"
     [line] = [one for one in found.lines if one.path == "spec.xgbReplicaSpecs.Worker.restartPolicy"]
-    assert line.fate is Fate.DROPPED
+    assert line.fate is FieldResult.DROPPED
     assert "restarts" in [finding.topic for finding in found.findings]
 
 
 def test_an_unknown_restart_policy_is_refused():
-    job = boosted()
+    job = xgboost_job()
     job["spec"]["xgbReplicaSpecs"]["Worker"]["restartPolicy"] = "Sometimes"
     [line] = convert(job).blockers
     assert line.path == "spec.xgbReplicaSpecs.Worker.restartPolicy"
 
 
 def test_what_differs_between_master_and_workers_is_refused():
-    job = boosted()
+    job = xgboost_job()
     job["spec"]["xgbReplicaSpecs"]["Master"]["template"] = {
         "spec": {"containers": [{"name": "xgboost", "image": "trees:1", "args": ["--model_path=/tmp/m"]}]}
     }
@@ -135,11 +136,11 @@ def test_what_differs_between_master_and_workers_is_refused():
 @pytest.mark.parametrize(
     ("job", "path"),
     [
-        (job_of("XGBoostJob", {"Worker": {}}), "spec.xgbReplicaSpecs"),
-        (job_of("XGBoostJob", {"Master": {"replicas": 2}}), "spec.xgbReplicaSpecs.Master.replicas"),
-        (job_of("JAXJob", {"Master": {}}), "spec.jaxReplicaSpecs"),
-        (jax(image=""), "spec.jaxReplicaSpecs.Worker.template.spec.containers[0].image"),
-        (renamed(jax(), "jax", "trainer"), "spec.jaxReplicaSpecs.Worker.template.spec.containers"),
+        (make_job("XGBoostJob", {"Worker": {}}), "spec.xgbReplicaSpecs"),
+        (make_job("XGBoostJob", {"Master": {"replicas": 2}}), "spec.xgbReplicaSpecs.Master.replicas"),
+        (make_job("JAXJob", {"Master": {}}), "spec.jaxReplicaSpecs"),
+        (jax_job(image=""), "spec.jaxReplicaSpecs.Worker.template.spec.containers[0].image"),
+        (with_container_name(jax_job(), "jax", "trainer"), "spec.jaxReplicaSpecs.Worker.template.spec.containers"),
     ],
 )
 def test_what_the_training_operator_refuses_is_refused(job, path):
@@ -148,11 +149,11 @@ def test_what_the_training_operator_refuses_is_refused(job, path):
 
 def test_hosts_are_those_of_the_nodes():
     found = convert(
-        boosted(args=["--tracker=trees-master-0", "--peers=trees-worker-0,trees-worker-1", "my-trees-worker-0"])
+        xgboost_job(args=["--tracker=trees-master-0", "--peers=trees-worker-0,trees-worker-1", "my-trees-worker-0"])
     )
     assert found.train_job["spec"]["trainer"]["args"] == [
         "--tracker=trees-node-0-0.trees",
         "--peers=trees-node-0-1.trees,trees-node-0-2.trees",
         "my-trees-worker-0",
     ]
-    assert convert(jax(args=["trees-worker-1"])).train_job["spec"]["trainer"]["args"] == ["trees-node-0-1.trees"]
+    assert convert(jax_job(args=["trees-worker-1"])).train_job["spec"]["trainer"]["args"] == ["trees-node-0-1.trees"]

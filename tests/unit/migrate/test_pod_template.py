@@ -9,8 +9,8 @@ import pytest
 
 from tests.unit.migrate.v1_jobs import CONTAINER, POD, every_field, pytorch_job
 from trainjob.manifest import Dialect
-from trainjob_migrate import Fate, Readiness, convert
-from trainjob_migrate.ledger import leaves, value_at, written
+from trainjob_migrate import FieldResult, Readiness, convert
+from trainjob_migrate.field_records import format_path, get_value, iterate_leaves
 
 PATCHED = {
     "nodeSelector",
@@ -23,18 +23,18 @@ PATCHED = {
 }
 DROPPED = {"restartPolicy", "hostname", "subdomain"}
 ON_THE_TRAINER = {"image", "command", "args", "env", "resources"}
-ONCE = [{"name": "data", "mountPath": "/data"}]
+ONE_MOUNT = [{"name": "data", "mountPath": "/data"}]
 WORKER = "spec.pytorchReplicaSpecs.Worker.template."
 
 
-def fate_of(conversion, path):
+def result_at(conversion, path):
     """Of what stands at or below a path of the Worker's template, if it is one."""
     fates = {line.fate for line in conversion.lines if line.path.startswith(WORKER + path)}
     assert len(fates) == 1
     return fates.pop()
 
 
-def pods(conversion):
+def pod_template(conversion):
     """The pod template that the new objects have between them."""
     if conversion.runtime:
         template = conversion.runtime["spec"]["template"]
@@ -47,21 +47,21 @@ def pods(conversion):
 def test_a_pods_field(field):
     found = convert(pytorch_job(command=["torchrun", "t.py"], pod={field: copy.deepcopy(POD[field])}))
     if field in DROPPED:
-        assert fate_of(found, f"spec.{field}") is Fate.DROPPED
+        assert result_at(found, f"spec.{field}") is FieldResult.DROPPED
         assert found.readiness is Readiness.SIMPLE
         return
-    assert pods(found)["spec"][field] == POD[field]
+    assert pod_template(found)["spec"][field] == POD[field]
     patched = field in PATCHED
-    assert fate_of(found, f"spec.{field}") is (Fate.CONVERTED if patched else Fate.MOVED)
+    assert result_at(found, f"spec.{field}") is (FieldResult.CONVERTED if patched else FieldResult.MOVED)
     assert found.readiness is (Readiness.STANDARD if patched else Readiness.COMPLEX)
     assert (found.runtime is None) == patched
 
 
 @pytest.mark.parametrize("field", [field for field in CONTAINER if field not in ON_THE_TRAINER])
 def test_a_containers_field(field):
-    value = ONCE if field == "volumeMounts" else copy.deepcopy(CONTAINER[field])
+    value = ONE_MOUNT if field == "volumeMounts" else copy.deepcopy(CONTAINER[field])
     found = convert(pytorch_job(command=["torchrun", "t.py"], **{field: value}))
-    container = pods(found)["spec"]["containers"][0]
+    container = pod_template(found)["spec"]["containers"][0]
     assert container["name"] == "node"
     assert container[field] == (
         value[1:] if field == "ports" else value
@@ -75,15 +75,15 @@ def test_a_containers_field(field):
 def test_what_an_older_trainer_cant_patch_goes_into_a_runtime(field, dialect):
     found = convert(pytorch_job(command=["torchrun", "t.py"], pod={field: POD[field]}), dialect=dialect)
     assert "runtimePatches" not in found.train_job["spec"]
-    assert pods(found)["spec"][field] == POD[field]
-    assert fate_of(found, f"spec.{field}") is Fate.MOVED
+    assert pod_template(found)["spec"][field] == POD[field]
+    assert result_at(found, f"spec.{field}") is FieldResult.MOVED
 
 
 def test_a_volume_that_is_mounted_twice_needs_a_runtime():
     """A patch's mounts are a list by the volume's name (Trainer 2.3 ContainerPatch)."""
     pod = {"volumes": POD["volumes"][:1]}
     found = convert(pytorch_job(command=["torchrun", "t.py"], pod=pod, volumeMounts=CONTAINER["volumeMounts"]))
-    assert pods(found)["spec"]["containers"][0]["volumeMounts"] == CONTAINER["volumeMounts"]
+    assert pod_template(found)["spec"]["containers"][0]["volumeMounts"] == CONTAINER["volumeMounts"]
     assert found.runtime
     assert "runtimePatches" not in found.train_job["spec"]
 
@@ -93,7 +93,7 @@ def test_no_value_is_lost():
     found = convert(every_field())
     assert [line.path for line in found.blockers] == []
     text = json.dumps([found.train_job, found.runtime])
-    kept = {line.path: line for line in found.lines if line.fate in (Fate.CONVERTED, Fate.MOVED)}
+    kept = {line.path: line for line in found.lines if line.fate in (FieldResult.CONVERTED, FieldResult.MOVED)}
     elsewhere = (
         "spec.pytorchReplicaSpecs.Master",
         "apiVersion",
@@ -101,10 +101,10 @@ def test_no_value_is_lost():
         "spec.runPolicy.managedBy",
         "spec.elasticPolicy",
     )
-    for leaf in leaves(found.source):
-        path = written(leaf)
+    for leaf in iterate_leaves(found.source):
+        path = format_path(leaf)
         owner = next((line for line in kept if path.startswith(line)), None)
-        value = value_at(found.source, leaf)
+        value = get_value(found.source, leaf)
         changed = path.endswith(("restartPolicy", ".name", "replicas")) or path.startswith(elsewhere)
         if owner and not changed and path != "spec.nprocPerNode":
             assert json.dumps(value) in text, path
@@ -117,14 +117,14 @@ def test_what_both_replicas_have_in_another_order_is_the_same():
     assert convert(job).blockers == ()
 
 
-def differing(**master):
+def job_with_differing_master(**master):
     job = pytorch_job(command=["python", "t.py"], env=[{"name": "ROLE", "value": "x"}])
     job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"][0].update(master)
     return job
 
 
 def test_templates_that_differ_are_refused_field_by_field():
-    job = differing(image="example.com/other:1", env=[{"name": "ROLE", "value": "y"}], tty=True)
+    job = job_with_differing_master(image="example.com/other:1", env=[{"name": "ROLE", "value": "y"}], tty=True)
     job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["nodeSelector"] = {"pool": "gpu"}
     found = convert(job)
     blockers = {line.path.removeprefix("spec.pytorchReplicaSpecs."): line.reason for line in found.blockers}
@@ -138,17 +138,19 @@ def test_templates_that_differ_are_refused_field_by_field():
 
 
 def test_what_differs_without_a_consequence_is_the_workers():
-    job = differing(ports=[{"containerPort": 23456, "name": "pytorchjob-port"}], imagePullPolicy="Always")
+    job = job_with_differing_master(
+        ports=[{"containerPort": 23456, "name": "pytorchjob-port"}], imagePullPolicy="Always"
+    )
     found = convert(job)
     assert found.blockers == ()
-    dropped = [line.path for line in found.lines if ".Master." in line.path and line.fate is Fate.DROPPED]
+    dropped = [line.path for line in found.lines if ".Master." in line.path and line.fate is FieldResult.DROPPED]
     assert [path.rpartition(".")[2] for path in dropped] == ["ports", "imagePullPolicy"]
 
 
 def test_more_variables_than_a_trainjob_takes():
     env = [{"name": f"V{number}", "value": str(number)} for number in range(125)]
     found = convert(pytorch_job(command=["python", "t.py"], env=env))
-    assert pods(found)["spec"]["containers"][0]["env"] == env
+    assert pod_template(found)["spec"]["containers"][0]["env"] == env
     assert len(found.train_job["spec"]["trainer"]["env"]) == 5
     found = convert(pytorch_job(command=["torchrun", "t.py"], env=env))
     assert (found.runtime, len(found.train_job["spec"]["trainer"]["env"])) == (None, 126)
@@ -164,7 +166,7 @@ def test_claims_on_devices_stay_with_the_pod():
     resources = {"claims": [{"name": "gpu"}], "limits": {"cpu": "1"}}
     pod = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]}
     found = convert(pytorch_job(command=["torchrun", "t.py"], resources=resources, pod=pod))
-    assert pods(found)["spec"]["containers"][0]["resources"] == resources
+    assert pod_template(found)["spec"]["containers"][0]["resources"] == resources
     assert "resourcesPerNode" not in found.train_job["spec"]["trainer"]
 
 
@@ -215,16 +217,16 @@ def test_a_pull_policy_that_is_the_default_needs_no_runtime():
 
 def test_a_priority_class_of_the_gang_yields_to_the_pods():
     found = convert(every_field())
-    assert pods(found)["spec"]["priorityClassName"] == POD["priorityClassName"]
-    dropped = {line.path for line in found.lines if line.fate is Fate.DROPPED}
+    assert pod_template(found)["spec"]["priorityClassName"] == POD["priorityClassName"]
+    dropped = {line.path for line in found.lines if line.fate is FieldResult.DROPPED}
     assert "spec.runPolicy.schedulingPolicy.priorityClass" in dropped
 
 
 def test_an_old_service_account_is_a_service_account():
     found = convert(pytorch_job(pod={"serviceAccount": "old"}))
-    assert pods(found)["spec"]["serviceAccountName"] == "old"
+    assert pod_template(found)["spec"]["serviceAccountName"] == "old"
     found = convert(pytorch_job(pod={"serviceAccount": "old", "serviceAccountName": "new"}))
-    assert pods(found)["spec"]["serviceAccountName"] == "new"
+    assert pod_template(found)["spec"]["serviceAccountName"] == "new"
 
 
 def test_a_credential_in_the_open_is_told_and_not_shown():

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tests.unit.migrate.v1_jobs import CONTAINER, ELASTIC, POD, RUN_POLICY
 from trainjob import InvalidSpec
 from trainjob.manifest import Dialect
-from trainjob_migrate import Fate, Launch, convert
-from trainjob_migrate.ledger import leaves, written
+from trainjob_migrate import FieldResult, Launch, convert
+from trainjob_migrate.field_records import format_path, iterate_leaves
 
 SECRET = "s3cretV4lue"  # no name of a field, and nothing that is drawn
 NAMES = st.sampled_from(["a", "b.c/d", "unheard", "name", "value", "", "x y", 'q"q', "spec", "training.kubeflow.org/a"])
@@ -40,7 +40,7 @@ APPLIED = {"kubectl.kubernetes.io/last-applied-configuration": f'{{"x": "{SECRET
 SOME_NAMES = st.sampled_from(["job", "a-name-that-is-longer-than-a-jobset-can-have-it", "job-1"])
 
 
-def as_given(values):
+def just_values(values):
     return {name: st.just(value) for name, value in values.items()}
 
 
@@ -62,14 +62,14 @@ def jobs(*, wild):
 
     named = fields({"name": st.sampled_from(["LR", "RANK", "PET_NNODES", "LR2"]), "value": st.just("1")}, ["name"])
     variables = st.lists(st.one_of(named, st.sampled_from(SECRETS)), max_size=4)
-    known = as_given(CONTAINER) | {"command": LINES, "args": LINES, "env": variables}
+    known = just_values(CONTAINER) | {"command": LINES, "args": LINES, "env": variables}
     container = fields(known, ["image"])
     containers = st.builds(
         lambda main, beside: [{**main, "name": "pytorch"}, *({**one, "name": "beside"} for one in beside)],
         container,
         st.lists(container, max_size=1),
     )
-    pod = fields(as_given(POD) | {"containers": containers, "serviceAccount": st.just("old")}, ["containers"])
+    pod = fields(just_values(POD) | {"containers": containers, "serviceAccount": st.just("old")}, ["containers"])
     metadata = fields({"labels": labels(), "annotations": labels()})
     restarts = ["OnFailure", "Never", "ExitCode", *(["Always", "Sometimes"] if wild else [])]
     replicas = fields(
@@ -87,12 +87,12 @@ def jobs(*, wild):
     )
     alone = st.builds(lambda one: {"Worker": one}, replicas)
     others = st.dictionaries(st.sampled_from(["Master", "Worker", "master", "Chief"]), replicas, max_size=3)
-    scheduling = fields(as_given(RUN_POLICY["schedulingPolicy"]))
+    scheduling = fields(just_values(RUN_POLICY["schedulingPolicy"]))
     spec = fields(
         {
             "pytorchReplicaSpecs": st.one_of(alike, alone, *([others] if wild else [])),
-            "runPolicy": fields(as_given(RUN_POLICY) | {"schedulingPolicy": scheduling}),
-            "elasticPolicy": fields(as_given(ELASTIC)),
+            "runPolicy": fields(just_values(RUN_POLICY) | {"schedulingPolicy": scheduling}),
+            "elasticPolicy": fields(just_values(ELASTIC)),
             "nprocPerNode": st.sampled_from(["auto", "gpu", "2", *(["cpu", "many"] if wild else [])]),
         },
         ["pytorchReplicaSpecs"],
@@ -127,33 +127,33 @@ SENSIBLE, WILD = jobs(wild=False), jobs(wild=True)
 
 
 @st.composite
-def any_job(draw):
+def sensible_or_wild_job(draw):
     return draw(WILD if draw(st.booleans()) else SENSIBLE)
 
 
-BUSY = [HealthCheck.too_slow]  # how long it takes says nothing on a busy machine
+SLOW_DATA = [HealthCheck.too_slow]  # how long it takes says nothing on a busy machine
 DIALECTS, LAUNCHES = st.sampled_from(Dialect), st.sampled_from(Launch)
 
 
-@settings(suppress_health_check=BUSY)
-@given(any_job(), DIALECTS, LAUNCHES)
+@settings(suppress_health_check=SLOW_DATA)
+@given(sensible_or_wild_job(), DIALECTS, LAUNCHES)
 def test_each_leaf_is_in_exactly_one_line(job, dialect, launch):
     """And the lines say all that is to be said, but no secret."""
     found = convert(job, dialect=dialect, launch=launch)
     paths = [line.path for line in found.lines]
     assert len(set(paths)) == len(paths)
-    for leaf in leaves(job):
-        above = {written(leaf[:length]) for length in range(len(leaf) + 1)}
+    for leaf in iterate_leaves(job):
+        above = {format_path(leaf[:length]) for length in range(len(leaf) + 1)}
         assert len(above.intersection(paths)) == 1, leaf
-    assert all(line.reason for line in found.lines if line.fate in (Fate.REFUSED, Fate.DROPPED))
-    assert all(line.target for line in found.lines if line.fate in (Fate.CONVERTED, Fate.MOVED))
+    assert all(line.reason for line in found.lines if line.fate in (FieldResult.REFUSED, FieldResult.DROPPED))
+    assert all(line.target for line in found.lines if line.fate in (FieldResult.CONVERTED, FieldResult.MOVED))
     assert (found.train_job is None) == bool(found.blockers)
     assert found.runtime is None or found.train_job
     assert SECRET not in json.dumps(found.to_dict())
 
 
-@settings(max_examples=40, suppress_health_check=BUSY)
-@given(any_job(), DIALECTS, LAUNCHES)
+@settings(max_examples=40, suppress_health_check=SLOW_DATA)
+@given(sensible_or_wild_job(), DIALECTS, LAUNCHES)
 def test_the_same_comes_of_the_same_and_nothing_is_changed(job, dialect, launch):
     before = copy.deepcopy(job)
     first = convert(job, dialect=dialect, launch=launch)
@@ -161,8 +161,10 @@ def test_the_same_comes_of_the_same_and_nothing_is_changed(job, dialect, launch)
     assert first == convert(json.loads(json.dumps(job)), dialect=dialect, launch=launch)
 
 
-@settings(max_examples=40, suppress_health_check=BUSY)
-@given(st.dictionaries(st.sampled_from(["apiVersion", "kind", "metadata", "spec", ""]), ANYTHING), any_job())
+@settings(max_examples=40, suppress_health_check=SLOW_DATA)
+@given(
+    st.dictionaries(st.sampled_from(["apiVersion", "kind", "metadata", "spec", ""]), ANYTHING), sensible_or_wild_job()
+)
 def test_anything_is_converted_or_an_error_of_ours(document, job):
     for given_ in (document, {**job, **document}):
         try:

@@ -6,20 +6,20 @@ import copy
 
 import pytest
 
-from tests.unit.migrate.test_environment import finding, variables
+from tests.unit.migrate.test_environment import find_finding, variables
 from tests.unit.migrate.v1_jobs import ELASTIC, every_field, pytorch_job, with_spec
 from trainjob import InvalidSpec
 from trainjob.manifest import Dialect
-from trainjob_migrate import Fate, Launch, Readiness, convert
+from trainjob_migrate import FieldResult, Launch, Readiness, convert
 
 TORCHRUN = ["torchrun", "train.py"]
 
 
-def trainer(job, **options):
+def converted_trainer(job, **options):
     return convert(job, **options).train_job["spec"]["trainer"]
 
 
-def line(conversion, path):
+def line_at(conversion, path):
     return next(line for line in conversion.lines if line.path == path)
 
 
@@ -83,15 +83,15 @@ def test_a_runtime_has_everything_that_the_trainer_has_not():
     ],
 )
 def test_nodes_are_all_replicas(job, nodes):
-    assert trainer(job)["numNodes"] == nodes
+    assert converted_trainer(job)["numNodes"] == nodes
 
 
 def test_roles_may_be_written_in_any_case():
     job = pytorch_job(workers=2)
     replicas = job["spec"]["pytorchReplicaSpecs"]
-    assert trainer(with_spec(job, pytorchReplicaSpecs={key.lower(): value for key, value in replicas.items()})) == (
-        trainer(job)
-    )
+    assert converted_trainer(
+        with_spec(job, pytorchReplicaSpecs={key.lower(): value for key, value in replicas.items()})
+    ) == (converted_trainer(job))
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ PROCESSES = {
 @pytest.mark.parametrize(("given", "dialect"), PROCESSES)
 def test_processes_of_a_node(given, dialect):
     job = with_spec(pytorch_job(command=TORCHRUN), nprocPerNode=given)
-    assert trainer(job, dialect=dialect).get("numProcPerNode") == PROCESSES[given, dialect]
+    assert converted_trainer(job, dialect=dialect).get("numProcPerNode") == PROCESSES[given, dialect]
 
 
 def test_processes_that_can_not_be_said():
@@ -133,15 +133,15 @@ def test_processes_that_can_not_be_said():
 
 
 def test_torchrun_counts_other_cpus():
-    assert finding(convert(pytorch_job(command=TORCHRUN)), "processes")
-    assert not finding(convert(pytorch_job(command=["python", "t.py"])), "processes")
-    assert not finding(convert(with_spec(pytorch_job(command=TORCHRUN), nprocPerNode="2")), "processes")
+    assert find_finding(convert(pytorch_job(command=TORCHRUN)), "processes")
+    assert not find_finding(convert(pytorch_job(command=["python", "t.py"])), "processes")
+    assert not find_finding(convert(with_spec(pytorch_job(command=TORCHRUN), nprocPerNode="2")), "processes")
 
 
 def test_an_elastic_job_gets_a_fixed_size_and_keeps_its_restarts():
     found = convert(with_spec(pytorch_job(master=False, workers=2, command=TORCHRUN), elasticPolicy=ELASTIC))
     assert found.readiness is Readiness.COMPLEX
-    assert "from 1 to 4 nodes" in finding(found, "elastic").what
+    assert "from 1 to 4 nodes" in find_finding(found, "elastic").what
     assert found.train_job["spec"]["trainer"]["numNodes"] == 2
     assert variables(found) == {
         "PET_RDZV_BACKEND": {"value": "etcd"},
@@ -151,13 +151,13 @@ def test_an_elastic_job_gets_a_fixed_size_and_keeps_its_restarts():
         "PET_MAX_RESTARTS": {"value": "9"},
         "PYTHONUNBUFFERED": {"value": "1"},
     }
-    assert line(found, "spec.elasticPolicy.maxReplicas").fate is Fate.DROPPED
+    assert line_at(found, "spec.elasticPolicy.maxReplicas").fate is FieldResult.DROPPED
 
 
 def test_an_elastic_job_of_one_size_meets_on_its_rank_0():
     policy = {"minReplicas": 2, "maxReplicas": 2, "nProcPerNode": 3, "rdzvHost": "mnist-worker-0", "standalone": True}
     found = convert(with_spec(pytorch_job(master=False, workers=2, command=TORCHRUN), elasticPolicy=policy))
-    assert finding(found, "elastic") is None
+    assert find_finding(found, "elastic") is None
     assert found.train_job["spec"]["trainer"]["numProcPerNode"] == 3
     assert variables(found)["PET_RDZV_BACKEND"] == {"value": "c10d"}
     assert variables(found)["PET_RDZV_ENDPOINT"] == {"value": "mnist-node-0-0.mnist:29500"}
@@ -174,7 +174,7 @@ def test_names_and_what_the_server_wrote():
     }
     assert found.runtime["metadata"]["namespace"] == "team-a"
     assert found.blockers == ()
-    dropped = {line.path for line in found.lines if line.fate is Fate.DROPPED}
+    dropped = {line.path for line in found.lines if line.fate is FieldResult.DROPPED}
     assert {"status", "metadata.uid", "metadata.ownerReferences", "metadata.finalizers"} <= dropped
 
 
@@ -228,7 +228,7 @@ def test_kinds_without_a_way_are_refused_with_a_reason(kind):
 
 def test_where_a_policy_once_stood_it_is_not_read():
     found = convert(with_spec(pytorch_job(), cleanPodPolicy="None", backoffLimit=3))
-    assert line(found, "spec.cleanPodPolicy").fate is Fate.DROPPED
+    assert line_at(found, "spec.cleanPodPolicy").fate is FieldResult.DROPPED
     assert found.runtime is None
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.migrate.test_pod_template import pods
+from tests.unit.migrate.test_pod_template import pod_template
 from tests.unit.migrate.v1_jobs import pytorch_job, with_spec
 from trainjob.manifest import Dialect
-from trainjob_migrate import Fate, convert
+from trainjob_migrate import FieldResult, convert
 
 JOB = pytorch_job(command=["torchrun", "t.py"])
 
@@ -29,7 +29,7 @@ def topics(conversion):
     return [finding.topic for finding in conversion.findings]
 
 
-def fates(conversion, start):
+def results_by_path(conversion, start):
     return {line.path.removeprefix(start): line.fate for line in conversion.lines if line.path.startswith(start)}
 
 
@@ -48,16 +48,16 @@ def test_a_limit_on_failures_is_the_jobs():
 
 def test_never_means_one_failure_ends_it():
     found = convert(with_policy("Never", backoffLimit=3))
-    assert pods(found)["spec"]["restartPolicy"] == "Never"
+    assert pod_template(found)["spec"]["restartPolicy"] == "Never"
     assert job_spec(found)["backoffLimit"] == 0
-    assert fates(found, "spec.runPolicy.") == {"backoffLimit": Fate.DROPPED}
+    assert results_by_path(found, "spec.runPolicy.") == {"backoffLimit": FieldResult.DROPPED}
 
 
 def test_exit_codes_are_the_jobs_failure_policy():
     found = convert(with_policy("ExitCode", backoffLimit=3))
     (rule,) = job_spec(found)["podFailurePolicy"]["rules"]
     assert rule == {"action": "FailJob", "onExitCodes": {"operator": "In", "values": list(range(1, 128))}}
-    assert pods(found)["spec"]["restartPolicy"] == "Never"
+    assert pod_template(found)["spec"]["restartPolicy"] == "Never"
     assert job_spec(found)["backoffLimit"] == 3
     assert "exit-codes" in topics(found)
 
@@ -91,7 +91,10 @@ def test_suspension_and_who_manages_it():
 @pytest.mark.parametrize("policy", ["None", "Running", "All"])
 def test_clean_up_is_told(policy):
     found = convert(with_policy(cleanPodPolicy=policy, ttlSecondsAfterFinished=60))
-    assert fates(found, "spec.runPolicy.") == {"cleanPodPolicy": Fate.DROPPED, "ttlSecondsAfterFinished": Fate.DROPPED}
+    assert results_by_path(found, "spec.runPolicy.") == {
+        "cleanPodPolicy": FieldResult.DROPPED,
+        "ttlSecondsAfterFinished": FieldResult.DROPPED,
+    }
     assert "clean-up" in topics(found)
 
 
@@ -100,17 +103,17 @@ def test_a_gang_in_volcanos_queue():
     spec = found.runtime["spec"]
     assert spec["podGroupPolicy"] == {"volcano": {}}
     assert spec["template"]["metadata"]["annotations"] == {"scheduling.volcano.sh/queue-name": "q"}
-    assert fates(found, "spec.runPolicy.schedulingPolicy.") == {
-        "queue": Fate.MOVED,
-        "minAvailable": Fate.DROPPED,
-        "scheduleTimeoutSeconds": Fate.DROPPED,
+    assert results_by_path(found, "spec.runPolicy.schedulingPolicy.") == {
+        "queue": FieldResult.MOVED,
+        "minAvailable": FieldResult.DROPPED,
+        "scheduleTimeoutSeconds": FieldResult.DROPPED,
     }
 
 
 def test_a_gang_of_the_coscheduling_plugin():
     found = convert(with_policy(schedulingPolicy={"scheduleTimeoutSeconds": 5, "priorityClass": "high"}))
     assert found.runtime["spec"]["podGroupPolicy"] == {"coscheduling": {"scheduleTimeoutSeconds": 5}}
-    assert pods(found)["spec"]["priorityClassName"] == "high"
+    assert pod_template(found)["spec"]["priorityClassName"] == "high"
 
 
 def test_a_gang_that_says_no_more_is_told_about():

@@ -9,14 +9,14 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainjob_migrate.sources import read
+from trainjob_migrate.sources import read_jobs
 
 
 def job(name, kind="PyTorchJob", version="kubeflow.org/v1"):
     return {"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": {}}
 
 
-def names(sources):
+def job_names(sources):
     return [found.job["metadata"]["name"] for found in sources.jobs]
 
 
@@ -35,24 +35,24 @@ def test_jobs_of_every_kind_are_found_and_other_things_counted():
         TRAIN_JOB,
         job("c", "TFJob"),
     ]
-    found = read(yaml.safe_dump_all(documents), "jobs.yaml")
-    assert names(found) == ["a", "b", "c"]
-    assert found.others == {"ConfigMap": 1, "Notebook": 1, "TrainJob": 1}
+    found = read_jobs(yaml.safe_dump_all(documents), "jobs.yaml")
+    assert job_names(found) == ["a", "b", "c"]
+    assert found.skipped == {"ConfigMap": 1, "Notebook": 1, "TrainJob": 1}
     assert not found.unread
 
 
 @pytest.mark.parametrize("dump", [yaml.safe_dump, json.dumps, lambda value: json.dumps(value, indent="\t")])
 @pytest.mark.parametrize("kind", ["List", "PyTorchJobList"])
 def test_a_lists_items_are_found(dump, kind):
-    found = read(dump({"apiVersion": "v1", "kind": kind, "items": [job("a"), CONFIG_MAP, job("b")]}), "-")
-    assert names(found) == ["a", "b"]
+    found = read_jobs(dump({"apiVersion": "v1", "kind": kind, "items": [job("a"), CONFIG_MAP, job("b")]}), "-")
+    assert job_names(found) == ["a", "b"]
     assert [one.origin for one in found.jobs] == ["-:1 item 1", "-:1 item 3"]
 
 
 def test_a_document_that_cannot_be_read_is_told_with_its_line_and_ends_none_but_itself():
     text = "# ours\n---\n" + yaml.safe_dump(job("a")) + "---\n" + BROKEN + "---\n" + yaml.safe_dump(job("b"))
-    found = read(text, "chart.yaml")
-    assert names(found) == ["a", "b"]
+    found = read_jobs(text, "chart.yaml")
+    assert job_names(found) == ["a", "b"]
     (unread,) = found.unread
     begin = text[: text.index(BROKEN)].count("\n")  # the line of its separator
     assert unread.origin == f"chart.yaml:{begin}"
@@ -62,20 +62,20 @@ def test_a_document_that_cannot_be_read_is_told_with_its_line_and_ends_none_but_
 
 @pytest.mark.parametrize("text", ["", "\n", "---\n", "# nothing\n---\n...\n", "%YAML 1.1\n---\n# nothing\n"])
 def test_nothing_is_nothing(text):
-    found = read(text, "empty.yaml")
-    assert (found.jobs, found.unread, found.others) == ([], [], {})
+    found = read_jobs(text, "empty.yaml")
+    assert (found.jobs, found.unread, found.skipped) == ([], [], {})
 
 
 @pytest.mark.parametrize("text", ["just words", "- 1\n- 2", "42", "{}", "a: 1"])
 def test_what_is_no_object_is_passed_by(text):
-    found = read(text, "values.yaml")
+    found = read_jobs(text, "values.yaml")
     assert not found.jobs
     assert not found.unread
-    assert set(found.others) == {"no Kubernetes object"}
+    assert set(found.skipped) == {"no Kubernetes object"}
 
 
 def test_a_thousand_jobs_as_json_are_read_at_once():
-    found = read(
+    found = read_jobs(
         json.dumps({"kind": "List", "items": [job(f"job-{n}") | {"text": "x" * 5000} for n in range(1000)]}), "-"
     )
     assert len(found.jobs) == 1000
@@ -90,9 +90,9 @@ def test_every_document_counts_once_wherever_it_stands(kinds, begins_with_separa
         "empty": lambda _: "# only words\n",
     }
     text = ("---\n" if begins_with_separator else "") + "---\n".join(texts[kind](n) for n, kind in enumerate(kinds))
-    found = read(text, "f")
-    assert names(found) == [f"job-{n}" for n, kind in enumerate(kinds) if kind == "job"]
-    assert found.others.total() == kinds.count("other")
+    found = read_jobs(text, "f")
+    assert job_names(found) == [f"job-{n}" for n, kind in enumerate(kinds) if kind == "job"]
+    assert found.skipped.total() == kinds.count("other")
     assert len(found.unread) == kinds.count("broken")
     lines = text.splitlines()
     for one in found.jobs:
@@ -102,4 +102,4 @@ def test_every_document_counts_once_wherever_it_stands(kinds, begins_with_separa
 
 @given(st.text())
 def test_no_text_raises(text):
-    read(text, "f")
+    read_jobs(text, "f")

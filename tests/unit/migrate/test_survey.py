@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from trainjob.manifest import Dialect
 from trainjob_migrate import Launch, Readiness
-from trainjob_migrate.pairs import pairs
-from trainjob_migrate.report import markdown, survey
-from trainjob_migrate.sources import read
+from trainjob_migrate.field_pairs import pairs
+from trainjob_migrate.report import convert_all, format_markdown
+from trainjob_migrate.sources import read_jobs
 
 SECRET = "hf_TheSecretThatNobodyMaySee"
 
@@ -35,34 +35,39 @@ TF_JOB = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": {"name":
 NAMELESS = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {}, "spec": {}}
 
 
-def told_of(*jobs):
-    return survey(read(yaml.safe_dump_all(jobs), "jobs.yaml"), dialect=Dialect.V2_2, launch=Launch.ENVIRONMENT)
+def convert_documents(*jobs):
+    return convert_all(
+        read_jobs(yaml.safe_dump_all(jobs), "jobs.yaml"), dialect=Dialect.V2_2, launch=Launch.ENVIRONMENT
+    )
 
 
 def test_jobs_are_counted_by_class_and_what_is_refused_is_in_none():
-    told = told_of(
+    told = convert_documents(
         job("one"), job("two"), job("three", pod={"nodeSelector": {"a": "b"}}), TF_JOB, job("t", bogus=1), NAMELESS
     )
     assert (
-        told.classes()[Readiness.COMPLEX] + told.classes()[Readiness.STANDARD] + told.classes()[Readiness.SIMPLE] == 3
+        told.count_by_readiness()[Readiness.COMPLEX]
+        + told.count_by_readiness()[Readiness.STANDARD]
+        + told.count_by_readiness()[Readiness.SIMPLE]
+        == 3
     )
     assert [str(one) for one in told.refused] == ["TFJob tf", "PyTorchJob ml/t"]
     (unread,) = told.unread
     assert unread.origin.startswith("jobs.yaml:")
     assert "metadata.name" in unread.reason
-    assert not told.is_clean
-    assert told_of(job("one")).is_clean
+    assert not told.is_complete
+    assert convert_documents(job("one")).is_complete
 
 
 def test_reasons_are_grouped_the_most_frequent_first_and_a_job_counts_once_in_each():
-    told = told_of(job("a", bogus=1, other=2), job("b", bogus=1), job("b", bogus=1), TF_JOB)
-    (first, jobs), *_ = told.blockers()
+    told = convert_documents(job("a", bogus=1, other=2), job("b", bogus=1), job("b", bogus=1), TF_JOB)
+    (first, jobs), *_ = told.group_blockers()
     assert jobs == ["PyTorchJob ml/a", "PyTorchJob ml/b", "PyTorchJob ml/b"]
     assert "known" in first
 
 
 def test_the_dict_is_json_and_has_a_line_for_every_field():
-    values = json.loads(json.dumps(told_of(job("one"), TF_JOB).to_dict()))
+    values = json.loads(json.dumps(convert_documents(job("one"), TF_JOB).to_dict()))
     assert values["summary"]["jobs"] == 2
     assert values["summary"]["refused"] == 1
     assert {line["path"] for line in values["jobs"][0]["lines"]} >= {"kind", "metadata.name"}
@@ -71,30 +76,30 @@ def test_the_dict_is_json_and_has_a_line_for_every_field():
 
 def test_no_secret_is_told():
     env = [{"name": "HF_TOKEN", "value": SECRET}, {"name": "PLAIN", "value": f"--token={SECRET}"}]
-    told = told_of(job("one", env=env, command=["torchrun", "train.py", "--hub-token", SECRET]))
-    texts = [markdown(told), json.dumps(told.to_dict()), *(map(str, pairs(told.jobs[0].conversion)))]
+    told = convert_documents(job("one", env=env, command=["torchrun", "train.py", "--hub-token", SECRET]))
+    texts = [format_markdown(told), json.dumps(told.to_dict()), *(map(str, pairs(told.jobs[0].conversion)))]
     assert not [text for text in texts if SECRET in text]
     assert any("***" in text for text in texts)
 
 
-def cells(row):
+def count_cells(row):
     """Return the cells of a Markdown table's row; an escaped sign is text."""
     return row.replace("\\\\", "").replace("\\|", "").count("|") - 1
 
 
 @given(st.text(min_size=1), st.text(min_size=1))
 def test_every_row_of_markdown_has_its_cells_whatever_the_values_are(name, value):
-    told = told_of(job("one", env=[{"name": "A", "value": value}]) | {name: value})
-    lines = markdown(told).splitlines()
+    told = convert_documents(job("one", env=[{"name": "A", "value": value}]) | {name: value})
+    lines = format_markdown(told).splitlines()
     for begin, line in enumerate(lines):
         if line.startswith("|---"):
             end = next((n for n in range(begin, len(lines)) if not lines[n].startswith("|")), len(lines))
-            assert {cells(row) for row in lines[begin - 1 : end]} == {cells(line)}, lines[begin - 1 : end]
+            assert {count_cells(row) for row in lines[begin - 1 : end]} == {count_cells(line)}, lines[begin - 1 : end]
 
 
 @pytest.mark.parametrize("pod", [{}, {"nodeSelector": {"a": "b"}}, {"hostNetwork": True}])
 def test_every_field_is_in_one_pair_and_every_new_field_too(pod):
-    conversion = told_of(job("one", pod=pod)).jobs[0].conversion
+    conversion = convert_documents(job("one", pod=pod)).jobs[0].conversion
     found = pairs(conversion)
     before = [f"{pair.part}.{pair.before}".lstrip(".").partition(": ")[0] for pair in found if pair.before]
     assert before == [line.path for line in conversion.lines]

@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 
 from trainjob import CustomTrainerContainer, ExportModel, FineTune, InvalidSpec, RunKey, TrainJob, TrainJobManifest
 from trainjob.lifecycle import run_key_of
-from trainjob.manifest import build, labels, spec_hash, train_job
-from trainjob.manifest.durations import duration, duration_text
-from trainjob.retention.policy import Lifetimes, SweepAction, decide, may_hold_a_model
-from trainjob.status import Phase, judge
-from trainjob.status.left import failed_mark
+from trainjob.manifest import build_trainjob, labels, spec_hash, to_trainjob
+from trainjob.manifest.durations import format_duration, parse_duration
+from trainjob.retention.policy import Lifetimes, SweepAction, decide_action, may_hold_a_model
+from trainjob.status import Phase, derive_verdict
+from trainjob.status.failed_mark import format_failed_mark
 
 NOW = datetime(2026, 6, 1, 12, 0, tzinfo=timezone.utc)
 HOURS = timedelta(hours=1)
-WORK = TrainJob(trainer=CustomTrainerContainer(image="busybox", command=("true",)))
+JOB = TrainJob(trainer=CustomTrainerContainer(image="busybox", command=("true",)))
 STOCK = {
     "apiVersion": "trainer.kubeflow.org/v1alpha1",
     "kind": "TrainJob",
@@ -31,72 +31,72 @@ IN_A_QUEUE = {
 }
 
 
-def ago(hours):
+def hours_ago(hours):
     return (NOW - hours * HOURS).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def job(state="active", created=10, ended=None, **annotations):
     """`state`: active, complete, failed or going; times in hours ago."""
-    metadata = {"name": "tune", "namespace": "ml", "uid": "u", "creationTimestamp": ago(created)}
+    metadata = {"name": "tune", "namespace": "ml", "uid": "u", "creationTimestamp": hours_ago(created)}
     metadata["annotations"] = {f"trainjob.dev/{name.replace('_', '-')}": text for name, text in annotations.items()}
     if state == "going":
-        metadata["deletionTimestamp"] = ago(0)
+        metadata["deletionTimestamp"] = hours_ago(0)
     kind = {"complete": "Complete", "failed": "Failed"}.get(state)
-    condition = {"type": kind, "status": "True", "lastTransitionTime": ago(created if ended is None else ended)}
+    condition = {"type": kind, "status": "True", "lastTransitionTime": hours_ago(created if ended is None else ended)}
     return {"metadata": metadata, "spec": {}, "status": {"conditions": [condition] if kind else []}}
 
 
-def fate(found, **lifetimes):
-    return decide(found, Lifetimes(**lifetimes), NOW).fate
+def action_of(trainjob, **lifetimes):
+    return decide_action(trainjob, Lifetimes(**lifetimes), NOW).action
 
 
 def test_one_that_has_ended_stays_unless_somebody_says_how_long():
-    assert fate(job("complete")) is SweepAction.STAYS
-    assert fate(job("complete"), finished_for=9 * HOURS) is SweepAction.GOES_UNLESS_WANTED
-    assert fate(job("complete"), finished_for=11 * HOURS) is SweepAction.STAYS
+    assert action_of(job("complete")) is SweepAction.RETAIN
+    assert action_of(job("complete"), finished_for=9 * HOURS) is SweepAction.DELETE_UNLESS_CALLER_RUNS
+    assert action_of(job("complete"), finished_for=11 * HOURS) is SweepAction.RETAIN
 
 
 def test_its_own_time_to_live_counts_and_only_that_of_its_end():
-    assert fate(job("complete", ttl_after_success="0s")) is SweepAction.GOES_UNLESS_WANTED
-    assert fate(job("complete", ttl_after_success="7d"), finished_for=HOURS) is SweepAction.STAYS
-    assert fate(job("complete", ttl_after_failure="1h")) is SweepAction.STAYS
-    assert fate(job("failed", ttl_after_failure="1h")) is SweepAction.GOES_UNLESS_WANTED
+    assert action_of(job("complete", ttl_after_success="0s")) is SweepAction.DELETE_UNLESS_CALLER_RUNS
+    assert action_of(job("complete", ttl_after_success="7d"), finished_for=HOURS) is SweepAction.RETAIN
+    assert action_of(job("complete", ttl_after_failure="1h")) is SweepAction.RETAIN
+    assert action_of(job("failed", ttl_after_failure="1h")) is SweepAction.DELETE_UNLESS_CALLER_RUNS
 
 
 def test_the_time_counts_from_the_end_or_from_when_it_was_last_taken_over():
-    assert fate(job("complete", ended=1, ttl_after_success="2h")) is SweepAction.STAYS
+    assert action_of(job("complete", ended=1, ttl_after_success="2h")) is SweepAction.RETAIN
     taken = (NOW - HOURS).isoformat()
-    assert fate(job("complete", ttl_after_success="2h", adopted=taken)) is SweepAction.STAYS
-    assert fate(job("complete", ttl_after_success="30m", adopted=taken)) is SweepAction.GOES_UNLESS_WANTED
+    assert action_of(job("complete", ttl_after_success="2h", adopted=taken)) is SweepAction.RETAIN
+    assert action_of(job("complete", ttl_after_success="30m", adopted=taken)) is SweepAction.DELETE_UNLESS_CALLER_RUNS
 
 
 def test_one_at_work_goes_only_when_it_is_not_wanted_and_not_young():
-    assert fate(job()) is SweepAction.GOES_IF_UNWANTED
-    assert fate(job(created=0)) is SweepAction.STAYS
-    assert fate(job(adopted=NOW.isoformat())) is SweepAction.STAYS
-    assert fate(job(on_kill="keep")) is SweepAction.STAYS
-    assert fate(job(on_kill="suspend")) is SweepAction.GOES_IF_UNWANTED
+    assert action_of(job()) is SweepAction.END_IF_CALLER_ENDED
+    assert action_of(job(created=0)) is SweepAction.RETAIN
+    assert action_of(job(adopted=NOW.isoformat())) is SweepAction.RETAIN
+    assert action_of(job(on_kill="keep")) is SweepAction.RETAIN
+    assert action_of(job(on_kill="suspend")) is SweepAction.END_IF_CALLER_ENDED
     held = job(on_kill="suspend")
     held["spec"]["suspend"] = True
-    assert fate(held) is SweepAction.STAYS
+    assert action_of(held) is SweepAction.RETAIN
 
 
 @pytest.mark.parametrize("text", ["soon", "7", "-1d", "1.5h", "1y", ""])
 def test_a_time_to_live_that_is_none_keeps_it_and_is_told(text):
-    decided = decide(job("complete", ttl_after_success=text), Lifetimes(), NOW)
-    assert decided.fate is SweepAction.STAYS
+    decided = decide_action(job("complete", ttl_after_success=text), Lifetimes(), NOW)
+    assert decided.action is SweepAction.RETAIN
     assert bool(decided.reason) == bool(text)
 
 
 def test_one_that_was_left_as_failed_has_failed_and_goes_when_its_time_is_over():
-    mark = failed_mark("RestartLimitExceeded", "it failed", "node", ago(3))
+    mark = format_failed_mark("RestartLimitExceeded", "it failed", "node", hours_ago(3))
     found = job(failed=mark, ttl_after_failure="2h")
-    assert str(judge(found)) == "Failed [node] (RestartLimitExceeded: it failed)"
-    assert fate(found) is SweepAction.GOES_UNLESS_WANTED
+    assert str(derive_verdict(found)) == "Failed [node] (RestartLimitExceeded: it failed)"
+    assert action_of(found) is SweepAction.DELETE_UNLESS_CALLER_RUNS
     found["metadata"]["annotations"][labels.TTL_AFTER_FAILURE] = "4h"
-    assert fate(found) is SweepAction.STAYS
+    assert action_of(found) is SweepAction.RETAIN
     found["metadata"]["annotations"]["trainjob.dev/failed"] = "nonsense"
-    assert judge(found).phase is Phase.FAILED
+    assert derive_verdict(found).phase is Phase.FAILED
 
 
 states = st.sampled_from(["active", "complete", "failed", "going"])
@@ -107,12 +107,12 @@ ages = st.integers(0, 100)
 def test_nothing_that_may_still_be_needed_goes(state, created, ended, finished_for, marks):
     found = job(state, created, min(ended, created), **marks)
     lifetime = None if finished_for is None else finished_for * HOURS
-    decided = fate(found, finished_for=lifetime, at_work_for=HOURS)
-    if decided is SweepAction.GOES_UNLESS_WANTED:
+    decided = action_of(found, finished_for=lifetime, active_for=HOURS)
+    if decided is SweepAction.DELETE_UNLESS_CALLER_RUNS:
         assert state in ("complete", "failed")
         own = 50 if state == "complete" and "ttl_after_success" in marks else None
         assert min(ended, created) >= (own if own is not None else finished_for)
-    elif decided is SweepAction.GOES_IF_UNWANTED:
+    elif decided is SweepAction.END_IF_CALLER_ENDED:
         assert state == "active"
         assert created >= 1
         assert "on_kill" not in marks
@@ -123,7 +123,7 @@ def test_no_annotation_breaks_it(annotations):
     found = job("complete")
     names = [labels.TTL_AFTER_SUCCESS, labels.ADOPTED, labels.RUN_KEY, labels.ON_KILL, labels.EXPORTED]
     found["metadata"]["annotations"] = dict(zip(names, annotations, strict=False)) | annotations
-    decide(found, Lifetimes(HOURS), NOW)
+    decide_action(found, Lifetimes(HOURS), NOW)
     run_key_of(found)
     may_hold_a_model(found)
 
@@ -138,19 +138,19 @@ def test_a_run_key_is_read_back_from_its_text():
 @given(st.timedeltas(timedelta(0), timedelta(days=4000)))
 def test_a_duration_is_read_back_from_its_text(length):
     whole = timedelta(seconds=int(length.total_seconds()))
-    assert duration(duration_text(length), "ttl") == whole
+    assert parse_duration(format_duration(length), "ttl") == whole
 
 
 @pytest.mark.parametrize(("text", "length"), [("90s", HOURS / 40), ("30m", HOURS / 2), ("7d", 168 * HOURS)])
 def test_durations_as_people_write_them(text, length):
-    assert duration(text, "ttl") == length
-    assert duration_text(length) == text
+    assert parse_duration(text, "ttl") == length
+    assert format_duration(length) == text
 
 
 @pytest.mark.parametrize("text", ["", "7", "d", "1h30m", "-1d", " 1d", "1D", "99999999999d"])
 def test_what_is_no_duration_is_refused(text):
     with pytest.raises(InvalidSpec, match="7d"):
-        duration(text, "--finished-for")
+        parse_duration(text, "--finished-for")
 
 
 def test_the_wishes_are_annotations_and_no_part_of_the_request():
@@ -163,16 +163,16 @@ def test_the_wishes_are_annotations_and_no_part_of_the_request():
         "spec": {"runtimeRef": {"name": "torch-distributed"}},
     }
     for plain in (
-        WORK,
+        JOB,
         TrainJobManifest(manifest=manifest),
         FineTune(model="llama3.2-1b", workspace="w"),
         ExportModel(workspace="w", destination="/workspace/export"),
     ):
         told = plain.model_copy(update=wishes)
         assert spec_hash(told) == spec_hash(plain)
-        built = build(train_job(told), name="n", namespace="ml")
+        built = build_trainjob(to_trainjob(told), name="n", namespace="ml")
         assert expected.items() <= built["metadata"]["annotations"].items()
-        assert built["spec"] == build(train_job(plain), name="n", namespace="ml")["spec"]
+        assert built["spec"] == build_trainjob(to_trainjob(plain), name="n", namespace="ml")["spec"]
 
 
 @pytest.mark.parametrize(
@@ -208,5 +208,5 @@ def test_wishes_that_nobody_can_fulfil_are_refused(make, words):
     ],
 )
 def test_an_export_names_the_trainjob_whose_claim_it_reads(workspace, destination, exports):
-    exported = train_job(ExportModel(workspace=workspace, destination=destination))
+    exported = to_trainjob(ExportModel(workspace=workspace, destination=destination))
     assert exported.annotations.get(labels.EXPORTS) == exports

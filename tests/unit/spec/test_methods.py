@@ -17,7 +17,7 @@ from trainjob import (
     TorchTuneInstructDataset,
     TorchTunePreferenceDataset,
 )
-from trainjob.manifest import spec_hash, train_job
+from trainjob.manifest import spec_hash, to_trainjob
 
 LORA = LoraConfig()
 DPO, QAT = {"preference_tuning": PreferenceTuning()}, {"quantization_aware": QuantizationAware()}
@@ -25,9 +25,9 @@ QUANTIZED = {"quantization": Quantization(group_size=32)}
 TEACHER = {"distillation": Distillation(teacher="llama3.2-3b", teacher_path="teacher/model", ratio=0.3)}
 
 
-def words(model="llama3.2-1b", **config):
+def recipe_arguments(model="llama3.2-1b", **config):
     step = FineTune(model=model, workspace="w", config=TorchTuneConfig(**config))
-    return [word for word in train_job(step).trainer.args if not word.startswith("--rdzv")]
+    return [word for word in to_trainjob(step).trainer.args if not word.startswith("--rdzv")]
 
 
 @pytest.mark.parametrize(
@@ -51,13 +51,13 @@ def words(model="llama3.2-1b", **config):
     ],
 )
 def test_recipe_and_configuration(config, recipe, configuration):
-    assert words(**config)[:4] == ["run", recipe, "--config", configuration]
+    assert recipe_arguments(**config)[:4] == ["run", recipe, "--config", configuration]
 
 
 def test_preference_tuning_names_all_that_the_model_is():
     pairs = TorchTunePreferenceDataset(source="json", column_map={"chosen": "good", "rejected": "bad"})
     method = PreferenceTuning(beta=0.2, label_smoothing=0.1)
-    found = words(
+    found = recipe_arguments(
         "llama3.2-3b", preference_tuning=method, peft_config=LoraConfig(lora_rank=8), dataset_preprocess_config=pairs
     )
     assert found[4:] == [
@@ -81,7 +81,7 @@ def test_preference_tuning_names_all_that_the_model_is():
 
 
 def test_without_adapters_the_reference_is_a_model_of_its_own():
-    found = words("qwen2.5-1.5b", **DPO)
+    found = recipe_arguments("qwen2.5-1.5b", **DPO)
     assert [word for word in found if word.startswith("ref_")] == [
         "ref_checkpointer.checkpoint_dir=/workspace/model",
         "ref_checkpointer.checkpoint_files=[model.safetensors]",
@@ -93,7 +93,7 @@ def test_without_adapters_the_reference_is_a_model_of_its_own():
 
 
 def test_the_teacher_is_named_like_the_model():
-    found = words(**TEACHER, peft_config=LORA)
+    found = recipe_arguments(**TEACHER, peft_config=LORA)
     assert [word for word in found if word.startswith(("teacher", "kd"))] == [
         "teacher_model=torchtune.models.llama3_2.llama3_2_3b",
         "teacher_checkpointer.checkpoint_dir=/workspace/teacher/model",
@@ -102,13 +102,15 @@ def test_the_teacher_is_named_like_the_model():
         "kd_ratio=0.3",
     ]
     step = FineTune(model="llama3.2-1b", workspace="w", config=TorchTuneConfig(**TEACHER, peft_config=LORA))
-    assert "/workspace/teacher/model" in train_job(step, run="r").trainer.args  # another teacher: another training
+    assert "/workspace/teacher/model" in to_trainjob(step, run="r").trainer.args  # another teacher: another training
 
 
 def test_quantization_aware():
     method = {"quantization_aware": QuantizationAware(group_size=32)}
-    assert {"quantizer.groupsize=32", "custom_sharded_layers=[]"} < set(words(**method))
-    assert "custom_sharded_layers=[]" not in words("llama3.3-70b", **method, num_proc_per_node=8)  # it is not tied
+    assert {"quantizer.groupsize=32", "custom_sharded_layers=[]"} < set(recipe_arguments(**method))
+    assert "custom_sharded_layers=[]" not in recipe_arguments(
+        "llama3.3-70b", **method, num_proc_per_node=8
+    )  # it is not tied
 
 
 def test_a_model_is_quantized_without_data():
@@ -119,7 +121,7 @@ def test_a_model_is_quantized_without_data():
         output_path="small",
         config=TorchTuneConfig(**QUANTIZED, dtype="fp32", overrides=("device=cpu",)),
     )
-    job = train_job(step, run="r")  # nothing that a next attempt could go on from
+    job = to_trainjob(step, run="r")  # nothing that a next attempt could go on from
     assert job.trainer.command == ("tune",)
     assert job.trainer.args == (
         "run",
@@ -135,12 +137,14 @@ def test_a_model_is_quantized_without_data():
         "quantizer.groupsize=32",
         "device=cpu",
     )
-    assert words("llama3.3-70b", **QUANTIZED)[1] == "quantize"  # in one process, where its trainings need several
+    assert (
+        recipe_arguments("llama3.3-70b", **QUANTIZED)[1] == "quantize"
+    )  # in one process, where its trainings need several
 
 
 def test_conversations():
     rows = TorchTuneChatDataset(source="json", conversation_column="turns: all", conversation_style="sharegpt")
-    found = words(dataset_preprocess_config=rows)
+    found = recipe_arguments(dataset_preprocess_config=rows)
     assert [word for word in found if word.startswith("dataset")] == [
         "dataset=torchtune.datasets.chat_dataset",
         "dataset.source=json",
@@ -164,24 +168,26 @@ def test_rows_as_a_dict_have_a_kind(rows, kind):
 
 def test_an_earlier_trainings_model_is_trained_on():
     step = FineTune(model="llama3.2-1b", workspace="w", model_path="tuned/", config=TorchTuneConfig(**DPO))
-    found = train_job(step).trainer.args
+    found = to_trainjob(step).trainer.args
     places = {"tokenizer.path": "/original/tokenizer.model", "checkpointer.checkpoint_dir": ""}
     assert {f"{key}=/workspace/tuned{end}" for key, end in places.items()} < set(found)
     assert "ref_checkpointer.checkpoint_dir=/workspace/tuned" in found
 
 
-def tune(model="llama3.2-1b", **config):
+def fine_tune(model="llama3.2-1b", **config):
     return FineTune(model=model, workspace="w", config=TorchTuneConfig(**config))
 
 
-def teach(teacher, model="llama3.2-1b", **more):
-    return tune(model, distillation=Distillation(teacher=teacher, teacher_path="t"), **{"peft_config": LORA, **more})
+def distill(teacher, model="llama3.2-1b", **more):
+    return fine_tune(
+        model, distillation=Distillation(teacher=teacher, teacher_path="t"), **{"peft_config": LORA, **more}
+    )
 
 
 @pytest.mark.parametrize(
     ("make", "field", "value", "allowed"),
     [
-        (lambda: tune(**DPO, **QAT), "config.quantization_aware", "QuantizationAware", "preference_tuning"),
+        (lambda: fine_tune(**DPO, **QAT), "config.quantization_aware", "QuantizationAware", "preference_tuning"),
         (
             lambda: FineTune(model="llama3.2-1b", dataset="hf://a/b", config=TorchTuneConfig(**DPO)),
             "config.preference_tuning",
@@ -189,16 +195,21 @@ def teach(teacher, model="llama3.2-1b", **more):
             "FineTune(workspace=...)",
         ),
         (
-            lambda: tune("llama3.3-70b", **DPO, num_nodes=2, resources_per_node={"gpu": 8}),
+            lambda: fine_tune("llama3.3-70b", **DPO, num_nodes=2, resources_per_node={"gpu": 8}),
             "config.num_nodes",
             "2",
             "one node",
         ),
-        (lambda: tune(**DPO, loss="torchtune.modules.loss.CEWithChunkedOutputLoss"), "config.loss", "CE", "its own"),
-        (lambda: teach("llama3.2-3b", peft_config=None), "config.peft_config", "None", "LoraConfig()"),
-        (lambda: tune(**QUANTIZED, epochs=2), "config.epochs", "2", "trains nothing"),
-        (lambda: tune(**QUANTIZED, peft_config=LORA), "config.peft_config", "LoraConfig", "trains nothing"),
-        (lambda: tune(**QUANTIZED, resources_per_node={"gpu": 2}), "config.num_proc_per_node", "2", "one process"),
+        (
+            lambda: fine_tune(**DPO, loss="torchtune.modules.loss.CEWithChunkedOutputLoss"),
+            "config.loss",
+            "CE",
+            "its own",
+        ),
+        (lambda: distill("llama3.2-3b", peft_config=None), "config.peft_config", "None", "LoraConfig()"),
+        (lambda: fine_tune(**QUANTIZED, epochs=2), "config.epochs", "2", "trains nothing"),
+        (lambda: fine_tune(**QUANTIZED, peft_config=LORA), "config.peft_config", "LoraConfig", "trains nothing"),
+        (lambda: fine_tune(**QUANTIZED, resources_per_node={"gpu": 2}), "config.num_proc_per_node", "2", "one process"),
         (
             lambda: FineTune(model="llama3.2-1b", dataset="hf://a/b", config=TorchTuneConfig(**QUANTIZED)),
             "config.quantization",
@@ -207,17 +218,17 @@ def teach(teacher, model="llama3.2-1b", **more):
         ),
         (lambda: Quantization(group_size=48), "group_size", "48", "256"),
         (lambda: QuantizationAware(group_size=16), "group_size", "16", "32, 64"),
-        (lambda: tune(**QAT, peft_config=LORA), "config.peft_config", "LoraConfig", "all weights"),
-        (lambda: teach("qwen2.5-1.5b"), "config.distillation.teacher", "qwen", "llama3.1-8b"),
-        (lambda: teach("llama3.2-3b", "qwen2.5-1.5b"), "config.distillation.teacher", "llama3.2-3b", "qwen2.5-1.5b"),
+        (lambda: fine_tune(**QAT, peft_config=LORA), "config.peft_config", "LoraConfig", "all weights"),
+        (lambda: distill("qwen2.5-1.5b"), "config.distillation.teacher", "qwen", "llama3.1-8b"),
+        (lambda: distill("llama3.2-3b", "qwen2.5-1.5b"), "config.distillation.teacher", "llama3.2-3b", "qwen2.5-1.5b"),
         (
-            lambda: tune(**DPO, dataset_preprocess_config=TorchTuneInstructDataset()),
+            lambda: fine_tune(**DPO, dataset_preprocess_config=TorchTuneInstructDataset()),
             "config.dataset_preprocess_config",
             "TorchTuneInstructDataset",
             "TorchTunePreferenceDataset",
         ),
         (
-            lambda: tune(dataset_preprocess_config=TorchTunePreferenceDataset()),
+            lambda: fine_tune(dataset_preprocess_config=TorchTunePreferenceDataset()),
             "config.dataset_preprocess_config",
             "TorchTunePreferenceDataset",
             "preference_tuning",
@@ -228,9 +239,14 @@ def teach(teacher, model="llama3.2-1b", **more):
             "a",
             "chosen and rejected",
         ),
-        (lambda: tune(dataset_preprocess_config={"kind": "text"}), "dataset_preprocess_config", "dict", "preference"),
         (
-            lambda: tune(dataset_preprocess_config={"kind": "preference", "column_map": {"x": "y"}}),
+            lambda: fine_tune(dataset_preprocess_config={"kind": "text"}),
+            "dataset_preprocess_config",
+            "dict",
+            "preference",
+        ),
+        (
+            lambda: fine_tune(dataset_preprocess_config={"kind": "preference", "column_map": {"x": "y"}}),
             "dataset_preprocess_config.column_map.x",
             "y",
             "chosen",
@@ -262,4 +278,4 @@ def test_what_no_recipe_can_do_is_refused(make, field, value, allowed):
 
 def test_each_way_to_train_is_another_request():
     ways = [{}, DPO, QAT, QUANTIZED, {"preference_tuning": PreferenceTuning(beta=0.2)}]
-    assert len({spec_hash(tune(**way)) for way in ways}) == len(ways)
+    assert len({spec_hash(fine_tune(**way)) for way in ways}) == len(ways)

@@ -32,7 +32,7 @@ from trainjob import (
 )
 
 
-def tune(model="llama3.2-1b", **config):
+def fine_tune(model="llama3.2-1b", **config):
     return FineTune(model=model, workspace="w", config=TorchTuneConfig(**config))
 
 
@@ -43,21 +43,21 @@ def container(**fields):
 @pytest.mark.parametrize(
     ("make", "field_name", "value", "allowed"),
     [
-        (lambda: tune("gpt-2"), "model", "gpt-2", "llama3.2-1b, llama3.2-3b, llama3.3-70b, qwen2.5-1.5b"),
+        (lambda: fine_tune("gpt-2"), "model", "gpt-2", "llama3.2-1b, llama3.2-3b, llama3.3-70b, qwen2.5-1.5b"),
         (
-            lambda: tune("qwen2.5-1.5b", peft_config=LoraConfig(quantize_base=True)),
+            lambda: fine_tune("qwen2.5-1.5b", peft_config=LoraConfig(quantize_base=True)),
             "config.peft_config.quantize_base",
             "True",
             "no QLoRA recipe for qwen2.5-1.5b",
         ),
         (
-            lambda: tune(peft_config=LoraConfig(quantize_base=True), resources_per_node={"gpu": 2}),
+            lambda: fine_tune(peft_config=LoraConfig(quantize_base=True), resources_per_node={"gpu": 2}),
             "config.peft_config.quantize_base",
             "True",
             "one process on one GPU",
         ),
-        (lambda: tune(num_nodes=2, peft_config=LoraConfig()), "config.num_nodes", "2", "LoRA runs on one node"),
-        (lambda: tune(num_nodes=2), "config.num_nodes", "2", "several nodes: llama3.3-70b"),
+        (lambda: fine_tune(num_nodes=2, peft_config=LoraConfig()), "config.num_nodes", "2", "LoRA runs on one node"),
+        (lambda: fine_tune(num_nodes=2), "config.num_nodes", "2", "several nodes: llama3.3-70b"),
         (
             lambda: InitializeDataset(workspace="w", storage_uri="tatsu-lab/alpaca"),
             "storage_uri",
@@ -78,14 +78,14 @@ def container(**fields):
             "InitializeDataset and InitializeModel take a revision",
         ),
         (lambda: container(env={"PET_NNODES": "2"}), "env.PET_NNODES", "2", "reserved"),
-        (lambda: tune(overrides=["optimizer=a=b"]), "overrides", "optimizer=a=b", "exactly one '='"),
-        (lambda: tune(overrides=["packed"]), "overrides", "packed", "exactly one '='"),
-        (lambda: tune(overrides=["output_dir=/x"]), "overrides", "output_dir=/x", "output_dir"),
+        (lambda: fine_tune(overrides=["optimizer=a=b"]), "overrides", "optimizer=a=b", "exactly one '='"),
+        (lambda: fine_tune(overrides=["packed"]), "overrides", "packed", "exactly one '='"),
+        (lambda: fine_tune(overrides=["output_dir=/x"]), "overrides", "output_dir=/x", "output_dir"),
         (lambda: TrainJob(name="a" * 40), "name", "a" * 40, "at most 24 characters"),
         (lambda: InitializeModel(name="B_ad", workspace="w", storage_uri="hf://a/b"), "name", "B_ad", "lower case"),
-        (lambda: tune(epochs=-1), "epochs", "-1", "greater than or equal to 1"),
-        (lambda: tune(batch_size=0), "batch_size", "0", "greater than or equal to 1"),
-        (lambda: tune(learning_rate=0), "learning_rate", "0", "greater than 0"),
+        (lambda: fine_tune(epochs=-1), "epochs", "-1", "greater than or equal to 1"),
+        (lambda: fine_tune(batch_size=0), "batch_size", "0", "greater than or equal to 1"),
+        (lambda: fine_tune(learning_rate=0), "learning_rate", "0", "greater than 0"),
         (lambda: LoraConfig(lora_rank=0), "lora_rank", "0", "greater than or equal to 1"),
         (lambda: LoraConfig(lora_attn_modules=["w_proj"]), "lora_attn_modules", "w_proj", "q_proj"),
         (lambda: container(num_nodes=0), "num_nodes", "0", "greater than or equal to 1"),

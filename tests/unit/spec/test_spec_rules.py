@@ -25,7 +25,7 @@ from trainjob import (
     TorchTuneConfig,
     TrainJob,
 )
-from trainjob.spec.resources import gpus
+from trainjob.spec.resources import count_gpus
 
 QLORA = LoraConfig(quantize_base=True)
 SECRET = "hf_AbCdEfGh0123"
@@ -35,19 +35,19 @@ def container(**fields):
     return CustomTrainerContainer(**{"image": "x", "command": ["y"], **fields})
 
 
-def tune(model="llama3.2-1b", **config):
+def fine_tune(model="llama3.2-1b", **config):
     return FineTune(model=model, workspace="w", config=TorchTuneConfig(**config))
 
 
-def builtin(model="llama3.2-1b", **config):
+def builtin_fine_tune(model="llama3.2-1b", **config):
     return FineTune(model=model, dataset="hf://a/b", config=TorchTuneConfig(**config))
 
 
-def runs_on(runtime, **fields):
+def fine_tune_on(runtime, **fields):
     return FineTune(model="llama3.2-1b", runtime=runtime, **fields)
 
 
-def on_torchtune(**config):
+def builtin_job(**config):
     return TrainJob(
         trainer=BuiltinTrainer(config=TorchTuneConfig(**config)),
         runtime="torchtune-llama3.2-1b",
@@ -72,18 +72,28 @@ def on_torchtune(**config):
         # Refused by the server, with other words.
         (lambda: container(args=["x" * 65_537]), "args", "65537 characters", "65536"),
         (lambda: container(args=["x"] * 129), "args", "129 items", "128"),
-        (lambda: builtin(peft_config=QLORA), "config.peft_config.quantize_base", "True", "{'gpu': 1}"),
+        (lambda: builtin_fine_tune(peft_config=QLORA), "config.peft_config.quantize_base", "True", "{'gpu': 1}"),
         (
-            lambda: builtin(peft_config=QLORA, resources_per_node={"cpu": 1}),
+            lambda: builtin_fine_tune(peft_config=QLORA, resources_per_node={"cpu": 1}),
             "config.peft_config.quantize_base",
             "True",
             "num_proc_per_node=1",
         ),
-        (lambda: on_torchtune(peft_config=QLORA), "trainer.config.peft_config.quantize_base", "True", "{'gpu': 1}"),
-        (lambda: runs_on("x-torchtune-llama3.2-1b", dataset="hf://a/b"), "runtime", "x-torchtune", "WORD-llama3.2-1b"),
+        (lambda: builtin_job(peft_config=QLORA), "trainer.config.peft_config.quantize_base", "True", "{'gpu': 1}"),
+        (
+            lambda: fine_tune_on("x-torchtune-llama3.2-1b", dataset="hf://a/b"),
+            "runtime",
+            "x-torchtune",
+            "WORD-llama3.2-1b",
+        ),
         # Accepted, and another training than the one that was asked for.
-        (lambda: runs_on("torchtune-qwen2.5-1.5b", dataset="hf://a/b"), "runtime", "qwen", "WORD-llama3.2-1b"),
-        (lambda: runs_on("torchtune-llama3.2-1b", workspace="w"), "runtime", "torchtune-llama3.2-1b", "leave it out"),
+        (lambda: fine_tune_on("torchtune-qwen2.5-1.5b", dataset="hf://a/b"), "runtime", "qwen", "WORD-llama3.2-1b"),
+        (
+            lambda: fine_tune_on("torchtune-llama3.2-1b", workspace="w"),
+            "runtime",
+            "torchtune-llama3.2-1b",
+            "leave it out",
+        ),
         (
             lambda: FineTune(model="llama3.2-1b", dataset="hf://a/b", dataset_path="x"),
             "dataset_path",
@@ -115,14 +125,14 @@ def on_torchtune(**config):
             "a volume of their own at /workspace",
         ),
         (
-            lambda: tune(overrides=["model.lora_attn_modules=[q_proj]"]),
+            lambda: fine_tune(overrides=["model.lora_attn_modules=[q_proj]"]),
             "overrides",
             "model.lora_attn_modules",
             "peft_config=LoraConfig(...)",
         ),
         # No such configuration in torchtune 0.6.1.
-        (lambda: tune("llama3.3-70b"), "config.num_proc_per_node", "1", "resources_per_node={'gpu': 8}"),
-        (lambda: tune(learning_rate=float("inf")), "learning_rate", "inf", "finite"),
+        (lambda: fine_tune("llama3.3-70b"), "config.num_proc_per_node", "1", "resources_per_node={'gpu': 8}"),
+        (lambda: fine_tune(learning_rate=float("inf")), "learning_rate", "inf", "finite"),
         # The initializers' programs end with a traceback.
         (lambda: InitializeDataset(workspace="w", storage_uri="hf://alpaca"), "storage_uri", "alpaca", "NAME"),
         (lambda: Initializer(dataset="hf://alpaca"), "dataset.storage_uri", "hf://alpaca", "ORGANIZATION/NAME"),
@@ -131,7 +141,7 @@ def on_torchtune(**config):
         # The same folder, written differently.
         (lambda: ExportModel(workspace="w", destination="/workspace//model"), "destination", "//model", "another step"),
         (lambda: ExportModel(workspace="w", destination="/workspace/./output/x"), "destination", "output", "another"),
-        (lambda: CustomTrainer(func=tune, func_args={"a": object()}), "func_args", "a", "JSON"),
+        (lambda: CustomTrainer(func=fine_tune, func_args={"a": object()}), "func_args", "a", "JSON"),
     ],
 )
 def test_refused(make, field_name, value, allowed):
@@ -152,7 +162,7 @@ def test_refused(make, field_name, value, allowed):
         lambda: InitializeModel(workspace="w", storage_uri=f"user:{SECRET}@bucket/x"),
         lambda: ExportModel(workspace="w", destination=f"s3://{SECRET}@bucket/x"),
         lambda: ExportModel(workspace="w", destination="s3://b/x", endpoint=f"https://{SECRET}@host"),
-        lambda: CustomTrainer(func=tune, pip_index_urls=[f"https://user:{SECRET}@host/simple"]),
+        lambda: CustomTrainer(func=fine_tune, pip_index_urls=[f"https://user:{SECRET}@host/simple"]),
         lambda: SecretKeyReference(name="s", key=f"{SECRET}/=="),
         lambda: SecretReference(name="s", keys={"ACCESS_TOKEN": f"{SECRET}/=="}),
     ],
@@ -167,10 +177,10 @@ def test_a_secret_value_is_refused_and_never_shown(make):
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: builtin(peft_config=QLORA, resources_per_node={"gpu": 1}),
-        lambda: builtin(peft_config=QLORA, num_proc_per_node=1),
-        lambda: tune(peft_config=QLORA),
-        lambda: tune("llama3.3-70b", peft_config=QLORA, resources_per_node={"gpu": 8}),
+        lambda: builtin_fine_tune(peft_config=QLORA, resources_per_node={"gpu": 1}),
+        lambda: builtin_fine_tune(peft_config=QLORA, num_proc_per_node=1),
+        lambda: fine_tune(peft_config=QLORA),
+        lambda: fine_tune("llama3.3-70b", peft_config=QLORA, resources_per_node={"gpu": 8}),
         lambda: FineTune(model="llama3.3-70b", dataset="hf://a/b", runtime="mine-llama3.3-70b"),
         lambda: InitializeModel(workspace="w", storage_uri="hf://gpt2"),
         lambda: InitializeDataset(workspace="w", storage_uri="hf://a/b/c/d"),
@@ -195,7 +205,7 @@ def test_allowed(make):
     ],
 )
 def test_gpus_are_counted_as_the_trainer_does(resources, count):
-    assert gpus(resources) == count
+    assert count_gpus(resources) == count
 
 
 @dataclass

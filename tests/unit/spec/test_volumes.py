@@ -20,11 +20,11 @@ from trainjob import (
     Volume,
     Workspace,
 )
-from trainjob.manifest import Dialect, build, spec_hash, train_job
+from trainjob.manifest import Dialect, build_trainjob, spec_hash, to_trainjob
 
 CLAIM = {"persistentVolumeClaim": {"claimName": "c"}}
 EMPTY = {"emptyDir": {}}
-FETCHED = {"dataset": "hf://a/b", "model_initializer": "hf://c/d"}
+INITIALIZER_SOURCES = {"dataset": "hf://a/b", "model_initializer": "hf://c/d"}
 
 
 def volume(name="data", source=CLAIM, mount_path="/data", **fields):
@@ -111,7 +111,7 @@ def dataset(*volumes, **fields):
         ),
         # Accepted by the server; then JobSet can't create the Jobs and the TrainJob stays without a status.
         (
-            lambda: FineTune(model="llama3.2-1b", volumes=[volume(mount_path="/workspace/.")], **FETCHED),
+            lambda: FineTune(model="llama3.2-1b", volumes=[volume(mount_path="/workspace/.")], **INITIALIZER_SOURCES),
             "volumes[0].mount_path",
             "'/workspace'",
             "the step's workspace",
@@ -151,7 +151,7 @@ def test_everything_that_does_not_fit_is_named_at_once():
     [
         lambda: job(volume(mount_path="/workspace")),
         lambda: job(volume(mount_path="/workspace/cache"), workspace="w"),
-        lambda: FineTune(model="llama3.2-1b", volumes=[volume(mount_path="/workspace/output")], **FETCHED),
+        lambda: FineTune(model="llama3.2-1b", volumes=[volume(mount_path="/workspace/output")], **INITIALIZER_SOURCES),
         lambda: job(volume(), volume(mount_path="/b", read_only=True), volume("b", mount_path="/data/c")),
         lambda: volume(name="a" * 63),
         lambda: Workspace(node_path="/srv/data", sub_path="team"),
@@ -163,7 +163,7 @@ def test_allowed(make):
 
 def test_a_string_stands_for_the_workspaces_claim():
     assert dataset(workspace="w").workspace == Workspace(claim="w")
-    assert (Workspace(claim="w").place, Workspace(node_path="/d/").place) == ("w", "/d")
+    assert (Workspace(claim="w").location, Workspace(node_path="/d/").location) == ("w", "/d")
 
 
 def test_a_source_is_a_copy_of_ones_own():
@@ -201,9 +201,9 @@ def test_sub_paths_never_leave_the_volume(text):
 # -- what is sent -------------------------------------------------------------------------------------------------
 
 
-def entries(step, dialect):
+def patch_entries(step, dialect):
     """Return the patched replicated jobs and pods, in their order."""
-    sent = build(train_job(step), name="n", namespace="ns", dialect=dialect)["spec"]
+    sent = build_trainjob(to_trainjob(step), name="n", namespace="ns", dialect=dialect)["spec"]
     if dialect is Dialect.V2_2:
         patches = sent["runtimePatches"]
         assert len({patch["manager"] for patch in patches}) == len(patches)
@@ -229,7 +229,7 @@ def test_workspace_and_volumes_are_in_one_patch(dialect):
         workspace=Workspace(claim="w", sub_path="team"),
         placement={"node_selector": {"a": "b"}},
     )
-    [(step, pod)] = entries(asked, dialect)
+    [(step, pod)] = patch_entries(asked, dialect)
     assert step == "node"
     assert pod["nodeSelector"] == {"a": "b"}
     assert pod["volumes"] == [
@@ -247,7 +247,7 @@ def test_workspace_and_volumes_are_in_one_patch(dialect):
 
 @pytest.mark.parametrize("dialect", Dialect)
 def test_a_folder_of_the_node_must_be_there(dialect):
-    [(_, pod)] = entries(dataset(workspace=Workspace(node_path="/srv/data", sub_path="a")), dialect)
+    [(_, pod)] = patch_entries(dataset(workspace=Workspace(node_path="/srv/data", sub_path="a")), dialect)
     assert pod["volumes"] == [{"name": "workspace", "hostPath": {"path": "/srv/data", "type": "Directory"}}]
     [container] = pod["containers"]
     assert container["volumeMounts"] == [{"name": "workspace", "mountPath": "/workspace", "subPath": "a"}]
@@ -255,15 +255,15 @@ def test_a_folder_of_the_node_must_be_there(dialect):
 
 @pytest.mark.parametrize("dialect", Dialect)
 def test_initializers_have_the_volumes_too(dialect):
-    step = FineTune(model="llama3.2-1b", volumes=[volume(mount_path="/cache")], **FETCHED)
-    found = entries(step, dialect)
+    step = FineTune(model="llama3.2-1b", volumes=[volume(mount_path="/cache")], **INITIALIZER_SOURCES)
+    found = patch_entries(step, dialect)
     assert [name for name, _ in found] == ["node", "dataset-initializer", "model-initializer"]
     for name, pod in found:
         assert pod["volumes"] == [{"name": "data", **CLAIM}]
         assert pod["containers"] == [{"name": name, "volumeMounts": [{"name": "data", "mountPath": "/cache"}]}]
 
 
-AGAIN = (
+REPEATED_VOLUMES = (
     volume("a", EMPTY, "/a"),
     volume("b", EMPTY, "/b"),
     volume("a", EMPTY, "/c", sub_path="x"),
@@ -274,7 +274,9 @@ AGAIN = (
 @pytest.mark.parametrize("dialect", [Dialect.V2_1, Dialect.V2_2])
 def test_a_volume_mounted_again_is_one_volume(dialect):
     """The API's list of mounts has each volume once; what comes later is a patch, or an entry, of its own."""
-    first, *more = [pod for _, pod in entries(job(*AGAIN, placement={"node_selector": {"a": "b"}}), dialect)]
+    first, *more = [
+        pod for _, pod in patch_entries(job(*REPEATED_VOLUMES, placement={"node_selector": {"a": "b"}}), dialect)
+    ]
     assert first["volumes"] == [{"name": "a", **EMPTY}, {"name": "b", **EMPTY}]
     assert [list(pod) for pod in more] == [["containers"], ["containers"]]
     mounts = [[mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]] for pod in (first, *more)]
@@ -283,17 +285,19 @@ def test_a_volume_mounted_again_is_one_volume(dialect):
 
 def test_trainer_2_0_mounts_a_volume_once():
     with pytest.raises(InvalidSpec) as raised:
-        entries(job(*AGAIN), Dialect.V2_0)
+        patch_entries(job(*REPEATED_VOLUMES), Dialect.V2_0)
     [problem] = raised.value.problems
     assert (problem.field, problem.value) == ("volumes", "'a, several times'")
     assert "needs Trainer 2.1 or later" in problem.allowed
     assert "name of its own" in problem.allowed
 
 
-@given(st.permutations([*AGAIN, volume("e", CLAIM, "/e"), volume("e", CLAIM, "/f")]), st.sampled_from(Dialect))
+@given(
+    st.permutations([*REPEATED_VOLUMES, volume("e", CLAIM, "/e"), volume("e", CLAIM, "/f")]), st.sampled_from(Dialect)
+)
 def test_no_mount_is_lost_or_comes_twice(volumes, dialect):
     try:
-        pods = [pod for _, pod in entries(job(*volumes, workspace="w"), dialect)]
+        pods = [pod for _, pod in patch_entries(job(*volumes, workspace="w"), dialect)]
     except InvalidSpec:
         assert dialect is Dialect.V2_0
         return
@@ -311,7 +315,7 @@ def test_no_mount_is_lost_or_comes_twice(volumes, dialect):
     [
         (dataset(), "cfe02529a3348f47"),
         (InitializeModel(storage_uri="s3://b/m", workspace="w", secret="s"), "64e6655e10d2fc72"),
-        (FineTune(model="llama3.2-1b", **FETCHED), "41d6b6239845c32f"),
+        (FineTune(model="llama3.2-1b", **INITIALIZER_SOURCES), "41d6b6239845c32f"),
         (
             ExportModel(workspace="w", destination="s3://b/p", placement={"node_selector": {"a": "b"}}),
             "34355c8bcdc1c49e",

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from trainjob.status import Category, Phase, Verdict, conclude, failures
-from trainjob.status.findings import of_events, of_pod, of_workload, weighed
+from trainjob.status import Category, Phase, Verdict, build_outcome, find_failures
+from trainjob.status.diagnostics import get_event_findings, get_pod_findings, get_workload_findings, merge_findings
 
 JOB = {"metadata": {"name": "tune", "namespace": "ml", "uid": "u1", "creationTimestamp": "2026-01-01T00:00:00Z"}}
 IMAGE = "registry.example/team/x:1"
 PULL = f'failed to pull and unpack image "{IMAGE}": failed to resolve reference "{IMAGE}": '
 FORBIDDEN = 'Error creating: pods "tune-node-0-0-" is forbidden: '
 REFUSAL = 'admission webhook "vjobset.kb.io" denied the request: JobSet.jobset.x-k8s.io "tune" is invalid: '
-MADE = f"TrainJob resources reconciliation failed: {REFUSAL}"
+JOBSET_REFUSED = f"TrainJob resources reconciliation failed: {REFUSAL}"
 
 
 def pod(rank=0, *, name="", waiting=None, conditions=(), phase="Pending", at="2026-01-01T00:00:01Z", **status):
@@ -54,76 +54,82 @@ SECRET = event(
 )
 
 
-def found(pods=(), events=(), job=JOB):
-    return weighed([*(finding for pod in pods for finding in of_pod(pod)), *of_events(events, job, pods)])
+def find_problems(pods=(), events=(), job=JOB):
+    return merge_findings(
+        [*(finding for pod in pods for finding in get_pod_findings(pod)), *get_event_findings(events, job, pods)]
+    )
 
 
-def told(*arguments):
-    return [str(finding) for finding in found(*arguments)]
+def problem_texts(*arguments):
+    return [str(finding) for finding in find_problems(*arguments)]
 
 
 def test_the_same_trouble_of_many_ranks_is_told_once():
     waiting = ("CreateContainerConfigError", 'secret "hf" not found')
-    lines = told([pod(rank, waiting=waiting) for rank in range(64)])
+    lines = problem_texts([pod(rank, waiting=waiting) for rank in range(64)])
     assert lines == ['node-0 and 63 more: CreateContainerConfigError: secret "hf" not found']
 
 
 def test_the_hopeless_is_told_first_and_what_nobody_knows_only_where_nothing_is_known():
     unknown = event("Pod", "tune-node-0-0-x", "FailedCreatePodSandBox", "no network")
-    assert told([pod(waiting=CREATING)], [unknown]) == ["node-0: FailedCreatePodSandBox: no network"]
+    assert problem_texts([pod(waiting=CREATING)], [unknown]) == ["node-0: FailedCreatePodSandBox: no network"]
     busy = ("ErrImagePull", "pull QPS exceeded")
-    lines = told([pod(waiting=busy)], [event("Pod", "tune-node-0-0-x", "Unhealthy"), REFUSED])
+    lines = problem_texts([pod(waiting=busy)], [event("Pod", "tune-node-0-0-x", "Unhealthy"), REFUSED])
     assert [line.split(":")[0] for line in lines] == ["Job tune-node-0", "node-0"]
 
 
 def test_an_event_about_a_volume_counts_until_the_pod_has_it():
-    assert told([pod(waiting=CREATING)], [SECRET])
+    assert problem_texts([pod(waiting=CREATING)], [SECRET])
     prepared = {"type": "PodReadyToStartContainers", "status": "True"}
-    assert not told([pod(waiting=CREATING, conditions=[prepared])], [SECRET])
-    assert not told([pod(phase="Running")], [SECRET])
-    assert not told([pod(name="tune-node-0-0-y", waiting=CREATING)], [SECRET])
-    assert told([], [SECRET])  # pods can't be seen
+    assert not problem_texts([pod(waiting=CREATING, conditions=[prepared])], [SECRET])
+    assert not problem_texts([pod(phase="Running")], [SECRET])
+    assert not problem_texts([pod(name="tune-node-0-0-y", waiting=CREATING)], [SECRET])
+    assert problem_texts([], [SECRET])  # pods can't be seen
 
 
 def test_an_event_of_an_earlier_job_of_the_name_does_not_count():
-    assert not told([], [{**REFUSED, "metadata": {"creationTimestamp": "2025-12-31T23:59:59Z"}}])
+    assert not problem_texts([], [{**REFUSED, "metadata": {"creationTimestamp": "2025-12-31T23:59:59Z"}}])
 
 
 def test_pods_that_were_refused_and_then_made_are_refused_no_longer():
-    assert told([], [REFUSED])
-    assert told([pod(at="2026-01-01T00:00:05Z", waiting=CREATING)], [REFUSED])  # another rank, in the same second
-    assert not told([pod(at="2026-01-01T00:00:06Z", waiting=CREATING)], [REFUSED])
+    assert problem_texts([], [REFUSED])
+    assert problem_texts(
+        [pod(at="2026-01-01T00:00:05Z", waiting=CREATING)], [REFUSED]
+    )  # another rank, in the same second
+    assert not problem_texts([pod(at="2026-01-01T00:00:06Z", waiting=CREATING)], [REFUSED])
     again = {**REFUSED, "lastTimestamp": "2026-01-01T00:00:07Z"}
-    assert told([pod(at="2026-01-01T00:00:06Z", waiting=CREATING)], [again])
+    assert problem_texts([pod(at="2026-01-01T00:00:06Z", waiting=CREATING)], [again])
 
 
 def test_kueues_harmless_event_does_not_count():
     """After an eviction Kueue 0.17 leaves it on a TrainJob that has a status, and resumes well."""
-    harmless = event("TrainJob", "tune", "TrainJobResourcesCreationFailed", MADE + 'Invalid value: "null"')
-    assert [finding.category for finding in found((), [harmless])] == [Category.INVALID]
+    harmless = event("TrainJob", "tune", "TrainJobResourcesCreationFailed", JOBSET_REFUSED + 'Invalid value: "null"')
+    assert [finding.category for finding in find_problems((), [harmless])] == [Category.INVALID]
     suspended = {**JOB, "status": {"conditions": [{"type": "Suspended", "status": "False"}]}}
-    assert found((), [harmless], suspended) == []
+    assert find_problems((), [harmless], suspended) == []
 
 
 def test_a_jobset_that_can_not_be_resumed_is_no_harmless_event():
     """A runtime whose claims have no retentionPolicy: what was suspended before it began, as in a queue, never does."""
     text = 'JobSet.jobset.x-k8s.io "tune" is invalid: spec.volumeClaimPolicies: Invalid value: Value is immutable'
-    refused = event("TrainJob", "tune", "TrainJobResourcesCreationFailed", f"{MADE.partition(': ')[0]}: {text}")
+    refused = event(
+        "TrainJob", "tune", "TrainJobResourcesCreationFailed", f"{JOBSET_REFUSED.partition(': ')[0]}: {text}"
+    )
     resumed = {**JOB, "status": {"conditions": [{"type": "Suspended", "status": "False"}]}}
-    assert [finding.category for finding in found((), [refused], resumed)] == [Category.INVALID]
-    assert found([pod()], [refused], resumed) == []
+    assert [finding.category for finding in find_problems((), [refused], resumed)] == [Category.INVALID]
+    assert find_problems([pod()], [refused], resumed) == []
 
 
 def test_before_kubernetes_1_32_the_cause_of_a_back_off_is_in_an_event_only():
     failed = event("Pod", "tune-node-0-0-x", "Failed", f'Failed to pull image "{IMAGE}": {PULL}{IMAGE}: not found')
     waiting = pod(waiting=("ImagePullBackOff", f'Back-off pulling image "{IMAGE}"'))
-    assert found([waiting], [failed])[0].category is Category.IMAGE
-    assert found([pod(waiting=CREATING)], [failed]) == []
+    assert find_problems([waiting], [failed])[0].category is Category.IMAGE
+    assert find_problems([pod(waiting=CREATING)], [failed]) == []
 
 
 def test_a_claim_that_waits_says_why():
     line = event("PersistentVolumeClaim", "tickets", "ProvisioningFailed", 'storageclass.storage.k8s.io "x" not found')
-    assert told([], [line]) == [
+    assert problem_texts([], [line]) == [
         'PersistentVolumeClaim tickets: ProvisioningFailed: storageclass.storage.k8s.io "x" not found'
     ]
 
@@ -135,13 +141,13 @@ def test_a_workload_says_why_it_is_queued():
         {"type": "Evicted", "status": "False", "reason": "QuotaReserved", "message": "Previously: ..."},
     ]
     workload = {"metadata": {"name": "trainjob-tune-1"}, "status": {"conditions": conditions}}
-    [finding] = of_workload(workload)
+    [finding] = get_workload_findings(workload)
     assert (finding.category, str(finding)) == (Category.QUEUED, f"Workload trainjob-tune-1: Pending: {text}")
 
 
 def test_no_workload_is_told_where_kueue_could_be_asked():
-    assert of_workload(None) == []
-    [finding] = of_workload({})
+    assert get_workload_findings(None) == []
+    [finding] = get_workload_findings({})
     assert (finding.category, str(finding)) == (
         Category.NO_WORKLOAD,
         "Kueue: NoWorkload: it has made no Workload for this TrainJob",
@@ -150,7 +156,7 @@ def test_no_workload_is_told_where_kueue_could_be_asked():
 
 def test_what_was_preempted_says_for_whom():
     preempted = {"type": "Evicted", "status": "True", "reason": "Preempted", "message": "Preempted to accommodate a"}
-    [finding] = of_workload({"metadata": {"name": "w"}, "status": {"conditions": [preempted]}})
+    [finding] = get_workload_findings({"metadata": {"name": "w"}, "status": {"conditions": [preempted]}})
     assert (finding.category, str(finding)) == (
         Category.QUEUED,
         "Workload w: Preempted: Preempted to accommodate a",
@@ -162,7 +168,7 @@ def test_a_check_that_has_not_agreed_is_told():
     checks = [{"name": "budget", "state": "Pending", "message": "asked"}, {"name": "other", "state": "Ready"}]
     reserved = {"type": "QuotaReserved", "status": "True", "reason": "QuotaReserved", "message": "x"}
     workload = {"metadata": {"name": "w"}, "status": {"conditions": [reserved], "admissionChecks": checks}}
-    assert [str(one) for one in of_workload(workload)] == ["Workload w: AdmissionCheck budget Pending: asked"]
+    assert [str(one) for one in get_workload_findings(workload)] == ["Workload w: AdmissionCheck budget Pending: asked"]
 
 
 # -- how it ended ------------------------------------------------------------------------------------------------------
@@ -170,7 +176,7 @@ def test_a_check_that_has_not_agreed_is_told():
 FAILED = Verdict(Phase.FAILED, "FailedJobs", "jobset failed (first failed job: tune-node-0)", "node")
 
 
-def ended(code, reason="Error", at="2026-01-01T00:01:00Z"):
+def ended_container(code, reason="Error", at="2026-01-01T00:01:00Z"):
     return {"name": "node", "state": {"terminated": {"exitCode": code, "reason": reason, "finishedAt": at}}}
 
 
@@ -185,34 +191,36 @@ def ended(code, reason="Error", at="2026-01-01T00:01:00Z"):
 def test_a_pod_that_others_ended_is_no_failure_of_its_command(reason, message):
     """The container has an ordinary exit code then; only the condition DisruptionTarget tells it."""
     disrupted = {"type": "DisruptionTarget", "status": "True", "reason": reason, "message": message}
-    lost = pod(phase="Failed", conditions=[disrupted], containerStatuses=[ended(143)])
-    outcome = conclude(JOB, FAILED, failures([lost]))
+    lost = pod(phase="Failed", conditions=[disrupted], containerStatuses=[ended_container(143)])
+    outcome = build_outcome(JOB, FAILED, find_failures([lost]))
     assert (outcome.category, outcome.retryable, outcome.exit_code) == (Category.INFRASTRUCTURE, True, 143)
-    reset = pod(phase="Failed", conditions=[{**disrupted, "status": "False"}], containerStatuses=[ended(3)])
-    assert conclude(JOB, FAILED, failures([reset])).category is Category.APPLICATION
+    reset = pod(phase="Failed", conditions=[{**disrupted, "status": "False"}], containerStatuses=[ended_container(3)])
+    assert build_outcome(JOB, FAILED, find_failures([reset])).category is Category.APPLICATION
 
 
 @pytest.mark.parametrize("reason", ["Evicted", "NodeShutdown", "UnexpectedAdmissionError", "OutOfcpu"])
 def test_a_pod_that_never_ran_on_its_node_is_told_with_the_nodes_reason(reason):
     refused = pod(phase="Failed", reason=reason, message="Pod was rejected: no")
-    outcome = conclude(JOB, FAILED, failures([refused]))
+    outcome = build_outcome(JOB, FAILED, find_failures([refused]))
     assert (outcome.category, outcome.retryable, outcome.exit_code) == (Category.INFRASTRUCTURE, True, None)
     assert outcome.rank == 0
 
 
 def test_of_pods_that_replaced_one_another_the_last_one_counts():
     disrupted = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
-    first = pod(phase="Failed", conditions=[disrupted], containerStatuses=[ended(143)], at="2026-01-01T00:00:01Z")
-    second = pod(name="y", phase="Failed", containerStatuses=[ended(3)], at="2026-01-01T00:00:30Z")
-    outcome = conclude(JOB, FAILED, failures([first, second]))
+    first = pod(
+        phase="Failed", conditions=[disrupted], containerStatuses=[ended_container(143)], at="2026-01-01T00:00:01Z"
+    )
+    second = pod(name="y", phase="Failed", containerStatuses=[ended_container(3)], at="2026-01-01T00:00:30Z")
+    outcome = build_outcome(JOB, FAILED, find_failures([first, second]))
     assert (outcome.category, outcome.exit_code) == (Category.APPLICATION, 3)
 
 
 def test_an_initializer_that_failed_is_told_as_that():
-    lost = pod(phase="Failed", containerStatuses=[ended(1)])
+    lost = pod(phase="Failed", containerStatuses=[ended_container(1)])
     lost["metadata"]["labels"]["jobset.sigs.k8s.io/replicatedjob-name"] = "dataset-initializer"
     verdict = Verdict(Phase.FAILED, "FailedJobs", "x", "dataset-initializer")
-    outcome = conclude(JOB, verdict, failures([lost]))
+    outcome = build_outcome(JOB, verdict, find_failures([lost]))
     assert (outcome.category, outcome.step) == (Category.INITIALIZER, "dataset-initializer")
 
 
@@ -230,19 +238,22 @@ PATHS = [
 ]  # fmt: skip
 
 
-def broken(whole, path, junk):
+def replace_at(value, path, replacement):
     """Return a copy with another value at one place."""
     if not path:
-        return junk
-    inner = whole.get(path[0]) if isinstance(whole, dict) else None
-    return {**whole, path[0]: broken(inner or {}, path[1:], junk)}
+        return replacement
+    inner = value.get(path[0]) if isinstance(value, dict) else None
+    return {**value, path[0]: replace_at(inner or {}, path[1:], replacement)}
 
 
 @given(st.sampled_from(PATHS), st.sampled_from(PATHS), JUNK, JUNK)
 @example((), (), None, {"status": {"conditions": [{"type": ["x"], "status": "False"}]}})
 def test_garbage_gives_findings_or_none(where, elsewhere, junk, more):
     ours, heard = pod(waiting=("ErrImagePull", "x: not found")), {**SECRET}
-    pods = [broken(ours, where, junk), broken(ours, elsewhere, more), ours]
-    events = [broken(heard, where, junk), broken(heard, elsewhere, more), heard]
-    told = [*found(pods, events, broken(JOB, where, more)), *of_workload(broken({"status": {}}, elsewhere, junk))]
+    pods = [replace_at(ours, where, junk), replace_at(ours, elsewhere, more), ours]
+    events = [replace_at(heard, where, junk), replace_at(heard, elsewhere, more), heard]
+    told = [
+        *find_problems(pods, events, replace_at(JOB, where, more)),
+        *get_workload_findings(replace_at({"status": {}}, elsewhere, junk)),
+    ]
     assert all(str(finding) and finding.rule for finding in told)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainjob.status import export_facts, handed_back
+from trainjob.status import get_model_facts, parse_step_result
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -19,17 +19,17 @@ VALUES = st.recursive(
 
 @given(VALUES)
 def test_what_a_function_returns_comes_back(value):
-    assert handed_back(f"trainjob result: {json.dumps(value)}") == {"result": value}
+    assert parse_step_result(f"trainjob result: {json.dumps(value)}") == {"result": value}
 
 
 def test_an_exports_receipt_comes_back():
-    assert handed_back('export: done {"epoch": 3}') == {"epoch": 3}
+    assert parse_step_result('export: done {"epoch": 3}') == {"epoch": 3}
 
 
 @given(st.text())
 def test_no_line_is_too_strange(text):
     for line in (text, f"export: done {text}", f"trainjob result: {text}"):
-        found = handed_back(line)
+        found = parse_step_result(line)
         assert found is None or isinstance(found, dict)
 
 
@@ -46,10 +46,10 @@ def test_no_line_is_too_strange(text):
     ],
 )
 def test_other_lines_hand_nothing_back(line):
-    assert handed_back(line) is None
+    assert parse_step_result(line) is None
 
 
 def test_an_exports_facts_are_those_that_say_something():
     receipt = {"manifest_sha256": "ab", "epoch": 0, "files": 3, "revision": "", "metrics": {}, "destination": "/x"}
-    assert export_facts(receipt) == {"digest": "sha256:ab", "epoch": 0, "files": 3}
-    assert export_facts({"result": 1}) == {}
+    assert get_model_facts(receipt) == {"digest": "sha256:ab", "epoch": 0, "files": 3}
+    assert get_model_facts({"result": 1}) == {}

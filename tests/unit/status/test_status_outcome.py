@@ -7,7 +7,17 @@ import json
 import pytest
 
 from trainjob.errors import CommandFailed, DeadlineExceeded, Interrupted, JobDeleted, JobFailed, OutOfMemory
-from trainjob.status import Category, Outcome, Phase, Progress, Verdict, conclude, failures, judge, pending_reasons
+from trainjob.status import (
+    Category,
+    Outcome,
+    Phase,
+    Progress,
+    Verdict,
+    build_outcome,
+    derive_verdict,
+    find_failures,
+    pending_reasons,
+)
 
 JOB = {
     "metadata": {"name": "tune", "namespace": "ml", "uid": "u1", "creationTimestamp": "2026-01-01T00:00:00Z"},
@@ -38,44 +48,44 @@ def pod(rank, *, state=None, last=None, restarts=0, reason=None, step="node"):
     return {"metadata": {"name": f"tune-{step}-0-{rank}-abcde", "labels": labels}, "spec": {}, "status": status}
 
 
-def ended(code, at="2026-01-01T00:01:00Z", reason="Error"):
+def terminated_state(code, at="2026-01-01T00:01:00Z", reason="Error"):
     return {"terminated": {"exitCode": code, "finishedAt": at, "reason": reason}}
 
 
 def test_the_first_failure_comes_first():
     pods = [
-        pod(0, state=ended(1, "2026-01-01T00:01:09Z")),
-        pod(1, state=ended(3, "2026-01-01T00:01:00Z")),
-        pod(2, state=ended(0)),
+        pod(0, state=terminated_state(1, "2026-01-01T00:01:09Z")),
+        pod(1, state=terminated_state(3, "2026-01-01T00:01:00Z")),
+        pod(2, state=terminated_state(0)),
     ]
-    assert [(f.rank, f.exit_code) for f in failures(pods)] == [(1, 3), (0, 1)]
+    assert [(f.rank, f.exit_code) for f in find_failures(pods)] == [(1, 3), (0, 1)]
 
 
 def test_of_one_second_who_was_told_to_end_did_not_fail_first():
     """When a rank has failed the Job controller deletes the others; a training may answer SIGTERM with exit code 1."""
-    told, failed = pod(0, state=ended(1)), pod(1, state=ended(3))
+    told, failed = pod(0, state=terminated_state(1)), pod(1, state=terminated_state(3))
     told["metadata"]["deletionTimestamp"] = "2026-01-01T00:01:00Z"
-    assert [f.rank for f in failures([told, failed])] == [1, 0]
+    assert [f.rank for f in find_failures([told, failed])] == [1, 0]
     told["status"]["conditions"] = [{"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}]
-    assert [f.rank for f in failures([told, failed])] == [0, 1]
+    assert [f.rank for f in find_failures([told, failed])] == [0, 1]
 
 
 def test_a_restarted_container_counts_with_its_last_failure():
-    [failure] = failures([pod(0, state={"running": {}}, last=ended(3), restarts=2)])
+    [failure] = find_failures([pod(0, state={"running": {}}, last=terminated_state(3), restarts=2)])
     assert (failure.exit_code, failure.count, failure.restarted) == (3, 2, True)
-    [failure] = failures([pod(0, state=ended(4), last=ended(3), restarts=2)])
+    [failure] = find_failures([pod(0, state=terminated_state(4), last=terminated_state(3), restarts=2)])
     assert (failure.exit_code, failure.count, failure.restarted) == (4, 3, False)
 
 
 def test_a_container_that_succeeded_after_a_restart_is_no_failure():
-    assert failures([pod(0, state=ended(0), last=ended(3), restarts=1)]) == []
+    assert find_failures([pod(0, state=terminated_state(0), last=terminated_state(3), restarts=1)]) == []
 
 
 def test_explain_has_step_rank_exit_code_reason_and_log():
-    outcome = conclude(
+    outcome = build_outcome(
         JOB,
-        judge(JOB),
-        failures([pod(1, state=ended(3))]),
+        derive_verdict(JOB),
+        find_failures([pod(1, state=terminated_state(3))]),
         events=["BackoffLimitExceeded: Job has reached the specified backoff limit"],
         log_tail=["loading data", "ValueError: bad row 7"],
     )
@@ -97,13 +107,13 @@ def test_explain_has_step_rank_exit_code_reason_and_log():
 @pytest.mark.parametrize(
     ("state", "reason", "category", "error", "retryable"),
     [
-        (ended(1), None, Category.APPLICATION, CommandFailed, False),
-        (ended(137, reason="OOMKilled"), None, Category.OUT_OF_MEMORY, OutOfMemory, False),
-        (ended(137), "Evicted", Category.INFRASTRUCTURE, Interrupted, True),
+        (terminated_state(1), None, Category.APPLICATION, CommandFailed, False),
+        (terminated_state(137, reason="OOMKilled"), None, Category.OUT_OF_MEMORY, OutOfMemory, False),
+        (terminated_state(137), "Evicted", Category.INFRASTRUCTURE, Interrupted, True),
     ],
 )
 def test_category(state, reason, category, error, retryable):
-    outcome = conclude(JOB, judge(JOB), failures([pod(0, state=state, reason=reason)]))
+    outcome = build_outcome(JOB, derive_verdict(JOB), find_failures([pod(0, state=state, reason=reason)]))
     assert (outcome.category, outcome.retryable) == (category, retryable)
     with pytest.raises(error) as raised:
         outcome.raise_for_failure()
@@ -113,18 +123,20 @@ def test_category(state, reason, category, error, retryable):
 
 
 def test_deadline_and_deletion():
-    deadline = conclude(JOB, Verdict(Phase.FAILED, "DeadlineExceeded", "TrainJob exceeded its active deadline"))
+    deadline = build_outcome(JOB, Verdict(Phase.FAILED, "DeadlineExceeded", "TrainJob exceeded its active deadline"))
     assert deadline.category is Category.DEADLINE
     with pytest.raises(DeadlineExceeded):
         deadline.raise_for_failure()
-    deleted = conclude(JOB, judge(None))
+    deleted = build_outcome(JOB, derive_verdict(None))
     with pytest.raises(JobDeleted):
         deleted.raise_for_failure()
 
 
 def test_success_has_no_failure_even_after_restarts():
     complete = Verdict(Phase.COMPLETE, "AllJobsCompleted")
-    outcome = conclude(JOB, complete, failures([pod(0, state={"running": {}}, last=ended(3), restarts=1)]))
+    outcome = build_outcome(
+        JOB, complete, find_failures([pod(0, state={"running": {}}, last=terminated_state(3), restarts=1)])
+    )
     assert outcome.succeeded
     assert outcome.exit_code is None
     outcome.raise_for_failure()
@@ -132,7 +144,9 @@ def test_success_has_no_failure_even_after_restarts():
 
 def test_an_outcome_survives_json():
     progress = Progress(step=84, total=168, epoch=2, epochs=4, loss=0.2)
-    outcome = conclude(JOB, judge(JOB), failures([pod(1, state=ended(3))]), log_tail=["x"], progress=progress)
+    outcome = build_outcome(
+        JOB, derive_verdict(JOB), find_failures([pod(1, state=terminated_state(3))]), log_tail=["x"], progress=progress
+    )
     assert Outcome.from_dict(json.loads(json.dumps(outcome.to_dict()))) == outcome
 
 

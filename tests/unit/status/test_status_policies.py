@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from trainjob.status import Category, Phase, Verdict, conclude
+from trainjob.status import Category, Phase, Verdict, build_outcome
+from trainjob.status.failure_policies import needs_jobset, with_policy_rule
 from trainjob.status.pods import ContainerFailure
-from trainjob.status.policies import explained, needs_jobset
 
 JOB = {"metadata": {"name": "tune", "namespace": "ml", "uid": "u"}}
-BY_CODE = "Container node for pod ml/tune-node-0-0-x failed with exit code 42 matching FailJob rule at index 1"
-BY_LOSS = "Pod ml/tune-node-0-0-x has condition DisruptionTarget matching FailJob rule at index 0"
+EXIT_CODE_MESSAGE = (
+    "Container node for pod ml/tune-node-0-0-x failed with exit code 42 matching FailJob rule at index 1"
+)
+DISRUPTION_MESSAGE = "Pod ml/tune-node-0-0-x has condition DisruptionTarget matching FailJob rule at index 0"
 RULES = [
     {"name": "other", "action": "FailJobSet", "targetReplicatedJobs": ["launcher"]},
     {"name": "broken", "action": "FailJobSet", "onJobFailureMessagePatterns": ["("]},
@@ -21,47 +23,51 @@ RULES = [
 JOBSET = {"spec": {"failurePolicy": {"maxRestarts": 3, "rules": RULES}}, "status": {"restarts": 2}}
 
 
-def failed(reason, message="jobset failed", step="node"):
+def failed_verdict(reason, message="jobset failed", step="node"):
     return Verdict(Phase.FAILED, reason, message, step)
 
 
 def test_a_rule_of_a_job_is_the_reason():
-    verdict = explained(failed("FailedJobs"), ["FailedCreate: no", f"PodFailurePolicy: {BY_CODE}"], None)
-    assert (verdict.reason, verdict.message) == ("PodFailurePolicy", f"jobset failed; {BY_CODE}")
+    verdict = with_policy_rule(
+        failed_verdict("FailedJobs"), ["FailedCreate: no", f"PodFailurePolicy: {EXIT_CODE_MESSAGE}"], None
+    )
+    assert (verdict.reason, verdict.message) == ("PodFailurePolicy", f"jobset failed; {EXIT_CODE_MESSAGE}")
 
 
 @pytest.mark.parametrize(
     ("warnings", "step", "rule"),
     [
-        ([f"PodFailurePolicy: {BY_CODE}"], "node", "final"),
-        ([f"PodFailurePolicy: {BY_LOSS}"], "node", "lost"),
+        ([f"PodFailurePolicy: {EXIT_CODE_MESSAGE}"], "node", "final"),
+        ([f"PodFailurePolicy: {DISRUPTION_MESSAGE}"], "node", "lost"),
         (["BackoffLimitExceeded: Job has reached the specified backoff limit"], "node", "rest"),
         ([], "launcher", "other"),
     ],
 )
 def test_the_first_rule_of_a_jobset_that_applies_is_named(warnings, step, rule):
-    verdict = explained(failed("FailJobSetFailurePolicyAction", step=step), warnings, JOBSET)
+    verdict = with_policy_rule(failed_verdict("FailJobSetFailurePolicyAction", step=step), warnings, JOBSET)
     assert f"rule {rule} of the runtime's failurePolicy: FailJobSet" in verdict.message
     assert verdict.reason == "FailJobSetFailurePolicyAction"
 
 
 def test_restarts_are_counted():
-    verdict = explained(failed("ReachedMaxRestarts"), [], JOBSET)
+    verdict = with_policy_rule(failed_verdict("ReachedMaxRestarts"), [], JOBSET)
     assert verdict.message == "jobset failed; restarted 2 times, maxRestarts is 3"
 
 
 @pytest.mark.parametrize("jobset", [None, {}, {"spec": {"failurePolicy": {"rules": "x"}}}, {"spec": 1, "status": []}])
 def test_who_knows_less_says_less(jobset):
-    said = explained(failed("FailJobSetFailurePolicyAction"), [], jobset)
-    assert said == failed("FailJobSetFailurePolicyAction")
-    assert explained(Verdict(Phase.DELETED, "NotFound"), ["PodFailurePolicy: x"], jobset) == Verdict(
+    said = with_policy_rule(failed_verdict("FailJobSetFailurePolicyAction"), [], jobset)
+    assert said == failed_verdict("FailJobSetFailurePolicyAction")
+    assert with_policy_rule(Verdict(Phase.DELETED, "NotFound"), ["PodFailurePolicy: x"], jobset) == Verdict(
         Phase.DELETED, "NotFound"
     )
 
 
 def test_the_jobset_is_read_for_its_own_rules_only():
     asked = [
-        reason for reason in ("FailedJobs", "ReachedMaxRestarts", "DeadlineExceeded") if needs_jobset(failed(reason))
+        reason
+        for reason in ("FailedJobs", "ReachedMaxRestarts", "DeadlineExceeded")
+        if needs_jobset(failed_verdict(reason))
     ]
     assert asked == ["ReachedMaxRestarts"]
 
@@ -76,5 +82,5 @@ def test_the_jobset_is_read_for_its_own_rules_only():
 )
 def test_what_happened_to_the_pod_counts_more_than_the_rule(reason, category, retryable):
     failure = ContainerFailure("tune-node-0-0-x", "node", 0, "node", 42, reason, 1, "", restarted=False)
-    outcome = conclude(JOB, failed("PodFailurePolicy"), [failure])
+    outcome = build_outcome(JOB, failed_verdict("PodFailurePolicy"), [failure])
     assert (outcome.category, outcome.retryable) == (category, retryable)

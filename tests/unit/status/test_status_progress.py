@@ -8,46 +8,46 @@ from trainjob.status import Progress
 FRAME = "2|84|Loss: 0.2017218917608261: 100%|██████████| 42/42 [00:00<00:00, 78.82it/s]"
 
 
-def read(*lines):
+def parse_progress(*lines):
     reader = JobLogParser()
     return [progress for line in lines if (progress := reader.feed(line))]
 
 
 def test_a_frame_with_the_configuration_before_it():
-    [progress] = read("epochs: 4", FRAME)
+    [progress] = parse_progress("epochs: 4", FRAME)
     assert progress == Progress(step=84, total=168, epoch=2, epochs=4, loss=0.2017218917608261)
     assert progress.percent == 50.0
     assert str(progress) == "step 84/168 (50 %), epoch 2/4, loss 0.2017"
 
 
 def test_without_the_configuration_the_total_is_unknown():
-    [progress] = read(FRAME)
+    [progress] = parse_progress(FRAME)
     assert (progress.total, progress.percent) == (None, None)
 
 
 def test_a_step_counts_once_and_never_goes_back():
     frames = [FRAME.replace("|84|", f"|{step}|") for step in (43, 43, 44, 45, 44)]
-    assert [progress.step for progress in read("epochs: 4", *frames)] == [43, 44, 45]
+    assert [progress.step for progress in parse_progress("epochs: 4", *frames)] == [43, 44, 45]
 
 
 def test_a_resumed_training_that_counts_anew_is_where_it_is():
     """As LoRA's recipes do after two of four epochs: the third is their first."""
     frames = [f"{epoch}|{step}|Loss: 0.5: 2%|█| 1/42 [" for epoch, step in ((3, 1), (3, 42), (4, 43), (4, 84))]
-    found = read("epochs: 4", *frames)
+    found = parse_progress("epochs: 4", *frames)
     assert [progress.step for progress in found] == [85, 126, 127, 168]
     assert found[-1].percent == 100
-    assert [progress.step for progress in read("3|7|Loss: 0.5:   0%|| 0/0 [")] == [7]
+    assert [progress.step for progress in parse_progress("3|7|Loss: 0.5:   0%|| 0/0 [")] == [7]
 
 
 def test_metric_lines_and_what_is_no_number():
-    [progress] = read("Step 6 | loss:2.42 lr:0.003 tokens_per_second_per_gpu:7452.2 ")
+    [progress] = parse_progress("Step 6 | loss:2.42 lr:0.003 tokens_per_second_per_gpu:7452.2 ")
     assert (progress.step, progress.loss) == (6, 2.42)
-    [progress] = read(FRAME.replace("0.2017218917608261", "nan"))
+    [progress] = parse_progress(FRAME.replace("0.2017218917608261", "nan"))
     assert progress.loss is None
 
 
 def test_other_lines_say_nothing():
-    assert read("INFO:torchtune.utils._logging:Model is initialized", "", "Loss: 3", "epochs: many") == []
+    assert parse_progress("INFO:torchtune.utils._logging:Model is initialized", "", "Loss: 3", "epochs: many") == []
 
 
 def test_a_fetch_tells_how_much_it_has():
@@ -68,5 +68,5 @@ def test_a_fetch_tells_how_much_it_has():
 
 
 def test_a_training_after_a_fetch_in_one_log_reports_its_own_steps():
-    found = read("fetch: 3/3 model.safetensors 3.0 MB (100 %)", "epochs: 4", FRAME)
+    found = parse_progress("fetch: 3/3 model.safetensors 3.0 MB (100 %)", "epochs: 4", FRAME)
     assert [str(progress) for progress in found] == ["100 % fetched", "step 84/168 (50 %), epoch 2/4, loss 0.2017"]

@@ -7,7 +7,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainjob.status.runtimes import RuntimeStep, describe
+from trainjob.status.runtime_description import RuntimeStep, describe_runtime
 from trainjob_local.runtimes import stock_runtimes
 
 ROLE = "trainer.kubeflow.org/trainjob-ancestor-step"
@@ -16,7 +16,7 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=8,
 )
-PLACES = (
+FIELD_NAMES = (
     "metadata",
     "labels",
     "spec",
@@ -30,16 +30,16 @@ PLACES = (
 
 
 @st.composite
-def broken(draw):
+def damaged_runtime(draw):
     """Return a stock runtime with another value at one place."""
     text = json.dumps(draw(st.sampled_from(stock_runtimes())))
-    place = draw(st.sampled_from(PLACES))
+    place = draw(st.sampled_from(FIELD_NAMES))
     return json.loads(text, object_hook=lambda table: {**table, place: draw(JSON)} if place in table else table)
 
 
 def test_torchtune():
     runtime = next(one for one in stock_runtimes() if one["metadata"]["name"] == "torchtune-llama3.2-1b")
-    found = describe(runtime)
+    found = describe_runtime(runtime)
     assert (found.name, found.kind, found.framework, found.policy) == (
         "torchtune-llama3.2-1b",
         "ClusterTrainingRuntime",
@@ -68,7 +68,7 @@ def test_what_only_some_have():
             "template": {"metadata": {"labels": {ROLE: "trainer"}}, "spec": {"template": {"spec": pod}}},
         },
     ]
-    found = describe(
+    found = describe_runtime(
         {
             "metadata": {
                 "name": "own",
@@ -91,6 +91,6 @@ def test_what_only_some_have():
     assert (found.trainer.image, found.trainer.resources) == ("i:1", {"cpu": "2", "amd.com/gpu": "4"})
 
 
-@given(broken() | JSON)
+@given(damaged_runtime() | JSON)
 def test_nothing_that_somebody_wrote_is_an_exception(runtime):
-    json.dumps(describe(runtime).to_dict())
+    json.dumps(describe_runtime(runtime).to_dict())

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainjob.errors import JobFailed, NeverStarted
-from trainjob.status import Category, Phase, Verdict, conclude, judge
-from trainjob.status.trouble import RULES, recognize
+from trainjob.status import Category, Phase, Verdict, build_outcome, derive_verdict
+from trainjob.status.failure_rules import RULES, find_category
 
 JOB = {"metadata": {"name": "tune", "namespace": "ml", "uid": "u1", "creationTimestamp": "2026-01-01T00:00:00Z"}}
 IMAGE = "registry.example/team/toomanyrequests:429"  # words that mean something elsewhere
@@ -16,13 +16,13 @@ PULL = f'failed to pull and unpack image "{IMAGE}": failed to resolve reference 
 NODES = "0/3 nodes are available: "
 PVC = 'persistentvolumeclaim "tickets" not found'
 FORBIDDEN = 'Error creating: pods "tune-node-0-0-" is forbidden: '
-MADE = "TrainJob resources reconciliation failed: "
+RECONCILIATION_FAILED = "TrainJob resources reconciliation failed: "
 VJOBSET = 'admission webhook "vjobset.kb.io" denied the request: JobSet.jobset.x-k8s.io "tune" is invalid: '
 QUOTA = "exceeded quota: small, requested: requests.nvidia.com/gpu=2, used: requests.nvidia.com/gpu=0"
 COMMAND = 'runc create failed: unable to start container process: exec: "tune": executable file not found in $PATH'
 
 # Reason, text, kind, and what follows: None is waited out, else seconds until waiting is hopeless.
-SAID = [
+MESSAGES = [
     ("ErrImagePull", PULL + f"{IMAGE}: not found", Category.IMAGE, 60.0),
     ("ImagePullBackOff", f'Back-off pulling image "{IMAGE}": ErrImagePull: {PULL}{IMAGE}: not found', "Image", 60.0),
     (
@@ -133,13 +133,14 @@ SAID = [
     ),
     (
         "TrainJobResourcesCreationFailed",
-        MADE + 'Internal error occurred: failed calling webhook "mjobset.kb.io": failed to call webhook',
+        RECONCILIATION_FAILED
+        + 'Internal error occurred: failed calling webhook "mjobset.kb.io": failed to call webhook',
         "Webhook",
         None,
     ),
     (
         "TrainJobResourcesCreationFailed",
-        MADE + VJOBSET + '[spec.replicatedJobs[0].name: Invalid value: "x": JobSet name is '
+        RECONCILIATION_FAILED + VJOBSET + '[spec.replicatedJobs[0].name: Invalid value: "x": JobSet name is '
         "too long, job names generated for this JobSet will exceed 63 characters]",
         "Invalid",
         0.0,
@@ -150,7 +151,12 @@ SAID = [
         "Invalid",
         0.0,
     ),
-    ("TrainJobResourcesCreationFailed", MADE + "unknown (patch jobsets.jobset.x-k8s.io tune)", None, None),
+    (
+        "TrainJobResourcesCreationFailed",
+        RECONCILIATION_FAILED + "unknown (patch jobsets.jobset.x-k8s.io tune)",
+        None,
+        None,
+    ),
     ("CrashLoopBackOff", "back-off 10s restarting failed container=node pod=tune-node-0-0-x_ml(u)", "CrashLoop", None),
     ("Evicted", "The node was low on resource: memory. ", "Infrastructure", None),
     (
@@ -201,9 +207,9 @@ SAID = [
 ]
 
 
-@pytest.mark.parametrize(("reason", "message", "kind", "grace"), SAID)
+@pytest.mark.parametrize(("reason", "message", "kind", "grace"), MESSAGES)
 def test_each_kind(reason, message, kind, grace):
-    category = recognize(reason, message)
+    category = find_category(reason, message)
     assert category == kind
     assert grace == (RULES[category].grace if category else None)
 
@@ -220,16 +226,16 @@ def test_the_table_has_a_row_for_each_kind_and_no_other():
 
 @given(st.text(), st.text())
 def test_any_words_have_a_rule_or_none(reason, message):
-    category = recognize(reason, message)
+    category = find_category(reason, message)
     assert category is None or category in RULES
 
 
 def test_a_verdict_that_ends_a_job_early_keeps_its_kind():
     """What is recognized while waiting is recognized again in the verdict, which has the finding's words only."""
-    for reason, message, kind, grace in SAID:
+    for reason, message, kind, grace in MESSAGES:
         if grace is not None:
-            outcome = conclude(JOB, Verdict(Phase.FAILED, reason, f"node-0: {message}", "node"))
+            outcome = build_outcome(JOB, Verdict(Phase.FAILED, reason, f"node-0: {message}", "node"))
             assert outcome.category == kind
             with pytest.raises(NeverStarted):
                 outcome.raise_for_failure()
-    assert judge(JOB).phase is Phase.PENDING
+    assert derive_verdict(JOB).phase is Phase.PENDING

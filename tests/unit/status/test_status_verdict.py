@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainjob.status import Phase, judge
+from trainjob.status import Phase, derive_verdict
 
 
 def job(*conditions, jobs=(), labels=None, suspend=None, deleting=False):
@@ -69,12 +69,12 @@ COMPLETE = ("Complete", "True", "AllJobsCompleted", "jobset completed successful
     ],
 )
 def test_phase(given_job, phase, step):
-    verdict = judge(given_job)
+    verdict = derive_verdict(given_job)
     assert (verdict.phase, verdict.step) == (phase, step)
 
 
 def test_reason_and_message_are_the_conditions():
-    verdict = judge(job(("Failed", "True", "FailedJobs", NODE_FAILED)))
+    verdict = derive_verdict(job(("Failed", "True", "FailedJobs", NODE_FAILED)))
     assert verdict.reason == "FailedJobs"
     assert verdict.message == NODE_FAILED
     assert str(verdict) == f"Failed [node] (FailedJobs: {NODE_FAILED})"
@@ -82,13 +82,13 @@ def test_reason_and_message_are_the_conditions():
 
 def test_what_multikueue_runs_tells_of_itself_when_its_cluster_does():
     elsewhere = {"metadata": {"name": "tune"}, "spec": {"managedBy": "kueue.x-k8s.io/multikueue"}}
-    assert (judge(elsewhere).phase, judge(elsewhere).reason) == (Phase.PENDING, "ManagedElsewhere")
+    assert (derive_verdict(elsewhere).phase, derive_verdict(elsewhere).reason) == (Phase.PENDING, "ManagedElsewhere")
     mirrored = {**elsewhere, "status": {"jobsStatus": [{"name": "node", "active": 1, "ready": 1}]}}
-    assert judge(mirrored).phase is Phase.RUNNING
+    assert derive_verdict(mirrored).phase is Phase.RUNNING
 
 
 def test_queued_names_the_queue():
-    assert "gpu-team" in judge(job(suspend=True, labels={"kueue.x-k8s.io/queue-name": "gpu-team"})).message
+    assert "gpu-team" in derive_verdict(job(suspend=True, labels={"kueue.x-k8s.io/queue-name": "gpu-team"})).message
 
 
 condition = st.tuples(
@@ -109,7 +109,7 @@ job_status = st.builds(
 
 @given(st.lists(condition, max_size=4), st.lists(job_status, max_size=4), st.booleans(), st.booleans())
 def test_failed_beats_complete_beats_everything(conditions, jobs, suspend, deleting):
-    verdict = judge(job(*conditions, jobs=jobs, suspend=suspend, deleting=deleting))
+    verdict = derive_verdict(job(*conditions, jobs=jobs, suspend=suspend, deleting=deleting))
     true = {kind for kind, status, _, _ in conditions if status == "True"}
     assert (verdict.phase is Phase.FAILED) == ("Failed" in true)
     assert (verdict.phase is Phase.COMPLETE) == ("Complete" in true and "Failed" not in true)
@@ -150,13 +150,13 @@ DONE = [pod(f"{kind}-initializer", "Succeeded") for kind in ("dataset", "model")
 )
 def test_phase_without_counters(pods, nodes, phase, step):
     bare = {"metadata": {"name": "tune"}, "spec": {"trainer": {"numNodes": nodes}}}
-    assert (judge(bare, pods).phase, judge(bare, pods).step) == (phase, step)
+    assert (derive_verdict(bare, pods).phase, derive_verdict(bare, pods).step) == (phase, step)
 
 
 def test_pods_do_not_outvote_the_trainjob():
-    assert judge(job(COMPLETE, jobs=[]), [READY]).phase is Phase.COMPLETE
-    assert judge(job(suspend=True), [READY]).phase is Phase.SUSPENDED
-    assert judge(job(jobs=[counters("node", active=1)]), [READY]).phase is Phase.STARTING
+    assert derive_verdict(job(COMPLETE, jobs=[]), [READY]).phase is Phase.COMPLETE
+    assert derive_verdict(job(suspend=True), [READY]).phase is Phase.SUSPENDED
+    assert derive_verdict(job(jobs=[counters("node", active=1)]), [READY]).phase is Phase.STARTING
 
 
 @pytest.mark.parametrize(
@@ -168,5 +168,5 @@ def test_pods_do_not_outvote_the_trainjob():
     ],
 )
 def test_nodes_that_wait_for_their_launcher_do_not_run_yet(launcher, phase, step):
-    found = judge(job(jobs=[counters("node", active=1, ready=1), counters("launcher", **launcher)]))
+    found = derive_verdict(job(jobs=[counters("node", active=1, ready=1), counters("launcher", **launcher)]))
     assert (found.phase, found.step) == (phase, step)

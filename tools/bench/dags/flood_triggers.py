@@ -38,7 +38,7 @@ class TimedPodTrigger(KubernetesPodTrigger):
             yield event
 
 
-class Ticker(BaseTrigger):
+class LoopMonitorTrigger(BaseTrigger):
     """Trigger that measures the triggerer's event loop and memory.
 
     It returns how late the loop comes back to it, and by how much the memory of the process grows.
@@ -56,16 +56,16 @@ class Ticker(BaseTrigger):
         (folder / "ticking").touch()
         while not (folder / "flood").exists():  # noqa: ASYNC110 - other processes make it
             await asyncio.sleep(_TICK)
-        start, worst, stalls, most = _resident(), 0.0, [], 0
+        start, worst, stalls, most = _resident_bytes(), 0.0, [], 0
         while not (folder / "measured").exists():
             began, used = time.monotonic(), time.process_time()
             await asyncio.sleep(_TICK)
             late = time.monotonic() - began - _TICK
-            worst, most = max(worst, late), max(most, _resident())
+            worst, most = max(worst, late), max(most, _resident_bytes())
             if late > _STALL:
                 stalls.append([began, time.monotonic(), time.process_time() - used])
         yield TriggerEvent({"worst": worst, "stalls": stalls, "grown_mb": (most - start) / 1e6})
 
 
-def _resident():
+def _resident_bytes():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096

@@ -7,22 +7,22 @@ from __future__ import annotations
 
 from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
 from airflow.sdk import BaseOperator, dag
-from flood_triggers import Ticker, TimedPodTrigger, TimedTrainJobTrigger
+from flood_triggers import LoopMonitorTrigger, TimedPodTrigger, TimedTrainJobTrigger
 
 from trainjob_airflow import TrainJobOperator
 
-QUIET = 20
+QUIET_TASKS = 20
 GATE = "until [ -e {{ dag_run.conf['folder'] }}/%s ]; do sleep 0.05; done"
 FLOOD = GATE % "flood" + "; seq -f '%0{{ dag_run.conf['width'] }}.0f' {{ dag_run.conf['lines'] }}"
 
 
-class Watcher(BaseOperator):
+class LoopMonitorOperator(BaseOperator):
     """Operator that returns the measurements of the triggerer's event loop."""
 
     def execute(self, context):
-        self.defer(trigger=Ticker(context["dag_run"].conf["folder"]), method_name="back")
+        self.defer(trigger=LoopMonitorTrigger(context["dag_run"].conf["folder"]), method_name="back")
 
-    def back(self, context, event):
+    def return_measurements(self, context, event):
         return event
 
 
@@ -44,18 +44,20 @@ class _Pod(KubernetesPodOperator):
         return super().trigger_reentry(context, event)
 
 
-def _job(script, **more):
+def _job_arguments(script, **more):
     return {"trainer": {"image": "busybox", "command": ["sh", "-c", script]}, **more}
 
 
 @dag(schedule=None, catchup=False)
 def flooding_jobs():
-    Watcher(task_id="watch")
-    _Job(task_id="flood", **_job(FLOOD))
-    _Job.partial(task_id="quiet", **_job(GATE % "{{ ti.map_index }}")).expand(runtime=["torch-distributed"] * QUIET)
+    LoopMonitorOperator(task_id="watch")
+    _Job(task_id="flood", **_job_arguments(FLOOD))
+    _Job.partial(task_id="quiet", **_job_arguments(GATE % "{{ ti.map_index }}")).expand(
+        runtime=["torch-distributed"] * QUIET_TASKS
+    )
 
 
-def _pod(script):
+def _pod_arguments(script):
     return {
         "image": "busybox",
         "cmds": ["sh", "-c", script],
@@ -67,9 +69,11 @@ def _pod(script):
 
 @dag(schedule=None, catchup=False)
 def flooding_pods():
-    Watcher(task_id="watch")
-    _Pod(task_id="flood", name="flood", **_pod(FLOOD))
-    _Pod.partial(task_id="quiet", **_pod(GATE % "{{ ti.map_index }}")).expand(name=[f"quiet-{n}" for n in range(QUIET)])
+    LoopMonitorOperator(task_id="watch")
+    _Pod(task_id="flood", name="flood", **_pod_arguments(FLOOD))
+    _Pod.partial(task_id="quiet", **_pod_arguments(GATE % "{{ ti.map_index }}")).expand(
+        name=[f"quiet-{n}" for n in range(QUIET_TASKS)]
+    )
 
 
 flooding_jobs()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from trainjob_kfp.components.training.train import train
     from trainjob_kfp.function_text import source as source
 
-_HOMES = {
+_MODULES = {
     "cleanup": "components.training.cleanup",
     "evaluate": "components.evaluation.evaluate",
     "export_model": "components.deployment.export_model",
@@ -34,6 +34,6 @@ __all__ = ["cleanup", "evaluate", "export_model", "fine_tune", "initialize_datas
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

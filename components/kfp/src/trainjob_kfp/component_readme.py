@@ -18,56 +18,59 @@ import yaml
 import trainjob_kfp
 
 # Outputs with the same meaning in every component. The docstring of the function describes the others.
-_OUTPUTS = {
+_COMMON_OUTPUTS = {
     "job": "Name of the TrainJob.",
     "namespace": "Its namespace.",
     "uid": "Its uid.",
     "status": "`Complete`; a step that fails has no outputs.",
     "workspace": "The claim that the steps share, for the next one.",
 }
-_TYPES = {"String": "str", "Integer": "int", "Float": "float", "Boolean": "bool"}
-_FILLED_IN = {"task_config", "status"}  # set by Kubeflow Pipelines, never by the author of a pipeline
+_TYPE_NAMES = {"String": "str", "Integer": "int", "Float": "float", "Boolean": "bool"}
+_SET_BY_KFP = {"task_config", "status"}  # set by Kubeflow Pipelines, never by the author of a pipeline
 _ENTRY = re.compile(r"(\w+): (.+)")
 
 
-def render(component: Any) -> str:
+def render_readme(component: Any) -> str:
     """Return the README of a component.
 
     Raises:
         ValueError: the docstring does not describe an input or output.
     """
     function = component.python_func
-    text, arguments, returned = _docstring(inspect.getdoc(function) or "")
-    inputs = {name: spec for name, spec in component.component_spec.inputs.items() if name not in _FILLED_IN}
-    described = {**arguments, **_OUTPUTS, **returned}
+    text, arguments, returned = _parse_docstring(inspect.getdoc(function) or "")
+    inputs = {name: spec for name, spec in component.component_spec.inputs.items() if name not in _SET_BY_KFP}
+    described = {**arguments, **_COMMON_OUTPUTS, **returned}
     sections = {
         "Overview": text,
-        "Inputs": _table(
+        "Inputs": _format_table(
             ("Parameter", "Type", "Default", "Description"),
-            [(f"`{name}`", _type(spec), _default(spec), _said(arguments, name)) for name, spec in inputs.items()],
+            [
+                (f"`{name}`", _format_type(spec), _format_default(spec), _get_description(arguments, name))
+                for name, spec in inputs.items()
+            ],
         ),
-        "Outputs": _table(
+        "Outputs": _format_table(
             ("Name", "Type", "Description"),
             [
-                (f"`{name}`", _type(spec), _said(described, name))
+                (f"`{name}`", _format_type(spec), _get_description(described, name))
                 for name, spec in (component.component_spec.outputs or {}).items()
             ],
         ),
-        "Usage Example": _example(
+        "Usage Example": _format_example(
             function.__name__, inputs, is_exit_task="status" in (component.component_spec.inputs or {})
         ),
-        "Metadata": _metadata(folder_of(component)),
+        "Metadata": _format_metadata(component_folder(component)),
     }
     body = "\n\n".join(f"## {title}\n\n{section}" for title, section in sections.items() if section)
     return f"# {function.__name__.replace('_', ' ').capitalize()}\n\n{body}\n"
 
 
-def folder_of(component: Any) -> Path:
+def component_folder(component: Any) -> Path:
     """Return the folder of a component, which also has its metadata and README."""
     return Path(inspect.getfile(component.python_func)).parent
 
 
-def _docstring(text: str) -> tuple[str, dict[str, str], dict[str, str]]:
+def _parse_docstring(text: str) -> tuple[str, dict[str, str], dict[str, str]]:
     """Return the text, the arguments and the return values of a Google docstring.
 
     Prose in the section of the return values is taken as the description of `output_path`.
@@ -77,39 +80,39 @@ def _docstring(text: str) -> tuple[str, dict[str, str], dict[str, str]]:
     lines = [line.strip() for line in returns.partition("\n\n")[0].splitlines()]
     prose = " ".join(line for line in lines if not _ENTRY.fullmatch(line))
     path = {"output_path": f"Where the result is: {prose.rpartition('path: ')[2]}"} if "path: " in prose else {}
-    return text, _entries(arguments), path | _entries("\n".join(lines))
+    return text, _parse_entries(arguments), path | _parse_entries("\n".join(lines))
 
 
-def _entries(section: str) -> dict[str, str]:
+def _parse_entries(section: str) -> dict[str, str]:
     return {found[1]: found[2] for line in section.splitlines() if (found := _ENTRY.fullmatch(line.strip()))}
 
 
-def _said(described: Mapping[str, str], name: str) -> str:
+def _get_description(described: Mapping[str, str], name: str) -> str:
     if name not in described:
         raise ValueError(f"{name} is not described in the docstring, as `{name}: ...` on one line")
     return described[name].replace("|", "\\|")
 
 
-def _table(titles: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def _format_table(titles: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     lines = [titles, ("---",) * len(titles), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) if rows else ""
 
 
-def _type(spec: Any) -> str:
+def _format_type(spec: Any) -> str:
     name = spec.type.partition("@")[0].replace("typing.", "").replace("system.", "dsl.")
-    return f"`{_TYPES.get(name, name)}`"
+    return f"`{_TYPE_NAMES.get(name, name)}`"
 
 
-def _default(spec: Any) -> str:
+def _format_default(spec: Any) -> str:
     return f"`{spec.default!r}`" if spec.optional else "required"
 
 
-def _example(name: str, inputs: Mapping[str, Any], *, is_exit_task: bool) -> str:
+def _format_example(name: str, inputs: Mapping[str, Any], *, is_exit_task: bool) -> str:
     """Return the smallest pipeline with this component.
 
     The pipeline's parameters are the component's required inputs.
     """
-    required = {parameter: _type(spec).strip("`") for parameter, spec in inputs.items() if not spec.optional}
+    required = {parameter: _format_type(spec).strip("`") for parameter, spec in inputs.items() if not spec.optional}
     signature = ", ".join(f"{parameter}: {kind}" for parameter, kind in required.items())
     call = ", ".join(f"{parameter}={parameter}" for parameter in required)
     body = [f"    {name}({call})"]
@@ -130,7 +133,7 @@ def _example(name: str, inputs: Mapping[str, Any], *, is_exit_task: bool) -> str
     )
 
 
-def _metadata(folder: Path) -> str:
+def _format_metadata(folder: Path) -> str:
     known = yaml.safe_load((folder / "metadata.yaml").read_text("utf-8"))
     services = [*known["dependencies"].get("kubeflow", ()), *known["dependencies"].get("external_services", ())]
     needed = ", ".join(f"{service['name']} {service['version']}" for service in services)
@@ -149,7 +152,7 @@ def main() -> None:
     """Write the README of every component."""
     for name in trainjob_kfp.__all__:
         component = getattr(trainjob_kfp, name)
-        (folder_of(component) / "README.md").write_text(render(component), "utf-8")
+        (component_folder(component) / "README.md").write_text(render_readme(component), "utf-8")
 
 
 if __name__ == "__main__":

@@ -12,13 +12,13 @@ from typing import Any
 from trainjob.client import Cluster, EventHandler, ObjectEvent
 from trainjob.errors import TrainJobError
 from trainjob_kfp.identity import WORKFLOW_LABEL
-from trainjob_kfp.narration import print_line
+from trainjob_kfp.standard_output import print_line
 
 # A part of the second at most that is left when a run is terminated. An API server answers within a few milliseconds.
-_PATIENCE_SECONDS = 0.15
+_READ_TIMEOUT_SECONDS = 0.15
 
 
-class OwnPod:
+class OwnPodWatch:
     """Watch on one pod, whose result is available when a signal arrives; a context manager.
 
     The kubelet learns of a deletion at the same time as the watch, and its signal may arrive first. The pod is then
@@ -32,64 +32,64 @@ class OwnPod:
     updates the API server. Such an eviction looks like a terminated run.
     """
 
-    def __init__(self, home: Cluster, pod: Mapping[str, Any]) -> None:
+    def __init__(self, cluster: Cluster, pod: Mapping[str, Any]) -> None:
         """Create the watch from the pod as it was read.
 
         Args:
             home: client of the pod's cluster.
             pod: the pod.
         """
-        self._home, self._name, self._namespace = home, pod["metadata"]["name"], pod["metadata"]["namespace"]
+        self._cluster, self._name, self._namespace = cluster, pod["metadata"]["name"], pod["metadata"]["namespace"]
         self._selector = f"{WORKFLOW_LABEL}={pod['metadata']['labels'][WORKFLOW_LABEL]}"
-        self._goes = _goes(pod)
-        self._subscription: EventHandler | None = None
-        self._questions: queue.SimpleQueue[bool] = queue.SimpleQueue()
-        self._answered = threading.Event()
+        self._being_removed = _is_being_removed(pod)
+        self._event_handler: EventHandler | None = None
+        self._read_requests: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._read_done = threading.Event()
 
-    def __enter__(self) -> OwnPod:
+    def __enter__(self) -> OwnPodWatch:
         """Start to watch the pod."""
-        threading.Thread(target=self._answer, name="own-pod", daemon=True).start()
-        informer = self._home.labelled_pod_informer(self._namespace, self._selector)
-        self._subscription = informer.add_event_handler(self._name, self._on_change)
+        threading.Thread(target=self._read_pod_on_request, name="own-pod", daemon=True).start()
+        informer = self._cluster.labelled_pod_informer(self._namespace, self._selector)
+        self._event_handler = informer.add_event_handler(self._name, self._on_event)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         """Stop the watch."""
-        self._questions.put(False)
-        if self._subscription is not None:
-            self._subscription.close()
+        self._read_requests.put(False)
+        if self._event_handler is not None:
+            self._event_handler.close()
 
-    def goes(self) -> bool:
+    def is_being_removed(self) -> bool:
         """Return whether the pod is known to be deleted or disrupted.
 
         If the watch does not report it, the pod is read, and the method waits up to 0.15 s for the response. It is safe
         to call this method in a signal handler.
         """
-        if not self._goes:
-            self._questions.put(True)
-            self._answered.wait(_PATIENCE_SECONDS)
-        return self._goes
+        if not self._being_removed:
+            self._read_requests.put(True)
+            self._read_done.wait(_READ_TIMEOUT_SECONDS)
+        return self._being_removed
 
-    def _answer(self) -> None:
+    def _read_pod_on_request(self) -> None:
         """Read the pod once when [goes][] requests it.
 
         This runs on a separate thread, because the signal may have interrupted the main thread while it used the
         connection.
         """
-        if self._questions.get():
+        if self._read_requests.get():
             with contextlib.suppress(TrainJobError):
-                pod = self._home.get_pod(self._name, self._namespace)
-                self._goes = self._goes or pod is None or _goes(pod)
-            self._answered.set()
+                pod = self._cluster.get_pod(self._name, self._namespace)
+                self._being_removed = self._being_removed or pod is None or _is_being_removed(pod)
+            self._read_done.set()
 
-    def _on_change(self, change: ObjectEvent) -> None:
-        goes = change.gone or (change.found is not None and _goes(change.found))
-        if goes and not self._goes:
-            self._goes = True
+    def _on_event(self, event: ObjectEvent) -> None:
+        goes = event.deleted or (event.object is not None and _is_being_removed(event.object))
+        if goes and not self._being_removed:
+            self._being_removed = True
             print_line(f"pod {self._name} is being taken away: a signal leaves the TrainJob alone")
 
 
-def _goes(pod: Mapping[str, Any]) -> bool:
+def _is_being_removed(pod: Mapping[str, Any]) -> bool:
     conditions = (pod.get("status") or {}).get("conditions") or ()
     disrupted = any(one["type"] == "DisruptionTarget" and one["status"] == "True" for one in conditions)
     return disrupted or "deletionTimestamp" in pod["metadata"]

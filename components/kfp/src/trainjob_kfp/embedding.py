@@ -25,23 +25,23 @@ from trainjob.minify import minify
 if TYPE_CHECKING:
     from importlib.abc import Traversable
 
-_OURS = ("trainjob", "trainjob_kfp")
+_OUR_PACKAGES = ("trainjob", "trainjob_kfp")
 
 # Step -> package of sources that the step sends to the training's pod and does not import.
-_SENT_BY = {
+_SENT_SOURCES = {
     "export_model": "trainjob/programs/export",
     "fine_tune": "trainjob/frameworks/torchtune/pod",
     "initialize_dataset": "trainjob/programs/fetch",
     "initialize_model": "trainjob/programs/fetch",
 }
 # Step -> module and name that the step imports by a text (trainjob/spec/framework.py).
-_NAMED_BY = {"fine_tune": ("trainjob/frameworks/torchtune/framework", "FRAMEWORK")}
+_IMPORTS_BY_NAME = {"fine_tune": ("trainjob/frameworks/torchtune/framework", "FRAMEWORK")}
 
 # base85 without $ { } < > &, because YAML, the templates of KFP, Argo and Kubernetes, or Go's JSON would change them.
-_SAFE = str.maketrans("$&<>{}", ",./:[]")
+_TO_SAFE_CHARACTERS = str.maketrans("$&<>{}", ",./:[]")
 
 # kfp's executor imports this from a folder of its own that `mktemp -d` creates: only this user can read it.
-_PROGRAM = """\
+_UNPACKING_TEMPLATE = """\
 # What this component imports of trainjob {core} and kfp-trainjob {own}, put beside this file.
 def _unpack(packed):
     import base64, bz2, os, sys
@@ -58,7 +58,7 @@ _unpack("{packed}")
 """
 
 
-def unpacking_program(function: Callable[..., Any]) -> str:
+def build_unpacking_program(function: Callable[..., Any]) -> str:
     """Return a program that makes the sources for a component function importable.
 
     The program unpacks them and adds their folder to `sys.path`. It has to run before the function.
@@ -66,12 +66,12 @@ def unpacking_program(function: Callable[..., Any]) -> str:
     Raises:
         ImportError: an imported module does not exist.
     """
-    words = [word for path, text in sorted(carried_sources(function).items()) for word in (path, text)]
-    packed = base64.b85encode(bz2.compress("\0".join(words).encode())).decode().translate(_SAFE)
-    return _PROGRAM.format(core=version("trainjob"), own=version("kfp-trainjob"), packed=packed)
+    words = [word for path, text in sorted(collect_sources(function).items()) for word in (path, text)]
+    packed = base64.b85encode(bz2.compress("\0".join(words).encode())).decode().translate(_TO_SAFE_CHARACTERS)
+    return _UNPACKING_TEMPLATE.format(core=version("trainjob"), own=version("kfp-trainjob"), packed=packed)
 
 
-def carried_sources(function: Callable[..., Any]) -> dict[str, str]:
+def collect_sources(function: Callable[..., Any]) -> dict[str, str]:
     """Return the source texts by path of all modules that a component function needs.
 
     An `__init__.py` has only the imports that are used, because the others would load the whole package.
@@ -81,37 +81,41 @@ def carried_sources(function: Callable[..., Any]) -> dict[str, str]:
     """
     program = ast.parse(textwrap.dedent(inspect.getsource(function)))
     steps = {node.attr for node in ast.walk(program) if isinstance(node, ast.Attribute)}
-    texts = _sent_sources(steps)
-    named = [module for step, module in _NAMED_BY.items() if step in steps]
-    waiting = [*_imports(program), *named, *(found for text in texts.values() for found in _imports(ast.parse(text)))]
-    doors: dict[str, set[str]] = {}
-    while waiting:
-        module, name = waiting.pop()
-        for package in _packages_of(module):
-            doors.setdefault(package, set())
+    texts = _collect_sent_sources(steps)
+    named = [module for step, module in _IMPORTS_BY_NAME.items() if step in steps]
+    pending = [
+        *_find_imports(program),
+        *named,
+        *(found for text in texts.values() for found in _find_imports(ast.parse(text))),
+    ]
+    package_imports: dict[str, set[str]] = {}
+    while pending:
+        module, name = pending.pop()
+        for package in _parent_packages(module):
+            package_imports.setdefault(package, set())
         file = f"{module}.py"
-        if module in doors:
-            if way := _way_through(module, name):
-                doors[module].add(way[0])
-                waiting.append(way[1])
+        if module in package_imports:
+            if way := _find_reexport(module, name):
+                package_imports[module].add(way[0])
+                pending.append(way[1])
             elif name:
-                waiting.append((f"{module}/{name}", ""))
+                pending.append((f"{module}/{name}", ""))
         elif file not in texts:
-            texts[file] = _text(file)
-            waiting += _imports(ast.parse(texts[file]))
-    return {f"{package}/__init__.py": "\n".join(sorted(lines)) for package, lines in doors.items()} | texts
+            texts[file] = _read_source(file)
+            pending += _find_imports(ast.parse(texts[file]))
+    return {f"{package}/__init__.py": "\n".join(sorted(lines)) for package, lines in package_imports.items()} | texts
 
 
-def _sent_sources(steps: set[str]) -> dict[str, str]:
+def _collect_sent_sources(steps: set[str]) -> dict[str, str]:
     found: dict[str, str] = {}
-    for package in (_SENT_BY[name] for name in sorted(steps & _SENT_BY.keys())):
-        for name in sorted(file.name for file in _file(package).iterdir()):
+    for package in (_SENT_SOURCES[name] for name in sorted(steps & _SENT_SOURCES.keys())):
+        for name in sorted(file.name for file in _source_file(package).iterdir()):
             if name.endswith(".py"):
-                found[f"{package}/{name}"] = _text(f"{package}/{name}")
+                found[f"{package}/{name}"] = _read_source(f"{package}/{name}")
     return found
 
 
-def _imports(tree: ast.AST) -> Iterator[tuple[str, str]]:
+def _find_imports(tree: ast.AST) -> Iterator[tuple[str, str]]:
     """Yield the imports of our packages anywhere in a module.
 
     Each is the path of a module or package, and the imported name in it, or an empty text.
@@ -123,17 +127,19 @@ def _imports(tree: ast.AST) -> Iterator[tuple[str, str]]:
             found = [(str(node.module), alias.name) for alias in node.names]
         else:
             continue
-        yield from ((module.replace(".", "/"), name) for module, name in found if module.partition(".")[0] in _OURS)
+        yield from (
+            (module.replace(".", "/"), name) for module, name in found if module.partition(".")[0] in _OUR_PACKAGES
+        )
 
 
-def _way_through(package: str, name: str) -> tuple[str, tuple[str, str]] | None:
+def _find_reexport(package: str, name: str) -> tuple[str, tuple[str, str]] | None:
     """Return the import in a package's `__init__.py` that defines a name, and its source.
 
     The source is the path of a module and the name in it. The result is None if no import defines the name; the package
     may then have a module of that name. A defined name hides a module of the same name, as in Python:
     `trainjob.manifest.build` is the function.
     """
-    for node in ast.parse(_text(f"{package}/__init__.py")).body:
+    for node in ast.parse(_read_source(f"{package}/__init__.py")).body:
         if isinstance(node, ast.ImportFrom) and node.module != package.replace("/", "."):
             for alias in node.names:
                 if name == (alias.asname or alias.name):
@@ -142,21 +148,23 @@ def _way_through(package: str, name: str) -> tuple[str, tuple[str, str]] | None:
     return None
 
 
-def _packages_of(module: str) -> list[str]:
+def _parent_packages(module: str) -> list[str]:
     """Return the packages that Python loads with a module.
 
     If the module is a package, it is included.
     """
-    return [path for path in accumulate(module.split("/"), "{}/{}".format) if _file(f"{path}/__init__.py").is_file()]
+    return [
+        path for path in accumulate(module.split("/"), "{}/{}".format) if _source_file(f"{path}/__init__.py").is_file()
+    ]
 
 
-def _text(path: str) -> str:
-    file = _file(path)
+def _read_source(path: str) -> str:
+    file = _source_file(path)
     if not file.is_file():
         raise ImportError(f"{path} is imported but is not there")
     return minify(file.read_text("utf-8"))
 
 
-def _file(path: str) -> Traversable:
+def _source_file(path: str) -> Traversable:
     package, _, below = path.partition("/")
     return resources.files(package).joinpath(below)

@@ -28,7 +28,7 @@ def source(function: Callable[..., Any]) -> str:
     return function_source(function)
 
 
-def typed_arguments(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def convert_arguments(function: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a function with the types that its annotations name.
 
     KFP inserts a value of the pipeline into a dict as text. A whole number is `100` on a cluster (2.17,
@@ -43,10 +43,10 @@ def typed_arguments(function: Callable[..., Any], given: Mapping[str, Any]) -> d
         InvalidSpec: a text is no value of the annotated type.
     """
     kinds = {name: parameter.annotation for name, parameter in inspect.signature(function).parameters.items()}
-    return {name: _typed(name, value, kinds.get(name)) for name, value in given.items()}
+    return {name: _convert_value(name, value, kinds.get(name)) for name, value in arguments.items()}
 
 
-def _typed(name: str, value: Any, annotation: Any) -> Any:
+def _convert_value(name: str, value: Any, annotation: Any) -> Any:
     kind = {"int": int, "float": float, "bool": bool, "list": list, "dict": dict}.get(
         getattr(annotation, "__name__", annotation)
     )

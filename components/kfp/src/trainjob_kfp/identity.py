@@ -38,14 +38,14 @@ WORKFLOW_LABEL = "workflows.argoproj.io/workflow"
 _NODE_ANNOTATION = "workflows.argoproj.io/node-name"
 
 # Argo 4.0 names the n-th try of a node or a whole DAG `name(n)`, and the n-th item of a loop `name(n:item)`.
-_TRY = re.compile(r"\(\d+\)(?=\.|$)")
+_TRY_SUFFIX = re.compile(r"\(\d+\)(?=\.|$)")
 _ITERATION = re.compile(r"\((\d+):[^)]*\)")
 
 # kfp.local 2.17, executor_input_utils.py: <root>/<pipeline>-<time>/[<loop>-iteration-<n>/]<task>/executor_output.json.
-_LOCAL_RUN = re.compile(r"(?P<pipeline>.+)-(?P<time>\d{4}(?:-\d\d){5}-\d{6})")
+_LOCAL_RUN_FOLDER = re.compile(r"(?P<pipeline>.+)-(?P<time>\d{4}(?:-\d\d){5}-\d{6})")
 
 
-def home_of(cluster: Cluster, connection: Connection) -> Cluster:
+def get_own_cluster(cluster: Cluster, connection: Connection) -> Cluster:
     """Return the client of the cluster of this process's own pod, with its service account.
 
     This is often the cluster of the training.
@@ -60,7 +60,7 @@ def home_of(cluster: Cluster, connection: Connection) -> Cluster:
     return Cluster(Connection(in_cluster=True))
 
 
-def own_pod(home: Cluster) -> dict[str, Any] | None:
+def get_own_pod(own_cluster: Cluster) -> dict[str, Any] | None:
     """Return the launcher's own pod; None if Kubeflow Pipelines did not start it.
 
     Raises:
@@ -70,16 +70,16 @@ def own_pod(home: Cluster) -> dict[str, Any] | None:
     name = os.environ.get(POD_VARIABLE)
     if not name:
         return None
-    pod = home.get_pod(name, home.namespace)
+    pod = own_cluster.get_pod(name, own_cluster.namespace)
     if pod is None:
         raise NotFound(
-            f"there is no pod {name} in namespace {home.namespace}, so which pipeline task this is can't be learned",
+            f"there is no pod {name} in namespace {own_cluster.namespace}, so which pipeline task this is can't be learned",
             hint=f"{POD_VARIABLE} must name the launcher's own pod; unset it elsewhere",
         )
     return pod
 
 
-def own_run_key(pod: Mapping[str, Any] | None, *, task: str = "step") -> RunKey:
+def get_own_run_key(pod: Mapping[str, Any] | None, *, task: str = "step") -> RunKey:
     """Return the run key of this process.
 
     Args:
@@ -90,11 +90,11 @@ def own_run_key(pod: Mapping[str, Any] | None, *, task: str = "step") -> RunKey:
         TrainJobError: the pod does not belong to Kubeflow Pipelines.
     """
     if pod is not None:
-        return key_of_pod(pod)
-    return key_of_local_run(executor_input(sys.argv), os.environ.get(RUN_ID_VARIABLE, ""), task=task)
+        return run_key_of_pod(pod)
+    return run_key_of_local_run(parse_executor_input(sys.argv), os.environ.get(RUN_ID_VARIABLE, ""), task=task)
 
 
-def workflow_owner(pod: Mapping[str, Any] | None, namespace: str) -> dict[str, Any]:
+def workflow_owner_reference(pod: Mapping[str, Any] | None, namespace: str) -> dict[str, Any]:
     """Return an ownerReference to the run's Workflow.
 
     An object with this owner is deleted with the Workflow. The reference is not that of a controller, because the
@@ -121,7 +121,7 @@ def workflow_owner(pod: Mapping[str, Any] | None, namespace: str) -> dict[str, A
     return {**kept, "controller": False, "blockOwnerDeletion": False}
 
 
-def key_of_pod(pod: Mapping[str, Any]) -> RunKey:
+def run_key_of_pod(pod: Mapping[str, Any]) -> RunKey:
     """Return the run key of a launcher's pod.
 
     It is the same for all tries and after RetryRun, and different for each loop iteration.
@@ -137,18 +137,18 @@ def key_of_pod(pod: Mapping[str, Any]) -> RunKey:
             f"pod {meta.get('name')} carries no label {WORKFLOW_LABEL} or no annotation {_NODE_ANNOTATION}",
             hint=f"{POD_VARIABLE} must name the pod of a Kubeflow Pipelines task; unset it elsewhere",
         )
-    path = _TRY.sub("", node).removeprefix(f"{workflow}.").removesuffix(".executor")
+    path = _TRY_SUFFIX.sub("", node).removeprefix(f"{workflow}.").removesuffix(".executor")
     task = _ITERATION.sub("", path.rpartition(".")[2])
     return RunKey(
         engine="kfp",
         workflow=workflow,
         task=task,
         run=labels.get(_RUN_LABEL, workflow),
-        map_index="" if path in (task, f"root.{task}") else _place(path),
+        map_index="" if path in (task, f"root.{task}") else _map_index(path),
     )
 
 
-def _place(path: str) -> str:
+def _map_index(path: str) -> str:
     """Return a text that distinguishes tasks of one name in loops and nested pipelines.
 
     It is short enough for a label.
@@ -156,7 +156,7 @@ def _place(path: str) -> str:
     return "-".join([*_ITERATION.findall(path), _short_hash(path)])
 
 
-def key_of_local_run(given: Mapping[str, Any] | None, run_id: str, *, task: str) -> RunKey:
+def run_key_of_local_run(executor_values: Mapping[str, Any] | None, run_id: str, *, task: str) -> RunKey:
     """Return the run key of a task that does not run in a pod.
 
     The folder of its outputs and its arguments identify a task of `kfp.local`. The folder names pipeline, start time,
@@ -168,16 +168,16 @@ def key_of_local_run(given: Mapping[str, Any] | None, run_id: str, *, task: str)
         run_id: name of the run; empty makes each start a run of its own.
         task: name of the task if there is no executor's input.
     """
-    if given is None:
+    if executor_values is None:
         return RunKey(engine="kfp", workflow="local", task=task, run=run_id or uuid.uuid4().hex)
-    folder = Path(given["outputs"]["outputFile"]).parent
+    folder = Path(executor_values["outputs"]["outputFile"]).parent
     place, found = [folder.name], None
     for parent in folder.parents:  # loops and nested pipelines add folders of their own
-        found = _LOCAL_RUN.fullmatch(parent.name)
+        found = _LOCAL_RUN_FOLDER.fullmatch(parent.name)
         if found:
             break
         place.insert(0, parent.name)
-    arguments = (given.get("inputs") or {}).get("parameterValues") or {}
+    arguments = (executor_values.get("inputs") or {}).get("parameterValues") or {}
     return RunKey(
         engine="kfp",
         workflow=found["pipeline"] if found else "local",
@@ -187,7 +187,7 @@ def key_of_local_run(given: Mapping[str, Any] | None, run_id: str, *, task: str)
     )
 
 
-def executor_input(argv: Sequence[str]) -> dict[str, Any] | None:
+def parse_executor_input(argv: Sequence[str]) -> dict[str, Any] | None:
     """Return the input of KFP's executor from its command line; None in another process."""
     for flag, value in itertools.pairwise(argv):
         if flag == "--executor_input":

@@ -17,26 +17,26 @@ from trainjob.client import Cluster, Connection, LogLine, LogWriter
 from trainjob.errors import ExitCode, InvalidSpec, Problem, TrainJobError
 from trainjob.lifecycle import (
     JobReference,
+    KillAction,
     Limits,
     Listener,
-    OnTimeout,
     ProgressLog,
     RunKey,
-    reattempt_notice,
+    format_reattempt_notice,
     run_key_of,
     submit,
     wait,
 )
-from trainjob.lifecycle.unattended import JobGuard, ended_after_errors
-from trainjob.manifest import labels, train_job
+from trainjob.lifecycle.job_guard import JobGuard, apply_kill_action_on_error
+from trainjob.manifest import labels, to_trainjob
 from trainjob.spec import Step, TrainJob, TrainJobManifest
-from trainjob.status import Outcome, Progress, Verdict, judge
-from trainjob_kfp.drain import OwnPod
-from trainjob_kfp.identity import home_of, own_pod, own_run_key, workflow_owner
-from trainjob_kfp.narration import print_line
+from trainjob.status import Outcome, Progress, Verdict, derive_verdict
+from trainjob_kfp.drain import OwnPodWatch
+from trainjob_kfp.identity import get_own_cluster, get_own_pod, get_own_run_key, workflow_owner_reference
+from trainjob_kfp.standard_output import print_line
 from trainjob_kfp.termination import Terminator
 
-_BLAME = {
+_ERROR_PREFIXES = {
     ExitCode.FAILED: "The cluster could not be used for this step:",
     ExitCode.INVALID_REQUEST: "The step's request is wrong:",
     ExitCode.JOB_FAILED: "The step failed:",
@@ -99,39 +99,44 @@ def launch(
     if on_kill == "keep":
         request = request.model_copy(update={"on_kill": "keep"})  # for sweeps, which read this on the TrainJob
     connection = connection or Connection()
-    job = train_job(request)
-    limits = Limits(max_restarts=job.max_restarts, on_failure=OnTimeout(job.on_failure))
-    pod_wanted = delete_with_run or on_kill == "keep_on_drain"
+    job = to_trainjob(request)
+    limits = Limits(max_restarts=job.max_restarts, on_failure=KillAction(job.on_failure))
+    needs_pod = delete_with_run or on_kill == "keep_on_drain"
     task = type(request).__name__.lower()
     # Entered first: after a signal during the read of the pod, the TrainJob of an earlier try is still deleted.
-    with Terminator(connection) as terminator, _at(connection, key, task=task, pod_wanted=pod_wanted) as here:
-        cluster = here.cluster
-        asked = namespace or (job.namespace if isinstance(job, TrainJobManifest) else "")
-        owner = workflow_owner(here.pod, asked or cluster.namespace) if delete_with_run else None
-        with _keeping(on_kill, here) as keep:
+    with (
+        Terminator(connection) as terminator,
+        _open_context(connection, key, task=task, needs_pod=needs_pod) as context,
+    ):
+        cluster = context.cluster
+        requested_namespace = namespace or (job.namespace if isinstance(job, TrainJobManifest) else "")
+        owner = (
+            workflow_owner_reference(context.pod, requested_namespace or cluster.namespace) if delete_with_run else None
+        )
+        with _keep_condition(on_kill, context) as keep:
             guard, action = JobGuard(), "keep" if on_kill == "keep" else "delete"
 
-            def about_to_create(name: str, namespace: str) -> None:
-                terminator.about_to_create(name, namespace)
-                guard.note_creation(name, namespace)
+            def note_creation(name: str, namespace: str) -> None:
+                terminator.note_creation(name, namespace)
+                guard.record_creation(name, namespace)
 
             def attempt() -> tuple[JobReference, Outcome]:
-                terminator.keep_when(keep)
-                with guard.submitting():
+                terminator.set_keep_condition(keep)
+                with guard.guard_submission():
                     reference = guard.reference = submit(
-                        cluster, request, here.key, namespace=namespace, before_create=about_to_create, owner=owner
+                        cluster, request, context.key, namespace=namespace, before_create=note_creation, owner=owner
                     )
-                terminator.guard(reference)
+                terminator.set_reference(reference)
                 how = "adopted" if reference.adopted else "created"
                 print_line(f"TrainJob {reference}: {how}, uid {reference.uid}")
-                with guard.waiting(), LogWriter().open(print_line) as log:
+                with guard.guard_wait(), LogWriter().open(print_line) as log:
                     progress_log = ProgressLog(reference, log.report, log=log)
-                    listener = _telling(progress_log.listener, terminator, on_progress, on_line)
+                    listener = _build_listener(progress_log.listener, terminator, on_progress, on_line)
                     return reference, wait(cluster, reference, limits=limits, listener=listener)
 
-            with ended_after_errors(guard, cluster, here.key, asked, action, print_line):
+            with apply_kill_action_on_error(guard, cluster, context.key, requested_namespace, action, print_line):
                 reference, outcome = attempt()
-                while notice := reattempt_notice(reference, outcome):
+                while notice := format_reattempt_notice(reference, outcome):
                     print_line(notice)
                     reference, outcome = attempt()
     outcome.raise_for_failure()
@@ -157,20 +162,20 @@ def clean_up(
     Raises:
         ClusterError: the cluster cannot be reached.
     """
-    with _at(connection or Connection(), key, task="clean-up") as here:
+    with _open_context(connection or Connection(), key, task="clean-up") as context:
         deleted = []
-        for job in _jobs_of_run(here.cluster, here.key, namespace or here.cluster.namespace):
-            meta, verdict = job["metadata"], judge(job)
+        for job in _list_jobs_of_run(context.cluster, context.key, namespace or context.cluster.namespace):
+            meta, verdict = job["metadata"], derive_verdict(job)
             if verdict.phase.finished and not finished:
                 continue
-            gone = here.cluster.delete_trainjob(meta["name"], meta["namespace"], meta["uid"])
+            gone = context.cluster.delete_trainjob(meta["name"], meta["namespace"], meta["uid"])
             deleted += [meta["name"]] if gone else []
-            told = "deleted" if gone else "was gone"
-            print_line(f"TrainJob {meta['namespace']}/{meta['name']}: {told}; it was {verdict.phase.value}")
+            result = "deleted" if gone else "was gone"
+            print_line(f"TrainJob {meta['namespace']}/{meta['name']}: {result}; it was {verdict.phase.value}")
     return deleted
 
 
-def _jobs_of_run(cluster: Cluster, key: RunKey, namespace: str) -> Iterator[Mapping[str, Any]]:
+def _list_jobs_of_run(cluster: Cluster, key: RunKey, namespace: str) -> Iterator[Mapping[str, Any]]:
     """Yield the TrainJobs of this pipeline run.
 
     The label selector finds candidates, because label values are truncated. The annotation with the run key is exact.
@@ -184,41 +189,43 @@ def _jobs_of_run(cluster: Cluster, key: RunKey, namespace: str) -> Iterator[Mapp
 
 
 @dataclass(frozen=True)
-class _Here:
+class _LauncherContext:
     """Clients, own pod and run key of this launcher."""
 
     cluster: Cluster
-    home: Cluster
+    own_cluster: Cluster
     pod: Mapping[str, Any] | None
     key: RunKey
 
 
 @contextlib.contextmanager
-def _at(connection: Connection, key: RunKey | None, *, task: str, pod_wanted: bool = False) -> Iterator[_Here]:
+def _open_context(
+    connection: Connection, key: RunKey | None, *, task: str, needs_pod: bool = False
+) -> Iterator[_LauncherContext]:
     """Open the clusters, and read the launcher's own pod at most once.
 
     The cluster of the training and that of the pod are mostly the same.
     """
     with contextlib.ExitStack() as stack:
         cluster = stack.enter_context(contextlib.closing(Cluster(connection)))
-        home = home_of(cluster, connection)
+        home = get_own_cluster(cluster, connection)
         if home is not cluster:
             stack.callback(home.close)
-        pod = own_pod(home) if pod_wanted or key is None else None
-        yield _Here(cluster, home, pod, key or own_run_key(pod, task=task))
+        pod = get_own_pod(home) if needs_pod or key is None else None
+        yield _LauncherContext(cluster, home, pod, key or get_own_run_key(pod, task=task))
 
 
 @contextlib.contextmanager
-def _keeping(on_kill: str, here: _Here) -> Iterator[Callable[[], bool]]:
+def _keep_condition(on_kill: str, context: _LauncherContext) -> Iterator[Callable[[], bool]]:
     """Yield the function that decides on a signal whether the TrainJob continues."""
-    if on_kill == "keep_on_drain" and here.pod is not None:
-        with OwnPod(here.home, here.pod) as watched:
-            yield watched.goes
+    if on_kill == "keep_on_drain" and context.pod is not None:
+        with OwnPodWatch(context.own_cluster, context.pod) as watched:
+            yield watched.is_being_removed
     else:
         yield lambda: on_kill == "keep"
 
 
-def _telling(
+def _build_listener(
     listener: Listener,
     terminator: Terminator,
     on_progress: Callable[[Progress], None],
@@ -231,12 +238,12 @@ def _telling(
 
     def log_phase(verdict: Verdict) -> None:
         if verdict.phase.finished:
-            terminator.stand_down()
+            terminator.mark_finished()
         else:
-            terminator.still_works()
+            terminator.mark_unfinished()
         listener.on_phase(verdict)
 
-    def tell_line(line: LogLine) -> None:
+    def log_line(line: LogLine) -> None:
         if not line.frame:
             on_line(line)
         listener.on_log(line)
@@ -245,10 +252,10 @@ def _telling(
         listener.on_progress(progress)
         on_progress(progress)
 
-    return Listener(log_phase, tell_line, log_progress)
+    return Listener(log_phase, log_line, log_progress)
 
 
-class Explained:
+class ExitOnError:
     """A context manager that ends the process with a message and an exit code.
 
     There is no traceback. The codes are those of [trainjob.errors.ExitCode][]. The runners of `kfp.local` and plain
@@ -267,5 +274,5 @@ class Explained:
         """
         if isinstance(error, TrainJobError):
             sys.stdout.flush()
-            print(f"{_BLAME[error.exit_code]}\n{error}", file=sys.stderr, flush=True)
+            print(f"{_ERROR_PREFIXES[error.exit_code]}\n{error}", file=sys.stderr, flush=True)
             raise SystemExit(error.exit_code) from error

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 
 from trainjob.status import Progress
 
-MOST_POINTS = 500
+MAX_POINTS = 500
 """Maximum number of points: more than the width of the curve, in a page of a few tens of kilobytes."""
 _WIDTH, _HEIGHT = 720.0, 360.0
-_LEAST = 1e-300  # minimum distance of two values; a smaller one cannot be divided
+_MIN_DISTANCE = 1e-300  # minimum distance of two values; a smaller one cannot be divided
 _LEFT, _RIGHT, _TOP, _BOTTOM = 70.0, 16.0, 16.0, 44.0
 _PAGE = """<!DOCTYPE html>
 <html lang="en">
@@ -37,7 +37,7 @@ text {{ fill: currentColor; font-size: 12px; }}
 """
 
 
-def loss_curve(points: Sequence[Progress], title: str = "Training loss", note: str = "") -> str:
+def render_loss_curve(points: Sequence[Progress], title: str = "Training loss", note: str = "") -> str:
     """Return the page with the loss curve.
 
     Args:
@@ -46,13 +46,13 @@ def loss_curve(points: Sequence[Progress], title: str = "Training loss", note: s
         note: text below the curve, such as the reason for an empty curve.
     """
     losses = {point.step: point.loss for point in points if point.loss is not None and math.isfinite(point.loss)}
-    curve = thinned(sorted(losses.items()))
-    parts = [_svg(curve), _summary(curve)] if curve else ["<p>No loss was reported.</p>"]
+    curve = downsample(sorted(losses.items()))
+    parts = [_render_svg(curve), _format_summary(curve)] if curve else ["<p>No loss was reported.</p>"]
     parts += [f"<p>{html.escape(note)}</p>"] if note else []
     return _PAGE.format(title=html.escape(title), content="\n".join(parts))
 
 
-def thinned(curve: Sequence[tuple[int, float]], most: int = MOST_POINTS) -> list[tuple[int, float]]:
+def downsample(curve: Sequence[tuple[int, float]], max_points: int = MAX_POINTS) -> list[tuple[int, float]]:
     """Return at most `most` points of a curve.
 
     Of each section of the curve, the lowest and the highest point are retained; the first and the last point as well.
@@ -61,9 +61,9 @@ def thinned(curve: Sequence[tuple[int, float]], most: int = MOST_POINTS) -> list
         curve: points by increasing step.
         most: maximum number of points, at least 4.
     """
-    if len(curve) <= most:
+    if len(curve) <= max_points:
         return list(curve)
-    inner, stretches = curve[1:-1], (most - 2) // 2
+    inner, stretches = curve[1:-1], (max_points - 2) // 2
     kept = {curve[0], curve[-1]}
     for number in range(stretches):
         stretch = inner[len(inner) * number // stretches : len(inner) * (number + 1) // stretches]
@@ -71,13 +71,13 @@ def thinned(curve: Sequence[tuple[int, float]], most: int = MOST_POINTS) -> list
     return sorted(kept)
 
 
-def ticks(lowest: float, highest: float, about: int = 5) -> list[float]:
+def compute_ticks(lowest: float, highest: float, target_count: int = 5) -> list[float]:
     """Return round numbers within a range, for the labels of an axis.
 
     Their distance is 1, 2 or 5 times a power of ten. An empty range has its only value as label.
     """
-    rough = highest / about - lowest / about  # the difference itself may exceed the largest float
-    if not rough > _LEAST:
+    rough = highest / target_count - lowest / target_count  # the difference itself may exceed the largest float
+    if not rough > _MIN_DISTANCE:
         return [lowest]
     power = 10.0 ** math.floor(math.log10(rough))
     apart = next((step * power for step in (1, 2, 5) if step * power >= rough), 10 * power)
@@ -85,12 +85,15 @@ def ticks(lowest: float, highest: float, about: int = 5) -> list[float]:
     return [number * apart for number in range(first, last + 1)]
 
 
-def _svg(curve: Sequence[tuple[int, float]]) -> str:
+def _render_svg(curve: Sequence[tuple[int, float]]) -> str:
     losses = [loss for _, loss in curve]
     steps, heights = _Axis(curve[0][0], curve[-1][0]), _Axis(min(losses), max(losses))
     right, bottom = _WIDTH - _RIGHT, _HEIGHT - _BOTTOM
     places = [
-        (_LEFT + steps.share(step) * (right - _LEFT), bottom - heights.share(loss) * (bottom - _TOP))
+        (
+            _LEFT + steps.relative_position(step) * (right - _LEFT),
+            bottom - heights.relative_position(loss) * (bottom - _TOP),
+        )
         for step, loss in curve
     ]
     line = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
@@ -99,27 +102,27 @@ def _svg(curve: Sequence[tuple[int, float]]) -> str:
     return "\n".join(
         [
             f'<svg viewBox="0 0 {_WIDTH:.0f} {_HEIGHT:.0f}" width="{_WIDTH:.0f}" role="img" aria-label="loss by step">',
-            *_loss_axis(heights, right, bottom),
-            *_step_axis(steps, right, bottom),
+            *_render_loss_axis(heights, right, bottom),
+            *_render_step_axis(steps, right, bottom),
             *drawn,
             "</svg>",
         ]
     )
 
 
-def _loss_axis(axis: _Axis, right: float, bottom: float) -> Iterator[str]:
-    for value in ticks(axis.lowest, axis.highest):
-        y = bottom - axis.share(value) * (bottom - _TOP)
+def _render_loss_axis(axis: _Axis, right: float, bottom: float) -> Iterator[str]:
+    for value in compute_ticks(axis.lowest, axis.highest):
+        y = bottom - axis.relative_position(value) * (bottom - _TOP)
         yield f'<line class="grid" x1="{_LEFT:.1f}" y1="{y:.1f}" x2="{right:.1f}" y2="{y:.1f}"/>'
         yield f'<text x="{_LEFT - 6:.1f}" y="{y + 4:.1f}" text-anchor="end">{value:.4g}</text>'
     yield f'<line class="axis" x1="{_LEFT:.1f}" y1="{_TOP:.1f}" x2="{_LEFT:.1f}" y2="{bottom:.1f}"/>'
 
 
-def _step_axis(axis: _Axis, right: float, bottom: float) -> Iterator[str]:
-    for value in ticks(axis.lowest, axis.highest):
+def _render_step_axis(axis: _Axis, right: float, bottom: float) -> Iterator[str]:
+    for value in compute_ticks(axis.lowest, axis.highest):
         if value != round(value):
             continue  # a step is a whole number
-        x = _LEFT + axis.share(value) * (right - _LEFT)
+        x = _LEFT + axis.relative_position(value) * (right - _LEFT)
         yield f'<text x="{x:.1f}" y="{bottom + 18:.1f}" text-anchor="middle">{value:.0f}</text>'
     yield f'<line class="axis" x1="{_LEFT:.1f}" y1="{bottom:.1f}" x2="{right:.1f}" y2="{bottom:.1f}"/>'
     yield f'<text x="{(_LEFT + right) / 2:.1f}" y="{_HEIGHT - 8:.1f}" text-anchor="middle">step</text>'
@@ -131,7 +134,7 @@ class _Axis:
     def __init__(self, lowest: float, highest: float) -> None:
         self.lowest, self.highest = lowest, highest
 
-    def share(self, value: float) -> float:
+    def relative_position(self, value: float) -> float:
         """Return the position of a value from 0 to 1; 0.5 if the range has only one value.
 
         The computation uses halves, because the whole range may exceed the largest float.
@@ -140,7 +143,7 @@ class _Axis:
         return (value / 2 - self.lowest / 2) / half if half > 0 else 0.5
 
 
-def _summary(curve: Sequence[tuple[int, float]]) -> str:
+def _format_summary(curve: Sequence[tuple[int, float]]) -> str:
     (first, began), (last, ended) = curve[0], curve[-1]
     lowest, least = min(curve, key=_loss)
     ends = f"Loss {began:.4g} at step {first}, {ended:.4g} at step {last}"

@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from trainjob.errors import InvalidSpec, Problem
-from trainjob.status import Outcome, export_facts
+from trainjob.status import Outcome, get_model_facts
 
-_FORMS = "s3://BUCKET/PATH, gs://BUCKET/PATH, hf://ORGANIZATION/NAME, or a path below /workspace"
+_DESTINATION_FORMS = "s3://BUCKET/PATH, gs://BUCKET/PATH, hf://ORGANIZATION/NAME, or a path below /workspace"
 # Scheme in the root of a pipeline run -> scheme in an export's destination, for the same store.
-_STORES = {"s3": "s3", "minio": "s3", "gs": "gs"}
+_STORE_SCHEMES = {"s3": "s3", "minio": "s3", "gs": "gs"}
 
 
 class Artifact(Protocol):
@@ -26,7 +26,7 @@ class Artifact(Protocol):
     metadata: dict[str, Any]
 
 
-def destination_of(uri: str, given: str, endpoint: str) -> str:
+def choose_destination(uri: str, destination: str, endpoint: str) -> str:
     """Return the destination of an export: the given one, or the artifact's own URI.
 
     Args:
@@ -37,10 +37,10 @@ def destination_of(uri: str, given: str, endpoint: str) -> str:
     Raises:
         InvalidSpec: no destination is given, and an export cannot write to the artifact's URI.
     """
-    if given:
-        return given
+    if destination:
+        return destination
     scheme, separator, place = uri.partition("://")
-    if scheme == _STORES.get(scheme):
+    if scheme == _STORE_SCHEMES.get(scheme):
         return uri
     if scheme == "minio":
         if endpoint:
@@ -48,7 +48,7 @@ def destination_of(uri: str, given: str, endpoint: str) -> str:
         rule = "the pipeline keeps its artifacts in a MinIO of its own: give that one's URL, or a destination"
         raise InvalidSpec(Problem("endpoint", "''", rule))
     where = f"at {scheme}://" if separator else "in files of this machine"
-    rule = f"the pipeline keeps its artifacts {where}, where an export can't write to: give {_FORMS}"
+    rule = f"the pipeline keeps its artifacts {where}, where an export can't write to: give {_DESTINATION_FORMS}"
     raise InvalidSpec(Problem("destination", "''", rule))
 
 
@@ -65,14 +65,14 @@ def artifact_uri(uri: str, destination: str) -> str:
         return destination
     scheme = uri.partition("://")[0]
     store, _, place = destination.partition("://")
-    if _STORES.get(scheme) == store:
+    if _STORE_SCHEMES.get(scheme) == store:
         wanted = f"{scheme}://{place}"
         root = uri.rsplit("/", 3)[0]
         return wanted if wanted.startswith(f"{root}/") and "://" in root else uri
     return uri
 
 
-def describe(model: Artifact, outcome: Outcome, destination: str, receipt: Mapping[str, Any]) -> None:
+def update_artifact(model: Artifact, outcome: Outcome, destination: str, receipt: Mapping[str, Any]) -> None:
     """Set the artifact's URI and metadata to those of the exported model.
 
     Args:
@@ -83,4 +83,4 @@ def describe(model: Artifact, outcome: Outcome, destination: str, receipt: Mappi
     """
     model.uri = artifact_uri(model.uri, destination)
     model.metadata.update({"location": destination, "job": outcome.job, "namespace": outcome.namespace})
-    model.metadata.update(export_facts(receipt))
+    model.metadata.update(get_model_facts(receipt))

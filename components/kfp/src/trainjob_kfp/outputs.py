@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, Protocol
 from trainjob.client import LogLine
 from trainjob.errors import InvalidSpec, Problem
 from trainjob.spec import Workspace
-from trainjob.status import Outcome, Progress, handed_back
-from trainjob_kfp.loss_curve import loss_curve
+from trainjob.status import Outcome, Progress, parse_step_result
+from trainjob_kfp.loss_curve import render_loss_curve
 
 
 class Outputs(NamedTuple):
@@ -43,7 +43,7 @@ class Metrics(Protocol):
         """Record one value."""
 
 
-class Account:
+class LogSummary:
     """Record of the progress and the result in a TrainJob's log.
 
     It is filled while `launch` follows the log.
@@ -56,31 +56,31 @@ class Account:
     def __init__(self) -> None:
         """Create an empty record."""
         self.points: list[Progress] = []
-        self.handed_back: dict[str, Any] = {}
+        self.step_result: dict[str, Any] = {}
 
-    def read(self, line: LogLine) -> None:
+    def read_line(self, line: LogLine) -> None:
         """Read one line of the log, and keep the receipt or result in it."""
-        self.handed_back = handed_back(line.text) or self.handed_back
+        self.step_result = parse_step_result(line.text) or self.step_result
 
     @property
-    def result(self) -> str:
+    def result_json(self) -> str:
         """Value that the training's function returned, as JSON; empty if it returned none."""
-        return json.dumps(self.handed_back["result"]) if "result" in self.handed_back else ""
+        return json.dumps(self.step_result["result"]) if "result" in self.step_result else ""
 
 
-def outputs(outcome: Outcome, output_path: str = "", workspace: Workspace | None = None) -> Outputs:
+def build_outputs(outcome: Outcome, output_path: str = "", workspace: Workspace | None = None) -> Outputs:
     """Return the output parameters of a component."""
     claim = workspace.claim if workspace else ""
     return Outputs(outcome.job, outcome.namespace, outcome.uid, outcome.phase.value, claim, output_path)
 
 
-def log_training(outcome: Outcome, account: Account, metrics: Metrics) -> None:
+def log_training_metrics(outcome: Outcome, log_summary: LogSummary, metrics: Metrics) -> None:
     """Record steps, epochs, first and last loss, and duration of a training as metrics.
 
     Values that are not known are left out. The duration is in seconds and covers the whole TrainJob.
     """
     last = outcome.progress
-    losses = [point.loss for point in account.points if point.loss is not None]
+    losses = [point.loss for point in log_summary.points if point.loss is not None]
     known = {
         "loss": last.loss if last else None,
         "first_loss": losses[0] if losses else None,
@@ -93,19 +93,19 @@ def log_training(outcome: Outcome, account: Account, metrics: Metrics) -> None:
             metrics.log_metric(name, float(value))
 
 
-def write_loss_curve(outcome: Outcome, account: Account, path: str) -> None:
+def write_loss_curve(outcome: Outcome, log_summary: LogSummary, path: str) -> None:
     """Write the page with the loss curve to a file.
 
     If the log has no progress, the page has a note about it. The pods may have been deleted, and the log with them, or
     the image writes no progress.
     """
-    cut = not account.points and outcome.progress is None
+    cut = not log_summary.points and outcome.progress is None
     note = "The log told no progress: its pods were gone, or the image draws no progress bar." if cut else ""
-    page = loss_curve(account.points, f"Training loss of {outcome.job}", note)
+    page = render_loss_curve(log_summary.points, f"Training loss of {outcome.job}", note)
     Path(path).write_text(page, encoding="utf-8")
 
 
-def log_scores(account: Account, metric: str, minimum: float, metrics: Metrics) -> tuple[float, bool]:
+def log_scores(log_summary: LogSummary, metric: str, minimum: float, metrics: Metrics) -> tuple[float, bool]:
     """Record the numbers that an evaluation returned, and check one of them.
 
     Args:
@@ -120,14 +120,14 @@ def log_scores(account: Account, metric: str, minimum: float, metrics: Metrics) 
     Raises:
         InvalidSpec: the function did not return a dict with numbers, or the dict does not have this number.
     """
-    returned = account.handed_back.get("result")
+    returned = log_summary.step_result.get("result")
     by_name = returned if isinstance(returned, Mapping) else {}
     scores = {name: value for name, value in by_name.items() if _is_number(value)}
     if metric not in scores:
         names = ", ".join(sorted(scores)) or "no numbers by name"
         told = (
             f"it returned {names}"
-            if "result" in account.handed_back
+            if "result" in log_summary.step_result
             else "its log, as far as it is left, has no result"
         )
         rule = f"the function must return it as JSON, such as {{{metric!r}: 0.98}}; {told}"

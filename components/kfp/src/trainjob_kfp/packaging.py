@@ -10,7 +10,7 @@ from typing import Any
 from kfp import dsl
 
 from trainjob.errors import InvalidSpec, Problem
-from trainjob_kfp.embedding import unpacking_program
+from trainjob_kfp.embedding import build_unpacking_program
 from trainjob_kfp.image import BASE_IMAGE, IMAGE_VARIABLE
 
 EMBED_VARIABLE = "TRAINJOB_KFP_EMBED"
@@ -23,7 +23,7 @@ _PYTHON_IMAGE = "python:3.12-slim"
 
 # None of these is applied to the launcher's own pod (`apply_to_task`). That pod would request the accelerators a second
 # time, wait for the same nodes, get secrets that it does not read, and bind a ReadWriteOnce claim to its own node.
-_FOR_TRAINING_PODS = [
+_TASK_CONFIG_PASSTHROUGHS = [
     dsl.TaskConfigField.RESOURCES,
     dsl.TaskConfigField.ENV,
     dsl.TaskConfigField.KUBERNETES_AFFINITY,
@@ -39,33 +39,37 @@ def trainjob_component(function: Callable[..., Any]) -> Any:
     Raises:
         InvalidSpec: `TRAINJOB_KFP_EMBED` is neither true nor false.
     """
-    if not _embeds():
-        return _component(function, image=BASE_IMAGE)
+    if not _is_embedding_enabled():
+        return _make_component(function, image=BASE_IMAGE)
     if image := os.environ.get(IMAGE_VARIABLE):
-        component = _component(function, image=image)
+        component = _make_component(function, image=image)
     else:
-        component = _component(function, image=_PYTHON_IMAGE, installs=_needs_of_the_core())
+        component = _make_component(function, image=_PYTHON_IMAGE, packages=_core_requirements())
     command = component.component_spec.implementation.container.command
-    command[-1] = unpacking_program(function) + command[-1]  # the last word is the source that kfp's executor imports
+    command[-1] = (
+        build_unpacking_program(function) + command[-1]
+    )  # the last word is the source that kfp's executor imports
     return component
 
 
-def _component(function: Callable[..., Any], *, image: str, installs: list[str] | None = None) -> Any:
+def _make_component(function: Callable[..., Any], *, image: str, packages: list[str] | None = None) -> Any:
     return dsl.component(
         function,
         base_image=image,
-        install_kfp_package=bool(installs),
-        packages_to_install=installs or [],
-        task_config_passthroughs=_FOR_TRAINING_PODS if dsl.TaskConfig in function.__annotations__.values() else None,
+        install_kfp_package=bool(packages),
+        packages_to_install=packages or [],
+        task_config_passthroughs=_TASK_CONFIG_PASSTHROUGHS
+        if dsl.TaskConfig in function.__annotations__.values()
+        else None,
     )
 
 
-def _embeds() -> bool:
+def _is_embedding_enabled() -> bool:
     said = os.environ.get(EMBED_VARIABLE, "").lower()
     if said not in ("", "0", "false", "1", "true"):
         raise InvalidSpec(Problem(EMBED_VARIABLE, said, "true or false"))
     return said in ("1", "true")
 
 
-def _needs_of_the_core() -> list[str]:
+def _core_requirements() -> list[str]:
     return [need for need in requires("trainjob") or () if "extra ==" not in need]

@@ -13,8 +13,8 @@ from typing import Any
 
 from trainjob.errors import InvalidSpec, Problem
 from trainjob.frameworks.torchtune import TorchTuneConfig
-from trainjob.manifest import with_variables
-from trainjob.manifest.function import function_of
+from trainjob.manifest import add_env
+from trainjob.manifest.function import function_from_source
 from trainjob.spec import (
     CustomTrainer,
     CustomTrainerContainer,
@@ -27,45 +27,51 @@ from trainjob.spec import (
     Workspace,
 )
 from trainjob_kfp import task_settings
-from trainjob_kfp.function_text import typed_arguments
+from trainjob_kfp.function_text import convert_arguments
 from trainjob_kfp.identity import POD_VARIABLE
 from trainjob_kfp.task_settings import TaskConfig
 
-OUTPUT = "/workspace/output"
+OUTPUT_FOLDER = "/workspace/output"
 """Folder of the checkpoints in every pod of a step."""
-_TORCHTUNE = ("epochs", "batch_size", "learning_rate")
-_ANY_TRAINER = ("image", "num_nodes", "num_proc_per_node", "env")
-_CONTAINER = (*_ANY_TRAINER, "command", "args")
-_FUNCTION = (*_ANY_TRAINER, "packages_to_install", "pip_index_urls")
+_TORCHTUNE_FIELDS = ("epochs", "batch_size", "learning_rate")
+_COMMON_TRAINER_FIELDS = ("image", "num_nodes", "num_proc_per_node", "env")
+_CONTAINER_FIELDS = (*_COMMON_TRAINER_FIELDS, "command", "args")
+_FUNCTION_FIELDS = (*_COMMON_TRAINER_FIELDS, "packages_to_install", "pip_index_urls")
 # Defaults of `train`, which do not count as given.
 _TRAIN_DEFAULTS = {"runtime": "torch-distributed", "num_nodes": 1}
 
 
-def initialize_dataset(arguments: Mapping[str, Any], task: TaskConfig | None) -> InitializeDataset:
+def initialize_dataset(arguments: Mapping[str, Any], task_config: TaskConfig | None) -> InitializeDataset:
     """Return the step of the component `initialize_dataset`.
 
     The arguments and errors are those of [fine_tune][].
     """
-    return InitializeDataset(**_resources("resources", arguments, task), **_given(arguments, task))
+    return InitializeDataset(
+        **_merge_resources("resources", arguments, task_config), **_collect_fields(arguments, task_config)
+    )
 
 
-def initialize_model(arguments: Mapping[str, Any], task: TaskConfig | None) -> InitializeModel:
+def initialize_model(arguments: Mapping[str, Any], task_config: TaskConfig | None) -> InitializeModel:
     """Return the step of the component `initialize_model`.
 
     The arguments and errors are those of [fine_tune][].
     """
-    return InitializeModel(**_resources("resources", arguments, task), **_given(arguments, task))
+    return InitializeModel(
+        **_merge_resources("resources", arguments, task_config), **_collect_fields(arguments, task_config)
+    )
 
 
-def export_model(arguments: Mapping[str, Any], task: TaskConfig | None) -> ExportModel:
+def export_model(arguments: Mapping[str, Any], task_config: TaskConfig | None) -> ExportModel:
     """Return the step of the component `export_model`.
 
     The arguments and errors are those of [fine_tune][].
     """
-    return ExportModel(**_resources("resources", arguments, task), **_given(arguments, task))
+    return ExportModel(
+        **_merge_resources("resources", arguments, task_config), **_collect_fields(arguments, task_config)
+    )
 
 
-def fine_tune(arguments: Mapping[str, Any], task: TaskConfig | None) -> FineTune:
+def fine_tune(arguments: Mapping[str, Any], task_config: TaskConfig | None) -> FineTune:
     """Return the step of the component `fine_tune`.
 
     Args:
@@ -75,60 +81,62 @@ def fine_tune(arguments: Mapping[str, Any], task: TaskConfig | None) -> FineTune
     Raises:
         InvalidSpec: the arguments or settings break rules; it lists all of them.
     """
-    given = _given(arguments, task)
+    given = _collect_fields(arguments, task_config)
     given.pop("resume", None)
     fields = dict(given.pop("config", {}))
-    fields |= {name: given.pop(name) for name in _TORCHTUNE if name in given}
-    fields |= _resources("resources_per_node", fields, task)
+    fields |= {name: given.pop(name) for name in _TORCHTUNE_FIELDS if name in given}
+    fields |= _merge_resources("resources_per_node", fields, task_config)
     fields["overrides"] = [*fields.get("overrides", ()), *given.pop("overrides", ())]
     if rank := given.pop("lora_rank", None):
         fields["peft_config"] = {**(fields.get("peft_config") or {}), "lora_rank": rank}
     return FineTune(config=TorchTuneConfig(**fields), resume=arguments.get("resume", True), **given)
 
 
-def train(arguments: Mapping[str, Any], task: TaskConfig | None) -> TrainJob | TrainJobManifest:
+def train(arguments: Mapping[str, Any], task_config: TaskConfig | None) -> TrainJob | TrainJobManifest:
     """Return the step of the component `train`.
 
     The arguments and errors are those of [fine_tune][].
     """
     if arguments.get("manifest"):
-        return _written(arguments, task)
-    return _trainer(arguments, task)
+        return _build_from_manifest(arguments, task_config)
+    return _build_train_job(arguments, task_config)
 
 
-def evaluate(arguments: Mapping[str, Any], task: TaskConfig | None) -> TrainJob:
+def evaluate(arguments: Mapping[str, Any], task_config: TaskConfig | None) -> TrainJob:
     """Return the step of the component `evaluate`.
 
     The arguments and errors are those of [fine_tune][].
     """
     if not arguments.get("function"):
         raise InvalidSpec(Problem("function", "''", "give the text of one: trainjob_kfp.source(function)"))
-    return _trainer(arguments, task)
+    return _build_train_job(arguments, task_config)
 
 
-def _trainer(arguments: Mapping[str, Any], task: TaskConfig | None) -> TrainJob:
-    given = _given(arguments, task, keep_mount=True)
-    function, of_function = given.pop("function", ""), given.pop("function_args", {})
-    _check_one_program(bool(function), {"function_args": of_function, **given})
-    trainer = {name: given.pop(name) for name in (_FUNCTION if function else _CONTAINER) if name in given}
-    trainer |= _resources("resources_per_node", {"resources_per_node": given.pop("resources_per_node", {})}, task)
+def _build_train_job(arguments: Mapping[str, Any], task_config: TaskConfig | None) -> TrainJob:
+    given = _collect_fields(arguments, task_config, keep_mount=True)
+    function, function_args = given.pop("function", ""), given.pop("function_args", {})
+    _check_one_program(bool(function), {"function_args": function_args, **given})
+    trainer = {name: given.pop(name) for name in (_FUNCTION_FIELDS if function else _CONTAINER_FIELDS) if name in given}
+    trainer |= _merge_resources(
+        "resources_per_node", {"resources_per_node": given.pop("resources_per_node", {})}, task_config
+    )
     if function:
-        func = function_of(function)
+        func = function_from_source(function)
         return TrainJob(
-            trainer=CustomTrainer(func=func, func_args=typed_arguments(func, of_function), **trainer), **given
+            trainer=CustomTrainer(func=func, func_args=convert_arguments(func, function_args), **trainer), **given
         )
     return TrainJob(trainer=CustomTrainerContainer(**trainer), **given)
 
 
-def _check_one_program(is_function: bool, given: Mapping[str, Any]) -> None:
+def _check_one_program(is_function: bool, arguments: Mapping[str, Any]) -> None:
     others = ("command", "args") if is_function else ("function_args", "packages_to_install", "pip_index_urls")
     rule = "the function is what runs: leave it out" if is_function else "it is for a `function`: give one"
-    problems = [Problem(name, "given", rule) for name in others if given.get(name)]
+    problems = [Problem(name, "given", rule) for name in others if arguments.get(name)]
     if problems:
         raise InvalidSpec(problems)
 
 
-def _written(arguments: Mapping[str, Any], task: TaskConfig | None) -> TrainJob | TrainJobManifest:
+def _build_from_manifest(arguments: Mapping[str, Any], task_config: TaskConfig | None) -> TrainJob | TrainJobManifest:
     """Return the TrainJob of a given manifest.
 
     Only plain environment variables of the task, such as those for a proxy, are added to it.
@@ -139,12 +147,12 @@ def _written(arguments: Mapping[str, Any], task: TaskConfig | None) -> TrainJob 
     own = ("manifest", "max_restarts")
     beside = {name: value for name, value in arguments.items() if value and value != _TRAIN_DEFAULTS.get(name)}
     problems = [Problem(name, "given", "write it into the manifest") for name in beside if name not in own]
-    variables = task_settings.environment(task)
+    variables = task_settings.environment(task_config)
     plain = {name: value for name, value in variables.items() if isinstance(value, str)}
     on_task = {
-        "resources": task_settings.resources(task),
-        "placement": task_settings.placement(task),
-        "volumes": task_settings.volumes(task),
+        "resources": task_settings.resources(task_config),
+        "placement": task_settings.placement(task_config),
+        "volumes": task_settings.volumes(task_config),
         "secrets": len(plain) < len(variables),
     }
     problems += [
@@ -155,10 +163,12 @@ def _written(arguments: Mapping[str, Any], task: TaskConfig | None) -> TrainJob 
     job = TrainJobManifest(
         manifest=_with_whole_numbers(arguments["manifest"]), max_restarts=arguments.get("max_restarts", 0)
     )
-    return with_variables(job, plain)
+    return add_env(job, plain)
 
 
-def _given(arguments: Mapping[str, Any], task: TaskConfig | None, *, keep_mount: bool = False) -> dict[str, Any]:
+def _collect_fields(
+    arguments: Mapping[str, Any], task_config: TaskConfig | None, *, keep_mount: bool = False
+) -> dict[str, Any]:
     """Return the given arguments, with the task's environment, placement and volumes.
 
     Args:
@@ -167,9 +177,9 @@ def _given(arguments: Mapping[str, Any], task: TaskConfig | None, *, keep_mount:
         keep_mount: whether the volume of the workspace is also mounted at its own path, which the command may use.
     """
     given = {name: _with_whole_numbers(value) for name, value in arguments.items() if value}
-    if environment := {**task_settings.environment(task), **given.get("env", {})}:
+    if environment := {**task_settings.environment(task_config), **given.get("env", {})}:
         given["env"] = environment
-    if placement := task_settings.placement(task):
+    if placement := task_settings.placement(task_config):
         given["placement"] = placement
     if seconds := given.pop("deadline_seconds", 0):
         given["deadline"] = timedelta(seconds=seconds)
@@ -178,27 +188,27 @@ def _given(arguments: Mapping[str, Any], task: TaskConfig | None, *, keep_mount:
     if kind := given.pop("runtime_kind", ""):
         given["runtime"] = {"name": given.get("runtime", ""), "kind": kind}
     if "output_path" in given:  # the output of a fine-tuning may be given to a later step as it is
-        given["output_path"] = f"{given['output_path']}/".removeprefix(f"{OUTPUT}/")
-    return given | _storage(given.get("workspace", ""), task, keep_mount)
+        given["output_path"] = f"{given['output_path']}/".removeprefix(f"{OUTPUT_FOLDER}/")
+    return given | _workspace_and_volumes(given.get("workspace", ""), task_config, keep_mount)
 
 
-def _storage(workspace: str, task: TaskConfig | None, keep_mount: bool) -> dict[str, Any]:
+def _workspace_and_volumes(workspace: str, task_config: TaskConfig | None, keep_mount: bool) -> dict[str, Any]:
     """Return workspace and volumes.
 
     If the workspace is a path, it means the claim that is mounted there, or else a folder of this machine.
     """
-    mounted = task_settings.volumes(task)
+    mounted = task_settings.volumes(task_config)
     found: dict[str, Any] = {}
     if workspace.startswith("/"):
         if os.environ.get(POD_VARIABLE) or mounted:
-            found["workspace"], mount = task_settings.workspace_at(workspace, mounted)
+            found["workspace"], mount = task_settings.find_mounted_workspace(workspace, mounted)
             mounted = mounted if keep_mount else tuple(volume for volume in mounted if volume is not mount)
         else:
-            found["workspace"] = Workspace(node_path=_folder_here(workspace))
+            found["workspace"] = Workspace(node_path=_create_local_folder(workspace))
     return found | ({"volumes": mounted} if mounted else {})
 
 
-def _folder_here(path: str) -> str:
+def _create_local_folder(path: str) -> str:
     """Return a folder of this machine, which is the node of the laptop cluster.
 
     The folder is created if it does not exist, like a missing folder of a claim.
@@ -210,12 +220,12 @@ def _folder_here(path: str) -> str:
     return path
 
 
-def _resources(name: str, arguments: Mapping[str, Any], task: TaskConfig | None) -> dict[str, Any]:
+def _merge_resources(name: str, arguments: Mapping[str, Any], task_config: TaskConfig | None) -> dict[str, Any]:
     """Return the resources of task and arguments under this name; empty if there are none.
 
     A resource in the arguments overrides the same resource of the task.
     """
-    found = {**task_settings.resources(task), **_with_whole_numbers(arguments.get(name) or {})}
+    found = {**task_settings.resources(task_config), **_with_whole_numbers(arguments.get(name) or {})}
     return {name: found} if found else {}
 
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from trainjob.errors import InvalidSpec, Problem
 from trainjob.spec import Placement, SecretKeyReference, Volume, Workspace
 
-_CLAIM = "persistentVolumeClaim"
+_CLAIM_KEY = "persistentVolumeClaim"
 
 
 class TaskConfig(Protocol):
@@ -79,10 +79,10 @@ def volumes(config: TaskConfig | None) -> tuple[Volume, ...]:
     """
     given: Sequence[Mapping[str, Any]] = (config.volumes if config else None) or ()
     mounts: Sequence[Mapping[str, Any]] = (config.volume_mounts if config else None) or ()
-    return tuple(_mounted(mount, given, place) for place, mount in enumerate(mounts))
+    return tuple(_convert_mount(mount, given, place) for place, mount in enumerate(mounts))
 
 
-def workspace_at(path: str, mounted: Sequence[Volume]) -> tuple[Workspace, Volume]:
+def find_mounted_workspace(path: str, mounted_volumes: Sequence[Volume]) -> tuple[Workspace, Volume]:
     """Return the claim that is mounted at a path, as the step's workspace, and its mount.
 
     Args:
@@ -93,9 +93,9 @@ def workspace_at(path: str, mounted: Sequence[Volume]) -> tuple[Workspace, Volum
         InvalidSpec: no claim is mounted there.
     """
     path = posixpath.normpath(path)
-    above = [volume for volume in mounted if _is_below(path, volume.mount_path)]
+    above = [volume for volume in mounted_volumes if _is_below(path, volume.mount_path)]
     if not above:
-        known = ", ".join(sorted(volume.mount_path for volume in mounted)) or "nothing"
+        known = ", ".join(sorted(volume.mount_path for volume in mounted_volumes)) or "nothing"
         raise InvalidSpec(
             Problem(
                 "workspace",
@@ -105,23 +105,23 @@ def workspace_at(path: str, mounted: Sequence[Volume]) -> tuple[Workspace, Volum
             )
         )
     volume = max(above, key=lambda mount: len(mount.mount_path))
-    if _CLAIM not in volume.source:
+    if _CLAIM_KEY not in volume.source:
         raise InvalidSpec(
             Problem("workspace", repr(path), f"a {next(iter(volume.source))} is mounted there; a claim is wanted")
         )
     folder = posixpath.join(volume.sub_path, posixpath.relpath(path, volume.mount_path))
-    return Workspace(claim=volume.source[_CLAIM]["claimName"], sub_path=folder), volume
+    return Workspace(claim=volume.source[_CLAIM_KEY]["claimName"], sub_path=folder), volume
 
 
-def _mounted(mount: Mapping[str, Any], given: Sequence[Mapping[str, Any]], place: int) -> Volume:
+def _convert_mount(mount: Mapping[str, Any], pod_volumes: Sequence[Mapping[str, Any]], index: int) -> Volume:
     """Return the volume of one mount.
 
     The driver appends a volume together with each mount of it, so that both have the same index in their lists.
     """
-    same = [volume for volume in given if volume["name"] == mount["name"]]
-    volume = given[place] if place < len(given) and given[place] in same else same[0]
+    same = [volume for volume in pod_volumes if volume["name"] == mount["name"]]
+    volume = pod_volumes[index] if index < len(pod_volumes) and pod_volumes[index] in same else same[0]
     return Volume(
-        name=f"task-{given.index(volume)}",
+        name=f"task-{pod_volumes.index(volume)}",
         source={kind: source for kind, source in volume.items() if kind != "name"},
         mount_path=mount["mountPath"],
         sub_path=mount.get("subPath") or "",

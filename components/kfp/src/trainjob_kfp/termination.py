@@ -20,12 +20,12 @@ from typing import Any, NoReturn
 
 from trainjob.client import Connection
 from trainjob.lifecycle import JobReference
-from trainjob_kfp.deletion import Deleters, Order
+from trainjob_kfp.deletion import DeletionRequest, DeletionThreads
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
-_KEEP_WARM_SECONDS = 30.0  # kube-apiserver closes idle connections after 90 s, some load balancers after 60 s
-_CREATION_SECONDS = 1.0  # then `submit` continues, because its response is more reliable than repeated requests
-_LONGEST_SECONDS = 10.0
+_KEEPALIVE_SECONDS = 30.0  # kube-apiserver closes idle connections after 90 s, some load balancers after 60 s
+_MAX_CREATION_SECONDS = 1.0  # then `submit` continues, because its response is more reliable than repeated requests
+_MAX_DELETION_SECONDS = 10.0
 
 
 class Terminator:
@@ -44,54 +44,54 @@ class Terminator:
     Enter it on the main thread, because only the main thread may set signal handlers.
     """
 
-    def __init__(self, connection: Connection, *, keep_warm_seconds: float = _KEEP_WARM_SECONDS) -> None:
+    def __init__(self, connection: Connection, *, keepalive_seconds: float = _KEEPALIVE_SECONDS) -> None:
         """Create the context manager without a TrainJob.
 
         Args:
             connection: how to reach the cluster.
             keep_warm_seconds: seconds between two uses of an open connection, so that neither end closes it.
         """
-        self._connection, self._keep_warm_seconds = connection, keep_warm_seconds
-        self._keep: Callable[[], bool] = lambda: False
-        self._deleters: Deleters | None = None
+        self._connection, self._keepalive_seconds = connection, keepalive_seconds
+        self._should_keep: Callable[[], bool] = lambda: False
+        self._deletion_threads: DeletionThreads | None = None
         self._name = self._namespace = ""
         self._uid: str | None = None
-        self._pending: int | None = None
-        self._former: dict[int, Any] = {}
+        self._pending_signal: int | None = None
+        self._previous_handlers: dict[int, Any] = {}
         self._may_have_ended = False
 
     def __enter__(self) -> Terminator:
         """Set the signal handlers, and open connections in the background."""
-        self._deleters = Deleters(self._connection, self._keep_warm_seconds)
-        self._former = {number: signal.signal(number, self._on_signal) for number in _SIGNALS}
+        self._deletion_threads = DeletionThreads(self._connection, self._keepalive_seconds)
+        self._previous_handlers = {number: signal.signal(number, self._on_signal) for number in _SIGNALS}
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         """Restore the former signal handlers, and end the process if a signal is pending."""
-        for number, handler in self._former.items():
+        for number, handler in self._previous_handlers.items():
             signal.signal(number, handler or signal.SIG_DFL)
-        if self._deleters is not None:
-            self._deleters.close()
-        if self._pending is not None:  # nothing was created: end as the signal requires
-            self._leave("nothing was created")
+        if self._deletion_threads is not None:
+            self._deletion_threads.close()
+        if self._pending_signal is not None:  # nothing was created: end as the signal requires
+            self._exit("nothing was created")
 
-    def keep_when(self, keep: Callable[[], bool]) -> None:
+    def set_keep_condition(self, should_keep: Callable[[], bool]) -> None:
         """Set the function that decides on a signal whether the TrainJob continues.
 
         If it returns True, the signal only ends the process.
         """
-        self._keep = keep
+        self._should_keep = should_keep
 
-    def about_to_create(self, name: str, namespace: str) -> None:
+    def note_creation(self, name: str, namespace: str) -> None:
         """Record that a TrainJob of this name may exist from now on.
 
         If a signal was received before, this method ends the process instead.
         """
         self._name, self._namespace, self._uid = name, namespace, None
-        if self._pending is not None:
-            self._leave("nothing was created")
+        if self._pending_signal is not None:
+            self._exit("nothing was created")
 
-    def guard(self, reference: JobReference) -> None:
+    def set_reference(self, reference: JobReference) -> None:
         """Record the TrainJob to delete on a signal; delete it at once if a signal is pending.
 
         An adopted TrainJob may have ended. On a signal, its state is therefore read first until [still_works][] is
@@ -99,51 +99,53 @@ class Terminator:
         """
         self._may_have_ended = reference.adopted
         self._name, self._namespace, self._uid = reference.name, reference.namespace, reference.uid
-        if self._pending is not None:
-            self._end()
+        if self._pending_signal is not None:
+            self._delete_and_exit()
 
-    def still_works(self) -> None:
+    def mark_unfinished(self) -> None:
         """Record that the TrainJob was just observed and has not ended."""
         self._may_have_ended = False
 
-    def stand_down(self) -> None:
+    def mark_finished(self) -> None:
         """Record that the TrainJob has ended by itself.
 
         A signal then ends the process and retains the finished TrainJob.
         """
-        self._keep = lambda: True
+        self._should_keep = lambda: True
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
-        self._pending = number
+        self._pending_signal = number
         if self._name:
             for known in _SIGNALS:
                 signal.signal(known, signal.SIG_IGN)
-            self._end()
+            self._delete_and_exit()
 
-    def _end(self) -> None:
+    def _delete_and_exit(self) -> None:
         """Delete the TrainJob unless it is to continue, and end the process.
 
         This method returns only if the creation of the TrainJob is in progress, after 1 s.
         """
-        if self._keep() or self._deleters is None:
-            self._leave(f"TrainJob {self._namespace}/{self._name} was left alone")
-        order = Order(self._name, self._namespace, self._uid, self._leave_job, look_first=self._may_have_ended)
-        self._deleters.give(order)
+        if self._should_keep() or self._deletion_threads is None:
+            self._exit(f"TrainJob {self._namespace}/{self._name} was left alone")
+        order = DeletionRequest(
+            self._name, self._namespace, self._uid, self._exit_with_result, check_phase_first=self._may_have_ended
+        )
+        self._deletion_threads.submit(order)
         if self._uid is None:
-            time.sleep(_CREATION_SECONDS)
+            time.sleep(_MAX_CREATION_SECONDS)
             return
-        time.sleep(_LONGEST_SECONDS)
-        self._leave_job(f"could not be deleted within {_LONGEST_SECONDS:g} s")
+        time.sleep(_MAX_DELETION_SECONDS)
+        self._exit_with_result(f"could not be deleted within {_MAX_DELETION_SECONDS:g} s")
 
-    def _leave_job(self, told: str) -> None:
-        self._leave(f"TrainJob {self._namespace}/{self._name} {told}")
+    def _exit_with_result(self, result: str) -> None:
+        self._exit(f"TrainJob {self._namespace}/{self._name} {result}")
 
-    def _leave(self, told: str) -> NoReturn:
+    def _exit(self, message: str) -> NoReturn:
         """End the process at once with a line on standard error.
 
         An orderly exit would flush a broken pipe and join threads.
         """
-        number = self._pending or signal.SIGTERM
+        number = self._pending_signal or signal.SIGTERM
         with contextlib.suppress(OSError):
-            os.write(2, f"{signal.Signals(number).name}: {told}\n".encode())
+            os.write(2, f"{signal.Signals(number).name}: {message}\n".encode())
         os._exit(128 + number)

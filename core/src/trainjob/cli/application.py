@@ -48,35 +48,35 @@ _ENTRY_POINTS = "trainjob.commands"
 _DISTRIBUTIONS = {"local": "trainjob-local", "migrate": "trainjob-migrate"}
 
 
-class _Tree(TyperGroup):
+class _LazyGroup(TyperGroup):
     """Command group that imports a command only when it is called or completed.
 
     It knows names and help of all commands without importing them.
     """
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return [*super().list_commands(ctx), *sorted(_added_commands())]
+        return [*super().list_commands(ctx), *sorted(_find_plugin_commands())]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         known = super().get_command(ctx, cmd_name)
-        if known or not (added := _added_commands().get(cmd_name)):
+        if known or not (added := _find_plugin_commands().get(cmd_name)):
             return known
         summary = str(added.dist.metadata["Summary"]) if added.dist else ""
-        return _built(cmd_name, lambda parent: parent.command(cmd_name, help=summary)(_placeholder))
+        return _build_command(cmd_name, lambda parent: parent.command(cmd_name, help=summary)(_placeholder))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         distribution = _DISTRIBUTIONS.get(args[0])
-        if distribution and args[0] not in _added_commands() and not ctx.resilient_parsing:
+        if distribution and args[0] not in _find_plugin_commands() and not ctx.resilient_parsing:
             ctx.fail(f"'{args[0]}' needs the package {distribution}: pip install {distribution}")
         name, _, rest = super().resolve_command(ctx, args)
-        return name, _loaded(name) if name else None, rest
+        return name, _load_command(name) if name else None, rest
 
 
 def application() -> typer.Typer:
     """Return the command with all its subcommands."""
     command = typer.Typer(
         name="trainjob",
-        cls=_Tree,
+        cls=_LazyGroup,
         help="Kubeflow Trainer jobs from the command line.",
         epilog=_EPILOG,
         no_args_is_help=True,
@@ -89,20 +89,20 @@ def application() -> typer.Typer:
 
 
 @functools.cache
-def _added_commands() -> dict[str, EntryPoint]:
+def _find_plugin_commands() -> dict[str, EntryPoint]:
     """Return the commands that other installed distributions add, by their names."""
     return {found.name: found for found in entry_points(group=_ENTRY_POINTS) if found.name not in _COMMANDS}
 
 
-def _loaded(name: str) -> Any:
+def _load_command(name: str) -> Any:
     if name not in _COMMANDS:
-        return _built(name, lambda parent: parent.add_typer(_added_commands()[name].load()(), name=name))
+        return _build_command(name, lambda parent: parent.add_typer(_find_plugin_commands()[name].load()(), name=name))
     module, function, help_text = _COMMANDS[name]
     found = getattr(importlib.import_module(f"trainjob.cli.{module}"), function)
-    return _built(name, lambda parent: parent.command(name, help=help_text)(found))
+    return _build_command(name, lambda parent: parent.command(name, help=help_text)(found))
 
 
-def _built(name: str, add: Callable[[typer.Typer], object]) -> Any:
+def _build_command(name: str, add: Callable[[typer.Typer], object]) -> Any:
     """Return the command of this name that `add` adds to an application."""
     parent = typer.Typer(add_completion=False)
     parent.callback()(_placeholder)
@@ -122,4 +122,4 @@ def _root(
     """Kubeflow Trainer jobs from the command line."""
     from trainjob.client import Connection
 
-    terminal.use(Connection(kubeconfig=str(kubeconfig or ""), context=context))
+    terminal.set_connection(Connection(kubeconfig=str(kubeconfig or ""), context=context))

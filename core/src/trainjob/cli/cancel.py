@@ -9,10 +9,10 @@ import typer
 from rich.markup import escape
 
 from trainjob.cli import completion, terminal
-from trainjob.cli.named import NAMES, references
+from trainjob.cli.job_lookup import NAMES, get_references
 from trainjob.client import Cluster
 from trainjob.errors import ExitCode, TrainJobError
-from trainjob.lifecycle import JobReference, cancel_at_work, set_suspended
+from trainjob.lifecycle import JobReference, cancel_unless_finished, set_suspended
 from trainjob.status import Phase
 
 __all__ = ["cancel", "resume", "suspend"]
@@ -39,12 +39,12 @@ def cancel(
     """
 
     def cancel_one(cluster: Cluster, reference: JobReference) -> tuple[str, str]:
-        phase = cancel_at_work(cluster, reference).phase
+        phase = cancel_unless_finished(cluster, reference).phase
         if phase is Phase.DELETED:
             return _LEFT_ALONE, "it is gone already"
         return (_LEFT_ALONE, f"it is {phase.value}") if phase.finished else ("deleted", "")
 
-    _each(names, namespace, cancel_one, as_json=as_json)
+    _apply_to_each(names, namespace, cancel_one, as_json=as_json)
 
 
 def suspend(
@@ -67,7 +67,7 @@ def suspend(
         NotFound: one of them does not exist; nothing was done.
         ClusterError: the cluster can't be asked.
     """
-    _each(names, namespace, lambda cluster, one: _set_suspended(cluster, one, suspended=True), as_json=as_json)
+    _apply_to_each(names, namespace, lambda cluster, one: _set_suspended(cluster, one, suspended=True), as_json=as_json)
 
 
 def resume(
@@ -88,11 +88,13 @@ def resume(
         NotFound: one of them does not exist; nothing was done.
         ClusterError: the cluster can't be asked.
     """
-    _each(names, namespace, lambda cluster, one: _set_suspended(cluster, one, suspended=False), as_json=as_json)
+    _apply_to_each(
+        names, namespace, lambda cluster, one: _set_suspended(cluster, one, suspended=False), as_json=as_json
+    )
 
 
 _LEFT_ALONE, _FAILED = "left alone", "failed"
-_Deed = Callable[[Cluster, JobReference], tuple[str, str]]
+_Action = Callable[[Cluster, JobReference], tuple[str, str]]
 """Action on one TrainJob; returns the name of the action and its reason, as texts."""
 
 
@@ -103,30 +105,30 @@ def _set_suspended(cluster: Cluster, reference: JobReference, *, suspended: bool
     return _LEFT_ALONE, f"it has ended, or {already}"
 
 
-def _each(names: list[str], namespace: str, do: _Deed, *, as_json: bool) -> None:
+def _apply_to_each(names: list[str], namespace: str, action: _Action, *, as_json: bool) -> None:
     """Apply an action to all TrainJobs, even if it fails for some of them.
 
     Raises:
         Exit: the action failed for a TrainJob, after all were tried.
     """
     told, failed = [], False
-    with terminal.cluster() as cluster:
-        for reference in references(cluster, names, namespace):
+    with terminal.open_cluster() as cluster:
+        for reference in get_references(cluster, names, namespace):
             try:
-                done, reason = do(cluster, reference)
+                done, reason = action(cluster, reference)
             except TrainJobError as error:
                 done, reason, failed = _FAILED, str(error), True
             place = {"name": reference.name, "namespace": reference.namespace, "uid": reference.uid}
             told.append({**place, "done": done, "reason": reason})
             if not as_json:
-                _tell(reference, done, reason)
+                _print_result(reference, done, reason)
     if as_json:
         terminal.print_json(told)
     if failed:
         raise typer.Exit(ExitCode.FAILED)
 
 
-def _tell(reference: JobReference, done: str, reason: str) -> None:
+def _print_result(reference: JobReference, done: str, reason: str) -> None:
     color = {_FAILED: "red", _LEFT_ALONE: "yellow"}.get(done, "green")
-    where = terminal.errors() if done == _FAILED else terminal.console()
+    where = terminal.error_console() if done == _FAILED else terminal.console()
     where.print(f"TrainJob {escape(str(reference))}: [{color}]{done}[/]{escape(f': {reason}' if reason else '')}")

@@ -11,15 +11,15 @@ from rich.markup import escape
 
 from trainjob.cli import completion, terminal
 from trainjob.errors import ClusterError, ExitCode
-from trainjob.inspection.check import Grade, Row, can_run, check_up
+from trainjob.inspection.check import CheckResult, Grade, can_run_trainjobs, check_namespace
 from trainjob.spec.job import STOCK_RUNTIME
-from trainjob.status.platform import Platform
-from trainjob.status.rights import granting
+from trainjob.status.permissions import build_roles
+from trainjob.status.platform_facts import PlatformFacts
 
 __all__ = ["check"]
 
 _COLORS = {Grade.OK: "green", Grade.WARNING: "yellow", Grade.FAILED: "bold red", Grade.UNKNOWN: "cyan"}
-_NOBODY = "YOUR_NAME"
+_USER_PLACEHOLDER = "YOUR_NAME"
 
 
 def check(
@@ -39,35 +39,35 @@ def check(
     Raises:
         ClusterError: the cluster can't be asked at all.
     """
-    with terminal.cluster() as cluster:
+    with terminal.open_cluster() as cluster:
         platform = cluster.platform.inspect(namespace or cluster.namespace, STOCK_RUNTIME)
-    found = check_up(platform, datetime.now(timezone.utc))
+    found = check_namespace(platform, datetime.now(timezone.utc))
     grants = _grants(platform)
     if as_json:
-        told = {"server": platform.server, "namespace": platform.namespace, "can_run": can_run(found)}
+        told = {"server": platform.server, "namespace": platform.namespace, "can_run": can_run_trainjobs(found)}
         terminal.print_json({**told, "rows": [row.to_dict() for row in found], "grants": grants})
     else:
-        _tell(platform, found, grants)
-    if not can_run(found):
+        _print_report(platform, found, grants)
+    if not can_run_trainjobs(found):
         raise typer.Exit(ExitCode.FAILED)
 
 
-def _grants(platform: Platform) -> list[dict[str, Any]]:
-    if isinstance(platform.denied, ClusterError):
+def _grants(platform: PlatformFacts) -> list[dict[str, Any]]:
+    if isinstance(platform.denied_permissions, ClusterError):
         return []
-    return granting(platform.denied, platform.user or _NOBODY, platform.namespace)
+    return build_roles(platform.denied_permissions, platform.user or _USER_PLACEHOLDER, platform.namespace)
 
 
-def _tell(platform: Platform, found: Sequence[Row], grants: Sequence[dict[str, Any]]) -> None:
+def _print_report(platform: PlatformFacts, rows: Sequence[CheckResult], grants: Sequence[dict[str, Any]]) -> None:
     console = terminal.console()
-    width = max(len(row.name) for row in found)
-    for row in found:
+    width = max(len(row.name) for row in rows)
+    for row in rows:
         grade = f"[{_COLORS[row.grade]}]{row.grade.value:<7}[/]"
         console.print(f"{grade}  {row.name:<{width}}  {escape(row.text)}")
         if row.advice:
             console.print(f"{'':<{width + 11}}-> {escape(row.advice)}")
     console.print()
-    if can_run(found):
+    if can_run_trainjobs(rows):
         console.print(f"TrainJobs can run in namespace {escape(platform.namespace)}.")
     else:
         console.print(

@@ -13,57 +13,61 @@ from collections.abc import Callable
 import typer
 
 from trainjob.client import Cluster, Connection
-from trainjob.client.runtimes import KINDS
+from trainjob.client.runtimes import RUNTIME_KINDS
 from trainjob.errors import ClusterError, TrainJobError
-from trainjob.status.reading import text
+from trainjob.status.nested_fields import get_str
 
-__all__ = ["NAMESPACE", "namespaces", "runtimes", "trainjobs"]
+__all__ = ["NAMESPACE", "complete_namespaces", "complete_runtimes", "complete_trainjobs"]
 
-_SECONDS = 2.0  # the user waits at the prompt
+_TIMEOUT_SECONDS = 2.0  # the user waits at the prompt
 
 
-def trainjobs(context: typer.Context, incomplete: str) -> list[str]:
+def complete_trainjobs(context: typer.Context, incomplete: str) -> list[str]:
     """Return the namespace's TrainJobs that start with a text, by name.
 
     Names that are already on the command line are left out.
     """
     given = [name for value in context.params.values() if isinstance(value, list | tuple) for name in value]
 
-    def names(cluster: Cluster) -> list[str]:
+    def list_names(cluster: Cluster) -> list[str]:
         jobs = cluster.list_trainjobs(context.params.get("namespace") or cluster.namespace, "")
-        return [text(job, "metadata", "name") for job in jobs]
+        return [get_str(job, "metadata", "name") for job in jobs]
 
-    return [name for name in _asked(context, names, incomplete) if name not in given]
+    return [name for name in _complete(context, list_names, incomplete) if name not in given]
 
 
-def runtimes(context: typer.Context, incomplete: str) -> list[str]:
+def complete_runtimes(context: typer.Context, incomplete: str) -> list[str]:
     """Return the training runtimes that start with a text, by name.
 
     These are the cluster's runtimes and the namespace's own.
     """
 
-    def names(cluster: Cluster) -> list[str]:
+    def list_names(cluster: Cluster) -> list[str]:
         found: list[str] = []
-        for kind in KINDS:
+        for kind in RUNTIME_KINDS:
             with contextlib.suppress(ClusterError):  # if the user may list only one kind, offer that kind
                 namespace = context.params.get("namespace") or cluster.namespace
-                found += [one.name for one in cluster.runtimes.all(kind, namespace)]
+                found += [one.name for one in cluster.runtimes.list_all(kind, namespace)]
         return found
 
-    return _asked(context, names, incomplete)
+    return _complete(context, list_names, incomplete)
 
 
-def namespaces(context: typer.Context, incomplete: str) -> list[str]:
+def complete_namespaces(context: typer.Context, incomplete: str) -> list[str]:
     """Return the namespaces that start with a text."""
-    return _asked(context, lambda cluster: cluster.list_namespaces(), incomplete)
+    return _complete(context, lambda cluster: cluster.list_namespaces(), incomplete)
 
 
 NAMESPACE = typer.Option(
-    "--namespace", "-n", help="Where; the kubeconfig's own by default.", show_default=False, autocompletion=namespaces
+    "--namespace",
+    "-n",
+    help="Where; the kubeconfig's own by default.",
+    show_default=False,
+    autocompletion=complete_namespaces,
 )
 
 
-def _asked(context: typer.Context, names: Callable[[Cluster], list[str]], incomplete: str) -> list[str]:
+def _complete(context: typer.Context, list_names: Callable[[Cluster], list[str]], incomplete: str) -> list[str]:
     """Return the names that start with a text, read from the cluster on a thread.
 
     The shell waits at most 2 s for the thread. Without a cluster, the result is empty, and no error is printed.
@@ -72,11 +76,11 @@ def _asked(context: typer.Context, names: Callable[[Cluster], list[str]], incomp
     connection = Connection(kubeconfig=str(root.get("kubeconfig") or ""), context=root.get("context") or "")
     found: list[str] = []
 
-    def ask() -> None:
-        with contextlib.suppress(TrainJobError), contextlib.closing(Cluster(connection, patience=0.0)) as cluster:
-            found.extend(names(cluster))
+    def fetch_names() -> None:
+        with contextlib.suppress(TrainJobError), contextlib.closing(Cluster(connection, retry_seconds=0.0)) as cluster:
+            found.extend(list_names(cluster))
 
-    asking = threading.Thread(target=ask, daemon=True)
-    asking.start()
-    asking.join(_SECONDS)
+    thread = threading.Thread(target=fetch_names, daemon=True)
+    thread.start()
+    thread.join(_TIMEOUT_SECONDS)
     return sorted({name for name in list(found) if name.startswith(incomplete)})

@@ -10,19 +10,19 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from trainjob.cli import cells, completion, terminal
-from trainjob.cli.named import named
+from trainjob.cli import completion, table_format, terminal
+from trainjob.cli.job_lookup import get_trainjobs
 from trainjob.cli.submit import Output
 from trainjob.inspection.description import Description
 from trainjob.inspection.description import describe as look_at
 from trainjob.status import Phase
-from trainjob.status.reading import table
+from trainjob.status.nested_fields import get_mapping
 
 __all__ = ["describe"]
 
-_NAME = typer.Argument(help="Which, by name or as NAMESPACE/NAME.", autocompletion=completion.trainjobs)
+_NAME = typer.Argument(help="Which, by name or as NAMESPACE/NAME.", autocompletion=completion.complete_trainjobs)
 _LOG_LINES, _PODS = 8, 16
-_LINE = 160  # characters; a command may contain a whole program
+_MAX_LINE_LENGTH = 160  # characters; a command may contain a whole program
 
 
 _OUTPUT = typer.Option("--output", "-o", help="yaml: the object itself.", show_default=False)
@@ -50,14 +50,14 @@ def describe(
         NotFound: there is none of that name.
         ClusterError: the cluster can't be asked.
     """
-    from trainjob.spec.redaction import shown
+    from trainjob.spec.redaction import redact
 
-    with terminal.cluster() as cluster:
-        [job] = named(cluster, [name], namespace)
+    with terminal.open_cluster() as cluster:
+        [job] = get_trainjobs(cluster, [name], namespace)
         found = look_at(cluster, job)
-    spec = shown(found.spec)  # commands may contain secrets, too
+    spec = redact(found.spec)  # commands may contain secrets, too
     if output is Output.YAML:
-        meta = {key: value for key, value in table(found.job, "metadata").items() if key != "managedFields"}
+        meta = {key: value for key, value in get_mapping(found.job, "metadata").items() if key != "managedFields"}
         terminal.print_yaml({**found.job, "metadata": meta})
     elif as_json:
         terminal.print_json({**found.to_dict(), "spec": spec})
@@ -65,42 +65,51 @@ def describe(
         _show(terminal.console(), found, spec)
 
 
-def _show(console: Console, found: Description, spec: Mapping[str, Any]) -> None:
-    one = found.summary
+def _show(console: Console, description: Description, spec: Mapping[str, Any]) -> None:
+    one = description.summary
     step = f" [{one.step}]" if one.step else ""
     console.print(
-        f"[bold]{escape(f'TrainJob {one.namespace}/{one.name}')}[/]  {cells.colored(one.phase)}{escape(step)}"
+        f"[bold]{escape(f'TrainJob {one.namespace}/{one.name}')}[/]  {table_format.format_phase(one.phase)}{escape(step)}"
     )
-    for title, value in _facts(found, spec):
+    for title, value in _facts(description, spec):
         console.print(f"  {title:<10}  {escape(value)}")
     for title, rows, names in (
-        ("Steps", found.steps, ("name", "active", "ready", "succeeded", "failed")),
-        ("Pods", found.pods[:_PODS], ("name", "phase", "node", "restarts", "exit_code", "reason")),
+        ("Steps", description.steps, ("name", "active", "ready", "succeeded", "failed")),
+        ("Pods", description.pods[:_PODS], ("name", "phase", "node", "restarts", "exit_code", "reason")),
     ):
         _show_table(console, title, rows, names)
-    if len(found.pods) > _PODS:
-        console.print(f"  and {len(found.pods) - _PODS} more")
-    if not found.pods and one.phase.finished and not any(line.startswith("pods") for line in found.unread):
+    if len(description.pods) > _PODS:
+        console.print(f"  and {len(description.pods) - _PODS} more")
+    if (
+        not description.pods
+        and one.phase.finished
+        and not any(line.startswith("pods") for line in description.read_errors)
+    ):
         console.print("\n[bold]Pods[/]\n  none is left")
-    events = [{**event, "age": cells.age(event["time"]), "count": f"x{event['count']}"} for event in found.events]
+    events = [
+        {**event, "age": table_format.format_age(event["time"]), "count": f"x{event['count']}"}
+        for event in description.events
+    ]
     _show_table(console, "Events", events, ("age", "count", "reason", "about", "message"))
-    story = [{"time": moment["time"], "what": moment["what"]} for moment in found.story]
+    story = [{"time": moment["time"], "what": moment["what"]} for moment in description.timeline]
     _show_table(console, "Story", story, ("time", "what"), titles=False)
-    for title, lines in _texts(found):
+    for title, lines in _texts(description):
         console.print(f"\n[bold]{title}[/]")
         for line in lines:
             console.print(f"  {escape(line)}")
 
 
-def _facts(found: Description, spec: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    one = found.summary
-    why = found.outcome.message or found.outcome.reason if found.outcome else one.message or one.reason
+def _facts(description: Description, spec: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    one = description.summary
+    why = (
+        description.outcome.message or description.outcome.reason if description.outcome else one.message or one.reason
+    )
     if one.phase is not Phase.COMPLETE and why:
         yield "why", why
-    ended = f", ended {one.ended} after {cells.age(one.created, one.ended)}" if one.ended else ""
-    yield "age", f"{cells.age(one.created)}{ended}"
-    if one.asked_by:
-        yield "asked by", f"{one.asked_by}, attempt {max(one.attempt, 1)}"
+    ended = f", ended {one.ended} after {table_format.format_age(one.created, one.ended)}" if one.ended else ""
+    yield "age", f"{table_format.format_age(one.created)}{ended}"
+    if one.run_key:
+        yield "asked by", f"{one.run_key}, attempt {max(one.attempt, 1)}"
     yield "runtime", "{name} ({kind})".format(**spec["runtime"])
     for name in ("image", "queue", "priority_class"):
         if name in spec:
@@ -110,7 +119,7 @@ def _facts(found: Description, spec: Mapping[str, Any]) -> Iterator[tuple[str, s
     for name in ("command", "env", "claims"):
         if name in spec:
             line = " ".join((" " if name == "command" else ", ").join(spec[name]).split())
-            yield name, line if len(line) <= _LINE else f"{line[: _LINE - 1]}…"
+            yield name, line if len(line) <= _MAX_LINE_LENGTH else f"{line[: _MAX_LINE_LENGTH - 1]}…"
     if "deadline_seconds" in spec:
         yield "deadline", f"{spec['deadline_seconds']} s"
     if one.percent is not None:
@@ -120,7 +129,7 @@ def _facts(found: Description, spec: Mapping[str, Any]) -> Iterator[tuple[str, s
 def _size(spec: Mapping[str, Any]) -> str:
     nodes = spec.get("nodes")
     resources = ", ".join(f"{name}: {amount}" for name, amount in spec.get("resources_per_node", {}).items())
-    return cells.words(
+    return table_format.join_words(
         (
             "nodes as the runtime says" if nodes is None else f"{nodes} node{'s' * (nodes != 1)}",
             f"processes a node: {spec['processes_per_node']}" if "processes_per_node" in spec else "",
@@ -129,16 +138,19 @@ def _size(spec: Mapping[str, Any]) -> str:
     )
 
 
-def _texts(found: Description) -> Iterator[tuple[str, list[str]]]:
-    if found.outcome and found.outcome.log_tail:
-        where = f"{found.outcome.step}-{found.outcome.rank}"
-        yield f"Last lines of {where}, exit code {found.outcome.exit_code}", list(found.outcome.log_tail[-_LOG_LINES:])
-    if found.result is not None:
-        yield "Handed back", json.dumps(found.result, indent=2).splitlines()
-    if found.hints:
-        yield "What to do", found.hints
-    if found.unread:
-        yield "Could not be read", found.unread
+def _texts(description: Description) -> Iterator[tuple[str, list[str]]]:
+    if description.outcome and description.outcome.log_tail:
+        where = f"{description.outcome.step}-{description.outcome.rank}"
+        yield (
+            f"Last lines of {where}, exit code {description.outcome.exit_code}",
+            list(description.outcome.log_tail[-_LOG_LINES:]),
+        )
+    if description.result is not None:
+        yield "Handed back", json.dumps(description.result, indent=2).splitlines()
+    if description.hints:
+        yield "What to do", description.hints
+    if description.read_errors:
+        yield "Could not be read", description.read_errors
 
 
 def _show_table(
@@ -146,9 +158,9 @@ def _show_table(
 ) -> None:
     if not rows:
         return
-    told = cells.columns(*(name.replace("_", " ").upper() for name in names))
+    told = table_format.create_table(*(name.replace("_", " ").upper() for name in names))
     told.show_header = titles
     for row in rows:
         told.add_row(*(escape("-" if row[name] in (None, "") else str(row[name])) for name in names))
     console.print(f"\n[bold]{title}[/]")
-    cells.print_table(console, told, indent=2)
+    table_format.print_table(console, told, indent=2)

@@ -7,22 +7,22 @@ from typing import Annotated
 import typer
 
 from trainjob.cli import completion, terminal
-from trainjob.cli.asking import by_person
-from trainjob.cli.following import follow
-from trainjob.cli.halting import Stopped
-from trainjob.cli.named import named
-from trainjob.cli.submit import OUTPUT, Output, written
+from trainjob.cli.follow import follow
+from trainjob.cli.interruption import Interrupted
+from trainjob.cli.job_lookup import get_trainjobs
+from trainjob.cli.request_file import to_user_request
+from trainjob.cli.submit import OUTPUT, Output, preview_requests
 from trainjob.errors import InvalidSpec, Problem
-from trainjob.inspection.left_model import left_model
+from trainjob.inspection.model_location import find_model
 from trainjob.spec import ExportModel, Workspace
-from trainjob.status.reading import text
+from trainjob.status.nested_fields import get_str
 
 __all__ = ["export"]
 
-_PLACES = typer.Argument(
+_JOB_AND_DESTINATION = typer.Argument(
     metavar="[NAME] DESTINATION",
     help="The fine-tuning's TrainJob, and s3://bucket/path, hf://organization/name, or a path below /workspace.",
-    autocompletion=completion.trainjobs,
+    autocompletion=completion.complete_trainjobs,
 )
 _WORKSPACE = typer.Option(metavar="CLAIM", help="In place of a NAME: the claim that the model is on.")
 _OUTPUT_PATH = typer.Option(help="With --workspace: where the checkpoints are below /workspace/output.")
@@ -32,7 +32,7 @@ _REGION = typer.Option(help="The bucket's region.")
 
 
 def export(
-    places: Annotated[list[str], _PLACES],
+    job_and_destination: Annotated[list[str], _JOB_AND_DESTINATION],
     workspace: Annotated[str, _WORKSPACE] = "",
     output_path: Annotated[str, _OUTPUT_PATH] = "",
     secret: Annotated[str, _SECRET] = "",
@@ -64,20 +64,20 @@ def export(
         JobFailed: the export failed.
         ClusterError: the cluster can't be asked.
     """
-    *names, destination = places
+    *names, destination = job_and_destination
     if len(names) != (0 if workspace else 1):
         rule = "give a TrainJob and a destination, or --workspace and a destination"
-        raise InvalidSpec(Problem("[NAME] DESTINATION", repr(" ".join(places)), rule))
-    console = terminal.errors() if as_json else terminal.console()
+        raise InvalidSpec(Problem("[NAME] DESTINATION", repr(" ".join(job_and_destination)), rule))
+    console = terminal.error_console() if as_json else terminal.console()
     try:
-        with terminal.cluster() as cluster:
+        with terminal.open_cluster() as cluster:
             if workspace:
                 place, path, where = Workspace(claim=workspace), output_path, namespace or cluster.namespace
             else:
-                [job] = named(cluster, names, namespace)
-                (place, path), where = left_model(cluster, job), text(job, "metadata", "namespace")
+                [job] = get_trainjobs(cluster, names, namespace)
+                (place, path), where = find_model(cluster, job), get_str(job, "metadata", "namespace")
             given = {"secret": secret, "endpoint": endpoint, "region": region}
-            asked = by_person(
+            asked = to_user_request(
                 ExportModel(
                     workspace=place,
                     output_path=path,
@@ -86,10 +86,10 @@ def export(
                 )
             )
             if output:
-                terminal.print_yaml(*written([asked], where, None))
+                terminal.print_yaml(*preview_requests([asked], where, None))
                 return
             outcome = follow(cluster, asked, where, console)
-    except Stopped as stopped:
+    except Interrupted as stopped:
         raise typer.Exit(stopped.exit_code) from None
     if as_json:
         terminal.print_json(outcome.to_dict())

@@ -8,20 +8,20 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from trainjob.cli import cells, completion, terminal
+from trainjob.cli import completion, table_format, terminal
 from trainjob.inspection.summary import Summary, summarize
 from trainjob.status import Phase
 
 __all__ = ["list_trainjobs"]
 
-_EVERYWHERE = typer.Option("--all-namespaces", "-A", help="In all namespaces.", show_default=False)
+_ALL_NAMESPACES = typer.Option("--all-namespaces", "-A", help="In all namespaces.", show_default=False)
 _PHASE = typer.Option(help="Only those in this phase; may be given several times.", case_sensitive=False)
 _SELECTOR = typer.Option("--selector", "-l", help="Only those with these labels, such as trainjob.dev/engine=airflow.")
 
 
 def list_trainjobs(
     namespace: Annotated[str, completion.NAMESPACE] = "",
-    everywhere: Annotated[bool, _EVERYWHERE] = False,
+    all_namespaces: Annotated[bool, _ALL_NAMESPACES] = False,
     phase: Annotated[list[Phase] | None, _PHASE] = None,
     selector: Annotated[str, _SELECTOR] = "",
     as_json: Annotated[bool, terminal.JSON] = False,
@@ -43,8 +43,8 @@ def list_trainjobs(
         NotFound: Kubeflow Trainer is not installed.
         ClusterError: the cluster can't be asked.
     """
-    with terminal.cluster() as cluster:
-        where = None if everywhere else namespace or cluster.namespace
+    with terminal.open_cluster() as cluster:
+        where = None if all_namespaces else namespace or cluster.namespace
         jobs = cluster.list_trainjobs(where, selector)
     wanted = set(phase or Phase)
     # Sort twice: only the creation time is sorted in reverse, and a text in a key cannot be negated.
@@ -53,23 +53,38 @@ def list_trainjobs(
     if as_json:
         terminal.print_json([one.to_dict() for one in found])
     elif found:
-        cells.print_table(terminal.console(), _table(found, everywhere=everywhere))
+        table_format.print_table(terminal.console(), _table(found, all_namespaces=all_namespaces))
     else:
-        terminal.errors().print(f"no TrainJobs{f' in namespace {where}' if where else ''}", markup=False)
+        terminal.error_console().print(f"no TrainJobs{f' in namespace {where}' if where else ''}", markup=False)
 
 
-def _table(found: list[Summary], *, everywhere: bool) -> Table:
-    table = cells.columns(
-        *(["NAMESPACE"] if everywhere else []), "NAME", "PHASE", "STEP", "QUEUE", "PROGRESS", "AGE", "TOOK", "ASKED BY"
+def _table(summaries: list[Summary], *, all_namespaces: bool) -> Table:
+    table = table_format.create_table(
+        *(["NAMESPACE"] if all_namespaces else []),
+        "NAME",
+        "PHASE",
+        "STEP",
+        "QUEUE",
+        "PROGRESS",
+        "AGE",
+        "TOOK",
+        "ASKED BY",
     )
-    for one in found:
+    for one in summaries:
         progress = "-" if one.percent is None else f"{one.percent} %"
-        took = cells.age(one.created, one.ended) if one.ended else "-"
-        facts = [one.step or "-", one.queue or "-", progress, cells.age(one.created), took, str(one.asked_by or "-")]
+        took = table_format.format_age(one.created, one.ended) if one.ended else "-"
+        facts = [
+            one.step or "-",
+            one.queue or "-",
+            progress,
+            table_format.format_age(one.created),
+            took,
+            str(one.run_key or "-"),
+        ]
         table.add_row(
-            *([escape(one.namespace)] if everywhere else []),
+            *([escape(one.namespace)] if all_namespaces else []),
             escape(one.name),
-            cells.colored(one.phase),
+            table_format.format_phase(one.phase),
             *map(escape, facts),
         )
     return table

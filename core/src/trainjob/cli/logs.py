@@ -10,20 +10,20 @@ import typer
 from rich.markup import escape
 
 from trainjob.cli import completion, terminal
-from trainjob.cli.halting import Halt
-from trainjob.cli.named import references
-from trainjob.cli.story import Story
+from trainjob.cli.interruption import Interruption
+from trainjob.cli.job_lookup import get_references
+from trainjob.cli.progress_output import ProgressOutput
 from trainjob.client import Cluster, LogFollower, LogLine, ObjectEvent
 from trainjob.client.whole_log import read_log
 from trainjob.errors import AdmissionRefused, NotFound
 from trainjob.lifecycle import JobReference, JobSelector, wait_external
+from trainjob.status.nested_fields import get_int, get_str
 from trainjob.status.pods import container_statuses, rank_of, step_of
-from trainjob.status.reading import number, text
 
 __all__ = ["logs"]
 
 _NAME = typer.Argument(
-    help="A TrainJob, by name or as NAMESPACE/NAME.", show_default=False, autocompletion=completion.trainjobs
+    help="A TrainJob, by name or as NAMESPACE/NAME.", show_default=False, autocompletion=completion.complete_trainjobs
 )
 _FOLLOW = typer.Option("--follow", "-f", help="Go on until the TrainJob has ended.", show_default=False)
 _STEP = typer.Option(help="Of this step only, such as node or dataset-initializer.", show_default=False)
@@ -31,7 +31,7 @@ _RANK = typer.Option(help="Of this rank only.", min=0, show_default=False)
 _PREVIOUS = typer.Option("--previous", "-p", help="Of the containers' runs before their last restart.")
 _LAST_SECONDS = 10.0  # how long to continue reading after the end
 
-_Choice = Callable[[Mapping[str, Any]], bool]
+_PodFilter = Callable[[Mapping[str, Any]], bool]
 
 
 def logs(
@@ -63,29 +63,31 @@ def logs(
     if follow and previous:
         raise typer.BadParameter("what ran before can't be followed: leave one of --follow and --previous out")
 
-    def chosen(pod: Mapping[str, Any]) -> bool:
+    def is_selected(pod: Mapping[str, Any]) -> bool:
         return step in ("", step_of(pod)) and rank in (None, rank_of(pod))
 
-    with terminal.cluster() as cluster:
-        [reference] = references(cluster, [name], namespace)
+    with terminal.open_cluster() as cluster:
+        [reference] = get_references(cluster, [name], namespace)
         if follow:
-            asyncio.run(_follow(cluster, reference, chosen))
+            asyncio.run(_follow(cluster, reference, is_selected))
         else:
-            _print(cluster, reference, chosen, previous=previous)
+            _print_logs(cluster, reference, is_selected, previous=previous)
 
 
-def _print(cluster: Cluster, reference: JobReference, chosen: _Choice, *, previous: bool) -> None:
-    pods = [pod for pod in cluster.list_pods(reference.name, reference.namespace) if chosen(pod)]
+def _print_logs(cluster: Cluster, reference: JobReference, is_selected: _PodFilter, *, previous: bool) -> None:
+    pods = [pod for pod in cluster.list_pods(reference.name, reference.namespace) if is_selected(pod)]
     if not pods:
-        terminal.errors().print(f"TrainJob {escape(str(reference))} has no such pods, or not any more")
-    for pod in sorted(pods, key=lambda pod: (text(pod, "metadata", "creationTimestamp"), step_of(pod), rank_of(pod))):
+        terminal.error_console().print(f"TrainJob {escape(str(reference))} has no such pods, or not any more")
+    for pod in sorted(
+        pods, key=lambda pod: (get_str(pod, "metadata", "creationTimestamp"), step_of(pod), rank_of(pod))
+    ):
         for container in container_statuses(pod):
-            if previous and not number(container, "restartCount"):
+            if previous and not get_int(container, "restartCount"):
                 continue
             try:
-                read_log(cluster, pod, text(container, "name"), _print_line, previous=previous)
+                read_log(cluster, pod, get_str(container, "name"), _print_line, previous=previous)
             except (AdmissionRefused, NotFound) as error:  # not started, or already deleted
-                terminal.errors().print(f"\\[{step_of(pod)}-{rank_of(pod)}] {escape(error.message)}")
+                terminal.error_console().print(f"\\[{step_of(pod)}-{rank_of(pod)}] {escape(error.message)}")
 
 
 def _print_line(line: LogLine) -> None:
@@ -93,25 +95,25 @@ def _print_line(line: LogLine) -> None:
         print(line, flush=True)
 
 
-async def _follow(cluster: Cluster, reference: JobReference, chosen: _Choice) -> None:
-    halt = Halt()
-    with Story(terminal.console(), halt) as story:
+async def _follow(cluster: Cluster, reference: JobReference, is_selected: _PodFilter) -> None:
+    halt = Interruption()
+    with ProgressOutput(terminal.console(), halt) as story:
 
         def emit(line: LogLine) -> None:
             if not line.frame:
-                story.tell(str(line))
+                story.print_line(str(line))
 
         follower = LogFollower(cluster, reference.namespace, emit)
 
-        def observe(change: ObjectEvent) -> None:
-            if change.found is not None and chosen(change.found):
-                follower.observe(change)
+        def on_event(event: ObjectEvent) -> None:
+            if event.object is not None and is_selected(event.object):
+                follower.observe(event)
 
         try:
-            with cluster.pod_informer(reference.namespace).add_event_handler(reference.name, observe):
-                await halt.unless(wait_external(cluster, JobSelector(reference.namespace, reference.name)))
+            with cluster.pod_informer(reference.namespace).add_event_handler(reference.name, on_event):
+                await halt.run(wait_external(cluster, JobSelector(reference.namespace, reference.name)))
                 for pod in await asyncio.to_thread(cluster.list_pods, reference.name, reference.namespace):
-                    observe(ObjectEvent(pod))  # the watch of pods may lag behind that of the TrainJob
-                await halt.unless(asyncio.to_thread(follower.finish, _LAST_SECONDS))
+                    on_event(ObjectEvent(pod))  # the watch of pods may lag behind that of the TrainJob
+                await halt.run(asyncio.to_thread(follower.finish, _LAST_SECONDS))
         finally:
             follower.stop()

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from trainjob.cli import asking, completion, terminal
-from trainjob.cli.following import follow
-from trainjob.cli.halting import Stopped
-from trainjob.cli.submit import DIALECT, OUTPUT, Output, written
+from trainjob.cli import completion, request_file, terminal
+from trainjob.cli.follow import follow
+from trainjob.cli.interruption import Interrupted
+from trainjob.cli.submit import DIALECT, OUTPUT, Output, preview_requests
 from trainjob.manifest import Dialect
 from trainjob.status import Outcome
 
@@ -17,10 +17,10 @@ __all__ = ["run"]
 
 
 def run(
-    file: Annotated[str, asking.FILE],
+    file: Annotated[str, request_file.FILE],
     namespace: Annotated[str, completion.NAMESPACE] = "",
-    name: Annotated[str, asking.NAME] = "",
-    run_id: Annotated[str, asking.RUN_ID] = "",
+    name: Annotated[str, request_file.NAME] = "",
+    run_id: Annotated[str, request_file.RUN_ID] = "",
     output: Annotated[Output | None, OUTPUT] = None,
     dialect: Annotated[Dialect | None, DIALECT] = None,
     as_json: Annotated[bool, terminal.JSON] = False,
@@ -47,19 +47,19 @@ def run(
         JobFailed: one of them failed.
         ClusterError: the cluster can't be asked.
     """
-    asked = asking.asked(file, name, run_id)
+    asked = request_file.read_requests(file, name, run_id)
     if output or dialect:
-        terminal.print_yaml(*written(asked, namespace, dialect))
+        terminal.print_yaml(*preview_requests(asked, namespace, dialect))
         return
     outcomes: list[Outcome] = []
-    console = terminal.errors() if as_json else terminal.console()
+    console = terminal.error_console() if as_json else terminal.console()
     try:
-        with terminal.cluster() as cluster:
+        with terminal.open_cluster() as cluster:
             for one in asked:
                 outcomes.append(follow(cluster, one, namespace, console))
                 if not outcomes[-1].succeeded:
                     break
-    except Stopped as stopped:
+    except Interrupted as stopped:
         raise typer.Exit(stopped.exit_code) from None
     finally:
         if as_json:

@@ -12,13 +12,13 @@ from rich.table import Table
 
 from trainjob.cli import completion, terminal
 from trainjob.client import Cluster
-from trainjob.client.runtimes import KINDS
+from trainjob.client.runtimes import RUNTIME_KINDS
 from trainjob.errors import NotFound, PermissionDenied
-from trainjob.status.runtimes import RuntimeDescription
+from trainjob.status.runtime_description import RuntimeDescription
 
 __all__ = ["runtimes"]
 
-_NAME = typer.Argument(help="Only this one, with all that is known of it.", autocompletion=completion.runtimes)
+_NAME = typer.Argument(help="Only this one, with all that is known of it.", autocompletion=completion.complete_runtimes)
 _NAMESPACE = typer.Option("--namespace", "-n", help="Whose own runtimes, too; the kubeconfig's own by default.")
 
 
@@ -39,8 +39,8 @@ def runtimes(
         PermissionDenied: neither kind may be listed.
         ClusterError: the cluster can't be asked.
     """
-    with terminal.cluster() as cluster:
-        found, hidden = _all(cluster, namespace or cluster.namespace)
+    with terminal.open_cluster() as cluster:
+        found, hidden = _list_runtimes(cluster, namespace or cluster.namespace)
     if name and not any(one.name == name for one in found):
         there = ", ".join(one.name for one in found) or "none"
         raise NotFound(f"there is no training runtime {name}", hint=f"there are: {there}")
@@ -50,25 +50,25 @@ def runtimes(
         return
     console = terminal.console()
     for kind in hidden:
-        terminal.errors().print(f"[yellow]no permission to list {kind}s: they are left out[/]")
+        terminal.error_console().print(f"[yellow]no permission to list {kind}s: they are left out[/]")
     if name:
         for one in chosen:
-            _describe(console, one)
+            _print_runtime(console, one)
     else:
         console.print(_table(chosen))
 
 
-def _all(cluster: Cluster, namespace: str) -> tuple[list[RuntimeDescription], list[str]]:
+def _list_runtimes(cluster: Cluster, namespace: str) -> tuple[list[RuntimeDescription], list[str]]:
     """Return the runtimes, and the kinds that the user may not list."""
     found: list[RuntimeDescription] = []
     hidden: dict[str, PermissionDenied] = {}
-    for kind in KINDS:
+    for kind in RUNTIME_KINDS:
         try:
-            found += cluster.runtimes.all(kind, namespace)
+            found += cluster.runtimes.list_all(kind, namespace)
         except PermissionDenied as error:
             hidden[kind] = error
-    if len(hidden) == len(KINDS):
-        raise hidden[KINDS[0]]
+    if len(hidden) == len(RUNTIME_KINDS):
+        raise hidden[RUNTIME_KINDS[0]]
     return found, list(hidden)
 
 
@@ -84,7 +84,7 @@ def _table(found: Sequence[RuntimeDescription]) -> Table:
     return table
 
 
-def _describe(console: Console, one: RuntimeDescription) -> None:
+def _print_runtime(console: Console, one: RuntimeDescription) -> None:
     for title, value in _facts(one):
         console.print(f"[bold]{title:<14}[/]{escape(value)}")
 

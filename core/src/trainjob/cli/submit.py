@@ -9,14 +9,14 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from trainjob.cli import asking, completion, terminal
-from trainjob.cli.asking import Asked
-from trainjob.cli.following import told
+from trainjob.cli import completion, request_file, terminal
+from trainjob.cli.follow import describe_submission
+from trainjob.cli.request_file import UserRequest
 from trainjob.lifecycle import submit as submit_one
-from trainjob.lifecycle.prepared_job import preview
-from trainjob.manifest import Dialect, build
+from trainjob.lifecycle.prepared_job import preview_manifest
+from trainjob.manifest import Dialect, build_trainjob
 
-__all__ = ["DIALECT", "OUTPUT", "Output", "submit", "written"]
+__all__ = ["DIALECT", "OUTPUT", "Output", "preview_requests", "submit"]
 
 
 class Output(str, Enum):
@@ -32,10 +32,10 @@ DIALECT = typer.Option(
 
 
 def submit(
-    file: Annotated[str, asking.FILE],
+    file: Annotated[str, request_file.FILE],
     namespace: Annotated[str, completion.NAMESPACE] = "",
-    name: Annotated[str, asking.NAME] = "",
-    run_id: Annotated[str, asking.RUN_ID] = "",
+    name: Annotated[str, request_file.NAME] = "",
+    run_id: Annotated[str, request_file.RUN_ID] = "",
     output: Annotated[Output | None, OUTPUT] = None,
     dialect: Annotated[Dialect | None, DIALECT] = None,
     as_json: Annotated[bool, terminal.JSON] = False,
@@ -60,17 +60,17 @@ def submit(
         InvalidSpec: the file can't be read, or breaks a rule.
         ClusterError: the cluster can't be asked.
     """
-    asked = asking.asked(file, name, run_id)
+    asked = request_file.read_requests(file, name, run_id)
     if output or dialect:
-        terminal.print_yaml(*written(asked, namespace, dialect))
+        terminal.print_yaml(*preview_requests(asked, namespace, dialect))
         return
     references = []
     try:
-        with terminal.cluster() as cluster:
+        with terminal.open_cluster() as cluster:
             for one in asked:
                 reference = submit_one(cluster, one.request, one.key, namespace=namespace, renewal=one.renewal)
                 references.append(reference)
-                terminal.errors().print(escape(told(reference)))
+                terminal.error_console().print(escape(describe_submission(reference)))
                 if not as_json:
                     print(reference.name, flush=True)
     finally:  # report the TrainJobs that were created before another one was refused
@@ -78,7 +78,7 @@ def submit(
             terminal.print_json([reference.to_dict() for reference in references])
 
 
-def written(asked: Sequence[Asked], namespace: str, dialect: Dialect | None) -> list[dict[str, Any]]:
+def preview_requests(requests: Sequence[UserRequest], namespace: str, dialect: Dialect | None) -> list[dict[str, Any]]:
     """Return the TrainJobs that would be sent to the cluster in its current state.
 
     With a dialect, no cluster is contacted.
@@ -88,7 +88,7 @@ def written(asked: Sequence[Asked], namespace: str, dialect: Dialect | None) -> 
         ClusterError: the cluster cannot be reached or refuses.
     """
     if dialect:
-        prepared = [one.prepare(namespace) for one in asked]
-        return [build(each.job, **each.metadata(1), dialect=dialect) for each in prepared]
-    with terminal.cluster() as cluster:
-        return [preview(cluster, one.prepare(namespace, cluster.namespace)) for one in asked]
+        prepared = [one.prepare(namespace) for one in requests]
+        return [build_trainjob(each.job, **each.build_metadata(1), dialect=dialect) for each in prepared]
+    with terminal.open_cluster() as cluster:
+        return [preview_manifest(cluster, one.prepare(namespace, cluster.namespace)) for one in requests]

@@ -8,8 +8,8 @@ import typer
 from rich.markup import escape
 
 from trainjob.cli import completion, terminal
-from trainjob.manifest.durations import duration
-from trainjob.retention import Swept
+from trainjob.manifest.durations import parse_duration
+from trainjob.retention import SweepResult
 from trainjob.retention import sweep as sweep_namespace
 
 __all__ = ["sweep"]
@@ -42,20 +42,22 @@ def sweep(
         InvalidSpec: the duration is none.
         ClusterError: the cluster can't be asked.
     """
-    lifetime = duration(finished_for, "--finished-for") if finished_for else None
+    lifetime = parse_duration(finished_for, "--finished-for") if finished_for else None
     console = terminal.console()
     deeds = {"deleted": "would be deleted", "suspended": "would be suspended"} if dry_run else {}
 
-    def tell(one: Swept) -> None:
-        color = "yellow" if one.done == "kept" else "green"
-        console.print(f"{escape(str(one.reference))} [{color}]{deeds.get(one.done, one.done)}[/]: {escape(one.reason)}")
+    def print_result(one: SweepResult) -> None:
+        color = "yellow" if one.action == "kept" else "green"
+        console.print(
+            f"{escape(str(one.reference))} [{color}]{deeds.get(one.action, one.action)}[/]: {escape(one.reason)}"
+        )
 
-    with terminal.cluster() as cluster:
+    with terminal.open_cluster() as cluster:
         sweep_namespace(
             cluster,
             namespace=namespace,
             finished_for=lifetime,
             unexported=unexported,
             dry_run=dry_run,
-            tell=tell,
+            on_result=print_result,
         )

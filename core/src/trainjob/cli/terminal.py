@@ -47,22 +47,22 @@ def run(command: typer.Typer, arguments: Sequence[str]) -> NoReturn:
         arguments: arguments of the command line, without the program's name.
     """
     as_json = "--json" in arguments
-    warnings.showwarning = lambda message, *_: errors().print(f"[yellow]warning:[/] {escape(str(message))}")
+    warnings.showwarning = lambda message, *_: error_console().print(f"[yellow]warning:[/] {escape(str(message))}")
     try:
         command(list(arguments), prog_name="trainjob")
     except TrainJobError as error:
-        tell_error(error, as_json=as_json)
+        print_error(error, as_json=as_json)
         sys.exit(error.exit_code)
     sys.exit(ExitCode.DONE)
 
 
-def use(connection: Connection) -> None:
+def set_connection(connection: Connection) -> None:
     """Use this connection for every [cluster][] that this process opens."""
     _connections[:] = [connection]
 
 
 @contextlib.contextmanager
-def cluster() -> Iterator[Cluster]:
+def open_cluster() -> Iterator[Cluster]:
     """Yield a connection to the cluster of `--kubeconfig` and `--context`, and close it.
 
     Raises:
@@ -82,7 +82,7 @@ def console() -> Console:
     return Console(soft_wrap=True, highlight=False)
 
 
-def errors() -> Console:
+def error_console() -> Console:
     """Return a console for standard error, with the same settings as [console][]."""
     return Console(stderr=True, soft_wrap=True, highlight=False)
 
@@ -94,10 +94,10 @@ def print_json(value: Any) -> None:
 
 def print_yaml(*documents: Mapping[str, Any]) -> None:
     """Print objects as YAML on standard output, in the form that `kubectl apply -f -` reads."""
-    print(as_yaml(*documents), end="", flush=True)
+    print(to_yaml(*documents), end="", flush=True)
 
 
-def as_yaml(*documents: Mapping[str, Any]) -> str:
+def to_yaml(*documents: Mapping[str, Any]) -> str:
     """Return objects as YAML, in the form that [print_yaml][] prints."""
     import yaml
 
@@ -105,14 +105,14 @@ def as_yaml(*documents: Mapping[str, Any]) -> str:
     return text
 
 
-def tell_error(error: TrainJobError, *, as_json: bool) -> None:
+def print_error(error: TrainJobError, *, as_json: bool) -> None:
     """Print an error on standard error: `error: ...` with a hint, or one JSON object.
 
     The object has `error` (the class, such as `NotFound`), `message`, `hint`, `retryable` and `exit_code`. With
     `InvalidSpec`, it also has `problems`, each with `field`, `value` and `allowed`.
     """
     if not as_json:
-        errors().print(f"[bold red]error:[/] {escape(str(error))}")
+        error_console().print(f"[bold red]error:[/] {escape(str(error))}")
         return
     told: dict[str, Any] = {
         "error": type(error).__name__,

@@ -10,13 +10,13 @@ from typing import Annotated, Any
 import typer
 
 from trainjob.cli import completion, terminal
-from trainjob.cli.halting import Halt
-from trainjob.cli.named import NAMES, references
-from trainjob.cli.story import Story
+from trainjob.cli.interruption import Interruption
+from trainjob.cli.job_lookup import NAMES, get_references
+from trainjob.cli.progress_output import ProgressOutput
 from trainjob.client import Cluster
 from trainjob.errors import ExitCode, TrainJobError, WaitTimeout
 from trainjob.lifecycle import JobReference, JobSelector, wait_external
-from trainjob.manifest.durations import duration
+from trainjob.manifest.durations import parse_duration
 from trainjob.status import Outcome
 
 __all__ = ["wait"]
@@ -48,58 +48,58 @@ def wait(
         NotFound: one of them does not exist.
         ClusterError: the cluster can't be asked.
     """
-    total = duration(timeout, "--timeout") if timeout else None
-    console = terminal.errors() if as_json else terminal.console()
-    with terminal.cluster() as cluster:
-        wanted = references(cluster, names, namespace)
+    total = parse_duration(timeout, "--timeout") if timeout else None
+    console = terminal.error_console() if as_json else terminal.console()
+    with terminal.open_cluster() as cluster:
+        wanted = get_references(cluster, names, namespace)
 
-        async def all_of_them() -> list[Outcome | WaitTimeout]:
-            halt = Halt()
-            with Story(console, halt) as story:
-                return await halt.unless(_all(cluster, wanted, total, story.tell))
+        async def wait_with_output() -> list[Outcome | WaitTimeout]:
+            halt = Interruption()
+            with ProgressOutput(console, halt) as story:
+                return await halt.run(_wait_for_all(cluster, wanted, total, story.print_line))
 
-        ends = asyncio.run(all_of_them())
+        ends = asyncio.run(wait_with_output())
     if as_json:
-        terminal.print_json([_told(one, end) for one, end in zip(wanted, ends, strict=True)])
+        terminal.print_json([_to_json(one, end) for one, end in zip(wanted, ends, strict=True)])
     else:
         for end in ends:
-            _explain(end)
-    if code := _code(ends):
+            _print_failure(end)
+    if code := _exit_code(ends):
         raise typer.Exit(code)
 
 
-async def _all(
-    cluster: Cluster, wanted: Sequence[JobReference], total: timedelta | None, tell: Callable[[str], None]
+async def _wait_for_all(
+    cluster: Cluster, references: Sequence[JobReference], total: timedelta | None, report: Callable[[str], None]
 ) -> list[Outcome | WaitTimeout]:
-    async def one(reference: JobReference) -> Outcome | WaitTimeout:
+    async def wait_for_one(reference: JobReference) -> Outcome | WaitTimeout:
         place = JobSelector(reference.namespace, reference.name)
         try:
-            ended = await wait_external(cluster, place, total=total, tell=tell)
+            ended = await wait_external(cluster, place, timeout=total, report=report)
         except WaitTimeout as timeout:
             return timeout
-        tell(f"TrainJob {ended.reference}: {ended.outcome.phase.value}")
+        report(f"TrainJob {ended.reference}: {ended.outcome.phase.value}")
         return ended.outcome
 
-    return await asyncio.gather(*map(one, wanted))
+    return await asyncio.gather(*map(wait_for_one, references))
 
 
-def _told(reference: JobReference, end: Outcome | WaitTimeout) -> dict[str, Any]:
-    if isinstance(end, Outcome):
-        return end.to_dict()
+def _to_json(reference: JobReference, result: Outcome | WaitTimeout) -> dict[str, Any]:
+    if isinstance(result, Outcome):
+        return result.to_dict()
     place = {"job": reference.name, "namespace": reference.namespace}
-    return {**place, "error": type(end).__name__, "message": end.message}
+    return {**place, "error": type(result).__name__, "message": result.message}
 
 
-def _explain(end: Outcome | WaitTimeout) -> None:
+def _print_failure(result: Outcome | WaitTimeout) -> None:
     try:
-        if isinstance(end, WaitTimeout):
-            raise end
-        end.raise_for_failure()
+        if isinstance(result, WaitTimeout):
+            raise result
+        result.raise_for_failure()
     except TrainJobError as error:
-        terminal.tell_error(error, as_json=False)
+        terminal.print_error(error, as_json=False)
 
 
-def _code(ends: Sequence[Outcome | WaitTimeout]) -> int:
-    if any(isinstance(end, Outcome) and not end.succeeded for end in ends):
+def _exit_code(results: Sequence[Outcome | WaitTimeout]) -> int:
+    if any(isinstance(end, Outcome) and not end.succeeded for end in results):
         return ExitCode.JOB_FAILED
-    return ExitCode.STILL_RUNNING if any(isinstance(end, WaitTimeout) for end in ends) else ExitCode.DONE
+    return ExitCode.STILL_RUNNING if any(isinstance(end, WaitTimeout) for end in results) else ExitCode.DONE

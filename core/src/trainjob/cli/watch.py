@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.markup import escape
 from rich.progress_bar import ProgressBar
 
-from trainjob.cli import cells, completion, terminal
+from trainjob.cli import completion, table_format, terminal
 from trainjob.errors import ExitCode
 from trainjob.inspection.live_status import LiveStatus
 from trainjob.inspection.live_status import watch as watch_all
@@ -22,9 +22,9 @@ from trainjob.status import Phase, Progress, Verdict
 
 __all__ = ["watch"]
 
-_NAMES = typer.Argument(help="Which; all of a namespace by default.", autocompletion=completion.trainjobs)
+_NAMES = typer.Argument(help="Which; all of a namespace by default.", autocompletion=completion.complete_trainjobs)
 _BAR = 16  # characters
-_FRAMED = 3  # lines of the screen without a TrainJob
+_FRAME_LINES = 3  # lines of the screen without a TrainJob
 
 
 def watch(
@@ -49,8 +49,8 @@ def watch(
     console = terminal.console()
     phases: dict[str, Phase] = {}
     try:
-        with terminal.cluster() as cluster, contextlib.ExitStack() as stack:
-            show = _to_json if as_json else _teller(console, stack)
+        with terminal.open_cluster() as cluster, contextlib.ExitStack() as stack:
+            show = _print_json if as_json else _create_output(console, stack)
             for standing in watch_all(cluster, namespace or cluster.namespace, names or ()):
                 phases[standing.summary.name] = standing.summary.phase
                 show(standing)
@@ -60,59 +60,59 @@ def watch(
         raise typer.Exit(ExitCode.JOB_FAILED)
 
 
-def _to_json(standing: LiveStatus) -> None:
-    print(json.dumps(standing.to_dict()), flush=True)
+def _print_json(live_status: LiveStatus) -> None:
+    print(json.dumps(live_status.to_dict()), flush=True)
 
 
-def _teller(console: Console, stack: contextlib.ExitStack) -> Callable[[LiveStatus], None]:
+def _create_output(console: Console, stack: contextlib.ExitStack) -> Callable[[LiveStatus], None]:
     if not console.is_terminal:
-        return _Lines()
-    board = _Board(console)
+        return _LineOutput()
+    board = _TableOutput(console)
     # Live redraws the table at a fixed rate, because ages change without events.
-    stack.enter_context(Live(console=console, get_renderable=board.table, refresh_per_second=4))
+    stack.enter_context(Live(console=console, get_renderable=board.render, refresh_per_second=4))
     return board
 
 
-class _Lines:
+class _LineOutput:
     """Output of a line for each change, in the format of every waiter's progress log.
 
     Lines about progress are printed at intervals only.
     """
 
     def __init__(self) -> None:
-        self._told: dict[str, tuple[ProgressLog, Verdict | None, Progress | None]] = {}
+        self._last_reported: dict[str, tuple[ProgressLog, Verdict | None, Progress | None]] = {}
 
-    def __call__(self, standing: LiveStatus) -> None:
-        one = standing.summary
+    def __call__(self, live_status: LiveStatus) -> None:
+        one = live_status.summary
         new = ProgressLog(JobReference(one.name, one.namespace, one.uid), lambda line: print(line, flush=True))
-        progress_log, verdict, progress = self._told.get(one.uid, (new, None, None))
+        progress_log, verdict, progress = self._last_reported.get(one.uid, (new, None, None))
         stands = Verdict(one.phase, one.reason, one.message, one.step)
         if stands != verdict:
             progress_log.log_phase(stands)
-        if standing.progress and standing.progress != progress:
-            progress_log.log_progress(standing.progress)
-        self._told[one.uid] = progress_log, stands, standing.progress
+        if live_status.progress and live_status.progress != progress:
+            progress_log.log_progress(live_status.progress)
+        self._last_reported[one.uid] = progress_log, stands, live_status.progress
 
 
-class _Board:
+class _TableOutput:
     """The live table, which is drawn on another thread than it is changed on."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._standings: dict[str, LiveStatus] = {}
+        self._live_statuses: dict[str, LiveStatus] = {}
 
-    def __call__(self, standing: LiveStatus) -> None:
-        self._standings[standing.summary.name] = standing
+    def __call__(self, live_status: LiveStatus) -> None:
+        self._live_statuses[live_status.summary.name] = live_status
 
-    def table(self) -> RenderableType:
+    def render(self) -> RenderableType:
         """Return the table, with as many TrainJobs as the screen has room for.
 
         Unfinished TrainJobs come first, then the newest.
         """
-        found = sorted(self._standings.values(), key=lambda one: one.summary.created, reverse=True)
+        found = sorted(self._live_statuses.values(), key=lambda one: one.summary.created, reverse=True)
         found.sort(key=lambda one: one.summary.phase.finished)
-        room = max(1, self._console.height - _FRAMED)
-        table = cells.columns("NAME", "PHASE", "QUEUE", "PROGRESS", "", "RANKS", "AGE", "REASON")
+        room = max(1, self._console.height - _FRAME_LINES)
+        table = table_format.create_table("NAME", "PHASE", "QUEUE", "PROGRESS", "", "RANKS", "AGE", "REASON")
         for one in found[:room]:
             table.add_row(*_cells(one))
         left_out = len(found) - room
@@ -120,13 +120,13 @@ class _Board:
         return table if found else "no TrainJobs at work yet"
 
 
-def _cells(standing: LiveStatus) -> Iterator[RenderableType]:
-    one, percent = standing.summary, standing.percent
+def _cells(live_status: LiveStatus) -> Iterator[RenderableType]:
+    one, percent = live_status.summary, live_status.percent
     yield escape(one.name)
-    yield cells.colored(one.phase)
+    yield table_format.format_phase(one.phase)
     yield escape(one.queue or "-")
     yield "" if percent is None else ProgressBar(100, percent, width=_BAR)
-    yield escape(str(standing.progress or ("" if percent is None else f"{percent:.0f} %")))
-    yield f"{standing.ranks_ready}/{standing.ranks}" if standing.ranks and not one.phase.finished else "-"
-    yield cells.age(one.created, one.ended)
+    yield escape(str(live_status.progress or ("" if percent is None else f"{percent:.0f} %")))
+    yield f"{live_status.ranks_ready}/{live_status.ranks}" if live_status.ranks and not one.phase.finished else "-"
+    yield table_format.format_age(one.created, one.ended)
     yield escape(one.message or one.reason or "-")

@@ -6,15 +6,15 @@ It has the connection, the requests, the shared informers, the logs and the diag
 from trainjob.client.backoff import Backoff
 from trainjob.client.cluster import Cluster
 from trainjob.client.connection import Connection
-from trainjob.client.diagnostics import last_lines, warning_events, warnings_about
+from trainjob.client.diagnostics import list_warning_events, list_warning_lines, read_failure_log_tail
 from trainjob.client.informer import SharedInformer
 from trainjob.client.log_follower import LogFollower
 from trainjob.client.log_lines import LogLine
 from trainjob.client.log_rate import RateLimit
 from trainjob.client.log_writer import LogChannel, LogWriter
 from trainjob.client.object_cache import EventHandler, ObjectEvent
-from trainjob.client.shared import connect, shared_cluster
-from trainjob.status.findings import event_time
+from trainjob.client.shared_clusters import connect, shared_cluster
+from trainjob.status.diagnostics import event_time
 
 __all__ = [
     "Backoff",
@@ -30,8 +30,8 @@ __all__ = [
     "SharedInformer",
     "connect",
     "event_time",
-    "last_lines",
+    "list_warning_events",
+    "list_warning_lines",
+    "read_failure_log_tail",
     "shared_cluster",
-    "warning_events",
-    "warnings_about",
 ]

@@ -26,7 +26,7 @@ _QUOTA = "exceeded quota: "
 _ROLE_HINT = "`trainjob check` tells which rights are missing; the Roles in manifests/ grant them"
 
 
-def from_status(code: int, body: str, headers: Mapping[str, str], *, server: str, doing: str) -> ClusterError:
+def error_from_status(code: int, body: str, headers: Mapping[str, str], *, server: str, doing: str) -> ClusterError:
     """Return the error for an HTTP response without success.
 
     Args:
@@ -37,7 +37,7 @@ def from_status(code: int, body: str, headers: Mapping[str, str], *, server: str
         server: URL of the API server, for the message.
         doing: purpose of the request, such as `create trainjobs in namespace default`.
     """
-    status = _status_object(body)
+    status = _parse_status(body)
     reason, said = str(status.get("reason") or ""), str(status.get("message") or body.strip()[:300] or f"HTTP {code}")
     more: dict[str, Any] = {"status": code, "reason": reason}
     if code == 401:
@@ -68,14 +68,14 @@ def from_status(code: int, body: str, headers: Mapping[str, str], *, server: str
     return ClusterError(f"can't {doing}: {said}", **more)
 
 
-def from_network(error: Exception, *, server: str, doing: str) -> ClusterUnreachable:
+def error_from_network(error: Exception, *, server: str, doing: str) -> ClusterUnreachable:
     """Return the error for a request that got no response.
 
     Causes are DNS, a refused or reset connection, TLS, or a time-out.
     """
     cause = getattr(error, "reason", None) or error
     return ClusterUnreachable(
-        f"no answer from {server}: can't {doing}: {_short(cause)}",
+        f"no answer from {server}: can't {doing}: {_short_cause(cause)}",
         hint="check that the cluster is up and that the connection names the right server",
     )
 
@@ -98,12 +98,12 @@ def invalid_response(problem: str, *, status: int, server: str, doing: str) -> I
     )
 
 
-def not_understood(said: bytes, *, doing: str) -> ClusterError:
+def not_kubernetes_response(body: bytes, *, doing: str) -> ClusterError:
     """Return the error for a response that no Kubernetes API server sends.
 
     An example is the login page of a gateway.
     """
-    shown = " ".join(said[:200].decode(errors="replace").split())
+    shown = " ".join(body[:200].decode(errors="replace").split())
     return ClusterError(
         f"can't {doing}: what came is no answer of a Kubernetes API server: {shown or 'nothing'}",
         hint="check that the connection names an API server and that no proxy answers in its place",
@@ -119,14 +119,14 @@ def _seconds(retry_after: str) -> float | None:
     return float(retry_after) if retry_after.isascii() and retry_after.isdigit() else None
 
 
-def _short(cause: object) -> str:
+def _short_cause(cause: object) -> str:
     text = str(cause)
     if ">: " in text:  # urllib3 puts the connection object's repr first
         text = text.split(">: ", 1)[1]
     return text or type(cause).__name__
 
 
-def _status_object(body: str) -> Mapping[str, Any]:
+def _parse_status(body: str) -> Mapping[str, Any]:
     try:
         parsed = json.loads(body)
     except (ValueError, RecursionError):

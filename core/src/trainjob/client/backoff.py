@@ -27,17 +27,17 @@ class Backoff:
     `Retry-After` again.
     """
 
-    first: float = 0.2
-    longest: float = 30.0
+    initial_delay: float = 0.2
+    max_delay: float = 30.0
     jitter: Callable[[], float] = field(default=random.random, repr=False)
     _failures: int = 0
 
     def next(self, error: Exception | None = None) -> float:
         """Return the seconds to wait after this error."""
-        delay = min(self.longest, self.first * 2.0 ** min(self._failures, 16)) * (1 - 0.5 * self.jitter())
+        delay = min(self.max_delay, self.initial_delay * 2.0 ** min(self._failures, 16)) * (1 - 0.5 * self.jitter())
         self._failures += 1
         asked = error.retry_after if isinstance(error, ServerUnavailable) else None
-        return max(delay, min(asked or 0.0, self.longest))
+        return max(delay, min(asked or 0.0, self.max_delay))
 
     def reset(self) -> None:
         """Start again from `first`, because a request has succeeded."""
@@ -45,7 +45,7 @@ class Backoff:
 
 
 @dataclass(frozen=True)
-class Pace:
+class InformerTimings:
     """Time limits and pauses of an informer, in seconds.
 
     Attributes:
@@ -59,19 +59,19 @@ class Pace:
         backoff: function that creates the backoff of the pauses.
     """
 
-    watch: int = 290
-    silence: float = 90.0
-    steady: float = 1.0
-    poll: float = 5.0
-    linger: float = 5.0
-    refused: float = 60.0
+    watch_timeout: int = 290
+    max_silence: float = 90.0
+    stable_after: float = 1.0
+    poll_interval: float = 5.0
+    stop_delay: float = 5.0
+    refusal_timeout: float = 60.0
     backoff: Callable[[], Backoff] = field(default=Backoff)
 
 
-def persist(
-    ask: Callable[[], T],
+def retry(
+    request: Callable[[], T],
     *,
-    patience: float = 60.0,
+    timeout: float = 60.0,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> T:
@@ -88,10 +88,10 @@ def persist(
     Raises:
         ClusterError: the last error.
     """
-    backoff, deadline = Backoff(), clock() + patience
+    backoff, deadline = Backoff(), clock() + timeout
     while True:
         try:
-            return ask()
+            return request()
         except ClusterError as error:
             delay = backoff.next(error)
             if not error.retryable or clock() + delay > deadline:

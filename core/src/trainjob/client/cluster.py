@@ -12,37 +12,37 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from trainjob.client.backoff import persist
+from trainjob.client.backoff import retry
 from trainjob.client.bounded_executor import BoundedExecutor
 from trainjob.client.connection import Connection
 from trainjob.client.diagnostics_cache import DiagnosticsCache
 from trainjob.client.http_client import HttpClient
 from trainjob.client.informer import SharedInformer
 from trainjob.client.installed_trainer import TRAINER_API, InstalledTrainer
-from trainjob.client.platform import PlatformInspector
-from trainjob.client.resources import EVENTS, Resource, everything
+from trainjob.client.platform_inspector import PlatformInspector
+from trainjob.client.resources import EVENTS, Resource, list_all
 from trainjob.client.response_checks import check_deletion
 from trainjob.client.runtimes import Runtimes
 from trainjob.errors import Conflict, NotFound, PermissionDenied
+from trainjob.status.nested_fields import get_str
 from trainjob.status.pods import JOBSET_LABEL
-from trainjob.status.reading import text
 
-MANAGED = "app.kubernetes.io/managed-by=trainjob"
+MANAGED_SELECTOR = "app.kubernetes.io/managed-by=trainjob"
 _LIVE_LOGS, _ENDED_LOGS = 200, 16  # threads; each has its own connection
-_CONCLUSIONS = 32  # threads
-_TRAINJOBS = Resource("trainjobs", TRAINER_API, MANAGED)
+_OUTCOME_THREADS = 32  # threads
+_TRAINJOBS = Resource("trainjobs", TRAINER_API, MANAGED_SELECTOR)
 _JOBSETS = Resource("jobsets", "/apis/jobset.x-k8s.io/v1alpha2", "")
-_PODS = Resource("pods", "/api/v1", JOBSET_LABEL, spec_kept=("restartPolicy", "volumes"))
+_PODS = Resource("pods", "/api/v1", JOBSET_LABEL, kept_spec_fields=("restartPolicy", "volumes"))
 _CLAIMS = Resource("persistentvolumeclaims", "/api/v1", "")
 _NAMESPACES = Resource("namespaces", "/api/v1", "", namespaced=False)
 
 
-def _name(found: Mapping[str, Any]) -> str:
-    return text(found, "metadata", "name")
+def _object_name(obj: Mapping[str, Any]) -> str:
+    return get_str(obj, "metadata", "name")
 
 
 def _trainjob_of(pod: Mapping[str, Any]) -> str:
-    return text(pod, "metadata", "labels", JOBSET_LABEL)
+    return get_str(pod, "metadata", "labels", JOBSET_LABEL)
 
 
 class Cluster:
@@ -62,7 +62,7 @@ class Cluster:
         conclusions: threads that gather the outcomes of ended jobs.
     """
 
-    def __init__(self, connection: Connection | None = None, *, patience: float = 60.0) -> None:
+    def __init__(self, connection: Connection | None = None, *, retry_seconds: float = 60.0) -> None:
         """Open a connection to a cluster.
 
         Args:
@@ -73,16 +73,19 @@ class Cluster:
             NoClusterConfigured: no usable connection is configured.
         """
         self._http = HttpClient(connection or Connection())
-        self._patience = patience
+        self._retry_seconds = retry_seconds
         self._informers: dict[tuple[Resource, str], SharedInformer] = {}
         self._lock = threading.Lock()
         self.namespace, self.server = self._http.namespace, self._http.server
-        self._trainer = InstalledTrainer(self._ask, self.server)
-        self.runtimes = Runtimes(self._ask)
+        self._trainer = InstalledTrainer(self._request_with_retries, self.server)
+        self.runtimes = Runtimes(self._request_with_retries)
         self.platform = PlatformInspector(self._http.request, self.server, self._trainer, self.runtimes)
         self.diagnostics = DiagnosticsCache(self._http.request)
-        self.live_logs, self.ended_logs = BoundedExecutor("log", _LIVE_LOGS), BoundedExecutor("ended-log", _ENDED_LOGS)
-        self.conclusions = BoundedExecutor("conclusion", _CONCLUSIONS)
+        self.live_log_executor, self.ended_log_executor = (
+            BoundedExecutor("log", _LIVE_LOGS),
+            BoundedExecutor("ended-log", _ENDED_LOGS),
+        )
+        self.outcome_executor = BoundedExecutor("conclusion", _OUTCOME_THREADS)
 
     # -- TrainJobs ------------------------------------------------------------------------------------------------
 
@@ -109,7 +112,7 @@ class Cluster:
 
         It is empty if that method was never called, or if the server does not publish the fields.
         """
-        return self._trainer.known
+        return self._trainer.cached_fields
 
     def create_trainjob(self, job: Mapping[str, Any]) -> dict[str, Any]:
         """Create a TrainJob, with an error for unknown fields.
@@ -135,7 +138,7 @@ class Cluster:
         """Return the TrainJob, or None if it does not exist."""
         return self._get(_TRAINJOBS, name, namespace)
 
-    def list_trainjobs(self, namespace: str | None, selector: str = MANAGED) -> list[dict[str, Any]]:
+    def list_trainjobs(self, namespace: str | None, selector: str = MANAGED_SELECTOR) -> list[dict[str, Any]]:
         """Return the TrainJobs that match a label selector.
 
         Args:
@@ -149,9 +152,9 @@ class Cluster:
         try:
             return self.list_objects(_TRAINJOBS, namespace, selector)
         except NotFound as error:  # no such kind: for a missing namespace the list is empty
-            raise self._trainer.missing() from error
+            raise self._trainer.not_installed_error() from error
 
-    def delete_trainjob(self, name: str, namespace: str, uid: str | None, version: str = "") -> bool:
+    def delete_trainjob(self, name: str, namespace: str, uid: str | None, resource_version: str = "") -> bool:
         """Delete exactly this TrainJob; the cluster deletes its dependents right after it.
 
         This is background propagation. Foreground propagation fails in two ways. Trainers up to 2.3 ignore the
@@ -172,12 +175,12 @@ class Cluster:
             ClusterError: the TrainJob could not be deleted.
         """
         options: dict[str, Any] = {"propagationPolicy": "Background"}
-        wanted = {"uid": uid, "resourceVersion": version or None}
+        wanted = {"uid": uid, "resourceVersion": resource_version or None}
         if given := {name: value for name, value in wanted.items() if value is not None}:
             options["preconditions"] = given
         return self._delete(_TRAINJOBS, name, namespace, options)
 
-    def has_remains(self, name: str, namespace: str) -> bool:
+    def has_dependents(self, name: str, namespace: str) -> bool:
         """Return whether a JobSet or pods of a TrainJob still exist, even without the TrainJob.
 
         Without the permission to get JobSets the pods alone decide, because JobSets are deleted first.
@@ -201,7 +204,14 @@ class Cluster:
         return None
 
     def patch_trainjob(
-        self, name: str, namespace: str, uid: str, *, version: str = "", suspend: bool | None = None, **marks: Any
+        self,
+        name: str,
+        namespace: str,
+        uid: str,
+        *,
+        resource_version: str = "",
+        suspend: bool | None = None,
+        **metadata_fields: Any,
     ) -> dict[str, Any]:
         """Change exactly this TrainJob and return it.
 
@@ -222,10 +232,14 @@ class Cluster:
             Conflict: the name belongs to another TrainJob by now, or the TrainJob has changed.
             ClusterError: the TrainJob could not be changed.
         """
-        metadata = {"uid": uid, **({"resourceVersion": version} if version else {}), **marks}
+        metadata = {
+            "uid": uid,
+            **({"resourceVersion": resource_version} if resource_version else {}),
+            **metadata_fields,
+        }
         spec = {} if suspend is None else {"spec": {"suspend": suspend}}
         doing = f"patch trainjob {name} in namespace {namespace}"
-        return self._ask(
+        return self._request_with_retries(
             "PATCH",
             _TRAINJOBS.path(namespace, name),
             doing=doing,
@@ -251,7 +265,7 @@ class Cluster:
             field_selector: field selector, such as `involvedObject.name=tune,type=Warning`.
         """
         doing = f"list events in namespace {namespace}"
-        return self._all(EVENTS.path(namespace), doing, {"fieldSelector": field_selector})
+        return self._list(EVENTS.path(namespace), doing, {"fieldSelector": field_selector})
 
     def open_log(
         self,
@@ -338,7 +352,7 @@ class Cluster:
         """
         where = "all namespaces" if namespace is None else f"namespace {namespace}"
         path = replace(resource, namespaced=namespace is not None).path(namespace or "")
-        return self._all(path, f"list {resource.plural} in {where}", {"labelSelector": selector})
+        return self._list(path, f"list {resource.plural} in {where}", {"labelSelector": selector})
 
     # -- namespaces -----------------------------------------------------------------------------------------------
 
@@ -348,12 +362,14 @@ class Cluster:
         Raises:
             ClusterError: the request failed, or the permission is missing, as for most users.
         """
-        found = everything(self._ask, _NAMESPACES.path(""), doing="list namespaces", query={}, check=_NAMESPACES.check)
-        return [_name(one) for one in found]
+        found = list_all(
+            self._request_with_retries, _NAMESPACES.path(""), doing="list namespaces", query={}, check=_NAMESPACES.check
+        )
+        return [_object_name(one) for one in found]
 
     # -- informers ------------------------------------------------------------------------------------------------
 
-    def trainjob_informer(self, namespace: str, selector: str = MANAGED) -> SharedInformer:
+    def trainjob_informer(self, namespace: str, selector: str = MANAGED_SELECTOR) -> SharedInformer:
         """Return the shared informer of the TrainJobs in a namespace, keyed by name.
 
         Args:
@@ -361,7 +377,7 @@ class Cluster:
             selector: label selector. The default selects TrainJobs of this project, and all their waiters share its
                 informer; an empty one selects all TrainJobs.
         """
-        return self._informer(replace(_TRAINJOBS, selector=selector), namespace, _name)
+        return self._informer(replace(_TRAINJOBS, selector=selector), namespace, _object_name)
 
     def pod_informer(self, namespace: str) -> SharedInformer:
         """Return the shared informer of the training pods in a namespace, keyed by TrainJob name."""
@@ -369,7 +385,7 @@ class Cluster:
 
     def labelled_pod_informer(self, namespace: str, selector: str) -> SharedInformer:
         """Return the shared informer of pods that match a label selector, keyed by name."""
-        return self._informer(replace(_PODS, selector=selector), namespace, _name)
+        return self._informer(replace(_PODS, selector=selector), namespace, _object_name)
 
     def _informer(self, resource: Resource, namespace: str, key: Callable[[Mapping[str, Any]], str]) -> SharedInformer:
         with self._lock:
@@ -380,28 +396,30 @@ class Cluster:
 
     # -- requests -------------------------------------------------------------------------------------------------
 
-    def _ask(self, method: str, path: str, **arguments: Any) -> dict[str, Any]:
-        return persist(lambda: self._http.request(method, path, **arguments), patience=self._patience)
+    def _request_with_retries(self, method: str, path: str, **arguments: Any) -> dict[str, Any]:
+        return retry(lambda: self._http.request(method, path, **arguments), timeout=self._retry_seconds)
 
     def _get(self, resource: Resource, name: str, namespace: str) -> dict[str, Any] | None:
         doing = f"get {resource.plural} in namespace {namespace}"
         try:
-            return self._ask("GET", resource.path(namespace, name), doing=doing, check=resource.check)
+            return self._request_with_retries("GET", resource.path(namespace, name), doing=doing, check=resource.check)
         except NotFound:
             return None
 
-    def _all(self, path: str, doing: str, query: Mapping[str, Any]) -> list[dict[str, Any]]:
-        return everything(self._ask, path, doing=doing, query=query)
+    def _list(self, path: str, doing: str, query: Mapping[str, Any]) -> list[dict[str, Any]]:
+        return list_all(self._request_with_retries, path, doing=doing, query=query)
 
     def _delete(self, resource: Resource, name: str, namespace: str, options: Mapping[str, Any]) -> bool:
         doing = f"delete {resource.plural} in namespace {namespace}"
         try:
-            self._ask("DELETE", resource.path(namespace, name), doing=doing, body=options, check=check_deletion)
+            self._request_with_retries(
+                "DELETE", resource.path(namespace, name), doing=doing, body=options, check=check_deletion
+            )
         except (NotFound, Conflict):
             return False
         return True
 
-    def touch(self) -> None:
+    def open_connection(self) -> None:
         """Send a small request, so that a connection is open for the next one.
 
         Raises:

@@ -6,11 +6,11 @@ import contextlib
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from trainjob.client.log_lines import Tail, Transcript
+from trainjob.client.log_lines import LogReader, Tail
 from trainjob.errors import ClusterError
-from trainjob.status.findings import event_time
+from trainjob.status.diagnostics import event_time
+from trainjob.status.nested_fields import get_str
 from trainjob.status.pods import ContainerFailure, claims_of
-from trainjob.status.reading import text
 
 if TYPE_CHECKING:
     from trainjob.client.cluster import Cluster
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 _LOG_LINES = 20
 _EVENTS = 8
 # The reason for restarting a failed container; the failure itself is reported with its exit code.
-_NOISE = frozenset({"BackOff"})
+_IGNORED_REASONS = frozenset({"BackOff"})
 
 
-def warnings_about(
+def list_warning_lines(
     cluster: Cluster, namespace: str, trainjob: str, pods: Iterable[Mapping[str, Any]], *, since: str = ""
 ) -> list[str]:
     """Return the newest Warning events about a TrainJob and its objects, oldest first.
@@ -40,17 +40,17 @@ def warnings_about(
             an earlier TrainJob of the same name.
     """
     try:
-        found = warning_events(cluster, namespace, trainjob, pods)
+        found = list_warning_events(cluster, namespace, trainjob, pods)
     except ClusterError:
         return []
-    ours = [event for event in found if text(event, "metadata", "creationTimestamp") >= since]
-    told = [event for event in ours if event.get("reason") not in _NOISE]
+    ours = [event for event in found if get_str(event, "metadata", "creationTimestamp") >= since]
+    told = [event for event in ours if event.get("reason") not in _IGNORED_REASONS]
     lines = [f"{event.get('reason', '')}: {event.get('message', '')}" for event in told]
     return list(dict.fromkeys(lines))[-_EVENTS:]
 
 
-def warning_events(
-    cluster: Cluster, namespace: str, trainjob: str, pods: Iterable[Mapping[str, Any]], *, recent: bool = False
+def list_warning_events(
+    cluster: Cluster, namespace: str, trainjob: str, pods: Iterable[Mapping[str, Any]], *, cached: bool = False
 ) -> list[dict[str, Any]]:
     """Return all Warning events about a TrainJob and its objects, oldest first.
 
@@ -67,23 +67,23 @@ def warning_events(
         ClusterError: the events can't be read.
     """
     claims = {name for pod in pods for name in claims_of(pod)}
-    if recent:
-        found = cluster.diagnostics.warnings(namespace)
+    if cached:
+        found = cluster.diagnostics.get_warnings(namespace)
         events = [event for name in (trainjob, *sorted(claims)) for event in found.get(name, ())]
     else:
         events = cluster.list_events(namespace, "type=Warning")
-    return sorted((event for event in events if _is_about(event, trainjob, claims)), key=event_time)
+    return sorted((event for event in events if _is_about_trainjob(event, trainjob, claims)), key=event_time)
 
 
-def _is_about(event: Mapping[str, Any], trainjob: str, claims: set[str]) -> bool:
-    kind, name = text(event, "involvedObject", "kind"), text(event, "involvedObject", "name")
+def _is_about_trainjob(event: Mapping[str, Any], trainjob: str, claims: set[str]) -> bool:
+    kind, name = get_str(event, "involvedObject", "kind"), get_str(event, "involvedObject", "name")
     if kind == "PersistentVolumeClaim":
         return name in claims
     # Jobs and pods are named `<trainjob>-<replicated job>-<index>...`; events of deleted pods are included.
     return name == trainjob or (name.startswith(f"{trainjob}-") and kind in ("Job", "JobSet", "Pod"))
 
 
-def last_lines(cluster: Cluster, namespace: str, failure: ContainerFailure) -> list[str]:
+def read_failure_log_tail(cluster: Cluster, namespace: str, failure: ContainerFailure) -> list[str]:
     """Return the last log lines of a failed container, even if it was restarted.
 
     The kubelet may have restarted the container since its failure was observed. The log of the failed run is then the
@@ -99,25 +99,25 @@ def last_lines(cluster: Cluster, namespace: str, failure: ContainerFailure) -> l
     return []
 
 
-def last_lines_of(cluster: Cluster, namespace: str, pod: Mapping[str, Any], container: str) -> list[str]:
+def read_log_tail(cluster: Cluster, namespace: str, pod: Mapping[str, Any], container: str) -> list[str]:
     """Return the last log lines of a container in any state.
 
     Returns:
         At most 20 lines, oldest first; empty if they can't be read.
     """
     with contextlib.suppress(ClusterError):
-        return _read_tail(cluster, namespace, text(pod, "metadata", "name"), container, previous=False)
+        return _read_tail(cluster, namespace, get_str(pod, "metadata", "name"), container, previous=False)
     return []
 
 
 def _read_tail(cluster: Cluster, namespace: str, pod: str, container: str, *, previous: bool) -> list[str]:
     stream = cluster.open_log(pod, namespace, container, previous=previous, tail=_LOG_LINES, read_seconds=10.0)
-    found, transcript = Tail(_LOG_LINES), Transcript()
+    found, transcript = Tail(_LOG_LINES), LogReader()
     try:
         with contextlib.suppress(ClusterError):  # lines that arrived before the error are kept
             for lines in transcript.read(stream):
                 found.extend(lines)
     finally:
         stream.close()
-    found.extend(transcript.rest())
+    found.extend(transcript.flush())
     return list(found.lines)

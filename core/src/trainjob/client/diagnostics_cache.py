@@ -10,19 +10,19 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from trainjob.client.resources import EVENTS, Resource, everything
+from trainjob.client.resources import EVENTS, Resource, list_all
 from trainjob.client.ttl_cache import TtlCache
 from trainjob.errors import NotFound, PermissionDenied
-from trainjob.status.findings import of_workload
-from trainjob.status.reading import text
+from trainjob.status.diagnostics import get_workload_findings
+from trainjob.status.nested_fields import get_str
 
 T = TypeVar("T")
-Found = Mapping[str, Sequence[dict[str, Any]]]
+ObjectsByKey = Mapping[str, Sequence[dict[str, Any]]]
 """Objects by key; several objects may have the same key."""
 
 _WARNINGS_SECONDS, _WORKLOADS_SECONDS = 15.0, 60.0
 _KUEUE = "/apis/kueue.x-k8s.io"
-_OWNER = "kueue.x-k8s.io/job-uid"  # the label (Kueue 0.17 pkg/controller/constants)
+_JOB_UID_LABEL = "kueue.x-k8s.io/job-uid"  # the label (Kueue 0.17 pkg/controller/constants)
 
 
 class DiagnosticsCache:
@@ -31,19 +31,19 @@ class DiagnosticsCache:
     So the number of list requests does not grow with the number of waiters.
     """
 
-    def __init__(self, ask: Callable[..., dict[str, Any]]) -> None:
+    def __init__(self, request: Callable[..., dict[str, Any]]) -> None:
         """Create an empty cache.
 
         Args:
             ask: function that sends one request, as [trainjob.client.http_client.HttpClient.request][] does; a failed
                 request is not repeated.
         """
-        self._ask = ask
+        self._request = request
         self._lock = threading.Lock()
-        self._warnings: dict[str, TtlCache[Found]] = {}  # by namespace
-        self._workloads: dict[str, TtlCache[tuple[str, Found]]] = {}
+        self._warnings: dict[str, TtlCache[ObjectsByKey]] = {}  # by namespace
+        self._workloads: dict[str, TtlCache[tuple[str, ObjectsByKey]]] = {}
 
-    def warnings(self, namespace: str) -> Found:
+    def get_warnings(self, namespace: str) -> ObjectsByKey:
         """Return the Warning events of a namespace, up to 15 s old, by object name.
 
         The keys are the involved object's name and each prefix of it that ends before a dash. For example, `tune` has
@@ -53,9 +53,9 @@ class DiagnosticsCache:
         Raises:
             ClusterError: the list request failed.
         """
-        return self._cached(self._warnings, namespace, self._read_warnings, _WARNINGS_SECONDS)
+        return self._get_cached(self._warnings, namespace, self._read_warnings, _WARNINGS_SECONDS)
 
-    def workload(self, job_uid: str, namespace: str) -> dict[str, Any] | None:
+    def get_workload(self, job_uid: str, namespace: str) -> dict[str, Any] | None:
         """Return the Kueue Workload of a TrainJob that waits for quota.
 
         A cached Workload is up to a minute old. It is returned only if it has a reason why the TrainJob waits.
@@ -68,28 +68,30 @@ class DiagnosticsCache:
         Raises:
             ClusterError: the list request failed.
         """
-        path, found = self._cached(self._workloads, namespace, self._read_workloads, _WORKLOADS_SECONDS)
+        path, found = self._get_cached(self._workloads, namespace, self._read_workloads, _WORKLOADS_SECONDS)
         known = next(iter(found.get(job_uid, ())), None)
-        if not path or (known and of_workload(known)):
+        if not path or (known and get_workload_findings(known)):
             return known
-        doing, query = f"read the workload of {job_uid}", {"labelSelector": f"{_OWNER}={job_uid}"}
-        return next(iter(everything(self._ask, path, doing=doing, query=query)), {})
+        doing, query = f"read the workload of {job_uid}", {"labelSelector": f"{_JOB_UID_LABEL}={job_uid}"}
+        return next(iter(list_all(self._request, path, doing=doing, query=query)), {})
 
-    def _cached(self, known: dict[str, TtlCache[T]], namespace: str, read: Callable[[str], T], seconds: float) -> T:
+    def _get_cached(
+        self, caches: dict[str, TtlCache[T]], namespace: str, read: Callable[[str], T], seconds: float
+    ) -> T:
         with self._lock:
-            cache = known.setdefault(namespace, TtlCache(lambda: read(namespace), seconds))
+            cache = caches.setdefault(namespace, TtlCache(lambda: read(namespace), seconds))
         return cache.get()
 
-    def _read_warnings(self, namespace: str) -> Found:
+    def _read_warnings(self, namespace: str) -> ObjectsByKey:
         path, doing = EVENTS.path(namespace), f"list events in namespace {namespace}"
         found: dict[str, list[dict[str, Any]]] = {}
         with contextlib.suppress(PermissionDenied):
-            for event in everything(self._ask, path, doing=doing, query={"fieldSelector": "type=Warning"}):
-                for name in _beginnings(text(event, "involvedObject", "name")):
+            for event in list_all(self._request, path, doing=doing, query={"fieldSelector": "type=Warning"}):
+                for name in _name_prefixes(get_str(event, "involvedObject", "name")):
                     found.setdefault(name, []).append(event)
         return found
 
-    def _read_workloads(self, namespace: str) -> tuple[str, Found]:
+    def _read_workloads(self, namespace: str) -> tuple[str, ObjectsByKey]:
         """Return the URL path of the Workloads, and the Workloads by TrainJob uid.
 
         The path is empty if Kueue is not installed or the permission to list Workloads is missing.
@@ -97,15 +99,15 @@ class DiagnosticsCache:
         doing = f"list workloads in namespace {namespace}"
         found: dict[str, list[dict[str, Any]]] = {}
         with contextlib.suppress(NotFound, PermissionDenied):
-            group = self._ask("GET", _KUEUE, doing="find Kueue")
-            version = text(group, "preferredVersion", "groupVersion")
+            group = self._request("GET", _KUEUE, doing="find Kueue")
+            version = get_str(group, "preferredVersion", "groupVersion")
             path = Resource("workloads", f"/apis/{version}", "").path(namespace)
-            for workload in everything(self._ask, path, doing=doing, query={"labelSelector": _OWNER}):
-                found.setdefault(text(workload, "metadata", "labels", _OWNER), []).append(workload)
+            for workload in list_all(self._request, path, doing=doing, query={"labelSelector": _JOB_UID_LABEL}):
+                found.setdefault(get_str(workload, "metadata", "labels", _JOB_UID_LABEL), []).append(workload)
             return path, found
         return "", found
 
 
-def _beginnings(name: str) -> list[str]:
+def _name_prefixes(name: str) -> list[str]:
     parts = name.split("-")[:64]  # a TrainJob's name has at most 32 parts
     return ["-".join(parts[:count]) for count in range(1, len(parts))] + [name]

@@ -7,10 +7,10 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from trainjob.client.api_errors import from_network, from_status, invalid_response, not_understood
+from trainjob.client.api_errors import error_from_network, error_from_status, invalid_response, not_kubernetes_response
 from trainjob.client.connection import Connection, open_client
 from trainjob.client.response_checks import ResponseCheck, check_json_object
-from trainjob.errors import Unauthorized, without_credentials
+from trainjob.errors import Unauthorized, redact_credentials
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -33,7 +33,7 @@ class HttpClient:
         self.connection = connection
         self._lock = threading.Lock()
         self._client, self.namespace = open_client(connection)
-        self.server = without_credentials(self._client.configuration.host)  # for messages
+        self.server = redact_credentials(self._client.configuration.host)  # for messages
 
     def request(
         self,
@@ -64,7 +64,7 @@ class HttpClient:
             content = self._read(response, doing)
         finally:
             response.release_conn()
-        return self._checked(content, response.status, doing, check)
+        return self._parse_body(content, response.status, doing, check)
 
     def open(
         self,
@@ -95,7 +95,7 @@ class HttpClient:
         try:
             return self._send(client, method, path, query, body, doing, read_seconds)
         except Unauthorized:
-            self._renew(client)
+            self._reload_credentials(client)
             return self._send(self._client, method, path, query, body, doing, read_seconds)
 
     def _send(
@@ -107,7 +107,7 @@ class HttpClient:
         headers: dict[str, str] = {"Accept": "application/json", "User-Agent": "trainjob"}
         if body is not None:
             headers["Content-Type"] = _MERGE_PATCH if method == "PATCH" else "application/json"
-        parameters = [(key, _text(value)) for key, value in (query or {}).items() if value is not None]
+        parameters = [(key, _query_text(value)) for key, value in (query or {}).items() if value is not None]
         client.update_params_for_auth(headers, parameters, ["BearerToken"])
         try:
             return client.rest_client.request(
@@ -121,11 +121,11 @@ class HttpClient:
             )
         except ApiException as error:
             if not error.status:  # the client wraps TLS failures this way
-                raise from_network(error, server=self.server, doing=doing) from error
+                raise error_from_network(error, server=self.server, doing=doing) from error
             text = error.body.decode(errors="replace") if isinstance(error.body, bytes) else str(error.body or "")
-            raise from_status(error.status, text, error.headers or {}, server=self.server, doing=doing) from error
+            raise error_from_status(error.status, text, error.headers or {}, server=self.server, doing=doing) from error
         except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise from_network(error, server=self.server, doing=doing) from error
+            raise error_from_network(error, server=self.server, doing=doing) from error
 
     def _read(self, response: Any, doing: str) -> bytes:
         import urllib3
@@ -133,23 +133,23 @@ class HttpClient:
         try:
             content: bytes = response.data
         except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise from_network(error, server=self.server, doing=doing) from error
+            raise error_from_network(error, server=self.server, doing=doing) from error
         return content
 
-    def _checked(self, content: bytes, status: int, doing: str, check: ResponseCheck) -> dict[str, Any]:
+    def _parse_body(self, content: bytes, status: int, doing: str, check: ResponseCheck) -> dict[str, Any]:
         if not content.strip():
             raise invalid_response("it is empty", status=status, server=self.server, doing=doing)
         try:
             answer: dict[str, Any] = json.loads(content)
         except (ValueError, RecursionError) as error:
             if content.lstrip()[:1] == b"{":  # cut off, which counts as no response
-                raise from_network(error, server=self.server, doing=doing) from error
-            raise not_understood(content, doing=doing) from error
+                raise error_from_network(error, server=self.server, doing=doing) from error
+            raise not_kubernetes_response(content, doing=doing) from error
         if problem := check(answer):
             raise invalid_response(problem, status=status, server=self.server, doing=doing)
         return answer
 
-    def _renew(self, refused: ApiClient) -> None:
+    def _reload_credentials(self, refused: ApiClient) -> None:
         """Reload the credentials, unless another thread has just done so.
 
         For example, a token was rotated or a certificate was renewed.
@@ -163,5 +163,5 @@ class HttpClient:
         self._client.rest_client.pool_manager.clear()
 
 
-def _text(value: Any) -> str:
+def _query_text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)

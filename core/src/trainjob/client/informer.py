@@ -28,16 +28,16 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from trainjob.client.api_errors import not_understood
-from trainjob.client.backoff import Pace
-from trainjob.client.object_cache import Deliver, EventHandler, Missing, ObjectCache, ObjectEvent
-from trainjob.client.resources import Resource, newest_version, pages
+from trainjob.client.api_errors import not_kubernetes_response
+from trainjob.client.backoff import InformerTimings
+from trainjob.client.object_cache import EventHandler, ObjectCache, ObjectEvent, OnEvent, OnMissing
+from trainjob.client.resources import Resource, get_resource_version, list_pages
 from trainjob.client.response_checks import ResponseCheck, check_json_object
-from trainjob.client.watch_stream import event_lines, read_event
+from trainjob.client.watch_stream import parse_event, read_lines
 from trainjob.errors import ClusterError, ClusterUnreachable, Expired, InvalidResponse, PermissionDenied
 
 
-class Source(Protocol):
+class InformerClient(Protocol):
     """Interface of the client that sends an informer's requests.
 
     Its implementation is [trainjob.client.http_client.HttpClient][].
@@ -78,11 +78,11 @@ class SharedInformer:
 
     def __init__(
         self,
-        source: Source,
+        client: InformerClient,
         resource: Resource,
         namespace: str,
         key: Callable[[Mapping[str, Any]], str],
-        pace: Pace | None = None,
+        timings: InformerTimings | None = None,
     ) -> None:
         """Create an informer; it sends no request before a handler is added.
 
@@ -93,8 +93,8 @@ class SharedInformer:
             key: returns the key by which handlers select an object.
             pace: pauses and limits.
         """
-        self._source, self._resource, self._namespace, self._key = source, resource, namespace, key
-        self._path, self._pace = resource.path(namespace), pace or Pace()
+        self._client, self._resource, self._namespace, self._key = client, resource, namespace, key
+        self._path, self._timings = resource.path(namespace), timings or InformerTimings()
         # Held while handlers run, so that a closed handler gets no more events. Reentrant, because a handler may add
         # and close handlers.
         self._lock = threading.RLock()
@@ -105,7 +105,9 @@ class SharedInformer:
         self._closed = False
         self._reset()
 
-    def add_event_handler(self, key: str | None, deliver: Deliver, missing: Missing = lambda: None) -> EventHandler:
+    def add_event_handler(
+        self, key: str | None, on_event: OnEvent, on_missing: OnMissing = lambda: None
+    ) -> EventHandler:
         """Call `deliver` with each known object of a key, and then with each change.
 
         Both callbacks run on the informer's thread (the first calls on the caller's), one handler after the other, so
@@ -117,10 +119,10 @@ class SharedInformer:
             missing: called once if the informer knows no object with this key. The object may have been deleted before
                 the handler was added, which no event reports, or be so new that its event is yet to come.
         """
-        handler = EventHandler(key, deliver, missing, self._remove)
+        handler = EventHandler(key, on_event, on_missing, self._remove)
         with self._lock:
             if self._closed:
-                deliver(ObjectEvent(error=self._closed_error()))
+                on_event(ObjectEvent(error=self._closed_error()))
                 return handler
             if self._thread is None or not self._thread.is_alive():  # threads do not survive a fork
                 self._start_thread()
@@ -134,7 +136,7 @@ class SharedInformer:
             self._closed = True
             self._cache.fail(self._closed_error())
             self._changed.notify_all()
-            self._interrupt()
+            self._shut_down_stream()
 
     def _start_thread(self) -> None:
         self._cache.clear()
@@ -146,15 +148,20 @@ class SharedInformer:
 
     def _reset(self) -> None:
         """Reset the thread's state; an empty resourceVersion means that it lists first."""
-        self._version, self._failed_version, self._backoff, self._refused_since = "", "", self._pace.backoff(), 0.0
+        self._resource_version, self._failed_resource_version, self._backoff, self._refused_since = (
+            "",
+            "",
+            self._timings.backoff(),
+            0.0,
+        )
 
     def _remove(self, handler: EventHandler) -> None:
         with self._lock:
             self._cache.remove_handler(handler)
             if not self._cache:
-                self._interrupt()
+                self._shut_down_stream()
 
-    def _interrupt(self) -> None:
+    def _shut_down_stream(self) -> None:
         """Shut down the open stream, because a read may block for a minute.
 
         The thread then resumes from its last resourceVersion.
@@ -165,7 +172,7 @@ class SharedInformer:
                 self._stream.shutdown()
 
     def _closed_error(self) -> ClusterError:
-        return ClusterUnreachable(f"can't {self._doing('watch')}: the connection to {self._source.server} was closed")
+        return ClusterUnreachable(f"can't {self._doing('watch')}: the connection to {self._client.server} was closed")
 
     def _doing(self, verb: str) -> str:
         return f"{verb} {self._resource.plural} in namespace {self._namespace}"
@@ -189,7 +196,7 @@ class SharedInformer:
         After False the thread ends.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self._cache or self._closed, timeout=self._pace.linger)
+            self._changed.wait_for(lambda: self._cache or self._closed, timeout=self._timings.stop_delay)
             if self._cache:
                 return True
             self._thread = None
@@ -204,7 +211,7 @@ class SharedInformer:
     def _list_and_watch(self) -> None:
         """List if necessary, watch once, and pause."""
         try:
-            if not self._version or self._server_went_back():
+            if not self._resource_version or self._is_server_behind():
                 self._list()
         except ClusterError as error:
             self._raise_if_permanent(error)
@@ -214,8 +221,8 @@ class SharedInformer:
         try:
             self._watch()
         except PermissionDenied:
-            self._version = ""
-            self._pause(self._pace.poll)
+            self._resource_version = ""
+            self._pause(self._timings.poll_interval)
         except ClusterError as error:
             self._handle_watch_error(error)
             self._pause(self._backoff.next(error))
@@ -229,7 +236,7 @@ class SharedInformer:
             return
         now = time.monotonic()
         self._refused_since = self._refused_since or now
-        if not (self._cache.listed or invalid) or now - self._refused_since >= self._pace.refused:
+        if not (self._cache.listed or invalid) or now - self._refused_since >= self._timings.refusal_timeout:
             raise error
 
     def _handle_watch_error(self, error: ClusterError) -> None:
@@ -238,50 +245,52 @@ class SharedInformer:
         Resuming comes first, because a list does not show objects that were created and deleted since. A second
         permanent error at the same resourceVersion also leads to a relist.
         """
-        if isinstance(error, Expired) or (not error.retryable and self._version == self._failed_version):
-            self._version = ""
+        if isinstance(error, Expired) or (
+            not error.retryable and self._resource_version == self._failed_resource_version
+        ):
+            self._resource_version = ""
         elif not error.retryable:
-            self._failed_version = self._version
+            self._failed_resource_version = self._resource_version
 
     def _pause(self, seconds: float) -> None:
         with self._changed:
             if self._cache:
                 self._changed.wait_for(lambda: self._closed, timeout=seconds)
 
-    def _server_went_back(self) -> bool:
+    def _is_server_behind(self) -> bool:
         """Return whether the server's resourceVersions are lower than ours.
 
         A watch from ours would then wait without an event. resourceVersions are whole numbers that may be compared
         (Kubernetes 1.35, KEP-5504). If they are not numbers, this method returns True, so the informer relists.
         """
-        now = newest_version(self._source.request, self._path, doing=self._doing("list"))
-        return not (now.isdecimal() and self._version.isdecimal() and int(now) >= int(self._version))
+        now = get_resource_version(self._client.request, self._path, doing=self._doing("list"))
+        return not (now.isdecimal() and self._resource_version.isdecimal() and int(now) >= int(self._resource_version))
 
     def _list(self) -> None:
         """Deliver new and changed objects page by page, then the deleted ones.
 
         A page wakes only few waiters at once.
         """
-        self._version = ""
+        self._resource_version = ""
         doing, query, listed, version = self._doing("list"), {"labelSelector": self._resource.selector}, set[str](), ""
-        for items, version in pages(self._source.request, self._path, doing=doing, query=query):  # noqa: B007
+        for items, version in list_pages(self._client.request, self._path, doing=doing, query=query):  # noqa: B007
             for item in items:
-                listed.add(self._deliver(item, gone=False, doing=doing))
+                listed.add(self._update_cache(item, deleted=False, doing=doing))
         with self._lock:
             self._cache.finish_list(listed)
-        self._version = version
+        self._resource_version = version
 
     def _watch(self) -> None:
         """Watch from the last resourceVersion, which each event advances."""
         query = {
             "labelSelector": self._resource.selector,
             "watch": True,
-            "resourceVersion": self._version,
+            "resourceVersion": self._resource_version,
             "allowWatchBookmarks": True,
-            "timeoutSeconds": self._pace.watch,
+            "timeoutSeconds": self._timings.watch_timeout,
         }
         doing = self._doing("watch")
-        stream = self._source.open("GET", self._path, doing=doing, query=query, read_seconds=self._pace.silence)
+        stream = self._client.open("GET", self._path, doing=doing, query=query, read_seconds=self._timings.max_silence)
         began = time.monotonic()
         try:
             if self._set_stream(stream):
@@ -289,7 +298,7 @@ class SharedInformer:
         finally:
             self._set_stream(None)
             stream.close()
-            if time.monotonic() - began >= self._pace.steady:
+            if time.monotonic() - began >= self._timings.stable_after:
                 self._backoff.reset()
 
     def _set_stream(self, stream: Any) -> bool:
@@ -299,32 +308,32 @@ class SharedInformer:
             return bool(self._cache)
 
     def _read_events(self, stream: Any, doing: str) -> None:
-        for line in event_lines(stream, server=self._source.server, doing=doing):
-            event = read_event(line, server=self._source.server, doing=doing)
-            if event.found is not None:
-                self._deliver(event.found, gone=event.gone, doing=doing)
-            self._version = event.version
+        for line in read_lines(stream, server=self._client.server, doing=doing):
+            event = parse_event(line, server=self._client.server, doing=doing)
+            if event.object is not None:
+                self._update_cache(event.object, deleted=event.deleted, doing=doing)
+            self._resource_version = event.resource_version
             self._backoff.reset()
             if not self._cache:
                 return
 
-    def _deliver(self, found: Mapping[str, Any], *, gone: bool, doing: str) -> str:
+    def _update_cache(self, obj: Mapping[str, Any], *, deleted: bool, doing: str) -> str:
         """Deliver one object to the handlers of its key, and return its uid."""
         try:
-            uid, key, found = str(found["metadata"]["uid"]), self._key(found), self._without_unused_fields(found)
+            uid, key, obj = str(obj["metadata"]["uid"]), self._key(obj), self._without_unused_fields(obj)
         except (LookupError, TypeError, AttributeError) as error:
-            raise not_understood(repr(found).encode(), doing=doing) from error
+            raise not_kubernetes_response(repr(obj).encode(), doing=doing) from error
         with self._lock:
-            self._cache.update(key, found, gone=gone)
+            self._cache.update(key, obj, deleted=deleted)
         return uid
 
-    def _without_unused_fields(self, found: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _without_unused_fields(self, obj: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the object without the fields that no handler reads.
 
         managedFields alone are half of a pod's size.
         """
-        metadata = {name: value for name, value in found["metadata"].items() if name != "managedFields"}
-        if not self._resource.spec_kept or "spec" not in found:
-            return {**found, "metadata": metadata}
-        spec = {name: found["spec"][name] for name in self._resource.spec_kept if name in found["spec"]}
-        return {**found, "metadata": metadata, "spec": spec}
+        metadata = {name: value for name, value in obj["metadata"].items() if name != "managedFields"}
+        if not self._resource.kept_spec_fields or "spec" not in obj:
+            return {**obj, "metadata": metadata}
+        spec = {name: obj["spec"][name] for name in self._resource.kept_spec_fields if name in obj["spec"]}
+        return {**obj, "metadata": metadata, "spec": spec}

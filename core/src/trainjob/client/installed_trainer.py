@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from trainjob.errors import ClusterError, NotFound, Unauthorized
-from trainjob.status.reading import rows, table
+from trainjob.status.nested_fields import get_list, get_mapping
 
 TRAINER_API = "/apis/trainer.kubeflow.org/v1alpha1"
 _KINDS = "x-kubernetes-group-version-kind"
@@ -21,7 +21,7 @@ class InstalledTrainer:
     later).
     """
 
-    def __init__(self, ask: Callable[..., dict[str, Any]], server: str) -> None:
+    def __init__(self, request: Callable[..., dict[str, Any]], server: str) -> None:
         """Create an instance that has read nothing yet.
 
         Args:
@@ -29,9 +29,9 @@ class InstalledTrainer:
                 through short outages.
             server: URL of the API server, for messages.
         """
-        self._ask, self._server = ask, server
+        self._request, self._server = request, server
         self._lock = threading.Lock()
-        self._known: frozenset[str] = frozenset()
+        self._fields: frozenset[str] = frozenset()
 
     def spec_fields(self, *, fresh: bool = False) -> frozenset[str]:
         """Return the names of the fields of a TrainJob's spec.
@@ -46,16 +46,16 @@ class InstalledTrainer:
             ClusterError: the request failed.
         """
         with self._lock:
-            if fresh or not self._known:
-                self._known = self._read()
-            return self._known
+            if fresh or not self._fields:
+                self._fields = self._read()
+            return self._fields
 
     @property
-    def known(self) -> frozenset[str]:
+    def cached_fields(self) -> frozenset[str]:
         """The fields as they were read last; empty if they were never read."""
-        return self._known
+        return self._fields
 
-    def missing(self) -> NotFound:
+    def not_installed_error(self) -> NotFound:
         """Return the error for a server that does not serve TrainJobs."""
         return NotFound(
             f"Kubeflow Trainer is not installed on {self._server}: it serves no {TRAINER_API.removeprefix('/apis/')}",
@@ -71,32 +71,32 @@ class InstalledTrainer:
         names are kept.
         """
         try:
-            document = self._ask("GET", f"/openapi/v3{TRAINER_API}", doing="get the API's OpenAPI document")
+            document = self._request("GET", f"/openapi/v3{TRAINER_API}", doing="get the API's OpenAPI document")
         except Unauthorized:
             raise
         except ClusterError as error:
             if error.retryable:
                 raise
             if isinstance(error, NotFound):
-                self._check_served()
+                self._raise_if_not_served()
             return frozenset()
-        return frozenset(name for fields in _specs(document) for name in fields)
+        return frozenset(name for fields in _find_spec_schemas(document) for name in fields)
 
-    def _check_served(self) -> None:
+    def _raise_if_not_served(self) -> None:
         """Raise the error for a missing Trainer if the server does not serve its API.
 
         The document alone proves nothing: a proxy may withhold it, and the server publishes it a moment after the API
         itself.
         """
         try:
-            self._ask("GET", TRAINER_API, doing=f"get {TRAINER_API}")
+            self._request("GET", TRAINER_API, doing=f"get {TRAINER_API}")
         except NotFound as error:
-            raise self.missing() from error
+            raise self.not_installed_error() from error
         except ClusterError:
             return
 
 
-def _specs(document: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    for schema in table(document, "components", "schemas").values():
-        if any(kind.get("kind") == "TrainJob" for kind in rows(schema, _KINDS)):
-            yield table(schema, "properties", "spec", "properties")
+def _find_spec_schemas(document: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    for schema in get_mapping(document, "components", "schemas").values():
+        if any(kind.get("kind") == "TrainJob" for kind in get_list(schema, _KINDS)):
+            yield get_mapping(schema, "properties", "spec", "properties")

@@ -26,15 +26,15 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from trainjob.client.api_errors import from_network
-from trainjob.client.log_position import Moment, Position, Standing
+from trainjob.client.api_errors import error_from_network
+from trainjob.client.log_position import LineStatus, LogTime, Position
 from trainjob.errors import ClusterUnreachable
 
-_READ = 1 << 16  # bytes read from the network at once
-_LONGEST = 1 << 18  # bytes; a longer line is returned in pieces
-_LONGEST_KEPT = 2000  # characters of a line that is kept as evidence
+_CHUNK_BYTES = 1 << 16  # bytes read from the network at once
+_MAX_LINE_BYTES = 1 << 18  # bytes; a longer line is returned in pieces
+_MAX_TAIL_CHARACTERS = 2000  # characters of a line that is kept as evidence
 _STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d) ")
-_STAMP_BEGUN = re.compile(rb"[0-9T:.Z+-]{0,35}")
+_PARTIAL_STAMP = re.compile(rb"[0-9T:.Z+-]{0,35}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +53,11 @@ class LogLine:
     source: str
     text: str
     frame: bool = False
-    goes_on: bool = False
+    continued: bool = False
     command: str = field(default="", compare=False, repr=False)
 
     def __str__(self) -> str:
-        return f"[{self.source}] {self.text}{'…' if self.goes_on else ''}"
+        return f"[{self.source}] {self.text}{'…' if self.continued else ''}"
 
 
 class Tail:
@@ -66,22 +66,22 @@ class Tail:
     Of a very long line it keeps the first 2000 characters.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, max_lines: int) -> None:
         """Create an empty tail.
 
         Args:
             most: number of lines to keep.
         """
-        self._lines: deque[str] = deque(maxlen=most)
-        self._goes_on = False
+        self._lines: deque[str] = deque(maxlen=max_lines)
+        self._continued = False
 
     def extend(self, lines: list[LogLine]) -> None:
         """Add lines; frames are left out."""
         for line in lines:
-            if not line.frame and not self._goes_on:
-                cut = line.goes_on or len(line.text) > _LONGEST_KEPT
-                self._lines.append(line.text[:_LONGEST_KEPT] + "…" if cut else line.text)
-            self._goes_on = line.goes_on
+            if not line.frame and not self._continued:
+                cut = line.continued or len(line.text) > _MAX_TAIL_CHARACTERS
+                self._lines.append(line.text[:_MAX_TAIL_CHARACTERS] + "…" if cut else line.text)
+            self._continued = line.continued
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -89,7 +89,7 @@ class Tail:
         return tuple(self._lines)
 
 
-class Transcript:
+class LogReader:
     """Reader of one container's log that returns every line once, in bounded memory.
 
     It reads one stream after the other. Each stream continues where the previous one ended, at any byte. A line is
@@ -104,14 +104,20 @@ class Transcript:
             command: command that prints the container's log, for each [LogLine][].
         """
         self._source, self._command, self._position = source, command, Position()
-        self._unfinished, self._stamped = False, True  # whether a line was begun; whether it has a time
-        self._rest, self._told = bytearray(), 0  # of that line: the bytes not returned yet; the number returned
-        self._returns = 0  # carriage returns at its end: if bytes follow them, the line is a frame
-        self._again = 0  # bytes of the line that this stream repeats
-        self._inside = self._passing = False  # in the middle of a line; of a line returned before
-        self._fragment, self._first = b"", False  # part of a time; whether the first line is yet to come
-        self._trouble = b""
-        self._clock, self._second = (b"", b""), 0
+        self._unfinished, self._has_time = False, True  # whether a line was begun; whether it has a time
+        self._pending, self._returned_bytes = (
+            bytearray(),
+            0,
+        )  # of that line: the bytes not returned yet; the number returned
+        self._carriage_returns = 0  # carriage returns at its end: if bytes follow them, the line is a frame
+        self._bytes_to_skip = 0  # bytes of the line that this stream repeats
+        self._in_line = self._skips_line = False  # in the middle of a line; of a line returned before
+        self._partial_stamp, self._expects_first_line = (
+            b"",
+            False,
+        )  # part of a time; whether the first line is yet to come
+        self._last_error_text = b""
+        self._cached_stamp, self._cached_second = (b"", b""), 0
 
     @property
     def since(self) -> datetime | None:
@@ -119,15 +125,15 @@ class Transcript:
         return self._position.since
 
     @property
-    def jumped(self) -> bool:
+    def has_gap(self) -> bool:
         """Whether the stream repeated nothing of what was returned before.
 
         In that case lines were lost in a rotated file, or the stream is the log of another run.
         """
-        return self._position.jumped
+        return self._position.has_gap
 
     @property
-    def first(self) -> Moment | None:
+    def first(self) -> LogTime | None:
         """Time of the log's first line; None before that line was read.
 
         No other log of the container starts with the same time.
@@ -149,170 +155,172 @@ class Transcript:
 
         known, came = self._extent, False
         self._position.resume()
-        self._inside, self._fragment, self._first = False, b"", self._position.resuming
+        self._in_line, self._partial_stamp, self._expects_first_line = False, b"", self._position.resuming
         try:
-            for chunk in stream.stream(amt=_READ, decode_content=False):
+            for chunk in stream.stream(amt=_CHUNK_BYTES, decode_content=False):
                 came = True
-                yield self._take(chunk)
+                yield self._read_chunk(chunk)
         except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise _broken(error) from error
+            raise _stream_error(error) from error
         # A response may state neither its length nor its end, for example if its headers were cut. Such a response
         # counts as complete only if it repeated known lines and had nothing new.
         if not (stream.chunked or "Content-Length" in stream.headers) and (self._extent != known or not came):
-            raise _broken(ConnectionError("the answer may have been cut"))
+            raise _stream_error(ConnectionError("the answer may have been cut"))
 
     @property
     def _extent(self) -> tuple[int, int]:
-        return self._position.lines, self._told + len(self._rest) + self._returns
+        return self._position.lines, self._returned_bytes + len(self._pending) + self._carriage_returns
 
-    def rest(self) -> list[LogLine]:
+    def flush(self) -> list[LogLine]:
         """Return the last line if no newline ends it; call this after the log's end."""
-        told: list[LogLine] = []
+        output: list[LogLine] = []
         if self._unfinished:
-            self._finish(told)
-        return told
+            self._complete_line(output)
+        return output
 
-    def drop(self) -> None:
+    def discard_line(self) -> None:
         """Discard the unfinished line, because it belongs to another log."""
         self._unfinished = False
-        self._rest.clear()
+        self._pending.clear()
 
-    def _take(self, chunk: bytes) -> list[LogLine]:
-        told: list[LogLine] = []
-        if self._inside:
-            chunk = self._to_its_end(chunk, told)
-        if self._inside:
-            return told
-        *lines, tail = (self._fragment + chunk).split(b"\n")
+    def _read_chunk(self, chunk: bytes) -> list[LogLine]:
+        output: list[LogLine] = []
+        if self._in_line:
+            chunk = self._continue_line(chunk, output)
+        if self._in_line:
+            return output
+        *lines, tail = (self._partial_stamp + chunk).split(b"\n")
         for line in lines:
-            self._take_line(line, told)
-        self._fragment = tail if _STAMP_BEGUN.fullmatch(tail) else b""
-        if not self._fragment and tail:
-            content = self._begin(tail, told)
-            self._inside, self._passing = True, content is None
+            self._read_line(line, output)
+        self._partial_stamp = tail if _PARTIAL_STAMP.fullmatch(tail) else b""
+        if not self._partial_stamp and tail:
+            content = self._begin_line(tail, output)
+            self._in_line, self._skips_line = True, content is None
             if content:
-                self._go_on(content, told)
-        return told
+                self._add_bytes(content, output)
+        return output
 
-    def _to_its_end(self, chunk: bytes, told: list[LogLine]) -> bytes:
+    def _continue_line(self, chunk: bytes, output: list[LogLine]) -> bytes:
         """Add bytes to the line in which the previous chunk ended, and return those after it."""
         content, newline, behind = chunk.partition(b"\n")
-        if not self._passing:
-            self._go_on(content, told)
+        if not self._skips_line:
+            self._add_bytes(content, output)
         if newline:
-            self._inside = False
-            if not self._passing:
-                self._end(told)
+            self._in_line = False
+            if not self._skips_line:
+                self._end_line(output)
         return behind
 
-    def _take_line(self, line: bytes, told: list[LogLine]) -> None:
-        content = self._begin(line, told)
+    def _read_line(self, line: bytes, output: list[LogLine]) -> None:
+        content = self._begin_line(line, output)
         if content is None:
             return
-        if self._stamped and not self._again and len(content) <= _LONGEST and b"\r" not in content:  # nearly all lines
-            told.append(LogLine(self._source, content.decode(errors="replace"), False, False, self._command))
-            self._position.end()
+        if (
+            self._has_time and not self._bytes_to_skip and len(content) <= _MAX_LINE_BYTES and b"\r" not in content
+        ):  # nearly all lines
+            output.append(LogLine(self._source, content.decode(errors="replace"), False, False, self._command))
+            self._position.end_line()
             self._unfinished = False
         else:
-            self._go_on(content, told)
-            self._end(told)
+            self._add_bytes(content, output)
+            self._end_line(output)
 
-    def _begin(self, line: bytes, told: list[LogLine]) -> bytes | None:
+    def _begin_line(self, line: bytes, output: list[LogLine]) -> bytes | None:
         """Return a line's bytes without its time, or None if the line was returned before."""
-        first, self._first = self._first, False
-        stamp = self._stamp(line)
+        first, self._expects_first_line = self._expects_first_line, False
+        stamp = self._parse_stamp(line)
         if stamp is None:
             if first:  # the rest of a line that began before the requested second
                 return None
         else:
             moment, line = stamp
-            standing = self._position.begin(moment)
-            if standing is Standing.TOLD:
+            standing = self._position.begin_line(moment)
+            if standing is LineStatus.RETURNED:
                 return None
-            if standing is Standing.BEGUN:
-                self._rest.clear()
-                self._returns, self._again = 0, self._told
+            if standing is LineStatus.PARTIAL:
+                self._pending.clear()
+                self._carriage_returns, self._bytes_to_skip = 0, self._returned_bytes
                 return line
         if self._unfinished:  # the log no longer has the rest of that line
-            self._finish(told)
-        self._unfinished, self._stamped, self._again = True, stamp is not None, 0
+            self._complete_line(output)
+        self._unfinished, self._has_time, self._bytes_to_skip = True, stamp is not None, 0
         return line
 
-    def _go_on(self, content: bytes, told: list[LogLine]) -> None:
+    def _add_bytes(self, content: bytes, output: list[LogLine]) -> None:
         """Add bytes to the current line; a frame is returned when the next one begins."""
-        if self._again:
-            cut = min(self._again, len(content))
-            self._again -= cut
+        if self._bytes_to_skip:
+            cut = min(self._bytes_to_skip, len(content))
+            self._bytes_to_skip -= cut
             content = content[cut:]
-        if self._returns or b"\r" in content:
-            content = self._draw(content, told)
-        self._rest += content
-        while len(self._rest) > _LONGEST:
-            cut = _character_before(self._rest, _LONGEST)
-            told.append(self._line(self._rest[:cut], goes_on=True))
-            self._drop(cut)
+        if self._carriage_returns or b"\r" in content:
+            content = self._split_frames(content, output)
+        self._pending += content
+        while len(self._pending) > _MAX_LINE_BYTES:
+            cut = _character_boundary_before(self._pending, _MAX_LINE_BYTES)
+            output.append(self._create_line(self._pending[:cut], continued=True))
+            self._discard_bytes(cut)
 
-    def _draw(self, content: bytes, told: list[LogLine]) -> bytes:
+    def _split_frames(self, content: bytes, output: list[LogLine]) -> bytes:
         """Append the complete frames to the list, and return the remaining bytes.
 
         A frame is complete when other bytes follow it. The remaining bytes may be the last frame.
         """
         body, last = content.rstrip(b"\r"), b""
         if body:
-            *frames, last = (b"\r" * bool(self._returns) + body).split(b"\r")
+            *frames, last = (b"\r" * bool(self._carriage_returns) + body).split(b"\r")
             if frames:
-                frames[0] = bytes(self._rest) + frames[0]
-                told += [self._line(one, frame=True) for one in frames if one]
-                self._told += len(self._rest) + self._returns + len(body) - len(last)
-                self._rest.clear()
-                self._returns = 0
-        self._returns += len(content) - len(body)
-        if not (self._rest or last):
-            self._told += self._returns
-            self._returns = 0
+                frames[0] = bytes(self._pending) + frames[0]
+                output += [self._create_line(one, frame=True) for one in frames if one]
+                self._returned_bytes += len(self._pending) + self._carriage_returns + len(body) - len(last)
+                self._pending.clear()
+                self._carriage_returns = 0
+        self._carriage_returns += len(content) - len(body)
+        if not (self._pending or last):
+            self._returned_bytes += self._carriage_returns
+            self._carriage_returns = 0
         return last
 
-    def _drop(self, count: int) -> None:
-        del self._rest[:count]
-        self._told += count
+    def _discard_bytes(self, count: int) -> None:
+        del self._pending[:count]
+        self._returned_bytes += count
 
-    def _end(self, told: list[LogLine]) -> None:
-        if self._stamped:
-            self._position.end()
-        self._finish(told)
+    def _end_line(self, output: list[LogLine]) -> None:
+        if self._has_time:
+            self._position.end_line()
+        self._complete_line(output)
 
-    def _finish(self, told: list[LogLine]) -> None:
-        text = bytes(self._rest)
-        self._rest.clear()
-        self._unfinished, self._told, self._returns = False, 0, 0
-        if not self._stamped:
-            if text == self._trouble:  # the kubelet's error text, which each stream repeats
+    def _complete_line(self, output: list[LogLine]) -> None:
+        text = bytes(self._pending)
+        self._pending.clear()
+        self._unfinished, self._returned_bytes, self._carriage_returns = False, 0, 0
+        if not self._has_time:
+            if text == self._last_error_text:  # the kubelet's error text, which each stream repeats
                 return
-            self._trouble = text
-        told.append(self._line(text))
+            self._last_error_text = text
+        output.append(self._create_line(text))
 
-    def _line(self, text: bytes | bytearray, *, frame: bool = False, goes_on: bool = False) -> LogLine:
-        return LogLine(self._source, text.decode(errors="replace"), frame, goes_on, self._command)
+    def _create_line(self, text: bytes | bytearray, *, frame: bool = False, continued: bool = False) -> LogLine:
+        return LogLine(self._source, text.decode(errors="replace"), frame, continued, self._command)
 
-    def _stamp(self, line: bytes) -> tuple[Moment, bytes] | None:
+    def _parse_stamp(self, line: bytes) -> tuple[LogTime, bytes] | None:
         found = _STAMP.match(line)
         if found is None:
             return None
         day, fraction, zone = found.groups(b"")
-        if (day, zone) != self._clock:
+        if (day, zone) != self._cached_stamp:
             try:
                 moment = datetime.fromisoformat(day.decode() + zone.decode().replace("Z", "+00:00"))
             except ValueError:
                 return None
-            self._clock, self._second = (day, zone), int(moment.timestamp())
-        return (self._second, fraction.ljust(9, b"0")), line[found.end() :]
+            self._cached_stamp, self._cached_second = (day, zone), int(moment.timestamp())
+        return (self._cached_second, fraction.ljust(9, b"0")), line[found.end() :]
 
 
-def _broken(error: Exception) -> ClusterUnreachable:
-    return from_network(error, server="the API server", doing="read pods/log")
+def _stream_error(error: Exception) -> ClusterUnreachable:
+    return error_from_network(error, server="the API server", doing="read pods/log")
 
 
-def _character_before(text: bytearray, cut: int) -> int:
+def _character_boundary_before(text: bytearray, cut: int) -> int:
     """Return the last place up to `cut` that is not within a UTF-8 character."""
     for place in range(cut, cut - 4, -1):
         if text[place] & 0xC0 != 0x80:

@@ -5,18 +5,18 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from enum import Enum
 
-Moment = tuple[int, bytes]
+LogTime = tuple[int, bytes]
 """Time of a log line: seconds of the epoch, and nine digits of a fraction of a second."""
 
-_NEVER: Moment = (-1, b"")
+_NO_TIME: LogTime = (-1, b"")
 
 
-class Standing(Enum):
+class LineStatus(Enum):
     """Relation of a line in a stream to the lines that were returned before."""
 
     NEW = "new"
-    TOLD = "told"
-    BEGUN = "begun"  # a part of it was returned
+    RETURNED = "told"
+    PARTIAL = "begun"  # a part of it was returned
 
 
 class Position:
@@ -40,18 +40,20 @@ class Position:
 
     def __init__(self) -> None:
         """Create the position of a log's beginning."""
-        self.first: Moment | None = None
-        self._newest = _NEVER
-        self._now = self._before = self.lines = 0  # lines: of the newest second, of the one before, all
-        self._set_back = False
-        self._begun: Moment | None = None
-        self._left = self._asked = 0
-        self._resuming = self.jumped = False
+        self.first: LogTime | None = None
+        self._newest = _NO_TIME
+        self._lines_in_newest_second = self._lines_in_previous_second = self.lines = (
+            0  # lines: of the newest second, of the one before, all
+        )
+        self._clock_set_back = False
+        self._current_time: LogTime | None = None
+        self._repeats_left = self._repeats_expected = 0
+        self._resuming = self.has_gap = False
 
     @property
     def since(self) -> datetime | None:
         """Time from which a stream resumes; None for the beginning of the log."""
-        if self._set_back or self._newest is _NEVER:
+        if self._clock_set_back or self._newest is _NO_TIME:
             return None
         return datetime.fromtimestamp(self._newest[0] - 1, timezone.utc)
 
@@ -62,35 +64,37 @@ class Position:
 
     def resume(self) -> None:
         """Prepare for a new stream that starts at [since][]."""
-        self._left = self._asked = self.lines if self._set_back else self._before + self._now
-        self._resuming, self.jumped = self._newest is not _NEVER, False
+        self._repeats_left = self._repeats_expected = (
+            self.lines if self._clock_set_back else self._lines_in_previous_second + self._lines_in_newest_second
+        )
+        self._resuming, self.has_gap = self._newest is not _NO_TIME, False
 
-    def begin(self, moment: Moment) -> Standing:
+    def begin_line(self, time: LogTime) -> LineStatus:
         """Record that a line of this time begins, and return its relation to known lines."""
         newest = self._newest
         if self._resuming:
-            if moment <= newest:
-                if self._left:
-                    self._left -= 1
-                    return Standing.TOLD
-                if moment == self._begun:
+            if time <= newest:
+                if self._repeats_left:
+                    self._repeats_left -= 1
+                    return LineStatus.RETURNED
+                if time == self._current_time:
                     self._resuming = False
-                    return Standing.BEGUN
-            self._resuming, self.jumped = False, self._left == self._asked > 0
-        self._begun, self.first = moment, self.first or moment
-        if moment > newest:
-            if moment[0] > newest[0]:
-                self._before = self._now if moment[0] == newest[0] + 1 else 0
-                self._now, self._set_back = 0, False
-            self._newest = moment
-        elif moment[0] < newest[0] - 1:
-            self._set_back = True
-        return Standing.NEW
+                    return LineStatus.PARTIAL
+            self._resuming, self.has_gap = False, self._repeats_left == self._repeats_expected > 0
+        self._current_time, self.first = time, self.first or time
+        if time > newest:
+            if time[0] > newest[0]:
+                self._lines_in_previous_second = self._lines_in_newest_second if time[0] == newest[0] + 1 else 0
+                self._lines_in_newest_second, self._clock_set_back = 0, False
+            self._newest = time
+        elif time[0] < newest[0] - 1:
+            self._clock_set_back = True
+        return LineStatus.NEW
 
-    def end(self) -> None:
+    def end_line(self) -> None:
         """Record that the current line was returned to its end."""
-        if self._begun is not None:
-            self._now += self._begun[0] == self._newest[0]
-            self._before += self._begun[0] == self._newest[0] - 1
-        self._begun = None
+        if self._current_time is not None:
+            self._lines_in_newest_second += self._current_time[0] == self._newest[0]
+            self._lines_in_previous_second += self._current_time[0] == self._newest[0] - 1
+        self._current_time = None
         self.lines += 1

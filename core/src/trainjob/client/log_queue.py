@@ -28,7 +28,7 @@ class QueueLimits:
 
     lines: int = 1000
     bytes: int = 1 << 18
-    patience: float = 10.0
+    max_wait: float = 10.0
     kept_lines: int = 100
     kept_bytes: int = 1 << 16
 
@@ -71,7 +71,7 @@ def _size(count: int) -> str:
 
 
 @dataclass
-class _Skipping:
+class _SkippedSource:
     """State of a source whose lines are being skipped: the counts and its newest lines."""
 
     lines: int = 0
@@ -94,7 +94,7 @@ class _Skipping:
         while len(self.newest) > least and (len(self.newest) > lines or self.newest_bytes > size):
             oldest = self.newest.popleft()
             self.newest_bytes -= size_of(oldest)
-            self.lines += not oldest.goes_on
+            self.lines += not oldest.continued
             self.bytes += size_of(oldest)
 
     def release(self, source: str) -> Iterator[LogLine | SkippedLines]:
@@ -103,7 +103,7 @@ class _Skipping:
         yield from self.newest
 
 
-_LEAST_KEPT = 10  # lines of each source, however many sources are skipped at once
+_MIN_KEPT_LINES = 10  # lines of each source, however many sources are skipped at once
 
 
 class LogQueue:
@@ -123,12 +123,12 @@ class LogQueue:
         self._limits = limits or QueueLimits()
         self._queue: deque[LogLine | SkippedLines] = deque()
         self._bytes = 0
-        self._skipping: dict[str, _Skipping] = {}
+        self._skipped_sources: dict[str, _SkippedSource] = {}
         self._congested_since: float | None = None
-        self._patience = self._limits.patience
+        self._max_wait = self._limits.max_wait
 
     def __len__(self) -> int:
-        return len(self._queue) + sum(len(one.newest) for one in self._skipping.values())
+        return len(self._queue) + sum(len(one.newest) for one in self._skipped_sources.values())
 
     def offer(self, line: LogLine, now: float, *, may_wait: bool = True) -> bool:
         """Queue a line, or skip it.
@@ -143,7 +143,7 @@ class LogQueue:
             False if the queue is full and the caller has to offer the line again, after a [take][] or after
                 [seconds_to_skip][].
         """
-        skipping = self._skipping.get(line.source)
+        skipping = self._skipped_sources.get(line.source)
         if skipping is None:
             if self._has_room_for(line):
                 self._queue.append(line)
@@ -153,7 +153,7 @@ class LogQueue:
                 self._congested_since = now
             if may_wait and self.seconds_to_skip(now) > 0:
                 return False
-            skipping = self._skipping[line.source] = _Skipping()
+            skipping = self._skipped_sources[line.source] = _SkippedSource()
         skipping.add(line)
         skipping.trim(self._limits.kept_lines, self._limits.kept_bytes)
         return True
@@ -161,7 +161,7 @@ class LogQueue:
     def seconds_to_skip(self, now: float) -> float:
         """Return the seconds that a reader has to wait until lines are skipped instead."""
         began = now if self._congested_since is None else self._congested_since
-        return max(0.0, began + self._patience - now)
+        return max(0.0, began + self._max_wait - now)
 
     def take(self) -> LogLine | SkippedLines | None:
         """Return the next item to write, or None if the queue is empty."""
@@ -176,21 +176,21 @@ class LogQueue:
             self._congested_since = None
         return first
 
-    def skip_at_once(self) -> None:
+    def stop_blocking(self) -> None:
         """Stop making readers wait, because the job has ended.
 
         The newest lines are kept as before.
         """
-        self._patience = 0.0
+        self._max_wait = 0.0
 
-    def cut(self) -> None:
+    def skip_all_but_newest(self) -> None:
         """Skip all queued lines except the newest lines of each source."""
-        skipping, self._skipping = self._skipping, {}
+        skipping, self._skipped_sources = self._skipped_sources, {}
         waiting = [*self._queue, *(item for name, one in skipping.items() for item in one.release(name))]
         self._queue.clear()
         self._bytes = 0
         for item in waiting:
-            one = self._skipping.setdefault(item.source, _Skipping())
+            one = self._skipped_sources.setdefault(item.source, _SkippedSource())
             if isinstance(item, LogLine):
                 one.add(item)
             else:
@@ -203,8 +203,8 @@ class LogQueue:
 
     def _release(self) -> None:
         """Queue a notice for each gap, followed by the lines that were kept."""
-        skipping, self._skipping = self._skipping, {}
-        each = max(min(_LEAST_KEPT, self._limits.kept_lines), self._limits.kept_lines // max(1, len(skipping)))
+        skipping, self._skipped_sources = self._skipped_sources, {}
+        each = max(min(_MIN_KEPT_LINES, self._limits.kept_lines), self._limits.kept_lines // max(1, len(skipping)))
         for source, one in skipping.items():
             one.trim(each, self._limits.kept_bytes // len(skipping))
             self._queue.extend(one.release(source))
@@ -214,4 +214,4 @@ class LogQueue:
 
 def size_of(line: LogLine) -> int:
     """Return the number of bytes of a line's text, including its line end."""
-    return byte_length(line.text) + (not line.goes_on)
+    return byte_length(line.text) + (not line.continued)

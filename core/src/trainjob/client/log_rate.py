@@ -46,7 +46,7 @@ class TokenBucket:
             limit: rate to keep.
             now: seconds of a monotonic clock, as for all methods.
         """
-        self._limit, self._at = limit, now
+        self._limit, self._refilled_at = limit, now
         self._tokens, self._rate = limit.burst, limit.bytes_per_second
 
     @property
@@ -74,7 +74,7 @@ class TokenBucket:
             self._tokens = min(self._tokens, 0.0)
 
     def _refill(self, now: float) -> None:
-        passed, full = max(0.0, now - self._at), self._limit.bytes_per_second
-        self._at = max(self._at, now)
+        passed, full = max(0.0, now - self._refilled_at), self._limit.bytes_per_second
+        self._refilled_at = max(self._refilled_at, now)
         self._tokens = min(self._limit.burst, self._tokens + passed * self._rate)
         self._rate = min(full, self._rate + full * passed / _RECOVERY_SECONDS)

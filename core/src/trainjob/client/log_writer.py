@@ -19,7 +19,7 @@ from trainjob.client.log_queue import LogQueue, QueueLimits, SkippedLines
 from trainjob.client.log_rate import RateLimit, TokenBucket
 
 _BATCH = 100  # lines of one job that are written before the next job's turn
-_FEW = 50  # a job with at most so many queued lines comes before jobs that print a lot
+_SMALL_QUEUE_LINES = 50  # a job with at most so many queued lines comes before jobs that print a lot
 _DRAIN_SECONDS = 10.0  # after a job's end: the time for queued lines, before all but the newest are skipped
 _NEWEST_SECONDS = 20.0  # after that: the time for the newest lines
 
@@ -74,7 +74,7 @@ class LogWriter:
 
     def _run(self) -> None:
         bucket = TokenBucket(self._limit, time.monotonic()) if self._limit else None
-        while channel := self._next():
+        while channel := self._wait_for_channel():
             if bucket is None:
                 channel.write_batch(_BATCH)
                 continue
@@ -83,7 +83,7 @@ class LogWriter:
             for text in channel.write_batch(1):
                 bucket.spend(text, began, time.monotonic())
 
-    def _next(self) -> LogChannel | None:
+    def _wait_for_channel(self) -> LogChannel | None:
         """Wait for a channel with lines to write; return None if no channel is open."""
         with self._changed:
             while not self._ready:
@@ -92,7 +92,7 @@ class LogWriter:
                     return None
                 self._changed.wait()
             first = next(iter(self._ready))
-            channel = next((channel for channel in self._ready if channel.pending <= _FEW), first)
+            channel = next((channel for channel in self._ready if channel.pending <= _SMALL_QUEUE_LINES), first)
             del self._ready[channel]
             return channel
 
@@ -110,7 +110,7 @@ class LogChannel:
         """Create a channel; see [LogWriter.open][]."""
         self._writer, self._write, self._queue = writer, write, queue
         self._changed = threading.Condition()
-        self._is_scheduled = self._is_closed = self._is_ending = False
+        self._is_scheduled = self._is_closed = self._is_finishing = False
         self.pending = 0
         self._drained: Future[None] = Future()
         self._drained.set_running_or_notify_cancel()
@@ -142,29 +142,29 @@ class LogChannel:
             self._queue.offer(LogLine("", text), time.monotonic(), may_wait=False)
             self._schedule()
 
-    def skip_at_once(self) -> None:
+    def stop_blocking(self) -> None:
         """Stop blocking readers while the queue is full, because the job has ended.
 
         Lines are skipped instead.
         """
         with self._changed:
-            self._queue.skip_at_once()
+            self._queue.stop_blocking()
             self._changed.notify_all()
 
     def finish(self) -> None:
         """Write the queued lines and close; if that takes long, skip all but the newest lines."""
-        drained = self._end()
+        drained = self._start_finishing()
         if not wait_for_futures([drained], _DRAIN_SECONDS).done:
-            self._cut()
+            self._skip_all_but_newest()
             wait_for_futures([drained], _NEWEST_SECONDS)
         self.close()
 
     async def finish_async(self) -> None:
         """Do the same as [finish][], without blocking the event loop."""
-        drained = asyncio.wrap_future(self._end())
+        drained = asyncio.wrap_future(self._start_finishing())
         try:
             if not (await asyncio.wait({drained}, timeout=_DRAIN_SECONDS))[0]:
-                self._cut()
+                self._skip_all_but_newest()
                 await asyncio.wait({drained}, timeout=_NEWEST_SECONDS)
         finally:
             self.close()
@@ -176,11 +176,11 @@ class LogChannel:
             self._changed.notify_all()
         self._writer.discard(self)
 
-    def write_batch(self, most: int) -> list[str]:
+    def write_batch(self, max_lines: int) -> list[str]:
         """Write up to `most` lines and return them; called on the writer's thread."""
         with self._changed:
             taken: list[LogLine | SkippedLines] = []
-            while not self._is_closed and len(taken) < most and (item := self._queue.take()) is not None:
+            while not self._is_closed and len(taken) < max_lines and (item := self._queue.take()) is not None:
                 taken.append(item)
             self._changed.notify_all()
         texts = [item.text if isinstance(item, LogLine) and not item.source else str(item) for item in taken]
@@ -190,8 +190,8 @@ class LogChannel:
         with self._changed:
             self._is_scheduled = False
             self._schedule()
-            if self._is_ending:
-                self._note_drained()
+            if self._is_finishing:
+                self._set_drained_if_idle()
         return texts
 
     def _write_one(self, text: str) -> None:
@@ -206,18 +206,18 @@ class LogChannel:
             self._is_scheduled = True
             self._writer.schedule(self)
 
-    def _end(self) -> Future[None]:
-        self.skip_at_once()
+    def _start_finishing(self) -> Future[None]:
+        self.stop_blocking()
         with self._changed:
-            self._is_ending = True
-            self._note_drained()
+            self._is_finishing = True
+            self._set_drained_if_idle()
         return self._drained
 
-    def _note_drained(self) -> None:
+    def _set_drained_if_idle(self) -> None:
         if not self._is_scheduled and not self._drained.done():
             self._drained.set_result(None)
 
-    def _cut(self) -> None:
+    def _skip_all_but_newest(self) -> None:
         with self._changed:
-            self._queue.cut()
+            self._queue.skip_all_but_newest()
             self._changed.notify_all()

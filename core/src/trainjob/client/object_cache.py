@@ -22,23 +22,23 @@ class ObjectEvent:
         error: why no more events follow.
     """
 
-    found: Mapping[str, Any] | None = None
-    gone: bool = False
+    object: Mapping[str, Any] | None = None
+    deleted: bool = False
     error: ClusterError | None = None
 
 
-Deliver = Callable[[ObjectEvent], None]
-Missing = Callable[[], None]
+OnEvent = Callable[[ObjectEvent], None]
+OnMissing = Callable[[], None]
 
 
 class EventHandler:
     """Callbacks of one waiter for an informer's events; close it when the wait is over."""
 
     def __init__(
-        self, key: str | None, deliver: Deliver, missing: Missing, remove: Callable[[EventHandler], None]
+        self, key: str | None, on_event: OnEvent, on_missing: OnMissing, remove: Callable[[EventHandler], None]
     ) -> None:
-        self.key, self.deliver, self.missing, self._remove = key, deliver, missing, remove
-        self.ended = False
+        self.key, self.on_event, self.on_missing, self._remove = key, on_event, on_missing, remove
+        self.removed = False
 
     def close(self) -> None:
         """Deliver no more events; a callback may call this, too."""
@@ -74,38 +74,38 @@ class ObjectCache:
         Raises:
             Exception: an error of the handler; the handler is not added then.
         """
-        known = self._known_by(handler.key)
+        known = self._objects_of_key(handler.key)
         for found in known:
-            handler.deliver(ObjectEvent(found))
+            handler.on_event(ObjectEvent(found))
         if self.listed and not known:
-            handler.missing()
+            handler.on_missing()
         self._handlers.setdefault(handler.key, {})[handler] = None
 
     def remove_handler(self, handler: EventHandler) -> None:
         """Stop all deliveries to a handler, even of an event that others are getting now."""
-        handler.ended = True
+        handler.removed = True
         of_key = self._handlers.get(handler.key, {})
         of_key.pop(handler, None)
         if not of_key:
             self._handlers.pop(handler.key, None)
 
-    def update(self, key: str, found: Mapping[str, Any], *, gone: bool = False) -> None:
+    def update(self, key: str, obj: Mapping[str, Any], *, deleted: bool = False) -> None:
         """Store or delete an object, and deliver an event if that is a change.
 
         Nothing is delivered if the cache has the same object already.
         """
-        uid, of_key = found["metadata"]["uid"], self._objects.setdefault(key, {})
-        changed = gone or of_key.get(uid) != found
-        if gone:
+        uid, of_key = obj["metadata"]["uid"], self._objects.setdefault(key, {})
+        changed = deleted or of_key.get(uid) != obj
+        if deleted:
             of_key.pop(uid, None)
         else:
-            of_key[uid] = found
+            of_key[uid] = obj
         if not of_key:
             del self._objects[key]
         for handler in [*self._handlers.get(key, ()), *self._handlers.get(None, ())] if changed else ():
-            self._call(handler, lambda one: one.deliver(ObjectEvent(found, gone=gone)))
+            self._call_handler(handler, lambda one: one.on_event(ObjectEvent(obj, deleted=deleted)))
 
-    def finish_list(self, listed: set[str]) -> None:
+    def finish_list(self, listed_uids: set[str]) -> None:
         """Delete the objects that are missing in a complete list.
 
         After the first list, call `missing` of each handler that has no object.
@@ -114,35 +114,35 @@ class ObjectCache:
             listed: uids of the list's objects.
         """
         for key, uid, known in [(k, uid, known) for k, of in self._objects.items() for uid, known in of.items()]:
-            if uid not in listed:
-                self.update(key, known, gone=True)
+            if uid not in listed_uids:
+                self.update(key, known, deleted=True)
         if not self.listed:
             self.listed = True
             for handler in self._all_handlers():
-                if not self._known_by(handler.key):
-                    self._call(handler, lambda one: one.missing())
+                if not self._objects_of_key(handler.key):
+                    self._call_handler(handler, lambda one: one.on_missing())
 
     def fail(self, error: ClusterError) -> None:
         """Deliver an error to all handlers, and remove them and all objects."""
         handlers, self._handlers = self._all_handlers(), {}
         self.clear()
         for handler in handlers:
-            self._call(handler, lambda one: one.deliver(ObjectEvent(error=error)))
-            handler.ended = True
+            self._call_handler(handler, lambda one: one.on_event(ObjectEvent(error=error)))
+            handler.removed = True
 
     def clear(self) -> None:
         """Remove all objects, because no watch keeps them up to date; the handlers stay."""
         self._objects, self.listed = {}, False
 
-    def _known_by(self, key: str | None) -> list[Mapping[str, Any]]:
+    def _objects_of_key(self, key: str | None) -> list[Mapping[str, Any]]:
         of_keys = self._objects.values() if key is None else (self._objects.get(key, {}),)
         return [found for of_key in of_keys for found in of_key.values()]
 
     def _all_handlers(self) -> list[EventHandler]:
         return [handler for of_key in self._handlers.values() for handler in of_key]
 
-    def _call(self, handler: EventHandler, callback: Callable[[EventHandler], None]) -> None:
-        if handler.ended:  # removed by a handler that was called before it
+    def _call_handler(self, handler: EventHandler, callback: Callable[[EventHandler], None]) -> None:
+        if handler.removed:  # removed by a handler that was called before it
             return
         try:
             callback(handler)
@@ -151,4 +151,4 @@ class ObjectCache:
             broken = ClusterUnreachable(f"the handler of an event failed: {type(error).__name__}: {error}")
             broken.__cause__ = error
             with contextlib.suppress(Exception):
-                handler.deliver(ObjectEvent(error=broken))
+                handler.on_event(ObjectEvent(error=broken))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trainjob.client.api_errors import not_understood
+from trainjob.client.api_errors import not_kubernetes_response
 from trainjob.client.response_checks import ResponseCheck, check_list_of, check_namespaced_object, check_object
 from trainjob.errors import Expired, InvalidSpec, Problem
 
@@ -32,9 +32,9 @@ class Resource:
     """
 
     plural: str
-    prefix: str
+    api_path: str
     selector: str
-    spec_kept: tuple[str, ...] = ()
+    kept_spec_fields: tuple[str, ...] = ()
     namespaced: bool = True
 
     @property
@@ -48,12 +48,12 @@ class Resource:
         Raises:
             InvalidSpec: the namespace or the name is not a Kubernetes name, and could lead to another path.
         """
-        within = f"/namespaces/{_checked(namespace, 'namespace')}" if self.namespaced else ""
-        collection = f"{self.prefix}{within}/{self.plural}"
-        return f"{collection}/{_checked(name, 'name')}" if name else collection
+        within = f"/namespaces/{_check_name(namespace, 'namespace')}" if self.namespaced else ""
+        collection = f"{self.api_path}{within}/{self.plural}"
+        return f"{collection}/{_check_name(name, 'name')}" if name else collection
 
 
-def _checked(name: str, field: str) -> str:
+def _check_name(name: str, field: str) -> str:
     if not _NAME.fullmatch(name):
         raise InvalidSpec(
             Problem(field, repr(name[:80]), "it must be a Kubernetes name: lower case letters, digits, - and .")
@@ -64,8 +64,8 @@ def _checked(name: str, field: str) -> str:
 EVENTS = Resource("events", "/api/v1", "")
 
 
-def pages(
-    ask: Callable[..., dict[str, Any]],
+def list_pages(
+    request: Callable[..., dict[str, Any]],
     path: str,
     *,
     doing: str,
@@ -90,16 +90,16 @@ def pages(
     while more not in before:
         before.add(more)
         asked = {**query, "limit": _PAGE, "continue": more or None}
-        answer = ask("GET", path, doing=doing, query=asked, check=check_list_of(check))
+        answer = request("GET", path, doing=doing, query=asked, check=check_list_of(check))
         more = answer["metadata"].get("continue") or ""
         yield answer["items"] or [], answer["metadata"]["resourceVersion"]
         if not more:
             return
-    raise not_understood(f"its list begins anew at {more}".encode(), doing=doing)  # the list would never end
+    raise not_kubernetes_response(f"its list begins anew at {more}".encode(), doing=doing)  # the list would never end
 
 
-def everything(
-    ask: Callable[..., dict[str, Any]],
+def list_all(
+    request: Callable[..., dict[str, Any]],
     path: str,
     *,
     doing: str,
@@ -115,7 +115,7 @@ def everything(
     """
 
     def read() -> list[dict[str, Any]]:
-        return [item for items, _ in pages(ask, path, doing=doing, query=query, check=check) for item in items]
+        return [item for items, _ in list_pages(request, path, doing=doing, query=query, check=check) for item in items]
 
     for _ in range(_TRIES - 1):
         with contextlib.suppress(Expired):
@@ -123,11 +123,11 @@ def everything(
     return read()
 
 
-def newest_version(ask: Callable[..., dict[str, Any]], path: str, *, doing: str) -> str:
+def get_resource_version(request: Callable[..., dict[str, Any]], path: str, *, doing: str) -> str:
     """Return the current resourceVersion of a list by requesting only one object.
 
     Raises:
         ClusterError: the list could not be read; see [pages][].
     """
-    answer = ask("GET", path, doing=doing, query={"limit": 1}, check=check_list_of(check_object))
+    answer = request("GET", path, doing=doing, query={"limit": 1}, check=check_list_of(check_object))
     return str(answer["metadata"]["resourceVersion"])

@@ -11,20 +11,20 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from trainjob.client.installed_trainer import TRAINER_API
-from trainjob.client.resources import Resource, everything
+from trainjob.client.resources import Resource, list_all
 from trainjob.client.response_checks import check_deletion
 from trainjob.errors import NotFound, PermissionDenied
-from trainjob.status.runtimes import RuntimeDescription, describe
+from trainjob.status.runtime_description import RuntimeDescription, describe_runtime
 
 _RESOURCES = {
     "ClusterTrainingRuntime": Resource("clustertrainingruntimes", TRAINER_API, "", namespaced=False),
     "TrainingRuntime": Resource("trainingruntimes", TRAINER_API, ""),
 }
-_OWN = _RESOURCES["TrainingRuntime"]
-KINDS = tuple(_RESOURCES)
+_TRAINING_RUNTIMES = _RESOURCES["TrainingRuntime"]
+RUNTIME_KINDS = tuple(_RESOURCES)
 """The kinds of runtimes: of a cluster, and of a namespace."""
 # Runtimes change with a new release of a platform; after a refused TrainJob, its runtime is read again.
-_SECONDS = 3600.0
+_CACHE_SECONDS = 3600.0
 
 
 class Runtimes:
@@ -34,7 +34,7 @@ class Runtimes:
     `find` returns None and does not fail.
     """
 
-    def __init__(self, ask: Callable[..., dict[str, Any]], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, request: Callable[..., dict[str, Any]], clock: Callable[[], float] = time.monotonic) -> None:
         """Create a client with an empty cache.
 
         Args:
@@ -42,8 +42,8 @@ class Runtimes:
                 through short outages.
             clock: returns monotonic seconds; for tests.
         """
-        self._ask, self._clock = ask, clock
-        self._known: dict[tuple[str, str, str], tuple[float, RuntimeDescription | None]] = {}
+        self._request, self._clock = request, clock
+        self._cache: dict[tuple[str, str, str], tuple[float, RuntimeDescription | None]] = {}
 
     def find(self, name: str, kind: str, namespace: str, *, fresh: bool = False) -> RuntimeDescription | None:
         """Return one runtime, up to an hour old, or None if reading it is forbidden.
@@ -59,22 +59,22 @@ class Runtimes:
             ClusterError: the request failed.
         """
         key = (kind, namespace, name)
-        end, found = self._known.get(key, (0.0, None))
+        end, found = self._cache.get(key, (0.0, None))
         if fresh or self._clock() >= end:
             found = self._read(name, kind, namespace)
-            self._known[key] = (self._clock() + _SECONDS, found)
+            self._cache[key] = (self._clock() + _CACHE_SECONDS, found)
         return found
 
     def _read(self, name: str, kind: str, namespace: str) -> RuntimeDescription | None:
         resource = _RESOURCES[kind]
         doing = f"get {resource.plural} {name}"
         try:
-            answer = self._ask("GET", resource.path(namespace, name), doing=doing, check=resource.check)
+            answer = self._request("GET", resource.path(namespace, name), doing=doing, check=resource.check)
         except PermissionDenied:
             return None
-        return describe(answer, kind)
+        return describe_runtime(answer, kind)
 
-    def all(self, kind: str, namespace: str) -> list[RuntimeDescription]:
+    def list_all(self, kind: str, namespace: str) -> list[RuntimeDescription]:
         """Return all runtimes of a kind, sorted by name.
 
         Args:
@@ -86,8 +86,8 @@ class Runtimes:
         """
         resource = _RESOURCES[kind]
         doing = f"list {resource.plural}"
-        found = everything(self._ask, resource.path(namespace), doing=doing, query={}, check=resource.check)
-        return sorted((describe(one, kind) for one in found), key=lambda one: one.name)
+        found = list_all(self._request, resource.path(namespace), doing=doing, query={}, check=resource.check)
+        return sorted((describe_runtime(one, kind) for one in found), key=lambda one: one.name)
 
     def create(self, runtime: Mapping[str, Any]) -> dict[str, Any]:
         """Create a TrainingRuntime in a namespace, with an error for unknown fields.
@@ -97,11 +97,18 @@ class Runtimes:
             Conflict: a TrainingRuntime of this name exists.
             ClusterError: the request failed for another reason.
         """
-        path = _OWN.path(runtime["metadata"]["namespace"])
+        path = _TRAINING_RUNTIMES.path(runtime["metadata"]["namespace"])
         query = {"fieldValidation": "Strict"}
-        return self._ask("POST", path, doing=f"create {_OWN.plural}", query=query, body=runtime, check=_OWN.check)
+        return self._request(
+            "POST",
+            path,
+            doing=f"create {_TRAINING_RUNTIMES.plural}",
+            query=query,
+            body=runtime,
+            check=_TRAINING_RUNTIMES.check,
+        )
 
-    def give(self, runtime: Mapping[str, Any], owner: Mapping[str, Any]) -> None:
+    def set_owner(self, runtime: Mapping[str, Any], owner: Mapping[str, Any]) -> None:
         """Make a TrainJob the owner of a TrainingRuntime, so that both are deleted together.
 
         Args:
@@ -114,12 +121,12 @@ class Runtimes:
         metadata, uid = owner["metadata"], runtime["metadata"]["uid"]
         reference = {**{key: owner[key] for key in ("apiVersion", "kind")}, **{k: metadata[k] for k in ("name", "uid")}}
         body = {"metadata": {"uid": uid, "ownerReferences": [reference]}}
-        self._ask(
+        self._request(
             "PATCH",
-            _OWN.path(metadata["namespace"], runtime["metadata"]["name"]),
-            doing=f"patch {_OWN.plural}",
+            _TRAINING_RUNTIMES.path(metadata["namespace"], runtime["metadata"]["name"]),
+            doing=f"patch {_TRAINING_RUNTIMES.plural}",
             body=body,
-            check=_OWN.check,
+            check=_TRAINING_RUNTIMES.check,
         )
 
     def delete(self, name: str, namespace: str) -> None:
@@ -129,4 +136,9 @@ class Runtimes:
             ClusterError: the runtime could not be deleted.
         """
         with contextlib.suppress(NotFound):
-            self._ask("DELETE", _OWN.path(namespace, name), doing=f"delete {_OWN.plural}", check=check_deletion)
+            self._request(
+                "DELETE",
+                _TRAINING_RUNTIMES.path(namespace, name),
+                doing=f"delete {_TRAINING_RUNTIMES.plural}",
+                check=check_deletion,
+            )

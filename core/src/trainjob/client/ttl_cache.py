@@ -21,7 +21,7 @@ class TtlCache(Generic[T]):
     thousands of callers waiting in turn.
     """
 
-    def __init__(self, read: Callable[[], T], seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, read: Callable[[], T], ttl: float, clock: Callable[[], float] = time.monotonic) -> None:
         """Create an empty cache.
 
         Args:
@@ -29,10 +29,10 @@ class TtlCache(Generic[T]):
             seconds: age at which the value is read again.
             clock: returns monotonic seconds; for tests.
         """
-        self._read, self._seconds, self._clock = read, seconds, clock
+        self._read, self._ttl, self._clock = read, ttl, clock
         self._lock = threading.Lock()
         self._value: Future[T] = Future()
-        self._end = -math.inf
+        self._expires_at = -math.inf
 
     def get(self) -> T:
         """Return the value; read it first if it is too old.
@@ -41,11 +41,11 @@ class TtlCache(Generic[T]):
             TrainJobError: the read ended with this error.
         """
         with self._lock:
-            if self._clock() > self._end:
+            if self._clock() > self._expires_at:
                 self._value = Future()
                 try:
                     self._value.set_result(self._read())
                 except TrainJobError as error:
                     self._value.set_exception(error)
-                self._end = self._clock() + self._seconds
+                self._expires_at = self._clock() + self._ttl
             return self._value.result()

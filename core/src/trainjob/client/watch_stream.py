@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trainjob.client.api_errors import from_network, from_status, not_understood
+from trainjob.client.api_errors import error_from_network, error_from_status, not_kubernetes_response
 from trainjob.client.response_checks import check_object
 from trainjob.errors import ClusterError
 
-_KINDS = ("ADDED", "MODIFIED", "DELETED", "BOOKMARK")
+_EVENT_TYPES = ("ADDED", "MODIFIED", "DELETED", "BOOKMARK")
 _LONGEST_LINE = 16 * 1024 * 1024  # an object has at most a few MB (etcd refuses requests over 1.5 MB)
-_PIECE = 64 * 1024
+_CHUNK_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True)
@@ -26,12 +26,12 @@ class WatchEvent:
         gone: whether the object was deleted.
     """
 
-    found: Mapping[str, Any] | None
-    version: str
-    gone: bool
+    object: Mapping[str, Any] | None
+    resource_version: str
+    deleted: bool
 
 
-def event_lines(stream: Any, *, server: str, doing: str) -> Iterator[bytes]:
+def read_lines(stream: Any, *, server: str, doing: str) -> Iterator[bytes]:
     """Yield the complete lines of a watch, each as soon as it has arrived.
 
     An incomplete line at the end of the stream is left out.
@@ -49,7 +49,7 @@ def event_lines(stream: Any, *, server: str, doing: str) -> Iterator[bytes]:
 
     rest = bytearray()
     try:
-        while piece := stream.read1(_PIECE, decode_content=False):
+        while piece := stream.read1(_CHUNK_BYTES, decode_content=False):
             *ended, begun = piece.split(b"\n")
             for part in ended:
                 rest += part
@@ -58,12 +58,12 @@ def event_lines(stream: Any, *, server: str, doing: str) -> Iterator[bytes]:
                 rest.clear()
             rest += begun
             if len(rest) > _LONGEST_LINE:
-                raise not_understood(bytes(rest), doing=doing)
+                raise not_kubernetes_response(bytes(rest), doing=doing)
     except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:  # ValueError: TLS was shut down
-        raise from_network(error, server=server, doing=doing) from error
+        raise error_from_network(error, server=server, doing=doing) from error
 
 
-def read_event(line: bytes, *, server: str, doing: str) -> WatchEvent:
+def parse_event(line: bytes, *, server: str, doing: str) -> WatchEvent:
     """Parse one line of a watch and return its event.
 
     Raises:
@@ -74,16 +74,16 @@ def read_event(line: bytes, *, server: str, doing: str) -> WatchEvent:
         event = json.loads(line)
         kind, found = event["type"], event["object"]
         if kind == "ERROR":
-            raise _error(found, server=server, doing=doing)
+            raise _watch_error(found, server=server, doing=doing)
         version = found["metadata"]["resourceVersion"]
     except (ValueError, TypeError, LookupError, RecursionError) as error:
-        raise not_understood(line, doing=doing) from error
-    known = kind == "BOOKMARK" or (kind in _KINDS and not check_object(found))
+        raise not_kubernetes_response(line, doing=doing) from error
+    known = kind == "BOOKMARK" or (kind in _EVENT_TYPES and not check_object(found))
     if not known or not isinstance(version, str) or not version:
-        raise not_understood(line, doing=doing)
-    return WatchEvent(None if kind == "BOOKMARK" else found, version, gone=kind == "DELETED")
+        raise not_kubernetes_response(line, doing=doing)
+    return WatchEvent(None if kind == "BOOKMARK" else found, version, deleted=kind == "DELETED")
 
 
-def _error(status: Any, *, server: str, doing: str) -> ClusterError:
+def _watch_error(status: Any, *, server: str, doing: str) -> ClusterError:
     code = status.get("code") if isinstance(status, dict) else None
-    return from_status(code if isinstance(code, int) else 500, json.dumps(status), {}, server=server, doing=doing)
+    return error_from_status(code if isinstance(code, int) else 500, json.dumps(status), {}, server=server, doing=doing)

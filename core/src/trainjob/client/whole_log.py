@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from trainjob.client.backoff import persist
-from trainjob.client.log_lines import LogLine, Transcript
+from trainjob.client.backoff import retry
+from trainjob.client.log_lines import LogLine, LogReader
+from trainjob.status.nested_fields import get_str
 from trainjob.status.pods import container_statuses, rank_of, step_of
-from trainjob.status.reading import text
 
 if TYPE_CHECKING:
     from trainjob.client.cluster import Cluster
@@ -36,10 +36,10 @@ def read_log(
         ClusterError: the request failed.
     """
     several = len(container_statuses(pod)) > 1
-    transcript = Transcript(f"{step_of(pod)}-{rank_of(pod)}" + (f"/{container}" if several else ""))
-    name, namespace = text(pod, "metadata", "name"), text(pod, "metadata", "namespace")
+    transcript = LogReader(f"{step_of(pod)}-{rank_of(pod)}" + (f"/{container}" if several else ""))
+    name, namespace = get_str(pod, "metadata", "name"), get_str(pod, "metadata", "namespace")
 
-    def read_on() -> None:
+    def read_stream() -> None:
         stream = cluster.open_log(name, namespace, container, previous=previous, since=transcript.since)
         try:
             for lines in transcript.read(stream):
@@ -48,6 +48,6 @@ def read_log(
         finally:
             stream.close()
 
-    persist(read_on, patience=_PATIENCE)
-    for line in transcript.rest():
+    retry(read_stream, timeout=_PATIENCE)
+    for line in transcript.flush():
         emit(line)

@@ -12,20 +12,20 @@ from enum import Enum
 from typing import Any
 
 from trainjob.errors import AdmissionRefused, ClusterError, NotFound, PermissionDenied, QuotaExceeded
-from trainjob.manifest import Dialect, dialect_of, missing_from
+from trainjob.manifest import Dialect, detect_dialect, list_unsupported_features
 from trainjob.spec.job import STOCK_RUNTIME
-from trainjob.spec.resources import gpus
-from trainjob.status.platform import JOBSET, KUEUE, STORAGE, Platform
-from trainjob.status.reading import rows, table, text
-from trainjob.status.rights import in_words
-from trainjob.status.runtimes import RuntimeDescription
+from trainjob.spec.resources import count_gpus
+from trainjob.status.nested_fields import get_list, get_mapping, get_str
+from trainjob.status.permissions import format_permissions
+from trainjob.status.platform_facts import JOBSET, KUEUE, STORAGE, PlatformFacts
+from trainjob.status.runtime_description import RuntimeDescription
 
-_NEWEST = list(Dialect)[-1]
-_SILENT_SECONDS = 60
-_DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
-_WEBHOOK = '.trainer.kubeflow.org" denied'
-_MOST_NAMED = 12
-_PODS_OF_TRAINER = "kubectl get pods -n kubeflow-system"
+_NEWEST_DIALECT = list(Dialect)[-1]
+_NO_STATUS_SECONDS = 60
+_DEFAULT_CLASS_ANNOTATION = "storageclass.kubernetes.io/is-default-class"
+_WEBHOOK_DENIAL = '.trainer.kubeflow.org" denied'
+_MAX_NAMES = 12
+_LIST_TRAINER_PODS = "kubectl get pods -n kubeflow-system"
 
 
 class Grade(str, Enum):
@@ -41,7 +41,7 @@ class Grade(str, Enum):
 
 
 @dataclass(frozen=True)
-class Row:
+class CheckResult:
     """Result of the check of one subject.
 
     Attributes:
@@ -61,247 +61,277 @@ class Row:
         return {**asdict(self), "grade": self.grade.value}
 
 
-def check_up(platform: Platform, now: datetime) -> list[Row]:
+def check_namespace(platform: PlatformFacts, now: datetime) -> list[CheckResult]:
     """Return one row for each checked subject of a namespace.
 
     Args:
         platform: the facts about the cluster and the namespace.
         now: the current time; a TrainJob that is older than a minute must have a status.
     """
-    found = [_api(platform), *_trainer(platform), _jobset(platform), _permissions(platform)]
+    results = [
+        _check_api_server(platform),
+        *_check_trainer(platform),
+        _check_jobset(platform),
+        _check_permissions(platform),
+    ]
     if platform.spec_fields is not None:
-        found += [*_admission(platform), *_controller(platform, now), _runtimes(platform)]
-    return [*found, *_kueue(platform), *_storage(platform), *_claims(platform)]
+        results += [*_check_admission(platform), *_check_controller(platform, now), _check_runtimes(platform)]
+    return [*results, *_check_kueue(platform), *_check_storage(platform), *_check_claims(platform)]
 
 
-def can_run(found: Sequence[Row]) -> bool:
+def can_run_trainjobs(results: Sequence[CheckResult]) -> bool:
     """Return whether TrainJobs can run; subjects that could not be checked do not count."""
-    return all(row.grade is not Grade.FAILED for row in found)
+    return all(row.grade is not Grade.FAILED for row in results)
 
 
-def _api(platform: Platform) -> Row:
+def _check_api_server(platform: PlatformFacts) -> CheckResult:
     who = f"you are {platform.user}" if platform.user else "it does not tell who you are"
-    return Row("api server", Grade.OK, f"{platform.server} is Kubernetes {platform.version}; {who}")
+    return CheckResult("api server", Grade.OK, f"{platform.server} is Kubernetes {platform.kubernetes_version}; {who}")
 
 
-def _trainer(platform: Platform) -> Iterator[Row]:
+def _check_trainer(platform: PlatformFacts) -> Iterator[CheckResult]:
     name, fields = "trainer", platform.spec_fields
     if fields is None:
         wrong = "Kubeflow Trainer is not installed: no TrainJobs are served"
         advice = "install Kubeflow Trainer 2.0 or later with its CRDs, or connect to the cluster that has it"
-        yield Row(name, Grade.FAILED, wrong, advice)
+        yield CheckResult(name, Grade.FAILED, wrong, advice)
         return
-    dialect = dialect_of(fields)
-    version = platform.trainer.removeprefix("v") or f"{dialect.value}{' or later' if dialect is _NEWEST else ''}"
+    dialect = detect_dialect(fields)
+    version = (
+        platform.trainer_version.removeprefix("v")
+        or f"{dialect.value}{' or later' if dialect is _NEWEST_DIALECT else ''}"
+    )
     if not fields:
-        yield Row(name, Grade.UNKNOWN, f"its API is not told: it is taken for that of Trainer {_NEWEST.value} or later")
-    elif dialect is _NEWEST:
-        yield Row(name, Grade.OK, f"Kubeflow Trainer {version}")
+        yield CheckResult(
+            name,
+            Grade.UNKNOWN,
+            f"its API is not told: it is taken for that of Trainer {_NEWEST_DIALECT.value} or later",
+        )
+    elif dialect is _NEWEST_DIALECT:
+        yield CheckResult(name, Grade.OK, f"Kubeflow Trainer {version}")
     else:
         lacking = f"Kubeflow Trainer {version}, which is old; each with the version that has it: "
-        advice = f"upgrade Kubeflow Trainer to {_NEWEST.value} or later; until then what needs one of these is refused"
-        yield Row(name, Grade.WARNING, lacking + ", ".join(missing_from(dialect)), advice)
+        advice = f"upgrade Kubeflow Trainer to {_NEWEST_DIALECT.value} or later; until then what needs one of these is refused"
+        yield CheckResult(name, Grade.WARNING, lacking + ", ".join(list_unsupported_features(dialect)), advice)
 
 
-def _jobset(platform: Platform) -> Row:
-    if JOBSET in platform.groups:
-        return Row("jobset", Grade.OK, "JobSet is installed")
+def _check_jobset(platform: PlatformFacts) -> CheckResult:
+    if JOBSET in platform.api_groups:
+        return CheckResult("jobset", Grade.OK, "JobSet is installed")
     wrong = "JobSet is not installed: TrainJobs are accepted, and nothing runs"
-    return Row("jobset", Grade.FAILED, wrong, "install the version of JobSet that the Trainer's own manifests name")
+    return CheckResult(
+        "jobset", Grade.FAILED, wrong, "install the version of JobSet that the Trainer's own manifests name"
+    )
 
 
-def _permissions(platform: Platform) -> Row:
-    name, denied = "permissions", platform.denied
+def _check_permissions(platform: PlatformFacts) -> CheckResult:
+    name, denied = "permissions", platform.denied_permissions
     if isinstance(denied, ClusterError):
-        return Row(name, Grade.UNKNOWN, f"they can't be asked: {denied.message}")
+        return CheckResult(name, Grade.UNKNOWN, f"they can't be asked: {denied.message}")
     if not denied:
-        return Row(name, Grade.OK, f"all that is needed in namespace {platform.namespace}")
-    without = "; ".join(dict.fromkeys(right.without for right in denied))
-    grade = Grade.FAILED if any(right.needed for right in denied) else Grade.WARNING
+        return CheckResult(name, Grade.OK, f"all that is needed in namespace {platform.namespace}")
+    without = "; ".join(dict.fromkeys(right.consequence for right in denied))
+    grade = Grade.FAILED if any(right.required for right in denied) else Grade.WARNING
     wheres = {"cluster" if right.cluster_wide else "person" for right in denied}
-    given = " and ".join(
+    commands = " and ".join(
         f"`kubectl apply {'' if where == 'cluster' else f'-n {platform.namespace} '}-k manifests/{where}`"
         for where in sorted(wheres, reverse=True)
     )
-    advice = f"have it granted: {given}, or only what is missing, as below"
-    return Row(name, grade, f"you may not {in_words(denied)}. So: {without}", advice)
+    advice = f"have it granted: {commands}, or only what is missing, as below"
+    return CheckResult(name, grade, f"you may not {format_permissions(denied)}. So: {without}", advice)
 
 
-def _admission(platform: Platform) -> Iterator[Row]:
+def _check_admission(platform: PlatformFacts) -> Iterator[CheckResult]:
     """Yield the rows of the webhook and of a trial TrainJob.
 
     If the webhook could not be tried, the trial failed for the same reason and is left out.
     """
-    name, refusal = "webhook", platform.refusal
+    name, refusal = "webhook", platform.invalid_trial_error
     if refusal is None:
         wrong = "a TrainJob that is wrong was accepted: the Trainer's webhook is not registered, and such a one hangs"
-        yield Row(name, Grade.WARNING, wrong, "install the Trainer anew")
+        yield CheckResult(name, Grade.WARNING, wrong, "install the Trainer anew")
     elif not isinstance(refusal, AdmissionRefused):
-        yield _failed_to_try(name, refusal)
+        yield _failed_trial_result(name, refusal)
         return
-    elif _WEBHOOK in refusal.message:
-        yield Row(name, Grade.OK, "the Trainer's webhook answers")
+    elif _WEBHOOK_DENIAL in refusal.message:
+        yield CheckResult(name, Grade.OK, "the Trainer's webhook answers")
     else:
-        yield Row(name, Grade.UNKNOWN, f"another rule came before the Trainer's webhook: {refusal.message}")
-    yield _tried(platform)
+        yield CheckResult(name, Grade.UNKNOWN, f"another rule came before the Trainer's webhook: {refusal.message}")
+    yield _check_trial(platform)
 
 
-def _failed_to_try(name: str, error: ClusterError) -> Row:
+def _failed_trial_result(name: str, error: ClusterError) -> CheckResult:
     if isinstance(error, PermissionDenied):
-        return Row(name, Grade.UNKNOWN, "it can't be tried without the right to create trainjobs")
+        return CheckResult(name, Grade.UNKNOWN, "it can't be tried without the right to create trainjobs")
     if isinstance(error, QuotaExceeded):
-        return Row(name, Grade.WARNING, error.message, "wait for others to end, or have the quota raised")
+        return CheckResult(name, Grade.WARNING, error.message, "wait for others to end, or have the quota raised")
     if isinstance(error, NotFound):
-        return Row(name, Grade.FAILED, error.message, "create the namespace, or name another one with --namespace")
-    advice = f"no TrainJob can be created while it does not answer: see whether it runs, `{_PODS_OF_TRAINER}`"
-    return Row(name, Grade.FAILED, error.message, advice if error.retryable else "")
+        return CheckResult(
+            name, Grade.FAILED, error.message, "create the namespace, or name another one with --namespace"
+        )
+    advice = f"no TrainJob can be created while it does not answer: see whether it runs, `{_LIST_TRAINER_PODS}`"
+    return CheckResult(name, Grade.FAILED, error.message, advice if error.retryable else "")
 
 
-def _tried(platform: Platform) -> Row:
-    name, trial = "trainjob", platform.trial
+def _check_trial(platform: PlatformFacts) -> CheckResult:
+    name, trial = "trainjob", platform.trial_result
     if not isinstance(trial, ClusterError):
-        return Row(name, Grade.OK, f"one on the runtime {STOCK_RUNTIME} would be accepted")
+        return CheckResult(name, Grade.OK, f"one on the runtime {STOCK_RUNTIME} would be accepted")
     if isinstance(trial, AdmissionRefused):
         missing = STOCK_RUNTIME in trial.message and "not found" in trial.message  # Trainer's or Kueue's webhook
         advice = "install the Trainer's runtimes, or name one that is there: runtime=..." if missing else ""
-        return Row(name, Grade.FAILED, trial.message, advice or "ask who set this rule up what it wants of a TrainJob")
-    return _failed_to_try(name, trial)
+        return CheckResult(
+            name, Grade.FAILED, trial.message, advice or "ask who set this rule up what it wants of a TrainJob"
+        )
+    return _failed_trial_result(name, trial)
 
 
-def _controller(platform: Platform, now: datetime) -> Iterator[Row]:
+def _check_controller(platform: PlatformFacts, now: datetime) -> Iterator[CheckResult]:
     """Yield a row on whether the Trainer's controller acts on TrainJobs.
 
     A TrainJob has a status within a second (Trainer 2.1 and later). If one older than 60 s has none, the controller has
     not acted on it.
     """
     jobs = platform.jobs
-    if isinstance(jobs, ClusterError) or not jobs or dialect_of(platform.spec_fields or ()) is Dialect.V2_0:
+    if isinstance(jobs, ClusterError) or not jobs or detect_dialect(platform.spec_fields or ()) is Dialect.V2_0:
         return
-    before = (now - timedelta(seconds=_SILENT_SECONDS)).strftime("%Y-%m-%dT%H:%M:%SZ")
-    silent = [
-        text(job, "metadata", "name")
+    before = (now - timedelta(seconds=_NO_STATUS_SECONDS)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    without_status = [
+        get_str(job, "metadata", "name")
         for job in jobs
-        if not table(job, "status") and text(job, "metadata", "creationTimestamp") < before
+        if not get_mapping(job, "status") and get_str(job, "metadata", "creationTimestamp") < before
     ]
-    if not silent:
-        yield Row("controller", Grade.OK, f"the TrainJobs of the namespace have a status: {len(jobs)}")
+    if not without_status:
+        yield CheckResult("controller", Grade.OK, f"the TrainJobs of the namespace have a status: {len(jobs)}")
         return
-    wrong = f"nothing has become of {_named(silent)} in more than {_SILENT_SECONDS} s"
-    advice = f"`trainjob describe {silent[0]}` says why, or see whether the Trainer runs, `{_PODS_OF_TRAINER}`"
-    yield Row("controller", Grade.WARNING, wrong, advice)
+    wrong = f"nothing has become of {_join_names(without_status)} in more than {_NO_STATUS_SECONDS} s"
+    advice = (
+        f"`trainjob describe {without_status[0]}` says why, or see whether the Trainer runs, `{_LIST_TRAINER_PODS}`"
+    )
+    yield CheckResult("controller", Grade.WARNING, wrong, advice)
 
 
-def _runtimes(platform: Platform) -> Row:
+def _check_runtimes(platform: PlatformFacts) -> CheckResult:
     name, found = "runtimes", platform.runtimes
     known = [runtime for some in found.values() if not isinstance(some, ClusterError) for runtime in some]
     hidden = [kind for kind, some in found.items() if isinstance(some, ClusterError)]
     if not known:
         if hidden:
-            return Row(name, Grade.UNKNOWN, f"{' and '.join(hidden)}s can't be listed")
-        return Row(name, Grade.FAILED, "there are none", "install the Trainer's runtimes")
-    parts = [_named([runtime.name for runtime in known])]
+            return CheckResult(name, Grade.UNKNOWN, f"{' and '.join(hidden)}s can't be listed")
+        return CheckResult(name, Grade.FAILED, "there are none", "install the Trainer's runtimes")
+    parts = [_join_names([runtime.name for runtime in known])]
     if old := [runtime.name for runtime in known if runtime.deprecated]:
-        parts.append(f"deprecated: {_named(old)}")
-    if devices := [f"{runtime.name} ({_devices(runtime)})" for runtime in known if _devices(runtime)]:
-        parts.append(f"with GPUs unless told otherwise: {_named(devices)}")
+        parts.append(f"deprecated: {_join_names(old)}")
+    if devices := [f"{runtime.name} ({_format_devices(runtime)})" for runtime in known if _format_devices(runtime)]:
+        parts.append(f"with GPUs unless told otherwise: {_join_names(devices)}")
     if hidden:
         parts.append(f"{' and '.join(hidden)}s can't be listed")
-    return Row(name, Grade.OK, "; ".join(parts))
+    return CheckResult(name, Grade.OK, "; ".join(parts))
 
 
-def _devices(runtime: RuntimeDescription) -> str:
+def _format_devices(runtime: RuntimeDescription) -> str:
     resources = runtime.trainer.resources if runtime.trainer else {}
-    return ", ".join(f"{name}: {amount}" for name, amount in resources.items() if gpus({name: amount}))
+    return ", ".join(f"{name}: {amount}" for name, amount in resources.items() if count_gpus({name: amount}))
 
 
-def _kueue(platform: Platform) -> Iterator[Row]:
+def _check_kueue(platform: PlatformFacts) -> Iterator[CheckResult]:
     name, queues, namespace = "kueue", platform.queues, platform.namespace
-    if KUEUE not in platform.groups:
-        yield Row(name, Grade.OK, "Kueue is not installed: TrainJobs start at once, and name no queue")
+    if KUEUE not in platform.api_groups:
+        yield CheckResult(name, Grade.OK, "Kueue is not installed: TrainJobs start at once, and name no queue")
     elif isinstance(queues, ClusterError):
-        yield Row(name, Grade.UNKNOWN, f"the queues of namespace {namespace} can't be listed")
+        yield CheckResult(name, Grade.UNKNOWN, f"the queues of namespace {namespace} can't be listed")
     elif not queues:
         advice = "name no queue, or have a LocalQueue made in this namespace"
-        yield Row(name, Grade.WARNING, f"namespace {namespace} has no LocalQueue: who names one waits for ever", advice)
-    elif platform.queued is not None and not _is_held(platform.queued):
+        yield CheckResult(
+            name, Grade.WARNING, f"namespace {namespace} has no LocalQueue: who names one waits for ever", advice
+        )
+    elif platform.queued_trial_result is not None and not _is_suspended_by_kueue(platform.queued_trial_result):
         wrong = "Kueue lets a TrainJob that names a queue start at once: its integration for TrainJobs is off"
         advice = "add trainer.kubeflow.org/trainjob to integrations.frameworks of Kueue's configuration"
-        yield Row(name, Grade.WARNING, wrong, advice)
+        yield CheckResult(name, Grade.WARNING, wrong, advice)
     else:
-        yield _queues(queues)
+        yield _check_queues(queues)
 
 
-def _is_held(queued: Any) -> bool:
+def _is_suspended_by_kueue(queued: Any) -> bool:
     """Return whether Kueue suspended the trial TrainJob in a queue, or the trial failed.
 
     Kueue's webhook suspends a TrainJob that names a queue. A failed trial proves nothing, so it counts as suspended.
     """
-    return isinstance(queued, ClusterError) or table(queued, "spec").get("suspend") is True
+    return isinstance(queued, ClusterError) or get_mapping(queued, "spec").get("suspend") is True
 
 
-def _queues(queues: Sequence[Any]) -> Row:
+def _check_queues(queues: Sequence[Any]) -> CheckResult:
     inactive = [
-        f"{text(queue, 'metadata', 'name')}: {text(condition, 'message')}"
+        f"{get_str(queue, 'metadata', 'name')}: {get_str(condition, 'message')}"
         for queue in queues
-        for condition in rows(queue, "status", "conditions")
+        for condition in get_list(queue, "status", "conditions")
         if (condition.get("type"), condition.get("status")) == ("Active", "False")
     ]
     if inactive:
-        return Row("kueue", Grade.WARNING, f"inactive: {'; '.join(inactive)}", "name a queue that is active, or wait")
-    return Row("kueue", Grade.OK, f"queues: {_named([text(queue, 'metadata', 'name') for queue in queues])}")
+        return CheckResult(
+            "kueue", Grade.WARNING, f"inactive: {'; '.join(inactive)}", "name a queue that is active, or wait"
+        )
+    return CheckResult(
+        "kueue", Grade.OK, f"queues: {_join_names([get_str(queue, 'metadata', 'name') for queue in queues])}"
+    )
 
 
-def _storage(platform: Platform) -> Iterator[Row]:
-    name, classes = "storage", platform.classes
-    if STORAGE not in platform.groups:
-        yield Row(name, Grade.UNKNOWN, "the cluster tells no storage classes")
+def _check_storage(platform: PlatformFacts) -> Iterator[CheckResult]:
+    name, classes = "storage", platform.storage_classes
+    if STORAGE not in platform.api_groups:
+        yield CheckResult(name, Grade.UNKNOWN, "the cluster tells no storage classes")
     elif isinstance(classes, ClusterError):
-        yield Row(name, Grade.UNKNOWN, "storage classes can't be listed")
-    elif usual := [_name(one) for one in classes if text(one, "metadata", "annotations", _DEFAULT_CLASS) == "true"]:
-        others = [_name(one) for one in classes if _name(one) not in usual]
-        more = f"; others: {_named(others)}" if others else ""
-        yield Row(name, Grade.OK, f"a claim that names no storage class gets {usual[0]}{more}")
+        yield CheckResult(name, Grade.UNKNOWN, "storage classes can't be listed")
+    elif usual := [
+        _name_of(one) for one in classes if get_str(one, "metadata", "annotations", _DEFAULT_CLASS_ANNOTATION) == "true"
+    ]:
+        others = [_name_of(one) for one in classes if _name_of(one) not in usual]
+        more = f"; others: {_join_names(others)}" if others else ""
+        yield CheckResult(name, Grade.OK, f"a claim that names no storage class gets {usual[0]}{more}")
     else:
-        there = _named([_name(one) for one in classes]) or "none"
+        there = _join_names([_name_of(one) for one in classes]) or "none"
         wrong = f"no storage class is the default (there are: {there}): a claim that names none stays Pending"
-        yield Row(name, Grade.WARNING, wrong, "give workspaces a storage class, or have one marked as the default")
+        yield CheckResult(
+            name, Grade.WARNING, wrong, "give workspaces a storage class, or have one marked as the default"
+        )
 
 
-def _claims(platform: Platform) -> Iterator[Row]:
+def _check_claims(platform: PlatformFacts) -> Iterator[CheckResult]:
     name, claims = "claims", platform.claims
     if isinstance(claims, ClusterError):
-        yield Row(name, Grade.UNKNOWN, f"those of namespace {platform.namespace} can't be listed")
+        yield CheckResult(name, Grade.UNKNOWN, f"those of namespace {platform.namespace} can't be listed")
         return
-    stuck = [_described(claim) for claim in claims if _is_stuck(claim, platform)]
+    stuck = [_format_claim(claim) for claim in claims if _is_stuck(claim, platform)]
     if stuck:
         advice = "`kubectl describe pvc` says why a claim is Pending; one whose volume is Lost has to be made anew"
-        yield Row(name, Grade.WARNING, f"not usable: {_named(stuck)}", advice)
+        yield CheckResult(name, Grade.WARNING, f"not usable: {_join_names(stuck)}", advice)
     elif claims:
-        yield Row(name, Grade.OK, _named([_described(claim) for claim in claims]))
+        yield CheckResult(name, Grade.OK, _join_names([_format_claim(claim) for claim in claims]))
 
 
-def _is_stuck(claim: Any, platform: Platform) -> bool:
+def _is_stuck(claim: Any, platform: PlatformFacts) -> bool:
     """Return whether a claim is Lost, or Pending without a known reason.
 
     A claim whose storage class has `WaitForFirstConsumer` stays Pending until its first pod exists. If the storage
     classes are not known, a Pending claim may be such a claim.
     """
-    phase, classes = text(claim, "status", "phase"), platform.classes
-    if phase != "Pending" or isinstance(classes, ClusterError) or STORAGE not in platform.groups:
+    phase, classes = get_str(claim, "status", "phase"), platform.storage_classes
+    if phase != "Pending" or isinstance(classes, ClusterError) or STORAGE not in platform.api_groups:
         return phase == "Lost"
-    own = (one for one in classes if _name(one) == text(claim, "spec", "storageClassName"))
-    return all(text(one, "volumeBindingMode") != "WaitForFirstConsumer" for one in own)
+    own = (one for one in classes if _name_of(one) == get_str(claim, "spec", "storageClassName"))
+    return all(get_str(one, "volumeBindingMode") != "WaitForFirstConsumer" for one in own)
 
 
-def _described(claim: Any) -> str:
-    modes = table(claim, "spec").get("accessModes") or ()
-    return f"{_name(claim)} ({', '.join(map(str, (*modes, text(claim, 'status', 'phase'))))})"
+def _format_claim(claim: Any) -> str:
+    modes = get_mapping(claim, "spec").get("accessModes") or ()
+    return f"{_name_of(claim)} ({', '.join(map(str, (*modes, get_str(claim, 'status', 'phase'))))})"
 
 
-def _name(found: Any) -> str:
-    return text(found, "metadata", "name")
+def _name_of(item: Any) -> str:
+    return get_str(item, "metadata", "name")
 
 
-def _named(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return ", ".join(names[:_MOST_NAMED]) + more
+def _join_names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+    return ", ".join(names[:_MAX_NAMES]) + more

@@ -7,21 +7,27 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from trainjob.client import Cluster, last_lines, warning_events, warnings_about
-from trainjob.client.diagnostics import last_lines_of
+from trainjob.client import Cluster, list_warning_events, list_warning_lines, read_failure_log_tail
+from trainjob.client.diagnostics import read_log_tail
 from trainjob.errors import ClusterError
-from trainjob.inspection.facts import event_facts, pod_facts, spec_facts, step_facts, time_line
+from trainjob.inspection.facts import build_timeline, event_facts, pod_facts, spec_facts, step_facts
 from trainjob.inspection.summary import Summary, summarize
-from trainjob.status import Outcome, Phase, Verdict, conclude, failures, handed_back, judge
-from trainjob.status.findings import Finding, of_events, of_pod, of_workload, weighed
+from trainjob.status import Outcome, Phase, Verdict, build_outcome, derive_verdict, find_failures, parse_step_result
+from trainjob.status.diagnostics import (
+    Finding,
+    get_event_findings,
+    get_pod_findings,
+    get_workload_findings,
+    merge_findings,
+)
+from trainjob.status.failure_policies import needs_jobset, with_policy_rule
+from trainjob.status.failure_rules import RULES, Category
+from trainjob.status.nested_fields import get_str
 from trainjob.status.pods import container_statuses, rank_of
-from trainjob.status.policies import explained, needs_jobset
-from trainjob.status.reading import text
-from trainjob.status.trouble import RULES, Category
 
 T = TypeVar("T")
 Json = dict[str, Any]
-_TOLD = 3  # a description has at most this many reasons why the TrainJob does not start
+_MAX_REASONS = 3  # a description has at most this many reasons why the TrainJob does not start
 
 
 @dataclass(frozen=True)
@@ -48,11 +54,11 @@ class Description:
     steps: list[Json]
     pods: list[Json]
     events: list[Json]
-    story: list[dict[str, str]]
+    timeline: list[dict[str, str]]
     outcome: Outcome | None
     result: Json | None
     hints: list[str]
-    unread: list[str]
+    read_errors: list[str]
 
     def to_dict(self) -> Json:
         """Return the description as JSON values, with the summary's fields at the top level."""
@@ -62,11 +68,11 @@ class Description:
             "steps": self.steps,
             "pods": self.pods,
             "events": self.events,
-            "story": self.story,
+            "story": self.timeline,
             "outcome": self.outcome.to_dict() if self.outcome else None,
             "result": self.result,
             "hints": self.hints,
-            "unread": self.unread,
+            "unread": self.read_errors,
         }
 
 
@@ -79,23 +85,23 @@ def describe(cluster: Cluster, job: Mapping[str, Any]) -> Description:
         cluster: the cluster of the TrainJob.
         job: the TrainJob as just read.
     """
-    return _Look(cluster, job).describe()
+    return _DescriptionBuilder(cluster, job).build()
 
 
-class _Look:
+class _DescriptionBuilder:
     """Requests for the description of one TrainJob."""
 
     def __init__(self, cluster: Cluster, job: Mapping[str, Any]) -> None:
         self._cluster, self._job = cluster, job
-        self._name, self._namespace = text(job, "metadata", "name"), text(job, "metadata", "namespace")
-        self._created = text(job, "metadata", "creationTimestamp")
-        self._unread: list[str] = []
+        self._name, self._namespace = get_str(job, "metadata", "name"), get_str(job, "metadata", "namespace")
+        self._created = get_str(job, "metadata", "creationTimestamp")
+        self._read_errors: list[str] = []
 
-    def describe(self) -> Description:
-        pods = [pod for pod in self._read("pods", self._pods) or [] if self._is_ours(pod)]
-        events = self._read("events", lambda: self._events(pods)) or []
-        verdict = judge(self._job, pods)
-        outcome = self._outcome(verdict, pods) if verdict.phase.finished else None
+    def build(self) -> Description:
+        pods = [pod for pod in self._try_read("pods", self._list_pods) or [] if self._belongs_to_job(pod)]
+        events = self._try_read("events", lambda: self._list_events(pods)) or []
+        verdict = derive_verdict(self._job, pods)
+        outcome = self._build_outcome(verdict, pods) if verdict.phase.finished else None
         return Description(
             job=self._job,
             summary=summarize(self._job, pods),
@@ -103,79 +109,88 @@ class _Look:
             steps=step_facts(self._job),
             pods=pod_facts(pods),
             events=event_facts(events),
-            story=time_line(self._job, pods),
+            timeline=build_timeline(self._job, pods),
             outcome=outcome,
-            result=self._result(pods) if verdict.phase is Phase.COMPLETE else None,
-            hints=_advice(outcome, pods) if outcome else self._hints(verdict, pods, events),
-            unread=self._unread,
+            result=self._find_result(pods) if verdict.phase is Phase.COMPLETE else None,
+            hints=_outcome_hints(outcome, pods) if outcome else self._find_hints(verdict, pods, events),
+            read_errors=self._read_errors,
         )
 
-    def _read(self, what: str, read: Callable[[], T]) -> T | None:
+    def _try_read(self, subject: str, read: Callable[[], T]) -> T | None:
         try:
             return read()
         except ClusterError as error:
-            self._unread.append(f"{what}: {error.message}")
+            self._read_errors.append(f"{subject}: {error.message}")
             return None
 
-    def _pods(self) -> list[Json]:
+    def _list_pods(self) -> list[Json]:
         return self._cluster.list_pods(self._name, self._namespace)
 
-    def _is_ours(self, item: Mapping[str, Any]) -> bool:
+    def _belongs_to_job(self, item: Mapping[str, Any]) -> bool:
         """Return whether a pod or event is not older than the TrainJob.
 
         Pods of an earlier TrainJob of this name may still be terminating, and its events exist for another hour.
         """
-        return text(item, "metadata", "creationTimestamp") >= self._created
+        return get_str(item, "metadata", "creationTimestamp") >= self._created
 
-    def _events(self, pods: Sequence[Mapping[str, Any]]) -> list[Json]:
+    def _list_events(self, pods: Sequence[Mapping[str, Any]]) -> list[Json]:
         own = self._cluster.list_events(self._namespace, f"involvedObject.name={self._name}")
-        around = warning_events(self._cluster, self._namespace, self._name, pods)
-        return [event for event in [*own, *around] if self._is_ours(event)]
+        related = list_warning_events(self._cluster, self._namespace, self._name, pods)
+        return [event for event in [*own, *related] if self._belongs_to_job(event)]
 
-    def _outcome(self, verdict: Verdict, pods: Sequence[Mapping[str, Any]]) -> Outcome:
+    def _build_outcome(self, verdict: Verdict, pods: Sequence[Mapping[str, Any]]) -> Outcome:
         if verdict.phase is not Phase.FAILED:
-            return conclude(self._job, verdict)
-        failed = failures(pods)
+            return build_outcome(self._job, verdict)
+        failed = find_failures(pods)
         first = next((one for one in failed if not verdict.step or one.step == verdict.step), None)
-        warnings = warnings_about(self._cluster, self._namespace, self._name, pods, since=self._created)
+        warnings = list_warning_lines(self._cluster, self._namespace, self._name, pods, since=self._created)
         jobset = None
         if needs_jobset(verdict):
             with contextlib.suppress(ClusterError):
                 jobset = self._cluster.get_jobset(self._name, self._namespace)
-        tail = last_lines(self._cluster, self._namespace, first) if first and first.exit_code is not None else []
-        return conclude(self._job, explained(verdict, warnings, jobset), failed, events=warnings, log_tail=tail)
+        tail = (
+            read_failure_log_tail(self._cluster, self._namespace, first)
+            if first and first.exit_code is not None
+            else []
+        )
+        return build_outcome(
+            self._job, with_policy_rule(verdict, warnings, jobset), failed, events=warnings, log_tail=tail
+        )
 
-    def _result(self, pods: Sequence[Mapping[str, Any]]) -> Json | None:
+    def _find_result(self, pods: Sequence[Mapping[str, Any]]) -> Json | None:
         """Return the value that the first rank returned last in its log.
 
         Exports and fetches return values, too.
         """
         for pod in pods:
-            if rank_of(pod) == 0 and text(pod, "status", "phase") == "Succeeded":
+            if rank_of(pod) == 0 and get_str(pod, "status", "phase") == "Succeeded":
                 for status in container_statuses(pod):
-                    lines = last_lines_of(self._cluster, self._namespace, pod, text(status, "name"))
-                    if found := next((one for one in map(handed_back, reversed(lines)) if one), None):
+                    lines = read_log_tail(self._cluster, self._namespace, pod, get_str(status, "name"))
+                    if found := next((one for one in map(parse_step_result, reversed(lines)) if one), None):
                         return found
         return None
 
-    def _hints(
+    def _find_hints(
         self, verdict: Verdict, pods: Sequence[Mapping[str, Any]], events: Sequence[Mapping[str, Any]]
     ) -> list[str]:
         if verdict.phase is Phase.SUSPENDED:
             return [f"it waits to be resumed: trainjob resume {self._name} -n {self._namespace}"]
         found: list[Finding] = []
         if verdict.phase is Phase.QUEUED:
-            uid = text(self._job, "metadata", "uid")
-            found = of_workload(
-                self._read("workload", lambda: self._cluster.diagnostics.workload(uid, self._namespace))
+            uid = get_str(self._job, "metadata", "uid")
+            found = get_workload_findings(
+                self._try_read("workload", lambda: self._cluster.diagnostics.get_workload(uid, self._namespace))
             )
         elif verdict.phase is not Phase.RUNNING:
-            warnings = [event for event in events if text(event, "type") == "Warning"]
-            found = [*(one for pod in pods for one in of_pod(pod)), *of_events(warnings, self._job, pods)]
-        return [f"{one}: {one.rule.advice}".removesuffix(": ") for one in weighed(found)[:_TOLD]]
+            warnings = [event for event in events if get_str(event, "type") == "Warning"]
+            found = [
+                *(one for pod in pods for one in get_pod_findings(pod)),
+                *get_event_findings(warnings, self._job, pods),
+            ]
+        return [f"{one}: {one.rule.advice}".removesuffix(": ") for one in merge_findings(found)[:_MAX_REASONS]]
 
 
-def _advice(outcome: Outcome, pods: Sequence[Mapping[str, Any]]) -> list[str]:
+def _outcome_hints(outcome: Outcome, pods: Sequence[Mapping[str, Any]]) -> list[str]:
     if outcome.category is Category.UNKNOWN:  # the Job controller deletes the pods of a failed Job
         return [] if pods else ["its pods are gone, and their logs with them: who waited for it has told their end"]
     if outcome.category in (Category.SUCCEEDED, Category.DELETED):

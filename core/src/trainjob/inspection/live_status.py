@@ -22,15 +22,15 @@ from trainjob.lifecycle.diagnosis import DiagnosisSchedule, refresh_diagnosis
 from trainjob.lifecycle.queues import get_with_timeout
 from trainjob.lifecycle.wait_policy import Limits, WaitPolicy
 from trainjob.status import Phase, Progress, Verdict
+from trainjob.status.nested_fields import get_int, get_str, true_conditions
 from trainjob.status.pods import JOBSET_LABEL, rank_of, step_of
-from trainjob.status.reading import number, text, true_conditions
 from trainjob.status.verdict import INITIALIZERS
 
-_EVERYBODYS = ""  # label selector of all TrainJobs
-_HANDS_OFF = Limits(max_restarts=None)
+_ALL_LABELS = ""  # label selector of all TrainJobs
+_READ_ONLY_LIMITS = Limits(max_restarts=None)
 # Longest wait of a thread. A signal that arrives just before the wait starts does not end it (CPython,
 # Python/thread_pthread.h).
-_DEAF_SECONDS = 1.0
+_MAX_BLOCKING_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -85,30 +85,30 @@ def watch(
         ClusterError: no request can succeed any more.
     """
     cluster.trainjob_spec_fields()  # raises if there is no Trainer; the watch would never yield anything
-    board = _Board(cluster, namespace, set(names), clock)
+    state = _WatchState(cluster, namespace, set(names), clock)
     try:
-        board.open()
-        while not board.is_over:
-            yield from board.next()
+        state.open()
+        while not state.is_finished:
+            yield from state.process_next_event()
     finally:
-        board.close()
+        state.close()
 
 
 @dataclass
-class _Job:
+class _WatchedJob:
     """State of one watched TrainJob."""
 
     policy: WaitPolicy
     logs: LogFollower
     verdict: Verdict = field(default_factory=lambda: Verdict(Phase.PENDING))
-    looks: DiagnosisSchedule = field(default_factory=DiagnosisSchedule)
+    diagnosis_schedule: DiagnosisSchedule = field(default_factory=DiagnosisSchedule)
     log_parser: JobLogParser = field(default_factory=JobLogParser)
     progress: Progress | None = None
     has_new_progress: bool = False  # the inbox contains an event for it
-    told: LiveStatus | None = None
+    last_status: LiveStatus | None = None
 
     @property
-    def standing(self) -> LiveStatus:
+    def current_status(self) -> LiveStatus:
         """Current status of the TrainJob."""
         job, pods = self.policy.job, self.policy.pods.values()
         verdict = self.verdict
@@ -118,51 +118,51 @@ class _Job:
         if verdict.phase is Phase.COMPLETE:
             summary = replace(summary, reason="", message="")
         training = [pod for pod in pods if step_of(pod) not in INITIALIZERS]
-        ranks = len(training) or number(job, "spec", "trainer", "numNodes")
+        ranks = len(training) or get_int(job, "spec", "trainer", "numNodes")
         return LiveStatus(summary, sum(map(_is_ready, training)), ranks, self.progress)
 
 
-class _Board:
+class _WatchState:
     """State of all watched TrainJobs; other threads only parse logs and fill the inbox."""
 
     def __init__(self, cluster: Cluster, namespace: str, names: set[str], clock: Callable[[], float]) -> None:
         self._cluster, self._namespace, self._names, self._clock = cluster, namespace, names, clock
         self._inbox: queue.SimpleQueue[tuple[str, str, Any]] = queue.SimpleQueue()
-        self._jobs: dict[str, _Job] = {}  # by name
+        self._jobs: dict[str, _WatchedJob] = {}  # by name
         self._pods: dict[str, dict[str, ObjectEvent]] = {}  # by TrainJob name and uid; earlier ones, too
-        self._waits_for = set(names)
-        self._subscriptions: list[EventHandler] = []
+        self._unfinished_names = set(names)
+        self._event_handlers: list[EventHandler] = []
 
     def open(self) -> None:
-        jobs = self._cluster.trainjob_informer(self._namespace, _EVERYBODYS)
+        jobs = self._cluster.trainjob_informer(self._namespace, _ALL_LABELS)
         pods = self._cluster.pod_informer(self._namespace)
         keys: list[str | None] = [*self._names] or [None]
         for key in keys:
-            told_missing = partial(self._inbox.put, ("missing", key or "", ObjectEvent()))
-            self._subscriptions.append(jobs.add_event_handler(key, partial(self._put, "job"), told_missing))
-            self._subscriptions.append(pods.add_event_handler(key, partial(self._put, "pod")))
+            on_missing = partial(self._inbox.put, ("missing", key or "", ObjectEvent()))
+            self._event_handlers.append(jobs.add_event_handler(key, partial(self._enqueue, "job"), on_missing))
+            self._event_handlers.append(pods.add_event_handler(key, partial(self._enqueue, "pod")))
 
     def close(self) -> None:
-        for subscription in self._subscriptions:
+        for subscription in self._event_handlers:
             subscription.close()
         for job in self._jobs.values():
             job.logs.stop()
 
     @property
-    def is_over(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether all named TrainJobs have finished."""
-        return bool(self._names) and not self._waits_for
+        return bool(self._names) and not self._unfinished_names
 
-    def next(self) -> Iterator[LiveStatus]:
+    def process_next_event(self) -> Iterator[LiveStatus]:
         """Wait for the next event, and yield the status of its TrainJob if it has changed."""
         try:
-            kind, name, news = get_with_timeout(self._inbox, self._next_look())
+            kind, name, news = get_with_timeout(self._inbox, self._seconds_until_next_check())
         except queue.Empty:
             for job in list(self._jobs.values()):
-                if job.looks.left(job.policy.waits_for, self._clock()) == 0:
-                    job.looks.done(self._clock())
+                if job.diagnosis_schedule.seconds_until_due(job.policy.waits_for, self._clock()) == 0:
+                    job.diagnosis_schedule.record_diagnosis(self._clock())
                     refresh_diagnosis(self._cluster, job.policy, self._clock())
-                    yield from self._told(job)
+                    yield from self._report_change(job)
             return
         if kind == "progress":
             self._on_progress(name)
@@ -173,31 +173,31 @@ class _Board:
         else:
             self._on_missing(name)
         if name in self._jobs:
-            yield from self._told(self._jobs[name])
+            yield from self._report_change(self._jobs[name])
 
-    def _told(self, job: _Job) -> Iterator[LiveStatus]:
-        standing = job.standing
-        if standing == job.told:
+    def _report_change(self, job: _WatchedJob) -> Iterator[LiveStatus]:
+        status = job.current_status
+        if status == job.last_status:
             return
-        job.told, name = standing, standing.summary.name
-        if standing.summary.phase.finished:
-            self._waits_for.discard(name)
-        if standing.summary.phase is Phase.DELETED:
-            self._forget(name)
-        yield standing
+        job.last_status, name = status, status.summary.name
+        if status.summary.phase.finished:
+            self._unfinished_names.discard(name)
+        if status.summary.phase is Phase.DELETED:
+            self._remove_job(name)
+        yield status
 
-    def _next_look(self) -> float:
+    def _seconds_until_next_check(self) -> float:
         now = self._clock()
-        moments = (job.looks.left(job.policy.waits_for, now) for job in self._jobs.values())
-        return min([_DEAF_SECONDS, *(moment for moment in moments if moment is not None)])
+        moments = (job.diagnosis_schedule.seconds_until_due(job.policy.waits_for, now) for job in self._jobs.values())
+        return min([_MAX_BLOCKING_SECONDS, *(moment for moment in moments if moment is not None)])
 
     # -- from other threads ---------------------------------------------------------------------------------------
 
-    def _put(self, kind: str, change: ObjectEvent) -> None:
+    def _enqueue(self, kind: str, event: ObjectEvent) -> None:
         path = ("metadata", "labels", JOBSET_LABEL) if kind == "pod" else ("metadata", "name")
-        self._inbox.put((kind, text(change.found, *path), change))
+        self._inbox.put((kind, get_str(event.object, *path), event))
 
-    def _read(self, name: str, job: _Job, line: LogLine) -> None:
+    def _parse_log_line(self, name: str, job: _WatchedJob, line: LogLine) -> None:
         """Parse a log line on the thread that read it, so that many lines do not fill the inbox."""
         if progress := job.log_parser.feed(line.text):
             job.progress = progress
@@ -218,55 +218,57 @@ class _Board:
         if self._cluster.get_trainjob(name, self._namespace) is None:
             raise NotFound(f"there is no TrainJob {self._namespace}/{name}", status=404, reason="NotFound")
 
-    def _on_job(self, name: str, change: ObjectEvent) -> None:
-        if change.error:
-            raise change.error
-        found, known = change.found, self._jobs.get(name)
+    def _on_job(self, name: str, event: ObjectEvent) -> None:
+        if event.error:
+            raise event.error
+        found, known = event.object, self._jobs.get(name)
         if found is None:
             return
-        if known is not None and text(known.policy.job, "metadata", "uid") == text(found, "metadata", "uid"):
-            known.policy.observe_job(change, self._clock())
-        elif not change.gone:
-            self._forget(name)
-            self._begin(name, change)
+        if known is not None and get_str(known.policy.job, "metadata", "uid") == get_str(found, "metadata", "uid"):
+            known.policy.observe_job(event, self._clock())
+        elif not event.deleted:
+            self._remove_job(name)
+            self._add_job(name, event)
 
-    def _begin(self, name: str, change: ObjectEvent) -> None:
-        job = _Job(
-            WaitPolicy(change.found or {}, _HANDS_OFF, lambda verdict: setattr(job, "verdict", verdict), self._clock()),
-            LogFollower(self._cluster, self._namespace, lambda line: self._read(name, job, line)),
+    def _add_job(self, name: str, event: ObjectEvent) -> None:
+        job = _WatchedJob(
+            WaitPolicy(
+                event.object or {}, _READ_ONLY_LIMITS, lambda verdict: setattr(job, "verdict", verdict), self._clock()
+            ),
+            LogFollower(self._cluster, self._namespace, lambda line: self._parse_log_line(name, job, line)),
         )
-        job.policy.observe_job(change, self._clock())
+        job.policy.observe_job(event, self._clock())
         if job.verdict.phase.finished and not self._names:
             return  # it finished before the watch began
         self._jobs[name] = job
         for pod in self._pods.get(name, {}).values():
-            self._show(job, pod)
+            self._observe_pod(job, pod)
 
-    def _forget(self, name: str) -> None:
+    def _remove_job(self, name: str) -> None:
         if known := self._jobs.pop(name, None):
             known.logs.stop()
 
-    def _on_pod(self, name: str, change: ObjectEvent) -> None:
+    def _on_pod(self, name: str, event: ObjectEvent) -> None:
         """Handle an event of a pod; an error of the pod informer does not end the watch."""
-        if change.found is None:
+        if event.object is None:
             return
-        uid = text(change.found, "metadata", "uid")
-        if not change.gone:
-            self._pods.setdefault(name, {})[uid] = change
+        uid = get_str(event.object, "metadata", "uid")
+        if not event.deleted:
+            self._pods.setdefault(name, {})[uid] = event
         elif known := self._pods.get(name):
             known.pop(uid, None)
             if not known:
                 del self._pods[name]
         if name in self._jobs:
-            self._show(self._jobs[name], change)
+            self._observe_pod(self._jobs[name], event)
 
-    def _show(self, job: _Job, change: ObjectEvent) -> None:
-        made = text(change.found, "metadata", "creationTimestamp")
-        if made < text(job.policy.job, "metadata", "creationTimestamp"):
+    def _observe_pod(self, job: _WatchedJob, event: ObjectEvent) -> None:
+        created = get_str(event.object, "metadata", "creationTimestamp")
+        if created < get_str(job.policy.job, "metadata", "creationTimestamp"):
             return  # a pod of an earlier TrainJob of this name
-        job.policy.observe_pod(change, self._clock())
-        if change.found is not None and rank_of(change.found) == 0 and not job.verdict.phase.finished:
-            job.logs.observe(change)
+        job.policy.observe_pod(event, self._clock())
+        if event.object is not None and rank_of(event.object) == 0 and not job.verdict.phase.finished:
+            job.logs.observe(event)
 
     def _on_progress(self, name: str) -> None:
         if job := self._jobs.get(name):
@@ -274,4 +276,4 @@ class _Board:
 
 
 def _is_ready(pod: Mapping[str, Any]) -> bool:
-    return "Ready" in true_conditions(pod) or text(pod, "status", "phase") == "Succeeded"
+    return "Ready" in true_conditions(pod) or get_str(pod, "status", "phase") == "Succeeded"

@@ -8,13 +8,13 @@ from typing import Any
 
 from trainjob.lifecycle.identity import RunKey, run_key_of
 from trainjob.manifest import labels
-from trainjob.status import Phase, Verdict, judge, pending_reasons
-from trainjob.status.left import left_as_failed
-from trainjob.status.reading import number, table, text, true_conditions
+from trainjob.status import Phase, Verdict, derive_verdict, pending_reasons
+from trainjob.status.failed_mark import read_failed_mark
+from trainjob.status.nested_fields import get_int, get_mapping, get_str, true_conditions
 from trainjob.status.verdict import QUEUE_LABEL
 
-_ENDS = (Phase.FAILED.value, Phase.COMPLETE.value)
-_TOLD = 3  # a message has at most this many reasons why pods do not run
+_END_CONDITIONS = (Phase.FAILED.value, Phase.COMPLETE.value)
+_MAX_REASONS = 3  # a message has at most this many reasons why pods do not run
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Summary:
     created: str
     ended: str
     attempt: int
-    asked_by: RunKey | None
+    run_key: RunKey | None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the summary as JSON values."""
@@ -66,23 +66,23 @@ def summarize(job: Mapping[str, Any], pods: Iterable[Mapping[str, Any]] = ()) ->
         job: the TrainJob as the API server returns it.
         pods: its known pods, which add facts that its status does not have.
     """
-    pods, meta = list(pods), table(job, "metadata")
-    verdict = judge(job, pods)
+    pods, meta = list(pods), get_mapping(job, "metadata")
+    verdict = derive_verdict(job, pods)
     return Summary(
-        namespace=text(meta, "namespace"),
-        name=text(meta, "name"),
-        uid=text(meta, "uid"),
+        namespace=get_str(meta, "namespace"),
+        name=get_str(meta, "name"),
+        uid=get_str(meta, "uid"),
         phase=verdict.phase,
         step=verdict.step,
         reason="" if verdict.phase is Phase.COMPLETE else verdict.reason,
         message=_message(verdict, pods),
-        queue=text(meta, "labels", QUEUE_LABEL),
-        runtime=text(job, "spec", "runtimeRef", "name"),
+        queue=get_str(meta, "labels", QUEUE_LABEL),
+        runtime=get_str(job, "spec", "runtimeRef", "name"),
         percent=reported_percent(job),
-        created=text(meta, "creationTimestamp"),
-        ended=_ended(job),
-        attempt=number(meta, "labels", labels.ATTEMPT),
-        asked_by=_asker(job),
+        created=get_str(meta, "creationTimestamp"),
+        ended=_end_time(job),
+        attempt=get_int(meta, "labels", labels.ATTEMPT),
+        run_key=_find_run_key(job),
     )
 
 
@@ -91,24 +91,24 @@ def reported_percent(job: Mapping[str, Any]) -> int | None:
 
     Trainer 2.2 and later have it (TrainJobStatus in pkg/apis/trainer/v1alpha1).
     """
-    status = table(job, "status", "trainerStatus")
-    return number(status, "progressPercentage") if "progressPercentage" in status else None
+    status = get_mapping(job, "status", "trainerStatus")
+    return get_int(status, "progressPercentage") if "progressPercentage" in status else None
 
 
 def _message(verdict: Verdict, pods: Iterable[Mapping[str, Any]]) -> str:
     if verdict.phase is Phase.COMPLETE:
         return ""
     waiting = [] if verdict.phase.finished else pending_reasons(pods)
-    return verdict.message or "; ".join(waiting[:_TOLD])
+    return verdict.message or "; ".join(waiting[:_MAX_REASONS])
 
 
-def _ended(job: Mapping[str, Any]) -> str:
+def _end_time(job: Mapping[str, Any]) -> str:
     true = true_conditions(job)
-    ends = [text(true[end], "lastTransitionTime") for end in _ENDS if end in true]
-    return next(iter(ends), "") or text(job, "metadata", "deletionTimestamp") or text(left_as_failed(job), "at")
+    ends = [get_str(true[end], "lastTransitionTime") for end in _END_CONDITIONS if end in true]
+    return next(iter(ends), "") or get_str(job, "metadata", "deletionTimestamp") or get_str(read_failed_mark(job), "at")
 
 
-def _asker(job: Mapping[str, Any]) -> RunKey | None:
+def _find_run_key(job: Mapping[str, Any]) -> RunKey | None:
     """Return the run key from the annotation, or from the labels if the annotation is invalid.
 
     The annotation has the complete names; labels may be shortened.
@@ -116,5 +116,5 @@ def _asker(job: Mapping[str, Any]) -> RunKey | None:
     if key := run_key_of(job):
         return key
     names = (labels.ENGINE, labels.WORKFLOW, labels.TASK, labels.RUN)
-    engine, *others = (text(job, "metadata", "labels", name) for name in names)
+    engine, *others = (get_str(job, "metadata", "labels", name) for name in names)
     return RunKey(engine, *others) if engine else None

@@ -1,13 +1,13 @@
 """Lifecycle of one TrainJob: submission or adoption, wait, cancellation and suspension."""
 
-from trainjob.lifecycle.adoption import reattempt_notice
-from trainjob.lifecycle.cancellation import cancel, cancel_at_work, give_up
+from trainjob.lifecycle.adoption import format_reattempt_notice
+from trainjob.lifecycle.cancellation import apply_kill_action, cancel, cancel_unless_finished
 from trainjob.lifecycle.external import FinishedJob, JobSelector, check_external, wait_external
 from trainjob.lifecycle.identity import JobReference, RunKey, run_key_of
 from trainjob.lifecycle.progress_log import ProgressLog
 from trainjob.lifecycle.submission import reference_to, submit
 from trainjob.lifecycle.suspension import set_suspended
-from trainjob.lifecycle.wait_policy import Limits, OnTimeout
+from trainjob.lifecycle.wait_policy import KillAction, Limits
 from trainjob.lifecycle.wait_session import Listener
 from trainjob.lifecycle.waiting import wait, wait_async
 
@@ -15,16 +15,16 @@ __all__ = [
     "FinishedJob",
     "JobReference",
     "JobSelector",
+    "KillAction",
     "Limits",
     "Listener",
-    "OnTimeout",
     "ProgressLog",
     "RunKey",
+    "apply_kill_action",
     "cancel",
-    "cancel_at_work",
+    "cancel_unless_finished",
     "check_external",
-    "give_up",
-    "reattempt_notice",
+    "format_reattempt_notice",
     "reference_to",
     "run_key_of",
     "set_suspended",

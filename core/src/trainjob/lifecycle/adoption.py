@@ -14,7 +14,7 @@ from trainjob.status import Outcome, Phase
 
 
 def adopt(
-    cluster: Cluster, adopted: Mapping[str, Any], ours: Mapping[str, Any], ending: Mapping[str, str]
+    cluster: Cluster, job: Mapping[str, Any], new_metadata: Mapping[str, Any], retention_annotations: Mapping[str, str]
 ) -> Mapping[str, Any] | None:
     """Mark a TrainJob as adopted by this caller, and resume it if it waits for adoption.
 
@@ -37,33 +37,33 @@ def adopt(
     Raises:
         ClusterError: a request failed or was denied.
     """
-    meta, unset = adopted["metadata"], (labels.TTL_AFTER_SUCCESS, labels.TTL_AFTER_FAILURE, labels.ON_KILL)
-    suspended = labels.annotation(adopted, labels.SUSPENDED)
-    if suspended and not all(map(_has_ended, cluster.list_pods(meta["name"], meta["namespace"]))):
+    meta, unset = job["metadata"], (labels.TTL_AFTER_SUCCESS, labels.TTL_AFTER_FAILURE, labels.ON_KILL)
+    suspended = labels.get_annotation(job, labels.SUSPENDED)
+    if suspended and not all(map(_is_finished, cluster.list_pods(meta["name"], meta["namespace"]))):
         return None
     annotations: dict[str, str | None] = {
-        labels.RUN_KEY: ours["annotations"][labels.RUN_KEY],
+        labels.RUN_KEY: new_metadata["annotations"][labels.RUN_KEY],
         labels.ADOPTED: datetime.now(timezone.utc).isoformat(),
         **dict.fromkeys(unset),
-        **ending,
+        **retention_annotations,
         **({labels.SUSPENDED: None} if suspended else {}),
     }
     try:
-        taken = cluster.patch_trainjob(
+        patched = cluster.patch_trainjob(
             meta["name"],
             meta["namespace"],
             meta["uid"],
             suspend=False if suspended else None,
-            labels=ours["labels"],
+            labels=new_metadata["labels"],
             annotations=annotations,
         )
     except (NotFound, Conflict):
         return None
-    goes = taken["metadata"].get("deletionTimestamp") or labels.annotation(taken, labels.SUSPENDED)
-    return None if goes else taken
+    goes = patched["metadata"].get("deletionTimestamp") or labels.get_annotation(patched, labels.SUSPENDED)
+    return None if goes else patched
 
 
-def reattempt_notice(reference: JobReference, outcome: Outcome) -> str:
+def format_reattempt_notice(reference: JobReference, outcome: Outcome) -> str:
     """Return a log line if the adopted TrainJob was deleted and a retry is needed, else "".
 
     An earlier try may delete its TrainJob late: a launcher whose node was lost and came back, or a deferred task that
@@ -74,5 +74,5 @@ def reattempt_notice(reference: JobReference, outcome: Outcome) -> str:
     return ""
 
 
-def _has_ended(pod: Mapping[str, Any]) -> bool:
+def _is_finished(pod: Mapping[str, Any]) -> bool:
     return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")

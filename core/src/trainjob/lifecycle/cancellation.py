@@ -9,10 +9,12 @@ from trainjob.client import Cluster
 from trainjob.errors import Conflict, NotFound
 from trainjob.lifecycle.identity import JobReference
 from trainjob.lifecycle.suspension import suspend_until_adopted
-from trainjob.status import Phase, Verdict, judge
-from trainjob.status.left import FAILED_MARK, failed_mark
+from trainjob.status import Phase, Verdict, derive_verdict
+from trainjob.status.failed_mark import FAILED_MARK, format_failed_mark
 
-_LOOKS = 20  # number of tries to delete a TrainJob that changes between read and delete, for example while it starts
+_MAX_TRIES = (
+    20  # number of tries to delete a TrainJob that changes between read and delete, for example while it starts
+)
 
 
 def cancel(cluster: Cluster, reference: JobReference) -> bool:
@@ -29,7 +31,7 @@ def cancel(cluster: Cluster, reference: JobReference) -> bool:
     return cluster.delete_trainjob(reference.name, reference.namespace, reference.uid)
 
 
-def cancel_at_work(cluster: Cluster, reference: JobReference) -> Verdict:
+def cancel_unless_finished(cluster: Cluster, reference: JobReference) -> Verdict:
     """Delete exactly this TrainJob unless it has finished.
 
     A finished TrainJob is retained as a record, and because its model may be on its own claim.
@@ -42,11 +44,11 @@ def cancel_at_work(cluster: Cluster, reference: JobReference) -> Verdict:
         Conflict: the TrainJob changed during each of 20 tries and was not deleted.
         ClusterError: a request failed or was denied; the TrainJob continues to run.
     """
-    for _ in range(_LOOKS):
+    for _ in range(_MAX_TRIES):
         job = cluster.get_trainjob(reference.name, reference.namespace)
         if job is None or job["metadata"]["uid"] != reference.uid:
-            return judge(None)
-        verdict, version = judge(job), job["metadata"]["resourceVersion"]
+            return derive_verdict(None)
+        verdict, version = derive_verdict(job), job["metadata"]["resourceVersion"]
         if verdict.phase.finished:
             return verdict
         if cluster.delete_trainjob(reference.name, reference.namespace, reference.uid, version):
@@ -54,7 +56,7 @@ def cancel_at_work(cluster: Cluster, reference: JobReference) -> Verdict:
     raise Conflict(f"TrainJob {reference} changes all the time and was not deleted", hint="try again")
 
 
-def give_up(cluster: Cluster, reference: JobReference, on_kill: str = "delete") -> str:
+def apply_kill_action(cluster: Cluster, reference: JobReference, on_kill: str = "delete") -> str:
     """Apply a kill action to exactly this TrainJob: delete, suspend or retain it.
 
     Args:
@@ -81,7 +83,7 @@ def give_up(cluster: Cluster, reference: JobReference, on_kill: str = "delete") 
     return "it was suspended" if changed else "it was left as it is: it has ended, is suspended, or is somebody else's"
 
 
-def give_up_unless_ended(cluster: Cluster, reference: JobReference, on_kill: str) -> str:
+def apply_kill_action_unless_finished(cluster: Cluster, reference: JobReference, on_kill: str) -> str:
     """Apply a kill action to exactly this TrainJob; a finished one is retained as a record.
 
     Args:
@@ -97,8 +99,8 @@ def give_up_unless_ended(cluster: Cluster, reference: JobReference, on_kill: str
         ClusterError: a request failed or was denied; the TrainJob continues to run.
     """
     if on_kill != "delete":
-        return give_up(cluster, reference, on_kill)
-    phase = cancel_at_work(cluster, reference).phase
+        return apply_kill_action(cluster, reference, on_kill)
+    phase = cancel_unless_finished(cluster, reference).phase
     if phase is Phase.DELETED:
         return "it was gone already"
     return f"it is {phase.value} and stays" if phase.finished else "it was deleted"
@@ -123,7 +125,7 @@ def end_as_failed(cluster: Cluster, reference: JobReference, verdict: Verdict, o
     if on_failure == "delete":
         cancel(cluster, reference)
         return
-    mark = failed_mark(verdict.reason, verdict.message, verdict.step, datetime.now(timezone.utc).isoformat())
+    mark = format_failed_mark(verdict.reason, verdict.message, verdict.step, datetime.now(timezone.utc).isoformat())
     with contextlib.suppress(NotFound, Conflict):
         cluster.patch_trainjob(
             reference.name,

@@ -8,11 +8,11 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
-from trainjob.client import Cluster, warning_events
+from trainjob.client import Cluster, list_warning_events
 from trainjob.errors import ClusterError
 from trainjob.lifecycle.wait_policy import QUOTA, WaitPolicy
 
-_FIRST, _LONGEST = 15.0, 240.0  # seconds
+_FIRST_PAUSE, _LONGEST_PAUSE = 15.0, 240.0  # seconds
 
 
 class DiagnosisSchedule:
@@ -23,9 +23,9 @@ class DiagnosisSchedule:
 
     def __init__(self) -> None:
         """Create a schedule for a TrainJob that waits for nothing."""
-        self._cause, self._pause, self._at = "", _FIRST, 0.0
+        self._cause, self._pause, self._next_at = "", _FIRST_PAUSE, 0.0
 
-    def left(self, cause: str, now: float) -> float | None:
+    def seconds_until_due(self, cause: str, now: float) -> float | None:
         """Return the seconds until the next diagnosis, or None if the TrainJob waits for nothing.
 
         Args:
@@ -33,13 +33,13 @@ class DiagnosisSchedule:
             now: seconds of any monotonic clock.
         """
         if cause != self._cause:
-            self._cause, self._pause, self._at = cause, _FIRST, now + _FIRST
-        return max(0.0, self._at - now) if cause else None
+            self._cause, self._pause, self._next_at = cause, _FIRST_PAUSE, now + _FIRST_PAUSE
+        return max(0.0, self._next_at - now) if cause else None
 
-    def done(self, now: float) -> None:
+    def record_diagnosis(self, now: float) -> None:
         """Record that the TrainJob was diagnosed."""
-        self._pause = min(self._pause * 2.0, _LONGEST)
-        self._at = now + self._pause
+        self._pause = min(self._pause * 2.0, _LONGEST_PAUSE)
+        self._next_at = now + self._pause
 
 
 def refresh_diagnosis(cluster: Cluster, policy: WaitPolicy, now: float) -> None:
@@ -57,7 +57,7 @@ def refresh_diagnosis(cluster: Cluster, policy: WaitPolicy, now: float) -> None:
     workload = None
     with contextlib.suppress(ClusterError):
         if policy.waits_for == QUOTA:
-            workload = cluster.diagnostics.workload(meta["uid"], meta["namespace"])
+            workload = cluster.diagnostics.get_workload(meta["uid"], meta["namespace"])
         else:
-            events = warning_events(cluster, meta["namespace"], meta["name"], policy.pods.values(), recent=True)
-    policy.learn(events, workload, now)
+            events = list_warning_events(cluster, meta["namespace"], meta["name"], policy.pods.values(), cached=True)
+    policy.update_diagnosis(events, workload, now)

@@ -20,14 +20,14 @@ from trainjob.errors import InvalidSpec, Problem, WaitTimeout
 from trainjob.lifecycle.identity import JobReference, RunKey
 from trainjob.lifecycle.queues import get_async
 from trainjob.lifecycle.submission import reference_to
-from trainjob.lifecycle.wait_policy import Limits, OnTimeout, WaitResult
+from trainjob.lifecycle.wait_policy import KillAction, Limits, WaitResult
 from trainjob.lifecycle.wait_session import Listener, WaitSession
 from trainjob.manifest import labels
-from trainjob.status import Outcome, Verdict, judge
+from trainjob.status import Outcome, Verdict, derive_verdict
 
-_EVERYBODYS = ""  # label selector of all TrainJobs
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")  # a DNS subdomain (Kubernetes 1.36)
-_HANDS_OFF = Limits(max_restarts=None, on_timeout=OnTimeout.KEEP)
+_ALL_LABELS = ""  # label selector of all TrainJobs
+_VALID_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")  # a DNS subdomain (Kubernetes 1.36)
+_READ_ONLY_LIMITS = Limits(max_restarts=None, on_timeout=KillAction.KEEP)
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class JobSelector:
             given = "neither is given" if self.run_key is None else "both are given"
             raise InvalidSpec(Problem("name, run_key", given, "give one of them, and not an empty one"))
         for field, value in (("name", self.name or "unnamed"), ("namespace", self.namespace)):
-            if not _NAME.fullmatch(value):
+            if not _VALID_NAME.fullmatch(value):
                 allowed = "allowed are lower-case letters, digits, '-' and '.', a letter or digit at both ends"
                 raise InvalidSpec(Problem(field, repr(value), allowed))
 
@@ -65,7 +65,7 @@ class JobSelector:
         index = f"[{key.map_index}]" if key.map_index else ""
         return f"of {key.engine} {key.workflow}.{key.task}{index} in run {key.run} in namespace {self.namespace}"
 
-    def is_met_by(self, job: Mapping[str, Any]) -> bool:
+    def matches(self, job: Mapping[str, Any]) -> bool:
         """Return whether a TrainJob of the namespace has the name or the run key."""
         meta = job["metadata"]
         if self.run_key is None:
@@ -82,7 +82,7 @@ class FinishedJob:
 
 
 def check_external(
-    cluster: Cluster, wanted: JobSelector, tell: Callable[[str], None] = lambda _: None
+    cluster: Cluster, selector: JobSelector, report: Callable[[str], None] = lambda _: None
 ) -> FinishedJob | None:
     """Return the selected TrainJob if it has finished, else None (blocking I/O).
 
@@ -98,24 +98,24 @@ def check_external(
         NotFound: Kubeflow Trainer is not installed.
         ClusterError: a request failed or was denied.
     """
-    job = _newest(cluster, wanted)
+    job = _get_newest_attempt(cluster, selector)
     if job is None:
         cluster.trainjob_spec_fields()  # raises if there is no Trainer; read once per process
-        tell(_not_there(wanted))
+        report(_format_missing(selector))
         return None
-    verdict = judge(job)
+    verdict = derive_verdict(job)
     if verdict.phase.finished:
-        return _conclude(cluster, job, verdict)
-    tell(_line(job, verdict))
+        return _conclude_job(cluster, job, verdict)
+    report(_format_status(job, verdict))
     return None
 
 
 async def wait_external(
     cluster: Cluster,
-    wanted: JobSelector,
+    selector: JobSelector,
     *,
-    total: timedelta | None = None,
-    tell: Callable[[str], None] = lambda _: None,
+    timeout: timedelta | None = None,
+    report: Callable[[str], None] = lambda _: None,
 ) -> FinishedJob:
     """Wait until the selected TrainJob has finished, also if it does not exist yet.
 
@@ -136,81 +136,83 @@ async def wait_external(
         ClusterError: no request can succeed any more (credentials, permissions, no Trainer).
     """
     loop, inbox = asyncio.get_running_loop(), asyncio.Queue[ObjectEvent]()
-    deadline = None if total is None else loop.time() + total.total_seconds()
-    told = _not_there(wanted)
+    deadline = None if timeout is None else loop.time() + timeout.total_seconds()
+    last_line = _format_missing(selector)
 
-    def deliver(change: ObjectEvent) -> None:
-        if (change.found is None or wanted.is_met_by(change.found)) and not loop.is_closed():
-            loop.call_soon_threadsafe(inbox.put_nowait, change)
+    def deliver(event: ObjectEvent) -> None:
+        if (event.object is None or selector.matches(event.object)) and not loop.is_closed():
+            loop.call_soon_threadsafe(inbox.put_nowait, event)
 
     # Not called on a thread: it does not block, and a cancellation during the call would leave the handler behind.
-    with _informer(cluster, wanted).add_event_handler(wanted.name or None, deliver):
+    with _select_informer(cluster, selector).add_event_handler(selector.name or None, deliver):
         while True:
-            left = None if deadline is None else max(0.0, deadline - loop.time())
+            remaining = None if deadline is None else max(0.0, deadline - loop.time())
             try:
-                change = await get_async(inbox, left)
+                event = await get_async(inbox, remaining)
             except asyncio.TimeoutError:
-                if ended := await asyncio.to_thread(check_external, cluster, wanted):
+                if ended := await asyncio.to_thread(check_external, cluster, selector):
                     return ended
-                raise WaitTimeout(f"{told}; the time to wait for it is over") from None
-            job, verdict = _judged(change)
+                raise WaitTimeout(f"{last_line}; the time to wait for it is over") from None
+            job, verdict = _judge_event(event)
             if verdict.phase.finished:
-                if ended := await asyncio.to_thread(_settle, cluster, wanted, job, verdict):
+                if ended := await asyncio.to_thread(_conclude_unless_superseded, cluster, selector, job, verdict):
                     return ended
-            elif (line := _line(job, verdict)) != told:
-                told = line
-                tell(line)
+            elif (line := _format_status(job, verdict)) != last_line:
+                last_line = line
+                report(line)
 
 
-def _informer(cluster: Cluster, wanted: JobSelector) -> SharedInformer:
-    if wanted.run_key is not None:  # then it has our labels
-        return cluster.trainjob_informer(wanted.namespace)
-    return cluster.trainjob_informer(wanted.namespace, _EVERYBODYS)
+def _select_informer(cluster: Cluster, selector: JobSelector) -> SharedInformer:
+    if selector.run_key is not None:  # then it has our labels
+        return cluster.trainjob_informer(selector.namespace)
+    return cluster.trainjob_informer(selector.namespace, _ALL_LABELS)
 
 
-def _not_there(wanted: JobSelector) -> str:
-    return f"there is no TrainJob {wanted} yet"
+def _format_missing(selector: JobSelector) -> str:
+    return f"there is no TrainJob {selector} yet"
 
 
-def _judged(change: ObjectEvent) -> tuple[Mapping[str, Any], Verdict]:
-    if change.error is not None or change.found is None:
-        raise change.error or AssertionError("a change without an object is an error")
-    verdict = judge(change.found)
-    return change.found, judge(None) if change.gone and not verdict.phase.finished else verdict
+def _judge_event(event: ObjectEvent) -> tuple[Mapping[str, Any], Verdict]:
+    if event.error is not None or event.object is None:
+        raise event.error or AssertionError("a change without an object is an error")
+    verdict = derive_verdict(event.object)
+    return event.object, derive_verdict(None) if event.deleted and not verdict.phase.finished else verdict
 
 
-def _settle(cluster: Cluster, wanted: JobSelector, job: Mapping[str, Any], verdict: Verdict) -> FinishedJob | None:
+def _conclude_unless_superseded(
+    cluster: Cluster, selector: JobSelector, job: Mapping[str, Any], verdict: Verdict
+) -> FinishedJob | None:
     """Return the outcome of a finished TrainJob, unless a newer attempt exists.
 
     If the newer attempt has finished, too, return its outcome; otherwise return None.
     """
-    newest = _newest(cluster, wanted)
+    newest = _get_newest_attempt(cluster, selector)
     if newest is None or newest["metadata"]["uid"] == job["metadata"]["uid"]:
-        return _conclude(cluster, job, verdict)
-    verdict = judge(newest)
-    return _conclude(cluster, newest, verdict) if verdict.phase.finished else None
+        return _conclude_job(cluster, job, verdict)
+    verdict = derive_verdict(newest)
+    return _conclude_job(cluster, newest, verdict) if verdict.phase.finished else None
 
 
-def _newest(cluster: Cluster, wanted: JobSelector) -> Mapping[str, Any] | None:
-    if wanted.run_key is None:
-        return cluster.get_trainjob(wanted.name, wanted.namespace)
-    attempts = cluster.list_trainjobs(wanted.namespace, f"{labels.RUN_KEY}={wanted.run_key.digest}")
-    return max(attempts, key=lambda job: (reference_to(job, adopted=True).attempt, _created(job)), default=None)
+def _get_newest_attempt(cluster: Cluster, selector: JobSelector) -> Mapping[str, Any] | None:
+    if selector.run_key is None:
+        return cluster.get_trainjob(selector.name, selector.namespace)
+    attempts = cluster.list_trainjobs(selector.namespace, f"{labels.RUN_KEY}={selector.run_key.digest}")
+    return max(attempts, key=lambda job: (reference_to(job, adopted=True).attempt, _creation_time(job)), default=None)
 
 
-def _created(job: Mapping[str, Any]) -> str:
+def _creation_time(job: Mapping[str, Any]) -> str:
     return str(job["metadata"].get("creationTimestamp", ""))
 
 
-def _conclude(cluster: Cluster, job: Mapping[str, Any], verdict: Verdict) -> FinishedJob:
+def _conclude_job(cluster: Cluster, job: Mapping[str, Any], verdict: Verdict) -> FinishedJob:
     reference = reference_to(job, adopted=True)
-    session = WaitSession(cluster, reference, _HANDS_OFF, Listener(), time.monotonic())
+    session = WaitSession(cluster, reference, _READ_ONLY_LIMITS, Listener(), time.monotonic())
     session.policy.job = job  # the session cannot read it if it was deleted
     try:
         return FinishedJob(reference, session.conclude(WaitResult(verdict)))
     finally:
-        session.abandon()
+        session.close()
 
 
-def _line(job: Mapping[str, Any], verdict: Verdict) -> str:
+def _format_status(job: Mapping[str, Any], verdict: Verdict) -> str:
     return f"TrainJob {job['metadata']['namespace']}/{job['metadata']['name']}: {verdict}"

@@ -72,7 +72,7 @@ class RunKey:
 
 def run_key_of(job: Mapping[str, Any]) -> RunKey | None:
     """Return the run key from a TrainJob's annotation; None if it has no valid one."""
-    return RunKey.from_text(labels.annotation(job, labels.RUN_KEY))
+    return RunKey.from_text(labels.get_annotation(job, labels.RUN_KEY))
 
 
 @dataclass(frozen=True)

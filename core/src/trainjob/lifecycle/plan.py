@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainjob.manifest import labels
-from trainjob.status import Phase, judge
-from trainjob.status.left import is_left_at_work
-from trainjob.status.reading import number, table, text
+from trainjob.status import Phase, derive_verdict
+from trainjob.status.failed_mark import may_have_running_pods
+from trainjob.status.nested_fields import get_int, get_mapping, get_str
 
 
 @dataclass(frozen=True)
@@ -24,12 +24,12 @@ class Plan:
     """
 
     adopt: Mapping[str, Any] | None
-    cancel: Sequence[Mapping[str, Any]]
-    going: Sequence[Mapping[str, Any]]
+    delete: Sequence[Mapping[str, Any]]
+    terminating: Sequence[Mapping[str, Any]]
     attempt: int
 
 
-def plan(jobs: Sequence[Mapping[str, Any]], wanted: str, since: str = "", renewal: str = "") -> Plan:
+def plan_submission(jobs: Sequence[Mapping[str, Any]], spec_hash: str, since: str = "", renewal: str = "") -> Plan:
     """Decide which TrainJob of one run key to adopt, and which ones to delete.
 
     An unfinished TrainJob with the same spec hash is adopted, because the caller may have crashed before this try. A
@@ -43,16 +43,20 @@ def plan(jobs: Sequence[Mapping[str, Any]], wanted: str, since: str = "", renewa
         renewal: a succeeded TrainJob with another renewal is not adopted.
     """
     ordered = sorted(jobs, key=attempt_of)
-    going = [job for job in ordered if table(job, "metadata").get("deletionTimestamp")]
-    active = [job for job in ordered if job not in going and not judge(job).phase.finished]
-    left = [job for job in ordered if job not in going and is_left_at_work(job)]
-    same = [job for job in active if _hash(job) == wanted]
+    going = [job for job in ordered if get_mapping(job, "metadata").get("deletionTimestamp")]
+    active = [job for job in ordered if job not in going and not derive_verdict(job).phase.finished]
+    left = [job for job in ordered if job not in going and may_have_running_pods(job)]
+    same = [job for job in active if _spec_hash_of(job) == spec_hash]
     if same:
         chosen = same[0]
         return Plan(chosen, [job for job in active if job is not chosen] + left, going, attempt_of(chosen))
-    recent = [job for job in ordered if text(job, "metadata", "creationTimestamp") >= since]
-    same = [job for job in recent if labels.annotation(job, labels.RENEWAL) == renewal and _hash(job) == wanted]
-    succeeded = [job for job in same if judge(job).phase is Phase.COMPLETE]
+    recent = [job for job in ordered if get_str(job, "metadata", "creationTimestamp") >= since]
+    same = [
+        job
+        for job in recent
+        if labels.get_annotation(job, labels.RENEWAL) == renewal and _spec_hash_of(job) == spec_hash
+    ]
+    succeeded = [job for job in same if derive_verdict(job).phase is Phase.COMPLETE]
     if succeeded:
         return Plan(succeeded[-1], active + left, going, attempt_of(succeeded[-1]))
     return Plan(None, active + left, going, max(map(attempt_of, ordered), default=0) + 1)
@@ -60,8 +64,8 @@ def plan(jobs: Sequence[Mapping[str, Any]], wanted: str, since: str = "", renewa
 
 def attempt_of(job: Mapping[str, Any]) -> int:
     """Return the attempt number of a TrainJob from its label; 0 if it has no such label."""
-    return max(number(job, "metadata", "labels", labels.ATTEMPT), 0)
+    return max(get_int(job, "metadata", "labels", labels.ATTEMPT), 0)
 
 
-def _hash(job: Mapping[str, Any]) -> str:
-    return labels.annotation(job, labels.SPEC_HASH)
+def _spec_hash_of(job: Mapping[str, Any]) -> str:
+    return labels.get_annotation(job, labels.SPEC_HASH)

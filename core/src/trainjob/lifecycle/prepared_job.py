@@ -10,19 +10,19 @@ from typing import Any
 from trainjob.client import Cluster
 from trainjob.errors import InvalidSpec, NotFound, PermissionDenied, Problem
 from trainjob.lifecycle.identity import RunKey
-from trainjob.lifecycle.plan import plan
+from trainjob.lifecycle.plan import plan_submission
 from trainjob.lifecycle.runtime_checks import check_runtime
 from trainjob.manifest import (
     Dialect,
-    build,
-    dialect_of,
+    add_env,
+    build_trainjob,
+    detect_dialect,
+    get_required_claim,
     job_name,
     labels,
-    needed_claim,
-    needs_the_dialect,
+    requires_newest_dialect,
     spec_hash,
-    train_job,
-    with_variables,
+    to_trainjob,
 )
 from trainjob.spec import Step, TrainJob, TrainJobManifest
 
@@ -44,27 +44,27 @@ class PreparedJob:
     key: RunKey
     spec_hash: str
     namespace: str
-    prefix: str = ""
+    name_prefix: str = ""
     renewal: str = ""
 
-    def metadata(self, attempt: int) -> dict[str, Any]:
+    def build_metadata(self, attempt: int) -> dict[str, Any]:
         """Return the name, namespace, labels and annotations of the n-th TrainJob, from 1."""
         key, renewed = self.key, {labels.RENEWAL: self.renewal} if self.renewal else {}
         return {
-            "name": job_name(self.job.name or self.prefix or key.task, key.digest, attempt),
+            "name": job_name(self.job.name or self.name_prefix or key.task, key.digest, attempt),
             "namespace": self.namespace,
             "labels": labels.run_labels(key.to_dict(), key.digest, attempt),
             "annotations": {labels.RUN_KEY: key.canonical, labels.SPEC_HASH: self.spec_hash} | renewed,
         }
 
 
-def prepare(
+def prepare_job(
     request: Step | TrainJob,
     key: RunKey,
     namespace: str,
     *,
-    otherwise: str = "default",
-    prefix: str = "",
+    default_namespace: str = "default",
+    name_prefix: str = "",
     variables: Mapping[str, str] | None = None,
     renewal: str = "",
 ) -> PreparedJob:
@@ -85,11 +85,11 @@ def prepare(
         InvalidSpec: the request cannot be expressed, or its manifest names another namespace.
     """
     wanted = spec_hash(request)
-    job = with_variables(train_job(request, run=f"{key.digest}-{wanted}"), variables or {})
-    return PreparedJob(job, key, wanted, _namespace(job, namespace) or otherwise, prefix, renewal)
+    job = add_env(to_trainjob(request, run=f"{key.digest}-{wanted}"), variables or {})
+    return PreparedJob(job, key, wanted, _select_namespace(job, namespace) or default_namespace, name_prefix, renewal)
 
 
-def preview(cluster: Cluster, drafted: PreparedJob) -> dict[str, Any]:
+def preview_manifest(cluster: Cluster, prepared: PreparedJob) -> dict[str, Any]:
     """Return the manifest that `trainjob.lifecycle.submit` would create now.
 
     If it would adopt a TrainJob, the manifest has the name and attempt of that TrainJob.
@@ -99,13 +99,13 @@ def preview(cluster: Cluster, drafted: PreparedJob) -> dict[str, Any]:
         NotFound: a claim that the runtime needs does not exist.
         ClusterError: a request failed or was denied.
     """
-    jobs = cluster.list_trainjobs(drafted.namespace, f"{labels.RUN_KEY}={drafted.key.digest}")
-    attempt = plan(jobs, drafted.spec_hash, renewal=drafted.renewal).attempt
-    return manifest_of(cluster, drafted.job, drafted.metadata(attempt), certain=True)
+    jobs = cluster.list_trainjobs(prepared.namespace, f"{labels.RUN_KEY}={prepared.key.digest}")
+    attempt = plan_submission(jobs, prepared.spec_hash, renewal=prepared.renewal).attempt
+    return build_manifest(cluster, prepared.job, prepared.build_metadata(attempt), read_dialect=True)
 
 
-def manifest_of(
-    cluster: Cluster, job: TrainJob | TrainJobManifest, metadata: Mapping[str, Any], *, certain: bool
+def build_manifest(
+    cluster: Cluster, job: TrainJob | TrainJobManifest, metadata: Mapping[str, Any], *, read_dialect: bool
 ) -> dict[str, Any]:
     """Build the manifest in the dialect of the cluster's Trainer, and check it.
 
@@ -125,25 +125,27 @@ def manifest_of(
         NotFound: a claim that the runtime needs does not exist.
         ClusterError: a request failed or was denied.
     """
-    certain = certain or needs_the_dialect(job)
-    fields = cluster.trainjob_spec_fields() if certain else cluster.known_spec_fields
+    read_dialect = read_dialect or requires_newest_dialect(job)
+    fields = cluster.trainjob_spec_fields() if read_dialect else cluster.known_spec_fields
     try:
-        manifest = build(job, **metadata, dialect=dialect_of(fields))
+        manifest = build_trainjob(job, **metadata, dialect=detect_dialect(fields))
     except InvalidSpec:  # the Trainer may have been upgraded since this process read its fields
         if (current := cluster.trainjob_spec_fields(fresh=True)) == fields:
             raise
-        fields, manifest = current, build(job, **metadata, dialect=dialect_of(current))
-    if claim := needed_claim(job, dialect_of(fields)):
-        _check_claim(cluster, claim, metadata["namespace"], dialect_of(fields))
+        fields, manifest = current, build_trainjob(job, **metadata, dialect=detect_dialect(current))
+    if claim := get_required_claim(job, detect_dialect(fields)):
+        _check_claim(cluster, claim, metadata["namespace"], detect_dialect(fields))
     check_runtime(cluster, job, manifest)
     return manifest
 
 
-def _namespace(job: TrainJob | TrainJobManifest, asked: str) -> str:
+def _select_namespace(job: TrainJob | TrainJobManifest, requested: str) -> str:
     own = job.namespace if isinstance(job, TrainJobManifest) else ""
-    if asked and own and asked != own:
-        raise InvalidSpec(Problem("manifest.metadata.namespace", repr(own), f"{asked!r} is asked for: leave one out"))
-    return asked or own
+    if requested and own and requested != own:
+        raise InvalidSpec(
+            Problem("manifest.metadata.namespace", repr(own), f"{requested!r} is asked for: leave one out")
+        )
+    return requested or own
 
 
 def _check_claim(cluster: Cluster, claim: str, namespace: str, dialect: Dialect) -> None:

@@ -13,7 +13,7 @@ from trainjob.lifecycle.identity import JobReference
 from trainjob.lifecycle.wait_session import Listener
 from trainjob.status import Progress, Verdict
 
-_PERCENT, _LEAST_SECONDS, _MOST_SECONDS = 5.0, 1.0, 60.0
+_PERCENT_STEP, _MIN_SECONDS, _MAX_SECONDS = 5.0, 1.0, 60.0
 
 
 class ProgressLog:
@@ -36,7 +36,7 @@ class ProgressLog:
             log: receives the log lines of containers instead of `write`, and limits how many wait to be written.
         """
         self._reference, self._write, self._clock, self._log_channel = reference, write, clock, log
-        self._told_at, self._told_percent = -_MOST_SECONDS, -_PERCENT
+        self._logged_at, self._logged_percent = -_MAX_SECONDS, -_PERCENT_STEP
 
     @property
     def listener(self) -> Listener:
@@ -47,7 +47,7 @@ class ProgressLog:
         """Write the current phase of the TrainJob."""
         self._write(f"TrainJob {self._reference}: {verdict}")
         if self._log_channel and verdict.phase.finished:
-            self._log_channel.skip_at_once()
+            self._log_channel.stop_blocking()
 
     def log_line(self, line: LogLine) -> None:
         """Write a container's log line, unless it is a frame of a progress bar.
@@ -67,8 +67,8 @@ class ProgressLog:
         It is written at most once a second, except 100 %, which is always written.
         """
         now, percent = self._clock(), progress.percent or 0.0
-        passed = now - self._told_at
-        due = percent - self._told_percent >= _PERCENT or passed >= _MOST_SECONDS
-        if (due and passed >= _LEAST_SECONDS) or percent == 100.0:
-            self._told_at, self._told_percent = now, percent
+        passed = now - self._logged_at
+        due = percent - self._logged_percent >= _PERCENT_STEP or passed >= _MAX_SECONDS
+        if (due and passed >= _MIN_SECONDS) or percent == 100.0:
+            self._logged_at, self._logged_percent = now, percent
             self._write(f"TrainJob {self._reference}: {progress}")

@@ -15,20 +15,20 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from trainjob.client import Cluster
-from trainjob.client.runtimes import KINDS
+from trainjob.client.runtimes import RUNTIME_KINDS
 from trainjob.errors import ClusterError, InvalidSpec, NotFound, Problem
 from trainjob.spec import BuiltinTrainer, TrainJob, TrainJobManifest
 from trainjob.spec.job import STOCK_RUNTIME
-from trainjob.spec.resources import gpus
-from trainjob.status.reading import rows, table, text
-from trainjob.status.runtimes import RuntimeDescription
+from trainjob.spec.resources import count_gpus
+from trainjob.status.nested_fields import get_list, get_mapping, get_str
+from trainjob.status.runtime_description import RuntimeDescription
 
-_STOCK = ("ClusterTrainingRuntime", STOCK_RUNTIME)
-_CONTAINER = "node"  # the container to which `trainer` applies (Trainer 2.3, plugins/jobset/builder.go)
-_REACHED = ("image", "command", "args", "env", "resourcesPerNode")
+_STOCK_RUNTIME_KEY = ("ClusterTrainingRuntime", STOCK_RUNTIME)
+_TRAINER_CONTAINER = "node"  # the container to which `trainer` applies (Trainer 2.3, plugins/jobset/builder.go)
+_TRAINER_FIELDS = ("image", "command", "args", "env", "resourcesPerNode")
 _TORCHTUNE = "torchtune"
-_FOR_CPUS = re.compile(r"(^|[-_.:/])cpu($|[-_.:])")
-_MOST_NAMED = 12
+_CPU_IMAGE_NAME = re.compile(r"(^|[-_.:/])cpu($|[-_.:])")
+_MAX_NAMES = 12
 
 
 def check_runtime(
@@ -51,44 +51,51 @@ def check_runtime(
         ClusterError: a request failed.
     """
     kind, name, namespace = job.runtime.kind, job.runtime.name, manifest["metadata"]["namespace"]
-    if (kind, name) == _STOCK and not fresh:
+    if (kind, name) == _STOCK_RUNTIME_KEY and not fresh:
         return
     try:
         runtime = cluster.runtimes.find(name, kind, namespace, fresh=fresh)
     except NotFound as error:
-        raise InvalidSpec(_missing(cluster, job, namespace)) from error
+        raise InvalidSpec(_missing_runtime(cluster, job, namespace)) from error
     if runtime is None:
         return
-    if problems := list(misfits(job, manifest, runtime)):
+    if problems := list(find_problems(job, manifest, runtime)):
         raise InvalidSpec(problems)
-    for advice in doubts(manifest, runtime):
+    for advice in find_warnings(manifest, runtime):
         warnings.warn(advice, stacklevel=2)
 
 
-def misfits(
+def find_problems(
     job: TrainJob | TrainJobManifest, manifest: Mapping[str, Any], runtime: RuntimeDescription
 ) -> Iterator[Problem]:
     """Yield the problems that prevent the TrainJob from working on this runtime.
 
     [check_runtime][] explains the arguments.
     """
-    broken = [*_unknown_targets(manifest, runtime), *_out_of_reach(manifest, runtime), *_for_cpus(manifest, runtime)]
-    broken += _never_whole(runtime)
+    rules = [
+        *_unknown_targets(manifest, runtime),
+        *_unreachable_fields(manifest, runtime),
+        *_cpu_only_image(manifest, runtime),
+    ]
+    rules += _incomplete_gang(runtime)
     if isinstance(job, TrainJob):
-        broken += [*_other_framework(job, runtime), *_not_mounted(job, manifest, runtime)]
-    for rule in dict.fromkeys(broken):
-        yield Problem(_field(job), repr(runtime.name), rule)
+        rules += [*_framework_mismatch(job, runtime), *_missing_mounts(job, manifest, runtime)]
+    for rule in dict.fromkeys(rules):
+        yield Problem(_runtime_field(job), repr(runtime.name), rule)
 
 
-def doubts(manifest: Mapping[str, Any], runtime: RuntimeDescription) -> Iterator[str]:
+def find_warnings(manifest: Mapping[str, Any], runtime: RuntimeDescription) -> Iterator[str]:
     """Yield warnings about settings that are allowed and usually mistakes.
 
     [check_runtime][] explains the arguments.
     """
     if runtime.deprecated:
         yield f"the {runtime.kind} {runtime.name} is deprecated: it will be removed, so name another one"
-    brought, asked = _devices(runtime.trainer.resources if runtime.trainer else {}), _asked(manifest)
-    if asked and (unsaid := sorted(brought - _devices(asked))):
+    runtime_devices, requested = (
+        _device_names(runtime.trainer.resources if runtime.trainer else {}),
+        _requested_resources(manifest),
+    )
+    if requested and (unsaid := sorted(runtime_devices - _device_names(requested))):
         yield (
             f"the {runtime.kind} {runtime.name} brings {', '.join(unsaid)}, of which resources_per_node says nothing: "
             "Trainer 2.3 adds the two together, older ones drop the runtime's, and processes are counted by what is "
@@ -96,31 +103,31 @@ def doubts(manifest: Mapping[str, Any], runtime: RuntimeDescription) -> Iterator
         )
 
 
-def _missing(cluster: Cluster, job: TrainJob | TrainJobManifest, namespace: str) -> Problem:
+def _missing_runtime(cluster: Cluster, job: TrainJob | TrainJobManifest, namespace: str) -> Problem:
     """Return the problem of a missing runtime, with the names of those that exist.
 
     Without the right to list runtimes no names are given.
     """
     name, kind = job.runtime.name, job.runtime.kind
-    known: dict[str, list[str]] = {each: [] for each in KINDS}
-    for each in known:
+    names_by_kind: dict[str, list[str]] = {each: [] for each in RUNTIME_KINDS}
+    for each in names_by_kind:
         with contextlib.suppress(ClusterError):
-            known[each] = [runtime.name for runtime in cluster.runtimes.all(each, namespace)]
+            names_by_kind[each] = [runtime.name for runtime in cluster.runtimes.list_all(each, namespace)]
     where = f" in namespace {namespace}" if kind == "TrainingRuntime" else ""
     rule = f"there is no such {kind}{where}"
-    other = next(each for each in known if each != kind)
-    close = difflib.get_close_matches(name, known[kind], n=1)
-    if name in known[other]:
+    other = next(each for each in names_by_kind if each != kind)
+    close = difflib.get_close_matches(name, names_by_kind[kind], n=1)
+    if name in names_by_kind[other]:
         rule += f": the one of this name is a {other}, so say kind='{other}'"
     elif close:
         rule += f": did you mean {close[0]}?"
-    if there := [*close, *(each for each in known[kind] if each not in close)]:
-        more = f" and {len(there) - _MOST_NAMED} more" if len(there) > _MOST_NAMED else ""
-        rule += f" (there are {', '.join(there[:_MOST_NAMED])}{more})"
-    return Problem(_field(job), repr(name), rule)
+    if there := [*close, *(each for each in names_by_kind[kind] if each not in close)]:
+        more = f" and {len(there) - _MAX_NAMES} more" if len(there) > _MAX_NAMES else ""
+        rule += f" (there are {', '.join(there[:_MAX_NAMES])}{more})"
+    return Problem(_runtime_field(job), repr(name), rule)
 
 
-def _field(job: TrainJob | TrainJobManifest) -> str:
+def _runtime_field(job: TrainJob | TrainJobManifest) -> str:
     return "runtime" if isinstance(job, TrainJob) else "manifest.spec.runtimeRef"
 
 
@@ -131,7 +138,7 @@ def _unknown_targets(manifest: Mapping[str, Any], runtime: RuntimeDescription) -
     Trainers refuse unknown replicated jobs.
     """
     steps = {step.name: step.containers for step in runtime.steps}
-    for name, containers in _targets(manifest):
+    for name, containers in _patched_jobs(manifest):
         if name not in steps:
             has = ", ".join(steps) or "none"
             yield f"it has no replicated job {name}, which workspace, volumes or placement are to change; it has {has}"
@@ -140,40 +147,40 @@ def _unknown_targets(manifest: Mapping[str, Any], runtime: RuntimeDescription) -
                 yield f"its replicated job {name} has no container {container}; it has {', '.join(steps[name])}"
 
 
-def _targets(manifest: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
+def _patched_jobs(manifest: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
     """Yield the replicated jobs that a TrainJob changes, with their containers."""
-    spec = table(manifest, "spec")
-    for patch in rows(spec, "runtimePatches"):
-        for job in rows(patch, "trainingRuntimeSpec", "template", "spec", "replicatedJobs"):
-            yield text(job, "name"), _containers(table(job, "template", "spec", "template", "spec"))
-    for override in (*rows(spec, "podTemplateOverrides"), *rows(spec, "podSpecOverrides")):
-        for target in rows(override, "targetJobs"):
-            yield text(target, "name"), _containers(table(override, "spec") or override)
+    spec = get_mapping(manifest, "spec")
+    for patch in get_list(spec, "runtimePatches"):
+        for job in get_list(patch, "trainingRuntimeSpec", "template", "spec", "replicatedJobs"):
+            yield get_str(job, "name"), _container_names(get_mapping(job, "template", "spec", "template", "spec"))
+    for override in (*get_list(spec, "podTemplateOverrides"), *get_list(spec, "podSpecOverrides")):
+        for target in get_list(override, "targetJobs"):
+            yield get_str(target, "name"), _container_names(get_mapping(override, "spec") or override)
 
 
-def _containers(pod: Mapping[str, Any]) -> list[str]:
-    return [text(one, "name") for one in (*rows(pod, "initContainers"), *rows(pod, "containers"))]
+def _container_names(pod: Mapping[str, Any]) -> list[str]:
+    return [get_str(one, "name") for one in (*get_list(pod, "initContainers"), *get_list(pod, "containers"))]
 
 
-def _out_of_reach(manifest: Mapping[str, Any], runtime: RuntimeDescription) -> Iterator[str]:
+def _unreachable_fields(manifest: Mapping[str, Any], runtime: RuntimeDescription) -> Iterator[str]:
     """Yield a problem if fields of `trainer` would reach no container.
 
     The Trainer ignores such fields without an error (2.3, plugins/jobset/builder.go).
     """
-    given = [name for name in _REACHED if table(manifest, "spec", "trainer").get(name)]
-    if given and (runtime.trainer is None or _CONTAINER not in runtime.trainer.containers):
+    set_fields = [name for name in _TRAINER_FIELDS if get_mapping(manifest, "spec", "trainer").get(name)]
+    if set_fields and (runtime.trainer is None or _TRAINER_CONTAINER not in runtime.trainer.containers):
         yield (
             f"no replicated job of it is labelled trainer.kubeflow.org/trainjob-ancestor-step: trainer and has a "
-            f"container {_CONTAINER}, so {', '.join(given)} would reach nothing"
+            f"container {_TRAINER_CONTAINER}, so {', '.join(set_fields)} would reach nothing"
         )
 
 
-def _other_framework(job: TrainJob, runtime: RuntimeDescription) -> Iterator[str]:
+def _framework_mismatch(job: TrainJob, runtime: RuntimeDescription) -> Iterator[str]:
     if isinstance(job.trainer, BuiltinTrainer) and runtime.framework not in ("", _TORCHTUNE):
         yield f"a BuiltinTrainer needs a runtime of the framework {_TORCHTUNE}, and this one's is {runtime.framework}"
 
 
-def _never_whole(runtime: RuntimeDescription) -> Iterator[str]:
+def _incomplete_gang(runtime: RuntimeDescription) -> Iterator[str]:
     """Yield a problem if the runtime's gang includes initializers.
 
     The Trainer counts the pods of all steps into the gang (2.3, plugins/{coscheduling,volcano}). The initializers must
@@ -186,12 +193,12 @@ def _never_whole(runtime: RuntimeDescription) -> Iterator[str]:
         )
 
 
-def _not_mounted(job: TrainJob, manifest: Mapping[str, Any], runtime: RuntimeDescription) -> Iterator[str]:
+def _missing_mounts(job: TrainJob, manifest: Mapping[str, Any], runtime: RuntimeDescription) -> Iterator[str]:
     """Yield a problem if the trainer's replicated job would lack workspace and volumes.
 
     On a custom MPI runtime the trainer may be the launcher.
     """
-    reached = {name for name, _ in _targets(manifest)}
+    reached = {name for name, _ in _patched_jobs(manifest)}
     if (job.workspace or job.volumes) and runtime.trainer and runtime.trainer.name not in reached:
         yield (
             f"its trainer is the replicated job {runtime.trainer.name}, where workspace and volumes would be missing: "
@@ -199,17 +206,19 @@ def _not_mounted(job: TrainJob, manifest: Mapping[str, Any], runtime: RuntimeDes
         )
 
 
-def _for_cpus(manifest: Mapping[str, Any], runtime: RuntimeDescription) -> Iterator[str]:
-    wanted, step = _devices(_asked(manifest)), runtime.trainer
-    own_image = table(manifest, "spec", "trainer").get("image")
-    if wanted and step and not own_image and _FOR_CPUS.search(step.image.rpartition("/")[2]):
+def _cpu_only_image(manifest: Mapping[str, Any], runtime: RuntimeDescription) -> Iterator[str]:
+    wanted, step = _device_names(_requested_resources(manifest)), runtime.trainer
+    own_image = get_mapping(manifest, "spec", "trainer").get("image")
+    if wanted and step and not own_image and _CPU_IMAGE_NAME.search(step.image.rpartition("/")[2]):
         yield f"its image {step.image} is for CPUs, and resources_per_node asks for {', '.join(sorted(wanted))}"
 
 
-def _asked(manifest: Mapping[str, Any]) -> Mapping[str, str]:
-    asked = table(manifest, "spec", "trainer", "resourcesPerNode")
-    return {name: str(amount) for name, amount in {**table(asked, "requests"), **table(asked, "limits")}.items()}
+def _requested_resources(manifest: Mapping[str, Any]) -> Mapping[str, str]:
+    asked = get_mapping(manifest, "spec", "trainer", "resourcesPerNode")
+    return {
+        name: str(amount) for name, amount in {**get_mapping(asked, "requests"), **get_mapping(asked, "limits")}.items()
+    }
 
 
-def _devices(resources: Mapping[str, str]) -> set[str]:
-    return {name for name, amount in resources.items() if gpus({name: amount})}
+def _device_names(resources: Mapping[str, str]) -> set[str]:
+    return {name for name, amount in resources.items() if count_gpus({name: amount})}

@@ -25,8 +25,8 @@ from trainjob.errors import (
 )
 from trainjob.lifecycle.adoption import adopt
 from trainjob.lifecycle.identity import JobReference, RunKey
-from trainjob.lifecycle.plan import attempt_of, plan
-from trainjob.lifecycle.prepared_job import manifest_of, prepare
+from trainjob.lifecycle.plan import attempt_of, plan_submission
+from trainjob.lifecycle.prepared_job import build_manifest, prepare_job
 from trainjob.lifecycle.runtime_checks import check_runtime
 from trainjob.manifest import labels
 from trainjob.spec import Step, TrainJob, TrainJobManifest
@@ -41,12 +41,12 @@ def submit(
     key: RunKey,
     *,
     namespace: str = "",
-    prefix: str = "",
+    name_prefix: str = "",
     since: datetime | None = None,
     variables: Mapping[str, str] | None = None,
     renewal: str = "",
     known: JobReference | None = None,
-    patience: float = 120.0,
+    timeout: float = 120.0,
     before_create: Callable[[str, str], None] | None = None,
     owner: Mapping[str, Any] | None = None,
 ) -> JobReference:
@@ -84,27 +84,33 @@ def submit(
         WaitTimeout: an earlier TrainJob was not deleted in time.
         ClusterError: a request failed or was denied.
     """
-    drafted = prepare(
-        request, key, namespace, otherwise=cluster.namespace, prefix=prefix, variables=variables, renewal=renewal
+    prepared = prepare_job(
+        request,
+        key,
+        namespace,
+        default_namespace=cluster.namespace,
+        name_prefix=name_prefix,
+        variables=variables,
+        renewal=renewal,
     )
-    job, namespace, metadata = drafted.job, drafted.namespace, drafted.metadata
-    waiting, own = _Waiting(patience), f"{labels.RUN_KEY}={key.digest}"
-    send = _sender(cluster, before_create, owner)
+    job, namespace, metadata = prepared.job, prepared.namespace, prepared.build_metadata
+    waiting, own = _RetryTimer(timeout), f"{labels.RUN_KEY}={key.digest}"
+    send = _make_send_function(cluster, before_create, owner)
     error: ClusterError | None = None
     while True:
-        jobs = _with_known(cluster, cluster.list_trainjobs(namespace, own), known)
-        plans = plan(jobs, drafted.spec_hash, _as_the_api_writes(since), renewal)
-        if plans.adopt is not None:
-            _delete(cluster, plans.cancel)
-            if taken := adopt(cluster, plans.adopt, metadata(plans.attempt), labels.ending_annotations(job)):
+        jobs = _add_known_job(cluster, cluster.list_trainjobs(namespace, own), known)
+        actions = plan_submission(jobs, prepared.spec_hash, _to_api_time(since), renewal)
+        if actions.adopt is not None:
+            _delete(cluster, actions.delete)
+            if taken := adopt(cluster, actions.adopt, metadata(actions.attempt), labels.retention_annotations(job)):
                 return reference_to(taken, adopted=True)
-            waiting.pause([plans.adopt])
+            waiting.pause([actions.adopt])
             continue
-        manifest = manifest_of(cluster, job, metadata(plans.attempt), certain=bool(plans.cancel))
-        _delete(cluster, plans.cancel)
-        ends = plans.cancel or plans.going or _still_ends(cluster, manifest["metadata"])
+        manifest = build_manifest(cluster, job, metadata(actions.attempt), read_dialect=bool(actions.delete))
+        _delete(cluster, actions.delete)
+        ends = actions.delete or actions.terminating or _has_terminating_dependents(cluster, manifest["metadata"])
         if not ends:
-            waiting.check(error)
+            waiting.raise_if_expired(error)
             try:
                 return reference_to(_create(cluster, job, manifest, send), adopted=False)
             except Conflict as conflict:  # the name exists: ours, which the next list shows, or another owner's
@@ -114,16 +120,16 @@ def submit(
                 error = failure
                 if not failure.retryable:
                     raise
-        waiting.pause([*plans.going, *plans.cancel] or [manifest], None if ends else error)
+        waiting.pause([*actions.terminating, *actions.delete] or [manifest], None if ends else error)
 
 
-class _Waiting:
+class _RetryTimer:
     """The pauses of one submission, which end after `patience` seconds."""
 
-    def __init__(self, patience: float) -> None:
-        self._backoff, self._patience, self._deadline = Backoff(longest=5.0), patience, time.monotonic() + patience
+    def __init__(self, timeout: float) -> None:
+        self._backoff, self._timeout, self._deadline = Backoff(max_delay=5.0), timeout, time.monotonic() + timeout
 
-    def pause(self, ending: Sequence[Mapping[str, Any]], error: ClusterError | None = None) -> None:
+    def pause(self, jobs: Sequence[Mapping[str, Any]], error: ClusterError | None = None) -> None:
         """Sleep until the TrainJobs should be listed again.
 
         A failed creation never causes a timeout here, because the TrainJob may exist. The next list shows it.
@@ -137,13 +143,13 @@ class _Waiting:
         """
         if error is None and time.monotonic() > self._deadline:
             raise WaitTimeout(
-                f"the earlier TrainJob {_names(ending)} of this step, or what belongs to it, is still being deleted "
-                f"after {self._patience:.0f} s",
+                f"the earlier TrainJob {_join_names(jobs)} of this step, or what belongs to it, is still being deleted "
+                f"after {self._timeout:.0f} s",
                 hint="look at its pods; a node that does not answer keeps a pod terminating",
             )
         time.sleep(self._backoff.next(error))
 
-    def check(self, error: ClusterError | None) -> None:
+    def raise_if_expired(self, error: ClusterError | None) -> None:
         """Raise the error of the previous creation if the deadline is over.
 
         Raises:
@@ -153,21 +159,21 @@ class _Waiting:
             raise error
 
 
-def _with_known(cluster: Cluster, listed: list[dict[str, Any]], known: JobReference | None) -> list[dict[str, Any]]:
+def _add_known_job(cluster: Cluster, listed: list[dict[str, Any]], known: JobReference | None) -> list[dict[str, Any]]:
     if known is None or any(job["metadata"]["uid"] == known.uid for job in listed):
         return listed
     found = cluster.get_trainjob(known.name, known.namespace)
     return listed if found is None or found["metadata"]["uid"] != known.uid else [*listed, found]
 
 
-def _still_ends(cluster: Cluster, metadata: Mapping[str, Any]) -> bool:
+def _has_terminating_dependents(cluster: Cluster, metadata: Mapping[str, Any]) -> bool:
     """Return whether a JobSet or pods of a deleted TrainJob of this name still exist.
 
     The Trainer finds a JobSet by its name only (2.1 to 2.3), so a new TrainJob would report the end of the old JobSet.
     It would also write to the same workspace as pods that are still terminating.
     """
     name, namespace = metadata["name"], metadata["namespace"]
-    return cluster.has_remains(name, namespace) and cluster.get_trainjob(name, namespace) is None
+    return cluster.has_dependents(name, namespace) and cluster.get_trainjob(name, namespace) is None
 
 
 def _delete(cluster: Cluster, jobs: Sequence[Mapping[str, Any]]) -> None:
@@ -175,12 +181,12 @@ def _delete(cluster: Cluster, jobs: Sequence[Mapping[str, Any]]) -> None:
         cluster.delete_trainjob(meta["name"], meta["namespace"], meta["uid"])
 
 
-_Send = Callable[[dict[str, Any]], dict[str, Any]]
+_SendFunction = Callable[[dict[str, Any]], dict[str, Any]]
 
 
-def _sender(
+def _make_send_function(
     cluster: Cluster, before_create: Callable[[str, str], None] | None, owner: Mapping[str, Any] | None
-) -> _Send:
+) -> _SendFunction:
     """Return a function that calls `before_create` and creates a TrainJob with the owner."""
 
     def send(manifest: dict[str, Any]) -> dict[str, Any]:
@@ -195,7 +201,7 @@ def _sender(
 
 
 def _create(
-    cluster: Cluster, job: TrainJob | TrainJobManifest, manifest: dict[str, Any], send: _Send
+    cluster: Cluster, job: TrainJob | TrainJobManifest, manifest: dict[str, Any], send: _SendFunction
 ) -> dict[str, Any]:
     """Create the TrainJob, and retry once if the manifest was built for the wrong dialect.
 
@@ -209,16 +215,16 @@ def _create(
                 check_runtime(cluster, job, manifest, fresh=True)
             raise
         cluster.trainjob_spec_fields(fresh=True)
-        if (current := manifest_of(cluster, job, manifest["metadata"], certain=True)) == manifest:
+        if (current := build_manifest(cluster, job, manifest["metadata"], read_dialect=True)) == manifest:
             raise
     return send(current)
 
 
-def _check_owner(found: Mapping[str, Any] | None, key: RunKey) -> None:
-    if found is None or (found["metadata"].get("annotations") or {}).get(labels.RUN_KEY) == key.canonical:
+def _check_owner(existing: Mapping[str, Any] | None, key: RunKey) -> None:
+    if existing is None or (existing["metadata"].get("annotations") or {}).get(labels.RUN_KEY) == key.canonical:
         return
     raise OwnershipConflict(
-        f"the TrainJob {found['metadata']['namespace']}/{found['metadata']['name']} exists and is not this step's",
+        f"the TrainJob {existing['metadata']['namespace']}/{existing['metadata']['name']} exists and is not this step's",
         hint="delete or rename it, or give the step another name",
     )
 
@@ -231,13 +237,13 @@ def reference_to(job: Mapping[str, Any], *, adopted: bool) -> JobReference:
         adopted: whether it existed before this process submitted it.
     """
     meta = job["metadata"]
-    attempt, adopted_at = max(attempt_of(job), 1), labels.adopted_at(job) if adopted else ""
+    attempt, adopted_at = max(attempt_of(job), 1), labels.get_adoption_time(job) if adopted else ""
     return JobReference(meta["name"], meta["namespace"], meta["uid"], attempt, adopted, adopted_at)
 
 
-def _as_the_api_writes(moment: datetime | None) -> str:
+def _to_api_time(moment: datetime | None) -> str:
     return moment.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ") if moment else ""
 
 
-def _names(jobs: Sequence[Mapping[str, Any]]) -> str:
+def _join_names(jobs: Sequence[Mapping[str, Any]]) -> str:
     return ", ".join(str(job["metadata"]["name"]) for job in jobs)

@@ -9,10 +9,10 @@ from trainjob.client import Cluster
 from trainjob.errors import Conflict, NotFound
 from trainjob.lifecycle.identity import JobReference
 from trainjob.manifest import labels
-from trainjob.status import judge
+from trainjob.status import derive_verdict
 from trainjob.status.verdict import QUEUE_LABEL
 
-_STOCK_TORCHTUNE, _CLUSTER_WIDE = "torchtune-", "ClusterTrainingRuntime"
+_STOCK_TORCHTUNE_PREFIX, _CLUSTER_RUNTIME_KIND = "torchtune-", "ClusterTrainingRuntime"
 
 
 def set_suspended(cluster: Cluster, name: str, namespace: str, *, suspended: bool) -> bool:
@@ -34,7 +34,7 @@ def set_suspended(cluster: Cluster, name: str, namespace: str, *, suspended: boo
     job = cluster.get_trainjob(name, namespace)
     if job is None:
         raise NotFound(f"there is no TrainJob {namespace}/{name}", status=404, reason="NotFound")
-    if not _can_be_set(job, suspended=suspended):
+    if not _needs_change(job, suspended=suspended):
         return False
     marks = {labels.SUSPENDED: None}  # the user has decided, so an adoption must not resume it
     cluster.patch_trainjob(name, namespace, job["metadata"]["uid"], suspend=suspended, annotations=marks)
@@ -58,7 +58,7 @@ def suspend_until_adopted(cluster: Cluster, reference: JobReference) -> bool:
         job = cluster.get_trainjob(reference.name, reference.namespace)
         if job is None or job["metadata"]["uid"] != reference.uid:
             raise NotFound(f"there is no TrainJob {reference} of that uid", status=404, reason="NotFound")
-        if labels.adopted_at(job) != reference.adopted_at or not _can_be_set(job, suspended=True):
+        if labels.get_adoption_time(job) != reference.adopted_at or not _needs_change(job, suspended=True):
             return False
         meta, marks = job["metadata"], {labels.SUSPENDED: "until-adopted"}
         try:
@@ -66,7 +66,9 @@ def suspend_until_adopted(cluster: Cluster, reference: JobReference) -> bool:
                 meta["name"],
                 meta["namespace"],
                 meta["uid"],
-                version=meta["resourceVersion"],  # a caller that adopts it later finds it suspended, and resumes it
+                resource_version=meta[
+                    "resourceVersion"
+                ],  # a caller that adopts it later finds it suspended, and resumes it
                 suspend=True,
                 annotations=marks,
             )
@@ -78,8 +80,8 @@ def suspend_until_adopted(cluster: Cluster, reference: JobReference) -> bool:
             return True
 
 
-def _can_be_set(job: Mapping[str, Any], *, suspended: bool) -> bool:
-    if judge(job).phase.finished or bool(job["spec"].get("suspend")) == suspended:
+def _needs_change(job: Mapping[str, Any], *, suspended: bool) -> bool:
+    if derive_verdict(job).phase.finished or bool(job["spec"].get("suspend")) == suspended:
         return False
     meta = job["metadata"]
     if queue := (meta.get("labels") or {}).get(QUEUE_LABEL):
@@ -88,7 +90,10 @@ def _can_be_set(job: Mapping[str, Any], *, suspended: bool) -> bool:
             hint="set spec.active of its Workload (label kueue.x-k8s.io/job-uid), or stop the queue",
         )
     runtime = job["spec"]["runtimeRef"]
-    if runtime["name"].startswith(_STOCK_TORCHTUNE) and runtime.get("kind", _CLUSTER_WIDE) == _CLUSTER_WIDE:
+    if (
+        runtime["name"].startswith(_STOCK_TORCHTUNE_PREFIX)
+        and runtime.get("kind", _CLUSTER_RUNTIME_KIND) == _CLUSTER_RUNTIME_KIND
+    ):
         raise Conflict(
             f"TrainJob {meta['namespace']}/{meta['name']} is on the stock runtime {runtime['name']}, whose JobSet "
             "can't be changed once it exists: suspend and resume would not reach its pods (Trainer 2.3, JobSet 0.12)",

@@ -14,15 +14,15 @@ from typing import Any
 
 from trainjob.client import ObjectEvent
 from trainjob.errors import InvalidSpec, Problem
-from trainjob.status import ContainerFailure, Finding, Phase, Verdict, failures, judge
-from trainjob.status.findings import of_events, of_pod, of_workload, weighed
+from trainjob.status import ContainerFailure, Finding, Phase, Verdict, derive_verdict, find_failures
+from trainjob.status.diagnostics import get_event_findings, get_pod_findings, get_workload_findings, merge_findings
+from trainjob.status.failure_rules import Category
 from trainjob.status.outcome import RESTART_LIMIT_EXCEEDED
 from trainjob.status.pods import restarts_in_place
-from trainjob.status.trouble import Category
 
 _DURATIONS = ("queued", "starting", "total")
 # The Trainer sets a TrainJob's counters shortly after its pods exist; Trainer 2.0 never sets them.
-_COUNTERS_SECONDS = 5.0
+_JOBS_STATUS_SECONDS = 5.0
 PODS, QUOTA = "pods", "quota"
 _WAITS_FOR = {
     Phase.PENDING: PODS,
@@ -30,10 +30,10 @@ _WAITS_FOR = {
     Phase.INITIALIZING: PODS,
     Phase.QUEUED: QUOTA,
 }
-_TOLD = 3  # a message names at most this many reasons why the TrainJob does not start
+_MAX_REASONS = 3  # a message names at most this many reasons why the TrainJob does not start
 
 
-class OnTimeout(str, Enum):
+class KillAction(str, Enum):
     """Action on a TrainJob whose wait timed out, or which was ended as failed."""
 
     DELETE = "delete"
@@ -45,7 +45,7 @@ class OnTimeout(str, Enum):
 class Limits:
     """Limits of a wait, and the actions when one is reached. A limit of None means no limit.
 
-    Independent of the limits, a TrainJob that can no longer start is ended as failed: see [trainjob.status.trouble][].
+    Independent of the limits, a TrainJob that can no longer start is ended as failed: see [trainjob.status.failure_rules][].
 
     Attributes:
         queued: limit on each time in a queue or suspended.
@@ -63,8 +63,8 @@ class Limits:
     starting: timedelta | None = None
     total: timedelta | None = None
     max_restarts: int | None = 0
-    on_timeout: OnTimeout = OnTimeout.DELETE
-    on_failure: OnTimeout = OnTimeout.DELETE
+    on_timeout: KillAction = KillAction.DELETE
+    on_failure: KillAction = KillAction.DELETE
 
     def to_dict(self) -> dict[str, Any]:
         """Return the limits as JSON values, with durations in seconds."""
@@ -82,12 +82,12 @@ class Limits:
         """
         try:
             durations = {name: timedelta(seconds=values[name]) for name in _DURATIONS if name in values}
-            restarts, on_timeout = values["max_restarts"], OnTimeout(values["on_timeout"])
-            on_failure = OnTimeout(values.get("on_failure", OnTimeout.DELETE))
+            restarts, on_timeout = values["max_restarts"], KillAction(values["on_timeout"])
+            on_failure = KillAction(values.get("on_failure", KillAction.DELETE))
             return cls(**durations, max_restarts=restarts, on_timeout=on_timeout, on_failure=on_failure)
         except (KeyError, TypeError, ValueError, OverflowError) as error:
-            what = f"it must be what Limits.to_dict gave ({type(error).__name__}: {error})"
-            raise InvalidSpec(Problem("limits", f"a {type(values).__name__}", what)) from None
+            rule = f"it must be what Limits.to_dict gave ({type(error).__name__}: {error})"
+            raise InvalidSpec(Problem("limits", f"a {type(values).__name__}", rule)) from None
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class WaitPolicy:
         on_phase: Callable[[Verdict], None],
         now: float,
         *,
-        seen: bool = True,
+        job_was_read: bool = True,
     ) -> None:
         """Start the wait for a TrainJob; all times are seconds of any monotonic clock.
 
@@ -131,64 +131,68 @@ class WaitPolicy:
             now: the current time.
             seen: whether `job` was read from the API server; until it is, only the `total` limit applies.
         """
-        self.job, self.seen, self._limits, self._on_phase = job, seen, limits, on_phase
+        self.job, self.job_was_read, self._limits, self._on_phase = job, job_was_read, limits, on_phase
         self.pods: dict[str, Mapping[str, Any]] = {}
-        self.former_pods: dict[str, Mapping[str, Any]] = {}
-        self._verdict, self._told = judge(job), ""
+        self.deleted_pods: dict[str, Mapping[str, Any]] = {}
+        self._verdict, self._last_notified = derive_verdict(job), ""
         self._events: Sequence[Mapping[str, Any]] = ()
-        self._heard: list[Finding] = []  # from events, or from the Kueue Workload
-        self._by_pod: dict[str, list[Finding]] = {}  # from each pod's status, by the pod's uid
+        self._fetched_findings: list[Finding] = []  # from events, or from the Kueue Workload
+        self._findings_by_pod: dict[str, list[Finding]] = {}  # from each pod's status, by the pod's uid
         self._findings: list[Finding] = []
-        self._waited_for = ""
-        self._since: dict[Category, float] = {}  # time at which each category was first found
-        self._began, self._first_pod = now, math.inf
+        self._previous_waits_for = ""
+        self._first_found_at: dict[Category, float] = {}  # time at which each category was first found
+        self._started_at, self._first_pod_at = now, math.inf
         self._deadlines = {
             name: now + limit.total_seconds() for name, limit in [("total", limits.total)] if limit is not None
         }
-        self._set_deadlines(now)
+        self._update_deadlines(now)
 
-    def observe_job(self, change: ObjectEvent, now: float) -> WaitResult | None:
+    def observe_job(self, event: ObjectEvent, now: float) -> WaitResult | None:
         """Handle an event of the TrainJob, and return a result if the TrainJob has finished.
 
         Raises:
             ClusterError: the informer failed.
         """
-        if change.error:
-            raise change.error
-        if change.found is None or change.found["metadata"]["uid"] != self.job["metadata"]["uid"]:
+        if event.error:
+            raise event.error
+        if event.object is None or event.object["metadata"]["uid"] != self.job["metadata"]["uid"]:
             return None
-        self.job, self.seen = change.found, True
-        self._review(now, gone=change.gone)
-        self._tell()
+        self.job, self.job_was_read = event.object, True
+        self._update_verdict(now, deleted=event.deleted)
+        self._notify()
         return WaitResult(self._verdict) if self._verdict.phase.finished else None
 
-    def observe_pod(self, change: ObjectEvent, now: float) -> WaitResult | None:
+    def observe_pod(self, event: ObjectEvent, now: float) -> WaitResult | None:
         """Handle an event of a pod, and return a result if a container was restarted too often.
 
         An error of the pod informer does not end the wait.
         """
-        pod = change.found
+        pod = event.object
         if pod is None:
             return None
         uid = pod["metadata"]["uid"]
-        if change.gone:
+        if event.deleted:
             self.pods.pop(uid, None)
-            self._by_pod.pop(uid, None)
-            self.former_pods[uid] = pod  # the Job controller deletes the pods of a failed Job, so keep its last state
+            self._findings_by_pod.pop(uid, None)
+            self.deleted_pods[uid] = pod  # the Job controller deletes the pods of a failed Job, so keep its last state
             return None
         self.pods[uid] = pod
-        self._by_pod[uid] = of_pod(pod)
-        self._first_pod = min(self._first_pod, now)
-        self._review(now)
-        self._tell()
+        self._findings_by_pod[uid] = get_pod_findings(pod)
+        self._first_pod_at = min(self._first_pod_at, now)
+        self._update_verdict(now)
+        self._notify()
         limit = self._limits.max_restarts
         if limit is not None and restarts_in_place(pod) and not pod["metadata"].get("deletionTimestamp"):
-            over = [failure for failure in failures([pod]) if failure.count > limit and failure.exit_code is not None]
-            if over:
-                return WaitResult(_too_many(over[0], limit), end_job=True)
+            exceeded = [
+                failure for failure in find_failures([pod]) if failure.count > limit and failure.exit_code is not None
+            ]
+            if exceeded:
+                return WaitResult(_restart_limit_verdict(exceeded[0], limit), end_job=True)
         return None
 
-    def learn(self, events: Sequence[Mapping[str, Any]], workload: Mapping[str, Any] | None, now: float) -> None:
+    def update_diagnosis(
+        self, events: Sequence[Mapping[str, Any]], workload: Mapping[str, Any] | None, now: float
+    ) -> None:
         """Replace what is known from Warning events and from the Kueue Workload.
 
         Args:
@@ -196,24 +200,24 @@ class WaitPolicy:
             workload: its Kueue Workload; None if it was not found or not fetched.
             now: the current time.
         """
-        self._review(now)
+        self._update_verdict(now)
         self._events = events
-        self._heard = of_workload(workload) if self.waits_for == QUOTA else self._still_heard()
-        self._find(now)
-        self._tell()
+        self._fetched_findings = get_workload_findings(workload) if self.waits_for == QUOTA else self._find_in_events()
+        self._update_findings(now)
+        self._notify()
 
-    def _still_heard(self) -> list[Finding]:
-        return of_events(self._events, self.job, self.pods.values())
+    def _find_in_events(self) -> list[Finding]:
+        return get_event_findings(self._events, self.job, self.pods.values())
 
-    def expire(self, now: float) -> WaitResult | None:
+    def evaluate(self, now: float) -> WaitResult | None:
         """Return a result if the TrainJob can no longer start or a limit is reached, else None."""
         if self.waits_for == PODS:
-            self._heard = self._still_heard()
-        if self._review(now):
-            self._tell()
-        return self._despair(now) or self.overdue(now)
+            self._fetched_findings = self._find_in_events()
+        if self._update_verdict(now):
+            self._notify()
+        return self._check_unrecoverable(now) or self.check_deadlines(now)
 
-    def overdue(self, now: float) -> WaitResult | None:
+    def check_deadlines(self, now: float) -> WaitResult | None:
         """Return a result if a limit is reached by now, else None.
 
         The phase is the one of the last evaluation.
@@ -221,23 +225,23 @@ class WaitPolicy:
         reached = [name for name, deadline in self._deadlines.items() if deadline <= now]
         if not reached:
             return None
-        timeout = f"the limit on its {reached[0]} time is reached after {now - self._began:.0f} s"
+        timeout = f"the limit on its {reached[0]} time is reached after {now - self._started_at:.0f} s"
         advice = self._findings[0].rule.advice if self._findings else ""
-        return WaitResult(self._shown(), timeout=timeout, advice=advice)
+        return WaitResult(self._verdict_with_reasons(), timeout=timeout, advice=advice)
 
-    def _despair(self, now: float) -> WaitResult | None:
+    def _check_unrecoverable(self, now: float) -> WaitResult | None:
         for finding in self._findings:
             grace = finding.rule.grace
-            if grace is not None and now >= self._since[finding.category] + grace:
-                message = f"{finding.where}: {finding.message}"
+            if grace is not None and now >= self._first_found_at[finding.category] + grace:
+                message = f"{finding.object_name}: {finding.message}"
                 return WaitResult(Verdict(Phase.FAILED, finding.reason, message, finding.step), end_job=True)
         return None
 
-    def patience(self, now: float) -> float | None:
+    def seconds_until_evaluation(self, now: float) -> float | None:
         """Return the seconds until [expire][] may report something new; None means never."""
-        graces = [(self._since[finding.category], finding.rule.grace) for finding in self._findings]
+        graces = [(self._first_found_at[finding.category], finding.rule.grace) for finding in self._findings]
         moments = [*self._deadlines.values(), *(since + grace for since, grace in graces if grace is not None)]
-        pods_count = self._first_pod + _COUNTERS_SECONDS
+        pods_count = self._first_pod_at + _JOBS_STATUS_SECONDS
         if now < pods_count < math.inf and not (self.job.get("status") or {}).get("jobsStatus"):
             moments.append(pods_count)
         return max(0.0, min(moments) - now) if moments else None
@@ -249,31 +253,39 @@ class WaitPolicy:
         [PODS][] means that pods are not ready, which events explain. [QUOTA][] means that Kueue does not admit the
         TrainJob, which its Workload explains. Empty in every other phase, and until the TrainJob was read.
         """
-        return _WAITS_FOR.get(self._verdict.phase, "") if self.seen else ""
+        return _WAITS_FOR.get(self._verdict.phase, "") if self.job_was_read else ""
 
-    def _review(self, now: float, *, gone: bool = False) -> bool:
+    def _update_verdict(self, now: float, *, deleted: bool = False) -> bool:
         """Evaluate the TrainJob and its pods again, and return whether the verdict has changed."""
         before = self._verdict
-        verdict = judge(self.job, self.pods.values() if now - self._first_pod >= _COUNTERS_SECONDS else ())
-        self._verdict = judge(None) if gone and not verdict.phase.finished else verdict
-        self._set_deadlines(now)
-        self._find(now)
+        verdict = derive_verdict(
+            self.job, self.pods.values() if now - self._first_pod_at >= _JOBS_STATUS_SECONDS else ()
+        )
+        self._verdict = derive_verdict(None) if deleted and not verdict.phase.finished else verdict
+        self._update_deadlines(now)
+        self._update_findings(now)
         return self._verdict != before
 
-    def _find(self, now: float) -> None:
+    def _update_findings(self, now: float) -> None:
         """Update the findings that explain why the TrainJob does not start.
 
         Each category keeps the time when it was first found. A TrainJob that waits for nothing has no findings.
         """
-        if self.waits_for != self._waited_for:  # findings about pods do not explain missing quota, and vice versa
-            self._waited_for, self._events, self._heard = self.waits_for, (), []
-        seen = [finding for findings in self._by_pod.values() for finding in findings] if self.waits_for == PODS else []
-        self._findings = weighed([*seen, *self._heard])
+        if (
+            self.waits_for != self._previous_waits_for
+        ):  # findings about pods do not explain missing quota, and vice versa
+            self._previous_waits_for, self._events, self._fetched_findings = self.waits_for, (), []
+        seen = (
+            [finding for findings in self._findings_by_pod.values() for finding in findings]
+            if self.waits_for == PODS
+            else []
+        )
+        self._findings = merge_findings([*seen, *self._fetched_findings])
         kinds = {finding.category for finding in self._findings}
-        self._since = {kind: self._since.get(kind, now) for kind in kinds}
+        self._first_found_at = {kind: self._first_found_at.get(kind, now) for kind in kinds}
 
-    def _set_deadlines(self, now: float) -> None:
-        if not self.seen:
+    def _update_deadlines(self, now: float) -> None:
+        if not self.job_was_read:
             return
         phase = self._verdict.phase
         for name, phases, limit in (
@@ -285,27 +297,27 @@ class WaitPolicy:
             elif limit is not None:
                 self._deadlines.setdefault(name, now + limit.total_seconds())
 
-    def _shown(self) -> Verdict:
+    def _verdict_with_reasons(self) -> Verdict:
         """Return the verdict with the main reasons why the TrainJob does not start."""
         verdict = self._verdict
         if not self._findings:
             return verdict
-        reasons = [str(finding) for finding in self._findings[:_TOLD]]
+        reasons = [str(finding) for finding in self._findings[:_MAX_REASONS]]
         if verdict.message:
             reasons.insert(0, verdict.message)
         return Verdict(verdict.phase, verdict.reason, "; ".join(reasons), verdict.step)
 
-    def _tell(self) -> None:
-        verdict = self._shown()
+    def _notify(self) -> None:
+        verdict = self._verdict_with_reasons()
         rule = self._findings[0].rule if self._findings else None
         if rule and not rule.retryable and rule.grace is None:  # the wait does not end and only the user can help
             verdict = replace(verdict, message=f"{verdict.message}: {rule.advice}")
-        if str(verdict) != self._told:
-            self._told = str(verdict)
+        if str(verdict) != self._last_notified:
+            self._last_notified = str(verdict)
             self._on_phase(verdict)
 
 
-def _too_many(failure: ContainerFailure, limit: int) -> Verdict:
+def _restart_limit_verdict(failure: ContainerFailure, limit: int) -> Verdict:
     message = (
         f"container {failure.container} of pod {failure.pod} failed {failure.count} time{'s' * (failure.count > 1)} "
         f"(last: {failure.reason}, exit code {failure.exit_code}); max_restarts is {limit}"

@@ -7,10 +7,18 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from trainjob.client import Cluster, EventHandler, LogFollower, LogLine, ObjectEvent, last_lines, warnings_about
+from trainjob.client import (
+    Cluster,
+    EventHandler,
+    LogFollower,
+    LogLine,
+    ObjectEvent,
+    list_warning_lines,
+    read_failure_log_tail,
+)
 from trainjob.errors import ClusterError, WaitTimeout
 from trainjob.frameworks.log_parser import JobLogParser
-from trainjob.lifecycle.cancellation import end_as_failed, give_up
+from trainjob.lifecycle.cancellation import apply_kill_action, end_as_failed
 from trainjob.lifecycle.diagnosis import DiagnosisSchedule, refresh_diagnosis
 from trainjob.lifecycle.identity import JobReference
 from trainjob.lifecycle.wait_policy import Limits, WaitPolicy, WaitResult
@@ -21,10 +29,10 @@ from trainjob.status import (
     Phase,
     Progress,
     Verdict,
-    conclude,
-    failures,
+    build_outcome,
+    find_failures,
 )
-from trainjob.status.policies import explained, needs_jobset
+from trainjob.status.failure_policies import needs_jobset, with_policy_rule
 
 _LOG_SECONDS = 10.0  # how long to continue to read the logs after the end of the TrainJob
 
@@ -58,11 +66,11 @@ class WaitSession:
         self._log_parser = JobLogParser()
         self._last_progress: Progress | None = None
         self._logs = LogFollower(cluster, reference.namespace, self._on_log)
-        self.policy = WaitPolicy(_stand_in(reference), limits, listener.on_phase, now, seen=False)
-        self._subscriptions: list[EventHandler] = []
+        self.policy = WaitPolicy(_placeholder_job(reference), limits, listener.on_phase, now, job_was_read=False)
+        self._event_handlers: list[EventHandler] = []
         self._deliver: Callable[[str, ObjectEvent], None] = lambda *_: None
-        self._created, self._abandoned = "", False
-        self._looks = DiagnosisSchedule()
+        self._created_at, self._closed = "", False
+        self._diagnosis_schedule = DiagnosisSchedule()
 
     def open(self, deliver: Callable[[str, ObjectEvent], None]) -> None:
         """Add the event handlers.
@@ -75,49 +83,52 @@ class WaitSession:
         """
         self._deliver = deliver
         informer = self._cluster.trainjob_informer(self._reference.namespace)
-        self._keep(
+        self._keep_event_handler(
             informer.add_event_handler(self._reference.name, self._on_job, lambda: deliver("missing", ObjectEvent()))
         )
 
-    def read(self) -> ObjectEvent:
+    def fetch_job_event(self) -> ObjectEvent:
         """Fetch the TrainJob and return it as an event (blocking I/O).
 
         The event says that it was deleted if it does not exist, or if another TrainJob has its name.
         """
-        found = self._read()
+        found = self._get_job()
         if found is not None:
-            self._attend_pods(found)
-        return ObjectEvent(found or self.policy.job, gone=found is None)
+            self._add_pod_handler(found)
+        return ObjectEvent(found or self.policy.job, deleted=found is None)
 
-    def observe(self, kind: str, change: ObjectEvent, now: float) -> WaitResult | None:
+    def observe(self, kind: str, event: ObjectEvent, now: float) -> WaitResult | None:
         """Pass an event to the policy, and return a result if the wait is over.
 
         The wait is also over if a limit is reached by now.
         """
         observed = self.policy.observe_job if kind == "job" else self.policy.observe_pod
-        return observed(change, now) or self.policy.overdue(now)
+        return observed(event, now) or self.policy.check_deadlines(now)
 
-    def next_look(self, now: float) -> float | None:
+    def seconds_until_next_check(self, now: float) -> float | None:
         """Return the seconds until the next limit or diagnosis is due; None means never."""
-        moments = self.policy.patience(now), self._looks.left(self.policy.waits_for, now)
+        moments = (
+            self.policy.seconds_until_evaluation(now),
+            self._diagnosis_schedule.seconds_until_due(self.policy.waits_for, now),
+        )
         return min((moment for moment in moments if moment is not None), default=None)
 
-    def should_look(self, now: float) -> bool:
+    def is_diagnosis_due(self, now: float) -> bool:
         """Return whether to diagnose now why the TrainJob does not start.
 
         The diagnosis is due by its schedule, and before a limit or a grace period ends the wait.
         """
-        return bool(self.policy.waits_for) and self.next_look(now) == 0
+        return bool(self.policy.waits_for) and self.seconds_until_next_check(now) == 0
 
-    def look(self, now: float) -> None:
+    def diagnose(self, now: float) -> None:
         """Diagnose why the TrainJob does not start (blocking I/O).
 
         If a request fails or is denied, the wait continues without its result.
         """
-        self._looks.done(now)
+        self._diagnosis_schedule.record_diagnosis(now)
         refresh_diagnosis(self._cluster, self.policy, now)
 
-    def conclude(self, decision: WaitResult) -> Outcome:
+    def conclude(self, result: WaitResult) -> Outcome:
         """Return the outcome, and end the TrainJob if the result requires it (blocking I/O).
 
         The outcome contains the evidence: failures, events and the last log lines.
@@ -125,84 +136,84 @@ class WaitSession:
         Raises:
             WaitTimeout: a limit was reached, and `limits.on_timeout` was applied.
         """
-        verdict = decision.verdict
-        if decision.timeout:
-            given_up = give_up(self._cluster, self._reference, self._limits.on_timeout)
-            stands = f"TrainJob {self._reference} is {verdict}: {decision.timeout}; {given_up}"
-            raise WaitTimeout(stands, hint=decision.advice)
+        verdict = result.verdict
+        if result.timeout:
+            action_result = apply_kill_action(self._cluster, self._reference, self._limits.on_timeout)
+            message = f"TrainJob {self._reference} is {verdict}: {result.timeout}; {action_result}"
+            raise WaitTimeout(message, hint=result.advice)
         # The watch of the pods may lag behind that of the TrainJobs, or not have started, so list the pods again.
         pods = self._list_pods()
         for pod in pods:
             self._logs.observe(ObjectEvent(pod))
-        evidence = {} if verdict.phase is Phase.COMPLETE else self._gather(verdict, pods)
+        evidence = {} if verdict.phase is Phase.COMPLETE else self._collect_evidence(verdict, pods)
         if verdict.phase is Phase.COMPLETE:
-            _note_export(self._cluster, self.policy.job)
+            _mark_exported(self._cluster, self.policy.job)
         else:
-            verdict = explained(verdict, evidence["events"], self._jobset(verdict))
-        if decision.end_job:
+            verdict = with_policy_rule(verdict, evidence["events"], self._get_jobset(verdict))
+        if result.end_job:
             self._logs.catch_up(_LOG_SECONDS)  # the logs are deleted with the TrainJob
             end_as_failed(self._cluster, self._reference, verdict, self._limits.on_failure)
             self._listener.on_phase(verdict)
         self._logs.finish(_LOG_SECONDS)
-        outcome = conclude(self.policy.job, verdict, progress=self._last_progress, **evidence)
+        outcome = build_outcome(self.policy.job, verdict, progress=self._last_progress, **evidence)
         if outcome.log_tail or outcome.exit_code is None:
             return outcome
-        return replace(outcome, log_tail=self._lines_heard(outcome, evidence["failures"]))
+        return replace(outcome, log_tail=self._received_log_tail(outcome, evidence["failures"]))
 
-    def abandon(self) -> None:
+    def close(self) -> None:
         """Remove the event handlers and stop the log followers; the TrainJob continues to run."""
-        self._abandoned = True
-        for subscription in self._subscriptions:
+        self._closed = True
+        for subscription in self._event_handlers:
             subscription.close()
         self._logs.stop()
 
-    def _on_job(self, change: ObjectEvent) -> None:
-        if change.found is not None and not self._created:
-            if change.found["metadata"]["uid"] != self._reference.uid:
+    def _on_job(self, event: ObjectEvent) -> None:
+        if event.object is not None and not self._created_at:
+            if event.object["metadata"]["uid"] != self._reference.uid:
                 self._deliver("missing", ObjectEvent())  # another TrainJob has its name
                 return
-            self._attend_pods(change.found)
-        self._deliver("job", change)
+            self._add_pod_handler(event.object)
+        self._deliver("job", event)
 
-    def _attend_pods(self, job: Mapping[str, Any]) -> None:
+    def _add_pod_handler(self, job: Mapping[str, Any]) -> None:
         """Add the handler of pod events, once the TrainJob's creation time is known.
 
         Older pods belong to an earlier TrainJob of the same name.
         """
-        if not self._created:
-            self._created = str(job["metadata"]["creationTimestamp"])
+        if not self._created_at:
+            self._created_at = str(job["metadata"]["creationTimestamp"])
             informer = self._cluster.pod_informer(self._reference.namespace)
-            self._keep(informer.add_event_handler(self._reference.name, self._on_pod))
+            self._keep_event_handler(informer.add_event_handler(self._reference.name, self._on_pod))
 
-    def _keep(self, subscription: EventHandler) -> None:
-        self._subscriptions.append(subscription)
-        if self._abandoned:  # by another thread, since the handler was added
-            subscription.close()
+    def _keep_event_handler(self, event_handler: EventHandler) -> None:
+        self._event_handlers.append(event_handler)
+        if self._closed:  # by another thread, since the handler was added
+            event_handler.close()
 
-    def _on_pod(self, change: ObjectEvent) -> None:
-        if self._is_ours(change):
-            self._logs.observe(change)
-            self._deliver("pod", change)
+    def _on_pod(self, event: ObjectEvent) -> None:
+        if self._belongs_to_job(event):
+            self._logs.observe(event)
+            self._deliver("pod", event)
 
-    def _gather(self, verdict: Verdict, listed: list[dict[str, Any]]) -> dict[str, Any]:
+    def _collect_evidence(self, verdict: Verdict, listed_pods: list[dict[str, Any]]) -> dict[str, Any]:
         name, namespace = self._reference.name, self._reference.namespace
-        newest = {pod["metadata"]["uid"]: pod for pod in listed}
-        pods = {**self.policy.former_pods, **self.policy.pods, **newest}  # deleted pods exist only in memory
-        failed = failures(pods.values())
+        newest = {pod["metadata"]["uid"]: pod for pod in listed_pods}
+        pods = {**self.policy.deleted_pods, **self.policy.pods, **newest}  # deleted pods exist only in memory
+        failed = find_failures(pods.values())
         first = next((f for f in failed if not verdict.step or f.step == verdict.step), None)
         return {
             "failures": failed,
-            "events": warnings_about(self._cluster, namespace, name, pods.values(), since=self._created),
-            "log_tail": self._tail_of(first),
+            "events": list_warning_lines(self._cluster, namespace, name, pods.values(), since=self._created_at),
+            "log_tail": self._read_log_tail(first),
         }
 
-    def _jobset(self, verdict: Verdict) -> dict[str, Any] | None:
+    def _get_jobset(self, verdict: Verdict) -> dict[str, Any] | None:
         with contextlib.suppress(ClusterError):
             if needs_jobset(verdict):
                 return self._cluster.get_jobset(self._reference.name, self._reference.namespace)
         return None
 
-    def _read(self) -> dict[str, Any] | None:
+    def _get_job(self) -> dict[str, Any] | None:
         found = self._cluster.get_trainjob(self._reference.name, self._reference.namespace)
         return found if found is not None and found["metadata"]["uid"] == self._reference.uid else None
 
@@ -211,17 +222,17 @@ class WaitSession:
             pods = self._cluster.list_pods(self._reference.name, self._reference.namespace)
         except ClusterError:
             return []
-        return [pod for pod in pods if self._is_ours(ObjectEvent(pod))]
+        return [pod for pod in pods if self._belongs_to_job(ObjectEvent(pod))]
 
-    def _tail_of(self, failure: ContainerFailure | None) -> tuple[str, ...]:
+    def _read_log_tail(self, failure: ContainerFailure | None) -> tuple[str, ...]:
         if failure is None:
             return ()
         if failure.exit_code is None:  # the container never ran
             return tuple(failure.message.splitlines())
-        lines = last_lines(self._cluster, self._reference.namespace, failure)
+        lines = read_failure_log_tail(self._cluster, self._reference.namespace, failure)
         return tuple(lines or failure.message.splitlines())  # a command that could not start has no log
 
-    def _lines_heard(self, outcome: Outcome, failed: Iterable[ContainerFailure]) -> tuple[str, ...]:
+    def _received_log_tail(self, outcome: Outcome, failed: Iterable[ContainerFailure]) -> tuple[str, ...]:
         """Return the log lines received from the first failed rank, else from another failed rank.
 
         They replace a log that was deleted with its pod. The Job controller deletes all pods that it has not seen fail
@@ -235,15 +246,15 @@ class WaitSession:
                 return tuple(f"[{source}] {line}" for line in lines)
         return ()
 
-    def _is_ours(self, change: ObjectEvent) -> bool:
+    def _belongs_to_job(self, event: ObjectEvent) -> bool:
         """Return whether a pod belongs to this TrainJob and not to an earlier one of its name.
 
         Pods carry the uid of their JobSet, not of the TrainJob, so their creation times are compared.
         """
-        if change.found is None:
+        if event.object is None:
             return False
-        created = change.found["metadata"].get("creationTimestamp", "")
-        return bool(created >= (self._created or self.policy.job["metadata"].get("creationTimestamp", "")))
+        created = event.object["metadata"].get("creationTimestamp", "")
+        return bool(created >= (self._created_at or self.policy.job["metadata"].get("creationTimestamp", "")))
 
     def _on_log(self, line: LogLine) -> None:
         if progress := self._log_parser.feed(line.text):
@@ -252,23 +263,23 @@ class WaitSession:
         self._listener.on_log(line)
 
 
-def _stand_in(reference: JobReference) -> dict[str, Any]:
+def _placeholder_job(reference: JobReference) -> dict[str, Any]:
     """Return a TrainJob with only the metadata that the reference has."""
     return {"metadata": {"name": reference.name, "namespace": reference.namespace, "uid": reference.uid}}
 
 
-def _note_export(cluster: Cluster, export: Mapping[str, Any]) -> None:
+def _mark_exported(cluster: Cluster, export_job: Mapping[str, Any]) -> None:
     """Annotate the source TrainJob of a complete export, so that its model counts as exported.
 
     The source is the TrainJob whose own claim the export has read. Every waiter of the export writes the annotation. If
     it is missing, [trainjob.retention.sweep][] retains the source TrainJob.
     """
-    source, meta = labels.annotation(export, labels.EXPORTS), export["metadata"]
+    source, meta = labels.get_annotation(export_job, labels.EXPORTS), export_job["metadata"]
     if not source:
         return
     with contextlib.suppress(ClusterError):
         job = cluster.get_trainjob(source, meta["namespace"])
         # A TrainJob that was created after the export has the same name and another model.
         if job is not None and job["metadata"]["creationTimestamp"] <= meta["creationTimestamp"]:
-            marks = {labels.EXPORTED: labels.annotation(export, labels.MODEL)}
+            marks = {labels.EXPORTED: labels.get_annotation(export_job, labels.MODEL)}
             cluster.patch_trainjob(source, meta["namespace"], job["metadata"]["uid"], annotations=marks)

@@ -54,7 +54,7 @@ _Effect = _NextEvent | _Call | _Conclude
 _Deliver = Callable[[str, ObjectEvent], None]
 
 
-def _wait(session: WaitSession, deliver: _Deliver, clock: Callable[[], float]) -> Generator[_Effect, Any, None]:
+def _wait_effects(session: WaitSession, deliver: _Deliver, clock: Callable[[], float]) -> Generator[_Effect, Any, None]:
     """Yield the effects of a wait; the last one is [_Conclude][].
 
     The driver executes each effect and sends its result to the generator.
@@ -62,15 +62,15 @@ def _wait(session: WaitSession, deliver: _Deliver, clock: Callable[[], float]) -
     yield _Call(partial(session.open, deliver))
     result: WaitResult | None = None
     while result is None:
-        event = yield _NextEvent(session.next_look(clock()))
+        event = yield _NextEvent(session.seconds_until_next_check(clock()))
         if event is None:
-            if session.should_look(clock()):
-                yield _Call(lambda: session.look(clock()))
-            result = session.policy.expire(clock())
+            if session.is_diagnosis_due(clock()):
+                yield _Call(lambda: session.diagnose(clock()))
+            result = session.policy.evaluate(clock())
             continue
         kind, change = event
         if kind == "missing":
-            kind, change = "job", (yield _Call(session.read))
+            kind, change = "job", (yield _Call(session.fetch_job_event))
         result = session.observe(kind, change, clock())
     yield _Conclude(result)
 
@@ -104,7 +104,7 @@ def wait(
     """
     inbox: queue.SimpleQueue[tuple[str, ObjectEvent]] = queue.SimpleQueue()
     session = WaitSession(cluster, reference, limits or Limits(), listener or Listener(), clock())
-    steps = _wait(session, lambda kind, change: inbox.put((kind, change)), clock)
+    effects = _wait_effects(session, lambda kind, change: inbox.put((kind, change)), clock)
 
     def execute(effect: _NextEvent | _Call) -> Any:
         if isinstance(effect, _Call):
@@ -114,13 +114,13 @@ def wait(
         except queue.Empty:
             return None
 
-    answer = None
+    value = None
     try:
-        while not isinstance(effect := steps.send(answer), _Conclude):
-            answer = execute(effect)
+        while not isinstance(effect := effects.send(value), _Conclude):
+            value = execute(effect)
         return session.conclude(effect.result)
     finally:
-        session.abandon()
+        session.close()
 
 
 async def wait_async(
@@ -138,12 +138,12 @@ async def wait_async(
     """
     loop, inbox = asyncio.get_running_loop(), asyncio.Queue[tuple[str, ObjectEvent]]()
 
-    def deliver(kind: str, change: ObjectEvent) -> None:
+    def deliver(kind: str, event: ObjectEvent) -> None:
         if not loop.is_closed():
-            loop.call_soon_threadsafe(inbox.put_nowait, (kind, change))
+            loop.call_soon_threadsafe(inbox.put_nowait, (kind, event))
 
     session = WaitSession(cluster, reference, limits or Limits(), listener or Listener(), clock())
-    steps = _wait(session, deliver, clock)
+    effects = _wait_effects(session, deliver, clock)
 
     async def execute(effect: _NextEvent | _Call) -> Any:
         if isinstance(effect, _Call):
@@ -153,16 +153,16 @@ async def wait_async(
         except asyncio.TimeoutError:
             return None
 
-    answer = None
+    value = None
     try:
-        while not isinstance(effect := steps.send(answer), _Conclude):
-            answer = await execute(effect)
-        return await _concluded(cluster, session, effect.result)
+        while not isinstance(effect := effects.send(value), _Conclude):
+            value = await execute(effect)
+        return await _conclude_on_thread(cluster, session, effect.result)
     finally:
-        session.abandon()
+        session.close()
 
 
-async def _concluded(cluster: Cluster, session: WaitSession, result: WaitResult) -> Outcome:
+async def _conclude_on_thread(cluster: Cluster, session: WaitSession, result: WaitResult) -> Outcome:
     """Conclude the wait on a thread of `cluster.conclusions`.
 
     The thread has the caller's context (`contextvars`). The conclusion may take long, because a long log is read to its
@@ -178,5 +178,5 @@ async def _concluded(cluster: Cluster, session: WaitSession, result: WaitResult)
                 concluded.set_exception(error)
 
     context = contextvars.copy_context()
-    cluster.conclusions.submit(lambda: context.run(conclude_now))
+    cluster.outcome_executor.submit(lambda: context.run(conclude_now))
     return await asyncio.wrap_future(concluded)

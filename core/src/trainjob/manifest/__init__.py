@@ -1,23 +1,23 @@
 """Pure functions that build the TrainJob to send from a request."""
 
 from trainjob.manifest import labels
-from trainjob.manifest.build import build
-from trainjob.manifest.dialect import Dialect, dialect_of
-from trainjob.manifest.given import with_variables
+from trainjob.manifest.additions import add_env
+from trainjob.manifest.build import build_trainjob
+from trainjob.manifest.compatibility import get_required_claim, list_unsupported_features, requires_newest_dialect
+from trainjob.manifest.dialect import Dialect, detect_dialect
 from trainjob.manifest.identity import job_name, spec_hash
-from trainjob.manifest.limits import missing_from, needed_claim, needs_the_dialect
-from trainjob.manifest.steps import train_job
+from trainjob.manifest.steps import to_trainjob
 
 __all__ = [
     "Dialect",
-    "build",
-    "dialect_of",
+    "add_env",
+    "build_trainjob",
+    "detect_dialect",
+    "get_required_claim",
     "job_name",
     "labels",
-    "missing_from",
-    "needed_claim",
-    "needs_the_dialect",
+    "list_unsupported_features",
+    "requires_newest_dialect",
     "spec_hash",
-    "train_job",
-    "with_variables",
+    "to_trainjob",
 ]

@@ -6,12 +6,17 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from trainjob.manifest.additions import build_from_manifest
+from trainjob.manifest.compatibility import (
+    check_dialect_support,
+    resolve_node_counts,
+    uses_stock_mpi,
+    uses_stock_torchtune,
+)
 from trainjob.manifest.dialect import Dialect, PodPatch, pod_patch
-from trainjob.manifest.environment import env_list, keys_for, secret_env
+from trainjob.manifest.environment import env_list, get_credential_keys, secret_env
 from trainjob.manifest.function import function_command
-from trainjob.manifest.given import build_given
-from trainjob.manifest.labels import ending_annotations
-from trainjob.manifest.limits import check_expressible, explicit_size, on_stock_mpi, on_stock_torchtune
+from trainjob.manifest.labels import retention_annotations
 from trainjob.spec import (
     BuiltinTrainer,
     CustomTrainer,
@@ -25,10 +30,10 @@ from trainjob.spec import (
     Volume,
     Workspace,
 )
-from trainjob.spec.framework import framework_of
+from trainjob.spec.framework import get_framework
 from trainjob.spec.manifest import API_VERSION
-from trainjob.spec.resources import PRIORITY_LABEL, QUEUE_LABEL, resource_name
-from trainjob.spec.trainers import checked_words, literal
+from trainjob.spec.resources import PRIORITY_LABEL, QUEUE_LABEL, resolve_resource_name
+from trainjob.spec.trainers import escape_expansion, validate_command
 from trainjob.spec.volumes import WORKSPACE
 
 _TRAINER_JOB, _LAUNCHER_JOB = "node", "launcher"
@@ -37,7 +42,7 @@ _WORKSPACE_VOLUME = "workspace"
 _Items = list[dict[str, Any]]
 
 
-def build(
+def build_trainjob(
     job: TrainJob | TrainJobManifest,
     *,
     name: str,
@@ -60,8 +65,8 @@ def build(
         InvalidSpec: the dialect cannot express the request, or a function cannot be sent.
     """
     if isinstance(job, TrainJobManifest):
-        return build_given(job, name=name, namespace=namespace, labels=labels, annotations=annotations)
-    check_expressible(job, dialect)
+        return build_from_manifest(job, name=name, namespace=namespace, labels=labels, annotations=annotations)
+    check_dialect_support(job, dialect)
     spec = {
         "runtimeRef": {"apiGroup": "trainer.kubeflow.org", "kind": job.runtime.kind, "name": job.runtime.name},
         **({"initializer": initializer} if (initializer := _initializer(job.initializer)) else {}),
@@ -72,7 +77,7 @@ def build(
     }
     extra = {
         "labels": {**job.labels, **_queue_labels(job), **(labels or {})},
-        "annotations": {**job.annotations, **ending_annotations(job), **(annotations or {})},
+        "annotations": {**job.annotations, **retention_annotations(job), **(annotations or {})},
     }
     metadata = {"name": name, "namespace": namespace, **{key: values for key, values in extra.items() if values}}
     return {"apiVersion": API_VERSION, "kind": "TrainJob", "metadata": metadata, "spec": spec}
@@ -88,43 +93,47 @@ def _queue_labels(job: TrainJob) -> dict[str, str]:
 def _trainer(job: TrainJob, dialect: Dialect) -> dict[str, Any]:
     trainer = job.trainer
     if isinstance(trainer, BuiltinTrainer):
-        nodes, processes = explicit_size(trainer.config, job.runtime.builtin_model, dialect)
-        return _builtin(trainer, job.initializer, _size(nodes, processes, trainer.config.resources_per_node))
+        nodes, processes = resolve_node_counts(trainer.config, job.runtime.builtin_model, dialect)
+        return _builtin_trainer(
+            trainer, job.initializer, _node_fields(nodes, processes, trainer.config.resources_per_node)
+        )
     words = function_command(trainer) if isinstance(trainer, CustomTrainer) else trainer.command
     values = {
         "image": trainer.image,
         "command": list(words) if words else None,
         "args": list(trainer.args) if isinstance(trainer, CustomTrainerContainer) and trainer.args else None,
         "env": env_list(trainer.env) if trainer.env else None,
-        **_size(trainer.num_nodes, trainer.num_proc_per_node, trainer.resources_per_node),
+        **_node_fields(trainer.num_nodes, trainer.num_proc_per_node, trainer.resources_per_node),
     }
     return {key: value for key, value in values.items() if value is not None}
 
 
-def _builtin(trainer: BuiltinTrainer, initializer: Initializer | None, size: Mapping[str, Any]) -> dict[str, Any]:
+def _builtin_trainer(
+    trainer: BuiltinTrainer, initializer: Initializer | None, size: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return the `trainer` field of a built-in trainer.
 
     Exactly the command [tune, run] makes the Trainer add recipe, configuration and the paths (Trainer 2.3,
     torchtune.go).
     """
-    arguments = framework_of(trainer.config).builtin_arguments(trainer.config, _dataset_place(initializer))
-    checked_words(tuple(arguments), "trainer.config")
+    arguments = get_framework(trainer.config).build_builtin_arguments(trainer.config, _dataset_path(initializer))
+    validate_command(tuple(arguments), "trainer.config")
     values = {"command": ["tune", "run"], "args": arguments, "env": env_list(trainer.env) if trainer.env else None}
     return {key: value for key, value in {**values, **size}.items() if value is not None}
 
 
-def _dataset_place(initializer: Initializer | None) -> str:
+def _dataset_path(initializer: Initializer | None) -> str:
     """Return the path of the rows below the dataset's folder.
 
     It is the part after the repository in `hf://organization/name/path`, as in the Kubeflow SDK.
     """
     uri = initializer.dataset.storage_uri if initializer and initializer.dataset else ""
     path = "/".join(uri.removeprefix("hf://").split("/")[2:]) if uri.startswith("hf://") else "" if uri else "data"
-    return literal(f"{WORKSPACE}/dataset/{path}".rstrip("/"))
+    return escape_expansion(f"{WORKSPACE}/dataset/{path}".rstrip("/"))
 
 
-def _size(nodes: int | None, processes: int | str | None, resources: Mapping[str, str] | None) -> dict[str, Any]:
-    amounts = {resource_name(name): amount for name, amount in (resources or {}).items()}
+def _node_fields(nodes: int | None, processes: int | str | None, resources: Mapping[str, str] | None) -> dict[str, Any]:
+    amounts = {resolve_resource_name(name): amount for name, amount in (resources or {}).items()}
     # Set both: the Trainer counts GPUs in either, and the amounts of devices must be equal in both.
     per_node = {"requests": amounts, "limits": dict(amounts)} if amounts else None
     return {"numNodes": nodes, "numProcPerNode": processes, "resourcesPerNode": per_node}
@@ -134,8 +143,8 @@ def _pod_patch(job: TrainJob, dialect: Dialect) -> Mapping[str, Any]:
     placement = _placement(job.placement) if job.placement else {}
     if job.workspace is None and not job.volumes and not placement:
         return {}
-    kinds = [kind for kind in ("dataset", "model") if on_stock_torchtune(job) or getattr(job.initializer, kind, None)]
-    launcher = [_LAUNCHER_JOB] if on_stock_mpi(job) else []
+    kinds = [kind for kind in ("dataset", "model") if uses_stock_torchtune(job) or getattr(job.initializer, kind, None)]
+    launcher = [_LAUNCHER_JOB] if uses_stock_mpi(job) else []
     names = [_TRAINER_JOB, *launcher, *(f"{kind}-initializer" for kind in kinds)]
     return pod_patch(PodPatch(names, *_volumes_and_mounts(job), placement), dialect)
 
@@ -189,7 +198,7 @@ def _source(source: Any) -> dict[str, Any]:
     secret: SecretReference | None = getattr(source, "secret", None)
     variables = _cache_variables(source) if isinstance(source, DataCacheInitializer) else _store_variables(source)
     if secret is not None and secret.keys:
-        variables.update(secret_env(secret, keys_for(source.storage_uri)))
+        variables.update(secret_env(secret, get_credential_keys(source.storage_uri)))
     result: dict[str, Any] = {"storageUri": source.storage_uri}
     if any(value is not None for value in variables.values()):
         result["env"] = env_list(variables)

@@ -1,7 +1,7 @@
 """The shapes of the TrainJob API, which all have the version v1alpha1.
 
 Sources: pkg/apis/trainer/v1alpha1/trainjob_types.go of Trainer v2.0.1, v2.1.0, v2.2.1 and v2.3.0. The module
-`trainjob.manifest.limits` contains the other differences, and what each dialect cannot express.
+`trainjob.manifest.compatibility` contains the other differences, and what each dialect cannot express.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CONTAINERS = {"launcher": "node"}  # Trainer 2.3 manifests/base/runtimes/{deeps
 _KEYS = {"podSpecOverrides": Dialect.V2_0, "podTemplateOverrides": Dialect.V2_1}
 
 
-def dialect_of(spec_fields: Collection[str]) -> Dialect:
+def detect_dialect(spec_fields: Collection[str]) -> Dialect:
     """Return the dialect of a cluster, which its key for changes to the pods identifies.
 
     Args:
@@ -63,7 +63,7 @@ def pod_patch(patch: PodPatch, dialect: Dialect) -> dict[str, Any]:
     Every Trainer merges them into the runtime's pods as a strategic merge patch. It merges volumes by name, mounts by
     path, and the node selector key by key; it replaces tolerations (pkg/runtime/core/trainingruntime.go).
     """
-    return _PATCHES[dialect](patch)
+    return _PATCH_BUILDERS[dialect](patch)
 
 
 def _spec_overrides(patch: PodPatch) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def _spec_overrides(patch: PodPatch) -> dict[str, Any]:
     """
     return {
         "podSpecOverrides": [
-            {"targetJobs": [{"name": name}], **_pods(patch, name)[0]} for name in patch.replicated_jobs
+            {"targetJobs": [{"name": name}], **_build_pod_specs(patch, name)[0]} for name in patch.replicated_jobs
         ]
     }
 
@@ -88,14 +88,14 @@ def _template_overrides(patch: PodPatch) -> dict[str, Any]:
         "podTemplateOverrides": [
             {"targetJobs": [{"name": name}], "spec": pod}
             for name in patch.replicated_jobs
-            for pod in _pods(patch, name)
+            for pod in _build_pod_specs(patch, name)
         ]
     }
 
 
 def _runtime_patches(patch: PodPatch) -> dict[str, Any]:
     """Return `runtimePatches`, for Trainer 2.2 and later; each entry needs its own manager."""
-    rounds = zip(*(_pods(patch, name) for name in patch.replicated_jobs), strict=True)
+    rounds = zip(*(_build_pod_specs(patch, name) for name in patch.replicated_jobs), strict=True)
     patches = []
     for number, pods in enumerate(rounds, start=1):
         jobs = [
@@ -108,14 +108,14 @@ def _runtime_patches(patch: PodPatch) -> dict[str, Any]:
     return {"runtimePatches": patches}
 
 
-_PATCHES: Mapping[Dialect, Callable[[PodPatch], dict[str, Any]]] = {
+_PATCH_BUILDERS: Mapping[Dialect, Callable[[PodPatch], dict[str, Any]]] = {
     Dialect.V2_0: _spec_overrides,
     Dialect.V2_1: _template_overrides,
     Dialect.V2_2: _runtime_patches,
 }
 
 
-def _pods(patch: PodPatch, replicated_job: str) -> list[dict[str, Any]]:
+def _build_pod_specs(patch: PodPatch, replicated_job: str) -> list[dict[str, Any]]:
     """Return the pod's spec, and one more spec for each repeated mount of a volume.
 
     In a patch, a container's mounts are a list keyed by the volume's name, so each volume can occur only once. When the

@@ -8,10 +8,10 @@ from datetime import timedelta
 from trainjob.errors import InvalidSpec, Problem
 
 _UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
-_WRITTEN = re.compile(r"(\d{1,9})([smhd])")
+_PATTERN = re.compile(r"(\d{1,9})([smhd])")
 
 
-def duration(text: str, field: str) -> timedelta:
+def parse_duration(text: str, field: str) -> timedelta:
     """Return the duration that a text states.
 
     Args:
@@ -21,13 +21,13 @@ def duration(text: str, field: str) -> timedelta:
     Raises:
         InvalidSpec: the text is not a duration.
     """
-    found = _WRITTEN.fullmatch(text)
+    found = _PATTERN.fullmatch(text)
     if found is None:
         raise InvalidSpec(Problem(field, repr(text), "write a whole number and s, m, h or d, such as 30m, 12h or 7d"))
     return timedelta(seconds=int(found[1]) * _UNITS[found[2]])
 
 
-def duration_text(length: timedelta) -> str:
+def format_duration(length: timedelta) -> str:
     """Return the inverse of [duration][], in the largest unit that divides the duration.
 
     Fractions of a second are dropped.

@@ -7,7 +7,7 @@ from typing import Any
 
 from trainjob.spec import SecretKeyReference, SecretReference
 from trainjob.spec.secrets import EnvValue
-from trainjob.spec.trainers import literal
+from trainjob.spec.trainers import escape_expansion
 
 HUGGING_FACE_KEYS = ("ACCESS_TOKEN", "HF_TOKEN")
 """Variables that upstream's initializers and huggingface_hub read."""
@@ -39,14 +39,14 @@ def secret_env(secret: SecretReference | None, keys: tuple[str, ...]) -> dict[st
     return {key: SecretKeyReference(name=secret.name, key=key, optional=True) for key in keys}
 
 
-def keys_for(uri: str) -> tuple[str, ...]:
+def get_credential_keys(uri: str) -> tuple[str, ...]:
     """Return the credentials that a store needs, chosen by the scheme of its URI."""
     return {"hf": HUGGING_FACE_KEYS, "s3": S3_KEYS, "gs": GOOGLE_KEYS}.get(uri.partition("://")[0], ())
 
 
 def _variable(name: str, value: EnvValue) -> dict[str, Any]:
     if isinstance(value, str):
-        return {"name": name, "value": literal(value)}
+        return {"name": name, "value": escape_expansion(value)}
     reference: dict[str, Any] = {"name": value.name, "key": value.key}
     if value.optional:
         reference["optional"] = True

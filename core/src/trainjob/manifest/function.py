@@ -18,13 +18,13 @@ from typing import Any, cast
 
 from trainjob.errors import InvalidSpec, Problem
 from trainjob.spec import CustomTrainer
-from trainjob.spec.trainers import checked_words, literal
+from trainjob.spec.trainers import escape_expansion, validate_command
 
 # This program runs in the training image. It writes the function's file, runs pip, and replaces itself with the starter
 # of the runtime's framework: torchrun, mpirun or plain Python. mpirun runs this program again on every node. The choice
 # depends on variables that the Trainer's plugin sets (2.3, pkg/runtime/framework/plugins); the Kubeflow SDK 0.5 chooses
 # in the same way. The source is base64, so that no shell and no $(NAME) expansion of Kubernetes changes it.
-_LAUNCHER = (
+_BOOTSTRAP = (
     "import base64,os,subprocess,sys,tempfile;"
     "hosts=os.environ.get('OMPI_MCA_orte_default_hostfile');"
     "hosts and 'OMPI_COMM_WORLD_RANK' not in os.environ and "
@@ -36,7 +36,7 @@ _LAUNCHER = (
     "torchrun=['-m','torch.distributed.run'] if 'PET_NNODES' in os.environ else [];"
     "os.execvp(sys.executable,[sys.executable,*torchrun,path])"
 )
-_FUTURE = "from __future__ import annotations\n"
+_FUTURE_IMPORT = "from __future__ import annotations\n"
 _PLAIN_TYPES = ("bool", "dict", "float", "int", "list", "str")
 # Variables with a process's rank, set by torchrun, mpirun and Kubernetes. JAX and XGBoost use the last one.
 _RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "JOB_COMPLETION_INDEX")
@@ -74,12 +74,12 @@ def function_command(trainer: CustomTrainer) -> list[str]:
         InvalidSpec: the function cannot be sent. It is a lambda, a method, a closure or a generator; it uses names of
             its module or package; it has no source; or it does not accept its arguments.
     """
-    source, name = _checked_source(trainer.func)
+    source, name = _extract_source(trainer.func)
     _check_call(trainer)
     arguments = json.dumps(dict(trainer.func_args or {}))
     program = _PROGRAM.format(source=source, name=name, arguments=arguments, ranks=_RANKS, longest=_LONGEST_RESULT)
     packed = base64.b64encode(program.encode()).decode()
-    return list(checked_words(("python", "-c", _LAUNCHER, packed, *_pip_arguments(trainer)), "trainer.func"))
+    return list(validate_command(("python", "-c", _BOOTSTRAP, packed, *_pip_arguments(trainer)), "trainer.func"))
 
 
 def function_source(function: Any) -> str:
@@ -91,10 +91,10 @@ def function_source(function: Any) -> str:
     Raises:
         InvalidSpec: the function cannot be sent; see `function_command`.
     """
-    return _checked_source(function, keep=_PLAIN_TYPES)[0]
+    return _extract_source(function, kept_types=_PLAIN_TYPES)[0]
 
 
-def function_of(source: str) -> Callable[..., Any]:
+def function_from_source(source: str) -> Callable[..., Any]:
     """Return a function with this source and its parameters, but without a body.
 
     It can be given to a `CustomTrainer`. Nothing of the text is executed, not even the values of its defaults, because
@@ -103,23 +103,25 @@ def function_of(source: str) -> Callable[..., Any]:
     Raises:
         InvalidSpec: the text is not that of one plain function.
     """
-    future = source.lstrip().startswith(_FUTURE)
-    text = textwrap.dedent(source.lstrip().removeprefix(_FUTURE) if future else source).strip() + "\n"
+    future = source.lstrip().startswith(_FUTURE_IMPORT)
+    text = textwrap.dedent(source.lstrip().removeprefix(_FUTURE_IMPORT) if future else source).strip() + "\n"
     try:
         [definition] = ast.parse(text).body
     except (ValueError, SyntaxError, RecursionError, MemoryError) as error:  # MemoryError: nested too deeply
-        raise _no_text(source, f"it must be the text of one function: {str(error) or 'it is too deep'}") from None
+        raise _invalid_source(
+            source, f"it must be the text of one function: {str(error) or 'it is too deep'}"
+        ) from None
     if not isinstance(definition, ast.FunctionDef):
-        raise _no_text(source, "it must be the text of one function, defined with `def`")
+        raise _invalid_source(source, "it must be the text of one function, defined with `def`")
     file = f"<{definition.name} {hashlib.sha256(source.encode()).hexdigest()[:16]}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)  # `inspect` reads it from here
     namespace: dict[str, Any] = {}
     flags = __future__.annotations.compiler_flag if future else 0
-    exec(compile(_without_content(definition), file, "exec", flags=flags, dont_inherit=True), namespace)  # noqa: S102
+    exec(compile(_strip_body(definition), file, "exec", flags=flags, dont_inherit=True), namespace)  # noqa: S102
     return cast("Callable[..., Any]", namespace[definition.name])
 
 
-def source_text(function: Any) -> str:
+def read_source(function: Any) -> str:
     """Return a function's source as it stands in its file.
 
     Raises:
@@ -128,7 +130,9 @@ def source_text(function: Any) -> str:
     try:
         return inspect.getsource(function)
     except (OSError, TypeError) as error:
-        raise _refused("func", function, f"its source can't be read: {error}; define it with `def` in a file") from None
+        raise _invalid_function(
+            "func", function, f"its source can't be read: {error}; define it with `def` in a file"
+        ) from None
 
 
 def _pip_arguments(trainer: CustomTrainer) -> list[str]:
@@ -137,7 +141,7 @@ def _pip_arguments(trainer: CustomTrainer) -> list[str]:
     first, *others = trainer.pip_index_urls or ("",)
     index = ["--index-url", first] if first else []
     extra = [word for url in others for word in ("--extra-index-url", url)]
-    return [literal(word) for word in (*index, *extra, *trainer.packages_to_install)]
+    return [escape_expansion(word) for word in (*index, *extra, *trainer.packages_to_install)]
 
 
 def _check_call(trainer: CustomTrainer) -> None:
@@ -148,54 +152,54 @@ def _check_call(trainer: CustomTrainer) -> None:
     try:
         inspect.signature(trainer.func).bind(**(trainer.func_args or {}))
     except TypeError as error:
-        raise _refused("func_args", trainer.func, f"they must be what it takes: {error}") from None
+        raise _invalid_function("func_args", trainer.func, f"they must be what it takes: {error}") from None
 
 
-def _definition(function: Any) -> ast.FunctionDef:
+def _parse_definition(function: Any) -> ast.FunctionDef:
     """Return the syntax tree of a plain function."""
     if inspect.ismethod(function):
-        raise _refused("func", function, "it must be a plain function, not a method")
-    source = textwrap.dedent(source_text(function))
+        raise _invalid_function("func", function, "it must be a plain function, not a method")
+    source = textwrap.dedent(read_source(function))
     try:
         [definition] = ast.parse(source).body
     except (ValueError, SyntaxError):
-        raise _refused("func", function, "it must be a plain function, defined with `def`") from None
+        raise _invalid_function("func", function, "it must be a plain function, defined with `def`") from None
     if not isinstance(definition, ast.FunctionDef):
-        raise _refused("func", function, "it must be a plain function, defined with `def`")
+        raise _invalid_function("func", function, "it must be a plain function, defined with `def`")
     return definition
 
 
-def _checked_source(function: Any, keep: Collection[str] = ()) -> tuple[str, str]:
+def _extract_source(function: Any, kept_types: Collection[str] = ()) -> tuple[str, str]:
     """Return the text to send for a function, and its name.
 
     The text contains only annotations with the types in `keep`.
     """
-    definition = _bare(_definition(function), keep)
+    definition = _strip_annotations(_parse_definition(function), kept_types)
     # The function's module decides by this import how annotations inside the function are evaluated.
-    source = f"{_FUTURE if _has_future_annotations(function) else ''}{ast.unparse(definition)}"
+    source = f"{_FUTURE_IMPORT if _has_future_annotations(function) else ''}{ast.unparse(definition)}"
     _check_names(function, source)
-    _check_runs_there(function, definition, source)
+    _check_runs_in_pod(function, definition, source)
     return source, definition.name
 
 
-def _bare(definition: ast.FunctionDef, keep: Collection[str]) -> ast.FunctionDef:
+def _strip_annotations(definition: ast.FunctionDef, kept_types: Collection[str]) -> ast.FunctionDef:
     """Remove decorators, the return annotation, and annotations of other types than `keep`.
 
     The names in these annotations may not exist where the function runs.
     """
     definition.decorator_list, definition.returns = [], None
     for argument in ast.walk(definition.args):
-        if isinstance(argument, ast.arg) and getattr(argument.annotation, "id", "") not in keep:
+        if isinstance(argument, ast.arg) and getattr(argument.annotation, "id", "") not in kept_types:
             argument.annotation = None
     return definition
 
 
-def _without_content(definition: ast.FunctionDef) -> ast.Module:
+def _strip_body(definition: ast.FunctionDef) -> ast.Module:
     """Return the definition with the same name and parameters, but nothing to execute.
 
     Neither the definition nor a call of the function executes any of its code.
     """
-    arguments = _bare(definition, _PLAIN_TYPES).args
+    arguments = _strip_annotations(definition, _PLAIN_TYPES).args
     arguments.defaults = [ast.Constant(None) for _ in arguments.defaults]
     arguments.kw_defaults = [default and ast.Constant(None) for default in arguments.kw_defaults]
     definition.body = [ast.Pass()]
@@ -205,40 +209,44 @@ def _without_content(definition: ast.FunctionDef) -> ast.Module:
 def _check_names(function: Any, source: str) -> None:
     """Refuse a function that uses names of its module, which would not exist where it runs."""
     module = symtable.symtable(source, "function", "exec")
-    found = [(table, symbol) for table in _tables(module) for symbol in table.get_symbols()]
+    found = [(table, symbol) for table in _walk_tables(module) for symbol in table.get_symbols()]
     wanted = {s.get_name() for table, s in found if s.is_referenced() and (s.is_global() or table is module)}
     written = {s.get_name() for table, s in found if s.is_assigned() and (s.is_declared_global() or table is module)}
     missing = [name for name in sorted(wanted - written - {*dir(builtins)}) if not name.startswith("__")]
     if missing:
         names = ", ".join(missing)
-        raise _refused("func", function, f"it uses {names} from around it: import it inside, or pass it in func_args")
+        raise _invalid_function(
+            "func", function, f"it uses {names} from around it: import it inside, or pass it in func_args"
+        )
 
 
-def _check_runs_there(function: Any, definition: ast.FunctionDef, source: str) -> None:
+def _check_runs_in_pod(function: Any, definition: ast.FunctionDef, source: str) -> None:
     """Refuse relative imports and generators, which fail in the pod although all names exist."""
     if any(isinstance(node, ast.ImportFrom) and node.level for node in ast.walk(definition)):
         rule = "it imports from the package around it, by dots: name that in full, and install it where it runs"
-        raise _refused("func", function, rule)
+        raise _invalid_function("func", function, rule)
     codes = compile(source, "function", "exec", dont_inherit=True).co_consts
     if any(isinstance(code, CodeType) and code.co_flags & inspect.CO_GENERATOR for code in codes):
-        raise _refused("func", function, "it yields: nothing of a generator runs when it is called; return a value")
+        raise _invalid_function(
+            "func", function, "it yields: nothing of a generator runs when it is called; return a value"
+        )
 
 
-def _tables(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
+def _walk_tables(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
     yield table
     for child in table.get_children():
-        yield from _tables(child)
+        yield from _walk_tables(child)
 
 
 def _has_future_annotations(function: Any) -> bool:
     return bool(function.__code__.co_flags & __future__.annotations.compiler_flag)
 
 
-def _refused(field: str, value: object, allowed: str) -> InvalidSpec:
+def _invalid_function(field: str, value: object, allowed: str) -> InvalidSpec:
     name = getattr(value, "__qualname__", None) or type(value).__name__
     return InvalidSpec(Problem(f"trainer.{field}", name, allowed))
 
 
-def _no_text(source: str, allowed: str) -> InvalidSpec:
+def _invalid_source(source: str, allowed: str) -> InvalidSpec:
     begin = source.strip()[:40]
     return InvalidSpec(Problem("trainer.func", repr(begin), allowed))

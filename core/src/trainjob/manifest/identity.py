@@ -7,11 +7,11 @@ import json
 import re
 from typing import Any
 
-from trainjob.manifest.function import source_text
+from trainjob.manifest.function import read_source
 from trainjob.spec import CustomTrainer, Step, TrainJob
-from trainjob.spec.job import ENDING, LONGEST_NAME
+from trainjob.spec.job import END_POLICY_FIELDS, MAX_NAME_LENGTH
 
-_ELSEWHERE = dict.fromkeys(("name", *ENDING), True)
+_UNHASHED_FIELDS = dict.fromkeys(("name", *END_POLICY_FIELDS), True)
 
 
 def spec_hash(step: Step) -> str:
@@ -25,9 +25,9 @@ def spec_hash(step: Step) -> str:
     Raises:
         InvalidSpec: the source of a function cannot be read.
     """
-    content = step.model_dump(mode="json", exclude_defaults=True, exclude={**_ELSEWHERE, "trainer": {"func"}})
+    content = step.model_dump(mode="json", exclude_defaults=True, exclude={**_UNHASHED_FIELDS, "trainer": {"func"}})
     if isinstance(step, TrainJob) and isinstance(step.trainer, CustomTrainer):
-        content["function"] = source_text(step.trainer.func)
+        content["function"] = read_source(step.trainer.func)
     canonical: dict[str, Any] = {"kind": type(step).__name__, "request": content}
     text = json.dumps(canonical, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -48,4 +48,4 @@ def job_name(prefix: str, key_digest: str, attempt: int) -> str:
     if not readable[:1].isalpha():
         readable = f"job-{readable}".strip("-")
     unique = hashlib.sha256(f"{key_digest}/{attempt}".encode()).hexdigest()[:8]
-    return f"{readable[:LONGEST_NAME].strip('-')}-{unique}"
+    return f"{readable[:MAX_NAME_LENGTH].strip('-')}-{unique}"

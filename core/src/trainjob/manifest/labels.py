@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from trainjob.manifest.durations import duration_text
+from trainjob.manifest.durations import format_duration
 from trainjob.spec import TrainJob, TrainJobManifest
-from trainjob.status.reading import text
+from trainjob.status.nested_fields import get_str
 
 PREFIX = "trainjob.dev"
 RUN_KEY = f"{PREFIX}/run-key"
@@ -33,7 +33,7 @@ SUSPENDED = f"{PREFIX}/suspended"
 """Annotation: this project suspended the TrainJob because nothing waited for it any more. An adoption resumes it."""
 EXPORTS, EXPORTED = f"{PREFIX}/exports", f"{PREFIX}/exported"
 """Annotations: on an export, the TrainJob whose own claim it reads; on that TrainJob, the exported model's location."""
-OWN_CLAIM = "initializer-"
+OWN_CLAIM_PREFIX = "initializer-"
 """Prefix of the claim on which a built-in run keeps its model; the TrainJob's name follows (Trainer 2.2 and later)."""
 MANAGED_BY: Mapping[str, str] = {"app.kubernetes.io/managed-by": "trainjob"}
 _LONGEST_VALUE = 63
@@ -60,18 +60,18 @@ def run_labels(key: Mapping[str, str], digest: str, attempt: int) -> dict[str, s
     return {**MANAGED_BY, **readable, RUN_KEY: digest, ATTEMPT: str(attempt)}
 
 
-def annotation(job: Mapping[str, Any], name: str) -> str:
+def get_annotation(job: Mapping[str, Any], name: str) -> str:
     """Return an annotation's text; empty if the TrainJob has no annotation of that name."""
-    return text(job, "metadata", "annotations", name)
+    return get_str(job, "metadata", "annotations", name)
 
 
-def adopted_at(job: Mapping[str, Any]) -> str:
+def get_adoption_time(job: Mapping[str, Any]) -> str:
     """Return the time at which a TrainJob was last adopted; empty if it never was."""
-    return annotation(job, ADOPTED)
+    return get_annotation(job, ADOPTED)
 
 
-def ending_annotations(job: TrainJob | TrainJobManifest) -> dict[str, str]:
+def retention_annotations(job: TrainJob | TrainJobManifest) -> dict[str, str]:
     """Return the annotations for retention after the end, and for the kill action of the step."""
     ttls = {TTL_AFTER_SUCCESS: job.ttl_after_success, TTL_AFTER_FAILURE: job.ttl_after_failure}
-    kept = {name: duration_text(length) for name, length in ttls.items() if length is not None}
+    kept = {name: format_duration(length) for name, length in ttls.items() if length is not None}
     return kept if job.on_kill == "delete" else {**kept, ON_KILL: job.on_kill}

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainjob.manifest import labels
-from trainjob.manifest.environment import REGISTRY_KEYS, keys_for, secret_env
+from trainjob.manifest.environment import REGISTRY_KEYS, get_credential_keys, secret_env
 from trainjob.packing import program_command
 from trainjob.spec import (
     BuiltinTrainer,
@@ -24,14 +24,14 @@ from trainjob.spec import (
     TrainJob,
     TrainJobManifest,
 )
-from trainjob.spec.framework import framework_of
-from trainjob.spec.job import ENDING
+from trainjob.spec.framework import get_framework
+from trainjob.spec.job import END_POLICY_FIELDS
 from trainjob.spec.secrets import EnvValue
-from trainjob.spec.trainers import literal, upstream_image
+from trainjob.spec.trainers import escape_expansion, trainer_image
 from trainjob.spec.volumes import WORKSPACE
 
 
-def train_job(step: Step, run: str = "") -> TrainJob | TrainJobManifest:
+def to_trainjob(step: Step, run: str = "") -> TrainJob | TrainJobManifest:
     """Return the TrainJob that runs a step; return a TrainJob or a manifest unchanged.
 
     Initialize and export steps run as trainers of one node on the stock runtime. Queue, quota, logs and cancellation
@@ -63,12 +63,12 @@ def _initialize(step: InitializeDataset | InitializeModel) -> TrainJob:
         "ROLE_ARN": step.role_arn,
         "REVISION": step.revision,
     }
-    return _one_node(
+    return _single_node_job(
         step,
-        image=step.image or upstream_image(f"{kind}-initializer"),
+        image=step.image or trainer_image(f"{kind}-initializer"),
         command=tuple(program_command("programs.fetch", "errors")),
         args=("--kind", kind, "--folder", f"{WORKSPACE}/{kind}"),
-        env={**variables, **secret_env(step.secret, keys_for(step.storage_uri))},
+        env={**variables, **secret_env(step.secret, get_credential_keys(step.storage_uri))},
     )
 
 
@@ -81,23 +81,25 @@ def _export(step: ExportModel) -> TrainJob:
         "--endpoint": step.endpoint,
         "--region": step.region,
         "--manifest": json.dumps(step.metadata, sort_keys=True) if step.metadata else None,
-        "--registry": json.dumps(_entry(step, step.registry)) if step.registry else None,
+        "--registry": json.dumps(_registry_entry(step, step.registry)) if step.registry else None,
     }
-    arguments = [word for option, value in options.items() if value is not None for word in (option, literal(value))]
-    job = _one_node(
+    arguments = [
+        word for option, value in options.items() if value is not None for word in (option, escape_expansion(value))
+    ]
+    job = _single_node_job(
         step,
-        image=step.image or upstream_image("model-initializer"),
+        image=step.image or trainer_image("model-initializer"),
         command=tuple(program_command("programs.export", "programs.fetch", "errors")),
         args=tuple(arguments),
         env={
-            **secret_env(step.secret, keys_for(step.destination)),
+            **secret_env(step.secret, get_credential_keys(step.destination)),
             **secret_env(step.registry.secret if step.registry else None, REGISTRY_KEYS),
         },
     )
-    return job.model_copy(update={"annotations": {labels.MODEL: step.destination, **_exported_job(step)}})
+    return job.model_copy(update={"annotations": {labels.MODEL: step.destination, **_exported_job_annotation(step)}})
 
 
-def _entry(step: ExportModel, registry: ModelRegistry) -> dict[str, str | None]:
+def _registry_entry(step: ExportModel, registry: ModelRegistry) -> dict[str, str | None]:
     """Return the fields of the registry's entry for an export.
 
     A path on the workspace becomes a URI with its claim or node path, because other pods mount it elsewhere.
@@ -111,18 +113,18 @@ def _entry(step: ExportModel, registry: ModelRegistry) -> dict[str, str | None]:
     return {**{name: getattr(registry, name) for name in names}, "uri": place}
 
 
-def _exported_job(step: ExportModel) -> dict[str, str]:
+def _exported_job_annotation(step: ExportModel) -> dict[str, str]:
     """Return the annotation with the TrainJob whose own claim this export reads.
 
     The result is empty if the claim is not a TrainJob's own, or the model stays on it.
     """
     claim = step.workspace.claim or ""
-    if step.destination.startswith("/") or not claim.startswith(labels.OWN_CLAIM):
+    if step.destination.startswith("/") or not claim.startswith(labels.OWN_CLAIM_PREFIX):
         return {}
-    return {labels.EXPORTS: claim.removeprefix(labels.OWN_CLAIM)}
+    return {labels.EXPORTS: claim.removeprefix(labels.OWN_CLAIM_PREFIX)}
 
 
-def _one_node(
+def _single_node_job(
     step: InitializeDataset | InitializeModel | ExportModel,
     *,
     image: str,
@@ -138,18 +140,18 @@ def _one_node(
         resources_per_node=step.resources,
         env={name: value for name, value in {**env, **(step.env or {})}.items() if value is not None},
     )
-    return TrainJob(trainer=trainer, workspace=step.workspace, **_common(step))
+    return TrainJob(trainer=trainer, workspace=step.workspace, **_shared_fields(step))
 
 
 def _fine_tune(step: FineTune, run: str) -> TrainJob:
-    common = {**_common(step), "max_restarts": step.max_restarts}
-    env = {**secret_env(step.secret, keys_for("hf://")), **(step.env or {})} or None
+    common = {**_shared_fields(step), "max_restarts": step.max_restarts}
+    env = {**secret_env(step.secret, get_credential_keys("hf://")), **(step.env or {})} or None
     if step.workspace is None:
         sources = {"dataset": step.dataset, "model": step.model_initializer}
         initializer = Initializer(**{kind: _with_secret(source, step.secret) for kind, source in sources.items()})
         trainer = BuiltinTrainer(config=step.config, env=env)
         return TrainJob(trainer=trainer, runtime=step.training_runtime, initializer=initializer, **common)
-    container = framework_of(step.config).trainer(step, run).model_copy(update={"env": env})
+    container = get_framework(step.config).build_trainer(step, run).model_copy(update={"env": env})
     return TrainJob(trainer=container, runtime=step.training_runtime, workspace=step.workspace, **common)
 
 
@@ -160,6 +162,6 @@ def _with_secret(source: Any, secret: SecretReference | None) -> Any:
     return source.model_copy(update={"secret": secret})
 
 
-def _common(step: InitializeDataset | InitializeModel | ExportModel | FineTune) -> dict[str, Any]:
-    shared = ("name", "placement", "volumes", "queue", "deadline", *ENDING)
+def _shared_fields(step: InitializeDataset | InitializeModel | ExportModel | FineTune) -> dict[str, Any]:
+    shared = ("name", "placement", "volumes", "queue", "deadline", *END_POLICY_FIELDS)
     return {name: getattr(step, name) for name in shared}

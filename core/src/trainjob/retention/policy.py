@@ -10,27 +10,27 @@ from typing import Any
 
 from trainjob.errors import InvalidSpec
 from trainjob.manifest import labels
-from trainjob.manifest.durations import duration, duration_text
-from trainjob.status import Phase, conclude, judge
-from trainjob.status.left import left_as_failed
-from trainjob.status.reading import text
+from trainjob.manifest.durations import format_duration, parse_duration
+from trainjob.status import Phase, build_outcome, derive_verdict
+from trainjob.status.failed_mark import read_failed_mark
+from trainjob.status.nested_fields import get_str
 
 
 class SweepAction(Enum):
     """Action of a sweep on a TrainJob, as far as it follows from the TrainJob alone."""
 
-    STAYS = "stays"
-    GOES_UNLESS_WANTED = "goes unless wanted"
+    RETAIN = "stays"
+    DELETE_UNLESS_CALLER_RUNS = "goes unless wanted"
     """It has been finished for its lifetime: delete it unless its caller is known to be running."""
-    GOES_IF_UNWANTED = "goes if unwanted"
+    END_IF_CALLER_ENDED = "goes if unwanted"
     """It has not finished: delete or suspend it if its caller is known to have ended."""
 
 
 @dataclass(frozen=True)
-class Decided:
+class SweepDecision:
     """Action of a sweep on one TrainJob, and its reason."""
 
-    fate: SweepAction
+    action: SweepAction
     reason: str = ""
 
 
@@ -45,10 +45,10 @@ class Lifetimes:
     """
 
     finished_for: timedelta | None = None
-    at_work_for: timedelta = timedelta(minutes=5)
+    active_for: timedelta = timedelta(minutes=5)
 
 
-def decide(job: Mapping[str, Any], lifetimes: Lifetimes, now: datetime) -> Decided:
+def decide_action(job: Mapping[str, Any], lifetimes: Lifetimes, now: datetime) -> SweepDecision:
     """Return the action of a sweep on a TrainJob with our labels; no I/O.
 
     Args:
@@ -56,21 +56,26 @@ def decide(job: Mapping[str, Any], lifetimes: Lifetimes, now: datetime) -> Decid
         lifetimes: times for which TrainJobs are retained.
         now: the current time, with a time zone.
     """
-    verdict = judge(job)
-    phase, newest_use = verdict.phase, _moment(labels.adopted_at(job) or job["metadata"].get("creationTimestamp"))
+    verdict = derive_verdict(job)
+    phase, newest_use = (
+        verdict.phase,
+        _parse_time(labels.get_adoption_time(job) or job["metadata"].get("creationTimestamp")),
+    )
     if phase is Phase.DELETED or newest_use is None:
-        return Decided(SweepAction.STAYS)
+        return SweepDecision(SweepAction.RETAIN)
     if not phase.finished:
-        return _of_one_at_work(job, now - newest_use, lifetimes)
-    ended = _moment(conclude(job, verdict).finished or text(left_as_failed(job), "at"))
+        return _decide_unfinished(job, now - newest_use, lifetimes)
+    ended = _parse_time(build_outcome(job, verdict).finished or get_str(read_failed_mark(job), "at"))
     try:
         lifetime = _lifetime(job, phase, lifetimes)
     except InvalidSpec as error:
-        return Decided(SweepAction.STAYS, str(error))
+        return SweepDecision(SweepAction.RETAIN, str(error))
     # The caller that adopted a finished TrainJob uses it, so its lifetime starts at the adoption.
     if ended is None or lifetime is None or now - max(ended, newest_use) < lifetime:
-        return Decided(SweepAction.STAYS)
-    return Decided(SweepAction.GOES_UNLESS_WANTED, f"it has been {phase.value} for more than {duration_text(lifetime)}")
+        return SweepDecision(SweepAction.RETAIN)
+    return SweepDecision(
+        SweepAction.DELETE_UNLESS_CALLER_RUNS, f"it has been {phase.value} for more than {format_duration(lifetime)}"
+    )
 
 
 def may_hold_a_model(job: Mapping[str, Any]) -> bool:
@@ -78,27 +83,27 @@ def may_hold_a_model(job: Mapping[str, Any]) -> bool:
 
     Its model may then be on its own claim, which is deleted with it. A failed TrainJob has no final model.
     """
-    return judge(job).phase is Phase.COMPLETE and not labels.annotation(job, labels.EXPORTED)
+    return derive_verdict(job).phase is Phase.COMPLETE and not labels.get_annotation(job, labels.EXPORTED)
 
 
-def _of_one_at_work(job: Mapping[str, Any], age: timedelta, lifetimes: Lifetimes) -> Decided:
-    on_kill = labels.annotation(job, labels.ON_KILL)
-    as_wanted = on_kill == "keep" or (on_kill == "suspend" and job["spec"].get("suspend"))
-    if as_wanted or age < lifetimes.at_work_for:
-        return Decided(SweepAction.STAYS)
-    return Decided(SweepAction.GOES_IF_UNWANTED, "nobody waits for it any more")
+def _decide_unfinished(job: Mapping[str, Any], age: timedelta, lifetimes: Lifetimes) -> SweepDecision:
+    on_kill = labels.get_annotation(job, labels.ON_KILL)
+    is_as_requested = on_kill == "keep" or (on_kill == "suspend" and job["spec"].get("suspend"))
+    if is_as_requested or age < lifetimes.active_for:
+        return SweepDecision(SweepAction.RETAIN)
+    return SweepDecision(SweepAction.END_IF_CALLER_ENDED, "nobody waits for it any more")
 
 
 def _lifetime(job: Mapping[str, Any], phase: Phase, lifetimes: Lifetimes) -> timedelta | None:
     name = labels.TTL_AFTER_SUCCESS if phase is Phase.COMPLETE else labels.TTL_AFTER_FAILURE
-    own = labels.annotation(job, name)
-    return duration(own, f"its annotation {name}") if own else lifetimes.finished_for
+    own = labels.get_annotation(job, name)
+    return parse_duration(own, f"its annotation {name}") if own else lifetimes.finished_for
 
 
-def _moment(written: str | None) -> datetime | None:
+def _parse_time(value: str | None) -> datetime | None:
     """Return a time from its ISO 8601 text; None if it has no time zone or is invalid."""
     try:
-        moment = datetime.fromisoformat((written or "").replace("Z", "+00:00"))
+        moment = datetime.fromisoformat((value or "").replace("Z", "+00:00"))
     except ValueError:
         return None
     return moment if moment.tzinfo else None

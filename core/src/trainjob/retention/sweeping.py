@@ -22,14 +22,16 @@ from trainjob.errors import Conflict, NotFound, PermissionDenied
 from trainjob.lifecycle.identity import JobReference, RunKey, run_key_of
 from trainjob.lifecycle.submission import reference_to
 from trainjob.manifest import labels
-from trainjob.retention.policy import Decided, Lifetimes, SweepAction, decide, may_hold_a_model
+from trainjob.retention.policy import Lifetimes, SweepAction, SweepDecision, decide_action, may_hold_a_model
 
-_AT_WORK_FOR = Lifetimes().at_work_for
-_LOOKS = 10  # number of tries to delete a TrainJob that changes between read and delete, for example while it starts
+_ACTIVE_FOR = Lifetimes().active_for
+_MAX_TRIES = (
+    10  # number of tries to delete a TrainJob that changes between read and delete, for example while it starts
+)
 
 
 @dataclass(frozen=True)
-class Swept:
+class SweepResult:
     """Result of a sweep for one TrainJob.
 
     Attributes:
@@ -39,11 +41,11 @@ class Swept:
     """
 
     reference: JobReference
-    done: str
+    action: str
     reason: str
 
     def __str__(self) -> str:
-        return f"TrainJob {self.reference}: {self.done}: {self.reason}"
+        return f"TrainJob {self.reference}: {self.action}: {self.reason}"
 
 
 def sweep(
@@ -51,12 +53,12 @@ def sweep(
     *,
     namespace: str = "",
     finished_for: timedelta | None = None,
-    at_work_for: timedelta = _AT_WORK_FOR,
-    is_over: Callable[[RunKey], bool | None] = lambda _: None,
+    active_for: timedelta = _ACTIVE_FOR,
+    has_ended: Callable[[RunKey], bool | None] = lambda _: None,
     unexported: bool = False,
     dry_run: bool = False,
-    tell: Callable[[Swept], None] = lambda _: None,
-) -> list[Swept]:
+    on_result: Callable[[SweepResult], None] = lambda _: None,
+) -> list[SweepResult]:
     """Delete the expired TrainJobs of a namespace, and unfinished ones without a caller.
 
     Only TrainJobs with the label `app.kubernetes.io/managed-by=trainjob` are considered. A finished TrainJob is deleted
@@ -86,11 +88,11 @@ def sweep(
         NotFound: Kubeflow Trainer is not installed.
         ClusterError: a request failed or was denied; `tell` has received the results until then.
     """
-    lifetimes, results = Lifetimes(finished_for, at_work_for), []
-    sweeper = _Sweeper(cluster, lifetimes, is_over, unexported, dry_run)
+    lifetimes, results = Lifetimes(finished_for, active_for), []
+    sweeper = _Sweeper(cluster, lifetimes, has_ended, unexported, dry_run)
     for job in cluster.list_trainjobs(namespace or cluster.namespace):
-        if done := sweeper.attend_to(job):
-            tell(done)
+        if done := sweeper.process(job):
+            on_result(done)
             results.append(done)
     return results
 
@@ -101,38 +103,42 @@ class _Sweeper:
 
     cluster: Cluster
     lifetimes: Lifetimes
-    is_over: Callable[[RunKey], bool | None]
+    has_ended: Callable[[RunKey], bool | None]
     unexported: bool
     dry_run: bool
 
-    def attend_to(self, listed: Mapping[str, Any]) -> Swept | None:
+    def process(self, listed: Mapping[str, Any]) -> SweepResult | None:
         """Apply the sweep to one TrainJob, and return its result; None if there is none to report."""
         job: Mapping[str, Any] | None = listed
-        for _ in range(_LOOKS):
+        for _ in range(_MAX_TRIES):
             if job is None or job["metadata"]["uid"] != listed["metadata"]["uid"]:
                 return None  # it was deleted, or replaced by another TrainJob of its name
-            decided = decide(job, self.lifetimes, datetime.now(timezone.utc))
-            if decided.fate is SweepAction.STAYS or self._is_wanted(job, decided):
-                return Swept(reference_to(job, adopted=True), "kept", decided.reason) if _is_odd(decided) else None
+            decided = decide_action(job, self.lifetimes, datetime.now(timezone.utc))
+            if decided.action is SweepAction.RETAIN or self._is_in_use(job, decided):
+                return (
+                    SweepResult(reference_to(job, adopted=True), "kept", decided.reason)
+                    if _needs_report(decided)
+                    else None
+                )
             if reason := self._reason_to_keep(job):
-                return Swept(reference_to(job, adopted=True), "kept", reason)
-            done = _deed(job, decided)
-            if self.dry_run or self._carry_out(job, done):
-                return Swept(reference_to(job, adopted=True), done, decided.reason)
+                return SweepResult(reference_to(job, adopted=True), "kept", reason)
+            done = _action_name(job, decided)
+            if self.dry_run or self._apply(job, done):
+                return SweepResult(reference_to(job, adopted=True), done, decided.reason)
             meta = job["metadata"]
             job = self.cluster.get_trainjob(meta["name"], meta["namespace"])
         return None  # it changed during each try, so something else is using it
 
-    def _is_wanted(self, job: Mapping[str, Any], decided: Decided) -> bool:
+    def _is_in_use(self, job: Mapping[str, Any], decided: SweepDecision) -> bool:
         key = run_key_of(job)
-        over = None if key is None else self.is_over(key)
-        return over is not True if decided.fate is SweepAction.GOES_IF_UNWANTED else over is False
+        over = None if key is None else self.has_ended(key)
+        return over is not True if decided.action is SweepAction.END_IF_CALLER_ENDED else over is False
 
     def _reason_to_keep(self, job: Mapping[str, Any]) -> str:
         if self.unexported or not may_hold_a_model(job):
             return ""
         meta = job["metadata"]
-        name = f"{labels.OWN_CLAIM}{meta['name']}"
+        name = f"{labels.OWN_CLAIM_PREFIX}{meta['name']}"
         try:
             claim = self.cluster.get_claim(name, meta["namespace"])
         except PermissionDenied as error:
@@ -142,25 +148,27 @@ class _Sweeper:
             return ""
         return f"the claim {name} goes with it, and nobody has exported what is on it"
 
-    def _carry_out(self, job: Mapping[str, Any], done: str) -> bool:
+    def _apply(self, job: Mapping[str, Any], action: str) -> bool:
         """Delete or suspend a TrainJob, and return False if it has changed since it was read."""
         meta = job["metadata"]
         name, namespace, uid, version = (meta[part] for part in ("name", "namespace", "uid", "resourceVersion"))
-        if done == "deleted":
+        if action == "deleted":
             return self.cluster.delete_trainjob(name, namespace, uid, version)
         marks = {labels.SUSPENDED: "until-adopted"}
         try:
-            self.cluster.patch_trainjob(name, namespace, uid, version=version, suspend=True, annotations=marks)
+            self.cluster.patch_trainjob(name, namespace, uid, resource_version=version, suspend=True, annotations=marks)
         except (NotFound, Conflict):
             return False
         return True
 
 
-def _deed(job: Mapping[str, Any], decided: Decided) -> str:
-    suspends = decided.fate is SweepAction.GOES_IF_UNWANTED and labels.annotation(job, labels.ON_KILL) == "suspend"
-    return "suspended" if suspends else "deleted"
+def _action_name(job: Mapping[str, Any], decided: SweepDecision) -> str:
+    is_suspension = (
+        decided.action is SweepAction.END_IF_CALLER_ENDED and labels.get_annotation(job, labels.ON_KILL) == "suspend"
+    )
+    return "suspended" if is_suspension else "deleted"
 
 
-def _is_odd(decided: Decided) -> bool:
+def _needs_report(decided: SweepDecision) -> bool:
     """Return whether a user should know why a TrainJob is retained."""
-    return decided.fate is SweepAction.STAYS and bool(decided.reason)
+    return decided.action is SweepAction.RETAIN and bool(decided.reason)

@@ -10,13 +10,13 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 from typing_extensions import Self
 
-from trainjob.errors import InvalidSpec, Problem, without_credentials
+from trainjob.errors import InvalidSpec, Problem, redact_credentials
 
-_SHORT = 80
-_MOST_LEVELS = 100  # nested levels of JSON; a pod in a TrainJob is at level 15
+_MAX_SHOWN_LENGTH = 80
+_MAX_DEPTH = 100  # nested levels of JSON; a pod in a TrainJob is at level 15
 # Values under these names may be credentials: they are never shown.
 _SECRET_NAME = re.compile(r"token|secret|password|credential|access_key|api_key", re.IGNORECASE)
-HIDDEN = "***"
+REDACTED = "***"
 
 
 class Spec(BaseModel):
@@ -41,22 +41,22 @@ class Spec(BaseModel):
         try:
             super().__init__(**fields)
         except ValidationError as error:
-            raise invalid(error) from None
+            raise to_invalid_spec(error) from None
 
     @classmethod
-    def of(cls, given: Any) -> Self:
+    def from_object(cls, value: Any) -> Self:
         """Return this model from an instance of it, a dict, or an object with the same attributes.
 
         Raises:
             InvalidSpec: at least one field is invalid; the error lists every broken rule.
         """
         try:
-            return cls.model_validate(given)
+            return cls.model_validate(value)
         except ValidationError as error:
-            raise invalid(error) from None
+            raise to_invalid_spec(error) from None
 
 
-def invalid(error: ValidationError) -> InvalidSpec:
+def to_invalid_spec(error: ValidationError) -> InvalidSpec:
     """Return the `InvalidSpec` for a pydantic error.
 
     It has one problem for each broken rule: the field's path, its value unless it may be a credential, and the rule.
@@ -67,32 +67,32 @@ def invalid(error: ValidationError) -> InvalidSpec:
         place = tuple(
             f"[{part}]" if isinstance(part, int) else part for part in detail["loc"] if not _is_union_branch(part)
         )
-        found = _nested(cause, place) if isinstance(cause, InvalidSpec) else [_problem(detail, place)]
+        found = _prefix_problems(cause, place) if isinstance(cause, InvalidSpec) else [_to_problem(detail, place)]
         for problem in found:
             problems.setdefault(f"{problem.field}{problem.allowed}", problem)
     return InvalidSpec(list(problems.values()))
 
 
-def _nested(cause: InvalidSpec, place: tuple[str, ...]) -> list[Problem]:
+def _prefix_problems(cause: InvalidSpec, location: tuple[str, ...]) -> list[Problem]:
     """Return the problems of an `InvalidSpec` that a validator raised, with full field paths.
 
     The validator's paths are relative to `place`, the path of its own field.
     """
-    return [Problem(_path((*place, problem.field)), problem.value, problem.allowed) for problem in cause.problems]
+    return [Problem(_path((*location, problem.field)), problem.value, problem.allowed) for problem in cause.problems]
 
 
-def _problem(detail: Mapping[str, Any], place: tuple[str, ...]) -> Problem:
-    field = _path(place) or "request"
+def _to_problem(detail: Mapping[str, Any], location: tuple[str, ...]) -> Problem:
+    field = _path(location) or "request"
     if detail["type"] == "extra_forbidden":
-        return Problem(field, _shown(field, detail["input"]), "there is no such field")
+        return Problem(field, _format_value(field, detail["input"]), "there is no such field")
     if detail["type"] == "missing":
         return Problem(field, "nothing", "it is required")
-    return Problem(field, _shown(field, detail["input"]), f"{detail['msg'][0].lower()}{detail['msg'][1:]}")
+    return Problem(field, _format_value(field, detail["input"]), f"{detail['msg'][0].lower()}{detail['msg'][1:]}")
 
 
-def _path(place: tuple[str, ...]) -> str:
+def _path(location: tuple[str, ...]) -> str:
     """Return the path of a field, such as `volumes[1].mount_path`."""
-    return ".".join(part for part in place if part).replace(".[", "[")
+    return ".".join(part for part in location if part).replace(".[", "[")
 
 
 def _is_union_branch(part: Any) -> bool:
@@ -104,20 +104,20 @@ def _is_union_branch(part: Any) -> bool:
     return is_class or (isinstance(part, str) and ("[" in part or part in ("str", "int", "is-instance")))
 
 
-def _shown(field: str, value: Any) -> str:
+def _format_value(field: str, value: Any) -> str:
     *around, last = field.split(".")
     if "env" in (*around, last) or _SECRET_NAME.search(last):
-        return HIDDEN
+        return REDACTED
     if isinstance(value, BaseModel | Mapping):
         return f"a {type(value).__name__}"
     try:
-        text = without_credentials(repr(value))
+        text = redact_credentials(repr(value))
     except (RecursionError, ValueError):  # too deep, or a number with thousands of digits
         return f"a {type(value).__name__}"
-    return text if len(text) <= _SHORT else text[: _SHORT - 1] + "…"
+    return text if len(text) <= _MAX_SHOWN_LENGTH else text[: _MAX_SHOWN_LENGTH - 1] + "…"
 
 
-def refuse(field: str, value: object, allowed: str) -> InvalidSpec:
+def invalid_field(field: str, value: object, allowed: str) -> InvalidSpec:
     """Return the error for one broken rule.
 
     Args:
@@ -126,11 +126,13 @@ def refuse(field: str, value: object, allowed: str) -> InvalidSpec:
         allowed: the rule.
     """
     return InvalidSpec(
-        Problem(field, HIDDEN if isinstance(value, str) and value == HIDDEN else _shown(field, value), allowed)
+        Problem(
+            field, REDACTED if isinstance(value, str) and value == REDACTED else _format_value(field, value), allowed
+        )
     )
 
 
-def as_json(value: Any, *, nan: bool = False) -> Any:
+def to_json_value(value: Any, *, allow_nan: bool = False) -> Any:
     """Return a copy of a value that consists of JSON values, as the Kubernetes API requires.
 
     Args:
@@ -141,11 +143,11 @@ def as_json(value: Any, *, nan: bool = False) -> Any:
         InvalidSpec: the value contains another type, NaN (unless `nan`), or more than 100 nested levels.
     """
     try:
-        plain = json.loads(json.dumps(value, allow_nan=nan))
+        plain = json.loads(json.dumps(value, allow_nan=allow_nan))
     except (TypeError, ValueError, RecursionError) as error:
-        raise refuse("", f"a {type(value).__name__}", f"only JSON values have a place in it: {error}") from None
-    if _is_deeper(plain, _MOST_LEVELS):
-        raise refuse("", f"a {type(value).__name__}", f"it may have {_MOST_LEVELS} levels, one in another")
+        raise invalid_field("", f"a {type(value).__name__}", f"only JSON values have a place in it: {error}") from None
+    if _is_deeper(plain, _MAX_DEPTH):
+        raise invalid_field("", f"a {type(value).__name__}", f"it may have {_MAX_DEPTH} levels, one in another")
     return plain
 
 

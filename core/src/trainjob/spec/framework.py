@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
 
 from pydantic import BeforeValidator, Field, SerializeAsAny
 
-from trainjob.spec.base import Spec, refuse
-from trainjob.spec.resources import Resources, gpus
+from trainjob.spec.base import Spec, invalid_field
+from trainjob.spec.resources import Resources, count_gpus
 
 if TYPE_CHECKING:
     from trainjob.spec.steps import FineTune
@@ -38,26 +38,26 @@ class FrameworkConfig(Spec):
     resources_per_node: Resources | None = None
 
     @property
-    def processes(self) -> int:
+    def processes_per_node(self) -> int:
         """Number of training processes on each node: as given, else one for each GPU, else one."""
-        return self.num_proc_per_node or max(1, gpus(self.resources_per_node))
+        return self.num_proc_per_node or max(1, count_gpus(self.resources_per_node))
 
 
 class Framework(Protocol):
     """Interface of a training framework for validation and manifests."""
 
     @property
-    def config(self) -> type[FrameworkConfig]:
+    def config_class(self) -> type[FrameworkConfig]:
         """Class of the framework's configuration."""
 
-    def model_name(self, name: str) -> str:
+    def canonical_model_name(self, name: str) -> str:
         """Return the usual name of a model.
 
         Raises:
             InvalidSpec: the framework cannot train the model.
         """
 
-    def check(self, step: FineTune) -> None:
+    def check_step(self, step: FineTune) -> None:
         """Refuse a step that the framework cannot run.
 
         Raises:
@@ -79,7 +79,7 @@ class Framework(Protocol):
     def can_resume(self, step: FineTune) -> bool:
         """Return whether an attempt can continue from a checkpoint of an earlier one."""
 
-    def trainer(self, step: FineTune, run: str) -> CustomTrainerContainer:
+    def build_trainer(self, step: FineTune, run: str) -> CustomTrainerContainer:
         """Return the container that trains over a workspace, without environment variables.
 
         Args:
@@ -87,7 +87,7 @@ class Framework(Protocol):
             run: identifier of the run, the same in all its attempts; empty disables resuming.
         """
 
-    def builtin_arguments(self, config: FrameworkConfig, dataset: str) -> list[str]:
+    def build_builtin_arguments(self, config: FrameworkConfig, dataset: str) -> list[str]:
         """Return the arguments of a runtime's built-in trainer.
 
         Args:
@@ -96,31 +96,31 @@ class Framework(Protocol):
         """
 
 
-def framework_of(config: FrameworkConfig) -> Framework:
+def get_framework(config: FrameworkConfig) -> Framework:
     """Return the framework of a configuration."""
-    return _load(config.framework)
+    return _load_framework(config.framework)
 
 
-def _load(name: str) -> Framework:
+def _load_framework(name: str) -> Framework:
     framework: Framework = importlib.import_module(_MODULES[name]).FRAMEWORK
     return framework
 
 
 def default_config() -> FrameworkConfig:
     """Return the configuration of a request that sets none."""
-    return _load(_DEFAULT).config()
+    return _load_framework(_DEFAULT).config_class()
 
 
-def _checked_config(given: Any) -> FrameworkConfig:
+def _validate_config(value: Any) -> FrameworkConfig:
     """Return the configuration from an instance, a dict, or an object with its attributes.
 
     Raises:
         InvalidSpec: a field is invalid, or the value is the base class itself.
     """
-    if type(given) is FrameworkConfig:
-        raise refuse("", given, "give a framework's own class, such as TorchTuneConfig")
-    return given if isinstance(given, FrameworkConfig) else _load(_DEFAULT).config.of(given)
+    if type(value) is FrameworkConfig:
+        raise invalid_field("", value, "give a framework's own class, such as TorchTuneConfig")
+    return value if isinstance(value, FrameworkConfig) else _load_framework(_DEFAULT).config_class.from_object(value)
 
 
-FrameworkConfigField = Annotated[SerializeAsAny[FrameworkConfig], BeforeValidator(_checked_config)]
+FrameworkConfigField = Annotated[SerializeAsAny[FrameworkConfig], BeforeValidator(_validate_config)]
 """A configuration of any framework; a dict or an object of the Kubeflow SDK means TorchTune."""

@@ -7,14 +7,14 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from trainjob.spec.base import Spec, refuse
-from trainjob.spec.secrets import Endpoint, Region, Secret, WithoutCredentials, checked_location
+from trainjob.spec.base import Spec, invalid_field
+from trainjob.spec.secrets import CredentialFreeSpec, Endpoint, Region, Secret, validate_location
 
 DEFAULT_MODEL_IGNORE_PATTERNS = ("*.msgpack", "*.h5", "*.bin", "*.pt", "*.pth")
 """Files with weights in other formats than safetensors (kubeflow SDK 0.5)."""
 
 
-def checked_dataset(uri: str) -> str:
+def validate_dataset_uri(uri: str) -> str:
     """Return a dataset's URI if it is valid; a path in the repository may follow.
 
     Raises:
@@ -22,11 +22,11 @@ def checked_dataset(uri: str) -> str:
     """
     parts = uri.removeprefix("hf://").split("/")
     if uri.startswith("hf://") and not (len(parts) > 1 and parts[0] and parts[1]):
-        raise refuse("", uri, "it must be hf://ORGANIZATION/NAME, and may have a path behind")
+        raise invalid_field("", uri, "it must be hf://ORGANIZATION/NAME, and may have a path behind")
     return uri
 
 
-def checked_model(uri: str) -> str:
+def validate_model_uri(uri: str) -> str:
     """Return a model's URI if it is valid.
 
     Raises:
@@ -34,11 +34,11 @@ def checked_model(uri: str) -> str:
     """
     parts = uri.removeprefix("hf://").split("/")
     if uri.startswith("hf://") and (len(parts) > 2 or not all(parts)):
-        raise refuse("", uri, "it must be hf://ORGANIZATION/NAME, with nothing behind")
+        raise invalid_field("", uri, "it must be hf://ORGANIZATION/NAME, with nothing behind")
     return uri
 
 
-class _Inline(WithoutCredentials):
+class _TrainerInitializer(CredentialFreeSpec):
     """A source for the Trainer's own initializers.
 
     They always fetch the newest revision (Trainer 2.3, pkg/initializers/*/huggingface.py).
@@ -46,15 +46,15 @@ class _Inline(WithoutCredentials):
 
     @model_validator(mode="before")
     @classmethod
-    def _pins_nothing(cls, given: Any) -> Any:
-        revision = given.get("revision") if isinstance(given, Mapping) else getattr(given, "revision", None)
+    def _reject_revision(cls, value: Any) -> Any:
+        revision = value.get("revision") if isinstance(value, Mapping) else getattr(value, "revision", None)
         if revision is not None:
             rule = "upstream's initializers fetch the newest; InitializeDataset and InitializeModel take a revision"
-            raise refuse("revision", revision, f"{rule}, over a workspace that the training then names")
-        return given
+            raise invalid_field("revision", revision, f"{rule}, over a workspace that the training then names")
+        return value
 
 
-class _HuggingFace(_Inline):
+class _HuggingFaceInitializer(_TrainerInitializer):
     """A repository on the Hugging Face Hub.
 
     Attributes:
@@ -69,11 +69,11 @@ class _HuggingFace(_Inline):
 
     @field_validator("storage_uri")
     @classmethod
-    def _is_hf(cls, uri: str) -> str:
-        return checked_location(uri, "", ("hf",))
+    def _validate_scheme(cls, uri: str) -> str:
+        return validate_location(uri, "", ("hf",))
 
 
-class _S3(_Inline):
+class _S3Initializer(_TrainerInitializer):
     """A path in an S3-compatible store.
 
     Attributes:
@@ -94,20 +94,20 @@ class _S3(_Inline):
 
     @field_validator("storage_uri")
     @classmethod
-    def _is_s3(cls, uri: str) -> str:
-        return checked_location(uri, "", ("s3",))
+    def _validate_scheme(cls, uri: str) -> str:
+        return validate_location(uri, "", ("s3",))
 
 
-class HuggingFaceDatasetInitializer(_HuggingFace):
+class HuggingFaceDatasetInitializer(_HuggingFaceInitializer):
     """Initializer that fetches a dataset from the Hugging Face Hub into `/workspace/dataset`."""
 
     @field_validator("storage_uri")
     @classmethod
-    def _is_a_repository(cls, uri: str) -> str:
-        return checked_dataset(uri)
+    def _validate_repository(cls, uri: str) -> str:
+        return validate_dataset_uri(uri)
 
 
-class HuggingFaceModelInitializer(_HuggingFace):
+class HuggingFaceModelInitializer(_HuggingFaceInitializer):
     """Initializer that fetches a model from the Hugging Face Hub into `/workspace/model`.
 
     By default it fetches only weights in the safetensors format.
@@ -117,18 +117,18 @@ class HuggingFaceModelInitializer(_HuggingFace):
 
     @field_validator("storage_uri")
     @classmethod
-    def _is_a_repository(cls, uri: str) -> str:
-        return checked_model(uri)
+    def _validate_repository(cls, uri: str) -> str:
+        return validate_model_uri(uri)
 
 
-class S3DatasetInitializer(_S3):
+class S3DatasetInitializer(_S3Initializer):
     """Initializer that fetches a dataset from an S3 store into `/workspace/dataset`.
 
     Any S3-compatible store works.
     """
 
 
-class S3ModelInitializer(_S3):
+class S3ModelInitializer(_S3Initializer):
     """Initializer that fetches a model from an S3 store into `/workspace/model`.
 
     Any S3-compatible store works. By default it fetches only weights in the safetensors format.
@@ -162,36 +162,36 @@ class DataCacheInitializer(Spec):
 
     @field_validator("storage_uri")
     @classmethod
-    def _is_cache(cls, uri: str) -> str:
-        if checked_location(uri, "", ("cache",)).removeprefix("cache://").count("/") != 1:
-            raise refuse("", uri, "it must be cache://SCHEMA/TABLE")
+    def _validate_storage_uri(cls, uri: str) -> str:
+        if validate_location(uri, "", ("cache",)).removeprefix("cache://").count("/") != 1:
+            raise invalid_field("", uri, "it must be cache://SCHEMA/TABLE")
         return uri
 
 
-def _chosen(hugging_face: type[Any], s3: type[Any], cache: type[Any] | None = None) -> Any:
+def _initializer_converter(hugging_face: type[Any], s3: type[Any], cache: type[Any] | None = None) -> Any:
     kinds = {"hf": hugging_face, "s3": s3, **({"cache": cache} if cache else {})}
 
-    def choose(given: Any) -> Any:
-        if isinstance(given, tuple(kinds.values())):
-            return given
-        uri = given.get("storage_uri") if isinstance(given, dict) else getattr(given, "storage_uri", None)
-        if isinstance(given, str):
-            uri, given = given, {"storage_uri": given}
+    def convert(value: Any) -> Any:
+        if isinstance(value, tuple(kinds.values())):
+            return value
+        uri = value.get("storage_uri") if isinstance(value, dict) else getattr(value, "storage_uri", None)
+        if isinstance(value, str):
+            uri, value = value, {"storage_uri": value}
         if not isinstance(uri, str):
-            raise refuse("storage_uri", uri, "it is required")
-        checked_location(uri, "storage_uri", tuple(kinds))
-        return kinds[uri.partition("://")[0]].of(given)
+            raise invalid_field("storage_uri", uri, "it is required")
+        validate_location(uri, "storage_uri", tuple(kinds))
+        return kinds[uri.partition("://")[0]].from_object(value)
 
-    return choose
+    return convert
 
 
 DatasetInitializer = Annotated[
     HuggingFaceDatasetInitializer | S3DatasetInitializer | DataCacheInitializer,
-    BeforeValidator(_chosen(HuggingFaceDatasetInitializer, S3DatasetInitializer, DataCacheInitializer)),
+    BeforeValidator(_initializer_converter(HuggingFaceDatasetInitializer, S3DatasetInitializer, DataCacheInitializer)),
 ]
 ModelInitializer = Annotated[
     HuggingFaceModelInitializer | S3ModelInitializer,
-    BeforeValidator(_chosen(HuggingFaceModelInitializer, S3ModelInitializer)),
+    BeforeValidator(_initializer_converter(HuggingFaceModelInitializer, S3ModelInitializer)),
 ]
 
 

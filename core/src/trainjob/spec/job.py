@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from typing_extensions import Self
 
-from trainjob.spec.base import Spec, refuse
-from trainjob.spec.framework import framework_of
+from trainjob.spec.base import Spec, invalid_field
+from trainjob.spec.framework import get_framework
 from trainjob.spec.initializers import Initializer
 from trainjob.spec.resources import Placement, Queue, QueueField, Runtime, RuntimeField
 from trainjob.spec.trainers import BuiltinTrainer, CustomTrainerContainer, Trainer
@@ -20,41 +20,43 @@ from trainjob.spec.volumes import Volumes, WorkspaceField, check_workspace_is_fr
 STOCK_RUNTIME = "torch-distributed"
 # A TrainJob's name may have 33 characters, because JobSet names pods NAME-dataset-initializer-0-0-abcde, and they may
 # have 63 (JobSet 0.12 webhook). A hash that makes the name unique takes 9 of the 33.
-LONGEST_NAME = 24
+MAX_NAME_LENGTH = 24
 # The Trainer counts nanoseconds in 64 bits. A longer deadline overflows and is over at once (seen on Trainer 2.3.0).
 _LONGEST_DEADLINE = timedelta(days=292 * 365)
 _NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 
 
-def _checked_name(name: Any) -> Any:
-    if isinstance(name, str) and (len(name) > LONGEST_NAME or not _NAME.fullmatch(name)):
-        rule = f"at most {LONGEST_NAME} characters: lower case letters, digits and -, beginning with a letter"
-        raise refuse("", name, f"{rule}; a hash is appended, and JobSet needs the rest of a pod name's 63 characters")
+def _validate_name(name: Any) -> Any:
+    if isinstance(name, str) and (len(name) > MAX_NAME_LENGTH or not _NAME.fullmatch(name)):
+        rule = f"at most {MAX_NAME_LENGTH} characters: lower case letters, digits and -, beginning with a letter"
+        raise invalid_field(
+            "", name, f"{rule}; a hash is appended, and JobSet needs the rest of a pod name's 63 characters"
+        )
     return name
 
 
-def _checked_deadline(deadline: timedelta) -> timedelta:
+def _validate_deadline(deadline: timedelta) -> timedelta:
     if deadline < timedelta(seconds=1):
-        raise refuse("", f"{deadline.total_seconds():g} s", "it must be at least one second")
+        raise invalid_field("", f"{deadline.total_seconds():g} s", "it must be at least one second")
     if deadline > _LONGEST_DEADLINE:
-        raise refuse("", str(deadline), f"it must be at most {_LONGEST_DEADLINE.days} days")
+        raise invalid_field("", str(deadline), f"it must be at most {_LONGEST_DEADLINE.days} days")
     return deadline
 
 
-def _checked_ttl(ttl: timedelta) -> timedelta:
+def _validate_ttl(ttl: timedelta) -> timedelta:
     if ttl < timedelta(0):
-        raise refuse("", f"{ttl.total_seconds():g} s", "it must not be negative")
+        raise invalid_field("", f"{ttl.total_seconds():g} s", "it must not be negative")
     return ttl
 
 
-JobName = Annotated[str, BeforeValidator(_checked_name)]
-Deadline = Annotated[timedelta, AfterValidator(_checked_deadline)]
-TimeToLive = Annotated[timedelta, AfterValidator(_checked_ttl)]
+JobName = Annotated[str, BeforeValidator(_validate_name)]
+Deadline = Annotated[timedelta, AfterValidator(_validate_deadline)]
+TimeToLive = Annotated[timedelta, AfterValidator(_validate_ttl)]
 ManagedBy = Literal["trainer.kubeflow.org/trainjob-controller", "kueue.x-k8s.io/multikueue"]
 """Controller that acts on a TrainJob (Trainer 2.3 pkg/apis/trainer/v1alpha1/trainjob_types.go)."""
 EndAction = Literal["delete", "suspend", "keep"]
 """Action on a TrainJob when its wait ends before the TrainJob has finished."""
-ENDING = ("ttl_after_success", "ttl_after_failure", "on_kill", "on_failure")
+END_POLICY_FIELDS = ("ttl_after_success", "ttl_after_failure", "on_kill", "on_failure")
 """Fields about the end of a TrainJob, which do not count for the hash of its request."""
 
 
@@ -80,7 +82,7 @@ def check_end_actions(on_kill: EndAction, on_failure: EndAction, queue: Queue | 
     if runtime and runtime.name.startswith("torchtune-"):
         why = f"a TrainJob on the stock runtime {runtime.name} can't be suspended"
     if why:
-        raise refuse(field, "suspend", f"{why}: allowed are 'delete' and 'keep'")
+        raise invalid_field(field, "suspend", f"{why}: allowed are 'delete' and 'keep'")
 
 
 def check_queue(queue: Queue | None, runtime: Runtime) -> None:
@@ -94,7 +96,7 @@ def check_queue(queue: Queue | None, runtime: Runtime) -> None:
     """
     if queue and runtime.name.startswith("torchtune-") and runtime.kind == "ClusterTrainingRuntime":
         why = f"not on the stock runtime {runtime.name}: it would wait for ever; use a workspace"
-        raise refuse("queue", queue.name, why)
+        raise invalid_field("queue", queue.name, why)
 
 
 class TrainJob(Spec):
@@ -146,16 +148,16 @@ class TrainJob(Spec):
     annotations: Mapping[str, str] = Field(default_factory=dict)
 
     @model_validator(mode="after")
-    def _fits_together(self) -> Self:
+    def _validate_combination(self) -> Self:
         if self.initializer and self.runtime.name == STOCK_RUNTIME:
-            raise refuse(
+            raise invalid_field(
                 "initializer",
                 self.initializer,
                 f"the runtime {STOCK_RUNTIME} has no initializer jobs; run InitializeDataset and InitializeModel as "
                 "steps of their own over a workspace, or name a runtime with them, such as torchtune-llama3.2-1b",
             )
         if isinstance(self.trainer, BuiltinTrainer) and not self.runtime.builtin_model:
-            raise refuse(
+            raise invalid_field(
                 "runtime",
                 self.runtime.name,
                 "a BuiltinTrainer needs a TorchTune runtime, called WORD-MODEL-SIZE, such as torchtune-llama3.2-1b",
@@ -164,9 +166,9 @@ class TrainJob(Spec):
         if self.workspace and initialized:
             # Its mount would replace the mount at /workspace that initializers fill. JobSet 0.12 then refuses to
             # create the Job, and the TrainJob hangs with only an event as a sign.
-            raise refuse(
+            raise invalid_field(
                 "workspace",
-                self.workspace.place,
+                self.workspace.location,
                 f"initializers and training on {self.runtime.name} share a volume of their own at /workspace; for your "
                 f"own claim run InitializeDataset, InitializeModel and FineTune(workspace=...) on {STOCK_RUNTIME}",
             )
@@ -177,5 +179,5 @@ class TrainJob(Spec):
         check_workspace_is_free(self.volumes, taken_by=taken)
         if isinstance(self.trainer, BuiltinTrainer):
             config, model = self.trainer.config, self.runtime.builtin_model
-            framework_of(config).check_builtin(config, model, "trainer.config")
+            get_framework(config).check_builtin(config, model, "trainer.config")
         return self

@@ -9,14 +9,14 @@ from pydantic import Field, field_validator, model_validator
 from typing_extensions import Self
 
 from trainjob.errors import InvalidSpec
-from trainjob.spec.base import HIDDEN, Spec, as_json, refuse
+from trainjob.spec.base import REDACTED, Spec, invalid_field, to_json_value
 from trainjob.spec.job import EndAction, TimeToLive, check_end_actions, check_queue
 from trainjob.spec.resources import QUEUE_LABEL, Queue, Runtime
 from trainjob.spec.secrets import check_no_credential
 
 API_VERSION = "trainer.kubeflow.org/v1alpha1"
-_PARTS = ("apiVersion", "kind", "metadata", "spec")
-_METADATA = ("name", "generateName", "namespace", "labels", "annotations")
+_TOP_LEVEL_KEYS = ("apiVersion", "kind", "metadata", "spec")
+_METADATA_KEYS = ("name", "generateName", "namespace", "labels", "annotations")
 
 
 class TrainJobManifest(Spec):
@@ -44,22 +44,22 @@ class TrainJobManifest(Spec):
 
     @field_validator("manifest", mode="before")
     @classmethod
-    def _is_a_trainjob(cls, given: Any) -> Any:
-        from trainjob.spec.yaml_text import parsed
+    def _validate_manifest(cls, value: Any) -> Any:
+        from trainjob.spec.yaml_documents import parse_yaml
 
-        content = parsed(given) if isinstance(given, str) else given
+        content = parse_yaml(value) if isinstance(value, str) else value
         if not isinstance(content, Mapping):
-            raise refuse("", content, f"a TrainJob is wanted: a mapping with {', '.join(_PARTS)}")
-        _check_keys("", content, _PARTS)
+            raise invalid_field("", content, f"a TrainJob is wanted: a mapping with {', '.join(_TOP_LEVEL_KEYS)}")
+        _check_keys("", content, _TOP_LEVEL_KEYS)
         for name, wanted in (("apiVersion", API_VERSION), ("kind", "TrainJob")):
             if content.get(name) != wanted:
-                raise refuse(name, content.get(name), f"it must be {wanted}")
+                raise invalid_field(name, content.get(name), f"it must be {wanted}")
         _check_metadata(content.get("metadata") or {})
         _check_spec(content.get("spec"))
-        return as_json(content)
+        return to_json_value(content)
 
     @model_validator(mode="after")
-    def _can_be_ended_so(self) -> Self:
+    def _validate_end_actions(self) -> Self:
         check_end_actions(self.on_kill, self.on_failure, self.queue, self.runtime)
         check_queue(self.queue, self.runtime)
         return self
@@ -94,14 +94,14 @@ class TrainJobManifest(Spec):
 
 def _check_metadata(metadata: Any) -> None:
     if not isinstance(metadata, Mapping):
-        raise refuse("metadata", metadata, f"a mapping is wanted, with some of {', '.join(_METADATA)}")
-    _check_keys("metadata.", metadata, _METADATA)
+        raise invalid_field("metadata", metadata, f"a mapping is wanted, with some of {', '.join(_METADATA_KEYS)}")
+    _check_keys("metadata.", metadata, _METADATA_KEYS)
     for name in ("name", "generateName", "namespace"):
         if not isinstance(metadata.get(name, ""), str | None):
-            raise refuse(f"metadata.{name}", metadata[name], "a text is wanted")
+            raise invalid_field(f"metadata.{name}", metadata[name], "a text is wanted")
     for name in ("labels", "annotations"):
         if not isinstance(metadata.get(name, {}), Mapping | None):
-            raise refuse(f"metadata.{name}", metadata[name], "a mapping is wanted")
+            raise invalid_field(f"metadata.{name}", metadata[name], "a mapping is wanted")
 
 
 def _check_spec(spec: Any) -> None:
@@ -112,10 +112,10 @@ def _check_spec(spec: Any) -> None:
     """
     reference = spec.get("runtimeRef") if isinstance(spec, Mapping) else None
     if not isinstance(reference, Mapping) or not isinstance(reference.get("name"), str):
-        raise refuse("spec.runtimeRef.name", None, "it must name a training runtime, such as torch-distributed")
+        raise invalid_field("spec.runtimeRef.name", None, "it must name a training runtime, such as torch-distributed")
     trainer = spec.get("trainer")
     if not isinstance(trainer, Mapping | None):
-        raise refuse("spec.trainer", trainer, "a mapping is wanted")
+        raise invalid_field("spec.trainer", trainer, "a mapping is wanted")
     _check_env("spec.trainer.env", (trainer or {}).get("env"))
     initializer = spec.get("initializer")
     for kind in ("dataset", "model"):
@@ -128,21 +128,23 @@ def _check_env(field: str, env: Any) -> None:
         return
     named = isinstance(env, list) and all(isinstance(one, Mapping) and isinstance(one.get("name"), str) for one in env)
     if not named:
-        raise refuse(field, HIDDEN, "a list of mappings is wanted, each with name and value or valueFrom")
+        raise invalid_field(field, REDACTED, "a list of mappings is wanted, each with name and value or valueFrom")
     for number, variable in enumerate(env):
         reference = f"valueFrom: {{secretKeyRef: {{name: NAME, key: {variable['name']}}}}}"
         try:
             check_no_credential(variable["name"], str(variable.get("value") or ""), reference)
         except InvalidSpec as error:
-            raise refuse(f"{field}[{number}]", HIDDEN, error.problems[0].allowed) from None
+            raise invalid_field(f"{field}[{number}]", REDACTED, error.problems[0].allowed) from None
 
 
-def _check_keys(where: str, given: Mapping[Any, Any], known: tuple[str, ...]) -> None:
+def _check_keys(prefix: str, mapping: Mapping[Any, Any], allowed: tuple[str, ...]) -> None:
     problems = [
         problem
-        for key in given
-        if key not in known
-        for problem in refuse(f"{where}{key}", given[key], "a new TrainJob has no place for it: leave it out").problems
+        for key in mapping
+        if key not in allowed
+        for problem in invalid_field(
+            f"{prefix}{key}", mapping[key], "a new TrainJob has no place for it: leave it out"
+        ).problems
     ]
     if problems:
         raise InvalidSpec(problems)

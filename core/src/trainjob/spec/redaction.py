@@ -7,51 +7,51 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from trainjob.errors import InvalidSpec, without_credentials
-from trainjob.spec.base import HIDDEN
+from trainjob.errors import InvalidSpec, redact_credentials
+from trainjob.spec.base import REDACTED
 from trainjob.spec.secrets import check_no_credential
 
-_SHORT = 80
-_SECRET = re.compile(
+_MAX_EXCERPT_LENGTH = 80
+_SECRET_NAME = re.compile(
     r"token(?!i[sz]|s(?![a-z]))|pass(?:wd|word|phrase)?(?![a-z])|pwd|secret|credential|bearer|authorization|cookie"
     r"|(?:api|access|private)-?key|[-_]key(?![a-z])",
     re.IGNORECASE,
 )
 # Names whose value is the name of a Secret, a path or a switch, and not a credential.
-_REFERENCES = re.compile(r"\w*(?:Name|Ref|Path|File|Namespace|ServiceAccountToken)", re.ASCII)
-_NAMED = re.compile(r"(?<![\w-])([\w-]+)(?:[\"']?\s*[=:]\s*|\s+)")
+_REFERENCE_NAME = re.compile(r"\w*(?:Name|Ref|Path|File|Namespace|ServiceAccountToken)", re.ASCII)
+_NAME_BEFORE_VALUE = re.compile(r"(?<![\w-])([\w-]+)(?:[\"']?\s*[=:]\s*|\s+)")
 _VALUE = re.compile(r"\"[^\"]*\"?|'[^']*'?|[^\s;&|]+")
 # Tokens with a known prefix: Hugging Face, GitHub, OpenAI and similar ones, Slack, AWS.
-_TOKENS = re.compile(r"\b(?:hf_|gh[pousr]_|github_pat_|sk-|xox[a-z]-)[\w-]{8,}|\b(?:AKIA|ASIA)[A-Z0-9]{12,}")
+_KNOWN_TOKEN = re.compile(r"\b(?:hf_|gh[pousr]_|github_pat_|sk-|xox[a-z]-)[\w-]{8,}|\b(?:AKIA|ASIA)[A-Z0-9]{12,}")
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"  # contains the whole document again
 
 
-def shown(value: Any) -> Any:
+def redact(value: Any) -> Any:
     """Return a copy in which `***` replaces every value that may be a credential.
 
     The value's name or the value itself shows this.
     """
     if isinstance(value, Mapping):
-        return {key: _shown_item(value, key, inner) for key, inner in value.items()}
+        return {key: _redact_item(value, key, inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [
-            HIDDEN if number and isinstance(inner, str) and _is_option(value[number - 1]) else shown(inner)
+            REDACTED if number and isinstance(inner, str) and _is_secret_option(value[number - 1]) else redact(inner)
             for number, inner in enumerate(value)
         ]
-    return _without_secrets(value) if isinstance(value, str) else value
+    return _redact_text(value) if isinstance(value, str) else value
 
 
-def excerpt(copy: Any, path: tuple[str | int, ...]) -> str:
+def excerpt(redacted: Any, path: tuple[str | int, ...]) -> str:
     """Return the value at a path of a copy from `shown`, as one line of at most 80 characters."""
     for part in path:
-        if copy == HIDDEN:
-            return HIDDEN
+        if redacted == REDACTED:
+            return REDACTED
         try:
-            copy = copy[part]
+            redacted = redacted[part]
         except (KeyError, IndexError, TypeError):
             return "nothing"
-    text = copy if isinstance(copy, str) else json.dumps(copy, default=str, ensure_ascii=False)
-    return text if len(text) <= _SHORT else f"{text[: _SHORT - 1]}…"
+    text = redacted if isinstance(redacted, str) else json.dumps(redacted, default=str, ensure_ascii=False)
+    return text if len(text) <= _MAX_EXCERPT_LENGTH else f"{text[: _MAX_EXCERPT_LENGTH - 1]}…"
 
 
 def is_credential(name: str, value: str) -> bool:
@@ -63,34 +63,34 @@ def is_credential(name: str, value: str) -> bool:
         check_no_credential(name, value, "")
     except InvalidSpec:
         return True
-    return bool(_TOKENS.search(value))
+    return bool(_KNOWN_TOKEN.search(value))
 
 
-def _shown_item(mapping: Mapping[Any, Any], key: Any, value: Any) -> Any:
+def _redact_item(mapping: Mapping[Any, Any], key: Any, value: Any) -> Any:
     if key == _LAST_APPLIED:
-        return HIDDEN
+        return REDACTED
     if not isinstance(value, str):
-        return shown(value)
+        return redact(value)
     name = str(mapping["name"] if key == "value" and isinstance(mapping.get("name"), str) else key)
-    is_secret = _SECRET.search(name) and not _REFERENCES.fullmatch(name)
-    return HIDDEN if value and (is_secret or is_credential(name, value)) else _without_secrets(value)
+    is_secret = _SECRET_NAME.search(name) and not _REFERENCE_NAME.fullmatch(name)
+    return REDACTED if value and (is_secret or is_credential(name, value)) else _redact_text(value)
 
 
-def _is_option(word: Any) -> bool:
-    return isinstance(word, str) and word.startswith("-") and "=" not in word and bool(_SECRET.search(word))
+def _is_secret_option(word: Any) -> bool:
+    return isinstance(word, str) and word.startswith("-") and "=" not in word and bool(_SECRET_NAME.search(word))
 
 
-def _without_secrets(text: str) -> str:
+def _redact_text(text: str) -> str:
     """Return a text in which `***` replaces credentials.
 
     These are values in `password=…` or `--token …`, known tokens, and passwords in URLs.
     """
     parts, position = [], 0
-    for found in _NAMED.finditer(text):
+    for found in _NAME_BEFORE_VALUE.finditer(text):
         is_assigned = not found[0].removeprefix(found[1]).isspace() or found[1].startswith("-")
-        if found.start() < position or not is_assigned or not _SECRET.search(found[1]):
+        if found.start() < position or not is_assigned or not _SECRET_NAME.search(found[1]):
             continue
         if value := _VALUE.match(text, found.end()):
-            parts += [text[position : found.end()], HIDDEN]
+            parts += [text[position : found.end()], REDACTED]
             position = value.end()
-    return without_credentials(_TOKENS.sub(HIDDEN, "".join([*parts, text[position:]])))
+    return redact_credentials(_KNOWN_TOKEN.sub(REDACTED, "".join([*parts, text[position:]])))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pydantic import field_validator
 
-from trainjob.spec.base import refuse
-from trainjob.spec.secrets import Endpoint, Secret, WithoutCredentials
+from trainjob.spec.base import invalid_field
+from trainjob.spec.secrets import CredentialFreeSpec, Endpoint, Secret
 
 
-class ModelRegistry(WithoutCredentials):
+class ModelRegistry(CredentialFreeSpec):
     """A Kubeflow Model Registry, and the names of a model in it.
 
     Attributes:
@@ -28,18 +28,20 @@ class ModelRegistry(WithoutCredentials):
 
     @field_validator("server")
     @classmethod
-    def _is_an_address(cls, server: str) -> str:
+    def _validate_server(cls, server: str) -> str:
         if "?" in server or "#" in server:
-            raise refuse("", server, "it must be the registry's address alone, such as https://registry.example.org")
+            raise invalid_field(
+                "", server, "it must be the registry's address alone, such as https://registry.example.org"
+            )
         return server.rstrip("/")
 
     @field_validator("model", "version", "author")
     @classmethod
-    def _is_searchable(cls, name: str | None) -> str | None:
+    def _validate_searchable_name(cls, name: str | None) -> str | None:
         """Return a name if the registry can search for it.
 
         Source: kubeflow/model-registry api/openapi/model-registry.yaml, v1alpha3, the parameter `name`.
         """
         if name is not None and not (name.strip() == name and name and name.isascii() and name.isprintable()):
-            raise refuse("", name, "it must be printable ASCII text, without blanks at its ends")
+            raise invalid_field("", name, "it must be printable ASCII text, without blanks at its ends")
         return name

@@ -8,13 +8,13 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator
 
-from trainjob.spec.base import Spec, as_json, refuse
+from trainjob.spec.base import Spec, invalid_field, to_json_value
 
 # Kubernetes quantities: https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
 _QUANTITY = re.compile(r"[0-9]{1,18}(\.[0-9]{1,18})?(m|[kMGTPE]i?|[eE][-+]?[0-9]{1,2})?")
 _RESOURCE = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
-_PLAIN = re.compile(r"cpu|memory|ephemeral-storage|storage|gpu|mig-.+|hugepages-.+", re.IGNORECASE)
-_WHOLE = re.compile(r"[0-9]{1,9}(\.0{1,18})?")
+_SHORT_NAME = re.compile(r"cpu|memory|ephemeral-storage|storage|gpu|mig-.+|hugepages-.+", re.IGNORECASE)
+_WHOLE_NUMBER = re.compile(r"[0-9]{1,9}(\.0{1,18})?")
 _DNS_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 QUEUE_LABEL, PRIORITY_LABEL = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class"
 """Labels that Kueue reads from the TrainJob itself (Kueue 0.17 pkg/controller/constants)."""
@@ -22,22 +22,24 @@ BUILTIN_MODELS = ("llama3.2-1b", "llama3.2-3b", "llama3.3-70b", "qwen2.5-1.5b")
 """Models of the Trainer's built-in trainer (Trainer 2.3, pkg/runtime/framework/plugins/torch/torchtune.go)."""
 
 
-def _checked_resources(given: Any) -> Any:
-    if not isinstance(given, Mapping):
-        return given
-    for name, amount in given.items():
+def _validate_resources(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        return value
+    for name, amount in value.items():
         known = str(name)
-        if not _RESOURCE.fullmatch(known) or not ("/" in known or _PLAIN.fullmatch(known)):
-            raise refuse(known, amount, "it is no resource's name; such as cpu, memory, gpu or vendor.example/device")
+        if not _RESOURCE.fullmatch(known) or not ("/" in known or _SHORT_NAME.fullmatch(known)):
+            raise invalid_field(
+                known, amount, "it is no resource's name; such as cpu, memory, gpu or vendor.example/device"
+            )
         if isinstance(amount, bool) or not _QUANTITY.fullmatch(str(amount)):
-            raise refuse(known, amount, "it must be a quantity such as 2, 500m or 16Gi")
-        if "/" in resource_name(known) and not _WHOLE.fullmatch(str(amount)):
-            raise refuse(known, amount, "devices are counted in whole numbers, such as 1")
-    _refuse_mixed_gpus(given)
-    return {str(name): str(amount) for name, amount in given.items()}
+            raise invalid_field(known, amount, "it must be a quantity such as 2, 500m or 16Gi")
+        if "/" in resolve_resource_name(known) and not _WHOLE_NUMBER.fullmatch(str(amount)):
+            raise invalid_field(known, amount, "devices are counted in whole numbers, such as 1")
+    _check_gpu_kinds(value)
+    return {str(name): str(amount) for name, amount in value.items()}
 
 
-def _refuse_mixed_gpus(given: Mapping[Any, Any]) -> None:
+def _check_gpu_kinds(resources: Mapping[Any, Any]) -> None:
     """Refuse more than one kind of GPU on a node: whole GPUs, or MIG slices of one size.
 
     Source: kubeflow SDK 0.5, get_resources_per_node.
@@ -45,41 +47,41 @@ def _refuse_mixed_gpus(given: Mapping[Any, Any]) -> None:
     Raises:
         InvalidSpec: several kinds are given.
     """
-    names = {resource_name(str(name)) for name in given}
+    names = {resolve_resource_name(str(name)) for name in resources}
     slices = sorted(name for name in names if name.startswith("nvidia.com/mig-"))
     if len(slices) > 1 or (slices and "nvidia.com/gpu" in names):
-        raise refuse("", sorted(names), "give whole GPUs, or MIG slices of one size, not several kinds")
+        raise invalid_field("", sorted(names), "give whole GPUs, or MIG slices of one size, not several kinds")
 
 
-Resources = Annotated[Mapping[str, str], BeforeValidator(_checked_resources)]
+Resources = Annotated[Mapping[str, str], BeforeValidator(_validate_resources)]
 """Quantity of each resource on each node, by the resource's name.
 
 `gpu` means `nvidia.com/gpu`, `mig-1g.5gb` means `nvidia.com/mig-1g.5gb`.
 """
 
 
-def resource_name(name: str) -> str:
+def resolve_resource_name(name: str) -> str:
     """Return the Kubernetes name of a resource, also for a short name of the SDK.
 
     Source: kubeflow SDK 0.5, get_resources_per_node.
     """
     plain = name.lower()
-    if not _PLAIN.fullmatch(plain):
+    if not _SHORT_NAME.fullmatch(plain):
         return name
     if plain.startswith("mig-"):
         return f"nvidia.com/{plain}"
     return {"gpu": "nvidia.com/gpu", "storage": "ephemeral-storage"}.get(plain, plain)
 
 
-def gpus(resources: Mapping[str, str] | None) -> int:
+def count_gpus(resources: Mapping[str, str] | None) -> int:
     """Return the number of GPUs on a node, counted as the Trainer's torch plugin does.
 
     The plugin counts resources with `gpu` in their names, so MIG slices do not count (Trainer 2.3,
     pkg/runtime/framework/plugins/torch).
     """
-    known = {resource_name(name): amount for name, amount in (resources or {}).items()}
+    known = {resolve_resource_name(name): amount for name, amount in (resources or {}).items()}
     counted = (amount for name, amount in known.items() if "gpu" in name.lower())
-    return sum(int(float(amount)) for amount in counted if _WHOLE.fullmatch(amount))
+    return sum(int(float(amount)) for amount in counted if _WHOLE_NUMBER.fullmatch(amount))
 
 
 class Queue(Spec):
@@ -95,9 +97,9 @@ class Queue(Spec):
 
     @field_validator("name", "priority_class")
     @classmethod
-    def _is_a_name(cls, name: str) -> str:
+    def _validate_name(cls, name: str) -> str:
         if name and (len(name) > 63 or not _DNS_NAME.fullmatch(name)):
-            raise refuse("", name, "it must be a Kubernetes name of at most 63 characters")
+            raise invalid_field("", name, "it must be a Kubernetes name of at most 63 characters")
         return name
 
 
@@ -113,8 +115,8 @@ class Placement(Spec):
     """
 
     node_selector: Mapping[str, str] = Field(default_factory=dict)
-    tolerations: Annotated[Sequence[Mapping[str, Any]], AfterValidator(as_json)] = ()
-    affinity: Annotated[Mapping[str, Any], AfterValidator(as_json)] = Field(default_factory=dict)
+    tolerations: Annotated[Sequence[Mapping[str, Any]], AfterValidator(to_json_value)] = ()
+    affinity: Annotated[Mapping[str, Any], AfterValidator(to_json_value)] = Field(default_factory=dict)
     service_account_name: str = ""
     image_pull_secrets: Sequence[str] = ()
 
@@ -132,10 +134,10 @@ class Runtime(Spec):
 
     @field_validator("kind", mode="before")
     @classmethod
-    def _is_a_kind(cls, kind: Any) -> Any:
+    def _validate_kind(cls, kind: Any) -> Any:
         kind = getattr(kind, "value", kind)
         if kind not in ("ClusterTrainingRuntime", "TrainingRuntime"):
-            raise refuse("", kind, "allowed are ClusterTrainingRuntime and TrainingRuntime")
+            raise invalid_field("", kind, "allowed are ClusterTrainingRuntime and TrainingRuntime")
         return kind
 
     @property
@@ -148,7 +150,7 @@ class Runtime(Spec):
         return model if word and model in BUILTIN_MODELS else ""
 
 
-_NAMED = BeforeValidator(lambda given: {"name": given} if isinstance(given, str) else given)
+_FROM_NAME = BeforeValidator(lambda given: {"name": given} if isinstance(given, str) else given)
 
-QueueField = Annotated[Queue, _NAMED]
-RuntimeField = Annotated[Runtime, _NAMED]
+QueueField = Annotated[Queue, _FROM_NAME]
+RuntimeField = Annotated[Runtime, _FROM_NAME]

@@ -9,13 +9,15 @@ from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from trainjob.spec.base import HIDDEN, Spec, refuse
+from trainjob.spec.base import REDACTED, Spec, invalid_field
 
 # A Secret's name is a DNS subdomain (Kubernetes 1.36).
 _SECRET_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 # A key in a Secret (Kubernetes 1.36, validation.IsConfigMapKey).
 _SECRET_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
-_REFERENCE = "put it into a Secret (kubectl create secret generic NAME --from-literal=KEY=...) and give secret='NAME'"
+_SECRET_ADVICE = (
+    "put it into a Secret (kubectl create secret generic NAME --from-literal=KEY=...) and give secret='NAME'"
+)
 # Environment variables from which common libraries read credentials.
 _CREDENTIAL_ENV = re.compile(
     r"(HF|HUGGING_FACE_HUB|HUGGINGFACE|ACCESS|WANDB_API|AWS_SESSION|SESSION)_?(HUB_)?(TOKEN|KEY)"
@@ -43,13 +45,13 @@ class SecretKeyReference(Spec):
 
     @field_validator("name")
     @classmethod
-    def _is_a_name(cls, name: str) -> str:
-        return checked_secret_name(name, "name")
+    def _validate_name(cls, name: str) -> str:
+        return validate_secret_name(name, "name")
 
     @field_validator("key")
     @classmethod
-    def _is_a_key(cls, key: str) -> str:
-        return _checked_key(key, "")
+    def _validate_key_field(cls, key: str) -> str:
+        return _validate_key(key, "")
 
 
 class SecretReference(Spec):
@@ -65,16 +67,16 @@ class SecretReference(Spec):
 
     @field_validator("name")
     @classmethod
-    def _is_a_name(cls, name: str) -> str:
-        return checked_secret_name(name, "name")
+    def _validate_name(cls, name: str) -> str:
+        return validate_secret_name(name, "name")
 
     @field_validator("keys")
     @classmethod
-    def _are_keys(cls, keys: Mapping[str, str]) -> Mapping[str, str]:
-        return {variable: _checked_key(key, variable) for variable, key in keys.items()}
+    def _validate_keys(cls, keys: Mapping[str, str]) -> Mapping[str, str]:
+        return {variable: _validate_key(key, variable) for variable, key in keys.items()}
 
 
-def checked_secret_name(name: str, field: str) -> str:
+def validate_secret_name(name: str, field: str) -> str:
     """Return a Secret's name if it is valid.
 
     The error does not show an invalid name, because it may be the credential itself.
@@ -83,13 +85,13 @@ def checked_secret_name(name: str, field: str) -> str:
         InvalidSpec: the name is not a DNS subdomain.
     """
     if len(name) > 253 or not _SECRET_NAME.fullmatch(name):
-        raise refuse(
-            field, HIDDEN, f"it must be the name of a Secret (lower case letters, digits, - and .); {_REFERENCE}"
+        raise invalid_field(
+            field, REDACTED, f"it must be the name of a Secret (lower case letters, digits, - and .); {_SECRET_ADVICE}"
         )
     return name
 
 
-def _checked_key(key: str, field: str) -> str:
+def _validate_key(key: str, field: str) -> str:
     """Return a key in a Secret if it is valid.
 
     The error does not show an invalid key, because it may be the credential itself.
@@ -98,19 +100,19 @@ def _checked_key(key: str, field: str) -> str:
         InvalidSpec: the key is invalid.
     """
     if not _SECRET_KEY.fullmatch(key):
-        raise refuse(field, HIDDEN, "it must be the name of a key in the Secret: letters, digits, -, _ and .")
+        raise invalid_field(field, REDACTED, "it must be the name of a key in the Secret: letters, digits, -, _ and .")
     return key
 
 
-def _secret_from_name(given: Any) -> Any:
-    return {"name": checked_secret_name(given, "")} if isinstance(given, str) else given
+def _secret_from_name(value: Any) -> Any:
+    return {"name": validate_secret_name(value, "")} if isinstance(value, str) else value
 
 
 Secret = Annotated[SecretReference, BeforeValidator(_secret_from_name)]
 EnvValue = str | SecretKeyReference
 
 
-def _checked_env(env: Any) -> Any:
+def _validate_env(env: Any) -> Any:
     """Return environment variables if their names and values are allowed.
 
     Names that the Trainer reserves (2.3, plugins/torch/torch.go) and credentials as plain values are refused.
@@ -121,24 +123,24 @@ def _checked_env(env: Any) -> Any:
     if not isinstance(env, Mapping):
         return env
     if len(env) > 128:
-        raise refuse("", f"{len(env)} variables", "a TrainJob takes at most 128")
-    return {name: _checked_variable(str(name), value) for name, value in env.items()}
+        raise invalid_field("", f"{len(env)} variables", "a TrainJob takes at most 128")
+    return {name: _validate_variable(str(name), value) for name, value in env.items()}
 
 
-def _checked_variable(name: str, value: Any) -> Any:
+def _validate_variable(name: str, value: Any) -> Any:
     if not name or "=" in name or not (name.isascii() and name.isprintable()):
-        raise refuse(repr(name), HIDDEN, "a variable's name has printable ASCII characters other than '='")
+        raise invalid_field(repr(name), REDACTED, "a variable's name has printable ASCII characters other than '='")
     if name.startswith("PET_"):
-        raise refuse(name, value, "names with PET_ are reserved: torchrun gets them from the Trainer")
+        raise invalid_field(name, value, "names with PET_ are reserved: torchrun gets them from the Trainer")
     value = str(value) if isinstance(value, int | float) else value
     if isinstance(value, str):
         check_no_credential(name, value, f"SecretKeyReference(name='NAME', key='{name}')")
     if value is None:
-        raise refuse(name, None, "it must be a text, or a SecretKeyReference; leave the variable out otherwise")
+        raise invalid_field(name, None, "it must be a text, or a SecretKeyReference; leave the variable out otherwise")
     return value
 
 
-def check_no_credential(name: str, value: str, reference: str) -> None:
+def check_no_credential(name: str, value: str, suggested_reference: str) -> None:
     """Refuse an environment variable whose plain value is a credential.
 
     The variable's name shows this, or a URL with a password in its value.
@@ -151,34 +153,36 @@ def check_no_credential(name: str, value: str, reference: str) -> None:
     Raises:
         InvalidSpec: the value is a credential; the error names the variable.
     """
-    if value and (_CREDENTIAL_ENV.fullmatch(name) or holds_credentials(value)):
-        raise refuse(name, HIDDEN, f"a credential must be a reference, such as {reference}")
+    if value and (_CREDENTIAL_ENV.fullmatch(name) or contains_credentials(value)):
+        raise invalid_field(name, REDACTED, f"a credential must be a reference, such as {suggested_reference}")
 
 
-def holds_credentials(url: str) -> bool:
+def contains_credentials(url: str) -> bool:
     """Return whether a URL in this text contains a user with a password, or a token."""
     return bool(_CREDENTIALS_IN_URL.search(url))
 
 
-Env = Annotated[Mapping[str, EnvValue], BeforeValidator(_checked_env)]
+Env = Annotated[Mapping[str, EnvValue], BeforeValidator(_validate_env)]
 
 
-class WithoutCredentials(Spec):
+class CredentialFreeSpec(Spec):
     """A request that uses a store, and accepts credentials only as `secret`."""
 
     @model_validator(mode="before")
     @classmethod
-    def _refuse_values(cls, given: Any) -> Any:
+    def _reject_plain_credentials(cls, data: Any) -> Any:
         for name in _CREDENTIAL_FIELDS:
-            value = given.get(name) if isinstance(given, Mapping) else getattr(given, name, None)
+            value = data.get(name) if isinstance(data, Mapping) else getattr(data, name, None)
             if value is not None:
-                raise refuse(name, HIDDEN, f"a secret is given by reference, never as a value: {_REFERENCE}")
-        if isinstance(given, Mapping):  # the SDK's classes have these fields, with the value None
-            return {name: value for name, value in given.items() if name not in _CREDENTIAL_FIELDS}
-        return given
+                raise invalid_field(
+                    name, REDACTED, f"a secret is given by reference, never as a value: {_SECRET_ADVICE}"
+                )
+        if isinstance(data, Mapping):  # the SDK's classes have these fields, with the value None
+            return {name: value for name, value in data.items() if name not in _CREDENTIAL_FIELDS}
+        return data
 
 
-def checked_location(uri: str, field: str, schemes: tuple[str, ...]) -> str:
+def validate_location(uri: str, field: str, schemes: tuple[str, ...]) -> str:
     """Return a URI if it has one of these schemes and contains no credentials.
 
     Args:
@@ -192,38 +196,38 @@ def checked_location(uri: str, field: str, schemes: tuple[str, ...]) -> str:
     """
     scheme, separator, rest = uri.partition("://")
     if "@" in (rest or uri).partition("/")[0]:
-        raise refuse(field, HIDDEN, f"it must hold no user and password; {_REFERENCE}")
+        raise invalid_field(field, REDACTED, f"it must hold no user and password; {_SECRET_ADVICE}")
     allowed = " or ".join(f"{name}://…" for name in schemes)
     if not separator:
         advice = f"; did you mean {schemes[0]}://{uri}?" if re.fullmatch(r"[\w.-]+/[\w.-]+(/.*)?", uri) else ""
-        raise refuse(field, uri, f"it must be a URI: {allowed}{advice}")
+        raise invalid_field(field, uri, f"it must be a URI: {allowed}{advice}")
     if scheme not in schemes:
-        raise refuse(field, uri, f"allowed are {allowed}")
+        raise invalid_field(field, uri, f"allowed are {allowed}")
     if not rest.strip("/"):
-        raise refuse(field, uri, "nothing follows the scheme")
-    if ".." in rest.split("/") or not uri.isprintable() or not _is_readable(uri):
-        raise refuse(field, uri, "it must have no '..', no control characters, and brackets only around IPv6")
+        raise invalid_field(field, uri, "nothing follows the scheme")
+    if ".." in rest.split("/") or not uri.isprintable() or not _is_parseable(uri):
+        raise invalid_field(field, uri, "it must have no '..', no control characters, and brackets only around IPv6")
     return uri
 
 
-def _checked_endpoint(url: Any) -> Any:
-    return checked_location(url, "", ("https", "http")) if isinstance(url, str) else url
+def _validate_endpoint(url: Any) -> Any:
+    return validate_location(url, "", ("https", "http")) if isinstance(url, str) else url
 
 
-def _is_readable(uri: str) -> bool:
+def _is_parseable(uri: str) -> bool:
     try:
         return bool(urlsplit(uri))
     except ValueError:
         return False
 
 
-def _checked_region(region: Any) -> Any:
+def _validate_region(region: Any) -> Any:
     if isinstance(region, str) and region and not _REGION.fullmatch(region):
-        raise refuse("", region, "it must be a region's name: letters, digits, - and ., such as eu-central-1")
+        raise invalid_field("", region, "it must be a region's name: letters, digits, - and ., such as eu-central-1")
     return region
 
 
-Region = Annotated[str, BeforeValidator(_checked_region)]
+Region = Annotated[str, BeforeValidator(_validate_region)]
 """Region of an object store."""
-Endpoint = Annotated[str, BeforeValidator(_checked_endpoint)]
+Endpoint = Annotated[str, BeforeValidator(_validate_endpoint)]
 """URL of an object store."""

@@ -8,14 +8,14 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 from typing_extensions import Self
 
-from trainjob.spec.base import as_json, refuse
-from trainjob.spec.framework import FrameworkConfig, FrameworkConfigField, default_config, framework_of
+from trainjob.spec.base import invalid_field, to_json_value
+from trainjob.spec.framework import FrameworkConfig, FrameworkConfigField, default_config, get_framework
 from trainjob.spec.initializers import (
     DEFAULT_MODEL_IGNORE_PATTERNS,
     DatasetInitializer,
     ModelInitializer,
-    checked_dataset,
-    checked_model,
+    validate_dataset_uri,
+    validate_model_uri,
 )
 from trainjob.spec.job import (
     STOCK_RUNTIME,
@@ -30,14 +30,14 @@ from trainjob.spec.job import (
 from trainjob.spec.manifest import TrainJobManifest
 from trainjob.spec.registry import ModelRegistry
 from trainjob.spec.resources import Placement, QueueField, Resources, Runtime, RuntimeField
-from trainjob.spec.secrets import Endpoint, Env, Region, Secret, WithoutCredentials, checked_location
+from trainjob.spec.secrets import CredentialFreeSpec, Endpoint, Env, Region, Secret, validate_location
 from trainjob.spec.volumes import Volumes, WorkspaceField, check_workspace_is_free
 
 # Names that git allows, a little stricter (git 2.47, git-check-ref-format).
 _REVISION = re.compile(r"[\w][\w./+-]{0,254}")
 
 
-class _Step(WithoutCredentials):
+class _BaseStep(CredentialFreeSpec):
     """Base class of the steps.
 
     Attributes:
@@ -67,13 +67,13 @@ class _Step(WithoutCredentials):
     secret: Secret | None = None
 
     @model_validator(mode="after")
-    def _fits_its_surroundings(self) -> Self:
+    def _validate_shared_fields(self) -> Self:
         check_workspace_is_free(self.volumes, taken_by="the step's workspace")
         check_end_actions(self.on_kill, self.on_failure, self.queue, None)
         return self
 
 
-class _Initialize(_Step):
+class _InitializeStep(_BaseStep):
     """Base class of the steps that fetch files from a store into the workspace.
 
     Attributes:
@@ -100,24 +100,24 @@ class _Initialize(_Step):
 
     @field_validator("storage_uri")
     @classmethod
-    def _is_known(cls, uri: str) -> str:
-        return checked_location(uri, "", ("hf", "s3", "gs"))
+    def _validate_scheme(cls, uri: str) -> str:
+        return validate_location(uri, "", ("hf", "s3", "gs"))
 
     @model_validator(mode="after")
-    def _has_revisions(self) -> Self:
+    def _validate_revision(self) -> Self:
         if self.revision is None:
             return self
         if not self.storage_uri.startswith("hf://"):
             rule = (
                 "only a repository on the Hub has revisions; in an object store, keep each version below its own prefix"
             )
-            raise refuse("revision", self.revision, rule)
+            raise invalid_field("revision", self.revision, rule)
         if not _REVISION.fullmatch(self.revision):
-            raise refuse("revision", self.revision, "it must be a branch, a tag or a commit, such as v1.0")
+            raise invalid_field("revision", self.revision, "it must be a branch, a tag or a commit, such as v1.0")
         return self
 
 
-class InitializeDataset(_Initialize):
+class InitializeDataset(_InitializeStep):
     """Step that fetches a dataset into `/workspace/dataset`.
 
     The source is `hf://organization/name[/path]`, `s3://bucket/path` or `gs://bucket/path`.
@@ -125,11 +125,11 @@ class InitializeDataset(_Initialize):
 
     @field_validator("storage_uri")
     @classmethod
-    def _is_a_repository(cls, uri: str) -> str:
-        return checked_dataset(uri)
+    def _validate_repository(cls, uri: str) -> str:
+        return validate_dataset_uri(uri)
 
 
-class InitializeModel(_Initialize):
+class InitializeModel(_InitializeStep):
     """Step that fetches a model into `/workspace/model`.
 
     The source is `hf://organization/name`, `s3://bucket/path` or `gs://bucket/path`.
@@ -139,11 +139,11 @@ class InitializeModel(_Initialize):
 
     @field_validator("storage_uri")
     @classmethod
-    def _is_a_repository(cls, uri: str) -> str:
-        return checked_model(uri)
+    def _validate_repository(cls, uri: str) -> str:
+        return validate_model_uri(uri)
 
 
-class FineTune(_Step):
+class FineTune(_BaseStep):
     """Step that fine-tunes a model with a training framework.
 
     It has two modes. With a `workspace`, which is usual in a workflow, the stock runtime runs the framework's command
@@ -190,7 +190,7 @@ class FineTune(_Step):
 
         It is false on a runtime that creates a volume for each TrainJob. The framework may have further conditions.
         """
-        return self.resume and self.workspace is not None and framework_of(self.config).can_resume(self)
+        return self.resume and self.workspace is not None and get_framework(self.config).can_resume(self)
 
     @property
     def training_runtime(self) -> Runtime:
@@ -203,63 +203,67 @@ class FineTune(_Step):
 
     @field_validator("model")
     @classmethod
-    def _is_known(cls, name: str, info: ValidationInfo) -> str:
+    def _validate_model(cls, name: str, info: ValidationInfo) -> str:
         config = info.data.get("config")  # None if it is invalid itself
-        return framework_of(config).model_name(name) if isinstance(config, FrameworkConfig) else name
+        return get_framework(config).canonical_model_name(name) if isinstance(config, FrameworkConfig) else name
 
     @field_validator("dataset_path", "output_path")
     @classmethod
-    def _is_below(cls, path: str, info: ValidationInfo) -> str:
-        return _path_below(path, str(info.field_name).removesuffix("_path"))
+    def _validate_path(cls, path: str, info: ValidationInfo) -> str:
+        return _validate_path_below(path, str(info.field_name).removesuffix("_path"))
 
     @field_validator("model_path")
     @classmethod
-    def _is_a_folder(cls, path: str) -> str:
-        found = _path_below(path, "")
+    def _validate_model_path(cls, path: str) -> str:
+        found = _validate_path_below(path, "")
         if found.split("/")[0] in ("", "output"):  # TorchTune does not train into its own model (torchtune 0.6.1)
             rule = "it must be a folder below /workspace, such as model; what lies in output has to be exported first"
-            raise refuse("", path, rule)
+            raise invalid_field("", path, rule)
         return found
 
     @model_validator(mode="after")
-    def _one_way(self) -> Self:
+    def _validate_mode(self) -> Self:
         inline = self.dataset or self.model_initializer
         if self.workspace and inline:
-            raise refuse(
-                "workspace", self.workspace.place, "give a workspace, or dataset and model_initializer, not both ways"
+            raise invalid_field(
+                "workspace",
+                self.workspace.location,
+                "give a workspace, or dataset and model_initializer, not both ways",
             )
         if not self.workspace and not inline:
-            raise refuse(
+            raise invalid_field(
                 "workspace",
                 None,
                 "give the claim that holds dataset and model, or dataset and model_initializer to fetch both first",
             )
         if not self.workspace:
-            self._check_builtin()
+            self._check_without_workspace()
         elif self.runtime and self.runtime.builtin_model:
-            raise refuse(
+            raise invalid_field(
                 "runtime",
                 self.runtime.name,
                 f"it fetches dataset and model itself; with a workspace leave it out ({STOCK_RUNTIME})",
             )
-        framework_of(self.config).check(self)
+        get_framework(self.config).check_step(self)
         return self
 
-    def _check_builtin(self) -> None:
+    def _check_without_workspace(self) -> None:
         if self.image:
-            raise refuse(
+            raise invalid_field(
                 "image", self.image, "it is for the way with a workspace; otherwise the runtime names the image"
             )
         if self.dataset_path != "data":
-            raise refuse("dataset_path", self.dataset_path, "it is for the way with a workspace; the URI tells it here")
+            raise invalid_field(
+                "dataset_path", self.dataset_path, "it is for the way with a workspace; the URI tells it here"
+            )
         for name in ("model_path", "output_path"):
             if (given := getattr(self, name)) != type(self).model_fields[name].default:
-                raise refuse(name, given, "it is for the way with a workspace")
+                raise invalid_field(name, given, "it is for the way with a workspace")
         check_queue(self.queue, self.training_runtime)
         check_end_actions(self.on_kill, self.on_failure, None, self.training_runtime)
 
 
-class ExportModel(_Step):
+class ExportModel(_BaseStep):
     """Step that exports the final checkpoint as a Hugging Face folder to its destination.
 
     Attributes:
@@ -281,37 +285,37 @@ class ExportModel(_Step):
     region: Region | None = None
     image: str | None = None
     resources: Resources | None = None
-    metadata: Annotated[dict[str, Any], AfterValidator(as_json)] = Field(default_factory=dict)
+    metadata: Annotated[dict[str, Any], AfterValidator(to_json_value)] = Field(default_factory=dict)
     registry: ModelRegistry | None = None
 
     @field_validator("output_path")
     @classmethod
-    def _is_below(cls, path: str) -> str:
-        return _path_below(path, "output")
+    def _validate_output_path(cls, path: str) -> str:
+        return _validate_path_below(path, "output")
 
     @field_validator("destination")
     @classmethod
-    def _is_known(cls, destination: str) -> str:
+    def _validate_destination(cls, destination: str) -> str:
         path = destination.removeprefix("file://")
         if path.startswith("/"):
             parts = [part for part in path.split("/") if part not in ("", ".")]
             if len(parts) < 2 or parts[0] != "workspace" or ".." in parts:
-                raise refuse("", destination, "a path must lie below /workspace, such as /workspace/export")
+                raise invalid_field("", destination, "a path must lie below /workspace, such as /workspace/export")
             if parts[1] in ("output", "model", "dataset"):
-                raise refuse(
+                raise invalid_field(
                     "", destination, f"/workspace/{parts[1]} belongs to another step; such as /workspace/export"
                 )
             return path
         if destination.startswith("oci://"):
             rule = "nothing in the step's image writes to a registry of images"
-            raise refuse("", destination, f"{rule}: give s3://…, gs://…, hf://… or a path below /workspace")
-        return checked_location(destination, "", ("s3", "gs", "hf"))
+            raise invalid_field("", destination, f"{rule}: give s3://…, gs://…, hf://… or a path below /workspace")
+        return validate_location(destination, "", ("s3", "gs", "hf"))
 
 
-def _path_below(path: str, folder: str) -> str:
+def _validate_path_below(path: str, folder: str) -> str:
     if path.startswith("/") or ".." in path.split("/") or "=" in path:
         place = f"/workspace/{folder}".rstrip("/")
-        raise refuse("", path, f"it must be a path below {place}, without '..' and '='")
+        raise invalid_field("", path, f"it must be a path below {place}, without '..' and '='")
     return path.strip("/")
 
 

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, ConfigDict, Field, InstanceOf, field_validator
 
-from trainjob.spec.base import HIDDEN, Spec, as_json, refuse
+from trainjob.spec.base import REDACTED, Spec, invalid_field, to_json_value
 from trainjob.spec.framework import FrameworkConfigField, default_config
 from trainjob.spec.resources import Resources
-from trainjob.spec.secrets import Env, holds_credentials
+from trainjob.spec.secrets import Env, contains_credentials
 
 _LONGEST_COMMAND = 128  # items of command or args; limit of the CRD from Trainer 2.2 on
 _LONGEST_ITEM = 65_536  # characters; limit of the CRD in Trainer 2.2, and half of the limit of Linux for one argument
@@ -61,29 +61,31 @@ class CustomTrainer(Spec):
 
     @field_validator("func_args")
     @classmethod
-    def _are_json(cls, arguments: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        as_json(dict(arguments or {}), nan=True)  # Python also reads them in the pod, so NaN is allowed
+    def _validate_func_args(cls, arguments: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+        to_json_value(dict(arguments or {}), allow_nan=True)  # Python also reads them in the pod, so NaN is allowed
         return arguments
 
     @field_validator("packages_to_install")
     @classmethod
-    def _are_packages(cls, packages: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    def _validate_packages(cls, packages: tuple[str, ...] | None) -> tuple[str, ...] | None:
         for package in packages or ():
-            if holds_credentials(package):
-                raise refuse(
-                    "", HIDDEN, "a package's URL must hold no user and password; use a Secret and PIP_ variables"
+            if contains_credentials(package):
+                raise invalid_field(
+                    "", REDACTED, "a package's URL must hold no user and password; use a Secret and PIP_ variables"
                 )
             if package.startswith("-") or not package.strip():
-                raise refuse("", package, "it must be a package; pip's options are PIP_ variables of env")
+                raise invalid_field("", package, "it must be a package; pip's options are PIP_ variables of env")
         return packages
 
     @field_validator("pip_index_urls")
     @classmethod
-    def _hold_no_credentials(cls, urls: tuple[str, ...]) -> tuple[str, ...]:
+    def _validate_index_urls(cls, urls: tuple[str, ...]) -> tuple[str, ...]:
         for url in urls:
             if "@" in (url.partition("://")[2] or url).partition("/")[0]:
                 reference = "env={'PIP_INDEX_URL': SecretKeyReference(name='NAME', key='KEY')}"
-                raise refuse("", HIDDEN, f"it must hold no user and password; give the whole URL as {reference}")
+                raise invalid_field(
+                    "", REDACTED, f"it must hold no user and password; give the whole URL as {reference}"
+                )
         return urls
 
 
@@ -111,18 +113,18 @@ class CustomTrainerContainer(Spec):
 
     @field_validator("command", "args")
     @classmethod
-    def _fits(cls, words: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        return None if words is None else checked_words(words, "")
+    def _validate_size(cls, words: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        return None if words is None else validate_command(words, "")
 
     @field_validator("command")
     @classmethod
-    def _names_a_program(cls, command: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    def _validate_program(cls, command: tuple[str, ...] | None) -> tuple[str, ...] | None:
         if command is not None and not (command and command[0]):
-            raise refuse("", command, "it must name a program; leave it out for the runtime's own")
+            raise invalid_field("", command, "it must name a program; leave it out for the runtime's own")
         return command
 
 
-def checked_words(words: tuple[str, ...], field: str) -> tuple[str, ...]:
+def validate_command(words: tuple[str, ...], field: str) -> tuple[str, ...]:
     """Return a command or its arguments if a TrainJob can contain them.
 
     Args:
@@ -133,15 +135,15 @@ def checked_words(words: tuple[str, ...], field: str) -> tuple[str, ...]:
         InvalidSpec: there are more than 128 items, or one has more than 65,536 characters.
     """
     if len(words) > _LONGEST_COMMAND:
-        raise refuse(field, f"{len(words)} items", f"a TrainJob takes at most {_LONGEST_COMMAND}")
+        raise invalid_field(field, f"{len(words)} items", f"a TrainJob takes at most {_LONGEST_COMMAND}")
     longest = max(map(len, words), default=0)
     if longest > _LONGEST_ITEM:
         rule = f"a TrainJob takes at most {_LONGEST_ITEM}; put it into a file of the image or the workspace"
-        raise refuse(field, f"an item of {longest} characters", rule)
+        raise invalid_field(field, f"an item of {longest} characters", rule)
     return words
 
 
-def literal(text: str) -> str:
+def escape_expansion(text: str) -> str:
     """Return a text escaped so that Kubernetes does not expand it.
 
     In a container's command, arguments and environment, Kubernetes expands `$(NAME)` and replaces `$$` by `$`
@@ -150,12 +152,12 @@ def literal(text: str) -> str:
     return re.sub(r"\$(?=[$(])", "$$", text)
 
 
-def upstream_image(name: str) -> str:
+def trainer_image(name: str) -> str:
     """Return an image of Kubeflow Trainer in the newest release that we have tested."""
     return f"ghcr.io/kubeflow/trainer/{name}:v2.3.0"
 
 
-def _chosen(given: Any) -> Any:
+def _to_trainer(value: Any) -> Any:
     """Return a trainer, converted to our class from a dict or from an object of the SDK.
 
     A field that only one class has determines the class.
@@ -163,18 +165,18 @@ def _chosen(given: Any) -> Any:
     Raises:
         InvalidSpec: the value is not a trainer, or a field is invalid.
     """
-    if isinstance(given, BuiltinTrainer | CustomTrainer | CustomTrainerContainer):
-        return given
+    if isinstance(value, BuiltinTrainer | CustomTrainer | CustomTrainerContainer):
+        return value
 
     def has(name: str) -> bool:
-        return name in given if isinstance(given, Mapping) else hasattr(given, name)
+        return name in value if isinstance(value, Mapping) else hasattr(value, name)
 
     kind = CustomTrainer if has("func") else BuiltinTrainer if has("config") else CustomTrainerContainer
-    if given is None or isinstance(given, str | int | float | list | tuple):
-        raise refuse("", given, "give a BuiltinTrainer, a CustomTrainer or a CustomTrainerContainer")
-    return kind.of(given)
+    if value is None or isinstance(value, str | int | float | list | tuple):
+        raise invalid_field("", value, "give a BuiltinTrainer, a CustomTrainer or a CustomTrainerContainer")
+    return kind.from_object(value)
 
 
 # Without `InstanceOf` pydantic would try each class of the union with the attributes of the chosen one.
 _AnyTrainer = InstanceOf[BuiltinTrainer] | InstanceOf[CustomTrainer] | InstanceOf[CustomTrainerContainer]
-Trainer = Annotated[_AnyTrainer, BeforeValidator(_chosen)]
+Trainer = Annotated[_AnyTrainer, BeforeValidator(_to_trainer)]

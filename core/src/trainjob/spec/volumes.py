@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, field_validator, model_val
 from typing_extensions import Self
 
 from trainjob.errors import InvalidSpec, Problem
-from trainjob.spec.base import Spec, as_json, refuse
+from trainjob.spec.base import Spec, invalid_field, to_json_value
 
 WORKSPACE = "/workspace"
 _CLAIM = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
@@ -19,30 +19,30 @@ _CLAIM = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 # `workspace` is our volume. The others are the Trainer's: it replaces a volume of the same name with its own, or JobSet
 # refuses to create the Job (Trainer 2.3, pkg/runtime/framework/plugins; JobSet 0.12 webhook).
-_TAKEN = ("workspace", "initializer", "kubeflow-trainer-token", "mpi-ssh-auth", "mpi-hostfile")
+_RESERVED_NAMES = ("workspace", "initializer", "kubeflow-trainer-token", "mpi-ssh-auth", "mpi-hostfile")
 # Lists of a pod patch have at most 128 items (Trainer 2.2, pkg/apis/trainer/v1alpha1/trainjob_types.go); one item is
 # the workspace.
-_MOST = 127
+_MAX_VOLUMES = 127
 # Each further mount of a volume needs a separate patch. A TrainJob has at most 16 patches, and Kueue adds one.
-_MOST_OF_ONE = 15
+_MAX_MOUNTS_PER_VOLUME = 15
 
 
-def _absolute(path: str) -> str:
+def _validate_absolute_path(path: str) -> str:
     normal = "/" + posixpath.normpath(path).strip("/")
     if not path.startswith("/") or ":" in path or ".." in path.split("/") or normal == "/":
-        raise refuse("", path, "it must be an absolute path other than /, without ':' and '..', such as /data")
+        raise invalid_field("", path, "it must be an absolute path other than /, without ':' and '..', such as /data")
     return normal
 
 
-def _relative(path: str) -> str:
+def _validate_relative_path(path: str) -> str:
     if path.startswith("/") or ".." in path.split("/"):
-        raise refuse("", path, "it must be a path below the volume's top, without '/' in front and '..'")
+        raise invalid_field("", path, "it must be a path below the volume's top, without '/' in front and '..'")
     normal = posixpath.normpath(path)
     return "" if normal == "." else normal
 
 
-_Absolute = Annotated[str, AfterValidator(_absolute)]
-_Relative = Annotated[str, AfterValidator(_relative)]
+_AbsolutePath = Annotated[str, AfterValidator(_validate_absolute_path)]
+_RelativePath = Annotated[str, AfterValidator(_validate_relative_path)]
 
 
 class Workspace(Spec):
@@ -58,31 +58,37 @@ class Workspace(Spec):
     """
 
     claim: str = ""
-    sub_path: _Relative = ""
+    sub_path: _RelativePath = ""
     node_path: str = ""
 
     @field_validator("claim")
     @classmethod
-    def _is_a_name(cls, claim: str) -> str:
+    def _validate_claim(cls, claim: str) -> str:
         if claim and (len(claim) > 253 or not _CLAIM.fullmatch(claim)):
-            raise refuse("", claim, "it must be the name of a PersistentVolumeClaim: lower case letters, digits and -")
+            raise invalid_field(
+                "", claim, "it must be the name of a PersistentVolumeClaim: lower case letters, digits and -"
+            )
         return claim
 
     @field_validator("node_path")
     @classmethod
-    def _is_absolute(cls, path: str) -> str:
-        return path and _absolute(path)
+    def _validate_node_path(cls, path: str) -> str:
+        return path and _validate_absolute_path(path)
 
     @model_validator(mode="after")
-    def _is_one_place(self) -> Self:
-        if not self.place:
-            raise refuse("claim", self.claim, "name a PersistentVolumeClaim, or in node_path a folder of the node")
+    def _validate_one_location(self) -> Self:
+        if not self.location:
+            raise invalid_field(
+                "claim", self.claim, "name a PersistentVolumeClaim, or in node_path a folder of the node"
+            )
         if self.claim and self.node_path:
-            raise refuse("node_path", self.node_path, f"the workspace is the claim {self.claim}: give one of the two")
+            raise invalid_field(
+                "node_path", self.node_path, f"the workspace is the claim {self.claim}: give one of the two"
+            )
         return self
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """Name of the claim, or path of the node's folder."""
         return self.claim or self.node_path
 
@@ -103,60 +109,62 @@ class Volume(Spec):
 
     name: str
     source: Mapping[str, Any]
-    mount_path: _Absolute
-    sub_path: _Relative = ""
+    mount_path: _AbsolutePath
+    sub_path: _RelativePath = ""
     read_only: bool = False
 
     @field_validator("name")
     @classmethod
-    def _is_free(cls, name: str) -> str:
+    def _validate_name(cls, name: str) -> str:
         if not _LABEL.fullmatch(name):
             rule = "at most 63 characters: lower case letters, digits and -, with no - at the ends"
-            raise refuse("", name, rule)
-        if name in _TAKEN:
-            raise refuse("", name, "the step's pods have one of that name already; choose another name")
+            raise invalid_field("", name, rule)
+        if name in _RESERVED_NAMES:
+            raise invalid_field("", name, "the step's pods have one of that name already; choose another name")
         return name
 
     @field_validator("source")
     @classmethod
-    def _is_one_kind(cls, source: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _validate_source(cls, source: Mapping[str, Any]) -> Mapping[str, Any]:
         kinds = [str(kind) for kind in source]
         if len(kinds) != 1:
-            raise refuse("", kinds, "it must say one kind of volume, such as {'emptyDir': {}}")
+            raise invalid_field("", kinds, "it must say one kind of volume, such as {'emptyDir': {}}")
         if not isinstance(source[kinds[0]], Mapping):
-            raise refuse(kinds[0], source[kinds[0]], "a mapping is wanted, {} where there is nothing to say")
-        plain: dict[str, Any] = as_json(dict(source))
+            raise invalid_field(kinds[0], source[kinds[0]], "a mapping is wanted, {} where there is nothing to say")
+        plain: dict[str, Any] = to_json_value(dict(source))
         return plain
 
 
-def _fitting(volumes: tuple[Volume, ...]) -> tuple[Volume, ...]:
+def _validate_volumes(volumes: tuple[Volume, ...]) -> tuple[Volume, ...]:
     """Return the volumes if one pod can have all of them.
 
     Raises:
         InvalidSpec: two volumes are mounted at the same path, two have the same name and different sources, or there
             are too many.
     """
-    if len(volumes) > _MOST:
-        raise refuse("", f"{len(volumes)} volumes", f"a TrainJob takes at most {_MOST}")
+    if len(volumes) > _MAX_VOLUMES:
+        raise invalid_field("", f"{len(volumes)} volumes", f"a TrainJob takes at most {_MAX_VOLUMES}")
     problems: list[Problem] = []
     for number, volume in enumerate(volumes):
-        for field, rule in _conflicts(volume, volumes[:number]).items():
-            problems += refuse(f"[{number}].{field}", getattr(volume, field), rule).problems
+        for field, rule in _find_conflicts(volume, volumes[:number]).items():
+            problems += invalid_field(f"[{number}].{field}", getattr(volume, field), rule).problems
     if problems:
         raise InvalidSpec(problems)
     return volumes
 
 
-def _conflicts(volume: Volume, before: tuple[Volume, ...]) -> dict[str, str]:
+def _find_conflicts(volume: Volume, earlier: tuple[Volume, ...]) -> dict[str, str]:
     """Return the broken rule of each field that conflicts with the volumes before this one."""
     found = {}
-    for number, other in enumerate(before):
+    for number, other in enumerate(earlier):
         if other.mount_path == volume.mount_path:
             found["mount_path"] = f"volumes[{number}] is mounted there: choose another path"
         if other.name == volume.name and other.source != volume.source:
             found["name"] = f"volumes[{number}] has that name and another source: choose another name"
-    if sum(other.name == volume.name for other in before) >= _MOST_OF_ONE:
-        found["name"] = f"one volume can be mounted {_MOST_OF_ONE} times at most: give the further ones another name"
+    if sum(other.name == volume.name for other in earlier) >= _MAX_MOUNTS_PER_VOLUME:
+        found["name"] = (
+            f"one volume can be mounted {_MAX_MOUNTS_PER_VOLUME} times at most: give the further ones another name"
+        )
     return found
 
 
@@ -172,11 +180,11 @@ def check_workspace_is_free(volumes: tuple[Volume, ...], *, taken_by: str) -> No
     """
     at = next((number for number, volume in enumerate(volumes) if volume.mount_path == WORKSPACE), None)
     if taken_by and at is not None:
-        raise refuse(f"volumes[{at}].mount_path", WORKSPACE, f"{taken_by} is mounted there: choose another path")
+        raise invalid_field(f"volumes[{at}].mount_path", WORKSPACE, f"{taken_by} is mounted there: choose another path")
 
 
 WorkspaceField = Annotated[
     Workspace, BeforeValidator(lambda given: {"claim": given} if isinstance(given, str) else given)
 ]
-Volumes = Annotated[tuple[Volume, ...], AfterValidator(_fitting)]
+Volumes = Annotated[tuple[Volume, ...], AfterValidator(_validate_volumes)]
 """Volumes of a step's pods besides its workspace."""

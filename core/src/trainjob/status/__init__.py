@@ -4,13 +4,13 @@ They do no I/O and read no clock, so the same dict always gives the same result.
 commands all use them.
 """
 
-from trainjob.status.findings import Finding
-from trainjob.status.handed_back import export_facts, handed_back
-from trainjob.status.outcome import Outcome, conclude
-from trainjob.status.pods import ContainerFailure, failures, pending_reasons
+from trainjob.status.diagnostics import Finding
+from trainjob.status.failure_rules import Category
+from trainjob.status.outcome import Outcome, build_outcome
+from trainjob.status.pods import ContainerFailure, find_failures, pending_reasons
 from trainjob.status.progress import FetchLogParser, LogParser, Progress
-from trainjob.status.trouble import Category
-from trainjob.status.verdict import Phase, Verdict, judge
+from trainjob.status.step_result import get_model_facts, parse_step_result
+from trainjob.status.verdict import Phase, Verdict, derive_verdict
 
 __all__ = [
     "Category",
@@ -22,10 +22,10 @@ __all__ = [
     "Phase",
     "Progress",
     "Verdict",
-    "conclude",
-    "export_facts",
-    "failures",
-    "handed_back",
-    "judge",
+    "build_outcome",
+    "derive_verdict",
+    "find_failures",
+    "get_model_facts",
+    "parse_step_result",
     "pending_reasons",
 ]

@@ -8,10 +8,10 @@ from datetime import datetime
 from typing import Any
 
 from trainjob.errors import InvalidSpec, Problem
+from trainjob.status.failure_rules import RULES, Category, find_category
+from trainjob.status.nested_fields import get_list, get_mapping, get_str
 from trainjob.status.pods import ContainerFailure
 from trainjob.status.progress import Progress
-from trainjob.status.reading import rows, table, text
-from trainjob.status.trouble import RULES, Category, recognize
 from trainjob.status.verdict import INITIALIZERS, Phase, Verdict
 
 RESTART_LIMIT_EXCEEDED = "RestartLimitExceeded"
@@ -27,7 +27,7 @@ class Outcome:
         namespace: namespace of the TrainJob.
         uid: uid of the TrainJob.
         phase: Complete, Failed or Deleted.
-        category: category of the end, with the rules in [trainjob.status.trouble.RULES][].
+        category: category of the end, with the rules in [trainjob.status.failure_rules.RULES][].
         reason: reason of the condition, or of this project if there is none.
         message: message of the condition, or of this project.
         step: replicated job that failed first, such as `node`.
@@ -103,7 +103,7 @@ class Outcome:
 
         Raises:
             JobFailed: the TrainJob did not succeed. The class is that of its category in
-                [trainjob.status.trouble.RULES][].
+                [trainjob.status.failure_rules.RULES][].
         """
         if self.succeeded:
             return
@@ -144,7 +144,7 @@ class Outcome:
         return cls(**known)
 
 
-def conclude(
+def build_outcome(
     job: Mapping[str, Any],
     verdict: Verdict,
     failures: Sequence[ContainerFailure] = (),
@@ -166,11 +166,11 @@ def conclude(
     first = next((f for f in failures if not verdict.step or f.step == verdict.step), None)
     if verdict.phase is Phase.COMPLETE:
         first = None
-    meta = table(job, "metadata")
+    meta = get_mapping(job, "metadata")
     return Outcome(
-        job=text(meta, "name"),
-        namespace=text(meta, "namespace"),
-        uid=text(meta, "uid"),
+        job=get_str(meta, "name"),
+        namespace=get_str(meta, "namespace"),
+        uid=get_str(meta, "uid"),
         phase=verdict.phase,
         category=_categorize(verdict, first),
         reason=verdict.reason,
@@ -180,7 +180,7 @@ def conclude(
         exit_code=first.exit_code if first else None,
         events=tuple(events),
         log_tail=tuple(log_tail),
-        created=text(meta, "creationTimestamp"),
+        created=get_str(meta, "creationTimestamp"),
         finished=_finished_at(job),
         progress=progress,
     )
@@ -202,17 +202,17 @@ def _categorize(verdict: Verdict, first: ContainerFailure | None) -> Category:
         return Category.SUCCEEDED
     if verdict.phase is Phase.DELETED:
         return Category.DELETED
-    known = recognize(verdict.reason, verdict.message)
+    known = find_category(verdict.reason, verdict.message)
     if known and known is not Category.POLICY:
         return known
     if first is None:
         return known or Category.UNKNOWN
     ran_and_lost = Category.INITIALIZER if first.step in INITIALIZERS else Category.APPLICATION
-    return recognize(first.reason, first.message) or known or ran_and_lost
+    return find_category(first.reason, first.message) or known or ran_and_lost
 
 
 def _finished_at(job: Mapping[str, Any]) -> str:
-    for condition in rows(job, "status", "conditions"):
+    for condition in get_list(job, "status", "conditions"):
         if condition.get("type") in (Phase.COMPLETE.value, Phase.FAILED.value) and condition.get("status") == "True":
-            return text(condition, "lastTransitionTime")
+            return get_str(condition, "lastTransitionTime")
     return ""

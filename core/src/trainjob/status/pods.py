@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trainjob.status.reading import number, rows, table, text, true_conditions
+from trainjob.status.nested_fields import get_int, get_list, get_mapping, get_str, true_conditions
 
 JOBSET_LABEL = "jobset.sigs.k8s.io/jobset-name"
 STEP_LABEL = "jobset.sigs.k8s.io/replicatedjob-name"
 RANK_LABEL = "batch.kubernetes.io/job-completion-index"
 # Ordinary reasons of a pod that is about to start; they are no problems.
-_ORDINARY_WAITING = frozenset({"ContainerCreating", "PodInitializing"})
+_NORMAL_WAITING_REASONS = frozenset({"ContainerCreating", "PodInitializing"})
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class ContainerFailure:
     restarted: bool
 
 
-def failures(pods: Iterable[Mapping[str, Any]]) -> list[ContainerFailure]:
+def find_failures(pods: Iterable[Mapping[str, Any]]) -> list[ContainerFailure]:
     """Return the failed containers of these pods, the earliest to end first.
 
     Ends are known to the second. Within one second, pods that were deleted come last. The Job controller deletes the
@@ -54,67 +54,70 @@ def failures(pods: Iterable[Mapping[str, Any]]) -> list[ContainerFailure]:
     nowhere else until the Job gives up and deletes the pod. If several pods of one rank replaced one another, only the
     last failed pod counts, because its predecessors were replaced.
     """
-    found = [(pod, ended, failure) for pod in pods for ended, failure in _failures_of(pod)]
+    found = [(pod, ended, failure) for pod in pods for ended, failure in _find_pod_failures(pod)]
     last: dict[tuple[str, int], str] = {}
     for pod, _, failure in found:
         rank = failure.step, failure.rank
-        last[rank] = max(last.get(rank, ""), _created(pod))
+        last[rank] = max(last.get(rank, ""), _creation_time(pod))
     counting = [
-        (ended, _was_told_to_end(pod), failure.step, failure.rank, failure)
+        (ended, _was_deleted(pod), failure.step, failure.rank, failure)
         for pod, ended, failure in found
-        if _created(pod) == last[failure.step, failure.rank]
+        if _creation_time(pod) == last[failure.step, failure.rank]
     ]
     return [failure for *_, failure in sorted(counting, key=lambda item: item[:-1])]
 
 
-def _was_told_to_end(pod: Mapping[str, Any]) -> bool:
+def _was_deleted(pod: Mapping[str, Any]) -> bool:
     """Return whether a pod was deleted, and not for a reason of its own."""
-    return bool(text(pod, "metadata", "deletionTimestamp")) and _why_ended(pod) == ("", "")
+    return bool(get_str(pod, "metadata", "deletionTimestamp")) and _get_disruption(pod) == ("", "")
 
 
-def _created(pod: Mapping[str, Any]) -> str:
-    return text(pod, "metadata", "creationTimestamp")
+def _creation_time(pod: Mapping[str, Any]) -> str:
+    return get_str(pod, "metadata", "creationTimestamp")
 
 
-def _failures_of(pod: Mapping[str, Any]) -> Iterator[tuple[str, ContainerFailure]]:
-    status, (why, said) = table(pod, "status"), _why_ended(pod)
+def _find_pod_failures(pod: Mapping[str, Any]) -> Iterator[tuple[str, ContainerFailure]]:
+    status, (why, said) = get_mapping(pod, "status"), _get_disruption(pod)
     failed = False
     for container in container_statuses(pod):
-        current, previous = table(container, "state", "terminated"), table(container, "lastState", "terminated")
-        ended = current if number(current, "exitCode") else previous
-        if not number(ended, "exitCode") or (current and not number(current, "exitCode")):
+        current, previous = (
+            get_mapping(container, "state", "terminated"),
+            get_mapping(container, "lastState", "terminated"),
+        )
+        ended = current if get_int(current, "exitCode") else previous
+        if not get_int(ended, "exitCode") or (current and not get_int(current, "exitCode")):
             continue
         failed = True
         yield (
-            text(ended, "finishedAt"),
+            get_str(ended, "finishedAt"),
             ContainerFailure(
-                pod=text(pod, "metadata", "name"),
+                pod=get_str(pod, "metadata", "name"),
                 step=step_of(pod),
                 rank=rank_of(pod),
-                container=text(container, "name"),
-                exit_code=number(ended, "exitCode"),
-                reason=why or text(ended, "reason") or "Error",
-                count=number(container, "restartCount") + (1 if ended is current else 0),
-                message=said or text(ended, "message"),
+                container=get_str(container, "name"),
+                exit_code=get_int(ended, "exitCode"),
+                reason=why or get_str(ended, "reason") or "Error",
+                count=get_int(container, "restartCount") + (1 if ended is current else 0),
+                message=said or get_str(ended, "message"),
                 restarted=ended is not current,
             ),
         )
-    if why and not failed and text(status, "phase") == "Failed":
-        where = text(pod, "metadata", "name"), step_of(pod), rank_of(pod)
+    if why and not failed and get_str(status, "phase") == "Failed":
+        where = get_str(pod, "metadata", "name"), step_of(pod), rank_of(pod)
         yield "", ContainerFailure(*where, "", None, why, 1, said, restarted=False)
 
 
-def _why_ended(pod: Mapping[str, Any]) -> tuple[str, str]:
+def _get_disruption(pod: Mapping[str, Any]) -> tuple[str, str]:
     """Return reason and message of a pod that was ended from outside.
 
     Both are empty if the pod's containers ended by themselves. The kubelet writes them into the status. The scheduler,
     the API server's evictions, the taint manager and the garbage collector write only the condition DisruptionTarget
     (Kubernetes 1.36).
     """
-    status, disruption = table(pod, "status"), true_conditions(pod).get("DisruptionTarget", {})
-    if reason := text(status, "reason"):
-        return reason, text(status, "message")
-    return text(disruption, "reason"), text(disruption, "message")
+    status, disruption = get_mapping(pod, "status"), true_conditions(pod).get("DisruptionTarget", {})
+    if reason := get_str(status, "reason"):
+        return reason, get_str(status, "message")
+    return get_str(disruption, "reason"), get_str(disruption, "message")
 
 
 def pending_reasons(pods: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -125,28 +128,28 @@ def pending_reasons(pods: Iterable[Mapping[str, Any]]) -> list[str]:
     return [
         f"{step_of(pod)}-{rank_of(pod)}: {reason}: {message}".rstrip(": ")
         for pod in pods
-        for reason, message in waiting_for(pod)
+        for reason, message in startup_problems(pod)
     ]
 
 
-def waiting_for(pod: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def startup_problems(pod: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield reason and message of each problem that keeps a pod from running.
 
     The problems are those of the scheduler and of each waiting container.
     """
-    for condition in rows(pod, "status", "conditions"):
+    for condition in get_list(pod, "status", "conditions"):
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
-            yield text(condition, "reason"), text(condition, "message")
+            yield get_str(condition, "reason"), get_str(condition, "message")
     for container in container_statuses(pod):
-        waiting = table(container, "state", "waiting")
-        reason = text(waiting, "reason")
-        if reason and reason not in _ORDINARY_WAITING:
-            yield reason, text(waiting, "message")
+        waiting = get_mapping(container, "state", "waiting")
+        reason = get_str(waiting, "reason")
+        if reason and reason not in _NORMAL_WAITING_REASONS:
+            yield reason, get_str(waiting, "message")
 
 
 def step_of(pod: Mapping[str, Any]) -> str:
     """Return the replicated job of a pod, such as `node`."""
-    return text(pod, "metadata", "labels", STEP_LABEL)
+    return get_str(pod, "metadata", "labels", STEP_LABEL)
 
 
 def rank_of(pod: Mapping[str, Any]) -> int:
@@ -154,7 +157,7 @@ def rank_of(pod: Mapping[str, Any]) -> int:
 
     The rank is also 0 if the label is not a number, because any user may create a pod with these labels.
     """
-    return number(pod, "metadata", "labels", RANK_LABEL)
+    return get_int(pod, "metadata", "labels", RANK_LABEL)
 
 
 def restarts_in_place(pod: Mapping[str, Any]) -> bool:
@@ -162,15 +165,15 @@ def restarts_in_place(pod: Mapping[str, Any]) -> bool:
 
     It does so with every `restartPolicy` other than `Never`.
     """
-    return text(pod, "spec", "restartPolicy") != "Never"
+    return get_str(pod, "spec", "restartPolicy") != "Never"
 
 
 def claims_of(pod: Mapping[str, Any]) -> list[str]:
     """Return the names of the PersistentVolumeClaims that a pod mounts."""
-    claims = [text(volume, "persistentVolumeClaim", "claimName") for volume in rows(pod, "spec", "volumes")]
+    claims = [get_str(volume, "persistentVolumeClaim", "claimName") for volume in get_list(pod, "spec", "volumes")]
     return [name for name in claims if name]
 
 
 def container_statuses(pod: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return the statuses of a pod's containers, init containers first."""
-    return [*rows(pod, "status", "initContainerStatuses"), *rows(pod, "status", "containerStatuses")]
+    return [*get_list(pod, "status", "initContainerStatuses"), *get_list(pod, "status", "containerStatuses")]

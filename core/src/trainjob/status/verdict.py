@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from trainjob.status.left import left_as_failed
+from trainjob.status.failed_mark import read_failed_mark
+from trainjob.status.nested_fields import get_int, get_list, get_mapping, get_str, true_conditions
 from trainjob.status.pods import step_of
-from trainjob.status.reading import number, rows, table, text, true_conditions
 
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 _MULTIKUEUE = "kueue.x-k8s.io/multikueue"
@@ -74,7 +74,7 @@ class Verdict:
         return f"{self.phase.value}{step}" + (f" ({details})" if details else "")
 
 
-def judge(job: Mapping[str, Any] | None, pods: Iterable[Mapping[str, Any]] = ()) -> Verdict:
+def derive_verdict(job: Mapping[str, Any] | None, pods: Iterable[Mapping[str, Any]] = ()) -> Verdict:
     """Return the phase of a TrainJob with its reason.
 
     The first of these that applies decides:
@@ -95,43 +95,43 @@ def judge(job: Mapping[str, Any] | None, pods: Iterable[Mapping[str, Any]] = ())
     true = true_conditions(job)
     for phase in (Phase.FAILED, Phase.COMPLETE):
         if condition := true.get(phase.value):
-            return _finished(phase, condition, job)
-    if table(job, "metadata").get("deletionTimestamp"):
+            return _finished_verdict(phase, condition, job)
+    if get_mapping(job, "metadata").get("deletionTimestamp"):
         return Verdict(Phase.DELETED, "BeingDeleted", "the TrainJob is being deleted")
-    if left := left_as_failed(job):
-        return Verdict(Phase.FAILED, left["reason"], text(left, "message"), text(left, "step"))
-    if "Suspended" in true or table(job, "spec").get("suspend"):
-        return _suspended(true.get("Suspended", {}), job)
-    if jobs := rows(job, "status", "jobsStatus"):
-        return _working({text(job_status, "name"): job_status for job_status in jobs})
-    if text(job, "spec", "managedBy") == _MULTIKUEUE:
+    if left := read_failed_mark(job):
+        return Verdict(Phase.FAILED, left["reason"], get_str(left, "message"), get_str(left, "step"))
+    if "Suspended" in true or get_mapping(job, "spec").get("suspend"):
+        return _suspended_verdict(true.get("Suspended", {}), job)
+    if jobs := get_list(job, "status", "jobsStatus"):
+        return _verdict_from_counters({get_str(job_status, "name"): job_status for job_status in jobs})
+    if get_str(job, "spec", "managedBy") == _MULTIKUEUE:
         return Verdict(Phase.PENDING, "ManagedElsewhere", "MultiKueue runs it on a cluster that tells nothing yet")
-    return _of_pods(job, pods)
+    return _verdict_from_pods(job, pods)
 
 
-def _finished(phase: Phase, condition: Mapping[str, Any], job: Mapping[str, Any]) -> Verdict:
-    message = text(condition, "message")
+def _finished_verdict(phase: Phase, condition: Mapping[str, Any], job: Mapping[str, Any]) -> Verdict:
+    message = get_str(condition, "message")
     step = ""
     if phase is Phase.FAILED and (found := _FIRST_FAILED_JOB.search(message)):
         # `<trainjob>-<replicated job>-<index>`; the index is always 0 in Trainer.
-        step = found["job"].removeprefix(text(job, "metadata", "name") + "-").rpartition("-")[0]
-    return Verdict(phase, text(condition, "reason"), message, step)
+        step = found["job"].removeprefix(get_str(job, "metadata", "name") + "-").rpartition("-")[0]
+    return Verdict(phase, get_str(condition, "reason"), message, step)
 
 
-def _suspended(condition: Mapping[str, Any], job: Mapping[str, Any]) -> Verdict:
-    if queue := text(job, "metadata", "labels", QUEUE_LABEL):
+def _suspended_verdict(condition: Mapping[str, Any], job: Mapping[str, Any]) -> Verdict:
+    if queue := get_str(job, "metadata", "labels", QUEUE_LABEL):
         return Verdict(Phase.QUEUED, "WaitingForQuota", f"waiting for quota in queue {queue}")
-    return Verdict(Phase.SUSPENDED, text(condition, "reason") or "Suspended", text(condition, "message"))
+    return Verdict(Phase.SUSPENDED, get_str(condition, "reason") or "Suspended", get_str(condition, "message"))
 
 
-def _working(jobs: Mapping[str, Mapping[str, Any]]) -> Verdict:
+def _verdict_from_counters(jobs: Mapping[str, Mapping[str, Any]]) -> Verdict:
     def count(name: str, counter: str) -> int:
-        return number(jobs.get(name), counter)
+        return get_int(jobs.get(name), counter)
 
     for name in INITIALIZERS:
         if count(name, "active"):
             return Verdict(Phase.INITIALIZING, step=name)
-    trainers = _trainers(jobs)
+    trainers = _training_jobs(jobs)
     for phase, counter in ((Phase.RUNNING, "ready"), (Phase.STARTING, "active")):
         for name in trainers:
             if count(name, counter):
@@ -141,23 +141,23 @@ def _working(jobs: Mapping[str, Mapping[str, Any]]) -> Verdict:
     return Verdict(Phase.PENDING)
 
 
-def _trainers(names: Iterable[str]) -> list[str]:
+def _training_jobs(names: Iterable[str]) -> list[str]:
     """Return the replicated jobs that have to be ready when the training runs."""
     found = [name for name in names if name not in INITIALIZERS]
     return [_LAUNCHER] if _LAUNCHER in found else found
 
 
-def _of_pods(job: Mapping[str, Any], pods: Iterable[Mapping[str, Any]]) -> Verdict:
+def _verdict_from_pods(job: Mapping[str, Any], pods: Iterable[Mapping[str, Any]]) -> Verdict:
     """Derive the verdict from the pods, because there are no counters."""
     phases: dict[str, list[str]] = {}
     for pod in pods:
-        if not table(pod, "metadata").get("deletionTimestamp"):
+        if not get_mapping(pod, "metadata").get("deletionTimestamp"):
             phases.setdefault(step_of(pod), []).append(_pod_phase(pod))
     for name in INITIALIZERS:
         if {"Pending", "Running", "Ready"} & set(phases.get(name, ())):
             return Verdict(Phase.INITIALIZING, step=name)
-    wanted = number(job, "spec", "trainer", "numNodes") or 1
-    trainers = _trainers(phases)
+    wanted = get_int(job, "spec", "trainer", "numNodes") or 1
+    trainers = _training_jobs(phases)
     for name in trainers:
         if sum(phase in ("Ready", "Succeeded") for phase in phases[name]) >= (wanted if name == _NODE else 1):
             return Verdict(Phase.RUNNING, step=name)
@@ -166,4 +166,4 @@ def _of_pods(job: Mapping[str, Any], pods: Iterable[Mapping[str, Any]]) -> Verdi
 
 def _pod_phase(pod: Mapping[str, Any]) -> str:
     """Return the pod's phase, or `Ready` if the pod is ready."""
-    return "Ready" if "Ready" in true_conditions(pod) else text(pod, "status", "phase") or "Pending"
+    return "Ready" if "Ready" in true_conditions(pod) else get_str(pod, "status", "phase") or "Pending"

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from trainjob_local.apiserver.checks import Admission, Operation, Reader, Stage
 from trainjob_local.apiserver.faults import Faults
-from trainjob_local.apiserver.logstream import LogRequest, LogSource
-from trainjob_local.apiserver.refusals import Refusal
-from trainjob_local.apiserver.registry import Change, Registry, Subscription, WriteOptions
+from trainjob_local.apiserver.log_stream import LogRequest, LogSource
+from trainjob_local.apiserver.registry import ObjectEvent, Registry, Subscription, WriteOptions
 from trainjob_local.apiserver.resources import RESOURCES, Resource
+from trainjob_local.apiserver.status_errors import StatusError
+from trainjob_local.apiserver.write_rules import Admission, Operation, Reader, Stage
 
 if TYPE_CHECKING:
     from trainjob_local.apiserver.server import ApiServer
@@ -22,16 +22,16 @@ __all__ = [
     "RESOURCES",
     "Admission",
     "ApiServer",
-    "Change",
     "Faults",
     "LogRequest",
     "LogSource",
+    "ObjectEvent",
     "Operation",
     "Reader",
-    "Refusal",
     "Registry",
     "Resource",
     "Stage",
+    "StatusError",
     "Subscription",
     "WriteOptions",
 ]

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from trainjob_local.apiserver.refusals import Refusal
 from trainjob_local.apiserver.resources import BY_PLURAL
+from trainjob_local.apiserver.status_errors import StatusError
 from trainjob_local.apiserver.tokens import User
 
 if TYPE_CHECKING:
@@ -39,19 +39,19 @@ class Action:
     name: str = ""
     path: str = ""
 
-    def refusal(self, user: User) -> Refusal:
+    def forbidden_error(self, user: User) -> StatusError:
         """Return the 403 error for a user that may not do this action."""
         plural = self.resource.partition("/")[0]
         if not self.resource:
             text = f'forbidden: User "{user.name}" cannot {self.verb} path "{self.path}"'
-            return Refusal(403, "Forbidden", text, details={})
+            return StatusError(403, "Forbidden", text, details={})
         where = f'in the namespace "{self.namespace}"' if self.namespace else "at the cluster scope"
         qualified = f"{plural}.{self.group}" if self.group else plural
         named = f'{qualified} "{self.name}"' if self.name else qualified
         what = f'cannot {self.verb} resource "{self.resource}" in API group "{self.group}" {where}'
         details = {**({"name": self.name} if self.name else {}), **({"group": self.group} if self.group else {})}
         text = f'{named} is forbidden: User "{user.name}" {what}'
-        return Refusal(403, "Forbidden", text, details={**details, "kind": plural})
+        return StatusError(403, "Forbidden", text, details={**details, "kind": plural})
 
 
 class Authorizer:
@@ -67,7 +67,7 @@ class Authorizer:
     def check(self, user: User, action: Action) -> None:
         """Raise a 403 Refusal if the user may not do the action."""
         if not self.allows(user, action):
-            raise action.refusal(user)
+            raise action.forbidden_error(user)
 
     def allows(self, user: User, action: Action) -> bool:
         """Return whether a user may do an action; group `system:masters` may do every action."""
@@ -79,12 +79,12 @@ class Authorizer:
         for plural, where in (("clusterrolebindings", ""), ("rolebindings", namespace)):
             if plural == "rolebindings" and not namespace:
                 continue
-            for binding in self._registry.store.all(BY_PLURAL[plural], where):
+            for binding in self._registry.store.list_objects(BY_PLURAL[plural], where):
                 subjects = binding.body.get("subjects") or ()
                 if any(_is_subject(subject, user, where) for subject in subjects):
-                    yield from self._role(binding.body["roleRef"], where)
+                    yield from self._list_role_rules(binding.body["roleRef"], where)
 
-    def _role(self, reference: Mapping[str, Any], namespace: str) -> Iterator[Mapping[str, Any]]:
+    def _list_role_rules(self, reference: Mapping[str, Any], namespace: str) -> Iterator[Mapping[str, Any]]:
         cluster_wide = reference.get("kind") == "ClusterRole"
         resource = BY_PLURAL["clusterroles" if cluster_wide else "roles"]
         found = self._registry.store.get(resource, "" if cluster_wide else namespace, str(reference.get("name")))
@@ -99,7 +99,7 @@ def _is_subject(subject: Mapping[str, Any], user: User, namespace: str) -> bool:
 
 
 def _permits(rule: Mapping[str, Any], action: Action) -> bool:
-    if not _has(rule.get("verbs"), action.verb):
+    if not _includes(rule.get("verbs"), action.verb):
         return False
     if not action.resource:
         return any(_path_matches(pattern, action.path) for pattern in rule.get("nonResourceURLs") or ())
@@ -107,11 +107,11 @@ def _permits(rule: Mapping[str, Any], action: Action) -> bool:
     subresource = action.resource.partition("/")[2]
     named = action.resource in resources or "*" in resources or (bool(subresource) and f"*/{subresource}" in resources)
     names = rule.get("resourceNames") or ()
-    return named and _has(rule.get("apiGroups"), action.group) and (not names or action.name in names)
+    return named and _includes(rule.get("apiGroups"), action.group) and (not names or action.name in names)
 
 
-def _has(allowed: Any, wanted: str) -> bool:
-    return "*" in (allowed or ()) or wanted in (allowed or ())
+def _includes(allowed: Any, value: str) -> bool:
+    return "*" in (allowed or ()) or value in (allowed or ())
 
 
 def _path_matches(pattern: str, path: str) -> bool:

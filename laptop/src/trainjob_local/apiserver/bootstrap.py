@@ -10,17 +10,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainjob_local.apiserver.object_registry import ObjectRegistry
-from trainjob_local.apiserver.refusals import Refusal
+from trainjob_local.apiserver.status_errors import StatusError
 
-__all__ = ["add_default_account", "fill"]
+__all__ = ["add_default_account", "create_bootstrap_objects"]
 
 _NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 _RBAC = "rbac.authorization.k8s.io"
-_EVERYBODY, _AUTHENTICATED = "system:unauthenticated", "system:authenticated"
+_UNAUTHENTICATED, _AUTHENTICATED = "system:unauthenticated", "system:authenticated"
 _ALL = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
 _HEALTH = ("/healthz", "/livez", "/readyz", "/version", "/version/")
 _DISCOVERY = ("/api", "/api/*", "/apis", "/apis/*", *_HEALTH, "/openapi", "/openapi/*")
-_ASK_ACCESS = {
+_ACCESS_REVIEW_RULE = {
     "apiGroups": ["authorization.k8s.io"],
     "resources": ["selfsubjectaccessreviews", "selfsubjectrulesreviews"],
     "verbs": ["create"],
@@ -28,15 +28,15 @@ _ASK_ACCESS = {
 _ROLES: Mapping[str, tuple[Sequence[Mapping[str, Any]], Sequence[str]]] = {
     "cluster-admin": ([_ALL, {"nonResourceURLs": ["*"], "verbs": ["*"]}], ["system:masters"]),
     "system:discovery": ([{"nonResourceURLs": list(_DISCOVERY), "verbs": ["get"]}], [_AUTHENTICATED]),
-    "system:basic-user": ([_ASK_ACCESS], [_AUTHENTICATED]),
+    "system:basic-user": ([_ACCESS_REVIEW_RULE], [_AUTHENTICATED]),
     "system:public-info-viewer": (
         [{"nonResourceURLs": list(_HEALTH), "verbs": ["get"]}],
-        [_AUTHENTICATED, _EVERYBODY],
+        [_AUTHENTICATED, _UNAUTHENTICATED],
     ),
 }
 
 
-def fill(registry: ObjectRegistry) -> None:
+def create_bootstrap_objects(registry: ObjectRegistry) -> None:
     """Create the missing bootstrap objects.
 
     Existing ones stay unchanged, because users may have changed them.
@@ -63,6 +63,6 @@ def add_default_account(registry: ObjectRegistry, namespace: str) -> None:
 def _ensure(registry: ObjectRegistry, plural: str, body: Mapping[str, Any], namespace: str = "") -> None:
     try:
         registry.create(plural, body, namespace)
-    except Refusal as refusal:
+    except StatusError as refusal:
         if refusal.reason != "AlreadyExists":
             raise

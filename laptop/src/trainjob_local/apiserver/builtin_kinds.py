@@ -12,8 +12,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
-from trainjob_local.apiserver.naming import label_key_problems, label_value_problems, name_texts
-from trainjob_local.apiserver.refusals import FieldProblem
+from trainjob_local.apiserver.naming import label_key_problems, label_value_problems, name_error_messages
 from trainjob_local.apiserver.schema import (
     BOOLEAN,
     INT64,
@@ -22,28 +21,29 @@ from trainjob_local.apiserver.schema import (
     QUANTITY,
     STRING,
     STRINGS,
-    Field,
+    Schema,
     array_of,
-    record,
+    object_of,
 )
+from trainjob_local.apiserver.status_errors import FieldProblem
 
-__all__ = ["BODIES", "METADATA", "TYPES", "builtin_problems", "complete"]
+__all__ = ["BUILTIN_SCHEMAS", "METADATA", "REQUEST_BODY_SCHEMAS", "builtin_problems", "with_builtin_defaults"]
 
 Json = dict[str, Any]
 
-_POD_MAY_CHANGE = ("activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds", "schedulingGates")
+_MUTABLE_POD_FIELDS = ("activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds", "schedulingGates")
 _COUNTS = ("parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished")
-_POD_FIXED = (
+_POD_IMMUTABLE_TEXT = (
     "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
     "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
     "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
 )
-_CLAIM_FIXED = (
+_CLAIM_IMMUTABLE_TEXT = (
     "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
 )
 _VARIABLE = re.compile("[ -<>-~]+")
 _VARIABLE_TEXT = "a valid environment variable name must consist only of printable ASCII characters other than '='"
-_REQUIRED_IN = {
+_REQUIRED_VOLUME_FIELDS = {
     "persistentVolumeClaim": ("claimName",),
     "secret": ("secretName",),
     "configMap": ("name",),
@@ -51,7 +51,7 @@ _REQUIRED_IN = {
 }
 
 
-def complete(plural: str, body: Json) -> Json:
+def with_builtin_defaults(plural: str, body: Json) -> Json:
     """Return a Namespace or Secret with the API server's defaults; return others unchanged."""
     if plural == "namespaces":
         metadata = body["metadata"]
@@ -79,14 +79,14 @@ def builtin_problems(plural: str, new: Mapping[str, Any], old: Mapping[str, Any]
     return list(check(new, old)) if check else []
 
 
-def _pod(new: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterator[FieldProblem]:
+def _validate_pod(new: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterator[FieldProblem]:
     spec = new.get("spec") or {}
-    yield from _pod_problems(spec, "spec")
-    if old is not None and _fixed_part(spec) != _fixed_part(old.get("spec") or {}):
-        yield FieldProblem("spec", "Forbidden", detail=_POD_FIXED)
+    yield from _pod_spec_problems(spec, "spec")
+    if old is not None and _immutable_pod_fields(spec) != _immutable_pod_fields(old.get("spec") or {}):
+        yield FieldProblem("spec", "Forbidden", detail=_POD_IMMUTABLE_TEXT)
 
 
-def _pod_problems(spec: Mapping[str, Any], path: str) -> Iterator[FieldProblem]:
+def _pod_spec_problems(spec: Mapping[str, Any], path: str) -> Iterator[FieldProblem]:
     """Yield the reasons why the kubelet could not run a pod.
 
     The function checks names, images, volumes, and file paths that lead out of their volume.
@@ -126,7 +126,7 @@ def _container_problems(container: Mapping[str, Any], path: str, volumes: Collec
 
 def _volume_problems(volume: Mapping[str, Any], path: str) -> Iterator[FieldProblem]:
     yield from _name_problems(volume.get("name") or "", f"{path}.name")
-    for kind, fields in _REQUIRED_IN.items():
+    for kind, fields in _REQUIRED_VOLUME_FIELDS.items():
         for field in fields if kind in volume else ():
             if not volume[kind].get(field):
                 yield FieldProblem(f"{path}.{kind}.{field}", "Required value")
@@ -142,7 +142,7 @@ def _name_problems(name: str, path: str) -> Iterator[FieldProblem]:
     if not name:
         yield FieldProblem(path, "Required value")
         return
-    for wrong in name_texts("label", name):
+    for wrong in name_error_messages("label", name):
         yield FieldProblem(path, "Invalid value", json.dumps(name), wrong)
 
 
@@ -173,14 +173,14 @@ def _path_problems(target: str, path: str) -> Iterator[FieldProblem]:
         yield FieldProblem(path, "Invalid value", json.dumps(target), wrong)
 
 
-def _fixed_part(spec: Mapping[str, Any]) -> Json:
-    fixed = {key: value for key, value in spec.items() if key not in _POD_MAY_CHANGE}
+def _immutable_pod_fields(spec: Mapping[str, Any]) -> Json:
+    fixed = {key: value for key, value in spec.items() if key not in _MUTABLE_POD_FIELDS}
     for key in ("containers", "initContainers"):
         fixed[key] = [{**container, "image": ""} for container in fixed.get(key) or ()]
     return fixed
 
 
-def _claim(new: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterator[FieldProblem]:
+def _validate_claim(new: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterator[FieldProblem]:
     spec = new.get("spec") or {}
     if not spec.get("accessModes"):
         yield FieldProblem("spec.accessModes", "Required value", detail="at least 1 access mode is required")
@@ -191,10 +191,10 @@ def _claim(new: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterator[Fi
         changed = {key for key in spec.keys() | before.keys() if spec.get(key) != before.get(key)}
         binding = {"volumeName"} if not before.get("volumeName") else set()
         if changed - binding - {"resources", "volumeAttributesClassName"}:
-            yield FieldProblem("spec", "Forbidden", detail=_CLAIM_FIXED)
+            yield FieldProblem("spec", "Forbidden", detail=_CLAIM_IMMUTABLE_TEXT)
 
 
-def _job(new: Mapping[str, Any], _old: Mapping[str, Any] | None) -> Iterator[FieldProblem]:
+def _validate_job(new: Mapping[str, Any], _old: Mapping[str, Any] | None) -> Iterator[FieldProblem]:
     spec = new.get("spec") or {}
     template = (spec.get("template") or {}).get("spec") or {}
     for field in _COUNTS:
@@ -204,7 +204,7 @@ def _job(new: Mapping[str, Any], _old: Mapping[str, Any] | None) -> Iterator[Fie
     for key, value in labels.items():
         for wrong in (*label_key_problems(key), *label_value_problems(value)):
             yield FieldProblem("spec.template.labels", "Invalid value", json.dumps(key), wrong)
-    yield from _pod_problems(template, "spec.template.spec")
+    yield from _pod_spec_problems(template, "spec.template.spec")
     policy = template.get("restartPolicy")
     if policy not in ("OnFailure", "Never"):
         field, detail = "spec.template.spec.restartPolicy", 'valid values: "OnFailure", "Never"'
@@ -214,7 +214,7 @@ def _job(new: Mapping[str, Any], _old: Mapping[str, Any] | None) -> Iterator[Fie
             yield FieldProblem(field, "Required value", detail=detail)
 
 
-def _role(new: Mapping[str, Any], _old: Mapping[str, Any] | None) -> Iterator[FieldProblem]:
+def _validate_role(new: Mapping[str, Any], _old: Mapping[str, Any] | None) -> Iterator[FieldProblem]:
     for index, rule in enumerate(new.get("rules") or ()):
         if not rule.get("verbs"):
             yield FieldProblem(
@@ -222,7 +222,7 @@ def _role(new: Mapping[str, Any], _old: Mapping[str, Any] | None) -> Iterator[Fi
             )
 
 
-def _binding(new: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterator[FieldProblem]:
+def _validate_binding(new: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterator[FieldProblem]:
     reference = new.get("roleRef") or {}
     if not reference.get("name"):
         yield FieldProblem("roleRef.name", "Required value")
@@ -231,50 +231,52 @@ def _binding(new: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterator[
 
 
 _CHECKS: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Any] | None], Iterator[FieldProblem]]] = {
-    "pods": _pod,
-    "persistentvolumeclaims": _claim,
-    "jobs": _job,
-    "roles": _role,
-    "clusterroles": _role,
-    "rolebindings": _binding,
-    "clusterrolebindings": _binding,
+    "pods": _validate_pod,
+    "persistentvolumeclaims": _validate_claim,
+    "jobs": _validate_job,
+    "roles": _validate_role,
+    "clusterroles": _validate_role,
+    "rolebindings": _validate_binding,
+    "clusterrolebindings": _validate_binding,
 }
 
 
-def _texts(names: str) -> Field:
-    return record(**dict.fromkeys(names.split(), STRING))
+def _string_fields(names: str) -> Schema:
+    return object_of(**dict.fromkeys(names.split(), STRING))
 
 
-METADATA = record(
+METADATA = object_of(
     labels=LABELS,
     annotations=LABELS,
     finalizers=STRINGS,
-    ownerReferences=array_of(record(**_texts("apiVersion kind name uid").properties, blockOwnerDeletion=BOOLEAN)),
-    **_texts("name generateName namespace uid resourceVersion").properties,
+    ownerReferences=array_of(
+        object_of(**_string_fields("apiVersion kind name uid").properties, blockOwnerDeletion=BOOLEAN)
+    ),
+    **_string_fields("name generateName namespace uid resourceVersion").properties,
 )
-_AMOUNTS = Field("map", items=QUANTITY)
+_AMOUNTS = Schema("map", items=QUANTITY)
 _CONTAINERS = array_of(
-    record(
+    object_of(
         name=STRING,
         image=STRING,
         command=STRINGS,
         args=STRINGS,
-        env=array_of(record(name=STRING, value=STRING, valueFrom=MAP)),
-        resources=record(limits=_AMOUNTS, requests=_AMOUNTS),
-        volumeMounts=array_of(_texts("name mountPath subPath")),
+        env=array_of(object_of(name=STRING, value=STRING, valueFrom=MAP)),
+        resources=object_of(limits=_AMOUNTS, requests=_AMOUNTS),
+        volumeMounts=array_of(_string_fields("name mountPath subPath")),
     )
 )
-_VOLUME = record(
+_VOLUME = object_of(
     name=STRING,
-    projected=record(sources=array_of(MAP)),
+    projected=object_of(sources=array_of(MAP)),
     **dict.fromkeys(("configMap", "downwardAPI", "emptyDir", "hostPath", "persistentVolumeClaim", "secret"), MAP),
 )
-_EXPRESSIONS = array_of(record(key=STRING, operator=STRING, values=STRINGS))
-_TERMS = array_of(record(matchExpressions=_EXPRESSIONS, matchFields=_EXPRESSIONS))
-_NODE_AFFINITY = record(requiredDuringSchedulingIgnoredDuringExecution=record(nodeSelectorTerms=_TERMS))
-_POD_SPEC = record(
+_EXPRESSIONS = array_of(object_of(key=STRING, operator=STRING, values=STRINGS))
+_TERMS = array_of(object_of(matchExpressions=_EXPRESSIONS, matchFields=_EXPRESSIONS))
+_NODE_AFFINITY = object_of(requiredDuringSchedulingIgnoredDuringExecution=object_of(nodeSelectorTerms=_TERMS))
+_POD_SPEC = object_of(
     activeDeadlineSeconds=INT64,
-    affinity=record(nodeAffinity=_NODE_AFFINITY),
+    affinity=object_of(nodeAffinity=_NODE_AFFINITY),
     containers=_CONTAINERS,
     initContainers=_CONTAINERS,
     nodeName=STRING,
@@ -282,14 +284,14 @@ _POD_SPEC = record(
     terminationGracePeriodSeconds=INT64,
     volumes=array_of(_VOLUME),
 )
-_RULES = array_of(record(verbs=STRINGS))
-TYPES: Mapping[str, Field] = {
-    plural: record(metadata=METADATA, **properties)
+_RULES = array_of(object_of(verbs=STRINGS))
+BUILTIN_SCHEMAS: Mapping[str, Schema] = {
+    plural: object_of(metadata=METADATA, **properties)
     for plural, properties in {
         "": {},
         "pods": {"spec": _POD_SPEC},
-        "jobs": {"spec": record(template=record(metadata=METADATA, spec=_POD_SPEC))},
-        "persistentvolumeclaims": {"spec": record(accessModes=STRINGS, resources=record(requests=MAP))},
+        "jobs": {"spec": object_of(template=object_of(metadata=METADATA, spec=_POD_SPEC))},
+        "persistentvolumeclaims": {"spec": object_of(accessModes=STRINGS, resources=object_of(requests=MAP))},
         "secrets": {"stringData": LABELS, "data": LABELS},
         "namespaces": {"spec": MAP},
         "roles": {"rules": _RULES},
@@ -300,22 +302,24 @@ TYPES: Mapping[str, Field] = {
 }
 """Types of the fields that the API server itself reads, by plural; the empty key holds those of all other kinds."""
 
-BODIES: Mapping[str, Field] = {
-    "DeleteOptions": record(
-        preconditions=_texts("uid resourceVersion"),
+REQUEST_BODY_SCHEMAS: Mapping[str, Schema] = {
+    "DeleteOptions": object_of(
+        preconditions=_string_fields("uid resourceVersion"),
         gracePeriodSeconds=INT64,
         propagationPolicy=STRING,
         orphanDependents=BOOLEAN,
         dryRun=STRINGS,
     ),
-    "Binding": record(metadata=_texts("name"), target=_texts("kind name")),
-    "TokenRequest": record(
-        spec=record(expirationSeconds=INT64, audiences=STRINGS, boundObjectRef=_texts("kind apiVersion name uid"))
+    "Binding": object_of(metadata=_string_fields("name"), target=_string_fields("kind name")),
+    "TokenRequest": object_of(
+        spec=object_of(
+            expirationSeconds=INT64, audiences=STRINGS, boundObjectRef=_string_fields("kind apiVersion name uid")
+        )
     ),
-    "SelfSubjectAccessReview": record(
-        spec=record(
-            resourceAttributes=_texts("namespace verb group version resource subresource name"),
-            nonResourceAttributes=_texts("path verb"),
+    "SelfSubjectAccessReview": object_of(
+        spec=object_of(
+            resourceAttributes=_string_fields("namespace verb group version resource subresource name"),
+            nonResourceAttributes=_string_fields("path verb"),
         )
     ),
 }

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from trainjob_local.apiserver.refusals import FieldProblem, Refusal, conflict, invalid
 from trainjob_local.apiserver.resources import Resource
-from trainjob_local.objects import rfc3339, timestamp
+from trainjob_local.apiserver.status_errors import FieldProblem, StatusError, conflict, invalid
+from trainjob_local.objects import format_timestamp, parse_timestamp
 
-__all__ = ["FOREGROUND", "ORPHAN", "DeleteOptions", "check_preconditions", "is_gone", "marked"]
+__all__ = ["FOREGROUND", "ORPHAN", "DeleteOptions", "check_preconditions", "is_removable", "mark_deleted"]
 
 Json = dict[str, Any]
 
@@ -65,38 +65,40 @@ def check_preconditions(resource: Resource, body: Mapping[str, Any], options: De
         if asked and asked != found:
             why = f"the {what} in the precondition ({asked}) does not match the {what} in record ({found})."
             refusal = conflict(resource, metadata["name"], f"{why} The object might have been {happened}")
-            raise _by_kind(refusal, resource)
+            raise _with_kind_name(refusal, resource)
 
 
-def _by_kind(refusal: Refusal, resource: Resource) -> Refusal:
+def _with_kind_name(error: StatusError, resource: Resource) -> StatusError:
     """Replace the plural by the kind in a refusal, as kube-apiserver does in this error."""
     qualified = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
-    text = refusal.message.replace(f" on {resource.qualified} ", f" on {qualified} ")
-    return Refusal(refusal.code, refusal.reason, text, details={**(refusal.details or {}), "kind": resource.kind})
+    text = error.message.replace(f" on {resource.qualified_name} ", f" on {qualified} ")
+    return StatusError(error.code, error.reason, text, details={**(error.details or {}), "kind": resource.kind})
 
 
-def marked(resource: Resource, body: Mapping[str, Any], options: DeleteOptions, now: datetime) -> Json:
+def mark_deleted(resource: Resource, body: Mapping[str, Any], options: DeleteOptions, now: datetime) -> Json:
     """Return the object after the DELETE, with deletion time and finalizers.
 
     [is_gone][] then decides whether it is removed. A second DELETE can only shorten the grace period.
     """
     metadata = dict(body["metadata"])
-    _set_finalizers(metadata, options.propagation or ("Orphan" if resource.orphans else ""))
+    _set_finalizers(metadata, options.propagation or ("Orphan" if resource.orphans_dependents else ""))
     first = "deletionTimestamp" not in metadata
     grace = _grace(resource, body, options)
     if first:
-        metadata["deletionTimestamp"] = timestamp(now + timedelta(seconds=grace))
+        metadata["deletionTimestamp"] = format_timestamp(now + timedelta(seconds=grace))
         metadata["deletionGracePeriodSeconds"] = grace
         if metadata.get("generation"):
             metadata["generation"] += 1
     elif grace < metadata["deletionGracePeriodSeconds"] and options.grace is not None:
-        asked_at = rfc3339(metadata["deletionTimestamp"]) - timedelta(seconds=metadata["deletionGracePeriodSeconds"])
-        metadata["deletionTimestamp"] = timestamp(asked_at + timedelta(seconds=grace))
+        asked_at = parse_timestamp(metadata["deletionTimestamp"]) - timedelta(
+            seconds=metadata["deletionGracePeriodSeconds"]
+        )
+        metadata["deletionTimestamp"] = format_timestamp(asked_at + timedelta(seconds=grace))
         metadata["deletionGracePeriodSeconds"] = grace
     return {**body, "metadata": metadata}
 
 
-def is_gone(body: Mapping[str, Any]) -> bool:
+def is_removable(body: Mapping[str, Any]) -> bool:
     """Return whether a deleted object can be removed.
 
     It can if it has no finalizer and no grace period, and, if it is a namespace, no content.

@@ -6,10 +6,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from trainjob_local.apiserver.openapi import openapi, openapi_index
+from trainjob_local.apiserver.openapi import build_openapi, build_openapi_index
 from trainjob_local.apiserver.resources import RESOURCES, by_group_version
 
-__all__ = ["VERSION", "document"]
+__all__ = ["VERSION", "find_document"]
 
 Json = dict[str, Any]
 
@@ -25,7 +25,7 @@ _SUBRESOURCES: Mapping[str, tuple[str, Json, list[str]]] = {
 }
 
 
-def document(path: str, address: str) -> Json | None:
+def find_document(path: str, address: str) -> Json | None:
     """Return the document at a path that names no resource.
 
     Args:
@@ -48,11 +48,11 @@ def document(path: str, address: str) -> Json | None:
             "groups": [_group(name) for name in sorted(_GROUPS) if name],
         }
     if path == "/openapi/v3":
-        return openapi_index(sorted(_GROUPS.items()))
+        return build_openapi_index(sorted(_GROUPS.items()))
     if path.startswith("/openapi/v3/"):
-        found = _parts(path.removeprefix("/openapi/v3"))
-        return openapi(*found) if found else None
-    found = _parts(path)
+        found = _parse_group_version(path.removeprefix("/openapi/v3"))
+        return build_openapi(*found) if found else None
+    found = _parse_group_version(path)
     if found:
         return _resource_list(*found)
     group = re.fullmatch("/apis/([^/]+)", path)
@@ -61,7 +61,7 @@ def document(path: str, address: str) -> Json | None:
     return None
 
 
-def _parts(path: str) -> tuple[str, str] | None:
+def _parse_group_version(path: str) -> tuple[str, str] | None:
     found = re.fullmatch("/api/(v1)|/apis/([^/]+)/([^/]+)", path)
     if found is None:
         return None

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from trainjob_local.apiserver.refusals import Refusal, bad_request, expired
+from trainjob_local.apiserver.status_errors import StatusError, bad_request, expired
 
-__all__ = ["Answer", "Faults"]
+__all__ = ["Faults", "InjectedError"]
 
 _REASONS = {
     401: ("Unauthorized", "Unauthorized"),
@@ -24,7 +24,7 @@ _REASONS = {
 
 
 @dataclass
-class Answer:
+class InjectedError:
     """An error that the server sends instead of the true response.
 
     Attributes:
@@ -43,15 +43,15 @@ class Answer:
     retry_after: int | None = None
     carried_out: bool = False
 
-    def is_for(self, verb: str, resource: str) -> bool:
+    def matches(self, verb: str, resource: str) -> bool:
         """Return whether a request with this verb and resource gets the error."""
         return self.times > 0 and self.verb in ("*", verb) and self.resource in ("*", resource)
 
-    def refusal(self) -> Refusal:
+    def to_status_error(self) -> StatusError:
         """Return the error as a Refusal."""
         reason, text = _REASONS.get(self.code, ("", "switched on by a test"))
         details = {"retryAfterSeconds": self.retry_after} if self.retry_after else {}
-        return Refusal(self.code, reason, text, details=details, retry_after=self.retry_after)
+        return StatusError(self.code, reason, text, details=details, retry_after=self.retry_after)
 
 
 class Faults:
@@ -68,9 +68,9 @@ class Faults:
     def __init__(self) -> None:
         self.latency = 0.0
         self._lock = threading.Lock()
-        self._answers: list[Answer] = []
+        self._injected_errors: list[InjectedError] = []
         self._expired_watches = 0
-        self._droppers: list[Callable[[], None]] = []
+        self._drop_callbacks: list[Callable[[], None]] = []
 
     def answer(
         self,
@@ -84,11 +84,11 @@ class Faults:
     ) -> None:
         """Answer the next matching requests with an error; see `Answer` for the arguments."""
         with self._lock:
-            self._answers.append(Answer(code, times, verb, resource, retry_after, carried_out))
+            self._injected_errors.append(InjectedError(code, times, verb, resource, retry_after, carried_out))
 
     def drop_watches(self) -> None:
         """Drop all open watch streams now."""
-        for drop in list(self._droppers):
+        for drop in list(self._drop_callbacks):
             drop()
 
     def expire_watches(self, times: int = 1) -> None:
@@ -103,45 +103,45 @@ class Faults:
     def clear(self) -> None:
         """Switch all faults off."""
         with self._lock:
-            self.latency, self._answers, self._expired_watches = 0.0, [], 0
+            self.latency, self._injected_errors, self._expired_watches = 0.0, [], 0
 
-    def apply(self, wanted: Any) -> None:
+    def apply(self, body: Any) -> None:
         """Switch on the faults of the body of a `POST /faults`.
 
         Raises:
             Refusal: 400 if the body is not valid.
         """
         known = {"latency", "answer", "drop_watches", "expire_watches"}
-        if not isinstance(wanted, Mapping) or wanted.keys() - known:
+        if not isinstance(body, Mapping) or body.keys() - known:
             raise bad_request(f"faults are an object of {', '.join(sorted(known))}")
         try:
-            self.latency = float(wanted.get("latency", self.latency))
-            if "answer" in wanted:
-                self.answer(**wanted["answer"])
-            if "expire_watches" in wanted:
-                self.expire_watches(int(wanted["expire_watches"]))
+            self.latency = float(body.get("latency", self.latency))
+            if "answer" in body:
+                self.answer(**body["answer"])
+            if "expire_watches" in body:
+                self.expire_watches(int(body["expire_watches"]))
         except (TypeError, ValueError) as error:
             raise bad_request(str(error)) from error
-        if wanted.get("drop_watches"):
+        if body.get("drop_watches"):
             self.drop_watches()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the active faults as a JSON object."""
         with self._lock:
-            answers = [asdict(answer) for answer in self._answers if answer.times > 0]
+            answers = [asdict(answer) for answer in self._injected_errors if answer.times > 0]
             return {"latency": self.latency, "answers": answers, "expire_watches": self._expired_watches}
 
     # -- for the server -----------------------------------------------------------------------------------------------
 
-    def on_drop(self, drop: Callable[[], None]) -> None:
+    def add_drop_callback(self, callback: Callable[[], None]) -> None:
         """Register a function that drops watches."""
-        self._droppers.append(drop)
+        self._drop_callbacks.append(callback)
 
-    def take(self, verb: str, resource: str) -> Answer | None:
+    def take_error(self, verb: str, resource: str) -> InjectedError | None:
         """Return the error for a request, or None; each returned error reduces its `times` by one."""
         with self._lock:
-            for answer in self._answers:
-                if answer.is_for(verb, resource):
+            for answer in self._injected_errors:
+                if answer.matches(verb, resource):
                     answer.times -= 1
                     return answer
         return None

@@ -10,15 +10,15 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from trainjob_local.apiserver.refusals import FieldProblem
+from trainjob_local.apiserver.status_errors import FieldProblem
 
 __all__ = [
+    "generate_name_problems",
     "label_key_problems",
     "label_value_problems",
     "metadata_problems",
+    "name_error_messages",
     "name_problems",
-    "name_texts",
-    "prefix_problems",
 ]
 
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
@@ -58,10 +58,12 @@ def name_problems(rule: str, name: str) -> list[FieldProblem]:
     """
     if not name:
         return [FieldProblem("metadata.name", "Required value", detail="name or generateName is required")]
-    return [FieldProblem("metadata.name", "Invalid value", _shown(name), wrong) for wrong in name_texts(rule, name)]
+    return [
+        FieldProblem("metadata.name", "Invalid value", _quote(name), wrong) for wrong in name_error_messages(rule, name)
+    ]
 
 
-def prefix_problems(rule: str, prefix: str) -> list[FieldProblem]:
+def generate_name_problems(rule: str, prefix: str) -> list[FieldProblem]:
     """Return the problems of a `metadata.generateName`, which may end with a dash.
 
     Args:
@@ -69,11 +71,11 @@ def prefix_problems(rule: str, prefix: str) -> list[FieldProblem]:
         prefix: the value of `generateName`; an empty one has no problems.
     """
     name = f"{prefix[:-2]}a" if len(prefix) > 1 and prefix.endswith("-") else prefix
-    found = name_texts(rule, name) if prefix else []
-    return [FieldProblem("metadata.generateName", "Invalid value", _shown(prefix), wrong) for wrong in found]
+    found = name_error_messages(rule, name) if prefix else []
+    return [FieldProblem("metadata.generateName", "Invalid value", _quote(prefix), wrong) for wrong in found]
 
 
-def name_texts(rule: str, name: str) -> list[str]:
+def name_error_messages(rule: str, name: str) -> list[str]:
     """Return the error messages for a name that breaks the rule of its resource.
 
     Args:
@@ -89,7 +91,7 @@ def name_texts(rule: str, name: str) -> list[str]:
     return [*([] if shape.fullmatch(name) else [text]), *too_long]
 
 
-def _shown(text: str) -> str:
+def _quote(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
@@ -103,7 +105,7 @@ def label_key_problems(key: str) -> list[str]:
     if slash and not prefix:
         found.append("prefix part must be non-empty")
     elif slash:
-        found += [f"prefix part {wrong}" for wrong in name_texts("subdomain", prefix)]
+        found += [f"prefix part {wrong}" for wrong in name_error_messages("subdomain", prefix)]
     if not name:
         found.append("name part must be non-empty")
     elif len(name) > 63:
@@ -121,21 +123,21 @@ def metadata_problems(metadata: Mapping[str, Any]) -> list[FieldProblem]:
     """Return the problems of labels, annotations, ownerReferences and finalizers."""
     problems: list[FieldProblem] = []
     for key, value in (metadata.get("labels") or {}).items():
-        problems += _problems("labels", _shown(key), label_key_problems(key))
-        problems += _problems("labels", _shown(value), label_value_problems(value))
+        problems += _invalid_value_problems("labels", _quote(key), label_key_problems(key))
+        problems += _invalid_value_problems("labels", _quote(value), label_value_problems(value))
     annotations = metadata.get("annotations") or {}
     for key in annotations:
-        problems += _problems("annotations", _shown(key), label_key_problems(key.lower()))
+        problems += _invalid_value_problems("annotations", _quote(key), label_key_problems(key.lower()))
     if sum(len(key) + len(value) for key, value in annotations.items()) > _ANNOTATIONS_BYTES:
         detail = f"may not be more than {_ANNOTATIONS_BYTES} bytes"
         problems.append(FieldProblem("metadata.annotations", "Too long", detail=detail))
     problems += _owner_problems(metadata.get("ownerReferences") or [])
     for name in metadata.get("finalizers") or []:
-        problems += _problems("finalizers", _shown(name), label_key_problems(name or ""))
+        problems += _invalid_value_problems("finalizers", _quote(name), label_key_problems(name or ""))
     return problems
 
 
-def _problems(field: str, shown: str, texts: Iterable[str]) -> list[FieldProblem]:
+def _invalid_value_problems(field: str, shown: str, texts: Iterable[str]) -> list[FieldProblem]:
     return [FieldProblem(f"metadata.{field}", "Invalid value", shown, text) for text in texts]
 
 
@@ -144,10 +146,10 @@ def _owner_problems(owners: Sequence[Mapping[str, Any]]) -> list[FieldProblem]:
     for owner in owners:
         for part in ("apiVersion", "kind", "name", "uid"):
             wrong = "version must not be empty" if part == "apiVersion" else "must not be empty"
-            problems += _problems(f"ownerReferences.{part}", '""', [] if owner.get(part) else [wrong])
+            problems += _invalid_value_problems(f"ownerReferences.{part}", '""', [] if owner.get(part) else [wrong])
     controllers = [f"{owner.get('kind', '')}/{owner.get('name', '')}" for owner in owners if owner.get("controller")]
     if len(controllers) > 1:
         found = f'Found "true" in references for {controllers[0]} and {controllers[1]}'
         text = f"Only one reference can have Controller set to true. {found}"
-        problems += _problems("ownerReferences", json.dumps(owners, separators=(",", ":")), [text])
+        problems += _invalid_value_problems("ownerReferences", json.dumps(owners, separators=(",", ":")), [text])
     return problems

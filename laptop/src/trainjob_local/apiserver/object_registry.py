@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from trainjob_local.apiserver.deletion import DeleteOptions
 from trainjob_local.apiserver.resources import Resource
-from trainjob_local.apiserver.store import Change, Store, Subscription
+from trainjob_local.apiserver.store import ObjectEvent, Store, Subscription
 
 __all__ = ["ObjectRegistry"]
 
@@ -28,7 +28,7 @@ class ObjectRegistry(Protocol):
         """Lock of all reads and writes."""
         ...
 
-    def subscribe(self, callback: Callable[[Change], None], *, resources: Collection[str] = ()) -> Subscription:
+    def subscribe(self, callback: Callable[[ObjectEvent], None], *, resources: Collection[str] = ()) -> Subscription:
         """Call the callback for every change of these resources."""
         ...
 
@@ -44,6 +44,8 @@ class ObjectRegistry(Protocol):
         """Delete an object and return its last visible state."""
         ...
 
-    def delete_with(self, kind: Resource, name: str, namespace: str, options: DeleteOptions) -> tuple[Json, bool]:
+    def delete_with_options(
+        self, resource: Resource, name: str, namespace: str, options: DeleteOptions
+    ) -> tuple[Json, bool]:
         """Delete an object with options; return it, and whether it is removed from the store."""
         ...

@@ -12,11 +12,11 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from trainjob_local.apiserver.checks import SCHEMAS
 from trainjob_local.apiserver.resources import Resource, by_group_version
-from trainjob_local.apiserver.schema import Field
+from trainjob_local.apiserver.schema import Schema
+from trainjob_local.apiserver.write_rules import SCHEMAS
 
-__all__ = ["openapi", "openapi_index"]
+__all__ = ["build_openapi", "build_openapi_index"]
 
 Json = dict[str, Any]
 
@@ -32,7 +32,7 @@ _SUBRESOURCES: Mapping[str, Mapping[str, str]] = {
 _WRITES = ("post", "put", "patch")
 
 
-def openapi_index(group_versions: Iterable[tuple[str, str]]) -> Json:
+def build_openapi_index(group_versions: Iterable[tuple[str, str]]) -> Json:
     """Return the index of the documents; the URL of a document contains its hash."""
     paths = {}
     for group, version in group_versions:
@@ -42,7 +42,7 @@ def openapi_index(group_versions: Iterable[tuple[str, str]]) -> Json:
 
 
 @functools.cache
-def openapi(group: str, version: str) -> Json:
+def build_openapi(group: str, version: str) -> Json:
     """Return the document of one API group and version."""
     resources = by_group_version(group, version)
     schemas: Json = {}
@@ -59,10 +59,10 @@ def openapi(group: str, version: str) -> Json:
 
 @functools.cache
 def _digest(group: str, version: str) -> str:
-    return hashlib.sha256(json.dumps(openapi(group, version), sort_keys=True).encode()).hexdigest().upper()
+    return hashlib.sha256(json.dumps(build_openapi(group, version), sort_keys=True).encode()).hexdigest().upper()
 
 
-def _name(resource: Resource) -> str:
+def _schema_name(resource: Resource) -> str:
     """Return the name of a schema, such as `org.kubeflow.trainer.v1alpha1.TrainJob`."""
     group = resource.group
     prefix = ".".join(reversed(group.split("."))) if "." in group else f"io.k8s.api.{group or 'core'}"
@@ -70,16 +70,16 @@ def _name(resource: Resource) -> str:
 
 
 def _schemas(resource: Resource) -> Json:
-    shape, name = SCHEMAS.get(resource.plural), _name(resource)
-    described = _schema(shape) if shape else {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    shape, name = SCHEMAS.get(resource.plural), _schema_name(resource)
+    described = _build_schema(shape) if shape else {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     items = {"type": "array", "items": {"$ref": f"{_REFERENCE}{name}"}}
     return {
-        name: {**described, "x-kubernetes-group-version-kind": [_kind(resource)]},
+        name: {**described, "x-kubernetes-group-version-kind": [_group_version_kind(resource)]},
         f"{name}List": {"type": "object", "required": ["items"], "properties": {"items": items}},
     }
 
 
-def _kind(resource: Resource) -> Json:
+def _group_version_kind(resource: Resource) -> Json:
     return {"group": resource.group, "kind": resource.kind, "version": resource.version}
 
 
@@ -104,12 +104,12 @@ def _operations(resource: Resource, path: str, methods: Mapping[str, str]) -> Js
 
 
 def _operation(resource: Resource, method: str, action: str) -> Json:
-    schema = {"$ref": f"{_REFERENCE}{_name(resource)}{'List' if action == 'list' else ''}"}
+    schema = {"$ref": f"{_REFERENCE}{_schema_name(resource)}{'List' if action == 'list' else ''}"}
     answer = {"description": "OK", "content": {"application/json": {"schema": schema}}}
     found: Json = {
         "responses": {"200": answer},
         "x-kubernetes-action": action,
-        "x-kubernetes-group-version-kind": _kind(resource),
+        "x-kubernetes-group-version-kind": _group_version_kind(resource),
     }
     # From this parameter kubectl learns that the server validates fields.
     return found | {"parameters": _parameters(("dryRun", "fieldValidation"), "query")} if method in _WRITES else found
@@ -120,40 +120,40 @@ def _parameters(names: Sequence[str], where: str) -> list[Json]:
     return [{"name": name, "in": where, **required, "schema": {"type": "string"}} for name in names]
 
 
-def _schema(shape: Field) -> Json:
+def _build_schema(schema: Schema) -> Json:
     """Return an OpenAPI schema with the extensions of a CustomResourceDefinition."""
-    if shape.type == "any":
+    if schema.type == "any":
         return {"x-kubernetes-preserve-unknown-fields": True}
-    if shape.type == "quantity":
+    if schema.type == "quantity":
         return {"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": True}
-    found: Json = {"type": "object" if shape.type == "map" else shape.type}
-    if shape.note:
-        found["description"] = shape.note
-    if shape.format:
-        found["format"] = shape.format
-    if shape.properties:
-        found["properties"] = {name: _schema(inner) for name, inner in shape.properties.items()}
-    if shape.required:
-        found["required"] = list(shape.required)
-    if shape.type == "map" and not shape.items:
+    found: Json = {"type": "object" if schema.type == "map" else schema.type}
+    if schema.description:
+        found["description"] = schema.description
+    if schema.format:
+        found["format"] = schema.format
+    if schema.properties:
+        found["properties"] = {name: _build_schema(inner) for name, inner in schema.properties.items()}
+    if schema.required:
+        found["required"] = list(schema.required)
+    if schema.type == "map" and not schema.items:
         found["x-kubernetes-preserve-unknown-fields"] = True
-    if shape.items:
-        found["additionalProperties" if shape.type == "map" else "items"] = _schema(shape.items)
-    return found | _limits(shape)
+    if schema.items:
+        found["additionalProperties" if schema.type == "map" else "items"] = _build_schema(schema.items)
+    return found | _build_constraints(schema)
 
 
-def _limits(shape: Field) -> Json:
+def _build_constraints(schema: Schema) -> Json:
     found: Json = {
-        "default": shape.default,
-        "minimum": shape.minimum,
-        "minLength": shape.min_length or None,
-        "maxLength": shape.max_length,
-        "maxItems": shape.max_items,
-        "enum": list(shape.enum) or None,
+        "default": schema.default,
+        "minimum": schema.minimum,
+        "minLength": schema.min_length or None,
+        "maxLength": schema.max_length,
+        "maxItems": schema.max_items,
+        "enum": list(schema.enum) or None,
     }
     found = {name: value for name, value in found.items() if value is not None}
-    if shape.keys:
-        found |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(shape.keys)}
-    rules = [{"rule": rule.cel, "message": rule.message} for rule in shape.rules]
-    rules += [{"rule": "self == oldSelf", "message": "field is immutable"}] if shape.immutable else []
+    if schema.keys:
+        found |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(schema.keys)}
+    rules = [{"rule": rule.cel, "message": rule.message} for rule in schema.rules]
+    rules += [{"rule": "self == oldSelf", "message": "field is immutable"}] if schema.immutable else []
     return found | ({"x-kubernetes-validations": rules} if rules else {})

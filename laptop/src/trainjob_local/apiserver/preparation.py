@@ -11,16 +11,16 @@ from typing import Any
 
 from trainjob_local.apiserver.resources import Resource
 
-__all__ = ["new_object", "next_object"]
+__all__ = ["prepare_for_create", "prepare_for_update"]
 
 Json = dict[str, Any]
 
-_SERVER_SET = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
-_NEVER_KEPT = ("resourceVersion", "selfLink", "managedFields")
-_STATUS_MAY_SET = ("labels", "annotations")
+_SERVER_FIELDS = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
+_DROPPED_FIELDS = ("resourceVersion", "selfLink", "managedFields")
+_STATUS_WRITABLE_FIELDS = ("labels", "annotations")
 
 
-def new_object(resource: Resource, body: Mapping[str, Any], *, uid: str, now: str) -> Json:
+def prepare_for_create(resource: Resource, body: Mapping[str, Any], *, uid: str, now: str) -> Json:
     """Return the new object for the body of a create request.
 
     It gets its own uid and creation time, generation 1 if the resource counts generations, and the resource's initial
@@ -34,10 +34,12 @@ def new_object(resource: Resource, body: Mapping[str, Any], *, uid: str, now: st
     """
     sent = body["metadata"]
     metadata = {
-        key: value for key, value in sent.items() if key not in (*_SERVER_SET, *_NEVER_KEPT) and value is not None
+        key: value
+        for key, value in sent.items()
+        if key not in (*_SERVER_FIELDS, *_DROPPED_FIELDS) and value is not None
     }
     metadata |= {"uid": uid, "creationTimestamp": now}
-    if resource.generation:
+    if resource.has_generation:
         metadata["generation"] = 1
     prepared = {**body, "metadata": metadata}
     if resource.initial_status is not None:
@@ -47,7 +49,7 @@ def new_object(resource: Resource, body: Mapping[str, Any], *, uid: str, now: st
     return prepared
 
 
-def next_object(resource: Resource, old: Mapping[str, Any], body: Mapping[str, Any], *, status: bool) -> Json:
+def prepare_for_update(resource: Resource, old: Mapping[str, Any], body: Mapping[str, Any], *, status: bool) -> Json:
     """Return the next version of an object for the body of an update.
 
     Args:
@@ -60,24 +62,26 @@ def next_object(resource: Resource, old: Mapping[str, Any], body: Mapping[str, A
     """
     sent, kept = body["metadata"], old["metadata"]
     if status:
-        may_set = () if resource.custom else _STATUS_MAY_SET
+        may_set = () if resource.custom else _STATUS_WRITABLE_FIELDS
         metadata = {key: value for key, value in kept.items() if key not in may_set}
         metadata |= {key: sent[key] for key in may_set if sent.get(key)}
         prepared = {**old, "metadata": metadata}
         prepared.pop("status", None)
         return prepared | ({"status": body["status"]} if body.get("status") is not None else {})
     metadata = {
-        key: value for key, value in sent.items() if key not in (*_SERVER_SET, *_NEVER_KEPT) and value is not None
+        key: value
+        for key, value in sent.items()
+        if key not in (*_SERVER_FIELDS, *_DROPPED_FIELDS) and value is not None
     }
-    metadata |= {key: kept[key] for key in (*_SERVER_SET, "namespace", "resourceVersion") if key in kept}
+    metadata |= {key: kept[key] for key in (*_SERVER_FIELDS, "namespace", "resourceVersion") if key in kept}
     prepared = {**body, "metadata": metadata}
     if resource.has_status:
         prepared.pop("status", None)
         prepared |= {"status": old["status"]} if "status" in old else {}
-    if resource.generation and _wanted(prepared) != _wanted(old):
+    if resource.has_generation and _spec_fields(prepared) != _spec_fields(old):
         metadata["generation"] = kept.get("generation", 0) + 1
     return prepared
 
 
-def _wanted(body: Mapping[str, Any]) -> Json:
+def _spec_fields(body: Mapping[str, Any]) -> Json:
     return {key: value for key, value in body.items() if key not in ("metadata", "status", "kind", "apiVersion")}

@@ -22,10 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from trainjob_local.apiserver import bootstrap
-from trainjob_local.apiserver.checks import Admission, Checks, Stage, WriteOptions
-from trainjob_local.apiserver.collector import Collector, EventExpiry
 from trainjob_local.apiserver.deletion import DeleteOptions
-from trainjob_local.apiserver.refusals import Refusal, bad_request, not_found
+from trainjob_local.apiserver.garbage_collector import EventExpiry, GarbageCollector
 from trainjob_local.apiserver.resources import BY_PLURAL, Resource
 from trainjob_local.apiserver.selectors import (
     FieldSelector,
@@ -35,20 +33,30 @@ from trainjob_local.apiserver.selectors import (
     parse_fields,
     parse_labels,
 )
+from trainjob_local.apiserver.status_errors import StatusError, bad_request, not_found
 from trainjob_local.apiserver.storage import Storage
-from trainjob_local.apiserver.store import Change, Store, Stored, Subscription
-from trainjob_local.apiserver.tokens import Tokens
-from trainjob_local.apiserver.writing import PatchKind, Writer
+from trainjob_local.apiserver.store import ObjectEvent, Store, StoredObject, Subscription
+from trainjob_local.apiserver.tokens import TokenIssuer
+from trainjob_local.apiserver.write_rules import Admission, Stage, WriteOptions, WriteRules
+from trainjob_local.apiserver.writer import PatchKind, Writer
 from trainjob_local.objects import utc_now
 
-__all__ = ["Change", "DeleteOptions", "Registry", "Subscription", "WriteOptions", "parse_selectors", "resource_named"]
+__all__ = [
+    "DeleteOptions",
+    "ObjectEvent",
+    "Registry",
+    "Subscription",
+    "WriteOptions",
+    "get_resource",
+    "parse_selectors",
+]
 
 Json = dict[str, Any]
 _Objects = list[Json]  # an alias, because inside the class `list` is a method
-_Versions = list[Stored]
+_Versions = list[StoredObject]
 
 
-def resource_named(plural: str) -> Resource:
+def get_resource(plural: str) -> Resource:
     """Return the stored resource with this plural.
 
     Raises:
@@ -56,7 +64,7 @@ def resource_named(plural: str) -> Resource:
     """
     found = BY_PLURAL.get(plural)
     if found is None:
-        raise Refusal(404, "NotFound", "the server could not find the requested resource")
+        raise StatusError(404, "NotFound", "the server could not find the requested resource")
     return found
 
 
@@ -67,9 +75,9 @@ def parse_selectors(resource: Resource, labels: str, fields: str) -> tuple[Label
         Refusal: 400 if a selector is not valid, or if the resource does not support a field.
     """
     try:
-        return parse_labels(labels), parse_fields(fields, resource.fields)
+        return parse_labels(labels), parse_fields(fields, resource.selectable_fields)
     except UnknownField as error:
-        raise bad_request(resource.unknown_field(error.field)) from error
+        raise bad_request(resource.unknown_field_message(error.field)) from error
     except SelectorError as error:
         raise bad_request(str(error)) from error
 
@@ -97,12 +105,12 @@ class Registry:
     ) -> None:
         self._storage = Storage(state)
         self.store = Store(self._storage, history=history)
-        self.tokens = Tokens(self.store, self._storage, clock)
-        self._checks = Checks(self)
-        self._writer = Writer(self.store, self._checks, clock)
-        bootstrap.fill(self)
-        self.store.forget_history()
-        self._collector = Collector(self)
+        self.tokens = TokenIssuer(self.store, self._storage, clock)
+        self._rules = WriteRules(self)
+        self._writer = Writer(self.store, self._rules, clock)
+        bootstrap.create_bootstrap_objects(self)
+        self.store.clear_history()
+        self._garbage_collector = GarbageCollector(self)
         EventExpiry(self, clock)
 
     def close(self) -> None:
@@ -110,7 +118,7 @@ class Registry:
 
         No method of the registry may be called after this.
         """
-        self._collector.stop()
+        self._garbage_collector.stop()
         with self.store.lock:
             self._storage.close()
 
@@ -125,7 +133,7 @@ class Registry:
         The order of a write is: unknown fields, defaults, MUTATING rules, schema and names (422), VALIDATING rules,
         existence. Rules run while the registry's lock is held: they may read, and must not write, wait or block.
         """
-        self._checks.add(resource_named(resource), admission, stage)
+        self._rules.add_admission(get_resource(resource), admission, stage)
 
     # -- reading --------------------------------------------------------------------------------------------------
 
@@ -135,7 +143,7 @@ class Registry:
         Raises:
             Refusal: 404 if it does not exist.
         """
-        return self.read(resource_named(resource), name, namespace).copy()
+        return self.get_stored(get_resource(resource), name, namespace).copy()
 
     def list(self, resource: str, namespace: str = "", *, labels: str = "", fields: str = "") -> _Objects:
         """Return the objects of a namespace, or of all namespaces, ordered by namespace and name.
@@ -149,9 +157,9 @@ class Registry:
         Raises:
             Refusal: 400 if a selector is not valid.
         """
-        return [stored.copy() for stored in self.select(resource_named(resource), namespace, labels, fields)]
+        return [stored.copy() for stored in self.list_stored(get_resource(resource), namespace, labels, fields)]
 
-    def read(self, resource: Resource, name: str, namespace: str = "") -> Stored:
+    def get_stored(self, resource: Resource, name: str, namespace: str = "") -> StoredObject:
         """Return the current version of one object without copying it.
 
         Raises:
@@ -162,10 +170,10 @@ class Registry:
             raise not_found(resource, name)
         return stored
 
-    def select(self, resource: Resource, namespace: str, labels: str = "", fields: str = "") -> _Versions:
+    def list_stored(self, resource: Resource, namespace: str, labels: str = "", fields: str = "") -> _Versions:
         """Return the current versions of selected objects without copying them; see [list][]."""
         by_label, by_field = parse_selectors(resource, labels, fields)
-        found = self.store.all(resource, namespace)
+        found = self.store.list_objects(resource, namespace)
         return [stored for stored in found if by_label.matches(stored.body) and by_field.matches(stored.body)]
 
     # -- writing --------------------------------------------------------------------------------------------------
@@ -179,7 +187,7 @@ class Registry:
             Refusal: 404 if the namespace does not exist; 409 if the name exists; 400, 403 or 422 if the object breaks a
                 rule.
         """
-        created = self._writer.create(resource_named(resource), body, namespace, options or WriteOptions())
+        created = self._writer.create(get_resource(resource), body, namespace, options or WriteOptions())
         if resource == "namespaces" and "resourceVersion" in created["metadata"]:
             bootstrap.add_default_account(self, created["metadata"]["name"])
         return created
@@ -202,7 +210,7 @@ class Registry:
                 the object breaks a rule.
         """
         status = subresource == "status"
-        return self._writer.update(resource_named(resource), body, namespace, status, options or WriteOptions())
+        return self._writer.update(get_resource(resource), body, namespace, status, options or WriteOptions())
 
     def patch(
         self,
@@ -231,9 +239,9 @@ class Registry:
                 422 if the patch or its result breaks a rule.
         """
         with self.lock:
-            old = self.read(resource_named(resource), name, namespace)
+            old = self.get_stored(get_resource(resource), name, namespace)
             status = subresource == "status"
-            return self._writer.patch(resource_named(resource), old, patch, kind, status, options or WriteOptions())
+            return self._writer.patch(get_resource(resource), old, patch, kind, status, options or WriteOptions())
 
     def bind(self, pod: str, node: str, namespace: str) -> None:
         """Assign a pod to a node, as a scheduler does with the subresource `binding`.
@@ -242,7 +250,7 @@ class Registry:
             Refusal: 404 if the pod does not exist; 409 if it is already assigned.
         """
         with self.lock:
-            self._writer.bind(self.read(resource_named("pods"), pod, namespace), node)
+            self._writer.bind(self.get_stored(get_resource("pods"), pod, namespace), node)
 
     # -- deleting -------------------------------------------------------------------------------------------------
 
@@ -277,18 +285,20 @@ class Registry:
                 breaks a rule.
         """
         options = DeleteOptions(uid, resource_version, grace, propagation)
-        return self.delete_with(resource_named(resource), name, namespace, options)[0]
+        return self.delete_with_options(get_resource(resource), name, namespace, options)[0]
 
-    def delete_with(self, kind: Resource, name: str, namespace: str, options: DeleteOptions) -> tuple[Json, bool]:
+    def delete_with_options(
+        self, resource: Resource, name: str, namespace: str, options: DeleteOptions
+    ) -> tuple[Json, bool]:
         """Delete an object; see [delete][].
 
         Returns:
             The object in its last visible state, and whether it is removed from the store.
         """
         with self.lock:
-            return self._writer.delete(kind, self.read(kind, name, namespace), options)
+            return self._writer.delete(resource, self.get_stored(resource, name, namespace), options)
 
-    def delete_all(
+    def delete_collection(
         self,
         resource: str,
         namespace: str = "",
@@ -298,9 +308,9 @@ class Registry:
         options: DeleteOptions | None = None,
     ) -> _Objects:
         """Delete the selected objects (see [list][]) and return them as they were before."""
-        kind = resource_named(resource)
+        kind = get_resource(resource)
         with self.lock:
-            selected = self.select(kind, namespace, labels, fields)
+            selected = self.list_stored(kind, namespace, labels, fields)
             for stored in selected:
                 self._writer.delete(kind, stored, options or DeleteOptions())
         return [stored.copy() for stored in selected]
@@ -308,7 +318,7 @@ class Registry:
     # -- subscriptions --------------------------------------------------------------------------------------------
 
     def subscribe(
-        self, callback: Callable[[Change], None], *, resources: Collection[str] = (), replay: bool = True
+        self, callback: Callable[[ObjectEvent], None], *, resources: Collection[str] = (), replay: bool = True
     ) -> Subscription:
         """Call the callback exactly once for every change, in the order of writes.
 
@@ -322,5 +332,5 @@ class Registry:
             replay: whether to begin with an `ADDED` for every existing object.
         """
         return self.store.subscribe(
-            callback, frozenset(resource_named(plural).plural for plural in resources), replay=replay
+            callback, frozenset(get_resource(plural).plural for plural in resources), replay=replay
         )

@@ -44,14 +44,14 @@ class Resource:
     namespaced: bool = True
     custom: bool = False
     subresources: tuple[str, ...] = ()
-    generation: bool = False
+    has_generation: bool = False
     initial_status: Mapping[str, Any] | None = None
     returns_deleted: bool = False
-    fields: tuple[str, ...] = ()
+    selectable_fields: tuple[str, ...] = ()
     short_names: tuple[str, ...] = ()
-    names: str = "subdomain"
-    orphans: bool = False
-    served_from: str = field(default="")
+    name_rule: str = "subdomain"
+    orphans_dependents: bool = False
+    stored_as: str = field(default="")
 
     @property
     def api_version(self) -> str:
@@ -59,7 +59,7 @@ class Resource:
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
-    def qualified(self) -> str:
+    def qualified_name(self) -> str:
         """Name in messages, such as `pods` or `trainjobs.trainer.kubeflow.org`."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
@@ -68,11 +68,11 @@ class Resource:
         """True if clients can write the status only through the status subresource."""
         return "status" in self.subresources
 
-    def unknown_field(self, path: str) -> str:
+    def unknown_field_message(self, path: str) -> str:
         """Return the error message for a field selector with an unsupported field."""
         if self.plural == "jobs":
             return f'field label "{path}" not supported for Job'
-        if self.custom or self.fields:
+        if self.custom or self.selectable_fields:
             return f"field label not supported: {path}"
         return f'"{path}" is not a known field selector: only "metadata.name", "metadata.namespace"'
 
@@ -97,11 +97,11 @@ _REGARDING = (*(f"regarding.{part}" for part in _INVOLVED), "reason", "reporting
 RESOURCES: tuple[Resource, ...] = (
     Resource(
         "", "v1", "namespaces", "Namespace", namespaced=False, subresources=_STATUS, initial_status={"phase": "Active"},
-        fields=("status.phase",), short_names=("ns",), names="label",
+        selectable_fields=("status.phase",), short_names=("ns",), name_rule="label",
     ),
     Resource(
-        "", "v1", "pods", "Pod", subresources=("status", "log", "binding"), generation=True, returns_deleted=True,
-        initial_status={"phase": "Pending"}, fields=_POD_FIELDS, short_names=("po",),
+        "", "v1", "pods", "Pod", subresources=("status", "log", "binding"), has_generation=True, returns_deleted=True,
+        initial_status={"phase": "Pending"}, selectable_fields=_POD_FIELDS, short_names=("po",),
     ),
     Resource(
         "", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", subresources=_STATUS, returns_deleted=True,
@@ -111,16 +111,16 @@ RESOURCES: tuple[Resource, ...] = (
         "", "v1", "persistentvolumes", "PersistentVolume", namespaced=False, subresources=_STATUS, returns_deleted=True,
         initial_status={"phase": "Pending"}, short_names=("pv",),
     ),
-    Resource("", "v1", "events", "Event", fields=_EVENT_FIELDS, short_names=("ev",)),
-    Resource("events.k8s.io", "v1", "events", "Event", fields=_REGARDING, short_names=("ev",), served_from="events"),
-    Resource("", "v1", "secrets", "Secret", fields=("type",)),
+    Resource("", "v1", "events", "Event", selectable_fields=_EVENT_FIELDS, short_names=("ev",)),
+    Resource("events.k8s.io", "v1", "events", "Event", selectable_fields=_REGARDING, short_names=("ev",), stored_as="events"),
+    Resource("", "v1", "secrets", "Secret", selectable_fields=("type",)),
     Resource("", "v1", "configmaps", "ConfigMap", short_names=("cm",)),
     Resource(
         "", "v1", "services", "Service", subresources=_STATUS, initial_status={"loadBalancer": {}},
-        returns_deleted=True, fields=("spec.clusterIP", "spec.type"), short_names=("svc",), names="label",
+        returns_deleted=True, selectable_fields=("spec.clusterIP", "spec.type"), short_names=("svc",), name_rule="label",
     ),
     Resource(
-        "", "v1", "nodes", "Node", namespaced=False, subresources=_STATUS, fields=("spec.unschedulable",),
+        "", "v1", "nodes", "Node", namespaced=False, subresources=_STATUS, selectable_fields=("spec.unschedulable",),
         short_names=("no",),
     ),
     Resource(
@@ -128,30 +128,30 @@ RESOURCES: tuple[Resource, ...] = (
         short_names=("sa",),
     ),
     Resource(
-        _BATCH, "v1", "jobs", "Job", subresources=_STATUS, generation=True, initial_status={},
-        fields=("status.successful",), orphans=True,
+        _BATCH, "v1", "jobs", "Job", subresources=_STATUS, has_generation=True, initial_status={},
+        selectable_fields=("status.successful",), orphans_dependents=True,
     ),
     Resource(
-        "jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet", custom=True, subresources=_STATUS, generation=True,
+        "jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet", custom=True, subresources=_STATUS, has_generation=True,
         initial_status={},
     ),
     Resource(
-        _TRAINER, "v1alpha1", "trainjobs", "TrainJob", custom=True, subresources=_STATUS, generation=True,
+        _TRAINER, "v1alpha1", "trainjobs", "TrainJob", custom=True, subresources=_STATUS, has_generation=True,
         initial_status={},
     ),
-    Resource(_TRAINER, "v1alpha1", "trainingruntimes", "TrainingRuntime", custom=True, generation=True),
+    Resource(_TRAINER, "v1alpha1", "trainingruntimes", "TrainingRuntime", custom=True, has_generation=True),
     Resource(
         _TRAINER, "v1alpha1", "clustertrainingruntimes", "ClusterTrainingRuntime", namespaced=False, custom=True,
-        generation=True,
+        has_generation=True,
     ),
-    Resource(_RBAC, "v1", "roles", "Role", names="path"),
-    Resource(_RBAC, "v1", "rolebindings", "RoleBinding", names="path"),
-    Resource(_RBAC, "v1", "clusterroles", "ClusterRole", namespaced=False, names="path"),
-    Resource(_RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False, names="path"),
+    Resource(_RBAC, "v1", "roles", "Role", name_rule="path"),
+    Resource(_RBAC, "v1", "rolebindings", "RoleBinding", name_rule="path"),
+    Resource(_RBAC, "v1", "clusterroles", "ClusterRole", namespaced=False, name_rule="path"),
+    Resource(_RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False, name_rule="path"),
 )  # fmt: skip
 """All stored resources; the server answers `selfsubjectaccessreviews` without storing them."""
 
-BY_PLURAL: Mapping[str, Resource] = {resource.plural: resource for resource in RESOURCES if not resource.served_from}
+BY_PLURAL: Mapping[str, Resource] = {resource.plural: resource for resource in RESOURCES if not resource.stored_as}
 """Stored resources by plural, the key that `Registry` uses."""
 
 

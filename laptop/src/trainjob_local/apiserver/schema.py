@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainjob_local.apiserver.refusals import FieldProblem
-from trainjob_local.quantity import canonical, parse_quantity
+from trainjob_local.apiserver.status_errors import FieldProblem
+from trainjob_local.quantity import canonicalize, parse_quantity
 
 __all__ = [
     "BOOLEAN",
@@ -26,15 +26,15 @@ __all__ = [
     "QUANTITY",
     "STRING",
     "STRINGS",
-    "Field",
     "Rule",
+    "Schema",
     "array_of",
+    "find_wrong_type",
+    "object_of",
     "prune",
-    "record",
     "schema_problems",
     "with_canonical_quantities",
     "with_defaults",
-    "wrong_type",
 ]
 
 _NAMES = {"map": "object", "quantity": "string"}
@@ -59,11 +59,11 @@ class Rule:
 
     cel: str
     message: str
-    holds: Callable[[Any], bool]
+    is_satisfied: Callable[[Any], bool]
 
 
 @dataclass(frozen=True)
-class Field:
+class Schema:
     """The schema of one value.
 
     Attributes:
@@ -86,9 +86,9 @@ class Field:
 
     type: str
     format: str = ""
-    properties: Mapping[str, Field] = field(default_factory=dict)
+    properties: Mapping[str, Schema] = field(default_factory=dict)
     required: tuple[str, ...] = ()
-    items: Field | None = None
+    items: Schema | None = None
     keys: tuple[str, ...] = ()
     minimum: int | None = None
     min_length: int = 0
@@ -98,9 +98,9 @@ class Field:
     default: Any = None
     immutable: bool = False
     rules: tuple[Rule, ...] = ()
-    note: str = ""
+    description: str = ""
 
-    def children(self, value: Any) -> Iterator[tuple[str, Field, Any]]:
+    def children(self, value: Any) -> Iterator[tuple[str, Schema, Any]]:
         """Yield the path step, the schema and the value of each child, sorted by name or index."""
         if self.type == "object" and isinstance(value, Mapping):
             for name in sorted(value.keys() & self.properties.keys()):
@@ -126,35 +126,35 @@ class Field:
         return isinstance(value, kinds[self.type])
 
 
-def record(required: str = "", /, **properties: Field) -> Field:
+def object_of(required: str = "", /, **properties: Schema) -> Schema:
     """Return the schema of an object.
 
     Args:
         required: names of the required fields, separated by spaces.
         properties: schemas of the fields.
     """
-    return Field("object", properties=properties, required=tuple(required.split()))
+    return Schema("object", properties=properties, required=tuple(required.split()))
 
 
-def array_of(item: Field, **limits: Any) -> Field:
+def array_of(item: Schema, **limits: Any) -> Schema:
     """Return the schema of a list.
 
     Args:
         item: schema of the items.
         limits: further attributes of `Field`, such as `keys` and `max_items`.
     """
-    return Field("array", items=item, **limits)
+    return Schema("array", items=item, **limits)
 
 
-STRING, BOOLEAN, QUANTITY = Field("string"), Field("boolean"), Field("quantity")
-INT32, INT64 = Field("integer", "int32"), Field("integer", "int64")
-MAP = Field("map")
+STRING, BOOLEAN, QUANTITY = Schema("string"), Schema("boolean"), Schema("quantity")
+INT32, INT64 = Schema("integer", "int32"), Schema("integer", "int64")
+MAP = Schema("map")
 """Schema of an object whose fields are neither checked nor changed."""
-LABELS = Field("map", items=STRING)
+LABELS = Schema("map", items=STRING)
 STRINGS = array_of(STRING)
 
 
-def wrong_type(shape: Field, value: Any, path: str = "") -> str:
+def find_wrong_type(schema: Schema, value: Any, path: str = "") -> str:
     """Return the error message for the first value of a wrong type, or an empty text.
 
     A Go program cannot decode a body with such a value, and rejects it before the schema applies. The messages differ
@@ -162,15 +162,15 @@ def wrong_type(shape: Field, value: Any, path: str = "") -> str:
     """
     if value is None:  # Go's null is the zero value
         return ""
-    if shape.type == "quantity":
+    if schema.type == "quantity":
         return "" if _is_quantity(value) else f"{path} must be a quantity: {json.dumps(value)}"
-    bits = _BITS.get(shape.format)
-    if not shape.accepts(value) or (bits and not -(2**bits) <= value < 2**bits):
-        return f'{path} must be of type {shape.format or _NAMES.get(shape.type, shape.type)}: "{_json_type(value)}"'
-    if shape.format == "date-time" and not _TIME.fullmatch(value):
+    bits = _BITS.get(schema.format)
+    if not schema.accepts(value) or (bits and not -(2**bits) <= value < 2**bits):
+        return f'{path} must be of type {schema.format or _NAMES.get(schema.type, schema.type)}: "{_json_type(value)}"'
+    if schema.format == "date-time" and not _TIME.fullmatch(value):
         return f"{path} must be a time: {json.dumps(value)}"
-    children = shape.children(value)
-    found = (wrong_type(inner, child, f"{path}{step}".lstrip(".")) for step, inner, child in children)
+    children = schema.children(value)
+    found = (find_wrong_type(inner, child, f"{path}{step}".lstrip(".")) for step, inner, child in children)
     return next(filter(None, found), "")
 
 
@@ -184,58 +184,58 @@ def _is_quantity(value: Any) -> bool:
     return True
 
 
-def prune(shape: Field, value: Any, path: str = "") -> tuple[Any, list[str]]:
+def prune(schema: Schema, value: Any, path: str = "") -> tuple[Any, list[str]]:
     """Drop unknown fields and nulls, and convert floats without fraction to integers.
 
     Returns:
         The remaining value, and the paths of the unknown fields.
     """
     unknown: list[str] = []
-    if shape.type == "object" and isinstance(value, Mapping):
+    if schema.type == "object" and isinstance(value, Mapping):
         kept = {}
         for name in sorted(value, key=lambda name: (bool(path) or name != "metadata", name)):
             inner = f"{path}.{name}" if path else name
-            if name not in shape.properties:
+            if name not in schema.properties:
                 unknown.append(inner)
             elif value[name] is not None:
-                kept[name], more = prune(shape.properties[name], value[name], inner)
+                kept[name], more = prune(schema.properties[name], value[name], inner)
                 unknown += more
         return kept, unknown
-    if shape.items and shape.type == "array" and isinstance(value, list):
-        pruned = [prune(shape.items, item, f"{path}[{index}]") for index, item in enumerate(value)]
+    if schema.items and schema.type == "array" and isinstance(value, list):
+        pruned = [prune(schema.items, item, f"{path}[{index}]") for index, item in enumerate(value)]
         return [item for item, _ in pruned], [name for _, names in pruned for name in names]
-    if shape.type == "array" and isinstance(value, Mapping):  # instead of an array: all its keys are unknown
+    if schema.type == "array" and isinstance(value, Mapping):  # instead of an array: all its keys are unknown
         return value, [f"{path}.{name}" for name in sorted(value)]
-    whole = shape.type in ("integer", "quantity") and isinstance(value, float) and value.is_integer()
+    whole = schema.type in ("integer", "quantity") and isinstance(value, float) and value.is_integer()
     return int(value) if whole else value, unknown
 
 
-def with_defaults(shape: Field, value: Any) -> Any:
+def with_defaults(schema: Schema, value: Any) -> Any:
     """Return the value with defaults for missing fields.
 
     Objects and lists that are missing themselves get no defaults inside.
     """
-    if shape.type == "object" and isinstance(value, Mapping):
-        filled = {name: with_defaults(shape.properties[name], inner) for name, inner in value.items()}
-        missing = {name: inner.default for name, inner in shape.properties.items() if inner.default is not None}
+    if schema.type == "object" and isinstance(value, Mapping):
+        filled = {name: with_defaults(schema.properties[name], inner) for name, inner in value.items()}
+        missing = {name: inner.default for name, inner in schema.properties.items() if inner.default is not None}
         return missing | filled
-    if shape.items and shape.type == "array" and isinstance(value, list):
-        return [with_defaults(shape.items, item) for item in value]
+    if schema.items and schema.type == "array" and isinstance(value, list):
+        return [with_defaults(schema.items, item) for item in value]
     return value
 
 
-def with_canonical_quantities(shape: Field, value: Any) -> Any:
+def with_canonical_quantities(schema: Schema, value: Any) -> Any:
     """Return the value with its quantities in canonical form, as a Go program writes them."""
-    if shape.type == "object" and isinstance(value, Mapping):
-        return {name: with_canonical_quantities(shape.properties[name], inner) for name, inner in value.items()}
-    if shape.items and shape.type == "array" and isinstance(value, list):
-        return [with_canonical_quantities(shape.items, item) for item in value]
-    if shape.items and shape.type == "map" and isinstance(value, Mapping):
-        return {name: with_canonical_quantities(shape.items, inner) for name, inner in value.items()}
-    return canonical(value) if shape.type == "quantity" else value
+    if schema.type == "object" and isinstance(value, Mapping):
+        return {name: with_canonical_quantities(schema.properties[name], inner) for name, inner in value.items()}
+    if schema.items and schema.type == "array" and isinstance(value, list):
+        return [with_canonical_quantities(schema.items, item) for item in value]
+    if schema.items and schema.type == "map" and isinstance(value, Mapping):
+        return {name: with_canonical_quantities(schema.items, inner) for name, inner in value.items()}
+    return canonicalize(value) if schema.type == "quantity" else value
 
 
-def schema_problems(shape: Field, new: Any, old: Any = None, *, broken: bool = False) -> list[FieldProblem]:
+def schema_problems(schema: Schema, new: Any, old: Any = None, *, broken: bool = False) -> list[FieldProblem]:
     """Return the violations of the schema and the CEL rules.
 
     Args:
@@ -245,85 +245,85 @@ def schema_problems(shape: Field, new: Any, old: Any = None, *, broken: bool = F
         broken: whether the object has other problems that block the CEL rules. The rules are then not evaluated. The
             same applies if a value in the object is missing, too long or of a wrong type.
     """
-    problems = list(_structure(shape, new, ""))
+    problems = list(_structure_problems(schema, new, ""))
     blocked = broken or any(problem.kind in _BLOCKING or "must be of type" in problem.detail for problem in problems)
-    problems += _duplicates(shape, new, "")
+    problems += _duplicate_problems(schema, new, "")
     if blocked:
         return [*problems, FieldProblem("<nil>", "Invalid value", "null", _UNCHECKED)]
-    return problems + list(_rules(shape, new, old, ""))
+    return problems + list(_rule_problems(schema, new, old, ""))
 
 
-def _structure(shape: Field, value: Any, path: str) -> Iterator[FieldProblem]:
-    if not shape.accepts(value):
-        wanted, given = _NAMES.get(shape.type, shape.type), _json_type(value)
+def _structure_problems(schema: Schema, value: Any, path: str) -> Iterator[FieldProblem]:
+    if not schema.accepts(value):
+        wanted, given = _NAMES.get(schema.type, schema.type), _json_type(value)
         detail = f'{path} in body must be of type {wanted}: "{given}"'
         yield FieldProblem(path, "Invalid value", json.dumps(given), detail)
         return
-    yield from _limits(shape, value, path)
-    missing = [name for name in shape.required if name not in value]
+    yield from _limit_problems(schema, value, path)
+    missing = [name for name in schema.required if name not in value]
     for name in missing:
         yield FieldProblem(f"{path}.{name}".lstrip("."), "Required value")
     if missing:  # the values inside are not checked
         return
-    for step, inner, child in shape.children(value):
-        yield from _structure(inner, child, f"{path}{step}".lstrip("."))
+    for step, inner, child in schema.children(value):
+        yield from _structure_problems(inner, child, f"{path}{step}".lstrip("."))
 
 
-def _limits(shape: Field, value: Any, path: str) -> Iterator[FieldProblem]:
-    shown = _shown(value)
-    if shape.max_length is not None and len(value) > shape.max_length:
-        yield FieldProblem(path, "Too long", detail=f"may not be more than {shape.max_length} bytes")
-    if shape.max_items is not None and len(value) > shape.max_items:
-        yield FieldProblem(path, "Too many", str(len(value)), f"must have at most {shape.max_items} items")
-    if shape.minimum is not None and value < shape.minimum:
-        detail = f"{path} in body should be greater than or equal to {shape.minimum}"
+def _limit_problems(schema: Schema, value: Any, path: str) -> Iterator[FieldProblem]:
+    shown = _quote(value)
+    if schema.max_length is not None and len(value) > schema.max_length:
+        yield FieldProblem(path, "Too long", detail=f"may not be more than {schema.max_length} bytes")
+    if schema.max_items is not None and len(value) > schema.max_items:
+        yield FieldProblem(path, "Too many", str(len(value)), f"must have at most {schema.max_items} items")
+    if schema.minimum is not None and value < schema.minimum:
+        detail = f"{path} in body should be greater than or equal to {schema.minimum}"
         yield FieldProblem(path, "Invalid value", shown, detail)
-    if shape.min_length and len(value) < shape.min_length:
-        detail = f"{path} in body should be at least {shape.min_length} chars long"
+    if schema.min_length and len(value) < schema.min_length:
+        detail = f"{path} in body should be at least {schema.min_length} chars long"
         yield FieldProblem(path, "Invalid value", shown, detail)
-    if shape.enum and value not in shape.enum:
-        supported = ", ".join(json.dumps(allowed) for allowed in shape.enum)
+    if schema.enum and value not in schema.enum:
+        supported = ", ".join(json.dumps(allowed) for allowed in schema.enum)
         yield FieldProblem(path, "Unsupported value", shown, f"supported values: {supported}")
 
 
-def _duplicates(shape: Field, value: Any, path: str) -> Iterator[FieldProblem]:
-    if shape.keys and isinstance(value, list):
+def _duplicate_problems(schema: Schema, value: Any, path: str) -> Iterator[FieldProblem]:
+    if schema.keys and isinstance(value, list):
         seen = []
         for index, item in enumerate(value):
-            identity = {key: item.get(key) for key in shape.keys} if isinstance(item, Mapping) else item
+            identity = {key: item.get(key) for key in schema.keys} if isinstance(item, Mapping) else item
             if identity in seen:
                 text = json.dumps(identity, separators=(",", ":"))
                 yield FieldProblem(f"{path}[{index}]", "Duplicate value", text)
             seen.append(identity)
-    for step, inner, child in shape.children(value):
-        yield from _duplicates(inner, child, f"{path}{step}".lstrip("."))
+    for step, inner, child in schema.children(value):
+        yield from _duplicate_problems(inner, child, f"{path}{step}".lstrip("."))
 
 
-def _shown(value: Any) -> str:
+def _quote(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, (str, int, float)) else ""
 
 
-def _rules(shape: Field, new: Any, old: Any, path: str) -> Iterator[FieldProblem]:
-    shown = _shown(new)
-    for rule in shape.rules:
-        if not rule.holds(new):
+def _rule_problems(schema: Schema, new: Any, old: Any, path: str) -> Iterator[FieldProblem]:
+    shown = _quote(new)
+    for rule in schema.rules:
+        if not rule.is_satisfied(new):
             yield FieldProblem(path or "<nil>", "Invalid value", shown, rule.message)
-    if shape.immutable and old is not None and new != old:
+    if schema.immutable and old is not None and new != old:
         yield FieldProblem(path, "Invalid value", shown, "field is immutable")
-    for step, inner, child in shape.children(new):
-        yield from _rules(inner, child, _counterpart(shape, old, step, child), f"{path}{step}".lstrip("."))
+    for step, inner, child in schema.children(new):
+        yield from _rule_problems(inner, child, _find_old_value(schema, old, step, child), f"{path}{step}".lstrip("."))
 
 
-def _counterpart(shape: Field, old: Any, step: str, child: Any) -> Any:
+def _find_old_value(schema: Schema, old: Any, step: str, child: Any) -> Any:
     """Return the old value that a new one replaces.
 
     It is found by name in objects and by key in lists of type map. Otherwise the result is None.
     """
-    if shape.type == "object":
+    if schema.type == "object":
         return old.get(step[1:]) if isinstance(old, Mapping) else None
-    if shape.keys and isinstance(old, list):
-        identity = [child.get(key) for key in shape.keys]
-        return next((item for item in old if [item.get(key) for key in shape.keys] == identity), None)
+    if schema.keys and isinstance(old, list):
+        identity = [child.get(key) for key in schema.keys]
+        return next((item for item in old if [item.get(key) for key in schema.keys] == identity), None)
     return None
 
 

@@ -112,7 +112,7 @@ def parse_labels(text: str) -> LabelSelector:
     at, end = 0, len(text.rstrip())
     while at < end:
         match = _REQUIREMENT.match(text, at)
-        if match is None or not (requirement := _requirement(match)):
+        if match is None or not (requirement := _parse_requirement(match)):
             raise SelectorError(f"unable to parse requirement: {text[at:]!r}")
         found.append(requirement)
         at = match.end()
@@ -121,7 +121,7 @@ def parse_labels(text: str) -> LabelSelector:
     return LabelSelector(tuple(found))
 
 
-def _requirement(match: re.Match[str]) -> Requirement | None:
+def _parse_requirement(match: re.Match[str]) -> Requirement | None:
     """Return the requirement of a match, or None if its key or a value is not valid."""
     key, sign = match["key"], match["sign"]
     values = [value.strip() for value in match["values"].split(",")] if match["set"] else [match["value"] or ""]
@@ -147,7 +147,7 @@ class FieldSelector:
 
     def matches(self, body: Mapping[str, Any]) -> bool:
         """Return whether the fields of an object satisfy all terms; a missing field is empty."""
-        return all((_field(body, path) == value) == equal for path, value, equal in self.terms)
+        return all((_field_value(body, path) == value) == equal for path, value, equal in self.terms)
 
     @property
     def name(self) -> str:
@@ -174,14 +174,14 @@ def parse_fields(text: str, supported: Collection[str] | None) -> FieldSelector:
         if found is None:
             raise SelectorError(f"invalid selector: '{text}'; can't understand '{term}'")
         path, sign, value = found.groups()
-        terms.append((path, _unescaped(value), sign != "!="))
+        terms.append((path, _unescape(value), sign != "!="))
     for path, _, _ in terms:
         if supported is not None and path not in (*supported, "metadata.name", "metadata.namespace"):
             raise UnknownField(path)
     return FieldSelector(tuple(terms))
 
 
-def _unescaped(value: str) -> str:
+def _unescape(value: str) -> str:
     wrong = re.search(r"\\(.?)|([,=])", re.sub(r"\\[\\,=]", "", value))
     if wrong and wrong[2]:
         raise SelectorError(f"invalid field selector: unescaped character in value: {ord(wrong[2])}")
@@ -190,7 +190,7 @@ def _unescaped(value: str) -> str:
     return re.sub(r"\\([\\,=])", r"\1", value)
 
 
-def _field(body: Mapping[str, Any], path: str) -> str:
+def _field_value(body: Mapping[str, Any], path: str) -> str:
     value: Any = body
     for part in _RENAMED.get(path, path).split("."):
         value = value.get(part) if isinstance(value, Mapping) else None

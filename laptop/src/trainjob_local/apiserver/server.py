@@ -18,18 +18,18 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from trainjob.errors import ClusterError
-from trainjob_local.apiserver.answers import json_answer, read_json, refused
 from trainjob_local.apiserver.authorization import Authorizer
-from trainjob_local.apiserver.discovery import document
+from trainjob_local.apiserver.discovery import find_document
 from trainjob_local.apiserver.faults import Faults
-from trainjob_local.apiserver.handlers import Call, Handlers
-from trainjob_local.apiserver.logstream import LogSource
-from trainjob_local.apiserver.refusals import Refusal, unauthorized
+from trainjob_local.apiserver.handlers import Handlers, RequestContext
+from trainjob_local.apiserver.http_messages import error_response, json_response, read_json
+from trainjob_local.apiserver.log_stream import LogSource
 from trainjob_local.apiserver.registry import Registry
-from trainjob_local.apiserver.requests import Asked, asked_for
+from trainjob_local.apiserver.request_parsing import RequestInfo, parse_request_info
 from trainjob_local.apiserver.resources import by_group_version
+from trainjob_local.apiserver.status_errors import StatusError, unauthorized
 from trainjob_local.apiserver.tokens import User
-from trainjob_local.apiserver.watching import WatchHub
+from trainjob_local.apiserver.watches import WatchBroadcaster
 
 __all__ = ["ApiServer"]
 
@@ -70,7 +70,7 @@ class ApiServer:
         self.faults, self.port = Faults(), port
         self._server: uvicorn.Server | None = None
         self._thread: threading.Thread | None = None
-        self._hub: WatchHub | None = None
+        self._broadcaster: WatchBroadcaster | None = None
         self._handlers: Handlers | None = None
         self._ready = threading.Event()
 
@@ -135,8 +135,8 @@ class ApiServer:
             listener.close()
 
     async def _main(self, server: uvicorn.Server, listener: socket.socket) -> None:
-        self._hub = WatchHub(self._registry, self.faults, asyncio.get_running_loop())
-        self._handlers = Handlers(self._registry, self._hub, self._log_source)
+        self._broadcaster = WatchBroadcaster(self._registry, self.faults, asyncio.get_running_loop())
+        self._handlers = Handlers(self._registry, self._broadcaster, self._log_source)
         self._ready.set()
         await server.serve(sockets=[listener])
 
@@ -145,8 +145,8 @@ class ApiServer:
         if self._server is None or self._thread is None:
             return
         self._server.should_exit = True
-        if self._hub is not None:
-            self._hub.close()
+        if self._broadcaster is not None:
+            self._broadcaster.close()
         self._thread.join(timeout=10)
         self._server = self._thread = None
 
@@ -155,73 +155,75 @@ class ApiServer:
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         try:
-            answer = await self._answer(request)
-        except Refusal as refusal:
-            answer = refused(refusal, warnings=getattr(request.state, "warnings", ()))
+            answer = await self._handle(request)
+        except StatusError as refusal:
+            answer = error_response(refusal, warnings=getattr(request.state, "warnings", ()))
         except Exception as error:  # noqa: BLE001 - logged
             _LOG.exception("%s %s failed", request.method, request.url.path)
-            answer = refused(Refusal(500, "InternalError", f"Internal error occurred: {error}"))
+            answer = error_response(StatusError(500, "InternalError", f"Internal error occurred: {error}"))
         await answer(scope, receive, send)
 
-    async def _answer(self, request: Request) -> Response:
-        asked = asked_for(request.method, request.url.path, request.query_params)
+    async def _handle(self, request: Request) -> Response:
+        asked = parse_request_info(request.method, request.url.path, request.query_params)
         if asked.path == "/faults":
-            return await self._switch_faults(request)
+            return await self._handle_faults(request)
         if self.faults.latency:
             await asyncio.sleep(self.faults.latency)
-        fault = self.faults.take(asked.verb, asked.target)
+        fault = self.faults.take_error(asked.verb, asked.target)
         if fault and not fault.carried_out:
-            raise fault.refusal()
-        user = self._user(request)
-        self._authorizer.check(user, asked.action(request.query_params))
+            raise fault.to_status_error()
+        user = self._authenticate(request)
+        self._authorizer.check(user, asked.to_action(request.query_params))
         answer = await self._dispatch(request, asked, user)
         if fault:
-            raise fault.refusal()
+            raise fault.to_status_error()
         return answer
 
-    def _user(self, request: Request) -> User:
+    def _authenticate(self, request: Request) -> User:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             return _ANONYMOUS
         if hmac.compare_digest(token.strip().encode(), self._admin_token):
             return _ADMIN
-        user = self._registry.tokens.user(token.strip())
+        user = self._registry.tokens.authenticate(token.strip())
         if user is None:
             raise unauthorized()
         return user
 
-    async def _dispatch(self, request: Request, asked: Asked, user: User) -> Response:
+    async def _dispatch(self, request: Request, info: RequestInfo, user: User) -> Response:
         if self._handlers is None:
-            raise Refusal(503, "ServiceUnavailable", "the server is currently unable to handle the request")
-        view = asked.resource
+            raise StatusError(503, "ServiceUnavailable", "the server is currently unable to handle the request")
+        view = info.resource
         if view:
-            return await self._handlers.answer(Call(request, asked, view, user))
-        if (asked.group, asked.version, asked.plural) == _REVIEW and asked.verb == "create":
-            return await self._handlers.review(request, user)
-        custom = any(known.custom for known in by_group_version(asked.group, asked.version))
-        if asked.plural and not custom and (not asked.group or document(_group_path(asked), self.address)):
-            raise Refusal(404, "NotFound", "the server could not find the requested resource", details={})
-        return self._plain(request, asked)
+            return await self._handlers.handle(RequestContext(request, info, view, user))
+        if (info.group, info.version, info.plural) == _REVIEW and info.verb == "create":
+            return await self._handlers.review_access(request, user)
+        custom = any(known.custom for known in by_group_version(info.group, info.version))
+        if info.plural and not custom and (not info.group or find_document(_group_path(info), self.address)):
+            raise StatusError(404, "NotFound", "the server could not find the requested resource", details={})
+        return self._serve_document(request, info)
 
-    def _plain(self, request: Request, asked: Asked) -> Response:
-        found: Any = document(asked.path, self.address)
-        if found is None and asked.path not in _HEALTH:
+    def _serve_document(self, request: Request, info: RequestInfo) -> Response:
+        found: Any = find_document(info.path, self.address)
+        if found is None and info.path not in _HEALTH:
             return PlainTextResponse("404 page not found\n", 404)
         if request.method not in ("GET", "HEAD"):
-            raise Refusal(
+            raise StatusError(
                 405, "MethodNotAllowed", "the server does not allow this method on the requested resource", details={}
             )
-        return PlainTextResponse("ok") if found is None else json_answer(found)
+        return PlainTextResponse("ok") if found is None else json_response(found)
 
-    async def _switch_faults(self, request: Request) -> Response:
-        if self._user(request) != _ADMIN:
-            raise Refusal(403, "Forbidden", f'forbidden: User "{self._user(request).name}" cannot use path "/faults"')
+    async def _handle_faults(self, request: Request) -> Response:
+        if self._authenticate(request) != _ADMIN:
+            raise StatusError(
+                403, "Forbidden", f'forbidden: User "{self._authenticate(request).name}" cannot use path "/faults"'
+            )
         if request.method == "POST":
             self.faults.apply(await read_json(request, "Faults"))
         elif request.method == "DELETE":
             self.faults.clear()
-        return json_answer(self.faults.to_dict())
+        return json_response(self.faults.to_dict())
 
 
-def _group_path(asked: Asked) -> str:
-    return f"/apis/{asked.group}/{asked.version}" if asked.group else f"/api/{asked.version}"
+def _group_path(info: RequestInfo) -> str:
+    return f"/apis/{info.group}/{info.version}" if info.group else f"/api/{info.version}"

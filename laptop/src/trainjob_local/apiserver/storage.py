@@ -84,12 +84,12 @@ class Storage:
                 f"can't use {path}: {error}", hint="is another laptop cluster running with this state folder?"
             ) from error
 
-    def version(self) -> int:
+    def get_version(self) -> int:
         """Return the resourceVersion of the last write."""
         row: tuple[int] = self._db.execute("SELECT version FROM counter").fetchone()
         return row[0]
 
-    def load(self) -> Iterator[tuple[str, str, str, int, bytes]]:
+    def load_objects(self) -> Iterator[tuple[str, str, str, int, bytes]]:
         """Yield every object as a tuple of resource, namespace, name, version and JSON text."""
         yield from self._db.execute("SELECT resource, namespace, name, version, text FROM objects")
 
@@ -123,7 +123,7 @@ class Storage:
         self._db.execute("DELETE FROM tokens WHERE expires < ?", (now,))
         self._db.execute("INSERT OR REPLACE INTO tokens VALUES (?, ?, ?, ?, ?, ?, ?, ?)", token)
 
-    def token(self, digest: str) -> StoredToken | None:
+    def get_token(self, digest: str) -> StoredToken | None:
         """Return the token with this SHA-256, or None if it does not exist."""
         row = self._db.execute("SELECT * FROM tokens WHERE digest = ?", (digest,)).fetchone()
         return StoredToken(*row) if row else None

@@ -14,11 +14,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from trainjob_local.apiserver.refusals import expired, too_large_version
 from trainjob_local.apiserver.resources import BY_PLURAL, Resource
+from trainjob_local.apiserver.status_errors import expired, too_large_version
 from trainjob_local.apiserver.storage import Storage
 
-__all__ = ["Change", "Store", "Stored", "Subscription", "encoded", "version_number"]
+__all__ = ["ObjectEvent", "Store", "StoredObject", "Subscription", "encode_json", "parse_resource_version"]
 
 Json = dict[str, Any]
 
@@ -26,7 +26,7 @@ _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredObject:
     """One version of one object.
 
     Attributes:
@@ -51,7 +51,7 @@ class Stored:
 
 
 @dataclass(frozen=True)
-class Change:
+class ObjectEvent:
     """One write of one object.
 
     Attributes:
@@ -65,8 +65,8 @@ class Change:
     type: str
     resource: Resource
     version: int
-    current: Stored
-    previous: Stored | None = None
+    current: StoredObject
+    previous: StoredObject | None = None
 
     @property
     def object(self) -> Json:
@@ -82,20 +82,20 @@ class Change:
 class Subscription:
     """Subscription of a callback to changes, until `close()`."""
 
-    def __init__(self, store: Store, callback: Callable[[Change], None], plurals: frozenset[str]) -> None:
+    def __init__(self, store: Store, callback: Callable[[ObjectEvent], None], plurals: frozenset[str]) -> None:
         self._store, self.callback, self.plurals = store, callback, plurals
 
-    def tell(self, change: Change) -> None:
+    def notify(self, event: ObjectEvent) -> None:
         """Call the callback for a change if the subscription includes its resource.
 
         An error of the callback is only logged, because the write has already happened.
         """
-        if self.plurals and change.resource.plural not in self.plurals:
+        if self.plurals and event.resource.plural not in self.plurals:
             return
         try:
-            self.callback(change)
+            self.callback(event)
         except Exception:  # noqa: BLE001 - logged
-            _LOG.exception("a subscriber failed on %s %s %s", change.type, change.resource.plural, change.key)
+            _LOG.exception("a subscriber failed on %s %s %s", event.type, event.resource.plural, event.key)
 
     def close(self) -> None:
         """Stop the calls; a call that runs on another thread may still end after this."""
@@ -103,7 +103,7 @@ class Subscription:
 
 
 @dataclass
-class _Shelf:
+class _ResourceCache:
     """Objects and history of one resource.
 
     Attributes:
@@ -112,9 +112,9 @@ class _Shelf:
         floor: oldest version from which the history is complete.
     """
 
-    objects: dict[tuple[str, str], Stored] = field(default_factory=dict)
-    history: deque[Change] = field(default_factory=deque)
-    floor: int = 0
+    objects: dict[tuple[str, str], StoredObject] = field(default_factory=dict)
+    history: deque[ObjectEvent] = field(default_factory=deque)
+    oldest_version: int = 0
 
 
 class Store:
@@ -131,45 +131,45 @@ class Store:
 
     def __init__(self, storage: Storage, *, history: int) -> None:
         self.lock = threading.RLock()
-        self._storage, self._limit = storage, history
-        self.version = storage.version()
-        self._shelves = {plural: _Shelf(floor=self.version) for plural in BY_PLURAL}
-        for plural, namespace, name, version, text in storage.load():
-            self._shelves[plural].objects[namespace, name] = Stored(json.loads(text), version, text)
+        self._storage, self._history_limit = storage, history
+        self.version = storage.get_version()
+        self._caches = {plural: _ResourceCache(oldest_version=self.version) for plural in BY_PLURAL}
+        for plural, namespace, name, version, text in storage.load_objects():
+            self._caches[plural].objects[namespace, name] = StoredObject(json.loads(text), version, text)
         self._subscriptions: tuple[Subscription, ...] = ()
-        self._pending: deque[tuple[Change, tuple[Subscription, ...]]] = deque()
-        self._calling = False
+        self._pending: deque[tuple[ObjectEvent, tuple[Subscription, ...]]] = deque()
+        self._notifying = False
 
-    def forget_history(self) -> None:
+    def clear_history(self) -> None:
         """Discard the history, as after a start; watches from earlier versions then expire."""
         with self.lock:
-            for shelf in self._shelves.values():
+            for shelf in self._caches.values():
                 shelf.history.clear()
-                shelf.floor = self.version
+                shelf.oldest_version = self.version
 
     # -- reading --------------------------------------------------------------------------------------------------
 
-    def get(self, resource: Resource, namespace: str, name: str) -> Stored | None:
+    def get(self, resource: Resource, namespace: str, name: str) -> StoredObject | None:
         """Return the current version of an object, or None if it does not exist."""
-        return self._shelves[resource.plural].objects.get((namespace, name))
+        return self._caches[resource.plural].objects.get((namespace, name))
 
-    def all(self, resource: Resource, namespace: str = "") -> list[Stored]:
+    def list_objects(self, resource: Resource, namespace: str = "") -> list[StoredObject]:
         """Return the current objects of one or all namespaces, sorted by namespace and name."""
         with self.lock:
-            objects = self._shelves[resource.plural].objects
+            objects = self._caches[resource.plural].objects
             return [objects[key] for key in sorted(objects) if not namespace or key[0] == namespace]
 
-    def at(self, resource: Resource, version: int, namespace: str = "") -> list[Stored]:
+    def list_objects_at(self, resource: Resource, version: int, namespace: str = "") -> list[StoredObject]:
         """Return the objects as they were at an earlier version, sorted by namespace and name.
 
         Raises:
             Refusal: 410 if the history does not reach back to this version; 504 if the version does not exist yet.
         """
         with self.lock:
-            shelf = self._shelves[resource.plural]
+            shelf = self._caches[resource.plural]
             if version > self.version:
                 raise too_large_version(version, self.version)
-            if version < shelf.floor:
+            if version < shelf.oldest_version:
                 raise expired("The resourceVersion for the provided list is too old.")
             objects = dict(shelf.objects)
             for change in reversed(shelf.history):
@@ -181,32 +181,34 @@ class Store:
                     objects[change.key] = change.previous
             return [objects[key] for key in sorted(objects) if not namespace or key[0] == namespace]
 
-    def since(self, resource: Resource, version: int) -> list[Change]:
+    def list_events_since(self, resource: Resource, version: int) -> list[ObjectEvent]:
         """Return the changes of a resource after a version, oldest first.
 
         Raises:
             Refusal: 410 if the history does not reach back to this version.
         """
         with self.lock:
-            shelf = self._shelves[resource.plural]
-            if version < shelf.floor:
-                raise expired(f"too old resource version: {version} ({shelf.floor})")
+            shelf = self._caches[resource.plural]
+            if version < shelf.oldest_version:
+                raise expired(f"too old resource version: {version} ({shelf.oldest_version})")
             return [change for change in shelf.history if change.version > version]
 
     # -- writing --------------------------------------------------------------------------------------------------
 
-    def put(self, resource: Resource, body: Mapping[str, Any]) -> Stored:
+    def put(self, resource: Resource, body: Mapping[str, Any]) -> StoredObject:
         """Write an object with a new resourceVersion and notify the subscribers."""
         with self.lock:
-            stored = self._numbered(resource, body)
+            stored = self._with_next_version(resource, body)
             self._storage.put(resource.plural, *stored.key, stored.version, stored.text)
-            shelf = self._shelves[resource.plural]
+            shelf = self._caches[resource.plural]
             previous = shelf.objects.get(stored.key)
             shelf.objects[stored.key] = stored
-            self._record(Change("MODIFIED" if previous else "ADDED", resource, stored.version, stored, previous))
+            self._append_event(
+                ObjectEvent("MODIFIED" if previous else "ADDED", resource, stored.version, stored, previous)
+            )
             return stored
 
-    def remove(self, resource: Resource, body: Mapping[str, Any]) -> Stored:
+    def remove(self, resource: Resource, body: Mapping[str, Any]) -> StoredObject:
         """Remove an object and notify the subscribers.
 
         Args:
@@ -214,31 +216,33 @@ class Store:
             body: last state of the object, which subscribers and watches get.
         """
         with self.lock:
-            stored = self._numbered(resource, body)
+            stored = self._with_next_version(resource, body)
             self._storage.remove(resource.plural, *stored.key, stored.version)
-            previous = self._shelves[resource.plural].objects.pop(stored.key)
-            self._record(Change("DELETED", resource, stored.version, stored, previous))
+            previous = self._caches[resource.plural].objects.pop(stored.key)
+            self._append_event(ObjectEvent("DELETED", resource, stored.version, stored, previous))
             return stored
 
-    def _numbered(self, resource: Resource, body: Mapping[str, Any]) -> Stored:
+    def _with_next_version(self, resource: Resource, body: Mapping[str, Any]) -> StoredObject:
         self.version += 1
         metadata = {**body["metadata"], "resourceVersion": str(self.version)}
         full = {"kind": resource.kind, "apiVersion": resource.api_version, "metadata": metadata}
         full |= {key: value for key, value in body.items() if key not in full}
-        text = encoded(full)
-        return Stored(json.loads(text), self.version, text)
+        text = encode_json(full)
+        return StoredObject(json.loads(text), self.version, text)
 
-    def _record(self, change: Change) -> None:
-        shelf = self._shelves[change.resource.plural]
-        shelf.history.append(change)
-        if len(shelf.history) > self._limit:
-            shelf.floor = shelf.history.popleft().version
-        self._pending.append((change, self._subscriptions))
-        self._tell()
+    def _append_event(self, event: ObjectEvent) -> None:
+        shelf = self._caches[event.resource.plural]
+        shelf.history.append(event)
+        if len(shelf.history) > self._history_limit:
+            shelf.oldest_version = shelf.history.popleft().version
+        self._pending.append((event, self._subscriptions))
+        self._notify()
 
     # -- subscriptions --------------------------------------------------------------------------------------------
 
-    def subscribe(self, callback: Callable[[Change], None], resources: frozenset[str], *, replay: bool) -> Subscription:
+    def subscribe(
+        self, callback: Callable[[ObjectEvent], None], resources: frozenset[str], *, replay: bool
+    ) -> Subscription:
         """Call the callback for every change from now on; see `Registry.subscribe`.
 
         If `replay` is true, the callback first gets an `ADDED` for every existing object.
@@ -250,33 +254,33 @@ class Store:
                 for plural in BY_PLURAL:
                     if not resources or plural in resources:
                         self._replay(BY_PLURAL[plural], subscription)
-                self._tell()
+                self._notify()
             return subscription
 
     def _replay(self, resource: Resource, subscription: Subscription) -> None:
-        for stored in self.all(resource):
-            self._pending.append((Change("ADDED", resource, stored.version, stored), (subscription,)))
+        for stored in self.list_objects(resource):
+            self._pending.append((ObjectEvent("ADDED", resource, stored.version, stored), (subscription,)))
 
     def unsubscribe(self, subscription: Subscription) -> None:
         """End a subscription."""
         with self.lock:
             self._subscriptions = tuple(other for other in self._subscriptions if other is not subscription)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         """Deliver pending changes in the order of writes, even if a callback itself writes."""
-        if self._calling:
+        if self._notifying:
             return
-        self._calling = True
+        self._notifying = True
         try:
             while self._pending:
                 change, subscriptions = self._pending.popleft()
                 for subscription in subscriptions:
-                    subscription.tell(change)
+                    subscription.notify(change)
         finally:
-            self._calling = False
+            self._notifying = False
 
 
-def encoded(value: Any) -> bytes:
+def encode_json(value: Any) -> bytes:
     """Encode a value as compact JSON in UTF-8.
 
     UTF-8 cannot encode lone surrogates, so each becomes `?`.
@@ -284,7 +288,7 @@ def encoded(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
-def version_number(text: str) -> int:
+def parse_resource_version(text: str) -> int:
     """Return a resourceVersion as a number, 0 if it is empty.
 
     Raises:

@@ -14,18 +14,18 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from trainjob_local.apiserver.refusals import FieldProblem, bad_request, conflict, invalid, not_found
 from trainjob_local.apiserver.resources import BY_PLURAL, Resource
+from trainjob_local.apiserver.status_errors import FieldProblem, bad_request, conflict, invalid, not_found
 from trainjob_local.apiserver.storage import Storage, StoredToken
-from trainjob_local.apiserver.store import Store, Stored
-from trainjob_local.objects import timestamp
+from trainjob_local.apiserver.store import Store, StoredObject
+from trainjob_local.objects import format_timestamp
 
-__all__ = ["AUDIENCE", "Tokens", "User"]
+__all__ = ["AUDIENCE", "TokenIssuer", "User"]
 
 Json = dict[str, Any]
 
 AUDIENCE = "https://kubernetes.default.svc.cluster.local"
-_SHORTEST, _USUAL, _LONGEST = 600, 3600, 2**32
+_MIN_SECONDS, _DEFAULT_SECONDS, _MAX_SECONDS = 600, 3600, 2**32
 _REQUEST = Resource("authentication.k8s.io", "v1", "tokenrequests", "TokenRequest")
 
 
@@ -42,7 +42,7 @@ class User:
     groups: tuple[str, ...] = ()
 
 
-class Tokens:
+class TokenIssuer:
     """Issuer and verifier of service account tokens.
 
     Args:
@@ -71,7 +71,7 @@ class Tokens:
                 range.
         """
         spec = dict(spec or {})
-        seconds = spec.get("expirationSeconds", _USUAL)
+        seconds = spec.get("expirationSeconds", _DEFAULT_SECONDS)
         self._check_seconds(seconds)
         expires = self._clock() + timedelta(seconds=seconds)
         token = secrets.token_urlsafe(32)
@@ -98,18 +98,18 @@ class Tokens:
         return {
             "kind": "TokenRequest",
             "apiVersion": "authentication.k8s.io/v1",
-            "metadata": {"name": account, "namespace": namespace, "creationTimestamp": timestamp(self._clock())},
+            "metadata": {"name": account, "namespace": namespace, "creationTimestamp": format_timestamp(self._clock())},
             "spec": asked,
-            "status": {"token": token, "expirationTimestamp": timestamp(expires)},
+            "status": {"token": token, "expirationTimestamp": format_timestamp(expires)},
         }
 
-    def user(self, token: str) -> User | None:
+    def authenticate(self, token: str) -> User | None:
         """Return the user of a token, or None if the token is not valid.
 
         It is not valid if it is unknown, has expired, is for other audiences, or if its account or pod is deleted.
         """
         with self._store.lock:
-            found = self._storage.token(_digest(token))
+            found = self._storage.get_token(_digest(token))
             if found is None or found.expires <= self._clock().timestamp() or AUDIENCE not in found.audiences.split():
                 return None
             account = self._store.get(BY_PLURAL["serviceaccounts"], found.namespace, found.account)
@@ -125,12 +125,12 @@ class Tokens:
     def _check_seconds(seconds: Any) -> None:
         if not isinstance(seconds, int):
             raise bad_request("spec.expirationSeconds must be an integer")
-        detail = "may not specify a duration less than 10 minutes" if seconds < _SHORTEST else ""
-        detail = "may not specify a duration larger than 2^32 seconds" if seconds > _LONGEST else detail
+        detail = "may not specify a duration less than 10 minutes" if seconds < _MIN_SECONDS else ""
+        detail = "may not specify a duration larger than 2^32 seconds" if seconds > _MAX_SECONDS else detail
         if detail:
             raise invalid(_REQUEST, "", [FieldProblem("spec.expirationSeconds", "Invalid value", str(seconds), detail)])
 
-    def _bound_pod(self, namespace: str, reference: Mapping[str, Any]) -> Stored | None:
+    def _bound_pod(self, namespace: str, reference: Mapping[str, Any]) -> StoredObject | None:
         if not reference:
             return None
         name, pods = str(reference.get("name", "")), BY_PLURAL["pods"]
@@ -151,5 +151,5 @@ def _digest(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-def _uid(stored: Stored) -> str:
+def _uid(stored: StoredObject) -> str:
     return str(stored.body["metadata"]["uid"])

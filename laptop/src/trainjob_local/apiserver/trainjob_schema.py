@@ -19,10 +19,10 @@ from trainjob_local.apiserver.schema import (
     QUANTITY,
     STRING,
     STRINGS,
-    Field,
     Rule,
+    Schema,
     array_of,
-    record,
+    object_of,
 )
 
 __all__ = ["TRAINJOB"]
@@ -30,36 +30,40 @@ __all__ = ["TRAINJOB"]
 _MANAGERS = ("trainer.kubeflow.org/trainjob-controller", "kueue.x-k8s.io/multikueue")
 _NAME = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
 _URI = "^[A-Za-z][A-Za-z0-9+.-]*://.+$"
-_TIME = Field("string", "date-time")
-_COUNT = Field("integer", "int32", minimum=0)
-_ARGUMENTS = array_of(Field("string", max_length=1_048_576), max_items=128)
+_TIME = Schema("string", "date-time")
+_COUNT = Schema("integer", "int32", minimum=0)
+_ARGUMENTS = array_of(Schema("string", max_length=1_048_576), max_items=128)
 
 
-def _name(most: int = 253, *, immutable: bool = False) -> Field:
-    return Field("string", min_length=1, max_length=most, immutable=immutable)
+def _name_schema(max_length: int = 253, *, immutable: bool = False) -> Schema:
+    return Schema("string", min_length=1, max_length=max_length, immutable=immutable)
 
 
-def _template(spec: Field) -> Field:
-    metadata = record(annotations=LABELS, labels=LABELS, finalizers=STRINGS, name=STRING, namespace=STRING)
-    return record(metadata=metadata, spec=spec)
+def _template(spec: Schema) -> Schema:
+    metadata = object_of(annotations=LABELS, labels=LABELS, finalizers=STRINGS, name=STRING, namespace=STRING)
+    return object_of(metadata=metadata, spec=spec)
 
 
-_KEY_OF = record("key", key=STRING, name=Field("string", default=""), optional=BOOLEAN)
+_KEY_SELECTOR = object_of("key", key=STRING, name=Schema("string", default=""), optional=BOOLEAN)
 _ENV = array_of(
-    record(
+    object_of(
         "name",
         name=STRING,
         value=STRING,
-        valueFrom=record(
-            configMapKeyRef=_KEY_OF, fieldRef=MAP, fileKeyRef=MAP, resourceFieldRef=MAP, secretKeyRef=_KEY_OF
+        valueFrom=object_of(
+            configMapKeyRef=_KEY_SELECTOR,
+            fieldRef=MAP,
+            fileKeyRef=MAP,
+            resourceFieldRef=MAP,
+            secretKeyRef=_KEY_SELECTOR,
         ),
     ),
     keys=("name",),
     max_items=128,
 )
-_NAMED = Field("map", required=("name",))
-_AMOUNTS = Field("map", items=QUANTITY)
-_STORAGE_URI = Field(
+_NAMED = Schema("map", required=("name",))
+_AMOUNTS = Schema("map", items=QUANTITY)
+_STORAGE_URI = Schema(
     "string",
     max_length=2048,
     rules=(
@@ -70,62 +74,62 @@ _STORAGE_URI = Field(
         ),
     ),
 )
-_SOURCE = record(storageUri=_STORAGE_URI, env=_ENV, secretRef=record(name=Field("string", default="")))
-_INITIALIZER = Field("object", properties={"dataset": _SOURCE, "model": _SOURCE}, immutable=True)
-_TRAINER = Field(
+_SOURCE = object_of(storageUri=_STORAGE_URI, env=_ENV, secretRef=object_of(name=Schema("string", default="")))
+_INITIALIZER = Schema("object", properties={"dataset": _SOURCE, "model": _SOURCE}, immutable=True)
+_TRAINER = Schema(
     "object",
     properties={
-        "image": Field("string", max_length=500),
+        "image": Schema("string", max_length=500),
         "command": _ARGUMENTS,
         "args": _ARGUMENTS,
         "env": _ENV,
         "numNodes": INT32,
         "numProcPerNode": INT32,
-        "resourcesPerNode": record(limits=_AMOUNTS, requests=_AMOUNTS, claims=array_of(_NAMED, keys=("name",))),
+        "resourcesPerNode": object_of(limits=_AMOUNTS, requests=_AMOUNTS, claims=array_of(_NAMED, keys=("name",))),
     },
     immutable=True,
 )
-_RUNTIME_REF = Field(
+_RUNTIME_REF = Schema(
     "object",
     properties={
-        "name": _name(),
-        "apiGroup": Field("string", max_length=253, default="trainer.kubeflow.org"),
-        "kind": Field("string", max_length=253, default="ClusterTrainingRuntime"),
+        "name": _name_schema(),
+        "apiGroup": Schema("string", max_length=253, default="trainer.kubeflow.org"),
+        "kind": Schema("string", max_length=253, default="ClusterTrainingRuntime"),
     },
     required=("name",),
     immutable=True,
 )
 _CONTAINERS = array_of(
-    record(
+    object_of(
         "name",
-        name=_name(),
+        name=_name_schema(),
         env=_ENV,
-        volumeMounts=array_of(Field("map", required=("mountPath", "name")), keys=("name",), max_items=128),
+        volumeMounts=array_of(Schema("map", required=("mountPath", "name")), keys=("name",), max_items=128),
         securityContext=MAP,
     ),
     keys=("name",),
     max_items=64,
     immutable=True,
 )
-_POD_SPEC = record(
+_POD_SPEC = object_of(
     affinity=MAP,
     containers=_CONTAINERS,
     imagePullSecrets=array_of(MAP, keys=("name",), max_items=64, immutable=True),
     initContainers=_CONTAINERS,
     nodeSelector=LABELS,
     schedulingGates=array_of(_NAMED, keys=("name",), max_items=16),
-    securityContext=Field("map", immutable=True),
-    serviceAccountName=Field("string", max_length=253, immutable=True),
-    terminationGracePeriodSeconds=Field("integer", "int64", minimum=0, immutable=True),
+    securityContext=Schema("map", immutable=True),
+    serviceAccountName=Schema("string", max_length=253, immutable=True),
+    terminationGracePeriodSeconds=Schema("integer", "int64", minimum=0, immutable=True),
     tolerations=array_of(MAP, max_items=128),
     volumes=array_of(MAP, keys=("name",), max_items=128, immutable=True),
 )
-_JOB = record("name", name=_name(), template=_template(record(template=_template(_POD_SPEC))))
-_JOBSET = _template(record(replicatedJobs=array_of(_JOB, keys=("name",), max_items=100)))
-_RUNTIME_PATCH = record(
-    "manager", manager=_name(immutable=True), time=_TIME, trainingRuntimeSpec=record(template=_JOBSET)
+_JOB = object_of("name", name=_name_schema(), template=_template(object_of(template=_template(_POD_SPEC))))
+_JOBSET = _template(object_of(replicatedJobs=array_of(_JOB, keys=("name",), max_items=100)))
+_RUNTIME_PATCH = object_of(
+    "manager", manager=_name_schema(immutable=True), time=_TIME, trainingRuntimeSpec=object_of(template=_JOBSET)
 )
-_MANAGED_BY = Field(
+_MANAGED_BY = Schema(
     "string",
     max_length=253,
     default=_MANAGERS[0],
@@ -138,31 +142,33 @@ _MANAGED_BY = Field(
         ),
     ),
 )
-_SPEC = record(
+_SPEC = object_of(
     "runtimeRef",
     runtimeRef=_RUNTIME_REF,
     initializer=_INITIALIZER,
     trainer=_TRAINER,
     runtimePatches=array_of(_RUNTIME_PATCH, keys=("manager",), max_items=16),
-    suspend=Field("boolean", default=False),
-    activeDeadlineSeconds=Field("integer", "int64", minimum=1, immutable=True),
+    suspend=Schema("boolean", default=False),
+    activeDeadlineSeconds=Schema("integer", "int64", minimum=1, immutable=True),
     managedBy=_MANAGED_BY,
 )
-_CONDITION = record(
+_CONDITION = object_of(
     "lastTransitionTime message reason status type",
-    type=Field("string", max_length=316),
-    status=Field("string", enum=("True", "False", "Unknown")),
-    reason=_name(1024),
-    message=Field("string", max_length=32768),
+    type=Schema("string", max_length=316),
+    status=Schema("string", enum=("True", "False", "Unknown")),
+    reason=_name_schema(1024),
+    message=Schema("string", max_length=32768),
     lastTransitionTime=_TIME,
-    observedGeneration=Field("integer", "int64", minimum=0),
+    observedGeneration=Schema("integer", "int64", minimum=0),
 )
 _COUNTERS = ("active", "failed", "ready", "succeeded", "suspended")
-_JOB_STATUS = record("active failed name ready succeeded suspended", name=_name(), **dict.fromkeys(_COUNTERS, _COUNT))
-_STATUS = record(
+_JOB_STATUS = object_of(
+    "active failed name ready succeeded suspended", name=_name_schema(), **dict.fromkeys(_COUNTERS, _COUNT)
+)
+_STATUS = object_of(
     conditions=array_of(_CONDITION, keys=("type",), max_items=8),
     jobsStatus=array_of(_JOB_STATUS, keys=("name",), max_items=100),
-    trainerStatus=record(
+    trainerStatus=object_of(
         estimatedRemainingSeconds=_COUNT,
         lastUpdatedTime=_TIME,
         metrics=array_of(MAP, max_items=256),
@@ -174,12 +180,12 @@ _METADATA_NAMES = (
     "labels managedFields name namespace ownerReferences resourceVersion selfLink uid"
 )
 
-TRAINJOB = Field(
+TRAINJOB = Schema(
     "object",
     properties={
         "apiVersion": STRING,
         "kind": STRING,
-        "metadata": record(**dict.fromkeys(_METADATA_NAMES.split(), Field("any"))),
+        "metadata": object_of(**dict.fromkeys(_METADATA_NAMES.split(), Schema("any"))),
         "spec": _SPEC,
         "status": _STATUS,
     },
@@ -195,6 +201,6 @@ TRAINJOB = Field(
             lambda job: len(job["metadata"].get("name", "")) <= 63,
         ),
     ),
-    note="TrainJob, trainer.kubeflow.org/v1alpha1, as in Trainer 2.3",
+    description="TrainJob, trainer.kubeflow.org/v1alpha1, as in Trainer 2.3",
 )
 """Schema of a whole TrainJob, with metadata and status."""

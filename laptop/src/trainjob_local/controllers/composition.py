@@ -9,28 +9,33 @@ from __future__ import annotations
 from copy import deepcopy
 
 from trainjob_local.controllers import torchtune
-from trainjob_local.controllers.frameworks import set_variables, upsert_variables
-from trainjob_local.controllers.patching import with_runtime_patches
-from trainjob_local.controllers.resources import canonical_requirements, cpu_count, gpu_count, merged_requirements
+from trainjob_local.controllers.frameworks import set_framework_variables, upsert_variables
+from trainjob_local.controllers.patching import apply_runtime_patches
+from trainjob_local.controllers.resource_requirements import (
+    canonical_requirements,
+    cpu_count,
+    gpu_count,
+    merge_requirements,
+)
 from trainjob_local.objects import Json, owner_reference
 
-__all__ = ["ANCESTOR_LABEL", "compose_jobset", "containers_of", "job_template", "node_resources", "scale_of"]
+__all__ = ["ANCESTOR_LABEL", "build_jobset", "compute_scale", "containers_of", "jobset_template", "node_resources"]
 
 ANCESTOR_LABEL = "trainer.kubeflow.org/trainjob-ancestor-step"
 _NODE = "node"
 
 
-def compose_jobset(job: Json, runtime: Json) -> Json:
+def build_jobset(job: Json, runtime: Json) -> Json:
     """Build the JobSet of a TrainJob as the Trainer applies it.
 
     The result does not have the defaults of the JobSet webhook yet.
     """
-    template = job_template(job, runtime)
+    template = jobset_template(job, runtime)
     spec = template["spec"]
     for replicated in spec["replicatedJobs"]:
-        _set_count(replicated, job, runtime)
+        _set_parallelism(replicated, job, runtime)
         _set_initializer(replicated, job)
-        if _ancestor(replicated) == "trainer":
+        if _ancestor_step(replicated) == "trainer":
             _set_trainer(replicated, job, runtime)
         for container in containers_of(replicated):
             if container.get("resources"):
@@ -46,16 +51,16 @@ def compose_jobset(job: Json, runtime: Json) -> Json:
     }
 
 
-def job_template(job: Json, runtime: Json) -> Json:
+def jobset_template(job: Json, runtime: Json) -> Json:
     """Return the runtime's JobSet template with the TrainJob's patches and resources."""
-    template = with_runtime_patches(runtime["spec"].get("template") or {}, job["spec"].get("runtimePatches") or [])
+    template = apply_runtime_patches(runtime["spec"].get("template") or {}, job["spec"].get("runtimePatches") or [])
     wanted = _trainer_spec(job).get("resourcesPerNode")
     if wanted is None or not runtime["spec"].get("mlPolicy"):
         return template
     for replicated in template["spec"]["replicatedJobs"]:
-        node = _container(replicated, _NODE) if _ancestor(replicated) == "trainer" else None
+        node = _find_container(replicated, _NODE) if _ancestor_step(replicated) == "trainer" else None
         if node is not None:
-            node["resources"] = merged_requirements(node.get("resources") or {}, wanted)
+            node["resources"] = merge_requirements(node.get("resources") or {}, wanted)
     return template
 
 
@@ -76,16 +81,16 @@ def node_resources(job: Json, runtime: Json) -> Json:
     wanted = _trainer_spec(job).get("resourcesPerNode")
     if wanted is not None:
         return dict(wanted)
-    template = job_template(job, runtime)
+    template = jobset_template(job, runtime)
     for replicated in template["spec"]["replicatedJobs"]:
-        if replicated["name"] == _NODE or _ancestor(replicated) == "trainer":
-            node = _container(replicated, _NODE)
+        if replicated["name"] == _NODE or _ancestor_step(replicated) == "trainer":
+            node = _find_container(replicated, _NODE)
             if node is not None and node.get("resources"):
                 return dict(node["resources"])
     return {}
 
 
-def scale_of(job: Json, runtime: Json) -> torchtune.Scale:
+def compute_scale(job: Json, runtime: Json) -> torchtune.Scale:
     """Compute the nodes, processes per node and GPUs per node of a TrainJob."""
     trainer, resources = _trainer_spec(job), node_resources(job, runtime)
     gpus = gpu_count(resources)
@@ -112,18 +117,18 @@ def _nodes(job: Json, runtime: Json) -> int:
     return int(wanted) if wanted is not None else max(1, int((policy or {}).get("numNodes", 1)))
 
 
-def _ancestor(replicated: Json) -> str:
+def _ancestor_step(replicated: Json) -> str:
     metadata = (replicated.get("template") or {}).get("metadata") or {}
     return str((metadata.get("labels") or {}).get(ANCESTOR_LABEL, ""))
 
 
-def _container(replicated: Json, name: str) -> Json | None:
+def _find_container(replicated: Json, name: str) -> Json | None:
     return next((one for one in containers_of(replicated) if one["name"] == name), None)
 
 
-def _set_count(replicated: Json, job: Json, runtime: Json) -> None:
+def _set_parallelism(replicated: Json, job: Json, runtime: Json) -> None:
     spec = replicated.setdefault("template", {}).setdefault("spec", {})
-    trainer = _ancestor(replicated) == "trainer"
+    trainer = _ancestor_step(replicated) == "trainer"
     own = max(1, int(spec.get("parallelism", 1)))
     counted = trainer and (runtime["spec"].get("mlPolicy") is not None or "numNodes" in _trainer_spec(job))
     count = _nodes(job, runtime) if counted else own
@@ -131,17 +136,17 @@ def _set_count(replicated: Json, job: Json, runtime: Json) -> None:
 
 
 def _set_initializer(replicated: Json, job: Json) -> None:
-    step = _ancestor(replicated)
+    step = _ancestor_step(replicated)
     kind = {"dataset-initializer": "dataset", "model-initializer": "model"}.get(step)
     if kind is None:
         return
     replicated["replicas"] = 1
     wanted = (job["spec"].get("initializer") or {}).get(kind)
-    container = _container(replicated, step)
+    container = _find_container(replicated, step)
     if wanted is None or container is None:
         return
     uri = [{"name": "STORAGE_URI", "value": wanted["storageUri"]}] if wanted.get("storageUri") is not None else []
-    upsert_variables(container, [*uri, *_variables(wanted)])
+    upsert_variables(container, [*uri, *_env_variables(wanted)])
     if wanted.get("secretRef"):
         sources = container.setdefault("envFrom", [])
         sources.append({"secretRef": {"name": wanted["secretRef"]["name"]}})
@@ -149,7 +154,7 @@ def _set_initializer(replicated: Json, job: Json) -> None:
 
 def _set_trainer(replicated: Json, job: Json, runtime: Json) -> None:
     replicated["replicas"] = 1
-    container = _container(replicated, _NODE)
+    container = _find_container(replicated, _NODE)
     if container is None or job["spec"].get("trainer") is None:
         return
     trainer, own_command = _trainer_spec(job), list(container.get("command") or [])
@@ -157,15 +162,15 @@ def _set_trainer(replicated: Json, job: Json, runtime: Json) -> None:
         if trainer.get(key):
             container[key] = deepcopy(trainer[key])
     policy = runtime["spec"].get("mlPolicy") or {}
-    set_variables(container, job, _variables(trainer), policy, scale_of(job, runtime), own_command)
+    set_framework_variables(container, job, _env_variables(trainer), policy, compute_scale(job, runtime), own_command)
 
 
-def _variables(wanted: Json) -> list[Json]:
+def _env_variables(source: Json) -> list[Json]:
     """Return the variables as they are applied.
 
     A variable with a source (`valueFrom`) has no value; a variable without source and value has an empty value.
     """
-    given: list[Json] = wanted.get("env") or []
+    given: list[Json] = source.get("env") or []
     return [
         {key: one[key] for key in one if key != "value"} if "valueFrom" in one else {"value": "", **one}
         for one in given

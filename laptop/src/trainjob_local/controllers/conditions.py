@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from trainjob_local.objects import Json, timestamp
+from trainjob_local.objects import Json, format_timestamp
 
-__all__ = ["condition", "find_condition", "is_true", "with_condition", "without_condition"]
+__all__ = ["build_condition", "find_condition", "is_condition_true", "with_condition", "without_condition"]
 
 
-def condition(kind: str, status: bool, reason: str, message: str) -> Json:
+def build_condition(kind: str, status: bool, reason: str, message: str) -> Json:
     """Build a condition; `with_condition` sets its time."""
     return {"type": kind, "status": str(status), "reason": reason, "message": message}
 
@@ -20,7 +20,7 @@ def find_condition(conditions: Sequence[Json], kind: str) -> Json | None:
     return next((one for one in conditions if one["type"] == kind), None)
 
 
-def is_true(conditions: Sequence[Json], kind: str) -> bool:
+def is_condition_true(conditions: Sequence[Json], kind: str) -> bool:
     """Return whether a condition exists and is true."""
     found = find_condition(conditions, kind)
     return found is not None and found["status"] == "True"
@@ -35,7 +35,7 @@ def with_condition(conditions: Sequence[Json], new: Json, now: datetime) -> list
     """
     known = find_condition(conditions, new["type"])
     unchanged = known is not None and known["status"] == new["status"]
-    since = known["lastTransitionTime"] if known and unchanged else new.get("lastTransitionTime", timestamp(now))
+    since = known["lastTransitionTime"] if known and unchanged else new.get("lastTransitionTime", format_timestamp(now))
     complete = {**new, "lastTransitionTime": since}
     if known is None:
         return [*conditions, complete]

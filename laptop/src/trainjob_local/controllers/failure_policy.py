@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from trainjob_local.controllers.conditions import find_condition
 from trainjob_local.objects import Json
 
-__all__ = ["Verdict", "verdict_on"]
+__all__ = ["FailureAction", "apply_failure_policy"]
 
 _FAILED = "jobset failed due to one or more job failures"
 _MAX_RESTARTS = "jobset failed due to reaching max number of restarts"
 
 
 @dataclass(frozen=True)
-class Verdict:
+class FailureAction:
     """The action that the failure policy requires: fail the JobSet or restart its Jobs.
 
     Attributes:
@@ -33,11 +33,11 @@ class Verdict:
 
     reason: str
     message: str
-    restart: str = ""
-    counts: bool = False
+    restart_reason: str = ""
+    counts_towards_max: bool = False
 
 
-def verdict_on(jobset: Json, failed: Sequence[Json], replicated: str) -> Verdict:
+def apply_failure_policy(jobset: Json, failed: Sequence[Json], label_key: str) -> FailureAction:
     """Apply the failure policy of a JobSet to its failed Jobs.
 
     Args:
@@ -47,43 +47,45 @@ def verdict_on(jobset: Json, failed: Sequence[Json], replicated: str) -> Verdict
     """
     policy = jobset["spec"].get("failurePolicy")
     if policy is None:
-        return Verdict("FailedJobs", _named(_FAILED, _first(failed)))
+        return FailureAction("FailedJobs", _with_job_name(_FAILED, _first_failed(failed)))
     for rule in policy.get("rules") or []:
-        matching = [job for job in failed if _applies(rule, job, replicated)]
+        matching = [job for job in failed if _matches_rule(rule, job, label_key)]
         if matching:
-            return _carried_out(rule["action"], f"FailurePolicy_{rule.get('name', '')}", _first(matching), jobset)
-    return _carried_out("RestartJobSet", "DefaultFailurePolicy", _first(failed), jobset)
+            return _apply_action(
+                rule["action"], f"FailurePolicy_{rule.get('name', '')}", _first_failed(matching), jobset
+            )
+    return _apply_action("RestartJobSet", "DefaultFailurePolicy", _first_failed(failed), jobset)
 
 
-def _carried_out(action: str, why: str, job: Json, jobset: Json) -> Verdict:
-    message = _named(f"applying {action} failure policy action", job)
+def _apply_action(action: str, restart_reason: str, job: Json, jobset: Json) -> FailureAction:
+    message = _with_job_name(f"applying {action} failure policy action", job)
     if action == "FailJobSet":
-        return Verdict("FailJobSetFailurePolicyAction", message)
+        return FailureAction("FailJobSetFailurePolicyAction", message)
     counts = action == "RestartJobSet"
     counted = int((jobset.get("status") or {}).get("restartsCountTowardsMax", 0))
     if counts and counted >= int(jobset["spec"]["failurePolicy"].get("maxRestarts", 0)):
-        return Verdict("ReachedMaxRestarts", _named(_MAX_RESTARTS, job))
-    return Verdict(f"{action}FailurePolicyAction", message, why, counts)
+        return FailureAction("ReachedMaxRestarts", _with_job_name(_MAX_RESTARTS, job))
+    return FailureAction(f"{action}FailurePolicyAction", message, restart_reason, counts)
 
 
-def _applies(rule: Json, job: Json, replicated: str) -> bool:
-    failure = _failure(job)
+def _matches_rule(rule: Json, job: Json, label_key: str) -> bool:
+    failure = _failed_condition(job)
     reasons, patterns = rule.get("onJobFailureReasons"), rule.get("onJobFailureMessagePatterns")
     targets = rule.get("targetReplicatedJobs")
     return (
         (not reasons or failure.get("reason") in reasons)
         and (not patterns or any(re.search(pattern, failure.get("message", "")) for pattern in patterns))
-        and (not targets or job["metadata"]["labels"].get(replicated) in targets)
+        and (not targets or job["metadata"]["labels"].get(label_key) in targets)
     )
 
 
-def _first(failed: Sequence[Json]) -> Json:
-    return min(failed, key=lambda job: str(_failure(job).get("lastTransitionTime", "")))
+def _first_failed(failed: Sequence[Json]) -> Json:
+    return min(failed, key=lambda job: str(_failed_condition(job).get("lastTransitionTime", "")))
 
 
-def _failure(job: Json) -> Json:
+def _failed_condition(job: Json) -> Json:
     return find_condition((job.get("status") or {}).get("conditions") or [], "Failed") or {}
 
 
-def _named(text: str, job: Json) -> str:
+def _with_job_name(text: str, job: Json) -> str:
     return f"{text} (first failed job: {job['metadata']['name']})"

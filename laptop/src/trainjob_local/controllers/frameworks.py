@@ -13,13 +13,13 @@ from typing import Any
 from trainjob_local.controllers import torchtune
 from trainjob_local.objects import Json
 
-__all__ = ["set_variables", "upsert_variables"]
+__all__ = ["set_framework_variables", "upsert_variables"]
 
 _PORT = 29500
 _RANK = {"fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}}
 
 
-def set_variables(
+def set_framework_variables(
     container: Json,
     job: Json,
     own: Sequence[Json],
@@ -42,12 +42,12 @@ def set_variables(
     """
     address = f"{job['metadata']['name']}-node-0-0.{job['metadata']['name']}"
     if "jax" in policy:
-        told = _variables(
+        told = _build_variables(
             JAX_NUM_PROCESSES=str(scale.nodes), JAX_PROCESS_ID=_RANK, JAX_COORDINATOR_ADDRESS=f"{address}:{_PORT}"
         )
         variables = [*told, *own]
     elif "xgboost" in policy:
-        told = _variables(
+        told = _build_variables(
             DMLC_TRACKER_URI=address,
             DMLC_TRACKER_PORT=str(_PORT),
             DMLC_TASK_ID=_RANK,
@@ -55,7 +55,7 @@ def set_variables(
         )
         variables = [*own, *told]
     elif "torch" in policy:
-        variables = [*own, *_of_torch(container, job, scale, address, command)]
+        variables = [*own, *_torch_variables(container, job, scale, address, command)]
     else:
         upsert_variables(container, own)
         return
@@ -63,19 +63,21 @@ def set_variables(
     _upsert_ports(container, [{"containerPort": _PORT, "protocol": "TCP"}])
 
 
-def _of_torch(container: Json, job: Json, scale: torchtune.Scale, address: str, command: Sequence[str]) -> list[Json]:
+def _torch_variables(
+    container: Json, job: Json, scale: torchtune.Scale, address: str, command: Sequence[str]
+) -> list[Json]:
     processes = "auto" if scale.processes is None else str(scale.processes)
-    told = _variables(PET_NNODES=str(scale.nodes), PET_NPROC_PER_NODE=processes, PET_NODE_RANK=_RANK)
+    told = _build_variables(PET_NNODES=str(scale.nodes), PET_NPROC_PER_NODE=processes, PET_NODE_RANK=_RANK)
     if job["spec"]["trainer"].get("command") != torchtune.ENTRYPOINT:
-        return [*told, *_variables(PET_MASTER_ADDR=address, PET_MASTER_PORT=str(_PORT))]
+        return [*told, *_build_variables(PET_MASTER_ADDR=address, PET_MASTER_PORT=str(_PORT))]
     rendezvous = [f"--rdzv_endpoint={address}:{_PORT}"] if scale.needs_rendezvous else []
     args = job["spec"]["trainer"].get("args") or []
-    recipe, config = torchtune.recipe_and_config(job["spec"]["runtimeRef"]["name"], scale, args)
-    container["command"] += [*rendezvous, recipe, "--config", config, *torchtune.kept_overrides(command)]
+    recipe, config = torchtune.select_recipe(job["spec"]["runtimeRef"]["name"], scale, args)
+    container["command"] += [*rendezvous, recipe, "--config", config, *torchtune.immutable_overrides(command)]
     return told
 
 
-def _variables(**values: str | Mapping[str, Any]) -> list[Json]:
+def _build_variables(**values: str | Mapping[str, Any]) -> list[Json]:
     return [
         {"name": name, **({"value": value} if isinstance(value, str) else {"valueFrom": dict(value)})}
         for name, value in values.items()

@@ -9,26 +9,26 @@ from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from datetime import datetime, timedelta
 
-from trainjob_local.controllers.conditions import is_true
-from trainjob_local.objects import Json, owner_reference, rfc3339
+from trainjob_local.controllers.conditions import is_condition_true
+from trainjob_local.objects import Json, owner_reference, parse_timestamp
 
 __all__ = [
-    "INDEX",
-    "TRACKED",
+    "COMPLETION_INDEX",
+    "TRACKING_FINALIZER",
     "build_pod",
-    "failed_at",
+    "completion_index",
+    "format_indexes",
     "has_ended",
-    "index_of",
-    "indexes_text",
     "is_failed",
     "is_ready",
+    "last_failure_time",
 ]
 
-TRACKED = "batch.kubernetes.io/job-tracking"
+TRACKING_FINALIZER = "batch.kubernetes.io/job-tracking"
 """Finalizer that retains a pod until the Job controller has counted its end."""
 
-INDEX = "batch.kubernetes.io/job-completion-index"
-_ENDED = ("Succeeded", "Failed")
+COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
+_FINISHED_PHASES = ("Succeeded", "Failed")
 
 
 def build_pod(job: Json, index: int | None) -> Json:
@@ -45,10 +45,10 @@ def build_pod(job: Json, index: int | None) -> Json:
     labels |= {"batch.kubernetes.io/controller-uid": uid, "batch.kubernetes.io/job-name": name}
     annotations = dict(own.get("annotations") or {})
     if index is not None:
-        labels[INDEX] = annotations[INDEX] = str(index)
+        labels[COMPLETION_INDEX] = annotations[COMPLETION_INDEX] = str(index)
         name = f"{name}-{index}"
         spec["hostname"] = name[:63]
-        _tell_index(spec)
+        _set_index_variable(spec)
     return {
         "metadata": {
             "generateName": f"{name}-",
@@ -56,29 +56,29 @@ def build_pod(job: Json, index: int | None) -> Json:
             "labels": labels,
             "annotations": annotations,
             "ownerReferences": [owner_reference(job, "jobs")],
-            "finalizers": [TRACKED],
+            "finalizers": [TRACKING_FINALIZER],
         },
         "spec": spec,
     }
 
 
-def _tell_index(spec: Json) -> None:
-    source = {"fieldRef": {"apiVersion": "v1", "fieldPath": f"metadata.labels['{INDEX}']"}}
+def _set_index_variable(spec: Json) -> None:
+    source = {"fieldRef": {"apiVersion": "v1", "fieldPath": f"metadata.labels['{COMPLETION_INDEX}']"}}
     for container in [*(spec.get("initContainers") or []), *spec["containers"]]:
         env = container.setdefault("env", [])
         if not any(one["name"] == "JOB_COMPLETION_INDEX" for one in env):
             env.append({"name": "JOB_COMPLETION_INDEX", "valueFrom": deepcopy(source)})
 
 
-def index_of(pod: Json) -> int | None:
+def completion_index(pod: Json) -> int | None:
     """Return the completion index of a pod, or None if it has no index."""
-    index = (pod["metadata"].get("annotations") or {}).get(INDEX)
+    index = (pod["metadata"].get("annotations") or {}).get(COMPLETION_INDEX)
     return int(index) if index is not None else None
 
 
 def has_ended(pod: Json) -> bool:
     """Return whether the phase of a pod is Succeeded or Failed."""
-    return (pod.get("status") or {}).get("phase") in _ENDED
+    return (pod.get("status") or {}).get("phase") in _FINISHED_PHASES
 
 
 def is_failed(pod: Json) -> bool:
@@ -93,23 +93,23 @@ def is_failed(pod: Json) -> bool:
 def is_ready(pod: Json) -> bool:
     """Return whether a pod runs and is ready."""
     status = pod.get("status") or {}
-    return status.get("phase") == "Running" and is_true(status.get("conditions") or [], "Ready")
+    return status.get("phase") == "Running" and is_condition_true(status.get("conditions") or [], "Ready")
 
 
-def failed_at(pods: Sequence[Json]) -> datetime | None:
+def last_failure_time(pods: Sequence[Json]) -> datetime | None:
     """Return the time at which the last of these pods failed or was deleted, or None."""
     times: list[datetime] = []
     for pod in pods:
         meta, status = pod["metadata"], pod.get("status") or {}
         if "deletionTimestamp" in meta:  # the end of the grace period, not the time of the request
             grace = timedelta(seconds=int(meta.get("deletionGracePeriodSeconds", 0)))
-            times.append(rfc3339(meta["deletionTimestamp"]) - grace)
+            times.append(parse_timestamp(meta["deletionTimestamp"]) - grace)
         ends = [one["state"].get("terminated") or {} for one in status.get("containerStatuses") or []]
-        times += [rfc3339(end["finishedAt"]) for end in ends if "finishedAt" in end]
+        times += [parse_timestamp(end["finishedAt"]) for end in ends if "finishedAt" in end]
     return max(times) if times else None
 
 
-def indexes_text(indexes: Iterable[int]) -> str:
+def format_indexes(indexes: Iterable[int]) -> str:
     """Format completed indexes as in a Job's status: `0,2-5`; two adjacent ones as `0,1`."""
     parts: list[str] = []
     run: list[int] = []
@@ -121,7 +121,7 @@ def indexes_text(indexes: Iterable[int]) -> str:
     return ",".join(parts)
 
 
-def indexes_of(text: str) -> set[int]:
+def parse_indexes(text: str) -> set[int]:
     """Parse the completed indexes of a Job's status."""
     found: set[int] = set()
     for part in text.split(",") if text else ():

@@ -32,7 +32,7 @@ def with_defaults(jobset: Json) -> Json:
     network.setdefault("enableDNSHostnames", True)
     network.setdefault("publishNotReadyAddresses", True)
     for replicated in spec.get("replicatedJobs") or []:
-        _default_job(replicated)
+        _set_job_defaults(replicated)
     for policy in spec.get("volumeClaimPolicies") or []:
         policy.setdefault("retentionPolicy", {"whenDeleted": "Delete"})
     if (failure_policy := spec.get("failurePolicy")) is not None:
@@ -42,7 +42,7 @@ def with_defaults(jobset: Json) -> Json:
     return {**jobset, "spec": spec}
 
 
-def _default_job(replicated: Json) -> None:
+def _set_job_defaults(replicated: Json) -> None:
     replicated.setdefault("replicas", 1)
     replicated.setdefault("groupName", "default")
     job = replicated.setdefault("template", {}).setdefault("spec", {})
@@ -72,7 +72,7 @@ def schema_problem(jobset: Json) -> str:
     return ""
 
 
-def webhook_problems(jobset: Json, claim: Callable[[str], Json | None]) -> list[str]:
+def webhook_problems(jobset: Json, find_claim: Callable[[str], Json | None]) -> list[str]:
     """Return the reasons why the validating webhook rejects the creation of a JobSet.
 
     Args:
@@ -99,7 +99,7 @@ def webhook_problems(jobset: Json, claim: Callable[[str], Json | None]) -> list[
                 where = f"{field}.name: Invalid value: {json.dumps(template['metadata']['name'])}"
                 problems.append(f"{where}: VolumeClaimPolicies template name is too long")
             problems += _mount_problems(jobs, template["metadata"]["name"])
-            problems += _claim_problems(jobset, index, place, claim)
+            problems += _claim_problems(jobset, index, place, find_claim)
     return problems
 
 
@@ -130,12 +130,12 @@ def _mount_problems(jobs: Sequence[Json], volume: str) -> Iterator[str]:
         yield f"{where}: replicatedJob containers don't have a matching volumeMount: {volume} from VolumeClaimPolicies"
 
 
-def _claim_problems(jobset: Json, index: int, place: int, claim: Callable[[str], Json | None]) -> Iterator[str]:
+def _claim_problems(jobset: Json, index: int, place: int, find_claim: Callable[[str], Json | None]) -> Iterator[str]:
     meta, field = jobset["metadata"], f"spec.volumeClaimPolicies[{index}]"
     policy = jobset["spec"]["volumeClaimPolicies"][index]
     template, retention = policy["templates"][place], (policy.get("retentionPolicy") or {}).get("whenDeleted")
     name = claim_name(meta["name"], template["metadata"]["name"])
-    existing = claim(name)
+    existing = find_claim(name)
     if existing is None:
         return
     if existing["spec"] != template["spec"]:  # always true: a claim has defaults, and a volume's name once bound

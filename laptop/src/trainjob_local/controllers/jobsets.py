@@ -10,20 +10,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from trainjob_local.controllers.conditions import condition, find_condition, is_true, with_condition
-from trainjob_local.controllers.failure_policy import verdict_on
-from trainjob_local.controllers.replicas import PREFIX, build_claims, build_job, build_service, job_name
-from trainjob_local.controllers.writes import Create, Decision, Delete, Note, Patch, Write, set_status
+from trainjob_local.controllers.conditions import build_condition, find_condition, is_condition_true, with_condition
+from trainjob_local.controllers.failure_policy import apply_failure_policy
+from trainjob_local.controllers.jobset_children import LABEL_PREFIX, build_claims, build_job, build_service, job_name
+from trainjob_local.controllers.writes import Create, Decision, Delete, EventWrite, Patch, Write, patch_status
 from trainjob_local.objects import Json
 
-__all__ = ["Children", "decide", "replicated_statuses"]
+__all__ = ["ChildJobs", "count_replicated_jobs", "decide"]
 
 _COMPLETED = "jobset completed successfully"
 _RESTARTING = "RestartingJobSet"
 
 
 @dataclass(frozen=True)
-class Children:
+class ChildJobs:
     """The Jobs of a JobSet by their state.
 
     Attributes:
@@ -45,16 +45,16 @@ class Children:
         return {job["metadata"]["name"] for job in every}
 
 
-def children_of(jobset: Json, jobs: Sequence[Json]) -> Children:
+def group_child_jobs(jobset: Json, jobs: Sequence[Json]) -> ChildJobs:
     """Sort the Jobs of a JobSet by their state."""
-    children, restarts = Children(), int((jobset.get("status") or {}).get("restarts", 0))
+    children, restarts = ChildJobs(), int((jobset.get("status") or {}).get("restarts", 0))
     for job in jobs:
         conditions = (job.get("status") or {}).get("conditions") or []
-        if int(job["metadata"]["labels"].get(f"{PREFIX}restart-attempt", 0)) < restarts:
+        if int(job["metadata"]["labels"].get(f"{LABEL_PREFIX}restart-attempt", 0)) < restarts:
             children.previous.append(job)
-        elif is_true(conditions, "Complete"):
+        elif is_condition_true(conditions, "Complete"):
             children.successful.append(job)
-        elif is_true(conditions, "Failed"):
+        elif is_condition_true(conditions, "Failed"):
             children.failed.append(job)
         else:
             children.active.append(job)
@@ -71,27 +71,27 @@ def decide(jobset: Json, jobs: Sequence[Json], now: datetime) -> Decision:
     """
     if "deletionTimestamp" in jobset["metadata"]:
         return Decision()
-    children = children_of(jobset, jobs)
-    counted = replicated_statuses(jobset, children)
-    change = _Change(jobset, counted, now)
+    children = group_child_jobs(jobset, jobs)
+    counted = count_replicated_jobs(jobset, children)
+    change = _StatusUpdate(jobset, counted, now)
     conditions = (jobset.get("status") or {}).get("conditions") or []
-    if is_true(conditions, "Completed") or is_true(conditions, "Failed"):
-        return Decision([*_deletions(children.active), *change.writes()])
-    writes: list[Write] = _deletions(children.previous)
-    if _all_ready(jobset, counted):
-        change.set(condition(_RESTARTING, False, "JobsReady", "all jobs are ready"))
+    if is_condition_true(conditions, "Completed") or is_condition_true(conditions, "Failed"):
+        return Decision([*_delete_jobs(children.active), *change.writes()])
+    writes: list[Write] = _delete_jobs(children.previous)
+    if _are_jobs_ready(jobset, counted):
+        change.set_condition(build_condition(_RESTARTING, False, "JobsReady", "all jobs are ready"))
     if children.failed:
-        _fail(change, children.failed)
-    elif children.successful and _succeeded(jobset, children):
-        change.set(condition("Completed", True, "AllJobsCompleted", _COMPLETED), terminal="Completed")
-        change.set(condition(_RESTARTING, False, "JobSetCompleted", _COMPLETED))
+        _apply_failure_policy(change, children.failed)
+    elif children.successful and _meets_success_policy(jobset, children):
+        change.set_condition(build_condition("Completed", True, "AllJobsCompleted", _COMPLETED), terminal="Completed")
+        change.set_condition(build_condition(_RESTARTING, False, "JobSetCompleted", _COMPLETED))
     else:
-        writes += [*_shared(jobset), *_jobs(jobset, children, counted)]
+        writes += [*_create_service_and_claims(jobset), *_create_jobs(jobset, children, counted)]
         writes += _suspend(change, children) if jobset["spec"].get("suspend") else _resume(change, children, counted)
     return Decision([*writes, *change.writes()])
 
 
-def replicated_statuses(jobset: Json, children: Children) -> list[Json]:
+def count_replicated_jobs(jobset: Json, children: ChildJobs) -> list[Json]:
     """Count the Jobs of each replicated job, in descending order of its name.
 
     The JobSet controller writes the same order.
@@ -101,26 +101,26 @@ def replicated_statuses(jobset: Json, children: Children) -> list[Json]:
         for replicated in jobset["spec"]["replicatedJobs"]
     }
     for job in children.active:
-        count, status = counts[_replicated(job)], job.get("status") or {}
-        count["ready"] += status.get("succeeded", 0) + status.get("ready", 0) >= _pods_wanted(job)
+        count, status = counts[_replicated_job_name(job)], job.get("status") or {}
+        count["ready"] += status.get("succeeded", 0) + status.get("ready", 0) >= _expected_pods(job)
         count["active"] += status.get("active", 0) > 0
         count["suspended"] += bool(job["spec"].get("suspend"))
     for key, jobs in (("succeeded", children.successful), ("failed", children.failed)):
         for job in jobs:
-            counts[_replicated(job)][key] += 1
+            counts[_replicated_job_name(job)][key] += 1
     return [{"name": name, **counts[name]} for name in sorted(counts, reverse=True)]
 
 
-class _Change:
+class _StatusUpdate:
     """The new status of a JobSet and the events that belong to it."""
 
-    def __init__(self, jobset: Json, counted: list[Json], now: datetime) -> None:
+    def __init__(self, jobset: Json, counts: list[Json], now: datetime) -> None:
         self.jobset, self._now = jobset, now
         status = jobset.get("status") or {}
-        self.status: Json = {"restarts": 0, **status, "replicatedJobsStatus": counted}
-        self._notes: list[Write] = []
+        self.status: Json = {"restarts": 0, **status, "replicatedJobsStatus": counts}
+        self._events: list[Write] = []
 
-    def set(self, new: Json, *, terminal: str = "", kind: str = "Normal") -> None:
+    def set_condition(self, new: Json, *, terminal: str = "", kind: str = "Normal") -> None:
         """Set a condition, and emit an event if its status changes.
 
         A false condition is not added if the JobSet never had a condition of this type.
@@ -131,84 +131,84 @@ class _Change:
         self.status["conditions"] = with_condition(self.status.get("conditions") or [], new, self._now)
         if terminal:
             self.status["terminalState"] = terminal
-        self.note(kind, new["reason"], new["message"])
+        self.add_event(kind, new["reason"], new["message"])
 
-    def note(self, kind: str, reason: str, message: str) -> None:
+    def add_event(self, kind: str, reason: str, message: str) -> None:
         """Add an event."""
-        self._notes.append(Note("jobsets", self.jobset, kind, reason, message, "jobset", "Reconciling"))
+        self._events.append(EventWrite("jobsets", self.jobset, kind, reason, message, "jobset", "Reconciling"))
 
     def writes(self) -> list[Write]:
         """Return the writes of status and events; empty if the status did not change."""
         if self.status == (self.jobset.get("status") or {}):
             return []
-        return [set_status("jobsets", self.jobset, self.status), *self._notes]
+        return [patch_status("jobsets", self.jobset, self.status), *self._events]
 
 
-def _replicated(job: Json) -> str:
-    return str(job["metadata"]["labels"][f"{PREFIX}replicatedjob-name"])
+def _replicated_job_name(job: Json) -> str:
+    return str(job["metadata"]["labels"][f"{LABEL_PREFIX}replicatedjob-name"])
 
 
-def _pods_wanted(job: Json) -> int:
+def _expected_pods(job: Json) -> int:
     parallelism = int(job["spec"].get("parallelism", 1))
     return min(parallelism, int(job["spec"].get("completions", parallelism)))
 
 
-def _deletions(jobs: Sequence[Json]) -> list[Write]:
+def _delete_jobs(jobs: Sequence[Json]) -> list[Write]:
     return [Delete("jobs", job, "Foreground") for job in jobs if "deletionTimestamp" not in job["metadata"]]
 
 
-def _fail(change: _Change, failed: Sequence[Json]) -> None:
-    verdict = verdict_on(change.jobset, failed, f"{PREFIX}replicatedjob-name")
-    if not verdict.restart:
-        failure = condition("Failed", True, verdict.reason, verdict.message)
-        change.set(failure, terminal="Failed", kind="Warning")
-        return change.set(condition(_RESTARTING, False, "JobSetFailed", "jobset failed"))
-    change.status["restarts"] += 1
-    if verdict.counts:
-        change.status["restartsCountTowardsMax"] = int(change.status.get("restartsCountTowardsMax", 0)) + 1
-    change.set(condition(_RESTARTING, True, verdict.restart, verdict.message), kind="Warning")
-    return change.note("Warning", verdict.reason, verdict.message)
+def _apply_failure_policy(update: _StatusUpdate, failed: Sequence[Json]) -> None:
+    verdict = apply_failure_policy(update.jobset, failed, f"{LABEL_PREFIX}replicatedjob-name")
+    if not verdict.restart_reason:
+        failure = build_condition("Failed", True, verdict.reason, verdict.message)
+        update.set_condition(failure, terminal="Failed", kind="Warning")
+        return update.set_condition(build_condition(_RESTARTING, False, "JobSetFailed", "jobset failed"))
+    update.status["restarts"] += 1
+    if verdict.counts_towards_max:
+        update.status["restartsCountTowardsMax"] = int(update.status.get("restartsCountTowardsMax", 0)) + 1
+    update.set_condition(build_condition(_RESTARTING, True, verdict.restart_reason, verdict.message), kind="Warning")
+    return update.add_event("Warning", verdict.reason, verdict.message)
 
 
-def _all_ready(jobset: Json, counted: Sequence[Json]) -> bool:
+def _are_jobs_ready(jobset: Json, counts: Sequence[Json]) -> bool:
     wanted = sum(int(one["replicas"]) for one in jobset["spec"]["replicatedJobs"])
-    return not jobset["spec"].get("suspend") and wanted == sum(one["ready"] + one["succeeded"] for one in counted)
+    return not jobset["spec"].get("suspend") and wanted == sum(one["ready"] + one["succeeded"] for one in counts)
 
 
-def _succeeded(jobset: Json, children: Children) -> bool:
+def _meets_success_policy(jobset: Json, children: ChildJobs) -> bool:
     policy = jobset["spec"].get("successPolicy") or {}
     targets = policy.get("targetReplicatedJobs") or []
-    done = [job for job in children.successful if not targets or _replicated(job) in targets]
+    done = [job for job in children.successful if not targets or _replicated_job_name(job) in targets]
     wanted = [one for one in jobset["spec"]["replicatedJobs"] if not targets or one["name"] in targets]
     needed = 1 if policy.get("operator") == "Any" else sum(int(one["replicas"]) for one in wanted)
     return len(done) >= needed
 
 
-def _shared(jobset: Json) -> list[Write]:
+def _create_service_and_claims(jobset: Json) -> list[Write]:
     """Return the writes that create the Service and the claims, which may exist already."""
-    failed = Note("jobsets", jobset, "Warning", "PVCCreationFailed", "{error}", "jobset", "Reconciling")
+    failed = EventWrite("jobsets", jobset, "Warning", "PVCCreationFailed", "{error}", "jobset", "Reconciling")
     claims: list[Write] = [
-        Create("persistentvolumeclaims", claim, complain=failed, may_exist=True) for claim in build_claims(jobset)
+        Create("persistentvolumeclaims", claim, failure_event=failed, may_exist=True) for claim in build_claims(jobset)
     ]
     service = build_service(jobset)
     return [Create("services", service, may_exist=True), *claims] if service else claims
 
 
-def _jobs(jobset: Json, children: Children, counted: Sequence[Json]) -> list[Write]:
+def _create_jobs(jobset: Json, children: ChildJobs, counts: Sequence[Json]) -> list[Write]:
     text = 'job "{name}" creation failed with error: {error}'
-    failed = Note("jobsets", jobset, "Warning", "JobCreationFailed", text, "jobset", "Reconciling")
-    statuses = {one["name"]: one for one in counted}
+    failed = EventWrite("jobsets", jobset, "Warning", "JobCreationFailed", text, "jobset", "Reconciling")
+    statuses = {one["name"]: one for one in counts}
     wanted = [
         (replicated, index)
         for replicated in jobset["spec"]["replicatedJobs"]
-        if _dependencies_met(jobset, replicated, statuses)
+        if _are_dependencies_met(jobset, replicated, statuses)
         for index in range(int(replicated["replicas"]))
         if job_name(jobset, replicated, index) not in children.names
     ]
-    return [Create("jobs", build_job(jobset, *one), complain=failed) for one in wanted]
+    return [Create("jobs", build_job(jobset, *one), failure_event=failed) for one in wanted]
 
 
-def _dependencies_met(jobset: Json, replicated: Json, statuses: Mapping[str, Json]) -> bool:
+def _are_dependencies_met(jobset: Json, replicated: Json, statuses: Mapping[str, Json]) -> bool:
     replicas = {one["name"]: int(one["replicas"]) for one in jobset["spec"]["replicatedJobs"]}
     for needed in replicated.get("dependsOn") or []:
         name, status = needed["name"], statuses[needed["name"]]
@@ -220,23 +220,23 @@ def _dependencies_met(jobset: Json, replicated: Json, statuses: Mapping[str, Jso
     return True
 
 
-def _suspend(change: _Change, children: Children) -> list[Write]:
-    change.set(condition("Suspended", True, "SuspendedJobs", "jobset is suspended"))
-    change.set(condition(_RESTARTING, False, "JobSetSuspended", "jobset is suspended"))
+def _suspend(update: _StatusUpdate, children: ChildJobs) -> list[Write]:
+    update.set_condition(build_condition("Suspended", True, "SuspendedJobs", "jobset is suspended"))
+    update.set_condition(build_condition(_RESTARTING, False, "JobSetSuspended", "jobset is suspended"))
     running = [job for job in children.active if not job["spec"].get("suspend")]
     return [Patch("jobs", job, {"spec": {"suspend": True}}) for job in running]
 
 
-def _resume(change: _Change, children: Children, counted: Sequence[Json]) -> list[Write]:
-    change.set(condition("Suspended", False, "ResumeJobs", "jobset is resumed"))
-    jobset, statuses = change.jobset, {one["name"]: one for one in counted}
+def _resume(update: _StatusUpdate, children: ChildJobs, counts: Sequence[Json]) -> list[Write]:
+    update.set_condition(build_condition("Suspended", False, "ResumeJobs", "jobset is resumed"))
+    jobset, statuses = update.jobset, {one["name"]: one for one in counts}
     templates = {one["name"]: one for one in jobset["spec"]["replicatedJobs"]}
-    ready = {name for name, one in templates.items() if _dependencies_met(jobset, one, statuses)}
-    suspended = [job for job in children.active if job["spec"].get("suspend") and _replicated(job) in ready]
-    return [Patch("jobs", job, _resumed(job, templates[_replicated(job)])) for job in suspended]
+    ready = {name for name, one in templates.items() if _are_dependencies_met(jobset, one, statuses)}
+    suspended = [job for job in children.active if job["spec"].get("suspend") and _replicated_job_name(job) in ready]
+    return [Patch("jobs", job, _build_resume_patch(job, templates[_replicated_job_name(job)])) for job in suspended]
 
 
-def _resumed(job: Json, replicated: Json) -> Json:
+def _build_resume_patch(job: Json, replicated: Json) -> Json:
     """Return the patch that resumes a Job.
 
     It copies the labels, annotations, node selector, tolerations and scheduling gates that a queue controller may have

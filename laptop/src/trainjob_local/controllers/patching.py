@@ -16,7 +16,7 @@ from typing import Any
 
 from trainjob_local.objects import Json
 
-__all__ = ["merged", "with_runtime_patches"]
+__all__ = ["apply_runtime_patches", "strategic_merge"]
 
 _MERGE_KEYS: Mapping[str, str] = {
     "replicatedJobs": "name",
@@ -33,7 +33,7 @@ _MERGE_KEYS: Mapping[str, str] = {
 }
 
 
-def with_runtime_patches(template: Json, patches: Sequence[Json]) -> Json:
+def apply_runtime_patches(template: Json, patches: Sequence[Json]) -> Json:
     """Return a JobSet template (`metadata`, `spec`) with the patches applied in their order."""
     spec: Json = deepcopy(dict(template.get("spec") or {}))
     order = {job["name"]: index for index, job in enumerate(spec.get("replicatedJobs") or [])}
@@ -44,13 +44,13 @@ def with_runtime_patches(template: Json, patches: Sequence[Json]) -> Json:
             added = (change.get("metadata") or {}).get(key)
             if added:
                 metadata[key] = {**(metadata.get(key) or {}), **added}
-        spec = merged(spec, change.get("spec") or {})
+        spec = strategic_merge(spec, change.get("spec") or {})
     # sorted() is stable and an unknown name counts as 0, as in Trainer 2.3.
     jobs = sorted(spec.get("replicatedJobs") or [], key=lambda job: order.get(job["name"], 0))
     return {"metadata": metadata, "spec": {**spec, "replicatedJobs": jobs}}
 
 
-def merged(original: Mapping[str, Any], patch: Mapping[str, Any]) -> Json:
+def strategic_merge(original: Mapping[str, Any], patch: Mapping[str, Any]) -> Json:
     """Return an object with a patch merged into it; null in the patch removes the field."""
     result = dict(original)
     for key, value in patch.items():
@@ -58,16 +58,19 @@ def merged(original: Mapping[str, Any], patch: Mapping[str, Any]) -> Json:
             result.pop(key, None)
         elif isinstance(value, Mapping):
             known = result.get(key)
-            result[key] = merged(known if isinstance(known, Mapping) else {}, value)
+            result[key] = strategic_merge(known if isinstance(known, Mapping) else {}, value)
         elif isinstance(value, list) and key in _MERGE_KEYS:
-            result[key] = _merged_list(result.get(key) or [], value, _MERGE_KEYS[key])
+            result[key] = _merge_lists(result.get(key) or [], value, _MERGE_KEYS[key])
         else:
             result[key] = deepcopy(value)
     return result
 
 
-def _merged_list(original: Sequence[Json], patch: Sequence[Json], key: str) -> list[Json]:
+def _merge_lists(original: Sequence[Json], patch: Sequence[Json], key: str) -> list[Json]:
     changes = {item.get(key): item for item in patch}
     known = {item.get(key) for item in original}
-    new = [merged({}, item) for item in patch if item.get(key) not in known]
-    return [*new, *(merged(item, changes[item.get(key)]) if item.get(key) in changes else item for item in original)]
+    new = [strategic_merge({}, item) for item in patch if item.get(key) not in known]
+    return [
+        *new,
+        *(strategic_merge(item, changes[item.get(key)]) if item.get(key) in changes else item for item in original),
+    ]

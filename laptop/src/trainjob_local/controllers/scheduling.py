@@ -11,20 +11,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 
-from trainjob_local.controllers.conditions import condition, with_condition
+from trainjob_local.controllers.conditions import build_condition, with_condition
 from trainjob_local.kubelet.pod_status import qos_class
 from trainjob_local.objects import Json
 from trainjob_local.quantity import parse_quantity
 
-__all__ = ["claims_of", "requests_of", "unschedulable", "why_not"]
+__all__ = ["mounted_claims", "pod_requests", "unschedulable_reason", "unschedulable_status"]
 
-_HELPLESS = "no new claims to deallocate, preemption: 0/1 nodes are available: 1 {}"
-_NEVER_FITS = "Preemption is not helpful for scheduling."
+_PREEMPTION_TEXT = "no new claims to deallocate, preemption: 0/1 nodes are available: 1 {}"
+_PREEMPTION_UNHELPFUL = "Preemption is not helpful for scheduling."
 _NO_VICTIMS = "No preemption victims found for incoming pod."
 _SELECTOR = "1 node(s) didn't match Pod's node affinity/selector"
 
 
-def requests_of(pod: Json) -> dict[str, Decimal]:
+def pod_requests(pod: Json) -> dict[str, Decimal]:
     """Return the resources that a pod requests, by name, including one pod (`pods`).
 
     For each resource this is the sum over the containers, or the request of one init container if that is larger. A
@@ -33,27 +33,29 @@ def requests_of(pod: Json) -> dict[str, Decimal]:
     spec = pod["spec"]
     total: dict[str, Decimal] = {}
     for container in spec.get("containers") or []:
-        for name, amount in _asked(container).items():
+        for name, amount in _container_requests(container).items():
             total[name] = total.get(name, Decimal(0)) + amount
     for container in spec.get("initContainers") or []:
-        for name, amount in _asked(container).items():
+        for name, amount in _container_requests(container).items():
             total[name] = max(total.get(name, Decimal(0)), amount)
     return {**total, "pods": Decimal(1)}
 
 
-def _asked(container: Json) -> dict[str, Decimal]:
+def _container_requests(container: Json) -> dict[str, Decimal]:
     resources = container.get("resources") or {}
     entries = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
     return {name: parse_quantity(value) for name, value in entries.items()}
 
 
-def claims_of(pod: Json) -> list[str]:
+def mounted_claims(pod: Json) -> list[str]:
     """Return the names of the claims that a pod mounts."""
     volumes = pod["spec"].get("volumes") or []
     return [volume["persistentVolumeClaim"]["claimName"] for volume in volumes if "persistentVolumeClaim" in volume]
 
 
-def why_not(pod: Json, node: Json | None, others: Sequence[Json], find_claim: Callable[[str], Json | None]) -> str:
+def unschedulable_reason(
+    pod: Json, node: Json | None, others: Sequence[Json], find_claim: Callable[[str], Json | None]
+) -> str:
     """Return why a pod cannot be scheduled on the Node; empty if it can.
 
     Args:
@@ -64,16 +66,16 @@ def why_not(pod: Json, node: Json | None, others: Sequence[Json], find_claim: Ca
     """
     if node is None:
         return "no nodes available to schedule pods"
-    for name in claims_of(pod):
+    for name in mounted_claims(pod):
         claim = find_claim(name)
         if claim is None:
             return f'0/1 nodes are available: persistentvolumeclaim "{name}" not found. not found'
         if "deletionTimestamp" in claim["metadata"]:
             return f'0/1 nodes are available: persistentvolumeclaim "{name}" is being deleted. not found'
-    if not _selected(pod, node):
-        return _text([_SELECTOR], _NEVER_FITS)
+    if not _matches_node(pod, node):
+        return _unschedulable_message([_SELECTOR], _PREEMPTION_UNHELPFUL)
     size = {name: parse_quantity(value) for name, value in node["status"]["allocatable"].items()}
-    asked, used = requests_of(pod), _sum(map(requests_of, others))
+    asked, used = pod_requests(pod), _sum(map(pod_requests, others))
     lacking = [
         name for name, amount in asked.items() if amount > size.get(name, Decimal(0)) - used.get(name, Decimal(0))
     ]
@@ -81,13 +83,13 @@ def why_not(pod: Json, node: Json | None, others: Sequence[Json], find_claim: Ca
         return ""
     never = any(asked[name] > size.get(name, Decimal(0)) for name in lacking)
     reasons = sorted(_insufficient(name) for name in lacking)
-    return _text(reasons, _NEVER_FITS if never else _NO_VICTIMS)
+    return _unschedulable_message(reasons, _PREEMPTION_UNHELPFUL if never else _NO_VICTIMS)
 
 
-def unschedulable(pod: Json, reason: str, message: str, now: datetime) -> Json:
+def unschedulable_status(pod: Json, reason: str, message: str, now: datetime) -> Json:
     """Return the status of a pod that stays unscheduled."""
     conditions = (pod.get("status") or {}).get("conditions") or []
-    told = {**condition("PodScheduled", False, reason, message), "lastProbeTime": None}
+    told = {**build_condition("PodScheduled", False, reason, message), "lastProbeTime": None}
     return {"conditions": with_condition(conditions, told, now), "qosClass": qos_class(pod["spec"])}
 
 
@@ -95,8 +97,8 @@ def _insufficient(name: str) -> str:
     return "1 Too many pods" if name == "pods" else f"1 Insufficient {name}"
 
 
-def _text(reasons: Sequence[str], hope: str) -> str:
-    return f"0/1 nodes are available: {', '.join(reasons)}. {_HELPLESS.format(hope)}"
+def _unschedulable_message(reasons: Sequence[str], preemption: str) -> str:
+    return f"0/1 nodes are available: {', '.join(reasons)}. {_PREEMPTION_TEXT.format(preemption)}"
 
 
 def _sum(all_requests: Iterable[Mapping[str, Decimal]]) -> dict[str, Decimal]:
@@ -107,7 +109,7 @@ def _sum(all_requests: Iterable[Mapping[str, Decimal]]) -> dict[str, Decimal]:
     return total
 
 
-def _selected(pod: Json, node: Json) -> bool:
+def _matches_node(pod: Json, node: Json) -> bool:
     labels: Mapping[str, str] = node["metadata"].get("labels") or {}
     selector = pod["spec"].get("nodeSelector") or {}
     if any(labels.get(key) != value for key, value in selector.items()):

@@ -10,22 +10,22 @@ from dataclasses import dataclass
 
 __all__ = [
     "ENTRYPOINT",
-    "IMMUTABLE",
+    "IMMUTABLE_OVERRIDES",
     "MULTI_NODE_MODEL",
     "QWEN_MODEL",
     "SUPPORTED_MODELS",
     "Scale",
+    "immutable_overrides",
     "is_lora",
     "is_qlora",
-    "kept_overrides",
-    "model_of",
-    "recipe_and_config",
+    "parse_model",
+    "select_recipe",
 ]
 
 ENTRYPOINT = ["tune", "run"]
 """The only command of a TrainJob that makes the Trainer add recipe and configuration."""
 
-IMMUTABLE = ("output_dir", "tokenizer.path", "checkpointer.checkpoint_dir", "tokenizer.merges_file")
+IMMUTABLE_OVERRIDES = ("output_dir", "tokenizer.path", "checkpointer.checkpoint_dir", "tokenizer.merges_file")
 """Overrides that the Trainer copies from the runtime's command.
 
 The Trainer rejects them in a TrainJob's arguments.
@@ -50,7 +50,7 @@ class Scale:
     gpus: int
 
     @property
-    def single_device(self) -> bool:
+    def is_single_device(self) -> bool:
         """Return whether the TrainJob uses one process or one GPU on one node."""
         return self.nodes == 1 and (self.processes == 1 or self.gpus == 1)
 
@@ -60,7 +60,7 @@ class Scale:
         return self.nodes > 1 or (self.processes > 1 if self.processes is not None else self.gpus > 1)
 
 
-def model_of(runtime: str) -> str:
+def parse_model(runtime: str) -> str:
     """Return the model in a runtime's name: `llama3_2/1B` for `torchtune-llama3.2-1b`.
 
     The result is empty if the name does not have three fields separated by `-`.
@@ -79,22 +79,22 @@ def is_qlora(args: Sequence[str]) -> bool:
     return not _enabled(args, "model.use_dora") and _enabled(args, "model.quantize_base")
 
 
-def recipe_and_config(runtime: str, scale: Scale, args: Sequence[str]) -> tuple[str, str]:
+def select_recipe(runtime: str, scale: Scale, args: Sequence[str]) -> tuple[str, str]:
     """Return the names of the recipe and the configuration."""
     kind = "qlora" if is_qlora(args) else "lora" if is_lora(args) else "full"
     recipe = "full_finetune" if kind == "full" else "lora_finetune"
-    if scale.single_device:
-        return f"{recipe}_single_device", f"{model_of(runtime)}_{kind}_single_device"
+    if scale.is_single_device:
+        return f"{recipe}_single_device", f"{parse_model(runtime)}_{kind}_single_device"
     if scale.nodes > 1:
-        return "full_finetune_distributed", f"{model_of(runtime)}_full_multinode"
+        return "full_finetune_distributed", f"{parse_model(runtime)}_full_multinode"
     if scale.nodes == 1:
-        return f"{recipe}_distributed", f"{model_of(runtime)}_{kind}"
-    return "full_finetune_distributed", f"{model_of(runtime)}_full"
+        return f"{recipe}_distributed", f"{parse_model(runtime)}_{kind}"
+    return "full_finetune_distributed", f"{parse_model(runtime)}_full"
 
 
-def kept_overrides(command: Sequence[str]) -> list[str]:
+def immutable_overrides(command: Sequence[str]) -> list[str]:
     """Return the overrides in the runtime's own command that the Trainer retains."""
-    return [part for part in command if part.split("=")[0] in IMMUTABLE]
+    return [part for part in command if part.split("=")[0] in IMMUTABLE_OVERRIDES]
 
 
 def _enabled(args: Sequence[str], name: str) -> bool:

@@ -11,30 +11,30 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from trainjob_local.controllers.conditions import (
-    condition,
+    build_condition,
     find_condition,
-    is_true,
+    is_condition_true,
     with_condition,
     without_condition,
 )
 from trainjob_local.controllers.jobset_rules import with_defaults
-from trainjob_local.controllers.writes import Create, Decision, Delete, Note, Patch, Write, set_status
-from trainjob_local.objects import Json, owner_reference, rfc3339
+from trainjob_local.controllers.writes import Create, Decision, Delete, EventWrite, Patch, Write, patch_status
+from trainjob_local.objects import Json, owner_reference, parse_timestamp
 
 __all__ = [
     "SNAPSHOT_KEY",
-    "creation_failed",
-    "deadline_of",
+    "build_snapshot",
+    "build_status",
+    "compute_deadline",
+    "creation_failed_event",
     "decide",
-    "finished",
-    "next_status",
-    "snapshot",
+    "is_finished",
     "snapshot_name",
 ]
 
 SNAPSHOT_KEY = "runtime"
 _DEADLINE = "DeadlineExceeded"
-_CHANGEABLE = ("metadata", "nodeSelector", "tolerations", "schedulingGates")
+_MUTABLE_FIELDS = ("metadata", "nodeSelector", "tolerations", "schedulingGates")
 
 
 def snapshot_name(job: str) -> str:
@@ -42,7 +42,7 @@ def snapshot_name(job: str) -> str:
     return f"{job}-runtime-snapshot"
 
 
-def snapshot(job: Json, runtime: Json) -> Json:
+def build_snapshot(job: Json, runtime: Json) -> Json:
     """Build the ConfigMap that holds the runtime; its content is JSON, which is also YAML."""
     meta = job["metadata"]
     names = {"name": snapshot_name(meta["name"]), "namespace": meta["namespace"]}
@@ -52,16 +52,16 @@ def snapshot(job: Json, runtime: Json) -> Json:
     }
 
 
-def finished(job: Json) -> bool:
+def is_finished(job: Json) -> bool:
     """Return whether a TrainJob is Complete or exceeded its deadline.
 
     A TrainJob that Failed for any other reason is reconciled again.
     """
     conditions = (job.get("status") or {}).get("conditions") or []
-    return is_true(conditions, "Complete") or _deadline_condition(conditions) is not None
+    return is_condition_true(conditions, "Complete") or _find_deadline_condition(conditions) is not None
 
 
-def decide(job: Json, wanted: Json | None, jobset: Json | None, now: datetime) -> Decision:
+def decide(job: Json, desired: Json | None, jobset: Json | None, now: datetime) -> Decision:
     """Decide which writes a TrainJob needs.
 
     Args:
@@ -70,23 +70,23 @@ def decide(job: Json, wanted: Json | None, jobset: Json | None, now: datetime) -
         jobset: the existing JobSet, or None.
         now: the current time.
     """
-    status = next_status(job, jobset, now)
-    deadline = deadline_of(job, status)
+    status = build_status(job, jobset, now)
+    deadline = compute_deadline(job, status)
     left = (deadline - now).total_seconds() if deadline is not None else None
     expired = left is not None and left <= 0
     if expired:
-        failed = condition("Failed", True, _DEADLINE, "TrainJob exceeded its active deadline")
+        failed = build_condition("Failed", True, _DEADLINE, "TrainJob exceeded its active deadline")
         status = {**status, "conditions": with_condition(status.get("conditions") or [], failed, now)}
     # The status first: a JobSet that the API server rejects must not hide that the TrainJob is suspended.
-    writes: list[Write] = [set_status("trainjobs", job, status)] if status != (job.get("status") or {}) else []
+    writes: list[Write] = [patch_status("trainjobs", job, status)] if status != (job.get("status") or {}) else []
     if expired:
         return Decision([*writes, Delete("jobsets", jobset)] if jobset is not None else writes)
-    if wanted is not None:
-        writes += _jobset_writes(job, wanted, jobset)
+    if desired is not None:
+        writes += _apply_jobset(job, desired, jobset)
     return Decision(writes, left)
 
 
-def next_status(job: Json, jobset: Json | None, now: datetime) -> Json:
+def build_status(job: Json, jobset: Json | None, now: datetime) -> Json:
     """Return the new status, derived from the JobSet.
 
     Without a JobSet, the status reports only suspension. A condition Failed is kept if its reason is DeadlineExceeded;
@@ -94,13 +94,13 @@ def next_status(job: Json, jobset: Json | None, now: datetime) -> Json:
     """
     status = dict(job.get("status") or {})
     conditions: list[Json] = list(status.get("conditions") or [])
-    by_deadline = _deadline_condition(conditions)
+    by_deadline = _find_deadline_condition(conditions)
     if by_deadline is None:
         conditions = without_condition(conditions, "Failed")
-    conditions = _suspended(job, conditions, now)
+    conditions = _with_suspended_condition(job, conditions, now)
     if jobset is not None:
         told = jobset.get("status") or {}
-        conditions = _ended(conditions, told.get("conditions") or [], now)
+        conditions = _with_final_conditions(conditions, told.get("conditions") or [], now)
         counters = [_job_status(one) for one in told.get("replicatedJobsStatus") or []]
         if counters or "jobsStatus" in status:
             status["jobsStatus"] = counters
@@ -111,7 +111,7 @@ def next_status(job: Json, jobset: Json | None, now: datetime) -> Json:
     return status
 
 
-def deadline_of(job: Json, status: Json) -> datetime | None:
+def compute_deadline(job: Json, status: Json) -> datetime | None:
     """Return when the TrainJob's active deadline ends; None if no deadline applies.
 
     The deadline is counted from the creation or the last resume. None applies to a TrainJob that is suspended, Complete
@@ -119,33 +119,33 @@ def deadline_of(job: Json, status: Json) -> datetime | None:
     """
     spec, conditions = job["spec"], status.get("conditions") or []
     limit = spec.get("activeDeadlineSeconds")
-    over = is_true(conditions, "Complete") or is_true(conditions, "Failed")
+    over = is_condition_true(conditions, "Complete") or is_condition_true(conditions, "Failed")
     if not limit or over or spec.get("suspend"):
         return None
     resumed = find_condition(conditions, "Suspended")
     start = job["metadata"]["creationTimestamp"]
     if resumed is not None and resumed["status"] == "False":
         start = resumed["lastTransitionTime"]
-    return rfc3339(start) + timedelta(seconds=int(limit))
+    return parse_timestamp(start) + timedelta(seconds=int(limit))
 
 
-def _deadline_condition(conditions: Sequence[Json]) -> Json | None:
+def _find_deadline_condition(conditions: Sequence[Json]) -> Json | None:
     found = find_condition(conditions, "Failed")
     return found if found is not None and found["reason"] == _DEADLINE else None
 
 
-def _suspended(job: Json, conditions: Sequence[Json], now: datetime) -> list[Json]:
+def _with_suspended_condition(job: Json, conditions: Sequence[Json], now: datetime) -> list[Json]:
     if job["spec"].get("suspend"):
-        return with_condition(conditions, condition("Suspended", True, "Suspended", "TrainJob is suspended"), now)
-    if is_true(conditions, "Suspended"):
-        return with_condition(conditions, condition("Suspended", False, "Resumed", "TrainJob is resumed"), now)
+        return with_condition(conditions, build_condition("Suspended", True, "Suspended", "TrainJob is suspended"), now)
+    if is_condition_true(conditions, "Suspended"):
+        return with_condition(conditions, build_condition("Suspended", False, "Resumed", "TrainJob is resumed"), now)
     return list(conditions)
 
 
-def _ended(conditions: list[Json], told: Sequence[Json], now: datetime) -> list[Json]:
+def _with_final_conditions(conditions: list[Json], jobset_conditions: Sequence[Json], now: datetime) -> list[Json]:
     """Copy the JobSet's final conditions with their times."""
     for theirs, ours in (("Completed", "Complete"), ("Failed", "Failed")):
-        found = find_condition(told, theirs)
+        found = find_condition(jobset_conditions, theirs)
         if found is not None and found["status"] == "True":
             conditions = with_condition(conditions, {**found, "type": ours}, now)
     return conditions
@@ -155,38 +155,38 @@ def _job_status(one: Json) -> Json:
     return {key: one[key] for key in ("name", "ready", "succeeded", "failed", "active", "suspended")}
 
 
-def _jobset_writes(job: Json, wanted: Json, jobset: Json | None) -> list[Write]:
-    complain = creation_failed(job, "{error}")
+def _apply_jobset(job: Json, desired: Json, jobset: Json | None) -> list[Write]:
+    complain = creation_failed_event(job, "{error}")
     if jobset is None:
-        return [Create("jobsets", wanted, complain=complain)]
-    spec, present = with_defaults(wanted)["spec"], jobset["spec"]
+        return [Create("jobsets", desired, failure_event=complain)]
+    spec, present = with_defaults(desired)["spec"], jobset["spec"]
     if not spec.get("suspend") and not present.get("suspend"):
         return []  # a running JobSet is not changed
     change: Json = {}
     if spec.get("suspend", False) != present.get("suspend", False):
         change["suspend"] = spec.get("suspend", False)
-    if _changeable(spec) != _changeable(present):
+    if _mutable_parts(spec) != _mutable_parts(present):
         change["replicatedJobs"] = spec["replicatedJobs"]
     # The policies are applied as in the runtime, without the default of the JobSet webhook, which runs on create only.
     # The CRD then rejects the whole change: on the stock torchtune runtimes suspend and resume have no effect (seen
     # with 2.3.0 + 0.12.0).
-    policies = wanted["spec"].get("volumeClaimPolicies")
+    policies = desired["spec"].get("volumeClaimPolicies")
     if policies and policies != present.get("volumeClaimPolicies"):
         change["volumeClaimPolicies"] = policies
-    return [Patch("jobsets", jobset, {"spec": change}, complain=complain)] if change else []
+    return [Patch("jobsets", jobset, {"spec": change}, failure_event=complain)] if change else []
 
 
-def _changeable(spec: Json) -> list[Json]:
+def _mutable_parts(spec: Json) -> list[Json]:
     """Return the parts of the pod templates that may change while a JobSet is suspended."""
     templates = (replicated["template"]["spec"]["template"] for replicated in spec.get("replicatedJobs") or [])
-    return [{key: template.get(key) or template["spec"].get(key) for key in _CHANGEABLE} for template in templates]
+    return [{key: template.get(key) or template["spec"].get(key) for key in _MUTABLE_FIELDS} for template in templates]
 
 
-def creation_failed(job: Json, error: str) -> Note:
+def creation_failed_event(job: Json, error: str) -> EventWrite:
     """Return the event of a TrainJob whose objects cannot be created.
 
     The status does not report this failure.
     """
     text = f"TrainJob resources reconciliation failed: {error}"
     component = "trainer-trainjob-controller"
-    return Note("trainjobs", job, "Warning", "TrainJobResourcesCreationFailed", text, component, "Reconciling")
+    return EventWrite("trainjobs", job, "Warning", "TrainJobResourcesCreationFailed", text, component, "Reconciling")

@@ -12,51 +12,51 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trainjob_local.controllers.job_pods import has_ended
-from trainjob_local.controllers.scheduling import claims_of
-from trainjob_local.controllers.writes import Create, Note, Patch, Write, set_status
+from trainjob_local.controllers.scheduling import mounted_claims
+from trainjob_local.controllers.writes import Create, EventWrite, Patch, Write, patch_status
 from trainjob_local.objects import Json
 
 __all__ = [
-    "PROTECTED",
+    "PROTECTION_FINALIZER",
     "PROVISIONER",
     "STORAGE_CLASS",
-    "binding",
-    "in_use",
-    "never",
-    "provided",
-    "unprotected",
-    "volume_for",
-    "waiting",
+    "bind_claim",
+    "build_volume",
+    "is_in_use",
+    "is_provisionable",
+    "provisioning_failed_event",
+    "remove_protection",
+    "waiting_event",
 ]
 
-PROTECTED = "kubernetes.io/pvc-protection"
+PROTECTION_FINALIZER = "kubernetes.io/pvc-protection"
 PROVISIONER = "trainjob.dev/local-directory"
 STORAGE_CLASS = "local-directory"
 _COMPONENT = "persistentvolume-controller"
 
 
-def waiting(claim: Json) -> Note:
+def waiting_event(claim: Json) -> EventWrite:
     """Return the event of a claim that no pod uses yet."""
     text = "waiting for first consumer to be created before binding"
-    return Note("persistentvolumeclaims", claim, "Normal", "WaitForFirstConsumer", text, _COMPONENT)
+    return EventWrite("persistentvolumeclaims", claim, "Normal", "WaitForFirstConsumer", text, _COMPONENT)
 
 
-def provided(claim: Json) -> bool:
+def is_provisionable(claim: Json) -> bool:
     """Return whether a claim has a volume or will get one from the only StorageClass."""
     return bool(claim["spec"].get("volumeName")) or claim["spec"].get("storageClassName") == STORAGE_CLASS
 
 
-def never(claim: Json) -> Note:
+def provisioning_failed_event(claim: Json) -> EventWrite:
     """Return the event of a claim with another StorageClass, or without one."""
     name = claim["spec"].get("storageClassName")
     if not name:
         text = "no persistent volumes available for this claim and no storage class is set"
-        return Note("persistentvolumeclaims", claim, "Normal", "FailedBinding", text, _COMPONENT)
+        return EventWrite("persistentvolumeclaims", claim, "Normal", "FailedBinding", text, _COMPONENT)
     text = f'storageclass.storage.k8s.io "{name}" not found'
-    return Note("persistentvolumeclaims", claim, "Warning", "ProvisioningFailed", text, _COMPONENT)
+    return EventWrite("persistentvolumeclaims", claim, "Warning", "ProvisioningFailed", text, _COMPONENT)
 
 
-def volume_for(claim: Json, path: str, provisioner: str) -> Json:
+def build_volume(claim: Json, path: str, provisioner: str) -> Json:
     """Return the PersistentVolume of a claim: a folder, deleted with the claim."""
     meta, spec = claim["metadata"], claim["spec"]
     ref = {"apiVersion": "v1", "kind": "PersistentVolumeClaim"} | {
@@ -78,9 +78,9 @@ def volume_for(claim: Json, path: str, provisioner: str) -> Json:
     }
 
 
-def binding(claim: Json, node: str, folder: str) -> list[Write]:
+def bind_claim(claim: Json, node: str, folder: str) -> list[Write]:
     """Return the writes that bind a claim to a new volume backed by this folder."""
-    volume = volume_for(claim, folder, PROVISIONER)
+    volume = build_volume(claim, folder, PROVISIONER)
     name, notes = (
         volume["metadata"]["name"],
         {
@@ -98,22 +98,22 @@ def binding(claim: Json, node: str, folder: str) -> list[Write]:
     }
     return [
         Create("persistentvolumes", volume, may_exist=True),
-        set_status("persistentvolumes", volume, {"phase": "Bound"}),
+        patch_status("persistentvolumes", volume, {"phase": "Bound"}),
         Patch("persistentvolumeclaims", claim, {"metadata": {"annotations": notes}, "spec": {"volumeName": name}}),
-        set_status("persistentvolumeclaims", claim, bound),
+        patch_status("persistentvolumeclaims", claim, bound),
     ]
 
 
-def in_use(claim: Json, pods: Sequence[Json]) -> bool:
+def is_in_use(claim: Json, pods: Sequence[Json]) -> bool:
     """Return whether a pod that has not ended mounts the claim."""
     meta = claim["metadata"]
     return any(
-        pod["metadata"]["namespace"] == meta["namespace"] and not has_ended(pod) and meta["name"] in claims_of(pod)
+        pod["metadata"]["namespace"] == meta["namespace"] and not has_ended(pod) and meta["name"] in mounted_claims(pod)
         for pod in pods
     )
 
 
-def unprotected(claim: Json) -> Patch:
+def remove_protection(claim: Json) -> Patch:
     """Return the patch that removes the finalizer that protects a claim in use."""
-    kept = [one for one in claim["metadata"].get("finalizers") or [] if one != PROTECTED]
+    kept = [one for one in claim["metadata"].get("finalizers") or [] if one != PROTECTION_FINALIZER]
     return Patch("persistentvolumeclaims", claim, {"metadata": {"finalizers": kept or None}})

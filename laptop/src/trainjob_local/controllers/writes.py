@@ -11,11 +11,11 @@ from typing import TypeAlias
 
 from trainjob_local.objects import Json
 
-__all__ = ["Bind", "Create", "Decision", "Delete", "Note", "Patch", "Write", "set_status"]
+__all__ = ["Bind", "Create", "Decision", "Delete", "EventWrite", "Patch", "Write", "patch_status"]
 
 
 @dataclass(frozen=True)
-class Note:
+class EventWrite:
     """An event to record.
 
     Attributes:
@@ -29,7 +29,7 @@ class Note:
     """
 
     resource: str
-    about: Json
+    obj: Json
     kind: str
     reason: str
     message: str
@@ -51,8 +51,8 @@ class Create:
 
     resource: str
     body: Json
-    announce: Note | None = None
-    complain: Note | None = None
+    success_event: EventWrite | None = None
+    failure_event: EventWrite | None = None
     may_exist: bool = False
 
 
@@ -61,10 +61,10 @@ class Patch:
     """Change of an object or its status by a JSON merge patch; `complain` as in `Create`."""
 
     resource: str
-    about: Json
+    obj: Json
     change: Json
     subresource: str = ""
-    complain: Note | None = None
+    failure_event: EventWrite | None = None
 
 
 @dataclass(frozen=True)
@@ -72,10 +72,10 @@ class Delete:
     """Deletion of an object and of the objects that it owns; `announce` as in `Create`."""
 
     resource: str
-    about: Json
+    obj: Json
     propagation: str = "Background"
     grace: int | None = None
-    announce: Note | None = None
+    success_event: EventWrite | None = None
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Bind:
     node: str
 
 
-Write: TypeAlias = "Create | Patch | Delete | Bind | Note"
+Write: TypeAlias = "Create | Patch | Delete | Bind | EventWrite"
 
 
 @dataclass(frozen=True)
@@ -99,10 +99,10 @@ class Decision:
     """
 
     writes: Sequence[Write] = field(default_factory=tuple)
-    again: float | None = None
+    requeue_after: float | None = None
 
 
-def set_status(resource: str, about: Json, status: Json) -> Patch:
+def patch_status(resource: str, obj: Json, status: Json) -> Patch:
     """Return the patch that replaces the status of an object."""
-    gone = dict.fromkeys(set(about.get("status") or {}) - set(status))
-    return Patch(resource, about, {"status": {**gone, **status}}, subresource="status")
+    gone = dict.fromkeys(set(obj.get("status") or {}) - set(status))
+    return Patch(resource, obj, {"status": {**gone, **status}}, subresource="status")

@@ -99,19 +99,19 @@ class HubHandler(BaseHTTPRequestHandler):
         """Send a repository's description, its list of files, or a file."""
         path = unquote(urlsplit(self.path).path)
         if match := _REPOSITORY.fullmatch(path):
-            self._answer_repository(match)
+            self._send_repository(match)
         elif match := _TREE.fullmatch(path):
-            self._answer_tree(match)
+            self._send_tree(match)
         elif match := _FILE.fullmatch(path):
-            self._answer_file(match)
+            self._send_file(match)
         else:
-            self.refuse(HTTPStatus.NOT_FOUND, "EntryNotFound", "Entry not found")
+            self.send_hub_error(HTTPStatus.NOT_FOUND, "EntryNotFound", "Entry not found")
 
     def do_HEAD(self) -> None:
         """Send the response to GET without its body."""
         self.do_GET()
 
-    def repository(self, match: re.Match[str]) -> Repository | None:
+    def find_repository(self, match: re.Match[str]) -> Repository | None:
         """Return the repository of a request, or None after an error response.
 
         Args:
@@ -121,48 +121,52 @@ class HubHandler(BaseHTTPRequestHandler):
         token = self.headers.get("Authorization", "").removeprefix("Bearer ")
         wanted = self.tokens.get(match["name"])
         if wanted is not None and token != wanted:
-            self._refuse_access(token)
+            self._send_access_error(token)
         elif not folder.is_dir() or self.root not in folder.parents:
             # The real hub does not reveal to a client without token which repositories exist.
             status = HTTPStatus.NOT_FOUND if token else HTTPStatus.UNAUTHORIZED
-            self.refuse(status, "RepoNotFound", "Repository not found" if token else "Invalid username or password.")
+            self.send_hub_error(
+                status, "RepoNotFound", "Repository not found" if token else "Invalid username or password."
+            )
         else:
             return Repository(match["name"], folder)
         return None
 
-    def _refuse_access(self, token: str) -> None:
+    def _send_access_error(self, token: str) -> None:
         if not token:
-            self.refuse(
+            self.send_hub_error(
                 HTTPStatus.UNAUTHORIZED, "GatedRepo", "Access to this repository is restricted; authenticate first."
             )
         elif token in self.tokens.values():
-            self.refuse(HTTPStatus.FORBIDDEN, "GatedRepo", "Access to this repository is restricted; ask for access.")
+            self.send_hub_error(
+                HTTPStatus.FORBIDDEN, "GatedRepo", "Access to this repository is restricted; ask for access."
+            )
         else:
-            self.refuse(HTTPStatus.UNAUTHORIZED, "", "Invalid credentials in Authorization header")
+            self.send_hub_error(HTTPStatus.UNAUTHORIZED, "", "Invalid credentials in Authorization header")
 
-    def _answer_repository(self, match: re.Match[str]) -> None:
-        if not (repository := self.repository(match)) or not self._has_revision(repository, match["revision"]):
+    def _send_repository(self, match: re.Match[str]) -> None:
+        if not (repository := self.find_repository(match)) or not self._check_revision(repository, match["revision"]):
             return
         files = [{"rfilename": file} for file in repository.files()]
         switches = {"private": match["name"] in self.tokens, "gated": False, "disabled": False}
         counts = {"tags": [], "downloads": 0, "likes": 0}
-        self.answer(
+        self.send_json(
             {"_id": "0", "id": match["name"], "sha": repository.commit(), **switches, **counts, "siblings": files}
         )
 
-    def _answer_tree(self, match: re.Match[str]) -> None:
-        if not (repository := self.repository(match)) or not self._has_revision(repository, match["revision"]):
+    def _send_tree(self, match: re.Match[str]) -> None:
+        if not (repository := self.find_repository(match)) or not self._check_revision(repository, match["revision"]):
             return
         below = f"{match['folder']}/" if match["folder"] else ""
         files = [file for file in repository.files() if file.startswith(below)]
-        self.answer([repository.entry(file) for file in files])
+        self.send_json([repository.entry(file) for file in files])
 
-    def _answer_file(self, match: re.Match[str]) -> None:
-        if not (repository := self.repository(match)) or not self._has_revision(repository, match["revision"]):
+    def _send_file(self, match: re.Match[str]) -> None:
+        if not (repository := self.find_repository(match)) or not self._check_revision(repository, match["revision"]):
             return
         path = repository.path(match["file"])
         if path is None:
-            self.refuse(HTTPStatus.NOT_FOUND, "EntryNotFound", "Entry not found")
+            self.send_hub_error(HTTPStatus.NOT_FOUND, "EntryNotFound", "Entry not found")
             return
         size = path.stat().st_size
         asked = _RANGE.fullmatch(self.headers.get("Range", ""))
@@ -186,13 +190,13 @@ class HubHandler(BaseHTTPRequestHandler):
                 self.wfile.write(block)
                 first += len(block)
 
-    def _has_revision(self, repository: Repository, revision: str | None) -> bool:
+    def _check_revision(self, repository: Repository, revision: str | None) -> bool:
         if revision in (None, "main", repository.commit()):
             return True
-        self.refuse(HTTPStatus.NOT_FOUND, "RevisionNotFound", f"Invalid rev id: {revision}")
+        self.send_hub_error(HTTPStatus.NOT_FOUND, "RevisionNotFound", f"Invalid rev id: {revision}")
         return False
 
-    def answer(self, value: Any) -> None:
+    def send_json(self, value: Any) -> None:
         """Send a 200 response with a JSON body."""
         body = json.dumps(value).encode()
         self.send_response(HTTPStatus.OK)
@@ -202,7 +206,7 @@ class HubHandler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(body)
 
-    def refuse(self, status: HTTPStatus, code: str, message: str) -> None:
+    def send_hub_error(self, status: HTTPStatus, code: str, message: str) -> None:
         """Send an error response in the form of the real hub.
 
         Args:

@@ -26,7 +26,7 @@ def expand(text: str, env: Mapping[str, str]) -> str:
     return _REFERENCE.sub(lambda found: "$" if found[0] == "$$" else env.get(found[1], found[0]), text)
 
 
-def rewriter(mounts: Sequence[tuple[str, str]], subdomain: str, namespace: str) -> Rewriter:
+def build_rewriter(mounts: Sequence[tuple[str, str]], subdomain: str, namespace: str) -> Rewriter:
     """Return a function that rewrites one text.
 
     Args:
@@ -44,15 +44,15 @@ def rewriter(mounts: Sequence[tuple[str, str]], subdomain: str, namespace: str) 
     host = re.compile(rf"{_BEFORE}[a-z0-9-]+\.{re.escape(subdomain)}{zone}{_AFTER}") if subdomain else None
 
     def rewrite(text: str) -> str:
-        pieces = _apply(text, folders)
+        pieces = _replace_paths(text, folders)
         return host.sub("127.0.0.1", pieces) if host else pieces
 
     return rewrite
 
 
-def _apply(text: str, folders: Sequence[tuple[re.Pattern[str], str]]) -> str:
+def _replace_paths(text: str, folders: Sequence[tuple[re.Pattern[str], str]]) -> str:
     """Rewrite each match once: text that is already replaced by a folder is not matched again."""
     if not folders:
         return text
     (pattern, local), rest = folders[0], folders[1:]
-    return local.join(_apply(piece, rest) for piece in pattern.split(text))
+    return local.join(_replace_paths(piece, rest) for piece in pattern.split(text))

@@ -23,13 +23,13 @@ from typing import BinaryIO
 
 from trainjob_local.objects import utc_now
 
-__all__ = ["ContainerLog", "LogOptions", "records", "since_text"]
+__all__ = ["ContainerLog", "LogOptions", "format_records", "format_since"]
 
 _BLOCK = 1 << 20  # bytes read at once
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(\.\d+)?(Z|z|[+-]\d\d:\d\d)")
 
 
-def records(output: bytes, moment: datetime) -> bytes:
+def format_records(output: bytes, moment: datetime) -> bytes:
     """Format output as log records of this time (UTC)."""
     stamp = moment.strftime("%Y-%m-%dT%H:%M:%S.%f000Z").encode()
     *lines, rest = output.split(b"\n")
@@ -37,7 +37,7 @@ def records(output: bytes, moment: datetime) -> bytes:
     return full + b"%s stdout P %s\n" % (stamp, rest) if rest else full
 
 
-def since_text(since_time: str, since_seconds: int | None, now: datetime) -> str:
+def format_since(since_time: str, since_seconds: int | None, now: datetime) -> str:
     """Convert the start of a log to a text that is comparable with the time stamps of records.
 
     Args:
@@ -104,7 +104,7 @@ class ContainerLog:
         """Append output; every reader that follows the log receives it immediately."""
         if self._file is None:
             raise ValueError(f"{self.path}: this container has ended")
-        self._file.write(records(output, utc_now()))
+        self._file.write(format_records(output, utc_now()))
         with self._changed:
             self._writes += 1
             self._changed.notify_all()
@@ -118,7 +118,7 @@ class ContainerLog:
             self._ended = True
             self._changed.notify_all()
 
-    def text(self, *, lines: int, size: int) -> str:
+    def read_tail(self, *, lines: int, size: int) -> str:
         """Return the last lines, at most the last `size` bytes of them (for termination messages)."""
         return b"".join(self.read(LogOptions(tail=lines)))[-size:].decode(errors="replace")
 
@@ -131,7 +131,7 @@ class ContainerLog:
         """
         left = options.limit
         new_line = True
-        for record in self._records(options, cancelled or threading.Event()):
+        for record in self._read_records(options, cancelled or threading.Event()):
             stamp, _, tag, text = record.split(b" ", 3)
             part = (stamp + b" " if options.timestamps and new_line else b"") + text + (b"\n" if tag == b"F" else b"")
             new_line = tag == b"F"
@@ -144,32 +144,32 @@ class ContainerLog:
             if left == 0:
                 return
 
-    def _records(self, options: LogOptions, cancelled: threading.Event) -> Iterator[bytes]:
+    def _read_records(self, options: LogOptions, cancelled: threading.Event) -> Iterator[bytes]:
         if not self.path.exists():  # the container never started
             return
         with self.path.open("rb") as written:
             if options.tail is None:
-                yield from _records_there(written)
+                yield from _parse_records(written)
             else:
-                yield from _tail(list(_records_there(written)), options.tail)
+                yield from _tail_records(list(_parse_records(written)), options.tail)
             if options.follow:
-                yield from self._later(written, cancelled)
+                yield from self._follow_records(written, cancelled)
 
-    def _later(self, written: BinaryIO, cancelled: threading.Event) -> Iterator[bytes]:
+    def _follow_records(self, written: BinaryIO, cancelled: threading.Event) -> Iterator[bytes]:
         while not cancelled.is_set():
             with self._changed:  # counted before reading: output written meanwhile ends the wait immediately
                 seen, ended = self._writes, self._ended
-            yield from _records_there(written)
+            yield from _parse_records(written)
             if ended:
                 return
             with self._changed:
-                self._changed.wait_for(partial(self._news, seen), timeout=0.5)
+                self._changed.wait_for(partial(self._has_changed, seen), timeout=0.5)
 
-    def _news(self, seen: int) -> bool:
+    def _has_changed(self, seen: int) -> bool:
         return self._ended or self._writes != seen
 
 
-def _records_there(written: BinaryIO) -> Iterator[bytes]:
+def _parse_records(written: BinaryIO) -> Iterator[bytes]:
     """Yield the complete records from the current position on, reading block by block."""
     held = b""
     while block := written.read(_BLOCK):
@@ -178,12 +178,12 @@ def _records_there(written: BinaryIO) -> Iterator[bytes]:
     written.seek(-len(held), os.SEEK_CUR)
 
 
-def _tail(kept: list[bytes], lines: int) -> list[bytes]:
+def _tail_records(records: list[bytes], lines: int) -> list[bytes]:
     """Return the records of the last lines; a line that has not ended counts as a line."""
     seen = 0
-    for index in range(len(kept) - 1, -1, -1):
-        starts = index == 0 or kept[index - 1].split(b" ", 3)[2] == b"F"
+    for index in range(len(records) - 1, -1, -1):
+        starts = index == 0 or records[index - 1].split(b" ", 3)[2] == b"F"
         if seen == lines:
-            return kept[index + 1 :]
+            return records[index + 1 :]
         seen += starts
-    return kept if lines else []
+    return records if lines else []

@@ -14,20 +14,20 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from trainjob_local.kubelet.command_line import expand, rewriter
+from trainjob_local.kubelet.command_line import build_rewriter, expand
 from trainjob_local.kubelet.container_logs import ContainerLog
-from trainjob_local.kubelet.host import Host
-from trainjob_local.kubelet.inputs import MissingInput, PodInputs
 from trainjob_local.kubelet.isolation import Mount
-from trainjob_local.kubelet.pod_status import lost, terminated, waiting
+from trainjob_local.kubelet.node_context import NodeContext
+from trainjob_local.kubelet.pod_inputs import MissingInput, PodInputs
+from trainjob_local.kubelet.pod_status import lost_state, terminated_state, waiting_state
+from trainjob_local.kubelet.pod_status_writer import PodStatusWriter
 from trainjob_local.kubelet.processes import ContainerProcess
-from trainjob_local.kubelet.status_board import StatusBoard
 from trainjob_local.objects import Json, utc_now
 
-__all__ = ["Container", "Ended", "pull_problems"]
+__all__ = ["Container", "RunResult", "pull_problems"]
 
 _KILLED, _NOT_STARTED = 137, 128
-_LOOK_AGAIN = 1.0  # seconds until a missing input, such as a Secret, is looked up again
+_RETRY_SECONDS = 1.0  # seconds until a missing input, such as a Secret, is looked up again
 # github.com/distribution/reference, regexp.go, without its rarer forms.
 _PART = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
 _REFERENCE = re.compile(
@@ -36,7 +36,7 @@ _REFERENCE = re.compile(
 
 
 @dataclass(frozen=True)
-class Ended:
+class RunResult:
     """The result of one run of a container."""
 
     exit_code: int
@@ -44,9 +44,9 @@ class Ended:
     message: str
     started: datetime
 
-    def state(self) -> Json:
+    def to_state(self) -> Json:
         """Return the container's state after this run, with the current time as its end."""
-        return terminated(self.exit_code, self.reason, self.message, self.started, utc_now())
+        return terminated_state(self.exit_code, self.reason, self.message, self.started, utc_now())
 
 
 class Container:
@@ -64,47 +64,51 @@ class Container:
 
     def __init__(
         self,
-        host: Host,
+        node: NodeContext,
         pod: Json,
         spec: Json,
-        board: StatusBoard,
+        status_writer: PodStatusWriter,
         inputs: PodInputs,
         *,
         init: bool,
         stop: threading.Event,
     ) -> None:
-        self._host, self._pod, self._spec, self._board, self._inputs = host, pod, spec, board, inputs
-        self._init, self._stop = init, stop
+        self._node, self._pod, self._spec, self._status_writer, self._inputs = node, pod, spec, status_writer, inputs
+        self._is_init, self._stop = init, stop
         self.name: str = spec["name"]
-        self.mounts: dict[str, Path] = {}
+        self.volume_folders: dict[str, Path] = {}
         self.logs: dict[int, ContainerLog] = {}
         self.process: ContainerProcess | None = None
         self._delay, self._out_of_memory = 0.0, False
-        self._folder = host.settings.pod_folder(pod["metadata"]["uid"])
+        self._folder = node.settings.pod_folder(pod["metadata"]["uid"])
 
     # -- running --------------------------------------------------------------------------------------------------
 
     def run(self) -> int:
         """Run the container, with restarts, and return the exit code of its last run."""
         image = self._spec["image"]
-        if why := pull_problems(image, there=self._host.settings.pullable(image)):
-            return self._wait_in_vain(why)
+        if why := pull_problems(image, available=self._node.settings.pullable(image)):
+            return self._wait_with_pull_problems(why)
         if self._was_running():
-            state = lost(self._status["state"], utc_now())
-            if not self._restarts(_KILLED):
+            state = lost_state(self._status["state"], utc_now())
+            if not self._should_restart(_KILLED):
                 return self._finish(_KILLED, state)
-            self._board.update(self.name, lastState=state, restartCount=self._status["restartCount"] + 1)
+            self._status_writer.update_container(
+                self.name, lastState=state, restartCount=self._status["restartCount"] + 1
+            )
         elif self._already_ended():
             return int(self._status["state"]["terminated"]["exitCode"])
         while True:
             ended = self._run_once()
-            state = ended.state()
-            if not self._restarts(ended.exit_code):
+            state = ended.to_state()
+            if not self._should_restart(ended.exit_code):
                 return self._finish(ended.exit_code, state)
-            self._pause(state)
-            self._board.update(self.name, lastState=state, restartCount=self._status["restartCount"] + 1)
+            self._back_off(state)
+            self._status_writer.update_container(
+                self.name, lastState=state, restartCount=self._status["restartCount"] + 1
+            )
 
-    def run_out_of_memory(self) -> None:
+    def kill_out_of_memory(self) -> None:
         """End a running container as the kernel does if it exceeds its memory limit."""
         self._out_of_memory = self.process is not None
         self.signal(signal.SIGKILL)
@@ -114,9 +118,9 @@ class Container:
         if self.process is not None:
             self.process.signal(number)
 
-    def inside(self) -> int | None:
+    def first_process_id(self) -> int | None:
         """Return the ID of process 1 of the container while it runs isolated, else None."""
-        return self.process.inside() if self.process is not None else None
+        return self.process.first_process_id() if self.process is not None else None
 
     def log(self, restart: int) -> ContainerLog | None:
         """Return the log of the run after this number of restarts.
@@ -133,7 +137,7 @@ class Container:
 
     @property
     def _status(self) -> Json:
-        return self._board.container(self.name)
+        return self._status_writer.get_container(self.name)
 
     def _was_running(self) -> bool:
         """Return whether the container ran when an earlier kubelet of this node was killed."""
@@ -141,61 +145,61 @@ class Container:
 
     def _already_ended(self) -> bool:
         end = self._status["state"].get("terminated")
-        return bool(end) and not self._restarts(end["exitCode"])
+        return bool(end) and not self._should_restart(end["exitCode"])
 
-    def _restarts(self, code: int) -> bool:
+    def _should_restart(self, code: int) -> bool:
         policy = self._pod["spec"].get("restartPolicy", "Always")
-        wanted = (code != 0 and policy != "Never") or (policy == "Always" and not self._init)
+        wanted = (code != 0 and policy != "Never") or (policy == "Always" and not self._is_init)
         return wanted and not self._stop.is_set()
 
     def _finish(self, code: int, state: Json) -> int:
-        self._board.update(self.name, state=state, ready=False, started=False)
-        if self._init:
-            self._board.push()  # the pod reports the other containers, together with its phase
+        self._status_writer.update_container(self.name, state=state, ready=False, started=False)
+        if self._is_init:
+            self._status_writer.push()  # the pod reports the other containers, together with its phase
         return code
 
-    def _wait_in_vain(self, why: dict[str, str]) -> int:
-        if cause := why.get("ErrImagePull"):
+    def _wait_with_pull_problems(self, problems: dict[str, str]) -> int:
+        if cause := problems.get("ErrImagePull"):
             self._event("Warning", "Failed", f'Failed to pull image "{self._spec["image"]}": {cause}')
-        for reason, message in why.items():
+        for reason, message in problems.items():
             self._event("Warning", "Failed", f"Error: {reason}")
-            self._tell(waiting(reason, message))
-            self._stop.wait(self._host.settings.backoff)
+            self._push_state(waiting_state(reason, message))
+            self._stop.wait(self._node.settings.backoff)
         self._stop.wait()
         return _KILLED
 
-    def _pause(self, state: Json) -> None:
+    def _back_off(self, state: Json) -> None:
         """Wait before a restart; the first restart follows immediately, as with a real kubelet."""
         meta = self._pod["metadata"]
         where = f"{meta['name']}_{meta['namespace']}({meta['uid']})"
         if self._delay:
             self._event("Warning", "BackOff", f"Back-off restarting failed container {self.name} in pod {where}")
             text = f"back-off {self._delay:g}s restarting failed container={self.name} pod={where}"
-            self._tell(waiting("CrashLoopBackOff", text), lastState=state)
+            self._push_state(waiting_state("CrashLoopBackOff", text), lastState=state)
         else:
-            self._tell(state)
+            self._push_state(state)
         self._stop.wait(self._delay)
-        settings = self._host.settings
+        settings = self._node.settings
         self._delay = min(self._delay * 2 or settings.backoff, settings.backoff_max)
 
-    def _run_once(self) -> Ended:
-        resolved = self._resolved()
+    def _run_once(self) -> RunResult:
+        resolved = self._wait_environment()
         started = utc_now()
         if resolved is None:
-            return Ended(_KILLED, "Error", "", started)
+            return RunResult(_KILLED, "Error", "", started)
         restart = self._status["restartCount"]
         log = self.logs[restart] = ContainerLog(self._log_path(restart))
         try:
             process = self._start(resolved)
         except OSError as error:
             self._event("Warning", "Failed", f"Error: {error}")
-            return Ended(_NOT_STARTED, "StartError", str(error), started)
+            return RunResult(_NOT_STARTED, "StartError", str(error), started)
         else:
-            return self._attend(process, log, started)
+            return self._follow_process(process, log, started)
         finally:
             log.close()
 
-    def _resolved(self) -> dict[str, str] | None:
+    def _wait_environment(self) -> dict[str, str] | None:
         """Wait until everything that the container's environment needs exists.
 
         Returns:
@@ -203,61 +207,61 @@ class Container:
         """
         while not self._stop.is_set():
             try:
-                return self._inputs.environment(self._spec)
+                return self._inputs.resolve_environment(self._spec)
             except MissingInput as error:
-                self._tell(waiting("CreateContainerConfigError", str(error)))
-                self._stop.wait(_LOOK_AGAIN)
+                self._push_state(waiting_state("CreateContainerConfigError", str(error)))
+                self._stop.wait(_RETRY_SECONDS)
         return None
 
-    def _attend(self, process: ContainerProcess, log: ContainerLog, started: datetime) -> Ended:
+    def _follow_process(self, process: ContainerProcess, log: ContainerLog, started: datetime) -> RunResult:
         self.process = process
         self._event("Normal", "Started", "Container started")
         running = {"running": {"startedAt": started.strftime("%Y-%m-%dT%H:%M:%SZ")}}
-        if not self._init:
-            self._board.phase = "Running"
-        self._tell(running, containerID=f"process://{process.pid}", imageID=self._spec["image"])
+        if not self._is_init:
+            self._status_writer.phase = "Running"
+        self._push_state(running, containerID=f"process://{process.pid}", imageID=self._spec["image"])
         if self._stop.is_set():  # the stop arrived before this process was registered
             process.signal(signal.SIGTERM)
         while output := process.read():
             log.write(output)
         code = process.wait()
-        self._host.processes.ended(process)
+        self._node.processes.report_end(process)
         self.process = None
         wants_log = self._spec.get("terminationMessagePolicy") == "FallbackToLogsOnError"
-        message = log.text(lines=80, size=2048) if code and wants_log else ""
+        message = log.read_tail(lines=80, size=2048) if code and wants_log else ""
         reason = "OOMKilled" if self._out_of_memory else "Error" if code else "Completed"
         self._out_of_memory = False
-        return Ended(code, reason, message, started)
+        return RunResult(code, reason, message, started)
 
     # -- its process ----------------------------------------------------------------------------------------------
 
-    def _start(self, resolved: dict[str, str]) -> ContainerProcess:
-        image = self._host.settings.image(self._spec["image"])
+    def _start(self, variables: dict[str, str]) -> ContainerProcess:
+        image = self._node.settings.image(self._spec["image"])
         if problem := image.problem():
             raise OSError(problem)
-        isolation = self._host.settings.isolation
-        rewrite = rewriter([] if isolation else self._mount_paths(), *self._names())
+        isolation = self._node.settings.isolation
+        rewrite = build_rewriter([] if isolation else self._mount_paths(), *self._dns_names())
         command = self._spec.get("command") or list(image.entrypoint)
-        argv = [rewrite(expand(part, resolved)) for part in [*command, *self._spec.get("args", [])]]
+        argv = [rewrite(expand(part, variables)) for part in [*command, *self._spec.get("args", [])]]
         if not argv:
             raise OSError(f"no command specified and no entrypoint known for image {self._spec['image']}")
         own = self._folder / "root" / self.name
         own.mkdir(parents=True, exist_ok=True)
-        base = self._host.base_environment(image, home=self._folder, hostname=self._hostname())
-        env = {**base, **{name: rewrite(value) for name, value in {**image.env, **resolved}.items()}}
+        base = self._node.base_environment(image, home=self._folder, hostname=self._hostname())
+        env = {**base, **{name: rewrite(value) for name, value in {**image.env, **variables}.items()}}
         argv = [*image.prefix, *argv]
         wanted = rewrite(self._spec.get("workingDir", ""))
         if isolation:
             programs = env.get("PATH", "").split(":")
             argv = isolation.command(argv, folder=own, mounts=self._mounts(), cwd=wanted, programs=programs)
-            return self._host.processes.start(argv, env, own, first_process=isolation.first_process)
+            return self._node.processes.start(argv, env, own, first_process=isolation.first_process)
         cwd = wanted if wanted and Path(wanted).is_dir() else own
-        return self._host.processes.start(_found(argv, env), env, cwd)
+        return self._node.processes.start(_resolve_program(argv, env), env, cwd)
 
     def _hostname(self) -> str:
         return str(self._pod["spec"].get("hostname", self._pod["metadata"]["name"]))
 
-    def _names(self) -> tuple[str, str]:
+    def _dns_names(self) -> tuple[str, str]:
         return self._pod["spec"].get("subdomain", ""), self._pod["metadata"]["namespace"]
 
     def _mount_paths(self) -> list[tuple[str, str]]:
@@ -265,12 +269,12 @@ class Container:
 
     def _mounts(self) -> list[Mount]:
         return [
-            Mount(self._local(mount), mount["mountPath"], read_only=bool(mount.get("readOnly")))
+            Mount(self._local_path(mount), mount["mountPath"], read_only=bool(mount.get("readOnly")))
             for mount in self._spec.get("volumeMounts", [])
         ]
 
-    def _local(self, mount: Json) -> Path:
-        local = self.mounts[mount["name"]] / str(mount.get("subPath", ""))
+    def _local_path(self, mount: Json) -> Path:
+        local = self.volume_folders[mount["name"]] / str(mount.get("subPath", ""))
         if not local.exists():
             local.mkdir(parents=True, exist_ok=True)
         return local
@@ -278,16 +282,18 @@ class Container:
     def _log_path(self, restart: int) -> Path:
         return self._folder / "logs" / f"{self.name}.{restart}.log"
 
-    def _tell(self, state: Json, **more: object) -> None:
+    def _push_state(self, state: Json, **more: object) -> None:
         running = "running" in state
-        self._board.update(self.name, state=state, ready=running and not self._init, started=running, **more)
-        self._board.push()
+        self._status_writer.update_container(
+            self.name, state=state, ready=running and not self._is_init, started=running, **more
+        )
+        self._status_writer.push()
 
     def _event(self, kind: str, reason: str, message: str) -> None:
-        self._host.events.record(self._pod, "pods", kind, reason, message)
+        self._node.events.record(self._pod, "pods", kind, reason, message)
 
 
-def _found(argv: list[str], env: dict[str, str]) -> list[str]:
+def _resolve_program(argv: list[str], env: dict[str, str]) -> list[str]:
     """Return the command with its program looked up in the container's PATH.
 
     The PATH of the kubelet's own process differs from the container's.
@@ -305,7 +311,7 @@ def _found(argv: list[str], env: dict[str, str]) -> list[str]:
     raise FileNotFoundError(2, f"exec: {program!r}: executable file not found in $PATH")
 
 
-def pull_problems(image: str, *, there: bool) -> dict[str, str]:
+def pull_problems(image: str, *, available: bool) -> dict[str, str]:
     """Return why a container waits for its image, with the kubelet's messages.
 
     Args:
@@ -318,7 +324,7 @@ def pull_problems(image: str, *, there: bool) -> dict[str, str]:
     if not _REFERENCE.fullmatch(image):
         said = f'couldn\'t parse image name "{image}": invalid reference format'
         return {"InvalidImageName": f'Failed to apply default image tag "{image}": {said}'}
-    if there:
+    if available:
         return {}
     said = f'failed to pull and unpack image "{image}": failed to resolve reference "{image}": {image}: not found'
     return {"ErrImagePull": said, "ImagePullBackOff": f'Back-off pulling image "{image}": ErrImagePull: {said}'}

@@ -21,22 +21,22 @@ from pathlib import Path
 from trainjob.errors import ClusterError
 from trainjob_local.events import EventRecorder
 from trainjob_local.kubelet.container_logs import LogOptions
-from trainjob_local.kubelet.host import Host
-from trainjob_local.kubelet.pods import PodRun
-from trainjob_local.kubelet.processes import Processes
+from trainjob_local.kubelet.node_context import NodeContext
+from trainjob_local.kubelet.pods import PodWorker
+from trainjob_local.kubelet.processes import ProcessManager
 from trainjob_local.kubelet.settings import KubeletSettings
-from trainjob_local.objects import Json, ObjectApi, timestamp, utc_now
+from trainjob_local.objects import Json, ObjectApi, format_timestamp, utc_now
 
-__all__ = ["FAULT", "Kubelet", "LogUnavailable"]
+__all__ = ["FAULT_ANNOTATION", "Kubelet", "LogUnavailable"]
 
-FAULT = "local.trainjob.dev/fault"
+FAULT_ANNOTATION = "local.trainjob.dev/fault"
 """Annotation of a running pod that injects a fault, as it occurs on a real node.
 
 The values are `OOMKilled` and `Evicted`.
 """
 
 _LOG = logging.getLogger(__name__)
-_PARTING = 2.0  # seconds that a container has to end when the kubelet stops
+_STOP_GRACE_SECONDS = 2.0  # seconds that a container has to end when the kubelet stops
 
 
 class LogUnavailable(Exception):
@@ -63,10 +63,10 @@ class Kubelet:
     def __init__(self, api: ObjectApi, settings: KubeletSettings, *, remove: Path | None = None) -> None:
         settings.pod_folder("").mkdir(mode=0o700, parents=True, exist_ok=True)  # it will hold pods' Secrets and logs
         self._api, self._settings = api, settings
-        self._processes = Processes(remove=remove)
+        self._processes = ProcessManager(remove=remove)
         events = EventRecorder(api, "kubelet", host=settings.node)
-        self._host = Host(settings, api, events, self._processes)
-        self._pods: dict[str, PodRun] = {}
+        self._node = NodeContext(settings, api, events, self._processes)
+        self._pods: dict[str, PodWorker] = {}
         self._lock = threading.Lock()
         self._stopping = False
 
@@ -77,7 +77,7 @@ class Kubelet:
             ClusterError: the API server rejects the Node.
         """
         self._register()
-        self._api.follow("pods", self._on_pod, field_selector=f"spec.nodeName={self._settings.node}")
+        self._api.watch("pods", self._on_pod, field_selector=f"spec.nodeName={self._settings.node}")
 
     def stop(self) -> None:
         """End the processes of all pods; the objects remain, as when a node goes down."""
@@ -85,13 +85,13 @@ class Kubelet:
             self._stopping = True
             pods = list(self._pods.values())
         for pod in pods:
-            pod.board.gone = True
-            pod.end(_PARTING)
+            pod.status_writer.deleted = True
+            pod.end(_STOP_GRACE_SECONDS)
         for pod in pods:
-            pod.join(_PARTING * 2)
+            pod.join(_STOP_GRACE_SECONDS * 2)
         self._processes.close()
 
-    def log(
+    def open_log(
         self,
         pod: tuple[str, str],
         container: str,
@@ -116,11 +116,11 @@ class Kubelet:
         Raises:
             LogUnavailable: the pod or container does not exist, or has no log yet; the text is the kubelet's.
         """
-        found = self.find(pod)
+        found = self.find_pod(pod)
         running = found.container(container) if found else None
         if found is None or running is None:
             raise LogUnavailable(404, f'pod "{pod[1]}" not found in namespace "{pod[0]}"')
-        status = found.board.container(container)
+        status = found.status_writer.get_container(container)
         waits = "waiting" in status["state"] and "terminated" in status.get("lastState", {})
         restart = status["restartCount"] - (previous and not waits)
         log = running.log(restart)
@@ -134,7 +134,7 @@ class Kubelet:
             raise LogUnavailable(400, f'container "{container}" in pod "{pod[1]}" is waiting to start: {reason}')
         return iter(())
 
-    def find(self, pod: tuple[str, str]) -> PodRun | None:
+    def find_pod(self, pod: tuple[str, str]) -> PodWorker | None:
         """Return the pod with a namespace and name, or None if it does not exist."""
         with self._lock:
             return next((run for run in self._pods.values() if run.identity == pod), None)
@@ -153,7 +153,7 @@ class Kubelet:
         self._api.patch("nodes", name, {"status": self._node_status()}, subresource="status")
 
     def _node_status(self) -> Json:
-        settings, now = self._settings, timestamp(utc_now())
+        settings, now = self._settings, format_timestamp(utc_now())
         size = {
             "cpu": str(settings.cpus),
             "memory": settings.memory,
@@ -183,38 +183,38 @@ class Kubelet:
 
     # -- pods -----------------------------------------------------------------------------------------------------
 
-    def _on_pod(self, change: str, pod: Json) -> None:
+    def _on_pod(self, event_type: str, pod: Json) -> None:
         uid = pod["metadata"]["uid"]
         with self._lock:
             if self._stopping:
                 return
             known = self._pods.get(uid)
             run = known
-            if run is None and change != "DELETED":
-                run = self._pods[uid] = PodRun(self._host, pod)
+            if run is None and event_type != "DELETED":
+                run = self._pods[uid] = PodWorker(self._node, pod)
         if run is None:
             return
-        if change == "DELETED":
-            run.vanish()
-            threading.Thread(target=self._clear, args=(uid, run), daemon=True).start()
+        if event_type == "DELETED":
+            run.abort()
+            threading.Thread(target=self._clean_up, args=(uid, run), daemon=True).start()
         elif "deletionTimestamp" in pod["metadata"]:
-            self._delete(run, pod)
+            self._delete_pod(run, pod)
         elif known is None:
             run.start()
         else:
-            run.board.notice(pod)
-            if fault := (pod["metadata"].get("annotations") or {}).get(FAULT):
-                run.suffer(fault)
+            run.status_writer.merge_conditions(pod)
+            if fault := (pod["metadata"].get("annotations") or {}).get(FAULT_ANNOTATION):
+                run.inject_fault(fault)
 
-    def _delete(self, run: PodRun, pod: Json) -> None:
+    def _delete_pod(self, run: PodWorker, pod: Json) -> None:
         run.pod["metadata"].update(pod["metadata"])
-        run.board.notice(pod)
-        if run.alive():
+        run.status_writer.merge_conditions(pod)
+        if run.is_alive():
             run.end(pod["metadata"].get("deletionGracePeriodSeconds", 30))
         else:
-            run.remove()
+            run.delete_object()
 
-    def _clear(self, uid: str, run: PodRun) -> None:
+    def _clean_up(self, uid: str, run: PodWorker) -> None:
         run.join()
         with self._lock:
             self._pods.pop(uid, None)

@@ -8,20 +8,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from trainjob_local.objects import Json, timestamp
+from trainjob_local.objects import Json, format_timestamp
 
 __all__ = [
-    "container_status",
-    "lost",
-    "pod_conditions",
-    "pod_status",
+    "build_pod_conditions",
+    "build_pod_status",
+    "has_succeeded",
+    "initial_container_status",
+    "lost_state",
     "qos_class",
-    "succeeded",
-    "terminated",
-    "waiting",
+    "terminated_state",
+    "waiting_state",
 ]
 
-_COUNTED = ("cpu", "memory")
+_QOS_RESOURCES = ("cpu", "memory")
 _LOST = "The container could not be located when the pod was terminated: the node was restarted"
 
 
@@ -35,37 +35,39 @@ def qos_class(spec: Json) -> str:
     for container in [*(spec.get("initContainers") or []), *spec["containers"]]:
         resources = container.get("resources") or {}
         limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
-        asked = asked or any(name in {**limits, **requests} for name in _COUNTED)
-        guaranteed = guaranteed and all(name in limits and requests.get(name) == limits[name] for name in _COUNTED)
+        asked = asked or any(name in {**limits, **requests} for name in _QOS_RESOURCES)
+        guaranteed = guaranteed and all(
+            name in limits and requests.get(name) == limits[name] for name in _QOS_RESOURCES
+        )
     return "Guaranteed" if guaranteed else "Burstable" if asked else "BestEffort"
 
 
-def waiting(reason: str, message: str = "") -> Json:
+def waiting_state(reason: str, message: str = "") -> Json:
     """Return the state of a container that does not run yet."""
     return {"waiting": {"reason": reason, **({"message": message} if message else {})}}
 
 
-def terminated(exit_code: int, reason: str, message: str, started: datetime, finished: datetime) -> Json:
+def terminated_state(exit_code: int, reason: str, message: str, started: datetime, finished: datetime) -> Json:
     """Return the state of a container that has ended."""
     found: Json = {
         "exitCode": exit_code,
         "reason": reason,
-        "startedAt": timestamp(started),
-        "finishedAt": timestamp(finished),
+        "startedAt": format_timestamp(started),
+        "finishedAt": format_timestamp(finished),
     }
     return {"terminated": {**found, "message": message} if message else found}
 
 
-def lost(state: Mapping[str, Json], now: datetime) -> Json:
+def lost_state(state: Mapping[str, Json], now: datetime) -> Json:
     """Return the state of a container that ran when its node went down.
 
     The exit code is 137, which a kubelet reports for such a container.
     """
-    end = {"exitCode": 137, "reason": "ContainerStatusUnknown", "message": _LOST, "finishedAt": timestamp(now)}
-    return {"terminated": {**end, "startedAt": state.get("running", {}).get("startedAt", timestamp(now))}}
+    end = {"exitCode": 137, "reason": "ContainerStatusUnknown", "message": _LOST, "finishedAt": format_timestamp(now)}
+    return {"terminated": {**end, "startedAt": state.get("running", {}).get("startedAt", format_timestamp(now))}}
 
 
-def container_status(container: Json, state: Json) -> Json:
+def initial_container_status(container: Json, state: Json) -> Json:
     """Return the initial status of a container."""
     return {
         "name": container["name"],
@@ -79,14 +81,20 @@ def container_status(container: Json, state: Json) -> Json:
     }
 
 
-def succeeded(status: Json) -> bool:
+def has_succeeded(status: Json) -> bool:
     """Return whether a container has ended with exit code 0."""
     found = status["state"].get("terminated")
     return bool(found) and found["exitCode"] == 0
 
 
-def pod_conditions(
-    phase: str, init: Sequence[Json], main: Sequence[Json], previous: Sequence[Json], now: datetime, *, prepared: bool
+def build_pod_conditions(
+    phase: str,
+    init: Sequence[Json],
+    main: Sequence[Json],
+    previous: Sequence[Json],
+    now: datetime,
+    *,
+    volumes_mounted: bool,
 ) -> list[Json]:
     """Return the conditions of a pod on a node.
 
@@ -101,10 +109,10 @@ def pod_conditions(
         prepared: whether all volumes are mounted.
     """
     done = {"Succeeded": "PodCompleted", "Failed": "PodFailed"}.get(phase, "ContainersNotReady")
-    initialized = all(succeeded(status) for status in init)
+    initialized = all(has_succeeded(status) for status in init)
     ready = phase == "Running" and all(status["ready"] for status in main)
     wanted = (
-        ("PodReadyToStartContainers", prepared and phase in ("Pending", "Running"), ""),
+        ("PodReadyToStartContainers", volumes_mounted and phase in ("Pending", "Running"), ""),
         ("PodScheduled", True, ""),
         ("Initialized", initialized, "ContainersNotInitialized"),
         ("Ready", ready, done),
@@ -117,12 +125,12 @@ def pod_conditions(
 
 def _condition(kind: str, holds: bool, reason: str, known: Json, now: datetime) -> Json:
     status = str(holds)
-    since = known["lastTransitionTime"] if known.get("status") == status else timestamp(now)
+    since = known["lastTransitionTime"] if known.get("status") == status else format_timestamp(now)
     found = {"type": kind, "status": status, "lastProbeTime": None, "lastTransitionTime": since}
     return found if holds or not reason else {**found, "reason": reason}
 
 
-def pod_status(
+def build_pod_status(
     phase: str, started: datetime, init: Sequence[Json], main: Sequence[Json], conditions: Sequence[Json]
 ) -> Json:
     """Return the complete status of a pod on a node."""
@@ -131,7 +139,7 @@ def pod_status(
         "hostIP": "127.0.0.1",
         "podIP": "127.0.0.1",
         "podIPs": [{"ip": "127.0.0.1"}],
-        "startTime": timestamp(started),
+        "startTime": format_timestamp(started),
         "conditions": list(conditions),
         "containerStatuses": list(main),
     }

@@ -13,12 +13,12 @@ import time
 
 from trainjob.errors import ClusterError
 from trainjob_local.kubelet.containers import Container
-from trainjob_local.kubelet.host import Host
-from trainjob_local.kubelet.inputs import MissingInput, PodInputs
-from trainjob_local.kubelet.status_board import StatusBoard
+from trainjob_local.kubelet.node_context import NodeContext
+from trainjob_local.kubelet.pod_inputs import MissingInput, PodInputs
+from trainjob_local.kubelet.pod_status_writer import PodStatusWriter
 from trainjob_local.objects import Json, utc_now
 
-__all__ = ["PodRun"]
+__all__ = ["PodWorker"]
 
 _LOG = logging.getLogger(__name__)
 _DEADLINE = {
@@ -30,10 +30,10 @@ _EVICTED = (
     "request is 0, has larger consumption of memory. "
 )
 _FINISHED = ("Succeeded", "Failed")
-_LOOK_AGAIN = 1.0  # seconds until a missing volume is looked up again
+_RETRY_SECONDS = 1.0  # seconds until a missing volume is looked up again
 
 
-class PodRun:
+class PodWorker:
     """One pod that runs on its own thread, with its status kept up to date.
 
     Attributes:
@@ -41,22 +41,24 @@ class PodRun:
         board: the pod's status.
     """
 
-    def __init__(self, host: Host, pod: Json) -> None:
+    def __init__(self, node: NodeContext, pod: Json) -> None:
         self.pod = pod
-        self.board = StatusBoard(host.api, pod)
-        self._host, self._spec = host, pod["spec"]
+        self.status_writer = PodStatusWriter(node.api, pod)
+        self._node, self._spec = node, pod["spec"]
         self._stop = threading.Event()
         self._kill_at = 0.0
-        self._suffered = ""
-        inputs = PodInputs(host.api, pod, host.settings.pod_folder(pod["metadata"]["uid"]))
+        self._injected_fault = ""
+        inputs = PodInputs(node.api, pod, node.settings.pod_folder(pod["metadata"]["uid"]))
         self._inputs = inputs
 
         def containers(specs: list[Json], *, init: bool) -> list[Container]:
-            return [Container(host, pod, spec, self.board, inputs, init=init, stop=self._stop) for spec in specs]
+            return [
+                Container(node, pod, spec, self.status_writer, inputs, init=init, stop=self._stop) for spec in specs
+            ]
 
         self._init = containers(self._spec.get("initContainers") or [], init=True)
         self._main = containers(self._spec["containers"], init=False)
-        self._thread = threading.Thread(target=self._guarded, name=f"pod-{pod['metadata']['name']}", daemon=True)
+        self._thread = threading.Thread(target=self._run_safely, name=f"pod-{pod['metadata']['name']}", daemon=True)
 
     @property
     def identity(self) -> tuple[str, str]:
@@ -68,10 +70,10 @@ class PodRun:
 
         A finished pod is not changed.
         """
-        if self.board.phase not in _FINISHED:
+        if self.status_writer.phase not in _FINISHED:
             self._thread.start()
 
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         """Return whether the pod's thread still runs."""
         return self._thread.is_alive()
 
@@ -100,45 +102,45 @@ class PodRun:
         self._signal(signal.SIGTERM)
         threading.Thread(target=self._kill_after, args=(grace,), daemon=True).start()
 
-    def suffer(self, fault: str) -> None:
+    def inject_fault(self, fault: str) -> None:
         """Inject the fault that the pod's annotation names, each fault once.
 
         Args:
             fault: `OOMKilled` or `Evicted`.
         """
-        if fault == self._suffered or self._stop.is_set():
+        if fault == self._injected_fault or self._stop.is_set():
             return
-        self._suffered = fault
+        self._injected_fault = fault
         if fault == "OOMKilled":
             for container in self._main:
-                container.run_out_of_memory()
+                container.kill_out_of_memory()
         elif fault == "Evicted":
             message = _EVICTED.format(self._spec["containers"][0]["name"])
-            self._host.events.record(self.pod, "pods", "Warning", "Evicted", message)
-            self.board.disrupt("Evicted", message, utc_now())
+            self._node.events.record(self.pod, "pods", "Warning", "Evicted", message)
+            self.status_writer.mark_evicted("Evicted", message, utc_now())
             self.end(0)
 
-    def vanish(self) -> None:
+    def abort(self) -> None:
         """End the pod immediately, without status updates, because its object was deleted."""
-        self.board.gone = True
+        self.status_writer.deleted = True
         self.end(0)
 
-    def remove(self) -> None:
+    def delete_object(self) -> None:
         """Delete the pod's object, as the last step of a deletion.
 
         The object is removed as soon as its finalizers allow it.
         """
         meta = self.pod["metadata"]
         try:
-            self._host.api.delete("pods", meta["name"], meta["namespace"], uid=meta["uid"], grace=0)
+            self._node.api.delete("pods", meta["name"], meta["namespace"], uid=meta["uid"], grace=0)
         except ClusterError as error:
             if error.status not in (404, 409):
                 raise
 
     # -- steps of the run -----------------------------------------------------------------------------------------
 
-    def _guarded(self) -> None:
-        timer = self._deadline()
+    def _run_safely(self) -> None:
+        timer = self._start_deadline_timer()
         try:
             self._run()
         except Exception:  # noqa: BLE001 - one pod must not take the kubelet with it
@@ -148,17 +150,17 @@ class PodRun:
                 timer.cancel()
 
     def _run(self) -> None:
-        self.board.push()
+        self.status_writer.push()
         ready = self._mount()
         for container in self._init:
             ready = ready and container.run() == 0
         ran = ready and not self._stop.is_set()
         succeeded = self._run_main() if ran else False
-        self.board.phase = "Succeeded" if succeeded and not self.board.verdict else "Failed"
-        self.board.push()
+        self.status_writer.phase = "Succeeded" if succeeded and not self.status_writer.failure else "Failed"
+        self.status_writer.push()
         deleted = "deletionTimestamp" in self.pod["metadata"]
-        if self._stop.is_set() and (deleted or not self.board.verdict) and not self.board.gone:
-            self.remove()
+        if self._stop.is_set() and (deleted or not self.status_writer.failure) and not self.status_writer.deleted:
+            self.delete_object()
 
     def _run_main(self) -> bool:
         codes: list[int] = []
@@ -173,20 +175,22 @@ class PodRun:
         """Wait until all volumes exist; return False if the pod has to end first."""
         while not self._stop.is_set():
             try:
-                mounts = {volume["name"]: self._inputs.volume(volume) for volume in self._spec.get("volumes") or []}
+                mounts = {
+                    volume["name"]: self._inputs.prepare_volume(volume) for volume in self._spec.get("volumes") or []
+                }
             except (MissingInput, ClusterError) as error:
-                self._host.events.record(
+                self._node.events.record(
                     self.pod, "pods", "Warning", "FailedMount", f"MountVolume.SetUp failed: {error}"
                 )
-                self._stop.wait(_LOOK_AGAIN)
+                self._stop.wait(_RETRY_SECONDS)
                 continue
             for container in (*self._init, *self._main):
-                container.mounts = mounts
-            self.board.prepared = True
+                container.volume_folders = mounts
+            self.status_writer.volumes_mounted = True
             return True
         return False
 
-    def _deadline(self) -> threading.Timer | None:
+    def _start_deadline_timer(self) -> threading.Timer | None:
         limit = self._spec.get("activeDeadlineSeconds")
         if not limit:
             return None
@@ -197,7 +201,7 @@ class PodRun:
 
     def _expire(self) -> None:
         if not self._stop.is_set():
-            self.board.verdict = dict(_DEADLINE)
+            self.status_writer.failure = dict(_DEADLINE)
             self.end(self._spec.get("terminationGracePeriodSeconds", 30))
 
     def _kill_after(self, grace: float) -> None:

@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, cast
 
-from trainjob_local.kubelet import undertaker
+from trainjob_local.kubelet import watchdog
 
-__all__ = ["ContainerProcess", "Processes"]
+__all__ = ["ContainerProcess", "ProcessManager"]
 
 FirstProcess = Callable[[int], "int | None"]
 """Function that returns the ID of process 1 of an isolated container on this machine.
@@ -35,20 +35,20 @@ class ContainerProcess:
         self._popen, self._mark, self._first_process = popen, mark, first_process
         self._output = cast("IO[bytes]", popen.stdout)
         self.pid = popen.pid
-        threading.Thread(target=self._bury, name=f"container-{popen.pid}", daemon=True).start()
+        threading.Thread(target=self._kill_leftovers, name=f"container-{popen.pid}", daemon=True).start()
 
     def read(self) -> bytes:
         """Wait for output and return it; empty at the end of the output."""
         return os.read(self._output.fileno(), 1 << 16)
 
-    def _bury(self) -> None:
+    def _kill_leftovers(self) -> None:
         """Wait for the first process, then kill the processes that it leaves behind.
 
         A container ends with its first process. Killing the others closes the pipe too. The mark in their environment
         identifies also processes that left the group, such as the workers of a killed torchrun.
         """
         self._popen.wait()
-        undertaker.end({self.pid}, self._mark, name=undertaker.CONTAINER_MARK)
+        watchdog.kill_processes({self.pid}, self._mark, name=watchdog.CONTAINER_MARK_VARIABLE)
 
     def wait(self) -> int:
         """Wait for the end of the process and return its exit code.
@@ -66,14 +66,14 @@ class ContainerProcess:
         group.
         """
         # unshare does not report that its child was killed. If unshare itself is killed, all processes inside end too.
-        first = None if number == signal.SIGKILL else self.inside()
+        first = None if number == signal.SIGKILL else self.first_process_id()
         with contextlib.suppress(OSError):  # the process has ended
             if first is None:
                 os.killpg(self.pid, number)
             else:
                 os.kill(first, number)
 
-    def inside(self) -> int | None:
+    def first_process_id(self) -> int | None:
         """Return the ID of process 1 of an isolated container.
 
         Returns:
@@ -82,10 +82,10 @@ class ContainerProcess:
         return self._first_process(self.pid) if self._first_process else None
 
 
-class Processes:
+class ProcessManager:
     """Factory of the container processes of one kubelet, with a watchdog process.
 
-    The watchdog (`undertaker.py`) ends the container processes if the kubelet dies.
+    The watchdog (`watchdog.py`) ends the container processes if the kubelet dies.
 
     Args:
         remove: folder to remove when the kubelet ends, even if it is killed; None to remove nothing.
@@ -98,18 +98,18 @@ class Processes:
             sys.executable,
             "-I",
             "-S",
-            undertaker.__file__,
+            watchdog.__file__,
             self._mark,
             *(["--remove", str(remove)] if remove else []),
         ]
-        self._undertaker = subprocess.Popen(
+        self._watchdog = subprocess.Popen(
             arguments,
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
-        self._orders = cast("IO[bytes]", self._undertaker.stdin)
+        self._watchdog_input = cast("IO[bytes]", self._watchdog.stdin)
 
     def start(
         self,
@@ -133,27 +133,27 @@ class Processes:
         mark = uuid.uuid4().hex
         popen = subprocess.Popen(
             list(argv),
-            env={**env, undertaker.MARK: self._mark, undertaker.CONTAINER_MARK: mark},
+            env={**env, watchdog.NODE_MARK_VARIABLE: self._mark, watchdog.CONTAINER_MARK_VARIABLE: mark},
             cwd=cwd,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        self._tell(f"+{popen.pid}")
+        self._send_to_watchdog(f"+{popen.pid}")
         return ContainerProcess(popen, mark, first_process=first_process)
 
-    def ended(self, process: ContainerProcess) -> None:
+    def report_end(self, process: ContainerProcess) -> None:
         """Report to the watchdog process that a container has ended."""
-        self._tell(f"-{process.pid}")
+        self._send_to_watchdog(f"-{process.pid}")
 
     def close(self) -> None:
         """Stop the watchdog process, which kills the remaining processes and removes the folder."""
         with self._lock, contextlib.suppress(OSError):
-            self._orders.close()
-        self._undertaker.wait()
+            self._watchdog_input.close()
+        self._watchdog.wait()
 
-    def _tell(self, line: str) -> None:
+    def _send_to_watchdog(self, line: str) -> None:
         with self._lock, contextlib.suppress(OSError, ValueError):  # closed on stop; the watchdog kills by the mark
-            self._orders.write(f"{line}\n".encode())
-            self._orders.flush()
+            self._watchdog_input.write(f"{line}\n".encode())
+            self._watchdog_input.flush()

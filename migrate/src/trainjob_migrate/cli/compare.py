@@ -10,10 +10,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from trainjob.cli import completion, terminal
-from trainjob.cli.named import named
+from trainjob.cli.job_lookup import get_trainjobs
 from trainjob.client import Cluster
 from trainjob.errors import InvalidSpec, NotFound, Problem
-from trainjob_migrate.cli.diff import wide
+from trainjob_migrate.cli.diff import set_table_width
 from trainjob_migrate.comparison import Comparison, Row
 from trainjob_migrate.comparison import compare as set_beside
 from trainjob_migrate.operator_jobs import OperatorJobs
@@ -26,7 +26,7 @@ _WITH = typer.Option(
     "--with",
     help="The TrainJob; one of the same name by default.",
     show_default=False,
-    autocompletion=completion.trainjobs,
+    autocompletion=completion.complete_trainjobs,
 )
 
 
@@ -54,19 +54,21 @@ def compare(
         InvalidSpec: several kinds have a job of that name.
         ClusterError: the cluster can't be asked.
     """
-    with terminal.cluster() as cluster:
-        old = _old(cluster, name, kind, namespace or cluster.namespace)
-        (new,) = named(cluster, [train_job or name], namespace)
+    with terminal.open_cluster() as cluster:
+        old = _find_v1_job(cluster, name, kind, namespace or cluster.namespace)
+        (new,) = get_trainjobs(cluster, [train_job or name], namespace)
         train_pods = cluster.list_pods(new["metadata"]["name"], new["metadata"]["namespace"])
-        told = set_beside(old, OperatorJobs(cluster).pods(old), new, train_pods)
+        told = set_beside(old, OperatorJobs(cluster).list_pods(old), new, train_pods)
     if as_json:
         terminal.print_json(told.to_dict())
     else:
-        wide(terminal.console()).print(_table(told))
+        set_table_width(terminal.console()).print(_table(told))
 
 
-def _old(cluster: Cluster, name: str, kind: str, namespace: str) -> Mapping[str, Any]:
-    found = [job for job in OperatorJobs(cluster).named(name, namespace) if kind.lower() in ("", job["kind"].lower())]
+def _find_v1_job(cluster: Cluster, name: str, kind: str, namespace: str) -> Mapping[str, Any]:
+    found = [
+        job for job in OperatorJobs(cluster).list_by_name(name, namespace) if kind.lower() in ("", job["kind"].lower())
+    ]
     if not found:
         raise NotFound(
             f"there is no {kind or 'job of the Training Operator'} {namespace}/{name}",
@@ -81,13 +83,13 @@ def _old(cluster: Cluster, name: str, kind: str, namespace: str) -> Mapping[str,
     return found[0]
 
 
-def _table(told: Comparison) -> Table:
+def _table(comparison: Comparison) -> Table:
     table = Table(box=None, pad_edge=False)
     table.add_column("", no_wrap=True)
     table.add_column("", overflow="fold")
-    for title in (told.before, told.after, ""):
+    for title in (comparison.before, comparison.after, ""):
         table.add_column(escape(title), overflow="fold")
-    for row in told.rows:
+    for row in comparison.rows:
         table.add_row(_sign(row), *map(escape, (row.aspect, row.before, row.after, row.note)))
     return table
 

@@ -16,8 +16,8 @@ from trainjob.cli import terminal
 from trainjob.errors import ExitCode, InvalidSpec, Problem, TrainJobError
 from trainjob.manifest import Dialect
 from trainjob_migrate import Launch
-from trainjob_migrate.cli import sources, telling
-from trainjob_migrate.report import Migrated, Survey
+from trainjob_migrate.cli import output, sources
+from trainjob_migrate.report import ConvertedJob, MigrationReport
 
 __all__ = ["convert"]
 
@@ -29,7 +29,7 @@ def convert(
     paths: Annotated[list[str] | None, sources.PATHS] = None,
     from_cluster: Annotated[bool, sources.FROM_CLUSTER] = False,
     namespace: Annotated[str, sources.NAMESPACE] = "",
-    everywhere: Annotated[bool, sources.EVERYWHERE] = False,
+    all_namespaces: Annotated[bool, sources.ALL_NAMESPACES] = False,
     to: Annotated[Path | None, _TO] = None,
     overwrite: Annotated[bool, _OVERWRITE] = False,
     launch: Annotated[Launch, sources.LAUNCH] = Launch.ENVIRONMENT,
@@ -56,37 +56,37 @@ def convert(
     """
     if overwrite and to is None:
         raise InvalidSpec(Problem("--overwrite", "given", "it is for --to"))
-    told = sources.look_at(
+    told = sources.convert_sources(
         paths or (),
         from_cluster=from_cluster,
         namespace=namespace,
-        everywhere=everywhere,
+        all_namespaces=all_namespaces,
         dialect=dialect,
         launch=launch,
     )
-    console = terminal.errors()
-    written, twice = _distinct(told)
-    _tell(told)
+    console = terminal.error_console()
+    written, twice = _separate_duplicates(told)
+    _print_report(told)
     for job, first in twice:
         console.print(f"[bold red]left out[/] {escape(f'{job} ({job.origin}): {first.origin} has one of that name')}")
     if to is None:
         terminal.print_yaml(*(document for job in written for document in _documents(job)))
     else:
         _write_all(to, written, overwrite=overwrite)
-    if not told.is_clean or twice:
+    if not told.is_complete or twice:
         raise typer.Exit(ExitCode.INVALID_REQUEST)
 
 
-def _tell(told: Survey) -> None:
-    console = terminal.errors()
-    for job in told.jobs:
-        telling.tell_job(console, job)
-        telling.tell_findings(console, job)
-    telling.tell_unread(console, told)
-    telling.tell_numbers(console, told)
+def _print_report(report: MigrationReport) -> None:
+    console = terminal.error_console()
+    for job in report.jobs:
+        output.print_job(console, job)
+        output.print_findings(console, job)
+    output.print_unread(console, report)
+    output.print_totals(console, report)
 
 
-def _distinct(told: Survey) -> tuple[list[Migrated], list[tuple[Migrated, Migrated]]]:
+def _separate_duplicates(report: MigrationReport) -> tuple[list[ConvertedJob], list[tuple[ConvertedJob, ConvertedJob]]]:
     """Separate the jobs to write from those whose TrainJob has the name of an earlier one.
 
     Applying both would replace the first TrainJob by the second.
@@ -94,26 +94,26 @@ def _distinct(told: Survey) -> tuple[list[Migrated], list[tuple[Migrated, Migrat
     Returns:
         The jobs to write; and each duplicate with the job whose name it has.
     """
-    first: dict[tuple[str, str], Migrated] = {}
+    first: dict[tuple[str, str], ConvertedJob] = {}
     twice = []
-    for job in told.jobs:
+    for job in report.jobs:
         if job.conversion.train_job is None:
             continue
-        if first.setdefault(_place(job.conversion.train_job), job) is not job:
-            twice.append((job, first[_place(job.conversion.train_job)]))
+        if first.setdefault(_get_key(job.conversion.train_job), job) is not job:
+            twice.append((job, first[_get_key(job.conversion.train_job)]))
     return list(first.values()), twice
 
 
-def _place(train_job: Mapping[str, Any]) -> tuple[str, str]:
+def _get_key(train_job: Mapping[str, Any]) -> tuple[str, str]:
     metadata = train_job["metadata"]
     return metadata.get("namespace", ""), metadata["name"]
 
 
-def _documents(job: Migrated) -> Iterator[Mapping[str, Any]]:
+def _documents(job: ConvertedJob) -> Iterator[Mapping[str, Any]]:
     yield from filter(None, (job.conversion.runtime, job.conversion.train_job))
 
 
-def _write_all(folder: Path, jobs: Sequence[Migrated], *, overwrite: bool) -> None:
+def _write_all(folder: Path, jobs: Sequence[ConvertedJob], *, overwrite: bool) -> None:
     """Write one file for each job; each file is complete or does not exist.
 
     An existing file is replaced only with `overwrite`.
@@ -122,7 +122,7 @@ def _write_all(folder: Path, jobs: Sequence[Migrated], *, overwrite: bool) -> No
         InvalidSpec: files exist already and `overwrite` is False; nothing is written.
         TrainJobError: a file cannot be written.
     """
-    files = {folder / f"{'.'.join(filter(None, _place(job.conversion.train_job or {})))}.yaml": job for job in jobs}
+    files = {folder / f"{'.'.join(filter(None, _get_key(job.conversion.train_job or {})))}.yaml": job for job in jobs}
     in_the_way = [file for file in files if file.exists()]
     if in_the_way and not overwrite:
         names = ", ".join(file.name for file in in_the_way)
@@ -132,7 +132,7 @@ def _write_all(folder: Path, jobs: Sequence[Migrated], *, overwrite: bool) -> No
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for file, job in files.items():
-            _write(file, terminal.as_yaml(*_documents(job)), overwrite=overwrite)
+            _write(file, terminal.to_yaml(*_documents(job)), overwrite=overwrite)
     except OSError as error:
         raise TrainJobError(f"{error.filename or folder} can't be written: {error.strerror}") from None
 

@@ -14,12 +14,12 @@ from rich.table import Table
 from trainjob.cli import terminal
 from trainjob.errors import ExitCode
 from trainjob.manifest import Dialect
-from trainjob_migrate import Fate, Launch
-from trainjob_migrate.cli import sources, telling
-from trainjob_migrate.pairs import Pair, pairs
-from trainjob_migrate.report import Migrated
+from trainjob_migrate import FieldResult, Launch
+from trainjob_migrate.cli import output, sources
+from trainjob_migrate.field_pairs import FieldPair, pairs
+from trainjob_migrate.report import ConvertedJob
 
-__all__ = ["diff", "wide"]
+__all__ = ["diff", "set_table_width"]
 
 _PLAIN_WIDTH = 100  # columns, if the output is not a terminal and COLUMNS is not set
 
@@ -44,21 +44,21 @@ def diff(
     Raises:
         InvalidSpec: there is no such file.
     """
-    told = sources.look_at(paths, dialect=dialect, launch=launch)
+    told = sources.convert_sources(paths, dialect=dialect, launch=launch)
     if as_json:
-        terminal.print_json([_as_json(job) for job in told.jobs])
+        terminal.print_json([_to_json(job) for job in told.jobs])
     else:
-        console = wide(terminal.console())
+        console = set_table_width(terminal.console())
         for job in told.jobs:
             console.print(f"[dim]{escape(job.origin)}[/]")
             console.print(_table(job))
-    telling.tell_unread(terminal.errors(), told)
+    output.print_unread(terminal.error_console(), told)
     if told.unread:
         raise typer.Exit(ExitCode.INVALID_REQUEST)
 
 
-def wide(console: Console) -> Console:
-    """Set the width of a console that is not a terminal, for tables with wrapped cells.
+def set_table_width(console: Console) -> Console:
+    """Set the width of a console that is not a terminal, for tables with wrapped table_format.
 
     The environment variable COLUMNS takes precedence.
 
@@ -70,15 +70,15 @@ def wide(console: Console) -> Console:
     return console
 
 
-def _as_json(job: Migrated) -> dict[str, object]:
+def _to_json(job: ConvertedJob) -> dict[str, object]:
     fields = [
-        {"part": pair.part, "before": pair.before, "after": pair.after, "fate": pair.fate and pair.fate.value}
+        {"part": pair.part, "before": pair.before, "after": pair.after, "fate": pair.result and pair.result.value}
         for pair in pairs(job.conversion)
     ]
     return {"origin": job.origin, "job": str(job), "fields": fields}
 
 
-def _table(job: Migrated) -> Table:
+def _table(job: ConvertedJob) -> Table:
     train_job = job.conversion.train_job
     after = f"TrainJob {train_job['metadata']['name']}" if train_job else "no TrainJob: it is refused"
     table = Table(box=None, pad_edge=False, expand=True)
@@ -92,6 +92,10 @@ def _table(job: Migrated) -> Table:
     return table
 
 
-def _colored(pair: Pair) -> str:
-    color = telling.COLORS[pair.fate] if pair.fate in (Fate.DROPPED, Fate.REFUSED, Fate.MOVED) else ""
+def _colored(pair: FieldPair) -> str:
+    color = (
+        output.COLORS[pair.result]
+        if pair.result in (FieldResult.DROPPED, FieldResult.REFUSED, FieldResult.MOVED)
+        else ""
+    )
     return f"[{color}]{escape(pair.after)}[/]" if color else escape(pair.after)

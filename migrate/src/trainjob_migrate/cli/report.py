@@ -10,8 +10,8 @@ import typer
 from trainjob.cli import terminal
 from trainjob.manifest import Dialect
 from trainjob_migrate import Launch
-from trainjob_migrate.cli import sources, telling
-from trainjob_migrate.report import markdown
+from trainjob_migrate.cli import output, sources
+from trainjob_migrate.report import format_markdown
 
 __all__ = ["report"]
 
@@ -31,10 +31,10 @@ def report(
     paths: Annotated[list[str] | None, sources.PATHS] = None,
     from_cluster: Annotated[bool, sources.FROM_CLUSTER] = False,
     namespace: Annotated[str, sources.NAMESPACE] = "",
-    everywhere: Annotated[bool, sources.EVERYWHERE] = False,
+    all_namespaces: Annotated[bool, sources.ALL_NAMESPACES] = False,
     launch: Annotated[Launch, sources.LAUNCH] = Launch.ENVIRONMENT,
     dialect: Annotated[Dialect, sources.DIALECT] = Dialect.V2_2,
-    form: Annotated[Format, _FORMAT] = Format.TERMINAL,
+    output_format: Annotated[Format, _FORMAT] = Format.TERMINAL,
     as_json: Annotated[bool, terminal.JSON] = False,
 ) -> None:
     """Tell each job's class (simple, standard, complex; or refused), what to know of it, and each field's fate.
@@ -56,23 +56,23 @@ def report(
         InvalidSpec: there is no such file.
         ClusterError: the cluster can't be asked.
     """
-    told = sources.look_at(
+    told = sources.convert_sources(
         paths or (),
         from_cluster=from_cluster,
         namespace=namespace,
-        everywhere=everywhere,
+        all_namespaces=all_namespaces,
         dialect=dialect,
         launch=launch,
     )
-    if as_json or form is Format.JSON:
+    if as_json or output_format is Format.JSON:
         terminal.print_json(told.to_dict())
-    elif form is Format.MARKDOWN:
-        print(markdown(told), end="", flush=True)
+    elif output_format is Format.MARKDOWN:
+        print(format_markdown(told), end="", flush=True)
     else:
         console = terminal.console()
         for job in told.jobs:
-            telling.tell_job(console, job)
-            telling.tell_findings(console, job)
-            telling.tell_fields(console, job)
-        telling.tell_unread(console, told)
-        telling.tell_numbers(console, told)
+            output.print_job(console, job)
+            output.print_findings(console, job)
+            output.print_fields(console, job)
+        output.print_unread(console, told)
+        output.print_totals(console, told)

@@ -12,13 +12,13 @@ from rich.markup import escape
 from trainjob.cli import completion, terminal
 from trainjob.errors import InvalidSpec, Problem
 from trainjob.manifest import Dialect
-from trainjob.status.reading import text
+from trainjob.status.nested_fields import get_str
 from trainjob_migrate import Launch
 from trainjob_migrate.operator_jobs import OperatorJobs
-from trainjob_migrate.report import Survey, survey
-from trainjob_migrate.sources import Found, Sources, Unread, read
+from trainjob_migrate.report import MigrationReport, convert_all
+from trainjob_migrate.sources import FoundJob, Sources, UnreadDocument, read_jobs
 
-__all__ = ["DIALECT", "EVERYWHERE", "FROM_CLUSTER", "LAUNCH", "NAMESPACE", "PATHS", "look_at"]
+__all__ = ["ALL_NAMESPACES", "DIALECT", "FROM_CLUSTER", "LAUNCH", "NAMESPACE", "PATHS", "convert_sources"]
 
 PATHS = typer.Argument(
     metavar="PATH...", help="Files, folders (their *.yaml, *.yml, *.json), or - for standard input.", show_default=False
@@ -29,24 +29,26 @@ NAMESPACE = typer.Option(
     "-n",
     help="With --from-cluster: where; the kubeconfig's own by default.",
     show_default=False,
-    autocompletion=completion.namespaces,
+    autocompletion=completion.complete_namespaces,
 )
-EVERYWHERE = typer.Option("--all-namespaces", "-A", help="With --from-cluster: in all namespaces.", show_default=False)
+ALL_NAMESPACES = typer.Option(
+    "--all-namespaces", "-A", help="With --from-cluster: in all namespaces.", show_default=False
+)
 LAUNCH = typer.Option(help="How a script that reads RANK and WORLD_SIZE gets them; see docs/migrating.md.")
 DIALECT = typer.Option(help="The Trainer that is to run them; 2.2 is 2.2 and later.")
 _SUFFIXES = (".yaml", ".yml", ".json")
 _STANDARD_INPUT = "-"
 
 
-def look_at(
+def convert_sources(
     paths: Sequence[str],
     *,
     from_cluster: bool = False,
     namespace: str = "",
-    everywhere: bool = False,
+    all_namespaces: bool = False,
     dialect: Dialect,
     launch: Launch,
-) -> Survey:
+) -> MigrationReport:
     """Read all jobs and convert them.
 
     Args:
@@ -65,12 +67,12 @@ def look_at(
     if bool(paths) is from_cluster:
         given = f"{len(paths)} paths{' and --from-cluster' if from_cluster else ''}"
         raise InvalidSpec(Problem("PATH", given, "give files or folders, - for standard input, or --from-cluster"))
-    if (namespace or everywhere) and not from_cluster:
+    if (namespace or all_namespaces) and not from_cluster:
         raise InvalidSpec(
             Problem("--namespace", namespace or "-A", "it is for --from-cluster: files say it themselves")
         )
-    sources = _of_cluster(namespace, everywhere=everywhere) if from_cluster else _of_paths(paths)
-    return survey(sources, dialect=dialect, launch=launch)
+    sources = _of_cluster(namespace, all_namespaces=all_namespaces) if from_cluster else _of_paths(paths)
+    return convert_all(sources, dialect=dialect, launch=launch)
 
 
 def _of_paths(paths: Sequence[str]) -> Sources:
@@ -102,20 +104,22 @@ def _files(path: Path) -> Iterator[tuple[str, Path]]:
 def _of_file(name: str, file: Path | None) -> Sources:
     try:
         content = file.read_bytes() if file else sys.stdin.buffer.read()
-        return read(content.decode("utf-8-sig"), name)
+        return read_jobs(content.decode("utf-8-sig"), name)
     except OSError as error:
-        return Sources(unread=[Unread(name, f"it can't be read: {error.strerror}")])
+        return Sources(unread=[UnreadDocument(name, f"it can't be read: {error.strerror}")])
     except UnicodeDecodeError as error:
-        return Sources(unread=[Unread(name, f"it is no text in UTF-8: {error.reason} at byte {error.start}")])
+        return Sources(unread=[UnreadDocument(name, f"it is no text in UTF-8: {error.reason} at byte {error.start}")])
 
 
-def _of_cluster(namespace: str, *, everywhere: bool) -> Sources:
-    with terminal.cluster() as cluster:
-        listed = OperatorJobs(cluster).all(None if everywhere else namespace or cluster.namespace)
+def _of_cluster(namespace: str, *, all_namespaces: bool) -> Sources:
+    with terminal.open_cluster() as cluster:
+        listed = OperatorJobs(cluster).list_all(None if all_namespaces else namespace or cluster.namespace)
     for kinds, why in (
-        (listed.absent, "the cluster does not know them"),
-        (listed.forbidden, "no permission to list them"),
+        (listed.unserved_kinds, "the cluster does not know them"),
+        (listed.forbidden_kinds, "no permission to list them"),
     ):
         if kinds:
-            terminal.errors().print(f"[yellow]left out: {escape(', '.join(kinds))}: {why}[/]")
-    return Sources([Found(f"cluster, namespace {text(job, 'metadata', 'namespace')}", job) for job in listed.jobs])
+            terminal.error_console().print(f"[yellow]left out: {escape(', '.join(kinds))}: {why}[/]")
+    return Sources(
+        [FoundJob(f"cluster, namespace {get_str(job, 'metadata', 'namespace')}", job) for job in listed.jobs]
+    )

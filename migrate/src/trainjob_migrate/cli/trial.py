@@ -14,39 +14,39 @@ from rich.console import Console
 from rich.markup import escape
 
 from trainjob.cli import completion, terminal
-from trainjob.cli.halting import Halt, Stopped
-from trainjob.cli.story import Story
+from trainjob.cli.interruption import Interrupted, Interruption
+from trainjob.cli.progress_output import ProgressOutput
 from trainjob.client import Cluster
 from trainjob.errors import ClusterError, InvalidSpec, Problem
-from trainjob.lifecycle import Limits, OnTimeout, RunKey, reference_to, wait_async
-from trainjob.manifest import Dialect, dialect_of, job_name, labels
-from trainjob.manifest.durations import duration
-from trainjob.spec.job import LONGEST_NAME
-from trainjob.status import Outcome, judge
+from trainjob.lifecycle import KillAction, Limits, RunKey, reference_to, wait_async
+from trainjob.manifest import Dialect, detect_dialect, job_name, labels
+from trainjob.manifest.durations import parse_duration
+from trainjob.spec.job import MAX_NAME_LENGTH
+from trainjob.status import Outcome, derive_verdict
 from trainjob_migrate import Launch, convert
-from trainjob_migrate.cli import sources, telling
-from trainjob_migrate.report import Migrated
+from trainjob_migrate.cli import output, sources
+from trainjob_migrate.report import ConvertedJob
 
 __all__ = ["trial"]
 
 _FILE = typer.Argument(metavar="FILE", help="A file with one v1 job; - for standard input.", show_default=False)
-_WHERE = typer.Option(
+_NAMESPACE = typer.Option(
     "--namespace",
     "-n",
     help="Where it runs; the file's, then the kubeconfig's, by default.",
     show_default=False,
-    autocompletion=completion.namespaces,
+    autocompletion=completion.complete_namespaces,
 )
 _KEEP = typer.Option("--keep", help="Leave everything there at the end, to look at it.", show_default=False)
 _TIMEOUT = typer.Option(help="How long it may take: 30m, 12h.", show_default=False)
 _SUFFIX = "-test"
 # Retention of the objects of a killed test: `trainjob sweep` deletes them this long after their end.
-_STAYS = "1h"
+_RETENTION = "1h"
 
 
 def trial(
     file: Annotated[str, _FILE],
-    namespace: Annotated[str, _WHERE] = "",
+    namespace: Annotated[str, _NAMESPACE] = "",
     keep: Annotated[bool, _KEEP] = False,
     timeout: Annotated[str, _TIMEOUT] = "",
     launch: Annotated[Launch, sources.LAUNCH] = Launch.ENVIRONMENT,
@@ -73,15 +73,15 @@ def trial(
         WaitTimeout: the time is over.
         ClusterError: the cluster can't be asked, or refuses it.
     """
-    total = duration(timeout, "--timeout") if timeout else None
+    total = parse_duration(timeout, "--timeout") if timeout else None
     source = _only_job(file, launch)
-    console = terminal.errors() if as_json else terminal.console()
+    console = terminal.error_console() if as_json else terminal.console()
     try:
-        with terminal.cluster() as cluster:
+        with terminal.open_cluster() as cluster:
             where = namespace or source.conversion.namespace or cluster.namespace
-            tested = _Trial.of(source, where, dialect_of(cluster.trainjob_spec_fields()), launch)
-            outcome = asyncio.run(_Running(cluster, tested, keep, total, console).to_the_end())
-    except Stopped as stopped:
+            tested = _TestObjects.from_job(source, where, detect_dialect(cluster.trainjob_spec_fields()), launch)
+            outcome = asyncio.run(_TestRun(cluster, tested, keep, total, console).run())
+    except Interrupted as stopped:
         raise typer.Exit(stopped.exit_code) from None
     if as_json:
         terminal.print_json(outcome.to_dict())
@@ -89,16 +89,16 @@ def trial(
     console.print(f"[bold green]complete[/]: {escape(str(source))} runs as a TrainJob")
 
 
-def _only_job(file: str, launch: Launch) -> Migrated:
-    told = sources.look_at([file], dialect=Dialect.V2_2, launch=launch)
-    telling.tell_unread(terminal.errors(), told)
+def _only_job(file: str, launch: Launch) -> ConvertedJob:
+    told = sources.convert_sources([file], dialect=Dialect.V2_2, launch=launch)
+    output.print_unread(terminal.error_console(), told)
     if len(told.jobs) != 1 or told.unread:
         raise InvalidSpec(Problem("FILE", repr(file), f"one job is wanted, and it has {len(told.jobs)}"))
     return told.jobs[0]
 
 
 @dataclass(frozen=True)
-class _Trial:
+class _TestObjects:
     """The objects that a test creates.
 
     Attributes:
@@ -112,7 +112,7 @@ class _Trial:
     key: RunKey
 
     @classmethod
-    def of(cls, source: Migrated, namespace: str, dialect: Dialect, launch: Launch) -> _Trial:
+    def from_job(cls, source: ConvertedJob, namespace: str, dialect: Dialect, launch: Launch) -> _TestObjects:
         """Convert the job under the name of the test.
 
         The name has to be set before the conversion, because the manifest holds host names that contain it.
@@ -121,14 +121,18 @@ class _Trial:
             InvalidSpec: the job is refused.
         """
         old, key = source.conversion, RunKey("cli", "migrate-test", source.conversion.name, "test")
-        name = job_name(f"{old.name[: LONGEST_NAME - len(_SUFFIX)]}{_SUFFIX}", uuid.uuid4().hex, 1)
+        name = job_name(f"{old.name[: MAX_NAME_LENGTH - len(_SUFFIX)]}{_SUFFIX}", uuid.uuid4().hex, 1)
         metadata = {**old.source["metadata"], "name": name, "namespace": namespace}
         new = convert({**old.source, "metadata": metadata}, dialect=dialect, launch=launch)
         if new.train_job is None:
             problems = [Problem(line.path, line.given, line.reason) for line in new.blockers]
             raise InvalidSpec(problems, hint="change the job; `trainjob migrate report` tells about all of its fields")
         spec = {field: value for field, value in new.train_job["spec"].items() if field != "suspend"}
-        return cls(_ours(new.train_job, key) | {"spec": spec}, new.runtime and _ours(new.runtime, key), key)
+        return cls(
+            _add_run_metadata(new.train_job, key) | {"spec": spec},
+            new.runtime and _add_run_metadata(new.runtime, key),
+            key,
+        )
 
     @property
     def name(self) -> str:
@@ -141,22 +145,22 @@ class _Trial:
         return str(self.train_job["metadata"]["namespace"])
 
 
-def _ours(thing: Mapping[str, Any], key: RunKey) -> dict[str, Any]:
+def _add_run_metadata(manifest: Mapping[str, Any], key: RunKey) -> dict[str, Any]:
     """Return the object with the labels and annotations of its run key and its retention."""
-    metadata = thing["metadata"]
+    metadata = manifest["metadata"]
     marks = {
         "labels": labels.run_labels(key.to_dict(), key.digest, 1),
         "annotations": {
             labels.RUN_KEY: key.canonical,
-            labels.TTL_AFTER_SUCCESS: _STAYS,
-            labels.TTL_AFTER_FAILURE: _STAYS,
+            labels.TTL_AFTER_SUCCESS: _RETENTION,
+            labels.TTL_AFTER_FAILURE: _RETENTION,
         },
     }
-    return {**thing, "metadata": {**metadata, **{part: {**metadata.get(part, {}), **marks[part]} for part in marks}}}
+    return {**manifest, "metadata": {**metadata, **{part: {**metadata.get(part, {}), **marks[part]} for part in marks}}}
 
 
 @dataclass(frozen=True)
-class _Running:
+class _TestRun:
     """One running test.
 
     Attributes:
@@ -168,69 +172,75 @@ class _Running:
     """
 
     cluster: Cluster
-    trial: _Trial
+    objects: _TestObjects
     keep: bool
-    total: timedelta | None
+    timeout: timedelta | None
     console: Console
 
-    async def to_the_end(self) -> Outcome:
+    async def run(self) -> Outcome:
         """Create the objects, wait until the TrainJob ends, and delete the objects in any case.
 
         With `keep`, the objects are retained.
         """
-        halt, trial = Halt(), self.trial
-        halt.on_signals(lambda: terminal.errors().print("[yellow]interrupted: deleting what was made[/]"))
-        at_its_end = OnTimeout.KEEP if self.keep else OnTimeout.DELETE
-        limits = Limits(total=self.total, on_failure=at_its_end, on_timeout=at_its_end)
+        halt, trial = Interruption(), self.objects
+        halt.handle_signals(lambda: terminal.error_console().print("[yellow]interrupted: deleting what was made[/]"))
+        at_its_end = KillAction.KEEP if self.keep else KillAction.DELETE
+        limits = Limits(total=self.timeout, on_failure=at_its_end, on_timeout=at_its_end)
         try:
-            with Story(self.console, halt) as story:
-                await asyncio.to_thread(self._remove_earlier)
+            with ProgressOutput(self.console, halt) as story:
+                await asyncio.to_thread(self._delete_earlier)
                 created = await asyncio.to_thread(self._create)
                 reference = reference_to(created, adopted=False)
-                story.tell(f"TrainJob {reference}: created" + (" with its TrainingRuntime" if trial.runtime else ""))
-                return await halt.unless(
-                    wait_async(self.cluster, reference, limits=limits, listener=story.of(reference))
+                story.print_line(
+                    f"TrainJob {reference}: created" + (" with its TrainingRuntime" if trial.runtime else "")
+                )
+                return await halt.run(
+                    wait_async(self.cluster, reference, limits=limits, listener=story.create_listener(reference))
                 )
         finally:
             if self.keep:
                 place = f"{trial.namespace}/{trial.name}"
-                terminal.errors().print(f"kept: TrainJob {place}; `trainjob sweep` deletes it an hour after its end")
+                terminal.error_console().print(
+                    f"kept: TrainJob {place}; `trainjob sweep` deletes it an hour after its end"
+                )
             else:
-                await asyncio.to_thread(self._remove)
+                await asyncio.to_thread(self._delete_objects)
 
     def _create(self) -> dict[str, Any]:
         """Create the TrainingRuntime and the TrainJob, which then owns the TrainingRuntime.
 
         Deleting the TrainJob deletes the TrainingRuntime too.
         """
-        runtime = self.cluster.runtimes.create(self.trial.runtime) if self.trial.runtime else None
-        created = self.cluster.create_trainjob(self.trial.train_job)
+        runtime = self.cluster.runtimes.create(self.objects.runtime) if self.objects.runtime else None
+        created = self.cluster.create_trainjob(self.objects.train_job)
         if runtime:
-            self.cluster.runtimes.give(runtime, created)
+            self.cluster.runtimes.set_owner(runtime, created)
         return created
 
-    def _remove_earlier(self) -> None:
+    def _delete_earlier(self) -> None:
         """Delete the finished TrainJobs of earlier tests of the same job, and report running ones.
 
         A running TrainJob may belong to another user's test.
         """
-        for job in self.cluster.list_trainjobs(self.trial.namespace, f"{labels.RUN_KEY}={self.trial.key.digest}"):
-            reference, phase = reference_to(job, adopted=True), judge(job).phase
+        for job in self.cluster.list_trainjobs(self.objects.namespace, f"{labels.RUN_KEY}={self.objects.key.digest}"):
+            reference, phase = reference_to(job, adopted=True), derive_verdict(job).phase
             if phase.finished:
                 self.cluster.delete_trainjob(reference.name, reference.namespace, reference.uid)
             else:
                 at_work = f"TrainJob {reference} of another test is {phase.value}; `trainjob cancel` deletes it"
-                terminal.errors().print(f"[yellow]{escape(at_work)}[/]")
+                terminal.error_console().print(f"[yellow]{escape(at_work)}[/]")
 
-    def _remove(self) -> None:
+    def _delete_objects(self) -> None:
         """Delete the TrainJob and the TrainingRuntime by their unique name.
 
         The name is used because the response to the creation may be lost.
         """
         try:
-            self.cluster.delete_trainjob(self.trial.name, self.trial.namespace, None)
-            if self.trial.runtime:
-                self.cluster.runtimes.delete(self.trial.name, self.trial.namespace)
+            self.cluster.delete_trainjob(self.objects.name, self.objects.namespace, None)
+            if self.objects.runtime:
+                self.cluster.runtimes.delete(self.objects.name, self.objects.namespace)
         except ClusterError as error:
-            place = f"{self.trial.namespace}/{self.trial.name}"
-            terminal.errors().print(f"[bold red]TrainJob {escape(place)} could not be deleted:[/] {escape(str(error))}")
+            place = f"{self.objects.namespace}/{self.objects.name}"
+            terminal.error_console().print(
+                f"[bold red]TrainJob {escape(place)} could not be deleted:[/] {escape(str(error))}"
+            )

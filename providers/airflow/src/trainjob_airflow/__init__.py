@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from trainjob_airflow.triggers.event import TrainJobEventTrigger
     from trainjob_airflow.triggers.trainjob import TrainJobTrigger
 
-_HOMES = {
+_MODULES = {
     "DeleteTrainJobOperator": "operators.lifecycle",
     "ExportModelOperator": "operators.steps",
     "FineTuneOperator": "operators.steps",
@@ -67,6 +67,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -9,7 +9,7 @@ from typing import Any
 
 from airflow.sdk import conf
 
-FIRST_SECONDS = 15.0
+MIN_TRIGGER_SECONDS = 15.0
 """Minimum time in seconds between the start of a scheduled task's trigger and its event.
 
 The scheduler learns that a task's worker has finished some time after the task was deferred. If the task is already
@@ -33,7 +33,7 @@ def deferrable_by_default() -> bool:
     )
 
 
-async def first_seconds_over(began: float, task_instance: Any) -> None:
+async def delay_event(started_at: float, task_instance: Any) -> None:
     """Wait until a trigger may fire, `FIRST_SECONDS` after its start.
 
     Under `dag.test()` there is no scheduler and no task instance, and the function returns at once.
@@ -43,4 +43,4 @@ async def first_seconds_over(began: float, task_instance: Any) -> None:
         task_instance: the trigger's task instance; None under `dag.test()`.
     """
     if task_instance is not None:
-        await asyncio.sleep(max(0.0, began + FIRST_SECONDS - time.monotonic()))
+        await asyncio.sleep(max(0.0, started_at + MIN_TRIGGER_SECONDS - time.monotonic()))

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Context
 
-_Flow = tuple[list[str], list[str]]
+_InputsAndOutputs = tuple[list[str], list[str]]
 
 
-def parent_variables(context: Context) -> dict[str, str]:
+def parent_run_variables(context: Context) -> dict[str, str]:
     """Return the environment variables that name the parent run for OpenLineage in the pods.
 
     The names are those of openlineage-python 1.54. A TrainJob that a retry adopts keeps its first try as parent.
@@ -41,7 +41,7 @@ def parent_variables(context: Context) -> dict[str, str]:
     return {"OPENLINEAGE_PARENT_ID": parent, "OPENLINEAGE_ROOT_PARENT_ID": root}
 
 
-def lineage_of(
+def build_lineage(
     step: Any, result: Mapping[str, Any], *, connection: str, namespace: str, workspace: str
 ) -> OperatorLineage[Any, Any]:
     """Return the datasets of a task's step, and the TrainJob behind the task.
@@ -63,7 +63,7 @@ def lineage_of(
     mounted = getattr(step, "workspace", None)
     volume = workspace or (f"{mounted.place}/{mounted.sub_path}".strip("/") if mounted else "")
     place = "/".join(filter(None, (f"kubernetes://{connection or 'default'}", namespace, volume)))
-    sources, targets = _flow(step, place)
+    sources, targets = _input_and_output_uris(step, place)
     run_facets: dict[str, Any] = {}
     versions: dict[str, Any] = {}
     sizes: dict[str, Any] = {}
@@ -73,12 +73,12 @@ def lineage_of(
     if "digest" in result:
         versions["version"] = DatasetVersionDatasetFacet(datasetVersion=result["digest"])
         sizes["outputStatistics"] = OutputStatisticsOutputDatasetFacet(size=result["bytes"], fileCount=result["files"])
-    inputs = [InputDataset(*dataset_of(uri)) for uri in sources]
-    outputs = [OutputDataset(*dataset_of(uri), facets=versions, outputFacets=sizes) for uri in targets]
+    inputs = [InputDataset(*dataset_from_uri(uri)) for uri in sources]
+    outputs = [OutputDataset(*dataset_from_uri(uri), facets=versions, outputFacets=sizes) for uri in targets]
     return OperatorLineage(inputs=inputs, outputs=outputs, run_facets=run_facets)
 
 
-def dataset_of(uri: str) -> tuple[str, str]:
+def dataset_from_uri(uri: str) -> tuple[str, str]:
     """Return OpenLineage's namespace and name of the dataset at a URI.
 
     The namespace is the store of the data, and the name is its path there. A model and a dataset on the Hugging Face
@@ -90,12 +90,12 @@ def dataset_of(uri: str) -> tuple[str, str]:
     return f"{parts.scheme}://{parts.netloc}", parts.path.strip("/")
 
 
-def _flow(step: Any, volume: str) -> _Flow:
+def _input_and_output_uris(step: Any, volume: str) -> _InputsAndOutputs:
     """Return the sources and targets of a step as URIs."""
     from trainjob.spec import ExportModel, FineTune, InitializeDataset, InitializeModel, TrainJobManifest
 
     if isinstance(step, InitializeDataset):
-        return [_dataset_uri(step.storage_uri)], [f"{volume}/dataset"]
+        return [_to_dataset_uri(step.storage_uri)], [f"{volume}/dataset"]
     if isinstance(step, InitializeModel):
         return [step.storage_uri], [f"{volume}/model"]
     if isinstance(step, ExportModel):
@@ -105,21 +105,21 @@ def _flow(step: Any, volume: str) -> _Flow:
     if isinstance(step, FineTune):
         if step.workspace:
             return [f"{volume}/dataset", f"{volume}/model"], [f"{volume}/output/{step.output_path}"]
-        return _initialized(step.dataset, step.model_initializer), []
+        return _initializer_uris(step.dataset, step.model_initializer), []
     if isinstance(step, TrainJobManifest):
-        return _written(step.manifest["spec"].get("initializer") or {}), []
+        return _manifest_initializer_uris(step.manifest["spec"].get("initializer") or {}), []
     initializer = step.initializer
-    return _initialized(initializer.dataset, initializer.model) if initializer else [], []
+    return _initializer_uris(initializer.dataset, initializer.model) if initializer else [], []
 
 
-def _initialized(dataset: Any, model: Any) -> list[str]:
-    return [*([_dataset_uri(dataset.storage_uri)] if dataset else []), *([model.storage_uri] if model else [])]
+def _initializer_uris(dataset: Any, model: Any) -> list[str]:
+    return [*([_to_dataset_uri(dataset.storage_uri)] if dataset else []), *([model.storage_uri] if model else [])]
 
 
-def _written(initializer: Mapping[str, Any]) -> list[str]:
+def _manifest_initializer_uris(initializer: Mapping[str, Any]) -> list[str]:
     dataset, model = ((initializer.get(kind) or {}).get("storageUri") for kind in ("dataset", "model"))
-    return [*([_dataset_uri(dataset)] if dataset else []), *([model] if model else [])]
+    return [*([_to_dataset_uri(dataset)] if dataset else []), *([model] if model else [])]
 
 
-def _dataset_uri(uri: str) -> str:
+def _to_dataset_uri(uri: str) -> str:
     return uri.replace("hf://", "hf://datasets/", 1)

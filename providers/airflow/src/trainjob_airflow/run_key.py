@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from trainjob.client import Cluster
     from trainjob.lifecycle import JobSelector, RunKey
 
-_NEEDED, _OPTIONAL = ("workflow", "task", "run"), ("map_index", "engine", "origin")
+_REQUIRED, _OPTIONAL = ("workflow", "task", "run"), ("map_index", "engine", "origin")
 
 
-def run_key(context: Context) -> RunKey:
+def get_run_key(context: Context) -> RunKey:
     """Return the run key of a task instance.
 
     The key stays the same over retries. It differs between mapped task instances and between Airflow installations.
@@ -36,11 +36,13 @@ def run_key(context: Context) -> RunKey:
         task=ti.task_id,
         run=ti.run_id,
         map_index="" if map_index < 0 else str(map_index),
-        origin=this_airflow(),
+        origin=get_base_url(),
     )
 
 
-def wanted(cluster: Cluster, *, name: str, run_key: Mapping[str, Any] | None, namespace: str) -> JobSelector:
+def create_job_selector(
+    cluster: Cluster, *, name: str, run_key: Mapping[str, Any] | None, namespace: str
+) -> JobSelector:
     """Return the selector of the TrainJob that a sensor's arguments name.
 
     Args:
@@ -54,10 +56,10 @@ def wanted(cluster: Cluster, *, name: str, run_key: Mapping[str, Any] | None, na
     """
     from trainjob.lifecycle import JobSelector
 
-    return JobSelector(namespace or cluster.namespace, name, None if run_key is None else run_key_of(run_key))
+    return JobSelector(namespace or cluster.namespace, name, None if run_key is None else parse_run_key(run_key))
 
 
-def run_key_of(values: Mapping[str, Any]) -> RunKey:
+def parse_run_key(fields: Mapping[str, Any]) -> RunKey:
     """Return the run key with the given fields, by default of a task instance of this Airflow.
 
     Args:
@@ -69,17 +71,17 @@ def run_key_of(values: Mapping[str, Any]) -> RunKey:
     """
     from trainjob.lifecycle import RunKey
 
-    check_run_key_fields(values)
-    given = {name: "" if value in (None, -1, "-1") else str(value) for name, value in values.items()}
-    for name in _NEEDED:
-        if not given[name]:
+    check_run_key_fields(fields)
+    texts = {name: "" if value in (None, -1, "-1") else str(value) for name, value in fields.items()}
+    for name in _REQUIRED:
+        if not texts[name]:
             raise InvalidSpec(Problem(f"run_key.{name}", "an empty text", "name whose TrainJob it is"))
-    engine = given.pop("engine", "airflow")
-    origin = given.pop("origin", this_airflow() if engine == "airflow" else "")
-    return RunKey(engine=engine, origin=origin, **given)
+    engine = texts.pop("engine", "airflow")
+    origin = texts.pop("origin", get_base_url() if engine == "airflow" else "")
+    return RunKey(engine=engine, origin=origin, **texts)
 
 
-def check_run_key_fields(values: Mapping[str, Any]) -> None:
+def check_run_key_fields(fields: Mapping[str, Any]) -> None:
     """Raise an error unless the keys of a dict are the fields of a run key.
 
     The values are not checked, because they may still be templates.
@@ -87,16 +89,16 @@ def check_run_key_fields(values: Mapping[str, Any]) -> None:
     Raises:
         InvalidSpec: a field is missing or unknown, or `values` is no mapping.
     """
-    allowed = f"give a dict with {', '.join(_NEEDED)} and, where needed, {', '.join(_OPTIONAL)}"
-    if not isinstance(values, Mapping):
-        raise InvalidSpec(Problem("run_key", repr(values), allowed))
-    wrong = [name for name in values if name not in (*_NEEDED, *_OPTIONAL)]
-    missing = [name for name in _NEEDED if name not in values]
+    allowed = f"give a dict with {', '.join(_REQUIRED)} and, where needed, {', '.join(_OPTIONAL)}"
+    if not isinstance(fields, Mapping):
+        raise InvalidSpec(Problem("run_key", repr(fields), allowed))
+    wrong = [name for name in fields if name not in (*_REQUIRED, *_OPTIONAL)]
+    missing = [name for name in _REQUIRED if name not in fields]
     if wrong or missing:
-        raise InvalidSpec(Problem("run_key", f"a dict with {', '.join(map(repr, values)) or 'nothing'}", allowed))
+        raise InvalidSpec(Problem("run_key", f"a dict with {', '.join(map(repr, fields)) or 'nothing'}", allowed))
 
 
-def this_airflow() -> str:
+def get_base_url() -> str:
     """Return the address of this Airflow, `[api] base_url`; empty if it is not configured.
 
     The address distinguishes this Airflow's TrainJobs from those of another Airflow in the same namespace.
@@ -104,7 +106,7 @@ def this_airflow() -> str:
     return conf.get("api", "base_url", fallback="") or ""
 
 
-def renewal(context: Context) -> str:
+def get_renewal(context: Context) -> str:
     """Return a text that changes whenever a user clears the task.
 
     A TrainJob that succeeded under another value is not adopted, so that a cleared task repeats finished work.

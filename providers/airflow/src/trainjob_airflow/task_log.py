@@ -25,7 +25,7 @@ _BYTES_PER_SECOND, _BURST, _LINE_OVERHEAD = 100_000, 32_000, 300
 
 
 @functools.cache
-def _writer() -> LogWriter:
+def _shared_writer() -> LogWriter:
     """Return the writer that all triggers of this process share.
 
     They share it because they share the supervisor.
@@ -46,7 +46,7 @@ async def triggerer_log(write: Callable[[str], None]) -> AsyncIterator[LogChanne
         write: writes a line to the task's log if it is called in the trigger's context (`contextvars`).
     """
     context = contextvars.copy_context()
-    channel = _writer().open(lambda text: context.run(write, text))
+    channel = _shared_writer().open(lambda text: context.run(write, text))
     try:
         yield channel
     except Exception:

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-ENDED = frozenset({"success", "failed", "skipped", "upstream_failed", "removed"})
+ENDED_STATES = frozenset({"success", "failed", "skipped", "upstream_failed", "removed"})
 """States of a task instance that end it until a user clears it."""
 # States that follow a user's decision. In any other state, such as running or up_for_retry, only the worker ends, and
 # the task continues.
-_DECIDED = ENDED | {"restarting"}
-_NOT_KNOWN = "not known"
+_USER_DECISION_STATES = ENDED_STATES | {"restarting"}
+_UNKNOWN_STATE = "not known"
 
 
-class StopAsked(BaseException):
+class WaitInterrupted(BaseException):
     """The process received SIGTERM during an interruptible wait.
 
     It is a BaseException, so that no `except Exception` in between catches it.
@@ -36,46 +36,46 @@ class StopRequest:
     """
 
     def __init__(self) -> None:
-        self.asked = self._may_break_off = False
+        self.is_requested = self._is_interruptible = False
 
-    def ask(self) -> None:
+    def request(self) -> None:
         """Record that the signal was received; called from the signal handler.
 
         Raises:
             StopAsked: the process is in an interruptible wait.
         """
-        self.asked = True
-        if self._may_break_off:
-            self._may_break_off = False  # one is enough: the next signal must not interrupt the handling of this one
-            raise StopAsked
+        self.is_requested = True
+        if self._is_interruptible:
+            self._is_interruptible = False  # one is enough: the next signal must not interrupt the handling of this one
+            raise WaitInterrupted
 
     @contextlib.contextmanager
-    def breaks_off(self) -> Iterator[None]:
+    def interruptible(self) -> Iterator[None]:
         """Run the code inside so that SIGTERM interrupts it; skip it after a SIGTERM.
 
         Raises:
             StopAsked: the signal was received before or during the code.
         """
-        self._may_break_off = True
+        self._is_interruptible = True
         try:
-            if self.asked:
-                raise StopAsked
+            if self.is_requested:
+                raise WaitInterrupted
             yield
         finally:
-            self._may_break_off = False
+            self._is_interruptible = False
 
 
-def decision_about(context: Context) -> str:
+def get_user_decision(context: Context) -> str:
     """Return the task's state if a user's decision caused it; otherwise an empty text.
 
     The text is also empty if Airflow does not answer. The TrainJob then continues. At worst, its work is adopted or
     stopped later.
     """
-    state = _state_of(context["ti"])
-    return state if state in _DECIDED else ""
+    state = _get_task_state(context["ti"])
+    return state if state in _USER_DECISION_STATES else ""
 
 
-def is_anothers_now(task_instance: Any) -> bool:
+def was_handed_over(task_instance: Any) -> bool:
     """Return whether a trigger was only handed to another triggerer (blocking IO).
 
     Airflow 3.3 calls `on_kill` for every trigger that no longer belongs to its triggerer, as after a user's decision.
@@ -85,10 +85,10 @@ def is_anothers_now(task_instance: Any) -> bool:
     new try is deferred already. If Airflow does not answer, the function returns True, because no
     decision is known. Such a triggerer has just lost its connection to Airflow.
     """
-    return _state_of(task_instance) in (_NOT_KNOWN, "deferred")
+    return _get_task_state(task_instance) in (_UNKNOWN_STATE, "deferred")
 
 
-def _state_of(ti: Any) -> str:
+def _get_task_state(ti: Any) -> str:
     from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
     index = ti.map_index if ti.map_index is not None and ti.map_index >= 0 else None
@@ -97,6 +97,6 @@ def _state_of(ti: Any) -> str:
             dag_id=ti.dag_id, task_ids=[ti.task_id], run_ids=[ti.run_id], map_index=index
         )
     except Exception:  # noqa: BLE001 - whatever the reason, it is not known
-        return _NOT_KNOWN
+        return _UNKNOWN_STATE
     states = [state for run in found.values() for state in run.values()]
     return str(states[0] or "") if states else "removed"

@@ -14,10 +14,10 @@ from airflow.sdk import dag
 from trainjob_airflow import TrainJobOperator, TrainJobSweepOperator
 
 GO = "{{ dag_run.conf['go'] }}"
-AGAIN = {"retries": 3, "retry_delay": timedelta(seconds=1)}
+RETRIES = {"retries": 3, "retry_delay": timedelta(seconds=1)}
 
 
-def until(name):
+def trainer_until(name):
     """Return a trainer whose container runs until the file exists."""
     return {"image": "busybox", "command": ["sh", "-c", f"while [ ! -e {GO}/{name} ]; do sleep 0.2; done"]}
 
@@ -35,41 +35,41 @@ class HeldOperator(TrainJobOperator):
 
 @dag(schedule=None, catchup=False)
 def phases():
-    TrainJobOperator(task_id="creating", trainer=until("creating"), **AGAIN)
-    TrainJobOperator(task_id="deferred", trainer=until("deferred"), **AGAIN)
-    HeldOperator(task_id="resumed", trainer=until("resumed.ends"), **AGAIN)
-    TrainJobOperator(task_id="on_worker", trainer=until("on_worker"), deferrable=False, **AGAIN)
+    TrainJobOperator(task_id="creating", trainer=trainer_until("creating"), **RETRIES)
+    TrainJobOperator(task_id="deferred", trainer=trainer_until("deferred"), **RETRIES)
+    HeldOperator(task_id="resumed", trainer=trainer_until("resumed.ends"), **RETRIES)
+    TrainJobOperator(task_id="on_worker", trainer=trainer_until("on_worker"), deferrable=False, **RETRIES)
 
 
 @dag(schedule=None, catchup=False)
 def deferred():
-    TrainJobOperator(task_id="task", trainer=until("task"), **AGAIN)
+    TrainJobOperator(task_id="task", trainer=trainer_until("task"), **RETRIES)
 
 
 @dag(schedule=None, catchup=False)
 def on_worker():
-    TrainJobOperator(task_id="task", trainer=until("task"), deferrable=False, **AGAIN)
+    TrainJobOperator(task_id="task", trainer=trainer_until("task"), deferrable=False, **RETRIES)
 
 
 @dag(schedule=None, catchup=False)
 def creating():
-    TrainJobOperator(task_id="creating", trainer=until("creating"), **AGAIN)
+    TrainJobOperator(task_id="creating", trainer=trainer_until("creating"), **RETRIES)
 
 
 @dag(schedule=None, catchup=False)
 def ended():
     """Define a DAG whose trigger does not fire in its first seconds."""
-    TrainJobOperator(task_id="ended", trainer=until("ended.ends"), **AGAIN)
+    TrainJobOperator(task_id="ended", trainer=trainer_until("ended.ends"), **RETRIES)
 
 
 @dag(schedule=None, catchup=False)
 def late():
-    TrainJobOperator(task_id="late", trainer=until("late"), **AGAIN)
+    TrainJobOperator(task_id="late", trainer=trainer_until("late"), **RETRIES)
 
 
 @dag(schedule=None, catchup=False)
 def sweeping():
-    TrainJobSweepOperator(task_id="sweep", at_work_for=timedelta(0))
+    TrainJobSweepOperator(task_id="sweep", active_for=timedelta(0))
 
 
 phases()

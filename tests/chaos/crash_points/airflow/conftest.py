@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.standalone import QUICK, Standalone
+from tests.support.standalone import SHORT_INTERVALS, Standalone
 
 HERE = Path(__file__).resolve().parent
 _PATH = os.pathsep.join([str(Path(__file__).resolve().parents[4]), os.environ.get("PYTHONPATH", "")])
 
 
 @pytest.fixture(scope="module")
-def there(laptop, tmp_path_factory):
+def airflow(laptop, tmp_path_factory):
     home = tmp_path_factory.mktemp("airflow")
     extra = {"kube_config_path": str(laptop.kubeconfig), "namespace": "default"}
     connection = json.dumps({"conn_type": "kubernetes", "extra": extra})
     more = {"AIRFLOW_CONN_KUBERNETES_DEFAULT": connection, "PYTHONPATH": _PATH}
-    with Standalone(home, HERE / "dags", **{**QUICK, **more}) as airflow:
+    with Standalone(home, HERE / "dags", **{**SHORT_INTERVALS, **more}) as airflow:
         yield airflow

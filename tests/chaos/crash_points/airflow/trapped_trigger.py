@@ -14,7 +14,9 @@ from airflow.triggers.base import TriggerEvent
 from tests.support import crash_points
 from trainjob_airflow.triggers.trainjob import TrainJobTrigger
 
-crash_points.install((*crash_points.TRIGGER, crash_points.HANDED_OVER, *crash_points.KILLED_TRIGGER))
+crash_points.install_traps(
+    (*crash_points.TRIGGER_POINTS, crash_points.TRIGGER_REASSIGNED, *crash_points.KILLED_TRIGGER_POINTS)
+)
 
 
 class TrappedTrigger(TrainJobTrigger):
@@ -34,6 +36,6 @@ class TrappedTrigger(TrainJobTrigger):
         return path, {**arguments, "folder": self.folder}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        crash_points.work_in(Path(self.folder))
+        crash_points.use_trap_folder(Path(self.folder))
         async for event in super().run():
             yield event

@@ -20,7 +20,7 @@ from trainjob.lifecycle import JobReference, Listener, RunKey, cancel, submit, w
 from trainjob.status import Outcome, Phase
 
 
-def report(path: Path, reference: JobReference, outcome: Outcome) -> None:
+def write_report(path: Path, reference: JobReference, outcome: Outcome) -> None:
     """Write the report completely and once; a later report leaves the first one unchanged."""
     mine = path.with_suffix(f".{os.getpid()}")
     mine.write_text(json.dumps({"reference": reference.to_dict(), "outcome": outcome.to_dict()}))
@@ -32,10 +32,10 @@ def clean_up(cluster: Cluster, path: Path) -> None:
     cancel(cluster, JobReference(**json.loads(path.read_text())["reference"]))
 
 
-def work(cluster: Cluster, key: RunKey, script: str, path: Path) -> bool:
+def run_step(cluster: Cluster, key: RunKey, script: str, path: Path) -> bool:
     """Run the step to its end, and return whether it has an outcome."""
     job = TrainJob(trainer=CustomTrainerContainer(image="busybox", command=["sh", "-c", script]))
-    reference = submit(cluster, job, key, patience=30.0)
+    reference = submit(cluster, job, key, timeout=30.0)
     listener = Listener(on_phase=lambda verdict: print(verdict.phase.value, flush=True))
     outcome = wait(cluster, reference, listener=listener)
     if outcome.phase is Phase.COMPLETE:
@@ -45,10 +45,10 @@ def work(cluster: Cluster, key: RunKey, script: str, path: Path) -> bool:
 
 def main(kubeconfig: str, folder: str, task: str, run: str, script: str) -> None:
     sys.modules["core_actor"] = sys.modules["__main__"]  # the points use this module name
-    crash_points.install(crash_points.CORE, Path(folder))
+    crash_points.install_traps(crash_points.CORE_POINTS, Path(folder))
     path = Path(folder).parent / "report.json"
-    with contextlib.closing(Cluster(Connection(kubeconfig=kubeconfig), patience=30.0)) as cluster:
-        if not path.exists() and not work(cluster, RunKey("test", "crashes", task, run), script, path):
+    with contextlib.closing(Cluster(Connection(kubeconfig=kubeconfig), retry_seconds=30.0)) as cluster:
+        if not path.exists() and not run_step(cluster, RunKey("test", "crashes", task, run), script, path):
             sys.exit(1)
         sys.modules["core_actor"].clean_up(cluster, path)
 

@@ -26,9 +26,9 @@ class HoldingProxy:
         held: set as soon as the request with the mark has left its client.
     """
 
-    def __init__(self, laptop: LocalCluster, mark: str) -> None:
+    def __init__(self, laptop: LocalCluster, text: str) -> None:
         address = urlsplit(laptop.server)
-        self._target, self._kubeconfig, self._mark = (address.hostname, address.port), laptop.kubeconfig, mark.encode()
+        self._target, self._kubeconfig, self._text = (address.hostname, address.port), laptop.kubeconfig, text.encode()
         self.held, self._released = threading.Event(), threading.Event()
         self._listener = socket.create_server(("127.0.0.1", 0))
 
@@ -41,7 +41,7 @@ class HoldingProxy:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
 
-    def kubeconfig(self, path: Path) -> Path:
+    def write_kubeconfig(self, path: Path) -> Path:
         """Write a kubeconfig that points at the proxy."""
         content = json.loads(self._kubeconfig.read_text())
         content["clusters"][0]["cluster"]["server"] = "http://{}:{}".format(*self._listener.getsockname())
@@ -58,18 +58,18 @@ class HoldingProxy:
                 client, _ = self._listener.accept()
                 server = socket.create_connection(self._target)
                 threading.Thread(target=self._forward, args=(client, server), daemon=True).start()
-                threading.Thread(target=self._forward_back, args=(server, client), daemon=True).start()
+                threading.Thread(target=self._forward_response, args=(server, client), daemon=True).start()
 
     def _forward(self, client: socket.socket, server: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while piece := client.recv(65536):
-                if self._mark in piece:
+                if self._text in piece:
                     self.held.set()
                     self._released.wait(60)
                 server.sendall(piece)
             server.shutdown(socket.SHUT_WR)
 
-    def _forward_back(self, server: socket.socket, client: socket.socket) -> None:
+    def _forward_response(self, server: socket.socket, client: socket.socket) -> None:
         """Read the whole response, even if the client is dead."""
         with server, client:
             while piece := server.recv(65536):

@@ -10,17 +10,17 @@ from airflow.sdk import Asset, BaseOperatorLink, dag
 from trainjob_airflow import TrainJobOperator
 
 TRAINER = {"image": "busybox", "command": ["sh", "-c", "{{ dag_run.conf['script'] }}"]}
-AGAIN = {"retries": 1, "retry_delay": timedelta(seconds=1)}
+RETRIES = {"retries": 1, "retry_delay": timedelta(seconds=1)}
 
 
 @dag(schedule=None, catchup=False)
 def visible():
-    TrainJobOperator(task_id="train", trainer=TRAINER, outlets=[Asset("x-trainjob://visible")], **AGAIN)
+    TrainJobOperator(task_id="train", trainer=TRAINER, outlets=[Asset("x-trainjob://visible")], **RETRIES)
 
 
 @dag(schedule=None, catchup=False)
 def held():
-    TrainJobOperator(task_id="train", trainer=TRAINER, deferrable=False, **AGAIN)
+    TrainJobOperator(task_id="train", trainer=TRAINER, deferrable=False, **RETRIES)
 
 
 @dag(schedule=None, catchup=False)
@@ -40,9 +40,9 @@ class _SlowLink(BaseOperatorLink):
         return ""
 
 
-class _SlowToGoOperator(TrainJobOperator):
-    def _link_to(self, reference):
-        super()._link_to(reference)
+class _SlowResumeOperator(TrainJobOperator):
+    def _set_links(self, reference):
+        super()._set_links(reference)
         self.operator_extra_links = [_SlowLink()]
 
     def execute_complete(self, context, event=None):
@@ -52,7 +52,7 @@ class _SlowToGoOperator(TrainJobOperator):
 
 @dag(schedule=None, catchup=False)
 def slow_to_go():
-    _SlowToGoOperator(task_id="train", trainer={"image": "busybox", "command": ["sleep", "3"]})
+    _SlowResumeOperator(task_id="train", trainer={"image": "busybox", "command": ["sleep", "3"]})
 
 
 visible()

@@ -12,17 +12,17 @@ from airflow.sdk import Asset, AssetWatcher, dag, task
 from trainjob_airflow import TrainJobEventTrigger, TrainJobSensor
 
 NAME = "{{ dag_run.conf['name'] }}"
-AGAIN = {"retries": 1, "retry_delay": timedelta(seconds=1), "start_from_trigger": True}
+RETRIES = {"retries": 1, "retry_delay": timedelta(seconds=1), "start_from_trigger": True}
 TRIGGER = TrainJobEventTrigger(label_selector="suite=watched")
 
 
 @dag(schedule=None, catchup=False)
 def from_trigger():
-    TrainJobSensor(task_id="waits", name=NAME, timeout=300, **AGAIN)
-    TrainJobSensor(task_id="too_late", name=f"{NAME}-never", timeout=20, **AGAIN)
-    TrainJobSensor(task_id="nonsense", name="{{ dag_run.conf.get('nothing') }}", **AGAIN)
+    TrainJobSensor(task_id="waits", name=NAME, timeout=300, **RETRIES)
+    TrainJobSensor(task_id="too_late", name=f"{NAME}-never", timeout=20, **RETRIES)
+    TrainJobSensor(task_id="nonsense", name="{{ dag_run.conf.get('nothing') }}", **RETRIES)
     key = {"workflow": "{{ dag.dag_id }}", "task": "nobody", "run": "{{ run_id }}"}
-    TrainJobSensor(task_id="asked_for", run_key=key, timeout=300, **AGAIN)
+    TrainJobSensor(task_id="asked_for", run_key=key, timeout=300, **RETRIES)
 
 
 @dag(

@@ -29,10 +29,10 @@ def decorated():
         return {"total": int(total)}
 
     @task
-    def tell(training):
+    def print_result(training):
         print("handed back", training["result"])
 
-    tell(add_up("hello {{ dag.dag_id }}", values=numbers()))
+    print_result(add_up("hello {{ dag.dag_id }}", values=numbers()))
 
 
 decorated()

@@ -16,16 +16,16 @@ NAMESPACE = os.environ.get("LEFT_BEHIND_IN", "default")
 @dag(schedule=None, catchup=False)
 def left_behind():
     @task
-    def leave(**context):
+    def create_trainjobs(**context):
         from trainjob import CustomTrainerContainer, TrainJob, submit
         from trainjob_airflow.hooks.trainjob import TrainJobHook
-        from trainjob_airflow.run_key import run_key
+        from trainjob_airflow.run_key import get_run_key
 
         def work(key, **more):
             trainer = CustomTrainerContainer(image="busybox", command=("sleep", "600"))
             submit(cluster, TrainJob(trainer=trainer, **more), key, namespace=NAMESPACE)
 
-        cluster, mine = TrainJobHook().get_conn(), run_key(context)
+        cluster, mine = TrainJobHook().get_conn(), get_run_key(context)
         work(mine)
         work(replace(mine, task="kept-by-wish"), on_kill="keep")
         work(replace(mine, task="sweep"))  # which will be running
@@ -34,7 +34,7 @@ def left_behind():
         work(replace(mine, task="of-another-airflow", origin="http://other.example"))
         work(replace(mine, task="of-another-engine", engine="kfp"))
 
-    leave() >> TrainJobSweepOperator(task_id="sweep", namespace=NAMESPACE, at_work_for=timedelta(0))
+    create_trainjobs() >> TrainJobSweepOperator(task_id="sweep", namespace=NAMESPACE, active_for=timedelta(0))
 
 
 left_behind()

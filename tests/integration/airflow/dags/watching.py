@@ -9,7 +9,7 @@ from airflow.sdk import dag, task
 from trainjob_airflow import TrainJobOperator, TrainJobSensor
 
 NAME = "{{ dag_run.conf['name'] }}"
-AGAIN = {"retries": 1, "retry_delay": timedelta(seconds=1)}
+RETRIES = {"retries": 1, "retry_delay": timedelta(seconds=1)}
 
 
 @dag(schedule=None, catchup=False)
@@ -18,18 +18,18 @@ def watching():
     key = {"workflow": "{{ dag.dag_id }}", "task": "train", "run": "{{ run_id }}"}
 
     @task
-    def told(result):
+    def print_result(result):
         print("told", result["phase"], result["job"], result["seconds"] is not None)
 
     asked_for = TrainJobSensor(task_id="asked_for", run_key=key, timeout=60)
-    told(asked_for.output)
+    print_result(asked_for.output)
     train >> asked_for
     train >> TrainJobSensor(task_id="deferred", name=NAME, namespace="default", timeout=60)
     train >> TrainJobSensor(task_id="poked", name=f"{NAME}-p", mode="poke", poke_interval=0.5, timeout=60)
     train >> TrainJobSensor(task_id="again", name=f"{NAME}-r", mode="reschedule", poke_interval=1, timeout=60)
-    train >> TrainJobSensor(task_id="failing", name=f"{NAME}-f", timeout=60, **AGAIN)
-    TrainJobSensor(task_id="too_late", name=f"{NAME}-never", timeout=2, **AGAIN)
-    TrainJobSensor(task_id="nonsense", name="{{ dag_run.conf.get('nothing') }}", timeout=60, **AGAIN)
+    train >> TrainJobSensor(task_id="failing", name=f"{NAME}-f", timeout=60, **RETRIES)
+    TrainJobSensor(task_id="too_late", name=f"{NAME}-never", timeout=2, **RETRIES)
+    TrainJobSensor(task_id="nonsense", name="{{ dag_run.conf.get('nothing') }}", timeout=60, **RETRIES)
 
 
 watching()

@@ -16,15 +16,15 @@ def proxy(laptop, tmp_path):
 
 
 @pytest.fixture
-def there(proxy):
+def proxied_cluster(proxy):
     """A client of the cluster that connects through the proxy."""
-    opened = Cluster(proxy.connection, patience=5.0)
+    opened = Cluster(proxy.connection, retry_seconds=5.0)
     yield opened
     opened.close()
 
 
 @pytest.fixture
-def followed(there, cluster, unique):
+def recorder(proxied_cluster, cluster, unique):
     """A recorder that follows the logs of the pods that it creates."""
-    with LogRecorder(there, cluster, unique) as opened:
+    with LogRecorder(proxied_cluster, cluster, unique) as opened:
         yield opened

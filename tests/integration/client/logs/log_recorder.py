@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from tests.support.polling import until
+from tests.support.polling import wait_until
 from trainjob.client import Cluster, LogFollower, LogLine
 from trainjob.status.pods import JOBSET_LABEL, RANK_LABEL, STEP_LABEL
 
@@ -23,29 +23,29 @@ class LogRecorder:
         emit: called with each line before it is recorded; may block.
     """
 
-    def __init__(self, there: Cluster, behind: Cluster, name: str) -> None:
-        self.there, self.behind, self.name = there, behind, name
-        self.emit: Callable[[LogLine], object] = lambda line: None
+    def __init__(self, proxied: Cluster, direct: Cluster, name: str) -> None:
+        self.proxied, self.direct, self.name = proxied, direct, name
+        self.on_line: Callable[[LogLine], object] = lambda line: None
         self.lines: defaultdict[str, list[LogLine]] = defaultdict(list)
-        self.follower = LogFollower(there, "default", self._record)
+        self.follower = LogFollower(proxied, "default", self._record)
         self._changed = threading.Condition()
 
     def __enter__(self) -> LogRecorder:
-        informer = self.there.pod_informer("default")
-        self._subscription = informer.add_event_handler(self.name, self.follower.observe)
+        informer = self.proxied.pod_informer("default")
+        self._event_handler = informer.add_event_handler(self.name, self.follower.observe)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._subscription.close()
+        self._event_handler.close()
         self.follower.stop()
 
     def _record(self, line: LogLine) -> None:
-        self.emit(line)
+        self.on_line(line)
         with self._changed:
             self.lines[line.source].append(line)
             self._changed.notify_all()
 
-    def pod(
+    def create_pod(
         self,
         script: str,
         rank: int = 0,
@@ -62,52 +62,52 @@ class LogRecorder:
             "metadata": {"name": name, "labels": labels},
             "spec": {"restartPolicy": restart, "containers": running},
         }
-        self.behind._http.request("POST", "/api/v1/namespaces/default/pods", doing="create a pod", body=made)
+        self.direct._http.request("POST", "/api/v1/namespaces/default/pods", doing="create a pod", body=made)
         return name
 
     def delete(self, name: str) -> None:
         path = f"/api/v1/namespaces/default/pods/{name}"
-        self.behind._http.request("DELETE", path, doing="delete a pod", body={"gracePeriodSeconds": 0})
-        until(lambda: self.behind.get_pod(name, "default") is None, SECONDS)
+        self.direct._http.request("DELETE", path, doing="delete a pod", body={"gracePeriodSeconds": 0})
+        wait_until(lambda: self.direct.get_pod(name, "default") is None, SECONDS)
 
-    def until_ended(self, *names: str) -> None:
+    def wait_until_ended(self, *names: str) -> None:
         """Wait until all pods have ended and the follower knows it."""
-        keys = [self.until_phase(name, ("Succeeded", "Failed"))["metadata"]["uid"] for name in names]
-        until(lambda: all(any(key[0] == uid for key in list(self.follower._ended)) for uid in keys), SECONDS)
+        keys = [self.wait_for_phase(name, ("Succeeded", "Failed"))["metadata"]["uid"] for name in names]
+        wait_until(lambda: all(any(key[0] == uid for key in list(self.follower._ended)) for uid in keys), SECONDS)
 
-    def until_phase(self, name: str, phases: Sequence[str] = ("Running",)) -> dict[str, Any]:
+    def wait_for_phase(self, name: str, phases: Sequence[str] = ("Running",)) -> dict[str, Any]:
         def look() -> dict[str, Any] | None:
-            pod = self.behind.get_pod(name, "default")
+            pod = self.direct.get_pod(name, "default")
             return pod if pod and pod["status"].get("phase") in phases else None
 
-        return until(look, SECONDS)
+        return wait_until(look, SECONDS)
 
-    def until_told(self, what: int | str, source: str = "node-0") -> None:
+    def wait_for_lines(self, expected: int | str, source: str = "node-0") -> None:
         """Wait until this line, or this number of lines, was read."""
         with self._changed:
             ready = (
-                (lambda: len(self.lines[source]) >= what)
-                if isinstance(what, int)
-                else lambda: any(line.text == what for line in self.lines[source])
+                (lambda: len(self.lines[source]) >= expected)
+                if isinstance(expected, int)
+                else lambda: any(line.text == expected for line in self.lines[source])
             )
             assert self._changed.wait_for(ready, SECONDS), [line.text for line in self.lines[source]][-3:]
 
-    def texts(self, source: str = "node-0") -> list[str]:
+    def whole_lines(self, source: str = "node-0") -> list[str]:
         """Return whole lines, joined from their pieces, without progress frames."""
         texts, held = [], ""
         for line in self.lines[source]:
             held += line.text
-            if not line.goes_on:
+            if not line.continued:
                 texts += [] if line.frame else [held]
                 held = ""
         return texts
 
 
-def compared(told: Iterable[str], written: Iterable[str]) -> dict[str, int]:
+def compare_lines(received: Iterable[str], written: Iterable[str]) -> dict[str, int]:
     """Count lines, lost lines and repeated lines for the evidence."""
-    told, written = Counter(told), Counter(written)
+    received, written = Counter(received), Counter(written)
     return {
         "lines": sum(written.values()),
-        "lost": sum((written - told).values()),
-        "repeated": sum((told - written).values()),
+        "lost": sum((written - received).values()),
+        "repeated": sum((received - written).values()),
     }

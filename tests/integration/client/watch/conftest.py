@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.integration.client.watch.recording_handler import informer_of
+from tests.integration.client.watch.recording_handler import run_informer
 from tests.integration.client.watch.scripted_api import ScriptedApi
 
 
@@ -16,5 +16,5 @@ def api():
 
 @pytest.fixture
 def informer(api):
-    with informer_of(api) as opened:
+    with run_informer(api) as opened:
         yield opened

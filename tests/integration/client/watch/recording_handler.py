@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.integration.client.watch.scripted_api import ScriptedApi
 from trainjob.client import Connection, ObjectEvent
-from trainjob.client.backoff import Backoff, Pace
+from trainjob.client.backoff import Backoff, InformerTimings
 from trainjob.client.http_client import HttpClient
 from trainjob.client.informer import SharedInformer
 from trainjob.client.resources import Resource
@@ -17,8 +17,13 @@ from trainjob.errors import TrainJobError
 
 SECONDS = 60
 TRAINJOBS = Resource("trainjobs", "/apis/trainer.kubeflow.org/v1alpha1", "app.kubernetes.io/managed-by=trainjob")
-FAST = Pace(
-    silence=1.0, steady=0.5, poll=0.05, linger=0.2, refused=SECONDS, backoff=lambda: Backoff(first=0.02, longest=0.1)
+FAST_PACE = InformerTimings(
+    max_silence=1.0,
+    stable_after=0.5,
+    poll_interval=0.05,
+    stop_delay=0.2,
+    refusal_timeout=SECONDS,
+    backoff=lambda: Backoff(initial_delay=0.02, max_delay=0.1),
 )
 
 
@@ -32,35 +37,39 @@ class RecordingHandler:
     """
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, str]] = []
-        self.changes: list[ObjectEvent] = []
+        self.phases: list[tuple[str, str]] = []
+        self.events: list[ObjectEvent] = []
         self.misses = 0
         self._changed = threading.Condition()
 
     def __call__(self, change: ObjectEvent) -> None:
         with self._changed:
-            self.changes.append(change)
+            self.events.append(change)
             if change.error is not None:
-                self.told.append((type(change.error).__name__, "error"))
-            elif change.found is not None:
-                self.told.append((change.found["metadata"]["name"], "gone" if change.gone else phase_of(change.found)))
+                self.phases.append((type(change.error).__name__, "error"))
+            elif change.object is not None:
+                self.phases.append(
+                    (change.object["metadata"]["name"], "gone" if change.deleted else phase_of(change.object))
+                )
             self._changed.notify_all()
 
-    def missing(self) -> None:
+    def on_missing(self) -> None:
         with self._changed:
             self.misses += 1
             self._changed.notify_all()
 
-    def until(self, wanted: tuple[str, str] | Callable[[], object], seconds: float = SECONDS) -> list[tuple[str, str]]:
+    def wait_for(
+        self, expected: tuple[str, str] | Callable[[], object], seconds: float = SECONDS
+    ) -> list[tuple[str, str]]:
         """Wait until this (name, phase) was received, or until a function returns true."""
-        look = wanted if callable(wanted) else lambda: wanted in self.told
+        look = expected if callable(expected) else lambda: expected in self.phases
         with self._changed:
-            assert self._changed.wait_for(look, seconds), self.told
-        return self.told
+            assert self._changed.wait_for(look, seconds), self.phases
+        return self.phases
 
     @property
     def error(self) -> TrainJobError | None:
-        return next((change.error for change in self.changes if change.error), None)
+        return next((change.error for change in self.events if change.error), None)
 
 
 def phase_of(found: Mapping[str, Any]) -> str:
@@ -69,7 +78,7 @@ def phase_of(found: Mapping[str, Any]) -> str:
 
 
 @contextlib.contextmanager
-def informer_of(api: ScriptedApi, pace: Pace = FAST, **connection: Any) -> Iterator[SharedInformer]:
+def run_informer(api: ScriptedApi, pace: InformerTimings = FAST_PACE, **connection: Any) -> Iterator[SharedInformer]:
     """Run an informer until the block ends, and check that all its threads have ended."""
     before = set(threading.enumerate())
     client = HttpClient(Connection(**(connection or {"server": api.url})))

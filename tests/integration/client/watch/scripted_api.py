@@ -22,7 +22,7 @@ from urllib.parse import parse_qs, urlsplit
 PATH = "/apis/trainer.kubeflow.org/v1alpha1/namespaces/default/trainjobs"
 _GONE = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
 
-Answer = tuple[int, dict[str, str], bytes]
+Response = tuple[int, dict[str, str], bytes]
 Object = dict[str, Any]
 
 
@@ -42,32 +42,32 @@ class ScriptedApi:
     def __init__(self) -> None:
         self.jobs: dict[str, Object] = {}
         self.version, self.token = 100, ""
-        self.asked: Counter[str] = Counter()
-        self.answers: dict[str, Callable[[], Answer | None]] = {}
-        self.plain = False  # watches are not chunked, as behind a proxy of HTTP/1.0
-        self._floor = 100
+        self.request_counts: Counter[str] = Counter()
+        self.responders: dict[str, Callable[[], Response | None]] = {}
+        self.is_unchunked = False  # watches are not chunked, as behind a proxy of HTTP/1.0
+        self._oldest_version = 100
         self._history: list[tuple[int, bytes]] = []
         self._streams: set[_Handler] = set()
         self._pages: dict[str, list[Object]] = {}
         self.changed = threading.Condition(threading.RLock())
         # Bound beside the server, and never listening: it keeps the port while the server is away, and connections
         # fail.
-        self._held = socket.socket()
-        self._held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._held.bind(("127.0.0.1", 0))
-        self._address = self._held.getsockname()
-        self.come_back()
+        self._port_holder = socket.socket()
+        self._port_holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._port_holder.bind(("127.0.0.1", 0))
+        self._address = self._port_holder.getsockname()
+        self.start_listening()
         self.url = "http://{}:{}".format(*self._address)
 
     def __enter__(self) -> ScriptedApi:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.go_away()
-        self._held.close()
+        self.disconnect()
+        self._port_holder.close()
 
     @property
-    def watching(self) -> int:
+    def open_watches(self) -> int:
         return len(self._streams)
 
     # -- what it holds ------------------------------------------------------------------------------------------------
@@ -78,8 +78,8 @@ class ScriptedApi:
             there = self.jobs.get(name)
             uid = uid or (there["metadata"]["uid"] if there else uuid.uuid4().hex)
             self.version += 1
-            self.jobs[name] = job(name, uid, self.version, phase)
-            self._note("MODIFIED" if there else "ADDED", self.jobs[name])
+            self.jobs[name] = trainjob(name, uid, self.version, phase)
+            self._add_event("MODIFIED" if there else "ADDED", self.jobs[name])
             return self.jobs[name]
 
     def delete(self, name: str) -> None:
@@ -87,20 +87,20 @@ class ScriptedApi:
             self.version += 1
             gone = self.jobs.pop(name)
             meta = {**gone["metadata"], "resourceVersion": str(self.version)}
-            self._note("DELETED", {**gone, "metadata": meta})
+            self._add_event("DELETED", {**gone, "metadata": meta})
 
     def bookmark(self) -> None:
         with self.changed:
-            self._note("BOOKMARK", {"metadata": {"resourceVersion": str(self.version)}})
+            self._add_event("BOOKMARK", {"metadata": {"resourceVersion": str(self.version)}})
 
-    def _note(self, kind: str, found: Object) -> None:
-        self._history.append((self.version, line(kind, found)))
+    def _add_event(self, kind: str, found: Object) -> None:
+        self._history.append((self.version, watch_line(kind, found)))
         self.changed.notify_all()
 
     def compact(self) -> None:
         """Drop the history; a watch from an earlier version gets 410."""
         with self.changed:
-            self._floor, self._history = self.version, []
+            self._oldest_version, self._history = self.version, []
             self._pages.clear()
 
     def restore(self, version: int) -> None:
@@ -109,12 +109,12 @@ class ScriptedApi:
         All versions are older than those that the API server has sent, and the streams end.
         """
         with self.changed:
-            self.version, self._floor, self._history = version, version, []
-            self.cut("end")
+            self.version, self._oldest_version, self._history = version, version, []
+            self.interrupt_watches("end")
 
     # -- what goes wrong ----------------------------------------------------------------------------------------------
 
-    def cut(self, how: str, content: bytes = b"") -> int:
+    def interrupt_watches(self, action: str, content: bytes = b"") -> int:
         """Send content to every open stream, then end or break it.
 
         `how` is `end` (properly), `reset`, `silence` or `close` (in the middle of a chunk). `say` only sends the
@@ -125,16 +125,16 @@ class ScriptedApi:
         """
         with self.changed:
             for stream in self._streams:
-                stream.orders.append((how, content))
+                stream.commands.append((action, content))
             self.changed.notify_all()
             return len(self._streams)
 
-    def instead(self, verb: str, answer: Answer, times: int = 1) -> None:
+    def respond_with(self, verb: str, response: Response, times: int = 1) -> None:
         """Answer the next `times` requests of a verb with this response."""
-        left = [answer] * times
-        self.answers[verb] = lambda: left.pop() if left else None
+        left = [response] * times
+        self.responders[verb] = lambda: left.pop() if left else None
 
-    def go_away(self) -> None:
+    def disconnect(self) -> None:
         """Refuse new connections, and reset the open ones."""
         self._server.shutdown()
         self._server.server_close()
@@ -143,7 +143,7 @@ class ScriptedApi:
                 reset(one)
             self.changed.notify_all()
 
-    def come_back(self) -> None:
+    def start_listening(self) -> None:
         """Listen again at the same address."""
         self._server = _Server(self._address, self)
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
@@ -154,9 +154,9 @@ class ScriptedApi:
         return [(at, sent) for at, sent in self._history if at > version or (at == version and b'"BOOKMARK"' in sent)]
 
     def is_too_old(self, version: int) -> bool:
-        return version < self._floor
+        return version < self._oldest_version
 
-    def page(self, limit: int, token: str) -> Answer:
+    def list_page(self, limit: int, token: str) -> Response:
         with self.changed:
             if token and token not in self._pages:
                 return 410, {}, json.dumps(_GONE).encode()
@@ -170,7 +170,7 @@ class ScriptedApi:
             return 200, {}, json.dumps({"kind": "TrainJobList", "metadata": metadata, "items": items}).encode()
 
 
-def job(name: str, uid: str, version: int, phase: str) -> Object:
+def trainjob(name: str, uid: str, version: int, phase: str) -> Object:
     """Return a TrainJob with the fields that waiters read."""
     labels = {"app.kubernetes.io/managed-by": "trainjob"}
     metadata = {"name": name, "namespace": "default", "uid": uid, "resourceVersion": str(version), "labels": labels}
@@ -181,7 +181,7 @@ def job(name: str, uid: str, version: int, phase: str) -> Object:
     }
 
 
-def line(kind: str, found: object) -> bytes:
+def watch_line(kind: str, found: object) -> bytes:
     """Return one line of a watch."""
     return json.dumps({"type": kind, "object": found}).encode() + b"\n"
 
@@ -217,7 +217,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.api = self.server.api
         self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.server.open.add(self.connection)
-        self.orders: list[tuple[str, bytes]] = []
+        self.commands: list[tuple[str, bytes]] = []
 
     def finish(self) -> None:
         self.server.open.discard(self.connection)
@@ -227,19 +227,19 @@ class _Handler(BaseHTTPRequestHandler):
         query = {name: values[0] for name, values in parse_qs(urlsplit(self.path).query).items()}
         verb = "watch" if query.get("watch") else "more" if query.get("continue") else "list"
         verb = "version" if query.get("limit") == "1" else verb
-        self.api.asked[verb] += 1
-        instead = self.api.answers.get(verb, lambda: None)()
+        self.api.request_counts[verb] += 1
+        instead = self.api.responders.get(verb, lambda: None)()
         if instead is None and self.api.token and self.headers.get("Authorization") != f"Bearer {self.api.token}":
-            instead = status(401)
+            instead = error_response(401)
         if instead is not None:
-            self._say(instead)
+            self._respond(instead)
         elif verb == "watch":
             self._watch(int(query["resourceVersion"]))
         else:
-            self._say(self.api.page(int(query["limit"]), query.get("continue", "")))
+            self._respond(self.api.list_page(int(query["limit"]), query.get("continue", "")))
 
-    def _say(self, answer: Answer) -> None:
-        code, headers, body = answer
+    def _respond(self, response: Response) -> None:
+        code, headers, body = response
         if code == 0:
             reset(self.connection)
             self.close_connection = True
@@ -254,7 +254,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _watch(self, version: int) -> None:
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
-        self.send_header(*(("Connection", "close") if self.api.plain else ("Transfer-Encoding", "chunked")))
+        self.send_header(*(("Connection", "close") if self.api.is_unchunked else ("Transfer-Encoding", "chunked")))
         self.end_headers()
         self.wfile.flush()
         with self.api.changed:
@@ -275,40 +275,40 @@ class _Handler(BaseHTTPRequestHandler):
         while True:
             with self.api.changed:
                 if self.api.is_too_old(version):
-                    self.orders.append(("end", line("ERROR", _GONE)))
-                orders, self.orders = self.orders, []
+                    self.commands.append(("end", watch_line("ERROR", _GONE)))
+                orders, self.commands = self.commands, []
                 events = [] if orders else [one for one in self.api.events_since(version) if one != bookmarked]
                 if not events and not orders:
                     self.api.changed.wait(0.2)
-                    self._check()
+                    self._raise_if_closed()
             for how, content in orders:
-                self._send(content)
-                if self._obey(how):
+                self._send_chunk(content)
+                if self._execute(how):
                     return
             for at, sent in events:
-                self._send(sent)
+                self._send_chunk(sent)
                 version = at
                 bookmarked = (at, sent) if b'"BOOKMARK"' in sent else bookmarked
 
-    def _obey(self, how: str) -> bool:
+    def _execute(self, action: str) -> bool:
         """Carry out an order, and return whether the stream is over."""
-        if how == "end" and not self.api.plain:
+        if action == "end" and not self.api.is_unchunked:
             self.wfile.write(b"0\r\n\r\n")
-        elif how == "close" and not self.api.plain:
+        elif action == "close" and not self.api.is_unchunked:
             self.wfile.write(b"fff\r\n{")  # and nothing of the rest
-        elif how == "reset":
+        elif action == "reset":
             reset(self.connection)
-        elif how == "silence":
+        elif action == "silence":
             with contextlib.suppress(OSError):
                 while self.connection.recv(1):
                     pass
-        return how != "say"
+        return action != "say"
 
-    def _send(self, content: bytes) -> None:
+    def _send_chunk(self, content: bytes) -> None:
         if content:
-            self.wfile.write(content if self.api.plain else b"%x\r\n%s\r\n" % (len(content), content))
+            self.wfile.write(content if self.api.is_unchunked else b"%x\r\n%s\r\n" % (len(content), content))
 
-    def _check(self) -> None:
+    def _raise_if_closed(self) -> None:
         """Raise an error if the client has closed the connection."""
         self.connection.setblocking(False)
         try:
@@ -323,12 +323,12 @@ class _Handler(BaseHTTPRequestHandler):
         """Write no access log."""
 
 
-def status(code: int, **headers: str) -> Answer:
+def error_response(code: int, **headers: str) -> Response:
     """Return an error response of an API server."""
     body = {"kind": "Status", "apiVersion": "v1", "code": code, "reason": "R", "message": f"refused with {code}"}
     return code, headers, json.dumps(body).encode()
 
 
-def page(body: bytes = b"<html>log in</html>", code: int = 200, **headers: str) -> Answer:
+def foreign_response(body: bytes = b"<html>log in</html>", code: int = 200, **headers: str) -> Response:
     """Return a response that does not come from an API server, such as a login page."""
     return code, {"Content-Type": "text/html", **headers}, body

@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[4]
 PYTHON = ROOT / ".venv" / "initializer" / "bin" / "python"
-CLEAN = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
+BASE_ENVIRONMENT = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
 
 RunExport = Callable[..., subprocess.CompletedProcess[str]]
 StartExport = Callable[..., "subprocess.Popen[str]"]
@@ -22,4 +22,4 @@ def export_command(workspace: Path, destination: object, *more: str) -> list[str
 
 def export_environment(home: Path, **env: str) -> dict[str, str]:
     here = {"PYTHONPATH": str(ROOT / "core" / "src"), "HOME": str(home), "HF_HUB_DISABLE_XET": "1"}
-    return {**CLEAN, **here, "AWS_EC2_METADATA_DISABLED": "true", **env}
+    return {**BASE_ENVIRONMENT, **here, "AWS_EC2_METADATA_DISABLED": "true", **env}

@@ -49,7 +49,7 @@ class UploadHandler(HubHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         self.uploads.hook(path, False)
         with self.uploads.lock:
-            self._write(path, body)
+            self._handle_post(path, body)
 
     def do_PUT(self) -> None:  # noqa: N802
         """Store an LFS file; the URLs of LFS storage are signed, so the request has no token."""
@@ -57,30 +57,30 @@ class UploadHandler(HubHandler):
         self.uploads.hook(self.path, False)
         self.uploads.lfs[hashlib.sha256(body).hexdigest()] = body
         self.uploads.hook(self.path, True)
-        self.answer({})
+        self.send_json({})
 
-    def _write(self, path: str, body: bytes) -> None:
+    def _handle_post(self, path: str, body: bytes) -> None:
         if self.headers.get("Authorization") != f"Bearer {self.uploads.token}":
-            self.refuse(HTTPStatus.FORBIDDEN, "", "You don't have the rights to write here")
+            self.send_hub_error(HTTPStatus.FORBIDDEN, "", "You don't have the rights to write here")
         elif path == "/api/repos/create":
             self._create(json.loads(body))
         elif path == "/api/validate-yaml":
-            self._validate(json.loads(body)["content"])
+            self._validate_card(json.loads(body)["content"])
         elif match := _PREUPLOAD.fullmatch(path):
-            self._modes(match, json.loads(body))
+            self._send_upload_modes(match, json.loads(body))
         elif _BATCH.fullmatch(path):
-            self._batch(json.loads(body))
+            self._send_lfs_batch(json.loads(body))
         elif match := _COMMIT.fullmatch(path):
             self._commit(match, [json.loads(line) for line in body.splitlines()])
         else:
-            self.refuse(HTTPStatus.NOT_FOUND, "EntryNotFound", f"nothing at {path}")
+            self.send_hub_error(HTTPStatus.NOT_FOUND, "EntryNotFound", f"nothing at {path}")
 
-    def _create(self, asked: dict[str, Any]) -> None:
-        folder = self.root / "models" / asked["organization"] / asked["name"]
+    def _create(self, request: dict[str, Any]) -> None:
+        folder = self.root / "models" / request["organization"] / request["name"]
         folder.mkdir(parents=True)
-        self.answer({"url": f"http://{self.headers['Host']}/{asked['organization']}/{asked['name']}", "id": "0"})
+        self.send_json({"url": f"http://{self.headers['Host']}/{request['organization']}/{request['name']}", "id": "0"})
 
-    def _validate(self, card: str) -> None:
+    def _validate_card(self, card: str) -> None:
         """Check a card's front matter as the hub does, for the fields that our cards have.
 
         The parsed front matter is appended to `cards`.
@@ -90,15 +90,15 @@ class UploadHandler(HubHandler):
         names = [found.get("base_model", "a/b"), *found.get("datasets", ())]
         wrong = [name for name in names if not re.fullmatch(r"[\w.-]+/[\w.-]+", name)]
         if wrong or not all(isinstance(tag, str) for tag in found["tags"]):
-            self.refuse(HTTPStatus.BAD_REQUEST, "", f"not a name: {wrong}")
+            self.send_hub_error(HTTPStatus.BAD_REQUEST, "", f"not a name: {wrong}")
         else:
-            self.answer({"errors": [], "warnings": []})
+            self.send_json({"errors": [], "warnings": []})
 
-    def _modes(self, match: re.Match[str], asked: dict[str, Any]) -> None:
-        if repository := self.repository(match):
-            self.answer({"files": [self._mode(repository, file) for file in asked["files"]]})
+    def _send_upload_modes(self, match: re.Match[str], request: dict[str, Any]) -> None:
+        if repository := self.find_repository(match):
+            self.send_json({"files": [self._upload_mode(repository, file) for file in request["files"]]})
 
-    def _mode(self, repository: Repository, file: dict[str, Any]) -> dict[str, Any]:
+    def _upload_mode(self, repository: Repository, file: dict[str, Any]) -> dict[str, Any]:
         large = file["path"].endswith(".safetensors")
         path = repository.path(file["path"])
         oid = None
@@ -108,24 +108,24 @@ class UploadHandler(HubHandler):
             oid = hashlib.sha256(content).hexdigest() if large else hashlib.sha1(blob).hexdigest()  # noqa: S324 - git
         return {"path": file["path"], "uploadMode": "lfs" if large else "regular", "shouldIgnore": False, "oid": oid}
 
-    def _batch(self, asked: dict[str, Any]) -> None:
+    def _send_lfs_batch(self, request: dict[str, Any]) -> None:
         host = self.headers["Host"]
         found = []
-        for wanted in asked["objects"]:
+        for wanted in request["objects"]:
             there = wanted["oid"] in self.uploads.lfs
             upload = {"actions": {"upload": {"href": f"http://{host}/lfs/{wanted['oid']}"}}}
             found.append({**wanted, **({} if there else upload)})
-        self.answer({"transfer": "basic", "objects": found})
+        self.send_json({"transfer": "basic", "objects": found})
 
     def _commit(self, match: re.Match[str], lines: list[dict[str, Any]]) -> None:
-        if not (repository := self.repository(match)):
+        if not (repository := self.find_repository(match)):
             return
         for line in lines:
             self._apply(repository.folder, line["key"], line["value"])
         self.uploads.commits.append({line["value"].get("path", ""): line["key"] for line in lines[1:]})
         self.uploads.hook(self.path, True)
         url = f"http://{self.headers['Host']}/{repository.name}/commit/{repository.commit()}"
-        self.answer({"commitUrl": url, "commitOid": repository.commit(), "success": True})
+        self.send_json({"commitUrl": url, "commitOid": repository.commit(), "success": True})
 
     def _apply(self, folder: Path, key: str, value: dict[str, Any]) -> None:
         path = folder / value.get("path", "")

@@ -17,13 +17,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.support.export_runs import tree
+from tests.support.export_runs import read_tree
 from trainjob.programs.export import Export, export_model
 
-TOUCHES = ("open", "os.", "shutil.", "ctypes.dlsym")
+FILE_EVENTS = ("open", "os.", "shutil.", "ctypes.dlsym")
 
 
-def in_child(work: Callable[[], None]) -> int:
+def run_in_child(work: Callable[[], None]) -> int:
     """Run the work in a child process, and return the child's wait status."""
     pid = os.fork()
     if pid == 0:
@@ -36,13 +36,13 @@ def in_child(work: Callable[[], None]) -> int:
     return os.waitpid(pid, 0)[1]
 
 
-def killed_at(point: int, work: Callable[[], None]) -> Callable[[], None]:
+def kill_at(point: int, work: Callable[[], None]) -> Callable[[], None]:
     def run() -> None:
         left = point
 
         def count(event: str, _: object) -> None:
             nonlocal left
-            left -= event.startswith(TOUCHES)
+            left -= event.startswith(FILE_EVENTS)
             if left < 0 and event != "os.kill":
                 os.kill(os.getpid(), signal.SIGKILL)
 
@@ -52,7 +52,7 @@ def killed_at(point: int, work: Callable[[], None]) -> Callable[[], None]:
     return run
 
 
-def no_library(_: object) -> None:
+def raise_os_error(_: object) -> None:
     """Fail like a system, or a file system such as NFS, that cannot swap two folders."""
     raise OSError
 
@@ -72,28 +72,28 @@ def main(workspace: Path, destination: Path, *, swaps: bool) -> None:
             shutil.copytree(before, destination)
 
     reset()
-    assert in_child(export) == 0
-    wanted = tree(destination)
-    earlier = tree(before) if before.exists() else {}
+    assert run_in_child(export) == 0
+    wanted = read_tree(destination)
+    earlier = read_tree(before) if before.exists() else {}
     # A reader sees the earlier export or the new one, complete. If folders cannot be swapped, the reader may see
     # neither.
     allowed = [earlier, wanted] if swaps else [earlier, wanted, {}]
     killed = 0
     while True:
         reset()
-        status = in_child(killed_at(killed, export))
-        assert tree(destination) in allowed
+        status = run_in_child(kill_at(killed, export))
+        assert read_tree(destination) in allowed
         if status == 0:
             break
         assert os.WTERMSIG(status) == signal.SIGKILL, status
         killed += 1
-        assert in_child(export) == 0
-        assert tree(destination) == wanted
+        assert run_in_child(export) == 0
+        assert read_tree(destination) == wanted
         assert {path.name for path in destination.parent.iterdir()} <= {destination.name, before.name}
     print(json.dumps({"killed": killed}))
 
 
 if __name__ == "__main__":
     if sys.argv[3:] == ["no-swap"]:
-        ctypes.CDLL = no_library  # type: ignore[assignment,misc]
+        ctypes.CDLL = raise_os_error  # type: ignore[assignment,misc]
     main(Path(sys.argv[1]), Path(sys.argv[2]), swaps=sys.argv[3:] != ["no-swap"])

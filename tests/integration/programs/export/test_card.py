@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.integration.programs.export.export_program import PYTHON, RunExport
-from tests.support.export_runs import configure, make_adapter, make_run, write
+from tests.support.export_runs import make_adapter, make_run, write, write_config
 from trainjob.programs.export.card import model_card
 from trainjob.programs.export.checkpoint import Checkpoint
 from trainjob.programs.export.run_record import read_parameters
-from trainjob.programs.fetch.record import Journal
+from trainjob.programs.fetch.record import RecordWriter
 
 CHECKPOINT = Checkpoint(Path("epoch_3"), 3, "model", (), "bfloat16")
 FACTS = {
@@ -29,14 +29,14 @@ FACTS = {
 }
 
 
-def front_of(card: str) -> dict[str, Any]:
+def parse_front_matter(card: str) -> dict[str, Any]:
     found: dict[str, Any] = yaml.safe_load(card.split("---\n")[1])
     return found
 
 
 def test_it_names_what_the_hub_links_to() -> None:
     card = model_card(CHECKPOINT, {"loss": 0.25}, FACTS)
-    assert front_of(card) == {
+    assert parse_front_matter(card) == {
         "library_name": "transformers",
         "base_model": "meta-llama/Llama-3.2-1B-Instruct",
         "datasets": ["acme/tickets"],
@@ -55,21 +55,21 @@ def test_it_names_what_the_hub_links_to() -> None:
 
 
 def test_what_is_not_on_the_hub_is_no_link() -> None:
-    front = front_of(model_card(CHECKPOINT, {}, {"base_model": "s3://models/base", "dataset": 5}))
+    front = parse_front_matter(model_card(CHECKPOINT, {}, {"base_model": "s3://models/base", "dataset": 5}))
     assert set(front) == {"library_name", "tags"}
 
 
 @given(st.dictionaries(st.text(), st.text() | st.integers() | st.lists(st.text()) | st.none()))
 def test_no_value_ends_the_front_matter_or_a_row(facts: dict[str, Any]) -> None:
     card = model_card(CHECKPOINT, {}, facts)
-    assert set(front_of(card)) <= {"library_name", "base_model", "datasets", "tags"}
+    assert set(parse_front_matter(card)) <= {"library_name", "base_model", "datasets", "tags"}
     rows = [line for line in card.split("\n") if line.startswith("|")]
     assert all(line.replace("\\\\", "").replace("\\|", "").count("|") == 3 for line in rows)
 
 
 def test_huggingface_hub_reads_it(workspace: Path, run_export: RunExport) -> None:
     make_adapter(workspace / "output" / "epoch_1")
-    configure(workspace / "output", epochs=2, adapter_only=True)
+    write_config(workspace / "output", epochs=2, adapter_only=True)
     run_export(workspace / "export", "--manifest", json.dumps(FACTS))
     code = (
         "import json, sys; from huggingface_hub import ModelCard;"
@@ -89,14 +89,14 @@ def test_the_base_models_card_is_not_passed_off_as_this_models(workspace: Path, 
 
 
 def test_where_dataset_and_model_were_fetched_from_is_known(workspace: Path, run_export: RunExport) -> None:
-    Journal(workspace / "model", "hf://org/base", "c0ffee", []).finish()
-    Journal(workspace / "dataset", "s3://data/tickets", "", []).finish()
+    RecordWriter(workspace / "model", "hf://org/base", "c0ffee", []).finish()
+    RecordWriter(workspace / "dataset", "s3://data/tickets", "", []).finish()
     run_export(workspace / "export", "--dataset", str(workspace / "dataset"))
     manifest = json.loads((workspace / "export" / "manifest.json").read_text())
     assert (manifest["base_model"], manifest["base_model_revision"]) == ("hf://org/base", "c0ffee")
     assert manifest["dataset"] == "s3://data/tickets"
     assert "dataset_revision" not in manifest
-    assert front_of((workspace / "export" / "README.md").read_text())["base_model"] == "org/base"
+    assert parse_front_matter((workspace / "export" / "README.md").read_text())["base_model"] == "org/base"
     assert not list((workspace / "export").glob(".*"))
 
 
@@ -104,7 +104,7 @@ def test_where_dataset_and_model_were_fetched_from_is_known(workspace: Path, run
 def test_who_asks_for_the_export_knows_better_and_half_a_fetch_nothing(
     workspace: Path, run_export: RunExport, whole: bool
 ) -> None:
-    journal = Journal(workspace / "model", "hf://org/base", "c0ffee", [])
+    journal = RecordWriter(workspace / "model", "hf://org/base", "c0ffee", [])
     if whole:
         journal.finish()
     facts = {"base_model": "hf://org/other", "base_model_revision": "v2"} if whole else {}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.export_runs import configure, make_adapter, make_epoch, make_run, safetensors, write
+from tests.support.export_runs import make_adapter, make_epoch, make_run, safetensors, write, write_config
 from trainjob.errors import ExportError
 from trainjob.programs.export.checkpoint import find_checkpoint
 
@@ -26,17 +26,17 @@ def test_an_earlier_longer_run_in_the_same_folder_is_not_taken(tmp_path: Path) -
 
 def test_a_run_that_did_not_reach_its_last_epoch_is_refused(tmp_path: Path) -> None:
     make_run(tmp_path, epochs=2)
-    configure(tmp_path, epochs=4)
+    write_config(tmp_path, epochs=4)
     with pytest.raises(ExportError, match=r"did not finish: epoch_3 is missing, the last one saved is epoch_1"):
         find_checkpoint(tmp_path)
 
 
 def test_an_epoch_from_before_the_run_is_refused_unless_the_run_resumed(tmp_path: Path) -> None:
     make_run(tmp_path, epochs=2)
-    configure(tmp_path, epochs=2, at=time.time() + 60)
+    write_config(tmp_path, epochs=2, modified_at=time.time() + 60)
     with pytest.raises(ExportError, match="epoch_1 is left from an earlier run"):
         find_checkpoint(tmp_path)
-    configure(tmp_path, epochs=2, at=time.time() + 60, resumed=True)
+    write_config(tmp_path, epochs=2, modified_at=time.time() + 60, resumed=True)
     assert find_checkpoint(tmp_path).epoch == 1
 
 
@@ -103,7 +103,7 @@ def test_an_adapter_alone(tmp_path: Path) -> None:
 
 def test_merged_weights_of_an_earlier_run_do_not_hide_an_adapter_run(tmp_path: Path) -> None:
     make_epoch(tmp_path, 0, adapter=True)
-    configure(tmp_path, epochs=1, adapter_only=True)
+    write_config(tmp_path, epochs=1, adapter_only=True)
     assert find_checkpoint(tmp_path).kind == "adapter"
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.programs.export.export_program import ROOT, RunExport
-from tests.support.export_runs import make_run, tree, write
+from tests.support.export_runs import make_run, read_tree, write
 
 
 def test_the_folder_its_modes_and_its_manifest(workspace: Path, run_export: RunExport) -> None:
@@ -25,7 +25,7 @@ def test_the_folder_its_modes_and_its_manifest(workspace: Path, run_export: RunE
     modes = {stat.S_IMODE(path.stat().st_mode) for path in target.rglob("*") if path.is_file()}
     folders = {stat.S_IMODE(path.stat().st_mode) for path in (target, target / "original")}
     assert (modes, folders) == ({0o644}, {0o755})
-    files = tree(target)
+    files = read_tree(target)
     manifest = json.loads(files.pop("manifest.json"))
     assert manifest["files"] == {
         name: {"sha256": hashlib.sha256(content).hexdigest(), "size": len(content)} for name, content in files.items()
@@ -72,10 +72,10 @@ def test_another_run_replaces_an_earlier_export_whole(workspace: Path, run_expor
 
 def test_a_changed_file_in_an_export_is_put_right(workspace: Path, run_export: RunExport) -> None:
     run_export(workspace / "export")
-    wanted = tree(workspace / "export")
+    wanted = read_tree(workspace / "export")
     write(workspace / "export" / "model.safetensors", "x" * len(wanted["model.safetensors"]))
     run_export(workspace / "export")
-    assert tree(workspace / "export") == wanted
+    assert read_tree(workspace / "export") == wanted
 
 
 def test_a_reader_always_finds_an_export_while_it_is_replaced(workspace: Path, run_export: RunExport) -> None:
@@ -102,7 +102,7 @@ def test_a_reader_always_finds_an_export_while_it_is_replaced(workspace: Path, r
 def test_a_folder_with_other_things_is_not_replaced(workspace: Path, run_export: RunExport, foreign: str) -> None:
     write(workspace / "export" / foreign, "{}")
     failed = run_export(workspace / "export")
-    assert (failed.returncode, tree(workspace / "export")) == (1, {foreign: b"{}"})
+    assert (failed.returncode, read_tree(workspace / "export")) == (1, {foreign: b"{}"})
     assert "name another" in failed.stderr
 
 
@@ -110,9 +110,9 @@ def test_a_folder_with_other_things_is_not_replaced(workspace: Path, run_export:
 def test_a_destination_that_would_replace_what_is_read_is_refused(
     workspace: Path, run_export: RunExport, place: str
 ) -> None:
-    before = tree(workspace)
+    before = read_tree(workspace)
     failed = run_export(workspace / place)
-    assert (failed.returncode, tree(workspace)) == (2, before)
+    assert (failed.returncode, read_tree(workspace)) == (2, before)
     assert "destination" in failed.stderr
 
 

@@ -14,7 +14,7 @@ import pytest
 from tests.integration.programs.export.export_program import RunExport, StartExport
 from tests.support.gcs_server import GcsServer
 
-HERE = "gs://models/tickets"
+DESTINATION = "gs://models/tickets"
 
 
 @pytest.fixture
@@ -25,23 +25,23 @@ def store() -> Iterator[GcsServer]:
 
 def test_a_workload_identity_needs_no_secret(run_export: RunExport, store: GcsServer) -> None:
     store.has_identity = True
-    done = run_export(HERE, "--endpoint", store.url, GCE_METADATA_HOST=store.url.removeprefix("http://"))
+    done = run_export(DESTINATION, "--endpoint", store.url, GCE_METADATA_HOST=store.url.removeprefix("http://"))
     assert (done.returncode, done.stderr) == (0, "")
-    assert "manifest.json" in store.below("models/tickets")
+    assert "manifest.json" in store.read_prefix("models/tickets")
 
 
 def test_a_key_file_may_be_mounted(run_export: RunExport, store: GcsServer, tmp_path: Path) -> None:
     path = tmp_path / "key.json"
     path.write_text(store.environment["GOOGLE_CREDENTIALS"])
-    done = run_export(HERE, "--endpoint", store.url, GOOGLE_APPLICATION_CREDENTIALS=str(path))
+    done = run_export(DESTINATION, "--endpoint", store.url, GOOGLE_APPLICATION_CREDENTIALS=str(path))
     assert (done.returncode, done.stderr) == (0, "")
-    assert "manifest.json" in store.below("models/tickets")
+    assert "manifest.json" in store.read_prefix("models/tickets")
 
 
 def test_without_any_it_says_where_they_belong(run_export: RunExport, store: GcsServer) -> None:
-    failed = run_export(HERE, "--endpoint", store.url, GCE_METADATA_HOST=store.url.removeprefix("http://"))
+    failed = run_export(DESTINATION, "--endpoint", store.url, GCE_METADATA_HOST=store.url.removeprefix("http://"))
     assert (failed.returncode, len(failed.stderr.splitlines())) == (1, 2)
-    assert f"{HERE}: no credentials that work (failed to load signing credential)" in failed.stderr
+    assert f"{DESTINATION}: no credentials that work (failed to load signing credential)" in failed.stderr
     assert "check GOOGLE_CREDENTIALS in the step's secret, or the pod's service account" in failed.stderr
 
 
@@ -52,15 +52,15 @@ def test_an_access_token_that_is_not_taken_is_one_sentence(run_export: RunExport
         store.access_token = "another"
 
     store.hook = expire
-    failed = run_export(HERE, "--endpoint", store.url, GCE_METADATA_HOST=host)
+    failed = run_export(DESTINATION, "--endpoint", store.url, GCE_METADATA_HOST=host)
     assert (failed.returncode, len(failed.stderr.splitlines())) == (1, 2)
-    assert f"{HERE}: access denied (401: Invalid Credentials)" in failed.stderr
+    assert f"{DESTINATION}: access denied (401: Invalid Credentials)" in failed.stderr
     assert "it must be allowed to read, write and delete" in failed.stderr
 
 
 @pytest.mark.parametrize("content", ["/var/run/key.json", "[1]", '{"private_key": "the-private-key"}', "{" * 9999])
 def test_what_is_no_key_file_is_refused_and_not_shown(run_export: RunExport, store: GcsServer, content: str) -> None:
-    failed = run_export(HERE, "--endpoint", store.url, GOOGLE_CREDENTIALS=content)
+    failed = run_export(DESTINATION, "--endpoint", store.url, GOOGLE_CREDENTIALS=content)
     assert failed.returncode == 2
     assert "GOOGLE_CREDENTIALS: *** is not allowed; it must be the content of a key file" in failed.stderr
     assert content not in failed.stderr
@@ -77,7 +77,7 @@ def test_a_service_accounts_key_is_for_google_alone(start_export: StartExport, s
     with socket.create_server(("127.0.0.1", 0)) as proxy:
         proxy.settimeout(60)
         process = start_export(
-            HERE,
+            DESTINATION,
             *("--endpoint", store.url),
             GOOGLE_CREDENTIALS=json.dumps(account),
             HTTPS_PROXY=f"http://127.0.0.1:{proxy.getsockname()[1]}",

@@ -14,7 +14,7 @@ import pytest
 
 from tests.integration.programs.export.export_program import RunExport, StartExport
 from tests.integration.programs.export.hub_uploads import Uploads, upload_hub
-from tests.support.export_runs import make_run, tree, write
+from tests.support.export_runs import make_run, read_tree, write
 from trainjob_local.demo.hub import HubServer
 
 TOKEN = "hf_token_of_the_test"
@@ -32,7 +32,7 @@ def hub(tmp_path: Path, uploads: Uploads) -> Iterator[HubServer]:
         yield server
 
 
-def receipt(done: subprocess.CompletedProcess[str]) -> dict[str, object]:
+def read_receipt(done: subprocess.CompletedProcess[str]) -> dict[str, object]:
     assert done.returncode == 0, done.stderr
     found: dict[str, object] = json.loads(done.stdout.splitlines()[-1].removeprefix("export: done "))
     return found
@@ -43,14 +43,14 @@ def test_one_commit_makes_the_repository_the_folder(
     workspace: Path, run_export: RunExport, hub: HubServer, uploads: Uploads, folder: str, place: str
 ) -> None:
     run_export(workspace / "export")
-    done = receipt(run_export(f"hf://org/name{folder}", "--endpoint", hub.url, ACCESS_TOKEN=TOKEN))
-    assert tree(Path(hub.root) / place) == tree(workspace / "export")
+    done = read_receipt(run_export(f"hf://org/name{folder}", "--endpoint", hub.url, ACCESS_TOKEN=TOKEN))
+    assert read_tree(Path(hub.root) / place) == read_tree(workspace / "export")
     assert (len(uploads.commits), done["sent"], len(str(done["revision"]))) == (1, 8, 40)
 
 
 def test_a_second_export_commits_nothing(run_export: RunExport, hub: HubServer, uploads: Uploads) -> None:
-    first = receipt(run_export("hf://org/name", "--endpoint", hub.url, HF_TOKEN=TOKEN))
-    second = receipt(run_export("hf://org/name", HF_TOKEN=TOKEN, HF_ENDPOINT=hub.url))
+    first = read_receipt(run_export("hf://org/name", "--endpoint", hub.url, HF_TOKEN=TOKEN))
+    second = read_receipt(run_export("hf://org/name", HF_TOKEN=TOKEN, HF_ENDPOINT=hub.url))
     assert second == {**first, "sent": 0}
     assert len(uploads.commits) == 1
 
@@ -62,12 +62,12 @@ def test_stale_files_go_in_the_same_commit_and_others_stay(
     write(repository / ".gitattributes", "lfs")
     shutil.rmtree(workspace / "output")
     make_run(workspace / "output", shards=2)
-    receipt(run_export("hf://org/name", "--endpoint", hub.url, ACCESS_TOKEN=TOKEN))
+    read_receipt(run_export("hf://org/name", "--endpoint", hub.url, ACCESS_TOKEN=TOKEN))
     shutil.rmtree(workspace / "output")
     make_run(workspace / "output")
-    receipt(run_export("hf://org/name", "--endpoint", hub.url, ACCESS_TOKEN=TOKEN))
+    read_receipt(run_export("hf://org/name", "--endpoint", hub.url, ACCESS_TOKEN=TOKEN))
     run_export(workspace / "export")
-    assert tree(repository) == {**tree(workspace / "export"), ".gitattributes": b"lfs"}
+    assert read_tree(repository) == {**read_tree(workspace / "export"), ".gitattributes": b"lfs"}
     assert uploads.commits[1] == {
         "manifest.json": "file",
         "model.safetensors": "lfsFile",
@@ -100,11 +100,11 @@ def test_killed_at_an_upload_or_the_commit_and_run_again_gives_the_same(
     assert process.returncode == -signal.SIGKILL
     sent: list[str] = []
     uploads.hook = lambda path, now: sent.append(path) if path.startswith("/lfs/") and now else None
-    receipt(run_export("hf://org/name", "--endpoint", hub.url, ACCESS_TOKEN=TOKEN))
+    read_receipt(run_export("hf://org/name", "--endpoint", hub.url, ACCESS_TOKEN=TOKEN))
     if after or where == "/commit/":
         assert sent == []  # the weights had arrived
     run_export(workspace / "export")
-    assert tree(Path(hub.root) / "models" / "org" / "name") == tree(workspace / "export")
+    assert read_tree(Path(hub.root) / "models" / "org" / "name") == read_tree(workspace / "export")
 
 
 def test_a_token_that_may_not_write_is_one_sentence_without_it(run_export: RunExport, hub: HubServer) -> None:

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.export_runs import configure, make_adapter, make_epoch, make_model, write
+from tests.support.export_runs import make_adapter, make_epoch, make_model, write, write_config
 from trainjob.errors import ExportError, InvalidSpec
 from trainjob.programs.export.checkpoint import find_checkpoint
-from trainjob.programs.export.layout import MANIFEST, PENDING, ExportFile, plan
-from trainjob.programs.export.manifest_file import FORMAT, bundle, files_of_manifest
+from trainjob.programs.export.layout import MANIFEST, PENDING_MANIFEST, ExportFile, plan_files
+from trainjob.programs.export.manifest_file import FORMAT, build_content, parse_manifest_files
 from trainjob.programs.export.run_record import read_metrics
 from trainjob.programs.fetch.names import broken_rule
 
@@ -26,40 +26,40 @@ COMMON = [
 ]
 
 
-def planned(output: Path, model: Path, base: str = "") -> dict[str, ExportFile]:
-    return {file.path: file for file in plan(find_checkpoint(output), model, base)}
+def plan_by_path(output: Path, model: Path, base: str = "") -> dict[str, ExportFile]:
+    return {file.path: file for file in plan_files(find_checkpoint(output), model, base)}
 
 
-def content(file: ExportFile) -> bytes:
+def read_content(file: ExportFile) -> bytes:
     return b"".join(file.blocks())
 
 
 def test_one_shard_becomes_model_safetensors_without_index(tmp_path: Path) -> None:
     folder = make_epoch(tmp_path / "output", 0)
-    files = planned(tmp_path / "output", make_model(tmp_path / "model"))
+    files = plan_by_path(tmp_path / "output", make_model(tmp_path / "model"))
     assert sorted(files) == sorted([*COMMON, "model.safetensors"])
-    assert content(files["model.safetensors"]) == (folder / "model-00001-of-00001.safetensors").read_bytes()
+    assert read_content(files["model.safetensors"]) == (folder / "model-00001-of-00001.safetensors").read_bytes()
 
 
 def test_several_shards_keep_their_names_and_index(tmp_path: Path) -> None:
     make_epoch(tmp_path / "output", 0, shards=2)
-    files = planned(tmp_path / "output", tmp_path / "no-model")
+    files = plan_by_path(tmp_path / "output", tmp_path / "no-model")
     shards = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
     assert sorted(files) == sorted([*COMMON, *shards, "model.safetensors.index.json"])
 
 
 def test_adapters_beside_merged_weights_are_left_out(tmp_path: Path) -> None:
     make_epoch(tmp_path / "output", 0, adapter=True)
-    assert not [name for name in planned(tmp_path / "output", tmp_path / "no-model") if "adapter" in name]
+    assert not [name for name in plan_by_path(tmp_path / "output", tmp_path / "no-model") if "adapter" in name]
 
 
 def test_an_adapter_alone_stays_an_adapter_that_names_its_base(tmp_path: Path) -> None:
     make_adapter(tmp_path / "output" / "epoch_0")
-    configure(tmp_path / "output", epochs=1, adapter_only=True)
-    files = planned(tmp_path / "output", make_model(tmp_path / "model"), "hf://meta-llama/Llama-3.2-1B")
+    write_config(tmp_path / "output", epochs=1, adapter_only=True)
+    files = plan_by_path(tmp_path / "output", make_model(tmp_path / "model"), "hf://meta-llama/Llama-3.2-1B")
     expected = ["adapter_config.json", "adapter_model.safetensors", "tokenizer.json", "tokenizer_config.json"]
     assert sorted(files) == expected
-    config = json.loads(content(files["adapter_config.json"]))
+    config = json.loads(read_content(files["adapter_config.json"]))
     assert config == {"r": 8, "peft_type": "LORA", "base_model_name_or_path": "meta-llama/Llama-3.2-1B"}
 
 
@@ -73,17 +73,17 @@ def test_what_torchtune_did_not_copy_comes_from_the_base_model(tmp_path: Path) -
     write(model / "manifest.json", "an earlier export's")
     write(model / "pytorch_model.bin", "base weights")
     write(model / "original" / "consolidated.00.pth", "base weights")
-    files = planned(tmp_path / "output", model)
+    files = plan_by_path(tmp_path / "output", model)
     assert sorted(files) == sorted([*COMMON, "README.md", "model.safetensors"])
-    assert content(files["tokenizer.json"]) == b"content of tokenizer.json"
-    assert content(files["tokenizer_config.json"]) == b"changed by the run"
+    assert read_content(files["tokenizer.json"]) == b"content of tokenizer.json"
+    assert read_content(files["tokenizer_config.json"]) == b"changed by the run"
 
 
 @pytest.mark.parametrize("key", ["torch_dtype", "dtype"])
 def test_config_tells_the_dtype_that_was_saved(tmp_path: Path, key: str) -> None:
     folder = make_epoch(tmp_path / "output", 0, dtype="BF16")
     write(folder / "config.json", json.dumps({key: "float32", "vocab_size": 8}))
-    config = json.loads(content(planned(tmp_path / "output", tmp_path / "none")["config.json"]))
+    config = json.loads(read_content(plan_by_path(tmp_path / "output", tmp_path / "none")["config.json"]))
     assert config == {key: "bfloat16", "vocab_size": 8}
 
 
@@ -95,7 +95,7 @@ def test_a_damaged_or_missing_config_is_refused(tmp_path: Path, damage: str) -> 
     else:
         (folder / "config.json").unlink()
     with pytest.raises(ExportError, match=r"config\.json"):
-        planned(tmp_path / "output", tmp_path / "none")
+        plan_by_path(tmp_path / "output", tmp_path / "none")
 
 
 def test_metrics_are_the_last_of_the_newest_log(tmp_path: Path) -> None:
@@ -108,7 +108,9 @@ def test_metrics_are_the_last_of_the_newest_log(tmp_path: Path) -> None:
 def test_the_manifest_is_the_same_every_time(tmp_path: Path) -> None:
     make_epoch(tmp_path, 0)
     checkpoint = find_checkpoint(tmp_path)
-    one, two = (bundle(plan(checkpoint, tmp_path / "none"), checkpoint, {}, {"run_key": "k"}) for _ in "ab")
+    one, two = (
+        build_content(plan_files(checkpoint, tmp_path / "none"), checkpoint, {}, {"run_key": "k"}) for _ in "ab"
+    )
     assert one.manifest.file.content == two.manifest.file.content
     manifest = json.loads(one.manifest.file.content)
     assert manifest["run_key"] == "k"
@@ -118,20 +120,20 @@ def test_the_manifest_is_the_same_every_time(tmp_path: Path) -> None:
 def test_facts_cannot_take_the_manifests_own_keys(tmp_path: Path) -> None:
     make_epoch(tmp_path, 0)
     with pytest.raises(InvalidSpec, match="files"):
-        bundle((), find_checkpoint(tmp_path), {}, {"files": {}})
+        build_content((), find_checkpoint(tmp_path), {}, {"files": {}})
 
 
 @given(st.text() | st.sampled_from(["../up", "/etc/passwd", "a/../../b", ".", "", "a/b", "a"]))
 def test_names_of_an_earlier_manifest_never_lead_out(name: str) -> None:
     content = json.dumps({"format": FORMAT, "files": [name]}).encode()
-    if broken_rule(name, MANIFEST, PENDING):
+    if broken_rule(name, MANIFEST, PENDING_MANIFEST):
         with pytest.raises(ExportError, match="lists the file"):
-            files_of_manifest(content)
+            parse_manifest_files(content)
     else:
-        assert files_of_manifest(content) == {name}
+        assert parse_manifest_files(content) == {name}
 
 
 @pytest.mark.parametrize("foreign", [b"", b"{", b"[]", b'{"files": []}', b'{"format": "other", "files": []}'])
 def test_a_manifest_that_is_not_ours_is_refused(foreign: bytes) -> None:
     with pytest.raises(ExportError, match="no export wrote"):
-        files_of_manifest(foreign)
+        parse_manifest_files(foreign)

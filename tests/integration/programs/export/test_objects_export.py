@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from tests.integration.programs.export.export_program import RunExport, StartExport
-from tests.support.export_runs import make_epoch, make_run, tree
+from tests.support.export_runs import make_epoch, make_run, read_tree
 from tests.support.gcs_server import GcsServer
-from tests.support.object_server import ObjectServer, Stored
+from tests.support.object_server import ObjectServer, StoredObject
 from tests.support.s3_server import S3Server
 
-HERE = "models/tickets/v1"
+DESTINATION = "models/tickets/v1"
 
 
 @pytest.fixture(params=[S3Server, GcsServer], ids=["s3", "gs"])
@@ -27,11 +27,11 @@ def store(request: pytest.FixtureRequest) -> Iterator[ObjectServer]:
         yield server
 
 
-def to(store: ObjectServer, place: str = HERE) -> tuple[str, ...]:
-    return f"{store.scheme}://{place}", "--endpoint", store.url
+def export_arguments(store: ObjectServer, prefix: str = DESTINATION) -> tuple[str, ...]:
+    return f"{store.scheme}://{prefix}", "--endpoint", store.url
 
 
-def receipt(done: subprocess.CompletedProcess[str]) -> dict[str, object]:
+def read_receipt(done: subprocess.CompletedProcess[str]) -> dict[str, object]:
     assert done.returncode == 0, done.stderr
     found: dict[str, object] = json.loads(done.stdout.splitlines()[-1].removeprefix("export: done "))
     return found
@@ -39,41 +39,41 @@ def receipt(done: subprocess.CompletedProcess[str]) -> dict[str, object]:
 
 def test_the_objects_are_those_of_the_folder(workspace: Path, run_export: RunExport, store: ObjectServer) -> None:
     run_export(workspace / "export")
-    assert receipt(run_export(*to(store), **store.environment))["sent"] == 8
-    assert store.below(HERE) == tree(workspace / "export")
-    manifest = json.loads(store.objects[f"{HERE}/manifest.json"].data)
+    assert read_receipt(run_export(*export_arguments(store), **store.environment))["sent"] == 8
+    assert store.read_prefix(DESTINATION) == read_tree(workspace / "export")
+    manifest = json.loads(store.objects[f"{DESTINATION}/manifest.json"].data)
     for name, facts in manifest["files"].items():
-        assert store.objects[f"{HERE}/{name}"].metadata == {"sha256": facts["sha256"]}
+        assert store.objects[f"{DESTINATION}/{name}"].metadata == {"sha256": facts["sha256"]}
 
 
 def test_the_manifest_is_written_last(run_export: RunExport, store: ObjectServer) -> None:
-    run_export(*to(store), **store.environment)
-    put = [key.removeprefix(f"{HERE}/") for key in store.sent()]
+    run_export(*export_arguments(store), **store.environment)
+    put = [key.removeprefix(f"{DESTINATION}/") for key in store.sent_keys()]
     assert (put[0], put[-1]) == ("manifest.pending.json", "manifest.json")
 
 
 def test_a_second_export_sends_nothing(run_export: RunExport, store: ObjectServer) -> None:
-    first = receipt(run_export(*to(store), **store.environment))
+    first = read_receipt(run_export(*export_arguments(store), **store.environment))
     before = dict(store.objects)
     store.requests.clear()
-    assert receipt(run_export(*to(store), **store.environment)) == {**first, "sent": 0}
-    assert [write for write in store.writes() if "pending" not in write[1]] == []
+    assert read_receipt(run_export(*export_arguments(store), **store.environment)) == {**first, "sent": 0}
+    assert [write for write in store.list_writes() if "pending" not in write[1]] == []
     assert store.objects == before
 
 
 def test_only_what_changed_is_sent_and_what_is_stale_is_removed(
     workspace: Path, run_export: RunExport, store: ObjectServer
 ) -> None:
-    store.objects[f"{HERE}/somebody.else"] = Stored(b"stays", {})
+    store.objects[f"{DESTINATION}/somebody.else"] = StoredObject(b"stays", {})
     shutil.rmtree(workspace / "output")
     make_run(workspace / "output", shards=2)
-    run_export(*to(store), **store.environment)
+    run_export(*export_arguments(store), **store.environment)
     shutil.rmtree(workspace / "output")
     make_run(workspace / "output")
     store.requests.clear()
-    assert receipt(run_export(*to(store), **store.environment))["sent"] == 2
+    assert read_receipt(run_export(*export_arguments(store), **store.environment))["sent"] == 2
     run_export(workspace / "export")
-    assert store.below(HERE) == {**tree(workspace / "export"), "somebody.else": b"stays"}
+    assert store.read_prefix(DESTINATION) == {**read_tree(workspace / "export"), "somebody.else": b"stays"}
 
 
 def test_a_reader_never_finds_a_manifest_of_other_contents(
@@ -83,11 +83,11 @@ def test_a_reader_never_finds_a_manifest_of_other_contents(
     torn = []
 
     def look(method: str, key: str, after: bool) -> None:
-        found = store.below(HERE)
+        found = store.read_prefix(DESTINATION)
         if after and "manifest.json" in found:
             sealed = json.loads(found["manifest.json"])["files"]
             sizes = {name: len(found.get(name, b"")) for name in sealed}
-            marks = {name: store.objects[f"{HERE}/{name}"].metadata["sha256"] for name in sealed}
+            marks = {name: store.objects[f"{DESTINATION}/{name}"].metadata["sha256"] for name in sealed}
             if any(facts != {"sha256": marks[name], "size": sizes[name]} for name, facts in sealed.items()):
                 torn.append((method, key))
 
@@ -95,7 +95,7 @@ def test_a_reader_never_finds_a_manifest_of_other_contents(
     for seed, shards in (("a", 1), ("b", 3), ("c", 2)):
         shutil.rmtree(workspace / "output")
         make_run(workspace / "output", seed=seed, shards=shards)
-        receipt(run_export(*to(store), **store.environment))
+        read_receipt(run_export(*export_arguments(store), **store.environment))
     assert torn == []
 
 
@@ -104,11 +104,11 @@ def test_killed_at_any_request_and_run_again_gives_the_same(
     workspace: Path, start_export: StartExport, run_export: RunExport, store: ObjectServer, after: bool
 ) -> None:
     run_export(workspace / "export")
-    wanted = tree(workspace / "export")
+    wanted = read_tree(workspace / "export")
     later = workspace / "later"
     (workspace / "output").rename(later)
     make_run(workspace / "output", shards=2, seed="b")
-    receipt(run_export(*to(store), **store.environment))
+    read_receipt(run_export(*export_arguments(store), **store.environment))
     shutil.rmtree(workspace / "output")
     later.rename(workspace / "output")
     earlier = dict(store.objects)
@@ -116,7 +116,7 @@ def test_killed_at_any_request_and_run_again_gives_the_same(
     for point in range(0, 60, 5):
         store.objects = dict(earlier)
         store.requests.clear()
-        process = start_export(*to(store), **store.environment)
+        process = start_export(*export_arguments(store), **store.environment)
 
         def kill(_: str, __: str, now: bool, pid: int = process.pid, point: int = point) -> None:
             if now == after and len(store.requests) >= point:
@@ -129,8 +129,8 @@ def test_killed_at_any_request_and_run_again_gives_the_same(
             break
         assert process.returncode == -signal.SIGKILL
         killed += 1
-        receipt(run_export(*to(store), **store.environment))
-        assert store.below(HERE) == wanted
+        read_receipt(run_export(*export_arguments(store), **store.environment))
+        assert store.read_prefix(DESTINATION) == wanted
     assert killed >= 4
 
 
@@ -139,7 +139,7 @@ def test_an_export_that_was_never_finished_leaves_nothing_behind(
 ) -> None:
     shutil.rmtree(workspace / "output")
     make_run(workspace / "output", shards=3)
-    process = start_export(*to(store), **store.environment)
+    process = start_export(*export_arguments(store), **store.environment)
 
     def kill(method: str, key: str, after: bool) -> None:
         if after and len([name for name in store.objects if "-of-00003" in name]) == 3:
@@ -148,37 +148,37 @@ def test_an_export_that_was_never_finished_leaves_nothing_behind(
     store.hook = kill
     process.communicate(timeout=60)
     store.hook = lambda *_: None
-    assert f"{HERE}/manifest.json" not in store.objects
+    assert f"{DESTINATION}/manifest.json" not in store.objects
     shutil.rmtree(workspace / "output")
     make_run(workspace / "output")
-    receipt(run_export(*to(store), **store.environment))
+    read_receipt(run_export(*export_arguments(store), **store.environment))
     run_export(workspace / "export")
-    assert store.below(HERE) == tree(workspace / "export")
+    assert store.read_prefix(DESTINATION) == read_tree(workspace / "export")
 
 
 def test_large_files_go_in_parts(workspace: Path, run_export: RunExport, store: ObjectServer) -> None:
     make_epoch(workspace / "output", 1, size=17 << 20)
-    receipt(run_export(*to(store), **store.environment))
-    assert store.requests.count(("PUT", f"{HERE}/model.safetensors")) == 2
-    found = store.objects[f"{HERE}/model.safetensors"]
+    read_receipt(run_export(*export_arguments(store), **store.environment))
+    assert store.requests.count(("PUT", f"{DESTINATION}/model.safetensors")) == 2
+    found = store.objects[f"{DESTINATION}/model.safetensors"]
     assert found.data == (workspace / "output/epoch_1/model-00001-of-00001.safetensors").read_bytes()
-    assert receipt(run_export(*to(store), **store.environment))["sent"] == 0
+    assert read_receipt(run_export(*export_arguments(store), **store.environment))["sent"] == 0
 
 
 def test_a_foreign_manifest_is_not_replaced(run_export: RunExport, store: ObjectServer) -> None:
-    store.objects[f"{HERE}/manifest.json"] = Stored(b'{"a": 1}', {})
-    failed = run_export(*to(store), **store.environment)
+    store.objects[f"{DESTINATION}/manifest.json"] = StoredObject(b'{"a": 1}', {})
+    failed = run_export(*export_arguments(store), **store.environment)
     assert failed.returncode == 1
     assert "no export wrote" in failed.stderr
-    assert store.writes() == []
+    assert store.list_writes() == []
 
 
-@pytest.mark.parametrize(("place", "known", "says"), [(HERE, False, ""), ("nowhere/v1", True, "no such bucket")])
+@pytest.mark.parametrize(("place", "known", "says"), [(DESTINATION, False, ""), ("nowhere/v1", True, "no such bucket")])
 def test_a_refusal_is_one_sentence_without_secrets(
     run_export: RunExport, store: ObjectServer, place: str, known: bool, says: str
 ) -> None:
-    env = store.credentials(known=known)
-    failed = run_export(*to(store, place), **env)
+    env = store.credentials(valid=known)
+    failed = run_export(*export_arguments(store, place), **env)
     assert (failed.returncode, len(failed.stderr.splitlines())) == (1, 2)
     assert f"{store.scheme}://{place}: {says}" in failed.stderr
     assert known or f"check {next(iter(env))} " in failed.stderr
@@ -191,7 +191,7 @@ def test_a_refusal_is_one_sentence_without_secrets(
 def test_a_store_that_is_not_there_is_one_sentence(run_export: RunExport, store: ObjectServer) -> None:
     with type(store)() as gone:
         url = gone.url
-    failed = run_export(f"{store.scheme}://{HERE}", "--endpoint", url, **store.environment)
+    failed = run_export(f"{store.scheme}://{DESTINATION}", "--endpoint", url, **store.environment)
     assert failed.returncode == 1
     assert "check the endpoint" in failed.stderr
 
@@ -199,7 +199,7 @@ def test_a_store_that_is_not_there_is_one_sentence(run_export: RunExport, store:
 def test_what_arrived_before_a_kill_is_not_sent_again(
     start_export: StartExport, run_export: RunExport, store: ObjectServer
 ) -> None:
-    process = start_export(*to(store), **store.environment)
+    process = start_export(*export_arguments(store), **store.environment)
 
     def kill(method: str, key: str, after: bool) -> None:
         if after and method in ("PUT", "POST") and len(store.objects) >= 4:
@@ -211,6 +211,6 @@ def test_what_arrived_before_a_kill_is_not_sent_again(
     store.hook = lambda *_: None
     arrived = {key for key in store.objects if not key.endswith(".pending.json")}
     store.requests.clear()
-    sent = receipt(run_export(*to(store), **store.environment))["sent"]
+    sent = read_receipt(run_export(*export_arguments(store), **store.environment))["sent"]
     assert sent <= 8 - len(arrived)  # others may have arrived while it was killed
-    assert arrived & set(store.sent()) == set()
+    assert arrived & set(store.sent_keys()) == set()

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from tests.integration.programs.export.export_program import RunExport, StartExport
-from tests.support.export_runs import make_run, tree
+from tests.support.export_runs import make_run, read_tree
 from tests.support.registry_server import RegistryServer
 from trainjob.errors import InvalidSpec
-from trainjob.manifest import build, train_job
-from trainjob.programs.export.properties import properties
+from trainjob.manifest import build_trainjob, to_trainjob
+from trainjob.programs.export.properties import to_properties
 from trainjob.spec import ExportModel, ModelRegistry, SecretReference, Workspace
 
 TOKEN = "registry-token-of-the-test"
@@ -29,36 +29,36 @@ FACTS = {"base_model": "hf://org/base", "run_key": {"engine": "airflow", "run": 
 def registry() -> Iterator[RegistryServer]:
     with RegistryServer() as server:
         yield server
-    assert server.broken == []
+    assert server.violations == []
 
 
 Register = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
-def entry(registry: RegistryServer, **more: str) -> list[str]:
+def registry_arguments(registry: RegistryServer, **more: str) -> list[str]:
     told = {"server": registry.url, "model": "tickets", "uri": "s3://models/tickets", **more}
     return ["--registry", json.dumps(told), "--manifest", json.dumps(FACTS)]
 
 
 @pytest.fixture
-def register(workspace: Path, run_export: RunExport, registry: RegistryServer) -> Register:
+def run_registration(workspace: Path, run_export: RunExport, registry: RegistryServer) -> Register:
     """An export to a folder that is registered."""
 
     def run(env: dict[str, str] | None = None, **more: str) -> subprocess.CompletedProcess[str]:
-        return run_export(workspace / "export", *entry(registry, **more), **(env or {}))
+        return run_export(workspace / "export", *registry_arguments(registry, **more), **(env or {}))
 
     return run
 
 
-def receipt(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+def read_receipt(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1].removeprefix("export: done "))
     return found
 
 
-def test_model_version_and_artifact_are_registered(register: Register, registry: RegistryServer) -> None:
-    done = receipt(register(author="night shift"))
-    [model], [version], [artifact] = registry.kept.values()
+def test_model_version_and_artifact_are_registered(run_registration: Register, registry: RegistryServer) -> None:
+    done = read_receipt(run_registration(author="night shift"))
+    [model], [version], [artifact] = registry.objects.values()
     assert done["registered"] == {
         "model": "tickets",
         "version": done["manifest_sha256"][:12],
@@ -67,7 +67,7 @@ def test_model_version_and_artifact_are_registered(register: Register, registry:
         "artifact_id": artifact["id"],
     }
     assert (version["author"], artifact["uri"]) == ("night shift", "s3://models/tickets")
-    [said] = registry.versions().values()
+    [said] = registry.version_properties().values()
     assert said["digest"] == done["manifest_sha256"]
     assert {name: said[name] for name in said if name.startswith(("metrics.", "parameters."))} == {
         "metrics.steps": "8",
@@ -79,64 +79,64 @@ def test_model_version_and_artifact_are_registered(register: Register, registry:
     assert (said["base_model"], said["run_key.run"], said["trainjob_uid"]) == ("hf://org/base", "2026-11-21", "u-1")
 
 
-def test_registering_again_changes_nothing(register: Register, registry: RegistryServer) -> None:
-    first = receipt(register())
+def test_registering_again_changes_nothing(run_registration: Register, registry: RegistryServer) -> None:
+    first = read_receipt(run_registration())
     registry.requests.clear()
-    assert receipt(register()) == {**first, "sent": 0}
+    assert read_receipt(run_registration()) == {**first, "sent": 0}
     assert {method for method, _ in registry.requests} == {"GET"}
 
 
 def test_another_export_is_another_version_of_the_same_model(
-    workspace: Path, register: Register, registry: RegistryServer
+    workspace: Path, run_registration: Register, registry: RegistryServer
 ) -> None:
-    first = receipt(register())["registered"]
+    first = read_receipt(run_registration())["registered"]
     shutil.rmtree(workspace / "output")
     make_run(workspace / "output", seed="b")
-    second = receipt(register())["registered"]
+    second = read_receipt(run_registration())["registered"]
     assert first["model_id"] == second["model_id"]
-    assert len(registry.versions()) == 2
+    assert len(registry.version_properties()) == 2
 
 
 def test_a_version_that_is_another_export_is_refused_before_anything_is_sent(
-    workspace: Path, register: Register, registry: RegistryServer
+    workspace: Path, run_registration: Register, registry: RegistryServer
 ) -> None:
-    receipt(register(version="v1"))
-    before, kept = tree(workspace / "export"), json.dumps(registry.kept)
+    read_receipt(run_registration(version="v1"))
+    before, kept = read_tree(workspace / "export"), json.dumps(registry.objects)
     shutil.rmtree(workspace / "output")
     make_run(workspace / "output", seed="b")
-    failed = register(version="v1")
+    failed = run_registration(version="v1")
     assert failed.returncode == 1
     assert "has a version v1 of tickets already, and it is another export" in failed.stderr
     assert "name another version" in failed.stderr
-    assert (tree(workspace / "export"), json.dumps(registry.kept)) == (before, kept)
+    assert (read_tree(workspace / "export"), json.dumps(registry.objects)) == (before, kept)
 
 
 def test_a_failure_after_the_upload_is_retried_without_another_upload(
-    workspace: Path, register: Register, registry: RegistryServer
+    workspace: Path, run_registration: Register, registry: RegistryServer
 ) -> None:
     registry.hook = lambda method, path, after: 403 if method == "POST" and not after else 0
-    failed = register()
+    failed = run_registration()
     assert (failed.returncode, len(failed.stderr.splitlines())) == (1, 2)
     assert "access denied (403)" in failed.stderr
     assert (workspace / "export" / "manifest.json").exists()
     registry.hook = lambda *_: 0
-    again = receipt(register())
-    assert (again["sent"], len(registry.versions())) == (0, 1)
+    again = read_receipt(run_registration())
+    assert (again["sent"], len(registry.version_properties())) == (0, 1)
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before-the-registry-acts", "before-it-answers"])
 def test_killed_at_any_request_and_run_again_there_is_one_of_each(
-    workspace: Path, start_export: StartExport, register: Register, registry: RegistryServer, after: bool
+    workspace: Path, start_export: StartExport, run_registration: Register, registry: RegistryServer, after: bool
 ) -> None:
     """At a search it is as it was after the last thing that was made."""
     for point in range(3):
-        for kept in registry.kept.values():
+        for kept in registry.objects.values():
             kept.clear()
         registry.requests.clear()
-        process = start_export(workspace / "export", *entry(registry))
+        process = start_export(workspace / "export", *registry_arguments(registry))
 
         def kill(method: str, path: str, now: bool, pid: int = process.pid, point: int = point) -> int:
-            made = sum(map(len, registry.kept.values()))
+            made = sum(map(len, registry.objects.values()))
             if method == "POST" and now == after and made == point + after:
                 os.kill(pid, signal.SIGKILL)
             return 0
@@ -145,12 +145,12 @@ def test_killed_at_any_request_and_run_again_there_is_one_of_each(
         process.communicate(timeout=60)
         assert process.returncode == -signal.SIGKILL
         registry.hook = lambda *_: 0
-        receipt(register())
-        assert [len(kept) for kept in registry.kept.values()] == [1, 1, 1]
+        read_receipt(run_registration())
+        assert [len(kept) for kept in registry.objects.values()] == [1, 1, 1]
 
 
 def test_an_answer_that_is_lost_and_one_that_says_later_are_asked_for_again(
-    register: Register, registry: RegistryServer
+    run_registration: Register, registry: RegistryServer
 ) -> None:
     """What the registry did before it answered 503 is found, not made twice."""
     refused: set[tuple[str, str]] = set()
@@ -162,25 +162,25 @@ def test_an_answer_that_is_lost_and_one_that_says_later_are_asked_for_again(
         return 0
 
     registry.hook = once
-    receipt(register())
+    read_receipt(run_registration())
     assert len(refused) == 3
-    assert [len(kept) for kept in registry.kept.values()] == [1, 1, 1]
+    assert [len(kept) for kept in registry.objects.values()] == [1, 1, 1]
 
 
-def test_a_token_is_sent_and_a_wrong_one_not_shown(register: Register, registry: RegistryServer) -> None:
+def test_a_token_is_sent_and_a_wrong_one_not_shown(run_registration: Register, registry: RegistryServer) -> None:
     registry.token = TOKEN
-    failed = register({"REGISTRY_TOKEN": "another-token"})
+    failed = run_registration({"REGISTRY_TOKEN": "another-token"})
     assert (failed.returncode, len(failed.stderr.splitlines())) == (1, 2)
     assert "access denied (401)" in failed.stderr
     assert "another-token" not in failed.stdout + failed.stderr
-    receipt(register({"REGISTRY_TOKEN": TOKEN}))
+    read_receipt(run_registration({"REGISTRY_TOKEN": TOKEN}))
 
 
-def test_a_token_goes_nowhere_else(register: Register, registry: RegistryServer) -> None:
+def test_a_token_goes_nowhere_else(run_registration: Register, registry: RegistryServer) -> None:
     with RegistryServer() as other:
-        registry.elsewhere = other.url
+        registry.redirect_url = other.url
         registry.hook = lambda *_: 307
-        assert "answered 307" in register({"REGISTRY_TOKEN": TOKEN}).stderr
+        assert "answered 307" in run_registration({"REGISTRY_TOKEN": TOKEN}).stderr
         assert other.requests == []
 
 
@@ -195,7 +195,7 @@ def test_a_registry_that_is_not_there_is_one_sentence(
 
 
 def test_properties_have_the_contracts_types() -> None:
-    said = properties({"a": {"b": 1, "c": 2.5, "d": True}, "e": [1, "x"], "f": None, "g": "", "h": 10**12, "i": -0})
+    said = to_properties({"a": {"b": 1, "c": 2.5, "d": True}, "e": [1, "x"], "f": None, "g": "", "h": 10**12, "i": -0})
     assert {name: list(typed.values())[1] for name, typed in said.items()} == {
         "a.b": "1",
         "a.c": 2.5,
@@ -252,15 +252,15 @@ def test_a_place_that_nothing_here_writes_to_is_refused(destination: str, says: 
     assert says in str(refused.value)
 
 
-def trainer_of(step: ExportModel) -> dict[str, Any]:
-    found: dict[str, Any] = build(train_job(step), name="n", namespace="ns")["spec"]["trainer"]
+def build_trainer(step: ExportModel) -> dict[str, Any]:
+    found: dict[str, Any] = build_trainjob(to_trainjob(step), name="n", namespace="ns")["spec"]["trainer"]
     return found
 
 
 def test_the_step_passes_a_reference_to_the_token_and_never_a_token() -> None:
     secret = SecretReference(name="registry", keys={"REGISTRY_TOKEN": "token"})
     registry = ModelRegistry(server="https://registry/", model="tickets", version="v1", secret=secret)
-    trainer = trainer_of(ExportModel(workspace="w", destination="s3://b/x", secret="s3", registry=registry))
+    trainer = build_trainer(ExportModel(workspace="w", destination="s3://b/x", secret="s3", registry=registry))
     told = json.loads(trainer["args"][trainer["args"].index("--registry") + 1])
     assert told == {
         "server": "https://registry",
@@ -288,5 +288,5 @@ def test_a_place_on_the_workspace_is_told_by_its_claim(workspace: dict[str, str]
         destination="/workspace/export/v1/",
         registry=ModelRegistry(server="https://registry", model="tickets"),
     )
-    arguments = trainer_of(step)["args"]
+    arguments = build_trainer(step)["args"]
     assert json.loads(arguments[arguments.index("--registry") + 1])["uri"] == uri

@@ -10,8 +10,8 @@ import pytest
 
 from tests.integration.programs.export.export_program import PYTHON, ROOT, RunExport, export_environment
 from tests.integration.programs.export.hub_uploads import Uploads, upload_hub
-from tests.support.export_runs import tree
-from tests.support.s3_server import S3Server, Stored
+from tests.support.export_runs import read_tree
+from tests.support.s3_server import S3Server, StoredObject
 
 IMAGES = ROOT / "laptop" / "src" / "trainjob_local" / "image_files"
 Initialize = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -50,7 +50,7 @@ def test_through_an_object_store(
     run_export("s3://models/v1", "--endpoint", store.url, **store.environment)
     done = initialize("model", STORAGE_URI="s3://models/v1/", ENDPOINT=store.url, **store.environment)
     assert (done.returncode, done.stderr) == (0, "")
-    assert tree(tmp_path / "next" / "model") == tree(workspace / "export")
+    assert read_tree(tmp_path / "next" / "model") == read_tree(workspace / "export")
     for row in ("S3 initializer", "export"):
         evidence("features", row=row, cell="real run")
 
@@ -62,8 +62,10 @@ def test_through_the_hub(tmp_path: Path, workspace: Path, run_export: RunExport,
         run_export("hf://org/name", ACCESS_TOKEN="hf_token", HF_ENDPOINT=hub.url)
         done = initialize("model", STORAGE_URI="hf://org/name", HF_ENDPOINT=hub.url)
     assert (done.returncode, done.stderr) == (0, "")
-    found = {name: content for name, content in tree(tmp_path / "next/model").items() if not name.startswith(".cache")}
-    exported = tree(workspace / "export")
+    found = {
+        name: content for name, content in read_tree(tmp_path / "next/model").items() if not name.startswith(".cache")
+    }
+    exported = read_tree(workspace / "export")
     assert exported.pop("README.md")  # a model's initializer takes no cards
     assert found == exported
 
@@ -72,10 +74,10 @@ def test_keys_are_cut_at_the_prefix_and_patterns_see_whole_keys(
     tmp_path: Path, initialize: Initialize, store: S3Server
 ) -> None:
     for key in ("data/train.parquet", "data/deep/b.parquet", "data/notes.txt", "database/x", "other"):
-        store.objects[f"models/{key}"] = Stored(key.encode(), {})
+        store.objects[f"models/{key}"] = StoredObject(key.encode(), {})
     env = {"ENDPOINT": store.url, "IGNORE_PATTERNS": "data/*.txt", **store.environment}
     assert initialize("dataset", STORAGE_URI="s3://models/data", **env).returncode == 0
-    assert tree(tmp_path / "next" / "dataset") == {
+    assert read_tree(tmp_path / "next" / "dataset") == {
         "train.parquet": b"data/train.parquet",
         "deep/b.parquet": b"data/deep/b.parquet",
         "base/x": b"database/x",  # a prefix is no folder: so it is upstream too
@@ -83,10 +85,10 @@ def test_keys_are_cut_at_the_prefix_and_patterns_see_whole_keys(
 
 
 def test_a_prefix_that_is_a_key_is_that_one_file(tmp_path: Path, initialize: Initialize, store: S3Server) -> None:
-    store.objects["models/data/train.parquet"] = Stored(b"rows", {})
+    store.objects["models/data/train.parquet"] = StoredObject(b"rows", {})
     env = {"ENDPOINT": store.url, **store.environment}
     assert initialize("dataset", STORAGE_URI="s3://models/data/train.parquet", **env).returncode == 0
-    assert tree(tmp_path / "next" / "dataset") == {"train.parquet": b"rows"}
+    assert read_tree(tmp_path / "next" / "dataset") == {"train.parquet": b"rows"}
 
 
 @pytest.mark.parametrize(

@@ -16,59 +16,59 @@ PYTHON = ROOT / ".venv" / "initializer" / "bin" / "python"
 
 DATASET = ("README.md", "data/train.parquet", "heldout/test.parquet")
 MODEL = ("README.md", "config.json", "model.safetensors", "original/tokenizer.model", "pytorch_model.bin")
-WANTED = ["config.json", "model.safetensors", "original/tokenizer.model"]
+EXPECTED_MODEL_FILES = ["config.json", "model.safetensors", "original/tokenizer.model"]
 
 StartFetch = Callable[..., "subprocess.Popen[str]"]
 RunFetch = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
-class Watched(HubHandler):
+class RecordingHubHandler(HubHandler):
     """A hub handler that records requests, and can interrupt or damage them.
 
     The hub lists the names in `listed` in addition to its files.
     """
 
     hook: ClassVar[Callable[[str], None]]
-    damage: ClassVar[set[str]]
-    seen: ClassVar[list[str]]
+    damaged_files: ClassVar[set[str]]
+    requests: ClassVar[list[str]]
     ranges: ClassVar[list[tuple[str, int, int]]]
-    listed: ClassVar[list[str]]
+    extra_files: ClassVar[list[str]]
     without_ranges: ClassVar[bool] = False
 
     def do_GET(self) -> None:  # noqa: N802 - the library's name
-        self.seen.append(f"{self.command} {self.path}")
+        self.requests.append(f"{self.command} {self.path}")
         if self.without_ranges:
             del self.headers["Range"]
         type(self).hook(f"{self.command} {self.path}")
         super().do_GET()
 
-    def answer(self, value: Any) -> None:
+    def send_json(self, value: Any) -> None:
         if isinstance(value, list):  # the files of a repository
-            value += [{"type": "file", "path": name, "size": 4, "oid": "0" * 40} for name in self.listed]
-        super().answer(value)
+            value += [{"type": "file", "path": name, "size": 4, "oid": "0" * 40} for name in self.extra_files]
+        super().send_json(value)
 
     def _send_part(self, path: Path, first: int, end: int) -> None:
         self.ranges.append((path.name, first, end))
-        if path.name in self.damage:
-            self.damage.discard(path.name)
+        if path.name in self.damaged_files:
+            self.damaged_files.discard(path.name)
             self.wfile.write(b"x" * (end - first))
         else:
             super()._send_part(path, first, end)
 
 
-class Hub(HubServer):
+class RecordingHub(HubServer):
     """The loopback hub with the class of its handler."""
 
-    watched: type[Watched]
+    handler_class: type[RecordingHubHandler]
 
-    def files_sent(self) -> list[str]:
+    def list_sent_files(self) -> list[str]:
         """Return the paths of the files whose content was requested."""
-        marks = [line.partition("/resolve/")[2] for line in self.watched.seen if line.startswith("GET ")]
+        marks = [line.partition("/resolve/")[2] for line in self.handler_class.requests if line.startswith("GET ")]
         return sorted(mark.partition("/")[2] for mark in marks if mark)
 
 
 @pytest.fixture
-def hub(tmp_path: Path) -> Iterator[Hub]:
+def hub(tmp_path: Path) -> Iterator[RecordingHub]:
     for repository, files in (
         ("datasets/demo/tickets", DATASET),
         ("models/demo/tiny", MODEL),
@@ -80,8 +80,8 @@ def hub(tmp_path: Path) -> Iterator[Hub]:
             path.write_text(f"{repository} {file}")
     state: dict[str, Any] = {"hook": staticmethod(lambda line: None), "damage": set(), "seen": []}
     state |= {"ranges": [], "listed": []}
-    handler = type("Handler", (Watched,), state)
-    with Hub(tmp_path / "hub", tokens={"demo/private": "hf_right"}, handler=handler) as server:
+    handler = type("Handler", (RecordingHubHandler,), state)
+    with RecordingHub(tmp_path / "hub", tokens={"demo/private": "hf_right"}, handler=handler) as server:
         server.watched = handler
         yield server  # type: ignore[misc]
 

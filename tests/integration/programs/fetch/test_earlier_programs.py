@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from tests.integration.programs.fetch.fetched import contents
+from tests.integration.programs.fetch.fetch_results import read_contents
 from tests.support.export_runs import make_model, make_run
 from tests.support.recorded_programs import RECORDED_COMMANDS
 from trainjob.lifecycle import Listener, RunKey, submit, wait
 from trainjob.spec import ExportModel, InitializeModel, Workspace
-from trainjob.status import handed_back
+from trainjob.status import parse_step_result
 
 pytestmark = pytest.mark.timeout(180)
 
 
 @pytest.fixture
-def run(cluster, unique, monkeypatch):
+def run_earlier_program(cluster, unique, monkeypatch):
     """A function that creates a step's TrainJob with the earlier version's program, and adopts it with this one's."""
 
     def run(program, step):
@@ -30,25 +30,25 @@ def run(cluster, unique, monkeypatch):
         listener = Listener(on_log=lambda line: lines.append(line.text), on_progress=progress.append)
         outcome = wait(cluster, adopted, listener=listener)
         assert outcome.succeeded, lines
-        [receipt] = filter(None, map(handed_back, lines))
+        [receipt] = filter(None, map(parse_step_result, lines))
         return receipt, progress
 
     return run
 
 
-def test_an_earlier_versions_fetch_ends_and_reports(run, hub, tmp_path):
+def test_an_earlier_versions_fetch_ends_and_reports(run_earlier_program, hub, tmp_path):
     workspace = Workspace(node_path=str(tmp_path))
-    receipt, progress = run(
+    receipt, progress = run_earlier_program(
         "fetch", InitializeModel(storage_uri="hf://demo/tiny", endpoint=hub.url, workspace=workspace)
     )
     assert (receipt["files"], receipt["fetched"], str(progress[-1])) == (3, 3, "100 % fetched")
-    assert sorted(contents(tmp_path / "model")) == ["config.json", "model.safetensors", "original/tokenizer.model"]
+    assert sorted(read_contents(tmp_path / "model")) == ["config.json", "model.safetensors", "original/tokenizer.model"]
 
 
-def test_an_earlier_versions_export_ends_and_reports(run, tmp_path):
+def test_an_earlier_versions_export_ends_and_reports(run_earlier_program, tmp_path):
     make_model(tmp_path / "model")
     make_run(tmp_path / "output")
     step = ExportModel(workspace=Workspace(node_path=str(tmp_path)), destination="/workspace/export")
-    receipt, _ = run("export", step)
+    receipt, _ = run_earlier_program("export", step)
     assert receipt["manifest_sha256"]
     assert (tmp_path / "export/manifest.json").is_file()

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.programs.fetch.fetched import contents, is_whole, receipt, refusal
-from tests.support.polling import until
+from tests.integration.programs.fetch.fetch_results import failure_message, is_complete, read_contents, read_receipt
+from tests.support.polling import wait_until
 from trainjob_local.demo.hub import HubHandler
 
 DATASET = "hf://demo/tickets"
@@ -26,21 +26,25 @@ def model(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("uri", [DATASET, f"{DATASET}/data"])
 def test_a_dataset_is_the_whole_repository(tmp_path, run_fetch, hub, uri):
     done = run_fetch("dataset", uri, HF_ENDPOINT=hub.url)
-    assert receipt(done)["files"] == 3
-    assert contents(tmp_path / "workspace" / "dataset") == contents(tmp_path / "hub" / "datasets/demo/tickets")
+    assert read_receipt(done)["files"] == 3
+    assert read_contents(tmp_path / "workspace" / "dataset") == read_contents(
+        tmp_path / "hub" / "datasets/demo/tickets"
+    )
 
 
 def test_a_model_is_configuration_tokenizer_and_safetensors(tmp_path, run_fetch, hub, model):
-    found = receipt(run_fetch("model", MODEL, ENDPOINT=hub.url))
-    assert sorted(contents(model)) == ["config.json", "model.safetensors", "original/tokenizer.model"]
+    found = read_receipt(run_fetch("model", MODEL, ENDPOINT=hub.url))
+    assert sorted(read_contents(model)) == ["config.json", "model.safetensors", "original/tokenizer.model"]
     assert (found["uri"], found["fetched"], len(found["revision"])) == (MODEL, 3, 40)
-    assert found["bytes"] == sum(map(len, contents(model).values()))
+    assert found["bytes"] == sum(map(len, read_contents(model).values()))
 
 
 def test_what_is_ignored_is_not_fetched(tmp_path, run_fetch, hub):
-    receipt(run_fetch("dataset", DATASET, HF_ENDPOINT=hub.url, IGNORE_PATTERNS="*.md, heldout/*,"))
-    assert sorted(contents(tmp_path / "workspace" / "dataset")) == ["data/train.parquet"]
-    assert "it has README.md" in refusal(run_fetch("dataset", DATASET, HF_ENDPOINT=hub.url, IGNORE_PATTERNS="*"))
+    read_receipt(run_fetch("dataset", DATASET, HF_ENDPOINT=hub.url, IGNORE_PATTERNS="*.md, heldout/*,"))
+    assert sorted(read_contents(tmp_path / "workspace" / "dataset")) == ["data/train.parquet"]
+    assert "it has README.md" in failure_message(
+        run_fetch("dataset", DATASET, HF_ENDPOINT=hub.url, IGNORE_PATTERNS="*")
+    )
 
 
 def test_it_tells_how_far_it_is(run_fetch, hub):
@@ -54,32 +58,32 @@ def test_it_tells_how_far_it_is(run_fetch, hub):
 
 
 def test_what_is_there_is_not_fetched_again(run_fetch, hub, model):
-    first = receipt(run_fetch("model", MODEL, HF_ENDPOINT=hub.url))
+    first = read_receipt(run_fetch("model", MODEL, HF_ENDPOINT=hub.url))
     hub.watched.seen.clear()
     again = run_fetch("model", MODEL, HF_ENDPOINT=hub.url)
-    assert receipt(again) == {**first, "fetched": 0}
+    assert read_receipt(again) == {**first, "fetched": 0}
     assert "all of it is there already" in again.stdout
     assert hub.files_sent() == []
 
 
 def test_only_what_changed_is_fetched_and_what_is_stale_is_removed(tmp_path, run_fetch, hub, model):
-    receipt(run_fetch("model", MODEL, HF_ENDPOINT=hub.url))
+    read_receipt(run_fetch("model", MODEL, HF_ENDPOINT=hub.url))
     (model / "notes.txt").write_text("somebody's own")
     repository = tmp_path / "hub" / "models/demo/tiny"
     (repository / "model.safetensors").write_text("trained a little more")
     (repository / "original/tokenizer.model").unlink()
     hub.watched.seen.clear()
-    assert receipt(run_fetch("model", MODEL, HF_ENDPOINT=hub.url))["fetched"] == 1
+    assert read_receipt(run_fetch("model", MODEL, HF_ENDPOINT=hub.url))["fetched"] == 1
     assert hub.files_sent() == ["model.safetensors"]
-    assert sorted(contents(model)) == ["config.json", "model.safetensors", "notes.txt"]
+    assert sorted(read_contents(model)) == ["config.json", "model.safetensors", "notes.txt"]
     assert (model / "model.safetensors").read_text() == "trained a little more"
 
 
 def test_a_revision_is_pinned(tmp_path, run_fetch, hub, model):
-    pinned = receipt(run_fetch("model", MODEL, HF_ENDPOINT=hub.url))["revision"]
-    assert receipt(run_fetch("model", MODEL, HF_ENDPOINT=hub.url, REVISION=pinned))["fetched"] == 0
+    pinned = read_receipt(run_fetch("model", MODEL, HF_ENDPOINT=hub.url))["revision"]
+    assert read_receipt(run_fetch("model", MODEL, HF_ENDPOINT=hub.url, REVISION=pinned))["fetched"] == 0
     (tmp_path / "hub" / "models/demo/tiny/config.json").write_text("a new commit")
-    said = refusal(run_fetch("model", MODEL, HF_ENDPOINT=hub.url, REVISION=pinned))
+    said = failure_message(run_fetch("model", MODEL, HF_ENDPOINT=hub.url, REVISION=pinned))
     assert f"model demo/tiny at {pinned} is not there (HTTP 404)" in said
     assert "check the revision" in said
 
@@ -89,13 +93,13 @@ def test_a_folder_that_somebody_else_filled_is_read_and_kept(tmp_path, run_fetch
     for name in ("config.json", "model.safetensors", "original/tokenizer.model"):
         (model / name).write_bytes((tmp_path / "hub" / "models/demo/tiny" / name).read_bytes())
     (model / "config.json").write_bytes((model / "config.json").read_bytes().upper())
-    assert receipt(run_fetch("model", MODEL, HF_ENDPOINT=hub.url))["fetched"] == 1
+    assert read_receipt(run_fetch("model", MODEL, HF_ENDPOINT=hub.url))["fetched"] == 1
     assert hub.files_sent() == ["config.json"]
 
 
 def test_what_arrives_damaged_is_asked_for_again(tmp_path, run_fetch, hub, model):
     hub.watched.damage |= {"model.safetensors", "config.json"}
-    receipt(run_fetch("model", MODEL, HF_ENDPOINT=hub.url))
+    read_receipt(run_fetch("model", MODEL, HF_ENDPOINT=hub.url))
     assert (model / "model.safetensors").read_text() == "models/demo/tiny model.safetensors"
     assert (model / "config.json").read_text() == "models/demo/tiny config.json"
 
@@ -106,10 +110,10 @@ def test_what_stays_damaged_is_refused(run_fetch, hub, model):
             pass
 
     hub.watched.damage = Always({"model.safetensors"})
-    said = refusal(run_fetch("model", MODEL, HF_ENDPOINT=hub.url))
+    said = failure_message(run_fetch("model", MODEL, HF_ENDPOINT=hub.url))
     assert "model.safetensors of model demo/tiny arrives damaged" in said
     assert not (model / "model.safetensors").exists()
-    assert not is_whole(model)
+    assert not is_complete(model)
 
 
 @pytest.mark.parametrize("without_ranges", [False, True], ids=["ranges", "a-hub-that-ignores-ranges"])
@@ -130,7 +134,7 @@ def test_a_large_file_goes_on_where_it_was_broken_off(
         hub.watched.ranges.append((path.name, first, end))
         HubHandler._send_part(handler, path, first, end // 2 if path.name == "model.safetensors" else end)
         if path.name == "model.safetensors":
-            until(lambda: (fetched() or 0) > 1 << 20 and processes)
+            wait_until(lambda: (fetched() or 0) > 1 << 20 and processes)
             processes[0].kill()
 
     with monkeypatch.context() as patched:
@@ -142,7 +146,7 @@ def test_a_large_file_goes_on_where_it_was_broken_off(
     there = max(part.stat().st_size for part in parts.glob("*"))
     hub.watched.ranges.clear()
     hub.watched.without_ranges = without_ranges
-    receipt(run_fetch("model", MODEL, HF_ENDPOINT=hub.url))
+    read_receipt(run_fetch("model", MODEL, HF_ENDPOINT=hub.url))
     assert (model / "model.safetensors").read_bytes() == content
     asked = [(first, end) for name, first, end in hub.watched.ranges if name == "model.safetensors"]
     assert asked == [(0 if without_ranges else there, len(content))]
@@ -153,16 +157,16 @@ def test_a_large_file_goes_on_where_it_was_broken_off(
 def test_a_private_repository_wants_its_token(run_fetch, hub, model, token):
     done = run_fetch("model", "hf://demo/private", HF_ENDPOINT=hub.url, ACCESS_TOKEN=token)
     if token == "hf_right":
-        assert receipt(done)["fetched"] == 3
+        assert read_receipt(done)["fetched"] == 3
     else:
-        assert "hf_wrong" not in refusal(done) + done.stdout
+        assert "hf_wrong" not in failure_message(done) + done.stdout
         assert not model.exists()
 
 
 @pytest.mark.slow
 def test_killed_at_any_request_and_run_again_it_is_whole(tmp_path, start_fetch, run_fetch, hub, model):
-    receipt(run_fetch("model", MODEL, HF_ENDPOINT=hub.url))
-    wanted, requests = contents(model), len(hub.watched.seen)
+    read_receipt(run_fetch("model", MODEL, HF_ENDPOINT=hub.url))
+    wanted, requests = read_contents(model), len(hub.watched.seen)
     for point in range(1, requests):
         for path in sorted(model.rglob("*"), reverse=True):
             path.unlink() if path.is_file() else path.rmdir()
@@ -176,11 +180,11 @@ def test_killed_at_any_request_and_run_again_it_is_whole(tmp_path, start_fetch, 
         hub.watched.hook = staticmethod(kill)
         process.communicate(timeout=60)
         assert process.returncode == -signal.SIGKILL
-        assert not is_whole(model)
+        assert not is_complete(model)
         hub.watched.hook = staticmethod(lambda line: None)
-        receipt(run_fetch("model", MODEL, HF_ENDPOINT=hub.url))
-        assert contents(model) == wanted
-        assert is_whole(model)
+        read_receipt(run_fetch("model", MODEL, HF_ENDPOINT=hub.url))
+        assert read_contents(model) == wanted
+        assert is_complete(model)
 
 
 @pytest.mark.parametrize(
@@ -193,4 +197,4 @@ def test_killed_at_any_request_and_run_again_it_is_whole(tmp_path, start_fetch, 
     ],
 )
 def test_what_is_wrong_is_one_sentence(run_fetch, hub, uri, says):
-    assert says in refusal(run_fetch("model", uri, HF_ENDPOINT=hub.url, ACCESS_TOKEN="hf_right"))
+    assert says in failure_message(run_fetch("model", uri, HF_ENDPOINT=hub.url, ACCESS_TOKEN="hf_right"))

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.integration.programs.fetch.fetched import contents, everything, receipt, refusal
+from tests.integration.programs.fetch.fetch_results import failure_message, read_all_paths, read_contents, read_receipt
 from tests.support.gcs_server import GcsServer
-from tests.support.object_server import Stored
+from tests.support.object_server import StoredObject
 from tests.support.s3_server import S3Server
 from trainjob.programs.fetch.names import broken_rule, first_conflict
-from trainjob.programs.fetch.record import NOTES, Journal, Kept
+from trainjob.programs.fetch.record import RECORD_FOLDER, RecordedFile, RecordWriter
 
 MODEL = "hf://demo/tiny"
-ELSEWHERE = [
+OUTSIDE_PATHS = [
     "../victim.json",
     "../../victim.json",
     "sub/../../victim.json",
@@ -29,8 +29,8 @@ ELSEWHERE = [
     "./config.json",
     "sub//victim.json",
     "line\nfetch: done {{}}.json",
-    f"{NOTES}/record.jsonl.json",
-    f"{NOTES.title()}/victim.json",
+    f"{RECORD_FOLDER}/record.jsonl.json",
+    f"{RECORD_FOLDER.title()}/victim.json",
     "config.json/victim.json",
 ]
 
@@ -39,75 +39,77 @@ ELSEWHERE = [
 def folder(tmp_path: Path) -> Path:
     """A workspace's folder that an earlier fetch filled, with files above it that are not its own."""
     found = tmp_path / "workspace" / "model"
-    Journal(found, MODEL, "0" * 40, [Kept("stale.txt", 5, "m", "ab")]).finish()
+    RecordWriter(found, MODEL, "0" * 40, [RecordedFile("stale.txt", 5, "m", "ab")]).finish()
     (found / "stale.txt").write_text("stale")
     for above in (tmp_path, found.parent):
         (above / "victim.json").write_text("mine")
     return found
 
 
-def rule_of(name: str) -> str:
+def expected_rule(name: str) -> str:
     """Return the rule that the message has to contain."""
-    return broken_rule(name, NOTES) or "is a file in the same list"
+    return broken_rule(name, RECORD_FOLDER) or "is a file in the same list"
 
 
-@pytest.mark.parametrize("name", ELSEWHERE)
+@pytest.mark.parametrize("name", OUTSIDE_PATHS)
 def test_a_hub_that_lists_a_name_elsewhere(tmp_path, run_fetch, hub, folder, name):
     hub.watched.listed.append(name.format(tmp_path=tmp_path))
-    before = everything(tmp_path)
-    said = refusal(run_fetch("model", MODEL, HF_ENDPOINT=hub.url))
-    assert everything(tmp_path) == before
+    before = read_all_paths(tmp_path)
+    said = failure_message(run_fetch("model", MODEL, HF_ENDPOINT=hub.url))
+    assert read_all_paths(tmp_path) == before
     assert "model demo/tiny lists the file " in said
-    assert rule_of(name.format(tmp_path=tmp_path)) in said
+    assert expected_rule(name.format(tmp_path=tmp_path)) in said
     assert hub.files_sent() == []
 
 
 @pytest.mark.parametrize("server", [S3Server, GcsServer], ids=["s3", "gs"])
 @pytest.mark.parametrize(
-    "name", ["../victim.json", "../../victim.json", "a\\b", "a/./b", f"{NOTES}/record.jsonl", "a.txt/b"]
+    "name", ["../victim.json", "../../victim.json", "a\\b", "a/./b", f"{RECORD_FOLDER}/record.jsonl", "a.txt/b"]
 )
 def test_a_store_that_lists_a_name_elsewhere(tmp_path, run_fetch, folder, server, name):
-    before = everything(tmp_path)
+    before = read_all_paths(tmp_path)
     with server() as store:
         for key in (name, "a.txt"):
-            store.objects[f"models/v1/{key}"] = Stored(b"evil", {})
-        said = refusal(run_fetch("model", f"{store.scheme}://models/v1", ENDPOINT=store.url, **store.environment))
+            store.objects[f"models/v1/{key}"] = StoredObject(b"evil", {})
+        said = failure_message(
+            run_fetch("model", f"{store.scheme}://models/v1", ENDPOINT=store.url, **store.environment)
+        )
         assert not any(key == "models/v1/a.txt" for _, key in store.requests)
     assert f"{store.scheme}://models/v1 lists the file " in said
-    assert rule_of(name) in said
-    assert everything(tmp_path) == before
+    assert expected_rule(name) in said
+    assert read_all_paths(tmp_path) == before
 
 
 @pytest.mark.parametrize("name", ["../victim.json", "../../victim.json", "{tmp_path}/victim.json"])
 def test_a_record_that_names_a_file_elsewhere(tmp_path, run_fetch, hub, folder, name):
-    line = json.dumps(asdict(Kept(name.format(tmp_path=tmp_path), 4, "m", "ab")))
-    with (folder / NOTES / "record.jsonl").open("a") as file:
+    line = json.dumps(asdict(RecordedFile(name.format(tmp_path=tmp_path), 4, "m", "ab")))
+    with (folder / RECORD_FOLDER / "record.jsonl").open("a") as file:
         file.write(f"{line}\n")
-    before = everything(tmp_path)
-    said = refusal(run_fetch("model", MODEL, HF_ENDPOINT=hub.url))
-    assert everything(tmp_path) == before
-    assert f"{folder}/{NOTES}/record.jsonl lists the file " in said
+    before = read_all_paths(tmp_path)
+    said = failure_message(run_fetch("model", MODEL, HF_ENDPOINT=hub.url))
+    assert read_all_paths(tmp_path) == before
+    assert f"{folder}/{RECORD_FOLDER}/record.jsonl lists the file " in said
     assert "remove this record" in said
 
 
-@pytest.mark.parametrize("link", ["original", NOTES, f"{NOTES}/parts"])
+@pytest.mark.parametrize("link", ["original", RECORD_FOLDER, f"{RECORD_FOLDER}/parts"])
 def test_a_linked_folder_is_refused(tmp_path, run_fetch, hub, link):
     model, outside = tmp_path / "workspace" / "model", tmp_path / "outside"
     outside.mkdir()
     (model / link).parent.mkdir(parents=True, exist_ok=True)
     (model / link).symlink_to(outside)
-    before = everything(tmp_path)
-    said = refusal(run_fetch("model", MODEL, HF_ENDPOINT=hub.url))
+    before = read_all_paths(tmp_path)
+    said = failure_message(run_fetch("model", MODEL, HF_ENDPOINT=hub.url))
     assert f"{model / link} is a symbolic link" in said
     assert "remove the link" in said
     assert not any(outside.iterdir())
-    assert everything(tmp_path) == before
+    assert read_all_paths(tmp_path) == before
 
 
 def test_a_folder_in_the_place_of_a_file_is_refused(tmp_path, run_fetch, hub):
     model = tmp_path / "workspace" / "model"
     (model / "config.json" / "own").mkdir(parents=True)
-    said = refusal(run_fetch("model", MODEL, HF_ENDPOINT=hub.url))
+    said = failure_message(run_fetch("model", MODEL, HF_ENDPOINT=hub.url))
     assert f"{model}/config.json is a folder, and a file belongs there" in said
     assert "config.json" not in hub.files_sent()
 
@@ -119,7 +121,7 @@ def test_a_linked_file_is_replaced(tmp_path, run_fetch, hub, same):
     outside.write_text(content if same else content.upper())
     model.mkdir(parents=True)
     (model / "config.json").symlink_to(outside)
-    assert receipt(run_fetch("model", MODEL, HF_ENDPOINT=hub.url))["fetched"] == 3
+    assert read_receipt(run_fetch("model", MODEL, HF_ENDPOINT=hub.url))["fetched"] == 3
     assert outside.read_text() == (content if same else content.upper())
     assert (model / "config.json").read_text() == content
     assert not (model / "config.json").is_symlink()
@@ -129,48 +131,50 @@ def test_a_linked_file_is_replaced(tmp_path, run_fetch, hub, same):
 def test_a_linked_record_is_replaced(tmp_path, run_fetch, hub, link):
     model, outside = tmp_path / "workspace" / "model", tmp_path / "outside"
     outside.write_text("mine")
-    (model / NOTES).mkdir(parents=True)
-    (model / NOTES / link).symlink_to(outside)
-    receipt(run_fetch("model", MODEL, HF_ENDPOINT=hub.url))
+    (model / RECORD_FOLDER).mkdir(parents=True)
+    (model / RECORD_FOLDER / link).symlink_to(outside)
+    read_receipt(run_fetch("model", MODEL, HF_ENDPOINT=hub.url))
     assert outside.read_text() == "mine"
-    assert not (model / NOTES / "record.jsonl").is_symlink()
+    assert not (model / RECORD_FOLDER / "record.jsonl").is_symlink()
 
 
 def test_the_folder_itself_may_be_a_link(tmp_path, run_fetch, hub):
     (tmp_path / "volume").mkdir()
     (tmp_path / "workspace").mkdir()
     (tmp_path / "workspace" / "model").symlink_to(tmp_path / "volume")
-    assert receipt(run_fetch("model", MODEL, HF_ENDPOINT=hub.url))["fetched"] == 3
-    assert "config.json" in contents(tmp_path / "volume")
+    assert read_receipt(run_fetch("model", MODEL, HF_ENDPOINT=hub.url))["fetched"] == 3
+    assert "config.json" in read_contents(tmp_path / "volume")
 
 
 def test_a_file_may_become_a_folder_and_a_folder_a_file(tmp_path, run_fetch, hub):
     repository = tmp_path / "hub/datasets/demo/tickets"
-    receipt(run_fetch("dataset", "hf://demo/tickets", HF_ENDPOINT=hub.url))
+    read_receipt(run_fetch("dataset", "hf://demo/tickets", HF_ENDPOINT=hub.url))
     (repository / "data/train.parquet").unlink()
     (repository / "data").rmdir()
     (repository / "data").write_text("now a file")
     (repository / "README.md").unlink()
     (repository / "README.md").mkdir()
     (repository / "README.md/en").write_text("now a folder")
-    receipt(run_fetch("dataset", "hf://demo/tickets", HF_ENDPOINT=hub.url))
-    assert contents(tmp_path / "workspace/dataset") == contents(repository)
+    read_receipt(run_fetch("dataset", "hf://demo/tickets", HF_ENDPOINT=hub.url))
+    assert read_contents(tmp_path / "workspace/dataset") == read_contents(repository)
 
 
-COMPONENTS = st.sampled_from(["a", "..", ".", "", NOTES, "é", " ", "\\", "\0", "\u2028", "\ud800", "C:", "~", "$HOME"])
+COMPONENTS = st.sampled_from(
+    ["a", "..", ".", "", RECORD_FOLDER, "é", " ", "\\", "\0", "\u2028", "\ud800", "C:", "~", "$HOME"]
+)
 
 
 @given(st.text(max_size=20) | st.lists(COMPONENTS | st.text(max_size=3), max_size=5).map("/".join))
 @example("a" * 300)
 def test_a_name_that_breaks_no_rule_stays_in_the_folder_on_one_line(name):
-    if broken_rule(name, NOTES):
+    if broken_rule(name, RECORD_FOLDER):
         return
     root = Path("/root/folder")
     path = root / name
     assert os.path.normpath(path) == str(path)
     assert root in path.parents
     assert path.relative_to(root).as_posix() == name
-    assert path.relative_to(root).parts[0] != NOTES
+    assert path.relative_to(root).parts[0] != RECORD_FOLDER
     assert len(f"fetch: {name}".splitlines()) == 1
     assert os.fsencode(name).decode("utf-8") == name
 
@@ -179,7 +183,7 @@ def test_a_name_that_breaks_no_rule_stays_in_the_folder_on_one_line(name):
     "name", ["config.json", "data/train-00000-of-00001.parquet", "a b/ü.txt", "...", "a..b/.x", "~"]
 )
 def test_usual_names_break_no_rule(name):
-    assert broken_rule(name, NOTES) == ""
+    assert broken_rule(name, RECORD_FOLDER) == ""
 
 
 @pytest.mark.parametrize(

@@ -9,42 +9,42 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainjob.programs.fetch.record import NOTES, Journal, Kept, Record, read_record
-from trainjob.programs.fetch.telling import Progress
+from trainjob.programs.fetch.progress import FetchProgress
+from trainjob.programs.fetch.record import RECORD_FOLDER, Record, RecordedFile, RecordWriter, read_record
 
-KEPT = Kept("a/b", 3, "mark", "ab")
+RECORDED_FILE = RecordedFile("a/b", 3, "mark", "ab")
 
 
 def test_a_folder_is_whole_when_it_is_finished(tmp_path):
     assert read_record(tmp_path) == Record()
-    journal = Journal(tmp_path, "hf://o/n", "c0ffee", [KEPT])
-    journal.add(Kept("c", 1, "m", "cd"))
-    assert not read_record(tmp_path).whole
+    journal = RecordWriter(tmp_path, "hf://o/n", "c0ffee", [RECORDED_FILE])
+    journal.add(RecordedFile("c", 1, "m", "cd"))
+    assert not read_record(tmp_path).complete
     journal.finish()
     found = read_record(tmp_path)
-    assert (found.uri, found.revision, found.whole, list(found.files)) == ("hf://o/n", "c0ffee", True, ["a/b", "c"])
-    Journal(tmp_path, "hf://o/n", "c0ffee", [KEPT])
-    assert not read_record(tmp_path).whole
+    assert (found.uri, found.revision, found.complete, list(found.files)) == ("hf://o/n", "c0ffee", True, ["a/b", "c"])
+    RecordWriter(tmp_path, "hf://o/n", "c0ffee", [RECORDED_FILE])
+    assert not read_record(tmp_path).complete
 
 
 @pytest.mark.parametrize("cut", range(1, 9))
 def test_a_line_that_is_cut_short_counts_for_nothing(tmp_path, cut):
-    journal = Journal(tmp_path, "hf://o/n", "", [KEPT])
+    journal = RecordWriter(tmp_path, "hf://o/n", "", [RECORDED_FILE])
     journal.finish()
-    path = tmp_path / NOTES / "record.jsonl"
+    path = tmp_path / RECORD_FOLDER / "record.jsonl"
     path.write_bytes(path.read_bytes()[:-cut])
     found = read_record(tmp_path)
-    assert found.files == {"a/b": KEPT}
-    assert found.whole == (cut == 1)  # only the line's end is missing
+    assert found.files == {"a/b": RECORDED_FILE}
+    assert found.complete == (cut == 1)  # only the line's end is missing
 
 
 @given(st.one_of(st.text(), st.lists(st.one_of(st.text(), st.integers(), st.none(), st.just({"format": "x"})))))
 def test_no_record_is_too_strange(tmp_path_factory, content):
     folder = tmp_path_factory.mktemp("record")
-    (folder / NOTES).mkdir()
+    (folder / RECORD_FOLDER).mkdir()
     text = content if isinstance(content, str) else "\n".join(map(json.dumps, content))
-    (folder / NOTES / "record.jsonl").write_text(text, "utf-8", "surrogatepass")
-    assert not read_record(folder).whole
+    (folder / RECORD_FOLDER / "record.jsonl").write_text(text, "utf-8", "surrogatepass")
+    assert not read_record(folder).complete
 
 
 def test_bytes_that_arrive_are_told_meanwhile():
@@ -55,11 +55,11 @@ def test_bytes_that_arrive_are_told_meanwhile():
         if "25 %" in line:
             seen.set()
 
-    progress = Progress([1_000_000, 3_000_000], tell, lambda: arriving[0], every=0.01)
-    with progress.ticking():
+    progress = FetchProgress([1_000_000, 3_000_000], tell, lambda: arriving[0], interval=0.01)
+    with progress.report_periodically():
         arriving[0] = 1_000_000
         assert seen.wait(60)
     assert "fetch: 1.0 MB of 4.0 MB (25 %)" in told
-    progress.arrived("a", 1_000_000)
+    progress.report_file("a", 1_000_000)
     assert told[-1] == "fetch: 1/2 a 1.0 MB (25 %)"
-    assert Progress([], told.append, lambda: 0)._percent() == 100
+    assert FetchProgress([], told.append, lambda: 0)._percent() == 100

@@ -8,12 +8,12 @@ import sys
 import pytest
 
 from trainjob.errors import InvalidSpec
-from trainjob.manifest import build, train_job
+from trainjob.manifest import build_trainjob, to_trainjob
 from trainjob.spec import InitializeDataset, InitializeModel
 
 
-def trainer_of(step):
-    return build(train_job(step), name="n", namespace="ns")["spec"]["trainer"]
+def build_trainer(step):
+    return build_trainjob(to_trainjob(step), name="n", namespace="ns")["spec"]["trainer"]
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,9 @@ def test_a_revision_that_can_be_none_is_refused(uri, revision, says):
 @pytest.mark.parametrize("kind", ["dataset", "model"])
 def test_the_container_gets_upstreams_variables_and_the_revision(kind):
     step = {"dataset": InitializeDataset, "model": InitializeModel}[kind]
-    trainer = trainer_of(step(storage_uri="hf://o/n", workspace="w", revision="refs/pr/1", ignore_patterns=["*.bin"]))
+    trainer = build_trainer(
+        step(storage_uri="hf://o/n", workspace="w", revision="refs/pr/1", ignore_patterns=["*.bin"])
+    )
     env = {one["name"]: one["value"] for one in trainer["env"]}
     assert env == {"STORAGE_URI": "hf://o/n", "IGNORE_PATTERNS": "*.bin", "REVISION": "refs/pr/1"}
     assert trainer["args"] == ["--kind", kind, "--folder", f"/workspace/{kind}"]
@@ -47,7 +49,7 @@ def test_the_container_gets_upstreams_variables_and_the_revision(kind):
     [("s3", {"ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN"}), ("gs", {"GOOGLE_CREDENTIALS"})],
 )
 def test_a_store_gets_its_own_keys_of_the_secret_and_no_revision(scheme, known):
-    trainer = trainer_of(InitializeDataset(storage_uri=f"{scheme}://b/x", workspace="w", secret="s"))
+    trainer = build_trainer(InitializeDataset(storage_uri=f"{scheme}://b/x", workspace="w", secret="s"))
     assert "REVISION" not in [one["name"] for one in trainer["env"]]
     keys = {one["valueFrom"]["secretKeyRef"]["key"] for one in trainer["env"] if "valueFrom" in one}
     assert keys == known
@@ -57,12 +59,12 @@ def test_a_key_file_is_no_plain_value_and_its_path_is():
     with pytest.raises(InvalidSpec, match=r"env.GOOGLE_CREDENTIALS: \*\*\* is not allowed; a credential must be a ref"):
         InitializeDataset(storage_uri="gs://b/x", workspace="w", env={"GOOGLE_CREDENTIALS": "{}"})
     mounted = {"GOOGLE_APPLICATION_CREDENTIALS": "/var/run/google/key.json"}
-    trainer = trainer_of(InitializeDataset(storage_uri="gs://b/x", workspace="w", env=mounted))
+    trainer = build_trainer(InitializeDataset(storage_uri="gs://b/x", workspace="w", env=mounted))
     assert {"name": "GOOGLE_APPLICATION_CREDENTIALS", "value": "/var/run/google/key.json"} in trainer["env"]
 
 
 def test_the_packed_fetch_runs_with_python_alone(tmp_path):
-    trainer = trainer_of(InitializeModel(storage_uri="hf://o/n", workspace="w"))
+    trainer = build_trainer(InitializeModel(storage_uri="hf://o/n", workspace="w"))
     assert max(map(len, trainer["command"])) <= 65_536  # Trainer 2.2's limit for an item
     command = [sys.executable, "-I", *trainer["command"][1:], "--help"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.programs.fetch.fetched import contents, everything, receipt
-from tests.support.object_server import Stored
+from tests.integration.programs.fetch.fetch_results import read_all_paths, read_contents, read_receipt
+from tests.support.object_server import StoredObject
 from tests.support.s3_server import S3Server
 
 MODEL = "hf://demo/tiny"
@@ -32,7 +32,7 @@ LIBRARY = {
 }
 
 
-def lay_out(folder: Path, record: str, *names: str) -> None:
+def write_earlier_fetch(folder: Path, record: str, *names: str) -> None:
     texts = {name: f"models/demo/tiny {name}" for name in names}
     texts |= {f".cache/huggingface/{name}": text for name, text in LIBRARY.items()}
     for name, text in {**texts, ".trainjob-fetch/record.jsonl": record}.items():
@@ -46,35 +46,35 @@ def model(tmp_path: Path) -> Path:
 
 
 def test_a_whole_folder_is_left_as_it_is(run_fetch, hub, model):
-    lay_out(model, RECORD, "config.json", "model.safetensors", "original/tokenizer.model")
-    before = everything(model)
+    write_earlier_fetch(model, RECORD, "config.json", "model.safetensors", "original/tokenizer.model")
+    before = read_all_paths(model)
     done = run_fetch("model", MODEL, HF_ENDPOINT=hub.url)
-    assert receipt(done) == {"uri": MODEL, "revision": COMMIT, "files": 3, "bytes": 103, "fetched": 0}
+    assert read_receipt(done) == {"uri": MODEL, "revision": COMMIT, "files": 3, "bytes": 103, "fetched": 0}
     assert "fetch: all of it is there already" in done.stdout
     assert hub.files_sent() == []
-    assert everything(model) == before
+    assert read_all_paths(model) == before
 
 
 def test_half_a_folder_keeps_its_files(run_fetch, hub, model):
     """One file is recorded, one arrived before the kill could be recorded, one is missing."""
     head, first, *_ = RECORD.splitlines(keepends=True)
-    lay_out(model, head + first + first[:20], "config.json", "original/tokenizer.model")
-    assert receipt(run_fetch("model", MODEL, HF_ENDPOINT=hub.url))["fetched"] == 1
+    write_earlier_fetch(model, head + first + first[:20], "config.json", "original/tokenizer.model")
+    assert read_receipt(run_fetch("model", MODEL, HF_ENDPOINT=hub.url))["fetched"] == 1
     assert hub.files_sent() == ["model.safetensors"]
-    assert sorted(contents(model)) == ["config.json", "model.safetensors", "original/tokenizer.model"]
+    assert sorted(read_contents(model)) == ["config.json", "model.safetensors", "original/tokenizer.model"]
 
 
 def test_half_an_object_is_continued(tmp_path, run_fetch):
     content, there = b"0123456789" * 2_000_000, 19_999_990
     with S3Server() as store:
-        stored = store.objects["models/v1/weights.bin"] = Stored(content, {})
+        stored = store.objects["models/v1/weights.bin"] = StoredObject(content, {})
         mark = f'"{stored.md5.hex()}"'
         part = hashlib.sha256(f"v1/weights.bin {mark}".encode()).hexdigest()[:32]
         parts = tmp_path / "workspace/dataset/.trainjob-fetch/parts"
         parts.mkdir(parents=True)
         (parts / part).write_bytes(content[:there])
-        receipt(run_fetch("dataset", "s3://models/v1", ENDPOINT=store.url, **store.environment))
+        read_receipt(run_fetch("dataset", "s3://models/v1", ENDPOINT=store.url, **store.environment))
         # A block has 8 MiB: fetching all of it would be three requests.
         assert store.requests.count(("GET", "models/v1/weights.bin")) == 1
-    assert contents(tmp_path / "workspace/dataset") == {"weights.bin": content}
+    assert read_contents(tmp_path / "workspace/dataset") == {"weights.bin": content}
     assert not parts.exists()

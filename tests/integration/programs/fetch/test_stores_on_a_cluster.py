@@ -7,21 +7,21 @@ from pathlib import Path
 import pytest
 from kubernetes import client, config
 
-from tests.integration.programs.fetch.fetched import contents
+from tests.integration.programs.fetch.fetch_results import read_contents
 from tests.support.export_runs import make_model, make_run
 from tests.support.gcs_server import GcsServer
-from tests.support.object_server import Stored
+from tests.support.object_server import StoredObject
 from tests.support.registry_server import RegistryServer
 from tests.support.s3_server import S3Server
 from trainjob.lifecycle import Listener, RunKey, submit, wait
 from trainjob.spec import ExportModel, InitializeDataset, ModelRegistry, Workspace
-from trainjob.status import handed_back
+from trainjob.status import parse_step_result
 
 pytestmark = pytest.mark.timeout(180)
 
 
 @pytest.fixture
-def put_secret(laptop):
+def create_secret(laptop):
     opened = config.new_client_from_config(str(laptop.kubeconfig))
 
     def put(name, **values):
@@ -32,7 +32,7 @@ def put_secret(laptop):
 
 
 @pytest.fixture
-def run(cluster, unique):
+def run_step(cluster, unique):
     """Runs a step; what it handed back, its last progress and its lines."""
 
     def run(step, name):
@@ -41,54 +41,56 @@ def run(cluster, unique):
         listener = Listener(on_log=lambda line: lines.append(line.text), on_progress=progress.append)
         outcome = wait(cluster, reference, listener=listener)
         assert outcome.succeeded, lines
-        [receipt] = filter(None, map(handed_back, lines))
+        [receipt] = filter(None, map(parse_step_result, lines))
         return receipt, progress, lines
 
     return run
 
 
 @pytest.mark.parametrize("kind", [S3Server, GcsServer], ids=["s3", "gs"])
-def test_a_dataset_comes_from_an_object_store_and_not_twice(run, put_secret, unique, tmp_path, evidence, kind):
+def test_a_dataset_comes_from_an_object_store_and_not_twice(run_step, create_secret, unique, tmp_path, evidence, kind):
     rows = {"data/train.parquet": b"rows" * 9, "data/test.parquet": b"more rows"}
     with kind() as store:
-        store.objects |= {f"models/tickets/{name}": Stored(data, {}) for name, data in rows.items()}
-        put_secret(unique, **store.environment)
+        store.objects |= {f"models/tickets/{name}": StoredObject(data, {}) for name, data in rows.items()}
+        create_secret(unique, **store.environment)
         step = InitializeDataset(
             storage_uri=f"{store.scheme}://models/tickets",
             endpoint=store.url,
             secret=unique,
             workspace=Workspace(node_path=str(tmp_path)),
         )
-        first, progress, _ = run(step, "first")
-        again, _, lines = run(step, "again")
-    assert contents(tmp_path / "dataset") == rows
+        first, progress, _ = run_step(step, "first")
+        again, _, lines = run_step(step, "again")
+    assert read_contents(tmp_path / "dataset") == rows
     assert (str(progress[-1]), first["fetched"], again) == ("100 % fetched", 2, {**first, "fetched": 0})
     assert not any(secret in line for line in lines for secret in store.environment.values())
     evidence("features", row="S3 initializer", cell="real run")
 
 
-def test_a_model_goes_to_an_object_store(run, put_secret, unique, tmp_path, evidence):
+def test_a_model_goes_to_an_object_store(run_step, create_secret, unique, tmp_path, evidence):
     make_model(tmp_path / "model")
     make_run(tmp_path / "output")
     workspace = Workspace(node_path=str(tmp_path))
     with GcsServer() as store:
-        put_secret(unique, **{"key.json": store.environment["GOOGLE_CREDENTIALS"]})
+        create_secret(unique, **{"key.json": store.environment["GOOGLE_CREDENTIALS"]})
         # As a Secret is called that was made with --from-file=key.json.
         secret = {"name": unique, "keys": {"GOOGLE_CREDENTIALS": "key.json"}}
         step = ExportModel(workspace=workspace, destination="gs://models/v1", endpoint=store.url, secret=secret)
-        told, _, lines = run(step, "export")
-        again, _, _ = run(step, "again")
-        assert "manifest.json" in store.below("models/v1")
+        told, _, lines = run_step(step, "export")
+        again, _, _ = run_step(step, "again")
+        assert "manifest.json" in store.read_prefix("models/v1")
     assert (told["sent"], again) == (8, {**told, "sent": 0})
     assert not any("of-the-test" in line for line in lines)
     evidence("features", row="export", cell="real run")
 
 
-def test_a_model_is_registered_with_a_token_that_only_its_pod_knows(run, put_secret, unique, tmp_path: Path, evidence):
+def test_a_model_is_registered_with_a_token_that_only_its_pod_knows(
+    run_step, create_secret, unique, tmp_path: Path, evidence
+):
     make_model(tmp_path / "model")
     make_run(tmp_path / "output")
     with RegistryServer(token="registry-token") as registry:
-        put_secret(unique, token="registry-token")
+        create_secret(unique, token="registry-token")
         step = ExportModel(
             workspace=Workspace(node_path=str(tmp_path)),
             destination="/workspace/export",
@@ -99,11 +101,11 @@ def test_a_model_is_registered_with_a_token_that_only_its_pod_knows(run, put_sec
                 secret={"name": unique, "keys": {"REGISTRY_TOKEN": "token"}},
             ),
         )
-        told, _, lines = run(step, "export")
-    assert list(registry.versions()) == ["tickets/v1"]
-    assert registry.versions()["tickets/v1"]["digest"] == told["manifest_sha256"]
-    [artifact] = registry.kept["model_artifact"]
+        told, _, lines = run_step(step, "export")
+    assert list(registry.version_properties()) == ["tickets/v1"]
+    assert registry.version_properties()["tickets/v1"]["digest"] == told["manifest_sha256"]
+    [artifact] = registry.objects["model_artifact"]
     assert (artifact["uri"], artifact["id"]) == (f"file://{tmp_path}/export", told["registered"]["artifact_id"])
-    assert registry.broken == []
+    assert registry.violations == []
     assert "registry-token" not in "".join(lines)
     evidence("features", row="model registry", cell="real run")

@@ -14,33 +14,33 @@ import sys
 from types import ModuleType
 
 
-def _memory(module: ModuleType) -> None:
+def _patch_memory(module: ModuleType) -> None:
     module.get_memory_stats = lambda device, reset_stats=True: {}
     module.log_memory_stats = lambda stats, message="": None
     module.cleanup_before_training = lambda: None
 
 
-def _gloo(module: ModuleType) -> None:
+def _patch_process_group(module: ModuleType) -> None:
     begin = module.init_process_group
     module.init_process_group = lambda *_, **__: begin("gloo")
 
 
-def _copies(module: ModuleType) -> None:
+def _patch_tensor_cpu(module: ModuleType) -> None:
     module.Tensor.cpu = lambda tensor, **how: tensor.clone(**how)
 
 
-_CHANGES = {
-    "torch._tensor": _copies,
-    "torch.distributed.distributed_c10d": _gloo,
-    "torchtune.training.memory": _memory,
+_PATCHES = {
+    "torch._tensor": _patch_tensor_cpu,
+    "torch.distributed.distributed_c10d": _patch_process_group,
+    "torchtune.training.memory": _patch_memory,
 }
 
 
-class _Changed(importlib.abc.MetaPathFinder):
+class _PatchingFinder(importlib.abc.MetaPathFinder):
     """A finder that patches a module right after its import, without an earlier import."""
 
     def find_spec(self, name, path=None, target=None):
-        change = _CHANGES.pop(name, None)
+        change = _PATCHES.pop(name, None)
         found = importlib.machinery.PathFinder.find_spec(name, path) if change else None
         if found:
             run = found.loader.exec_module
@@ -48,4 +48,4 @@ class _Changed(importlib.abc.MetaPathFinder):
         return found
 
 
-sys.meta_path.insert(0, _Changed())
+sys.meta_path.insert(0, _PatchingFinder())

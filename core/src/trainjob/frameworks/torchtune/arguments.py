@@ -20,8 +20,8 @@ from trainjob.frameworks.torchtune.datasets import (
 )
 from trainjob.frameworks.torchtune.methods import Quantization
 from trainjob.frameworks.torchtune.models import TEACHERS, Model
-from trainjob.frameworks.torchtune.recipes import recipe_and_config
-from trainjob.spec.trainers import literal
+from trainjob.frameworks.torchtune.recipes import select_recipe
+from trainjob.spec.trainers import escape_expansion
 from trainjob.spec.volumes import WORKSPACE
 
 # torchrun reads nodes, processes and rank from PET_ variables, which the Trainer sets. Kubernetes expands the variables
@@ -29,12 +29,12 @@ from trainjob.spec.volumes import WORKSPACE
 _RENDEZVOUS = "--rdzv_endpoint=$(PET_MASTER_ADDR):$(PET_MASTER_PORT)"
 
 # Texts that YAML reads unchanged.
-_PLAIN = re.compile(r"[A-Za-z]([\w .,!?'()/%\[\]:-]*[\w.!?)%\]])?", re.ASCII)
+_PLAIN_TEXT = re.compile(r"[A-Za-z]([\w .,!?'()/%\[\]:-]*[\w.!?)%\]])?", re.ASCII)
 _WORDS = re.compile(r"y|n|yes|no|on|off|true|false|null|none", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class Places:
+class WorkspacePaths:
     """Input and output paths of a training over a workspace, as arguments of a container.
 
     Attributes:
@@ -48,7 +48,7 @@ class Places:
     output: str
 
 
-def tune_run(model: Model, config: TorchTuneConfig, places: Places) -> list[str]:
+def build_tune_arguments(model: Model, config: TorchTuneConfig, paths: WorkspacePaths) -> list[str]:
     """Return the arguments after `tune` for a training over a workspace.
 
     Args:
@@ -56,18 +56,18 @@ def tune_run(model: Model, config: TorchTuneConfig, places: Places) -> list[str]
         config: the configuration, checked by [trainjob.frameworks.torchtune.recipes.check_recipe][].
         places: the input and output paths.
     """
-    recipe, configuration = recipe_and_config(model, config)
+    recipe, configuration = select_recipe(model, config)
     if config.quantization:
-        words = _pairs(_quantized(model, config, config.quantization, places))
+        words = _pairs(_quantization_values(model, config, config.quantization, paths))
         return ["run", recipe, "--config", configuration, *words, *config.overrides]
     layout = {
-        "output_dir": places.output,
-        "tokenizer.path": f"{places.model}/{model.tokenizer}",
-        "tokenizer.merges_file": f"{places.model}/{model.merges}" if model.merges else None,
-        "checkpointer.checkpoint_dir": places.model,
+        "output_dir": paths.output,
+        "tokenizer.path": f"{paths.model}/{model.tokenizer}",
+        "tokenizer.merges_file": f"{paths.model}/{model.merges_file}" if model.merges_file else None,
+        "checkpointer.checkpoint_dir": paths.model,
     }
     distributed = [_RENDEZVOUS] if recipe.endswith("_distributed") else []
-    arguments = [*_pairs(_method(model, config, places)), *recipe_arguments(config, places.dataset)]
+    arguments = [*_pairs(_method_values(model, config, paths)), *recipe_arguments(config, paths.dataset)]
     return ["run", *distributed, recipe, "--config", configuration, *_pairs(layout), *arguments]
 
 
@@ -91,13 +91,15 @@ def recipe_arguments(config: TorchTuneConfig, dataset: str) -> list[str]:
     return [
         *_pairs(plain),
         *_pairs(_lora(config.peft_config)),
-        *_pairs(_dataset(_rows(config), dataset, own=own_dataset)),
+        *_pairs(_dataset(_dataset_config(config), dataset, has_override=own_dataset)),
         *_pairs(more),
         *config.overrides,
     ]
 
 
-def _quantized(model: Model, config: TorchTuneConfig, how: Quantization, places: Places) -> Mapping[str, Any]:
+def _quantization_values(
+    model: Model, config: TorchTuneConfig, quantization: Quantization, paths: WorkspacePaths
+) -> Mapping[str, Any]:
     """Return all values that the quantize recipe reads.
 
     After quantization-aware training, the recipe's quantizer computes the same numbers as the quantizer of that
@@ -105,16 +107,16 @@ def _quantized(model: Model, config: TorchTuneConfig, how: Quantization, places:
     generate.py).
     """
     return {
-        "output_dir": places.output,
-        "checkpointer.checkpoint_dir": places.model,
-        "model": model.component(lora=False),
+        "output_dir": paths.output,
+        "checkpointer.checkpoint_dir": paths.model,
+        "model": model.get_builder_name(lora=False),
         **_weights("checkpointer", model),
         "dtype": config.dtype,
-        "quantizer.groupsize": how.group_size,
+        "quantizer.groupsize": quantization.group_size,
     }
 
 
-def _method(model: Model, config: TorchTuneConfig, places: Places) -> Mapping[str, Any]:
+def _method_values(model: Model, config: TorchTuneConfig, paths: WorkspacePaths) -> Mapping[str, Any]:
     """Return the values that adapt a method's configuration to this model, and its options.
 
     The method's stock configuration is for another model. The result is empty without a method.
@@ -122,7 +124,7 @@ def _method(model: Model, config: TorchTuneConfig, places: Places) -> Mapping[st
     if not config.methods:
         return {}
     found = {
-        "model": model.component(lora=config.peft_config is not None),
+        "model": model.get_builder_name(lora=config.peft_config is not None),
         "tokenizer": f"torchtune.models.{model.tokenizer_builder}",
         "checkpointer": "torchtune.training.FullModelHFCheckpointer",
         **_weights("checkpointer", model),
@@ -130,18 +132,18 @@ def _method(model: Model, config: TorchTuneConfig, places: Places) -> Mapping[st
     if pairs := config.preference_tuning:
         found |= {"loss.beta": pairs.beta, "loss.label_smoothing": pairs.label_smoothing}
         if config.peft_config is None:  # without adapters to disable, the reference is a second model in memory
-            found |= {"ref_checkpointer.checkpoint_dir": places.model, **_weights("ref_checkpointer", model)}
+            found |= {"ref_checkpointer.checkpoint_dir": paths.model, **_weights("ref_checkpointer", model)}
     if distillation := config.distillation:
         teacher = TEACHERS[distillation.teacher]
         found |= {
-            "teacher_model": teacher.component(lora=False),
-            "teacher_checkpointer.checkpoint_dir": literal(f"{WORKSPACE}/{distillation.teacher_path}"),
+            "teacher_model": teacher.get_builder_name(lora=False),
+            "teacher_checkpointer.checkpoint_dir": escape_expansion(f"{WORKSPACE}/{distillation.teacher_path}"),
             **_weights("teacher_checkpointer", teacher),
             "kd_ratio": distillation.ratio,
         }
     if aware := config.quantization_aware:
         found["quantizer.groupsize"] = aware.group_size
-        if model.tied:
+        if model.has_tied_embeddings:
             # The configuration shards embedding and output separately. An output that shares the embedding's weights
             # then fails at the first step (torchtune 0.6.1, recipes/configs/llama3/8B_qat_full.yaml).
             found["custom_sharded_layers"] = "[]"
@@ -150,7 +152,7 @@ def _method(model: Model, config: TorchTuneConfig, places: Places) -> Mapping[st
 
 def _weights(checkpointer: str, model: Model) -> dict[str, Any]:
     files = {f"{checkpointer}.checkpoint_files": f"[{','.join(model.files)}]"}
-    return {**files, f"{checkpointer}.model_type": model.kind}
+    return {**files, f"{checkpointer}.model_type": model.model_type}
 
 
 def _lora(lora: LoraConfig | None) -> Mapping[str, Any]:
@@ -170,7 +172,7 @@ def _lora(lora: LoraConfig | None) -> Mapping[str, Any]:
     }
 
 
-def _rows(config: TorchTuneConfig) -> TorchTuneDataset:
+def _dataset_config(config: TorchTuneConfig) -> TorchTuneDataset:
     """Return the configured kind of rows, or the kind that the recipe reads.
 
     TorchTune's own default would fetch another dataset from the Hub.
@@ -179,52 +181,52 @@ def _rows(config: TorchTuneConfig) -> TorchTuneDataset:
     return config.dataset_preprocess_config or usual()
 
 
-def _dataset(dataset: TorchTuneDataset, place: str, *, own: bool) -> Mapping[str, Any]:
+def _dataset(dataset: TorchTuneDataset, path: str, *, has_override: bool) -> Mapping[str, Any]:
     """Return the arguments for the dataset.
 
     Without a source type, the files are parquet files, as in the stock runtimes.
     """
-    where = "dataset.data_files" if "." in place.rpartition("/")[2].strip(".") else "dataset.data_dir"
-    if own:
-        return {where: place}
+    where = "dataset.data_files" if "." in path.rpartition("/")[2].strip(".") else "dataset.data_dir"
+    if has_override:
+        return {where: path}
     return {
         "dataset": f"torchtune.datasets.{dataset.kind}_dataset",
         "dataset.source": dataset.source.value if dataset.source else "parquet",
-        where: place,
-        "dataset.split": _text(dataset.split),
+        where: path,
+        "dataset.split": _quote_if_needed(dataset.split),
         "dataset.train_on_input": dataset.train_on_input,
-        "dataset.new_system_prompt": _text(dataset.new_system_prompt),
+        "dataset.new_system_prompt": _quote_if_needed(dataset.new_system_prompt),
         **(
             {"dataset.column_map": _columns(dataset.column_map)}
             if not isinstance(dataset, TorchTuneChatDataset)
             else {
-                "dataset.conversation_column": _text(dataset.conversation_column),
+                "dataset.conversation_column": _quote_if_needed(dataset.conversation_column),
                 "dataset.conversation_style": dataset.conversation_style,
             }
         ),
     }
 
 
-def _text(value: str | None) -> str | None:
+def _quote_if_needed(value: str | None) -> str | None:
     """Return a user's text as an argument's value, quoted if necessary.
 
     TorchTune reads values as YAML with OmegaConf's `${...}` (torchtune 0.6.1).
     """
-    if value is None or (_PLAIN.fullmatch(value) and ": " not in value and not _WORDS.fullmatch(value)):
+    if value is None or (_PLAIN_TEXT.fullmatch(value) and ": " not in value and not _WORDS.fullmatch(value)):
         return value
-    return _quoted(value)
+    return _quote(value)
 
 
 def _columns(names: Mapping[str, str] | None) -> str | None:
-    if names is None or all(_PLAIN.fullmatch(name) and "'" not in name for name in names.values()):
+    if names is None or all(_PLAIN_TEXT.fullmatch(name) and "'" not in name for name in names.values()):
         return None if names is None else str(dict(names))
-    return f"{{{', '.join(f'{ours}: {_quoted(theirs)}' for ours, theirs in names.items())}}}"
+    return f"{{{', '.join(f'{ours}: {_quote(theirs)}' for ours, theirs in names.items())}}}"
 
 
-def _quoted(value: str) -> str:
+def _quote(value: str) -> str:
     # A backslash is special only before `${`; the backslashes in front of it are doubled.
     escaped = re.sub(r"(?<!\\)(\\*)\$\{", r"\1\1\\${", value)
-    return literal(json.dumps(escaped, ensure_ascii=False))
+    return escape_expansion(json.dumps(escaped, ensure_ascii=False))
 
 
 def _pairs(values: Mapping[str, Any]) -> list[str]:

@@ -7,9 +7,9 @@ from typing import Annotated, ClassVar
 
 from pydantic import BeforeValidator, Field, field_validator
 
-from trainjob.frameworks.torchtune.datasets import TorchTuneDataset, enum_value
+from trainjob.frameworks.torchtune.datasets import TorchTuneDataset, to_enum_value
 from trainjob.frameworks.torchtune.methods import Distillation, PreferenceTuning, Quantization, QuantizationAware
-from trainjob.spec.base import Spec, refuse
+from trainjob.spec.base import Spec, invalid_field
 from trainjob.spec.framework import FrameworkConfig
 
 MANAGED_KEYS = ("output_dir", "tokenizer.path", "tokenizer.merges_file", "checkpointer.checkpoint_dir")
@@ -34,8 +34,8 @@ class Loss(str, Enum):
     CEWithChunkedOutputLoss = "torchtune.modules.loss.CEWithChunkedOutputLoss"
 
 
-DataTypeField = Annotated[DataType, BeforeValidator(enum_value)]
-LossField = Annotated[Loss, BeforeValidator(enum_value)]
+DataTypeField = Annotated[DataType, BeforeValidator(to_enum_value)]
+LossField = Annotated[Loss, BeforeValidator(to_enum_value)]
 
 
 class LoraConfig(Spec):
@@ -63,14 +63,14 @@ class LoraConfig(Spec):
 
     @field_validator("lora_attn_modules")
     @classmethod
-    def _known_modules(cls, modules: tuple[str, ...]) -> tuple[str, ...]:
+    def _validate_modules(cls, modules: tuple[str, ...]) -> tuple[str, ...]:
         unknown = [module for module in modules if module not in _ATTENTION]
         if unknown or not modules:
-            raise refuse("", modules, f"give some of {', '.join(_ATTENTION)}")
+            raise invalid_field("", modules, f"give some of {', '.join(_ATTENTION)}")
         return modules
 
     @property
-    def qlora(self) -> bool:
+    def is_qlora(self) -> bool:
         """Whether the recipe is QLoRA's: a quantized base, no DoRA (Trainer 2.3, torchtune.go)."""
         return bool(self.quantize_base) and not self.use_dora
 
@@ -126,16 +126,18 @@ class TorchTuneConfig(FrameworkConfig):
 
     @field_validator("overrides")
     @classmethod
-    def _checked_overrides(cls, overrides: tuple[str, ...]) -> tuple[str, ...]:
+    def _validate_overrides(cls, overrides: tuple[str, ...]) -> tuple[str, ...]:
         for override in overrides:
             key, equals, _ = override.partition("=")
             removes = override.startswith("~") and "=" not in override
             if len(override) > _LONGEST_ARGUMENT:
-                raise refuse("", override, f"an argument has at most {_LONGEST_ARGUMENT} characters")
+                raise invalid_field("", override, f"an argument has at most {_LONGEST_ARGUMENT} characters")
             if not removes and (not equals or not key or override.count("=") != 1 or override.startswith("-")):
-                raise refuse("", override, "each must be key=value with exactly one '=', or ~key")
+                raise invalid_field("", override, "each must be key=value with exactly one '=', or ~key")
             if key.lstrip("~") in MANAGED_KEYS:
-                raise refuse("", override, f"{', '.join(MANAGED_KEYS)} are set for the workspace's layout")
+                raise invalid_field("", override, f"{', '.join(MANAGED_KEYS)} are set for the workspace's layout")
             if key.lstrip("~") in RECIPE_KEYS:
-                raise refuse("", override, "it decides which recipe runs: give it in peft_config=LoraConfig(...)")
+                raise invalid_field(
+                    "", override, "it decides which recipe runs: give it in peft_config=LoraConfig(...)"
+                )
         return overrides

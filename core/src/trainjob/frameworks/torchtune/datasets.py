@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Tag, field_validator
 
-from trainjob.spec.base import Spec, refuse
+from trainjob.spec.base import Spec, invalid_field
 
 
 class DataFormat(str, Enum):
@@ -22,30 +22,30 @@ class DataFormat(str, Enum):
     XML = "xml"
 
 
-def enum_value(given: Any) -> Any:
+def to_enum_value(value: Any) -> Any:
     """Return the value of an enum member, such as one of the SDK's, or any other value as is."""
-    return given.value if isinstance(given, Enum) else given
+    return value.value if isinstance(value, Enum) else value
 
 
-DataFormatField = Annotated[DataFormat, BeforeValidator(enum_value)]
+DataFormatField = Annotated[DataFormat, BeforeValidator(to_enum_value)]
 
 
-def _without_equals(value: str, field: str = "") -> str:
+def _validate_no_equals(value: str, field: str = "") -> str:
     # torchtune 0.6.1 splits each override at every "=" (torchtune/config/_utils.py).
     if "=" in value:
-        raise refuse(field, value, "TorchTune splits its arguments at '=', so that the value can't hold one")
+        raise invalid_field(field, value, "TorchTune splits its arguments at '=', so that the value can't hold one")
     return value
 
 
-def _checked_columns(columns: Mapping[str, str] | None, known: tuple[str, str]) -> Mapping[str, str] | None:
+def _validate_columns(columns: Mapping[str, str] | None, allowed: tuple[str, str]) -> Mapping[str, str] | None:
     for ours, theirs in (columns or {}).items():
-        if ours not in known:
-            raise refuse(ours, theirs, f"allowed keys are {' and '.join(known)}")
-        _without_equals(theirs, ours)
+        if ours not in allowed:
+            raise invalid_field(ours, theirs, f"allowed keys are {' and '.join(allowed)}")
+        _validate_no_equals(theirs, ours)
     return columns
 
 
-class _Rows(Spec):
+class _Dataset(Spec):
     """Fields that every kind of dataset has.
 
     Attributes:
@@ -62,11 +62,11 @@ class _Rows(Spec):
 
     @field_validator("split", "new_system_prompt")
     @classmethod
-    def _one_value(cls, value: str | None) -> str | None:
-        return None if value is None else _without_equals(value)
+    def _validate_texts(cls, value: str | None) -> str | None:
+        return None if value is None else _validate_no_equals(value)
 
 
-class TorchTuneInstructDataset(_Rows):
+class TorchTuneInstructDataset(_Dataset):
     """Prompts and answers (torchtune.datasets.instruct_dataset).
 
     Attributes:
@@ -78,11 +78,11 @@ class TorchTuneInstructDataset(_Rows):
 
     @field_validator("column_map")
     @classmethod
-    def _known_columns(cls, columns: Mapping[str, str] | None) -> Mapping[str, str] | None:
-        return _checked_columns(columns, ("input", "output"))
+    def _validate_column_map(cls, columns: Mapping[str, str] | None) -> Mapping[str, str] | None:
+        return _validate_columns(columns, ("input", "output"))
 
 
-class TorchTuneChatDataset(_Rows):
+class TorchTuneChatDataset(_Dataset):
     """Conversations of several turns (torchtune.datasets.chat_dataset).
 
     Attributes:
@@ -96,11 +96,11 @@ class TorchTuneChatDataset(_Rows):
 
     @field_validator("conversation_column")
     @classmethod
-    def _one_name(cls, value: str) -> str:
-        return _without_equals(value)
+    def _validate_conversation_column(cls, value: str) -> str:
+        return _validate_no_equals(value)
 
 
-class TorchTunePreferenceDataset(_Rows):
+class TorchTunePreferenceDataset(_Dataset):
     """Pairs of a better and a worse conversation (torchtune.datasets.preference_dataset).
 
     Attributes:
@@ -112,16 +112,16 @@ class TorchTunePreferenceDataset(_Rows):
 
     @field_validator("column_map")
     @classmethod
-    def _known_columns(cls, columns: Mapping[str, str] | None) -> Mapping[str, str] | None:
-        return _checked_columns(columns, ("chosen", "rejected"))
+    def _validate_column_map(cls, columns: Mapping[str, str] | None) -> Mapping[str, str] | None:
+        return _validate_columns(columns, ("chosen", "rejected"))
 
 
-def _kind(given: Any) -> str:
+def _get_kind(value: Any) -> str:
     """Return the kind of a dataset; `Instruct` if the value has no kind.
 
     The SDK's dataset classes have no kind, because the SDK supports instructions only.
     """
-    kind = given.get("kind", "instruct") if isinstance(given, Mapping) else getattr(given, "kind", "instruct")
+    kind = value.get("kind", "instruct") if isinstance(value, Mapping) else getattr(value, "kind", "instruct")
     return str(kind).capitalize()
 
 
@@ -130,7 +130,7 @@ TorchTuneDataset = Annotated[
     | Annotated[TorchTuneChatDataset, Tag("Chat")]
     | Annotated[TorchTunePreferenceDataset, Tag("Preference")],
     Discriminator(
-        _kind,
+        _get_kind,
         custom_error_type="kind",
         custom_error_message="allowed kinds are instruct, chat and preference",
     ),

@@ -42,15 +42,17 @@ class TorchTuneLogParser:
             epoch, per_epoch = int(found["epoch"]), int(found["per_epoch"])
             return self._advance(
                 Progress(
-                    step=_in_whole_training(int(found["step"]), epoch, per_epoch),
+                    step=_to_global_step(int(found["step"]), epoch, per_epoch),
                     total=per_epoch * self._epochs if self._epochs else None,
                     epoch=epoch,
                     epochs=self._epochs,
-                    loss=_finite(found["loss"]),
+                    loss=_parse_finite(found["loss"]),
                 )
             )
         if found := _METRICS.search(line):
-            return self._advance(Progress(step=int(found["step"]), epochs=self._epochs, loss=_finite(found["loss"])))
+            return self._advance(
+                Progress(step=int(found["step"]), epochs=self._epochs, loss=_parse_finite(found["loss"]))
+            )
         return None
 
     def _advance(self, progress: Progress) -> Progress | None:
@@ -60,7 +62,7 @@ class TorchTuneLogParser:
         return progress
 
 
-def _in_whole_training(step: int, epoch: int, per_epoch: int) -> int:
+def _to_global_step(step: int, epoch: int, per_epoch: int) -> int:
     """Return the number of a step in the whole training.
 
     A resumed LoRA training counts steps from its own beginning (torchtune 0.6.1).
@@ -71,7 +73,7 @@ def _in_whole_training(step: int, epoch: int, per_epoch: int) -> int:
     return step + max(0, epoch - counted) * per_epoch
 
 
-def _finite(text: str) -> float | None:
+def _parse_finite(text: str) -> float | None:
     try:
         value = float(text)
     except ValueError:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from trainjob.spec.base import Spec, refuse
+from trainjob.spec.base import Spec, invalid_field
 
 # TorchTune documents these sizes (torchtune 0.6.1, recipes/quantize.py); each divides every layer of the models here.
 # With another size, torchao skips a layer without a message (torchao 0.15.0, quantization/quant_api.py).
@@ -44,10 +44,10 @@ class Distillation(Spec):
 
     @field_validator("teacher_path")
     @classmethod
-    def _is_below(cls, path: str) -> str:
+    def _validate_teacher_path(cls, path: str) -> str:
         parts = path.strip("/").split("/")
         if path.startswith("/") or not parts[0] or ".." in parts or "=" in path:
-            raise refuse("", path, "it must be a path below /workspace, such as teacher/model")
+            raise invalid_field("", path, "it must be a path below /workspace, such as teacher/model")
         return path.strip("/")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainjob.spec.base import refuse
+from trainjob.spec.base import invalid_field
 
 
 @dataclass(frozen=True)
@@ -31,17 +31,17 @@ class Model:
     config: str
     builder: str
     tokenizer: str = "original/tokenizer.model"
-    merges: str = ""
-    runtime: bool = True
-    qlora: bool = True
-    single_device: bool = True
+    merges_file: str = ""
+    has_runtime: bool = True
+    has_qlora: bool = True
+    has_single_device_config: bool = True
     multinode: bool = False
     shards: int = 1
-    tied: bool = True
-    kind: str = "LLAMA3_2"
+    has_tied_embeddings: bool = True
+    model_type: str = "LLAMA3_2"
     tokenizer_builder: str = "llama3.llama3_tokenizer"
 
-    def component(self, *, lora: bool) -> str:
+    def get_builder_name(self, *, lora: bool) -> str:
         """Return the name of the model's builder in TorchTune's configurations."""
         package, _, builder = self.builder.partition(".")
         return f"torchtune.models.{package}.{'lora_' if lora else ''}{builder}"
@@ -64,30 +64,30 @@ MODELS = {
             "llama3.3-70b",
             "llama3_3/70B",
             "llama3_3.llama3_3_70b",
-            runtime=False,
-            single_device=False,
+            has_runtime=False,
+            has_single_device_config=False,
             multinode=True,
             shards=30,
-            tied=False,
-            kind="LLAMA3",
+            has_tied_embeddings=False,
+            model_type="LLAMA3",
         ),
         Model(
             "qwen2.5-1.5b",
             "qwen2_5/1.5B",
             "qwen2_5.qwen2_5_1_5b_instruct",
             tokenizer="vocab.json",
-            merges="merges.txt",
-            qlora=False,
-            kind="QWEN2",
+            merges_file="merges.txt",
+            has_qlora=False,
+            model_type="QWEN2",
             tokenizer_builder="qwen2_5.qwen2_5_tokenizer",
         ),
     )
 }
-_LLAMA_8B = Model("llama3.1-8b", "llama3_1/8B", "llama3_1.llama3_1_8b", shards=4, kind="LLAMA3")
+_LLAMA_8B = Model("llama3.1-8b", "llama3_1/8B", "llama3_1.llama3_1_8b", shards=4, model_type="LLAMA3")
 TEACHERS = {**MODELS, _LLAMA_8B.name: _LLAMA_8B}
 
 
-def model_named(name: str) -> Model:
+def get_model(name: str) -> Model:
     """Return the model of a name, also in the Trainer's own spelling (`llama3_2/1B`).
 
     Raises:
@@ -96,4 +96,4 @@ def model_named(name: str) -> Model:
     for model in MODELS.values():
         if name in (model.name, model.config):
             return model
-    raise refuse("", name, f"allowed are {', '.join(MODELS)}")
+    raise invalid_field("", name, f"allowed are {', '.join(MODELS)}")

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trainjob.frameworks.torchtune.config import TorchTuneConfig
-from trainjob.frameworks.torchtune.models import MODELS, TEACHERS, Model, model_named
-from trainjob.spec.base import refuse
-from trainjob.spec.resources import gpus
+from trainjob.frameworks.torchtune.models import MODELS, TEACHERS, Model, get_model
+from trainjob.spec.base import invalid_field
+from trainjob.spec.resources import count_gpus
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class _Recipe:
 
     name: str
     config: str
-    single: tuple[str, str] | None = None
+    single_device: tuple[str, str] | None = None
 
 
 # Recipes by the method's field and whether LoRA is trained; from the registry of torchtune 0.6.1, `tune ls`.
@@ -56,7 +56,7 @@ _WITHOUT_RECIPE = {
     "quantization": "quantization trains nothing: leave it out",
 }
 # Fields of a training that a quantization does not use.
-_OF_TRAINING = (
+_TRAINING_FIELDS = (
     "batch_size",
     "epochs",
     "loss",
@@ -81,26 +81,26 @@ def check_recipe(model_name: str, config: TorchTuneConfig, *, field: str = "conf
     Raises:
         InvalidSpec: the error names the field and the rule.
     """
-    model, nodes, lora = model_named(model_name), config.num_nodes or 1, config.peft_config
-    _check_rows(config, field)
+    model, nodes, lora = get_model(model_name), config.num_nodes or 1, config.peft_config
+    _check_dataset(config, field)
     if config.methods:
         _check_method(model, config, field, builtin=builtin)
     if nodes > 1:
         _check_nodes(model, config, field)
-    if lora and lora.qlora and not model.qlora:
-        able = ", ".join(other.name for other in MODELS.values() if other.qlora)
+    if lora and lora.is_qlora and not model.has_qlora:
+        able = ", ".join(other.name for other in MODELS.values() if other.has_qlora)
         quantized = f"{field}.peft_config.quantize_base"
-        raise refuse(quantized, True, f"there is no QLoRA recipe for {model.name}; QLoRA: {able}")
-    single = _one_gpu(config) if builtin else config.processes == 1
-    if lora and lora.qlora and model.single_device and not single:
+        raise invalid_field(quantized, True, f"there is no QLoRA recipe for {model.name}; QLoRA: {able}")
+    single = _has_one_gpu(config) if builtin else config.processes_per_node == 1
+    if lora and lora.is_qlora and model.has_single_device_config and not single:
         rule = "QLoRA runs in one process on one GPU: give resources_per_node={'gpu': 1} or num_proc_per_node=1"
-        raise refuse(f"{field}.peft_config.quantize_base", True, rule)
-    if nodes == 1 and single and not model.single_device and not config.quantization:
+        raise invalid_field(f"{field}.peft_config.quantize_base", True, rule)
+    if nodes == 1 and single and not model.has_single_device_config and not config.quantization:
         rule = f"{model.name} needs several: give resources_per_node={{'gpu': 8}} or num_proc_per_node"
-        raise refuse(f"{field}.num_proc_per_node", config.processes, rule)
+        raise invalid_field(f"{field}.num_proc_per_node", config.processes_per_node, rule)
 
 
-def _check_rows(config: TorchTuneConfig, field: str) -> None:
+def _check_dataset(config: TorchTuneConfig, field: str) -> None:
     """Refuse a kind of dataset that the recipe does not read.
 
     DPO's recipes read pairs, the others read answers (torchtune 0.6.1, data/_collate.py).
@@ -108,24 +108,24 @@ def _check_rows(config: TorchTuneConfig, field: str) -> None:
     dataset, pairs = config.dataset_preprocess_config, config.preference_tuning is not None
     if dataset is not None and (dataset.kind == "preference") != pairs:
         rule = "preference_tuning goes with a TorchTunePreferenceDataset, and no other"
-        raise refuse(f"{field}.dataset_preprocess_config", type(dataset).__name__, rule)
+        raise invalid_field(f"{field}.dataset_preprocess_config", type(dataset).__name__, rule)
 
 
 def _check_method(model: Model, config: TorchTuneConfig, field: str, *, builtin: bool) -> None:
     method, *others = config.methods
     given, name = getattr(config, method), f"{field}.{method}"
     if others:
-        raise refuse(f"{field}.{others[0]}", getattr(config, others[0]), f"give it or {method}")
+        raise invalid_field(f"{field}.{others[0]}", getattr(config, others[0]), f"give it or {method}")
     if builtin:
-        raise refuse(name, given, "the Trainer chooses recipes that can't; use FineTune(workspace=...)")
+        raise invalid_field(name, given, "the Trainer chooses recipes that can't; use FineTune(workspace=...)")
     if (config.num_nodes or 1) > 1:
-        raise refuse(f"{field}.num_nodes", config.num_nodes, f"{method} runs on one node")
+        raise invalid_field(f"{field}.num_nodes", config.num_nodes, f"{method} runs on one node")
     if config.quantization:
         _check_quantization(config, field)
     if config.loss is not None and config.preference_tuning:
-        raise refuse(f"{field}.loss", config.loss.value, "preference_tuning has a loss of its own: leave it out")
+        raise invalid_field(f"{field}.loss", config.loss.value, "preference_tuning has a loss of its own: leave it out")
     if (method, config.peft_config is not None) not in _RECIPES:
-        raise refuse(f"{field}.peft_config", config.peft_config, _WITHOUT_RECIPE[method])
+        raise invalid_field(f"{field}.peft_config", config.peft_config, _WITHOUT_RECIPE[method])
     if config.distillation:
         _check_teacher(model, config.distillation.teacher, name)
 
@@ -135,35 +135,37 @@ def _check_quantization(config: TorchTuneConfig, field: str) -> None:
 
     The recipe uses neither (torchtune 0.6.1, recipes/quantize.py).
     """
-    for name in _OF_TRAINING:
+    for name in _TRAINING_FIELDS:
         if (given := getattr(config, name)) is not None:
-            raise refuse(f"{field}.{name}", given, "quantization trains nothing: leave it out")
-    if config.processes > 1:
+            raise invalid_field(f"{field}.{name}", given, "quantization trains nothing: leave it out")
+    if config.processes_per_node > 1:
         rule = "quantization runs in one process: give at most one GPU, or num_proc_per_node=1"
-        raise refuse(f"{field}.num_proc_per_node", config.processes, rule)
+        raise invalid_field(f"{field}.num_proc_per_node", config.processes_per_node, rule)
 
 
 def _check_teacher(model: Model, name: str, field: str) -> None:
     able = [teacher.name for teacher in TEACHERS.values() if teacher.tokenizer_builder == model.tokenizer_builder]
     if name not in able:
-        raise refuse(f"{field}.teacher", name, f"for {model.name} it must have the same vocabulary: {', '.join(able)}")
+        raise invalid_field(
+            f"{field}.teacher", name, f"for {model.name} it must have the same vocabulary: {', '.join(able)}"
+        )
 
 
-def _one_gpu(config: TorchTuneConfig) -> bool:
-    return config.num_proc_per_node == 1 or gpus(config.resources_per_node) == 1
+def _has_one_gpu(config: TorchTuneConfig) -> bool:
+    return config.num_proc_per_node == 1 or count_gpus(config.resources_per_node) == 1
 
 
 def _check_nodes(model: Model, config: TorchTuneConfig, field: str) -> None:
     nodes = f"{field}.num_nodes"
     if config.peft_config:
         rule = "LoRA runs on one node only: set num_nodes=1 or leave peft_config out"
-        raise refuse(nodes, config.num_nodes, rule)
+        raise invalid_field(nodes, config.num_nodes, rule)
     if not model.multinode:
         able = ", ".join(other.name for other in MODELS.values() if other.multinode)
-        raise refuse(nodes, config.num_nodes, f"{model.name} trains on one node; several nodes: {able}")
+        raise invalid_field(nodes, config.num_nodes, f"{model.name} trains on one node; several nodes: {able}")
 
 
-def recipe_and_config(model: Model, config: TorchTuneConfig) -> tuple[str, str]:
+def select_recipe(model: Model, config: TorchTuneConfig) -> tuple[str, str]:
     """Return the names for `tune run RECIPE --config CONFIG`.
 
     Args:
@@ -173,11 +175,15 @@ def recipe_and_config(model: Model, config: TorchTuneConfig) -> tuple[str, str]:
     lora = config.peft_config
     for method in config.methods:
         found = _RECIPES[method, lora is not None]
-        return found.single if found.single and config.processes == 1 else (found.name, found.config)
+        return (
+            found.single_device
+            if found.single_device and config.processes_per_node == 1
+            else (found.name, found.config)
+        )
     if (config.num_nodes or 1) > 1:
         return "full_finetune_distributed", f"{model.config}_full_multinode"
-    single = config.processes == 1
-    kind = ("qlora" if lora.qlora else "lora") if lora else "full"
+    single = config.processes_per_node == 1
+    kind = ("qlora" if lora.is_qlora else "lora") if lora else "full"
     recipe = "lora_finetune" if lora else "full_finetune"
     if single:
         return f"{recipe}_single_device", f"{model.config}_{kind}_single_device"

@@ -13,27 +13,27 @@ from typing import Any
 
 from trainjob.programs.export.checkpoint import Checkpoint
 from trainjob.programs.export.layout import ExportFile
-from trainjob.programs.export.properties import flat
+from trainjob.programs.export.properties import flatten
 
-__all__ = ["CARD", "model_card", "with_card"]
+__all__ = ["CARD_FILE", "model_card", "with_card"]
 
-CARD = "README.md"
+CARD_FILE = "README.md"
 _HUB_NAME = re.compile(r"hf://([\w.-]+/[\w.-]+)(?:/.*)?")
 _LIBRARIES = {"model": "transformers", "adapter": "peft"}
 
 
 def with_card(
-    files: Sequence[ExportFile], checkpoint: Checkpoint, metrics: Mapping[str, Any], facts: Mapping[str, Any]
+    files: Sequence[ExportFile], checkpoint: Checkpoint, metrics: Mapping[str, Any], metadata: Mapping[str, Any]
 ) -> tuple[ExportFile, ...]:
     """Return the plan with our own card, which replaces the base model's card.
 
     The base model's card describes another model.
     """
-    card = ExportFile(CARD, content=model_card(checkpoint, metrics, facts).encode())
-    return tuple(sorted((*(file for file in files if file.path != CARD), card), key=lambda file: file.path))
+    card = ExportFile(CARD_FILE, content=model_card(checkpoint, metrics, metadata).encode())
+    return tuple(sorted((*(file for file in files if file.path != CARD_FILE), card), key=lambda file: file.path))
 
 
-def model_card(checkpoint: Checkpoint, metrics: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
+def model_card(checkpoint: Checkpoint, metrics: Mapping[str, Any], metadata: Mapping[str, Any]) -> str:
     """Return the text of a model card; the same for the same facts.
 
     Args:
@@ -42,18 +42,18 @@ def model_card(checkpoint: Checkpoint, metrics: Mapping[str, Any], facts: Mappin
         facts: the facts of the manifest; `base_model` and `dataset` become links on the hub if they are `hf://`
             addresses.
     """
-    base, dataset = (_on_the_hub(facts.get(name)) for name in ("base_model", "dataset"))
+    base, dataset = (_to_hub_name(metadata.get(name)) for name in ("base_model", "dataset"))
     front = {
         "library_name": _LIBRARIES[checkpoint.kind],
         "base_model": base,
         "datasets": [dataset] if dataset else None,
         "tags": ["torchtune", "trainjob"],
     }
-    known = {name: value for name, value in facts.items() if name != "parameters"}
+    known = {name: value for name, value in metadata.items() if name != "parameters"}
     made = {"checkpoint": f"epoch {checkpoint.epoch}, counted from 0", "dtype": checkpoint.dtype, **known}
     tables = (
         _table("Training metrics", metrics, "The last ones of the training."),
-        _table("Parameters", _mapping(facts.get("parameters")), "What the training was told."),
+        _table("Parameters", _mapping(metadata.get("parameters")), "What the training was told."),
         _table("Where it comes from", made, "`manifest.json` beside this file names every file with its SHA-256."),
     )
     title = f"Fine-tuned from {base}" if base else "Fine-tuned model"
@@ -61,7 +61,7 @@ def model_card(checkpoint: Checkpoint, metrics: Mapping[str, Any], facts: Mappin
     return "\n".join(["---", *matter, "---", "", f"# {title}", *(line for table in tables for line in table), ""])
 
 
-def _on_the_hub(address: Any) -> str:
+def _to_hub_name(address: Any) -> str:
     match = _HUB_NAME.fullmatch(address) if isinstance(address, str) else None
     return match[1] if match else ""
 
@@ -70,9 +70,9 @@ def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {"given": value}
 
 
-def _table(title: str, facts: Mapping[str, Any], words: str) -> list[str]:
-    rows = [f"| {_cell(name)} | {_cell(value)} |" for name, value in flat(facts).items()]
-    return ["", f"## {title}", "", words, "", "| | |", "|---|---|", *rows] if rows else []
+def _table(title: str, values: Mapping[str, Any], description: str) -> list[str]:
+    rows = [f"| {_cell(name)} | {_cell(value)} |" for name, value in flatten(values).items()]
+    return ["", f"## {title}", "", description, "", "| | |", "|---|---|", *rows] if rows else []
 
 
 def _cell(value: Any) -> str:

@@ -135,7 +135,7 @@ def _adapter(folder: Path) -> tuple[Path, ...]:
 
 def _check_age(folder: Path, weights: tuple[Path, ...], record: RunRecord) -> None:
     saved = max(path.stat().st_mtime for path in weights)
-    if saved + _CLOCK_SLACK < record.began and not record.resumed:
+    if saved + _CLOCK_SLACK < record.started_at and not record.resumed:
         raise ExportError(
             f"{folder} is left from an earlier run: the last run in this folder began after it and saved no such epoch",
             hint="let the fine-tune step end before the export",

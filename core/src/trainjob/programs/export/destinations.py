@@ -20,7 +20,7 @@ from trainjob.errors import InvalidSpec, Problem
 from trainjob.programs.export.folder import FolderTarget
 from trainjob.programs.export.hub import HubTarget
 from trainjob.programs.export.objects import ObjectTarget
-from trainjob.programs.fetch.bucket import SCHEMES, bucket_of
+from trainjob.programs.fetch.bucket import SCHEMES, create_bucket
 
 __all__ = ["Access", "Target", "destination_of"]
 
@@ -64,7 +64,7 @@ def destination_of(address: str, access: Access) -> Target:
         rule = "it must hold no user and password: they are in the environment, from the step's secret"
         raise InvalidSpec(Problem("destination", "***", rule))
     if parts.scheme in SCHEMES and parts.netloc:
-        bucket = bucket_of(parts.scheme, parts.netloc, access.environment, access.endpoint, access.region)
+        bucket = create_bucket(parts.scheme, parts.netloc, access.environment, access.endpoint, access.region)
         return ObjectTarget(bucket, address.split("://", 1)[1].partition("/")[2].strip("/"))
     match = _HUB.fullmatch(address.removeprefix("hf://").rstrip("/")) if parts.scheme == "hf" else None
     if match and not match["repo"].startswith(("datasets/", "spaces/")):

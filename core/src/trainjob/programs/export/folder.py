@@ -16,10 +16,10 @@ from pathlib import Path
 
 from trainjob.errors import ExportError
 from trainjob.programs.export.layout import MANIFEST
-from trainjob.programs.export.manifest_file import Bundle, SealedFile, files_of_manifest
-from trainjob.programs.export.receipt import Progress
-from trainjob.programs.fetch.folder import Folder, sync, to_disk
-from trainjob.programs.fetch.listing import digests
+from trainjob.programs.export.manifest_file import ExportContent, HashedFile, parse_manifest_files
+from trainjob.programs.export.receipt import ExportProgress
+from trainjob.programs.fetch.folder import Folder, sync_file, sync_path
+from trainjob.programs.fetch.listing import compute_digests
 
 __all__ = ["FolderTarget"]
 
@@ -38,7 +38,7 @@ class FolderTarget:
         target, other = self.path.resolve(), folder.resolve()
         return target == other or target in other.parents or other in target.parents
 
-    def send(self, bundle: Bundle, progress: Progress) -> str:
+    def send(self, content: ExportContent, progress: ExportProgress) -> str:
         """Copy the missing files and put them in place, and return an empty revision.
 
         If the target already holds the same content, nothing is changed.
@@ -52,21 +52,21 @@ class FolderTarget:
         target.parent.mkdir(parents=True, exist_ok=True)
         if retired.is_dir() and not retired.is_symlink() and not target.exists():
             retired.rename(target)
-        sent = not _holds(target, bundle)
+        sent = not _has_content(target, content)
         if sent:
             _check_replaceable(target)
-            _fill(staging, bundle, progress)
+            _fill(staging, content, progress)
             _put_in_place(staging, target, retired)
         else:
-            _report_all(bundle, progress)
+            _report_all(content, progress)
         for leftover in (staging, retired):
             shutil.rmtree(leftover, ignore_errors=True)
         return ""
 
 
-def _report_all(bundle: Bundle, progress: Progress) -> None:
-    for file in bundle.everything:
-        progress.arrived(file.path, file.size, sent=False)
+def _report_all(content: ExportContent, progress: ExportProgress) -> None:
+    for file in content.all_files:
+        progress.report_file(file.path, file.size, sent=False)
 
 
 def _check_replaceable(target: Path) -> None:
@@ -80,15 +80,17 @@ def _check_replaceable(target: Path) -> None:
             hint=f"name a folder below it: {target}/model",
         )
     if (target / MANIFEST).is_file():
-        files_of_manifest((target / MANIFEST).read_bytes())
+        parse_manifest_files((target / MANIFEST).read_bytes())
     elif any(target.iterdir()):
         raise ExportError(f"{target} is not empty and holds no earlier export", hint="name another folder, or empty it")
 
 
-def _holds(folder: Path, bundle: Bundle) -> bool:
-    wanted = {file.path for file in bundle.everything}
+def _has_content(folder: Path, content: ExportContent) -> bool:
+    wanted = {file.path for file in content.all_files}
     return (
-        folder.is_dir() and _names(folder) == wanted and all(_same(Folder(folder), file) for file in bundle.everything)
+        folder.is_dir()
+        and _names(folder) == wanted
+        and all(_is_same(Folder(folder), file) for file in content.all_files)
     )
 
 
@@ -96,14 +98,14 @@ def _names(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
 
 
-def _same(folder: Folder, file: SealedFile) -> bool:
+def _is_same(folder: Folder, file: HashedFile) -> bool:
     if folder.size(file.path) != file.size:
         return False
-    with folder.read(file.path) as found:
-        return digests(found, file.size)[0] == file.sha256
+    with folder.open_for_reading(file.path) as found:
+        return compute_digests(found, file.size)[0] == file.sha256
 
 
-def _fill(staging: Path, bundle: Bundle, progress: Progress) -> None:
+def _fill(staging: Path, content: ExportContent, progress: ExportProgress) -> None:
     """Make `staging` hold exactly the bundle, on disk.
 
     Links in it are removed, because they could lead out of it.
@@ -111,26 +113,26 @@ def _fill(staging: Path, bundle: Bundle, progress: Progress) -> None:
     _make_folder(staging)
     for link in [path for path in staging.rglob("*") if path.is_symlink()]:
         link.unlink()
-    wanted = {file.path for file in bundle.everything}
+    wanted = {file.path for file in content.all_files}
     for name in _names(staging) - wanted:
         (staging / name).unlink()
     target = Folder(staging)
-    for file in bundle.everything:
-        sent = not _same(target, file)
+    for file in content.all_files:
+        sent = not _is_same(target, file)
         if sent:
             _copy(file, target)
-        with target.read(file.path) as copied:
+        with target.open_for_reading(file.path) as copied:
             os.fchmod(copied.fileno(), _FILE_MODE)
-        progress.arrived(file.path, file.size, sent=sent)
+        progress.report_file(file.path, file.size, sent=sent)
     folders = [path for path in staging.rglob("*") if path.is_dir()]
     for folder in sorted(folders, reverse=True):
         if any(folder.iterdir()):
             folder.chmod(_FOLDER_MODE)
-            to_disk(folder)
+            sync_path(folder)
         else:
             folder.rmdir()
     staging.chmod(_FOLDER_MODE)
-    to_disk(staging)
+    sync_path(staging)
 
 
 def _make_folder(path: Path) -> None:
@@ -139,15 +141,15 @@ def _make_folder(path: Path) -> None:
     path.mkdir(parents=True, exist_ok=True)
 
 
-def _copy(file: SealedFile, folder: Folder) -> None:
+def _copy(file: HashedFile, folder: Folder) -> None:
     if (folder.path / file.path).is_dir():
         shutil.rmtree(folder.path / file.path)
     folder.remove(file.path)
     # Do not use a hard link: a later run would write into the exported file.
-    with folder.append(file.path) as target:
+    with folder.open_for_appending(file.path) as target:
         for block in file.file.blocks():
             target.write(block)
-        sync(target)
+        sync_file(target)
     if folder.size(file.path) != file.size:
         raise ExportError(
             f"{file.file.source} changed while it was copied", hint="let the fine-tune step end before the export"
@@ -163,7 +165,7 @@ def _put_in_place(staging: Path, target: Path, retired: Path) -> None:
         # restores it.
         target.rename(retired)
         staging.rename(target)
-    to_disk(target.parent)
+    sync_path(target.parent)
 
 
 def _exchange(one: Path, other: Path) -> bool:

@@ -9,8 +9,8 @@ from typing import Any
 
 from trainjob.errors import ExportError, TrainJobError
 from trainjob.programs.export.layout import MANIFEST
-from trainjob.programs.export.manifest_file import Bundle, SealedFile, files_of_manifest
-from trainjob.programs.export.receipt import Progress
+from trainjob.programs.export.manifest_file import ExportContent, HashedFile, parse_manifest_files
+from trainjob.programs.export.receipt import ExportProgress
 
 __all__ = ["HubTarget"]
 
@@ -33,7 +33,7 @@ class HubTarget:
     endpoint: str = ""
     token: str = field(default="", repr=False)
 
-    def send(self, bundle: Bundle, progress: Progress) -> str:
+    def send(self, content: ExportContent, progress: ExportProgress) -> str:
         """Upload the files that the repository does not have, commit, and return the commit.
 
         The same commit deletes the files of an earlier export that this one does not have. It deletes nothing else.
@@ -42,13 +42,13 @@ class HubTarget:
             ExportError: the hub refuses or cannot be reached, or the repository has a manifest that no export wrote.
         """
         try:
-            return self._send(bundle, progress)
+            return self._send(content, progress)
         except TrainJobError:
             raise
         except Exception as failure:  # httpx errors, OSError or ValueError, depending on the version of huggingface_hub
-            raise self._explained(failure) from failure
+            raise self._to_error(failure) from failure
 
-    def _send(self, bundle: Bundle, progress: Progress) -> str:
+    def _send(self, content: ExportContent, progress: ExportProgress) -> str:
         from huggingface_hub import CommitOperationDelete, HfApi
         from huggingface_hub.utils import disable_progress_bars
 
@@ -57,8 +57,8 @@ class HubTarget:
         self._make_repo(api)
         earlier = self._earlier_files(api)
         there = set(api.list_repo_files(self.repo, revision=self.revision))
-        additions = [self._upload(api, file, progress) for file in bundle.everything]
-        stale = {self._in_repo(name) for name in earlier - {file.path for file in bundle.files}} & there
+        additions = [self._upload(api, file, progress) for file in content.all_files]
+        stale = {self._in_repo(name) for name in earlier - {file.path for file in content.files}} & there
         deletions = [CommitOperationDelete(path, is_folder=False) for path in sorted(stale)]
         message = f"Export {self.folder or 'model'}"
         commit = api.create_commit(self.repo, [*additions, *deletions], commit_message=message, revision=self.revision)
@@ -82,9 +82,9 @@ class HubTarget:
             return frozenset()
         with tempfile.TemporaryDirectory() as folder:
             path = api.hf_hub_download(self.repo, name, revision=self.revision, local_dir=folder)
-            return files_of_manifest(Path(path).read_bytes())
+            return parse_manifest_files(Path(path).read_bytes())
 
-    def _upload(self, api: Any, file: SealedFile, progress: Progress) -> Any:
+    def _upload(self, api: Any, file: HashedFile, progress: ExportProgress) -> Any:
         """Upload the bytes of a large file ahead of the commit, and count the file."""
         from huggingface_hub import CommitOperationAdd
 
@@ -94,13 +94,13 @@ class HubTarget:
         # The hub returns the ID of its content for this path. The attributes are private; if they are missing, the file
         # counts as sent.
         known = getattr(addition, "_remote_oid", None)
-        progress.arrived(file.path, file.size, sent=known is None or known != getattr(addition, "_local_oid", ""))
+        progress.report_file(file.path, file.size, sent=known is None or known != getattr(addition, "_local_oid", ""))
         return addition
 
     def _in_repo(self, path: str) -> str:
         return f"{self.folder}/{path}" if self.folder else path
 
-    def _explained(self, failure: Exception) -> ExportError:
+    def _to_error(self, failure: Exception) -> ExportError:
         where = f"hf://{self.repo}@{self.revision}"
         kind, text = type(failure).__name__, " ".join(str(failure).split())[:300]
         status = getattr(getattr(failure, "response", None), "status_code", None)

@@ -20,10 +20,10 @@ from trainjob.errors import ExportError
 from trainjob.programs.export.checkpoint import ADAPTER_CONFIG, ADAPTER_WEIGHTS, WEIGHTS_INDEX, Checkpoint
 from trainjob.programs.fetch.names import check_conflicts, check_names
 
-__all__ = ["MANIFEST", "PENDING", "ExportFile", "check_sources", "plan"]
+__all__ = ["MANIFEST", "PENDING_MANIFEST", "ExportFile", "check_sources", "plan_files"]
 
 MANIFEST = "manifest.json"
-PENDING = "manifest.pending.json"
+PENDING_MANIFEST = "manifest.pending.json"
 _HASH_BLOCK = 1 << 20
 # Weights of any framework, and their indexes. They are excluded, because the base model's weights are not the result.
 _WEIGHT_SUFFIXES = tuple(
@@ -95,7 +95,7 @@ class ExportFile:
         return digest.hexdigest()
 
 
-def plan(checkpoint: Checkpoint, model: Path, base_model: str = "") -> tuple[ExportFile, ...]:
+def plan_files(checkpoint: Checkpoint, model: Path, base_model: str = "") -> tuple[ExportFile, ...]:
     """Return the files of a checkpoint's export, ordered by name.
 
     Args:
@@ -112,7 +112,7 @@ def plan(checkpoint: Checkpoint, model: Path, base_model: str = "") -> tuple[Exp
     planned = (_adapter if checkpoint.kind == "adapter" else _model)(checkpoint, files, base_model)
     ordered = tuple(sorted(planned, key=lambda file: file.path))
     names, origin, advice = [file.path for file in ordered], "the model to export", "rename or remove the file"
-    check_names(names, origin, ExportError, MANIFEST, PENDING, hint=advice)
+    check_names(names, origin, ExportError, MANIFEST, PENDING_MANIFEST, hint=advice)
     check_conflicts(names, origin, ExportError, hint=advice)
     return ordered
 
@@ -148,16 +148,16 @@ def _companions(folder: Path) -> dict[str, Path]:
     These are all but weights, adapters, hidden files, and manifest and note of an earlier export.
     """
     found = {path.relative_to(folder): path for path in folder.rglob("*") if path.is_file()}
-    return {name.as_posix(): path for name, path in found.items() if not _left_out(name)}
+    return {name.as_posix(): path for name, path in found.items() if not _is_excluded(name)}
 
 
-def _left_out(path: Path) -> bool:
+def _is_excluded(path: Path) -> bool:
     hidden = any(part.startswith(".") for part in path.parts)
     return (
         hidden
         or path.name.startswith("adapter_")
         or path.name.endswith(_WEIGHT_SUFFIXES)
-        or path.as_posix() in {MANIFEST, PENDING}
+        or path.as_posix() in {MANIFEST, PENDING_MANIFEST}
     )
 
 

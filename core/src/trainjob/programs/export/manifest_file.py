@@ -15,20 +15,20 @@ from typing import Any
 
 from trainjob.errors import ExportError, InvalidSpec, Problem
 from trainjob.programs.export.checkpoint import Checkpoint
-from trainjob.programs.export.layout import MANIFEST, PENDING, ExportFile
+from trainjob.programs.export.layout import MANIFEST, PENDING_MANIFEST, ExportFile
 from trainjob.programs.fetch.names import check_names
 
-__all__ = ["FORMAT", "Bundle", "SealedFile", "bundle", "files_of_manifest"]
+__all__ = ["FORMAT", "ExportContent", "HashedFile", "build_content", "parse_manifest_files"]
 
 FORMAT = "trainjob-export"
 _VERSION = 1
 _OWN_KEYS = ("format", "version", "kind", "checkpoint", "metrics", "files", "totals")
 _HASHING_THREADS = 4
-_OTHER_PLACE = "name another destination, or remove what is there"
+_OTHER_DESTINATION = "name another destination, or remove what is there"
 
 
 @dataclass(frozen=True)
-class SealedFile:
+class HashedFile:
     """A file of an export with its size in bytes and its SHA-256 in hex."""
 
     file: ExportFile
@@ -42,21 +42,21 @@ class SealedFile:
 
 
 @dataclass(frozen=True)
-class Bundle:
+class ExportContent:
     """Everything that is sent: the files, and the manifest that names them all."""
 
-    files: tuple[SealedFile, ...]
-    manifest: SealedFile
+    files: tuple[HashedFile, ...]
+    manifest: HashedFile
 
     @property
-    def everything(self) -> tuple[SealedFile, ...]:
+    def all_files(self) -> tuple[HashedFile, ...]:
         """All files, the manifest last."""
         return (*self.files, self.manifest)
 
 
-def bundle(
-    files: tuple[ExportFile, ...], checkpoint: Checkpoint, metrics: Mapping[str, Any], facts: Mapping[str, Any]
-) -> Bundle:
+def build_content(
+    files: tuple[ExportFile, ...], checkpoint: Checkpoint, metrics: Mapping[str, Any], metadata: Mapping[str, Any]
+) -> ExportContent:
     """Hash the files, and return them with their manifest.
 
     Args:
@@ -70,29 +70,29 @@ def bundle(
     Raises:
         InvalidSpec: a fact has the name of one of the manifest's own keys.
     """
-    taken = sorted(set(facts) & set(_OWN_KEYS))
+    taken = sorted(set(metadata) & set(_OWN_KEYS))
     if taken:
         raise InvalidSpec(
             Problem("manifest", ", ".join(taken), f"the keys {', '.join(_OWN_KEYS)} are the export's own")
         )
     with ThreadPoolExecutor(_HASHING_THREADS) as threads:
-        sealed = tuple(threads.map(_seal, files))
+        sealed = tuple(threads.map(_hash_file, files))
     manifest = {
         "format": FORMAT,
         "version": _VERSION,
         "kind": checkpoint.kind,
-        "created": _newest(files),
-        **facts,
+        "created": _newest_time(files),
+        **metadata,
         "checkpoint": {"epoch": checkpoint.epoch, "dtype": checkpoint.dtype},
         "metrics": dict(metrics),
         "files": {file.path: {"sha256": file.sha256, "size": file.size} for file in sealed},
         "totals": {"files": len(sealed), "bytes": sum(file.size for file in sealed)},
     }
     content = (json.dumps(manifest, indent=2, ensure_ascii=False) + "\n").encode()
-    return Bundle(sealed, _seal(ExportFile(MANIFEST, content=content)))
+    return ExportContent(sealed, _hash_file(ExportFile(MANIFEST, content=content)))
 
 
-def files_of_manifest(content: bytes) -> frozenset[str]:
+def parse_manifest_files(content: bytes) -> frozenset[str]:
     """Return the file names of an earlier export, from its manifest or its pending note.
 
     Raises:
@@ -108,17 +108,19 @@ def files_of_manifest(content: bytes) -> frozenset[str]:
     if not ours:
         raise ExportError(
             f"the destination has a {MANIFEST} that no export wrote, so nothing there is replaced",
-            hint=_OTHER_PLACE,
+            hint=_OTHER_DESTINATION,
         )
-    check_names(names, f"the {MANIFEST} of the destination", ExportError, MANIFEST, PENDING, hint=_OTHER_PLACE)
+    check_names(
+        names, f"the {MANIFEST} of the destination", ExportError, MANIFEST, PENDING_MANIFEST, hint=_OTHER_DESTINATION
+    )
     return names
 
 
-def _seal(file: ExportFile) -> SealedFile:
-    return SealedFile(file, file.size, file.sha256())
+def _hash_file(file: ExportFile) -> HashedFile:
+    return HashedFile(file, file.size, file.sha256())
 
 
-def _newest(files: tuple[ExportFile, ...]) -> str:
+def _newest_time(files: tuple[ExportFile, ...]) -> str:
     sources: list[Path] = [file.source for file in files if file.source]
     newest = max((path.stat().st_mtime for path in sources), default=0.0)
     return datetime.fromtimestamp(int(newest), timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")

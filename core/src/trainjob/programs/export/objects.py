@@ -24,17 +24,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainjob.errors import ExportError, TrainJobError
-from trainjob.programs.export.layout import MANIFEST, PENDING
-from trainjob.programs.export.manifest_file import FORMAT, Bundle, SealedFile, files_of_manifest
-from trainjob.programs.export.receipt import Progress
-from trainjob.programs.fetch.bucket import Bucket, told
+from trainjob.programs.export.layout import MANIFEST, PENDING_MANIFEST
+from trainjob.programs.export.manifest_file import FORMAT, ExportContent, HashedFile, parse_manifest_files
+from trainjob.programs.export.receipt import ExportProgress
+from trainjob.programs.fetch.bucket import Bucket, extract_message
 
 __all__ = ["ObjectTarget"]
 
 _WORKERS = 4
 _PARTS_AT_ONCE = 2  # of one object; with the workers and the part size this bounds memory to about 128 MiB
 _PART = 16 << 20  # bytes
-_MOST_PARTS = 9_000  # S3 and Google Cloud Storage allow 10 000 in one object
+_MAX_PARTS = 9_000  # S3 and Google Cloud Storage allow 10 000 in one object
 _SHA256 = "sha256"
 
 
@@ -49,23 +49,23 @@ class ObjectTarget:
     bucket: Bucket
     prefix: str
 
-    def send(self, bundle: Bundle, progress: Progress) -> str:
+    def send(self, content: ExportContent, progress: ExportProgress) -> str:
         """Write the bundle below the prefix, and return an empty revision.
 
         Raises:
             ExportError: the store refuses, cannot be reached, or holds a manifest that no export wrote.
         """
         try:
-            _Sending(self.bucket.operator(f"/{self.prefix}"), bundle, progress).run()
+            _ObjectUpload(self.bucket.create_operator(f"/{self.prefix}"), content, progress).run()
         except TrainJobError:
             raise
         except Exception as failure:  # opendal's errors have no common base of their own
-            raise self._explained(failure) from failure
+            raise self._to_error(failure) from failure
         return ""
 
-    def _explained(self, failure: Exception) -> ExportError:
-        where, text = f"{self.bucket}/{self.prefix}", told(str(failure))
-        if known := self.bucket.trouble(failure, needs="read, write and delete"):
+    def _to_error(self, failure: Exception) -> ExportError:
+        where, text = f"{self.bucket}/{self.prefix}", extract_message(str(failure))
+        if known := self.bucket.describe_access_problem(failure, permissions="read, write and delete"):
             return ExportError(f"{where}: {known[0]}", hint=known[1])
         if type(failure).__name__ == "ConfigInvalid":
             return ExportError(f"{where}: {text}", hint="check the destination, the endpoint and the region")
@@ -74,25 +74,25 @@ class ObjectTarget:
         )
 
 
-class _Sending:
+class _ObjectUpload:
     """One running export."""
 
-    def __init__(self, store: Any, bundle: Bundle, progress: Progress) -> None:
-        self._store, self._bundle, self._progress = store, bundle, progress
+    def __init__(self, store: Any, content: ExportContent, progress: ExportProgress) -> None:
+        self._store, self._content, self._progress = store, content, progress
 
     def run(self) -> None:
-        manifest, note = self._read(MANIFEST), self._read(PENDING)
-        named = [files_of_manifest(content) for content in (manifest, note) if content is not None]
-        names = {file.path for file in self._bundle.files}
+        manifest, note = self._read(MANIFEST), self._read(PENDING_MANIFEST)
+        named = [parse_manifest_files(content) for content in (manifest, note) if content is not None]
+        names = {file.path for file in self._content.files}
         earlier: set[str] = set().union(*named)
         with ThreadPoolExecutor(_WORKERS) as workers:
-            missing = [file for file in workers.map(self._missing, self._bundle.files) if file]
+            missing = [file for file in workers.map(self._find_missing, self._content.files) if file]
             if missing or earlier - names:
-                self._claim(earlier | names)
+                self._write_pending_manifest(earlier | names)
                 self._store.delete(MANIFEST)
                 manifest = None
-            self._tell_what_is_there(missing)
-            for _ in workers.map(self._put_and_tell, missing):
+            self._report_existing(missing)
+            for _ in workers.map(self._upload_and_report, missing):
                 pass
             for _ in workers.map(self._store.delete, earlier - names):
                 pass
@@ -102,28 +102,28 @@ class _Sending:
         # Check the existence first, because a read of a missing object would be retried.
         return bytes(self._store.read(path)) if self._store.exists(path) else None
 
-    def _missing(self, file: SealedFile) -> SealedFile | None:
+    def _find_missing(self, file: HashedFile) -> HashedFile | None:
         if not self._store.exists(file.path):
             return file
         found = self._store.stat(file.path)
         same = found.content_length == file.size and (found.user_metadata or {}).get(_SHA256) == file.sha256
         return None if same else file
 
-    def _claim(self, names: Iterable[str]) -> None:
-        self._store.write(PENDING, json.dumps({"format": FORMAT, "files": sorted(names)}).encode())
+    def _write_pending_manifest(self, names: Iterable[str]) -> None:
+        self._store.write(PENDING_MANIFEST, json.dumps({"format": FORMAT, "files": sorted(names)}).encode())
 
-    def _tell_what_is_there(self, missing: list[SealedFile]) -> None:
+    def _report_existing(self, missing: list[HashedFile]) -> None:
         sending = {file.path for file in missing}
-        for file in self._bundle.files:
+        for file in self._content.files:
             if file.path not in sending:
-                self._progress.arrived(file.path, file.size, sent=False)
+                self._progress.report_file(file.path, file.size, sent=False)
 
-    def _put_and_tell(self, file: SealedFile) -> None:
+    def _upload_and_report(self, file: HashedFile) -> None:
         self._put(file)
-        self._progress.arrived(file.path, file.size)
+        self._progress.report_file(file.path, file.size)
 
-    def _put(self, file: SealedFile) -> None:
-        part = max(_PART, math.ceil(file.size / _MOST_PARTS))
+    def _put(self, file: HashedFile) -> None:
+        part = max(_PART, math.ceil(file.size / _MAX_PARTS))
         writer = self._store.open(
             file.path, "wb", chunk=part, concurrent=_PARTS_AT_ONCE, user_metadata={_SHA256: file.sha256}
         )
@@ -136,9 +136,9 @@ class _Sending:
         writer.close()
 
     def _finish(self, manifest: bytes | None) -> None:
-        sealed = self._bundle.manifest
+        sealed = self._content.manifest
         changed = manifest != sealed.file.content
         if changed:
             self._put(sealed)
-        self._progress.arrived(sealed.path, sealed.size, sent=changed)
-        self._store.delete(PENDING)
+        self._progress.report_file(sealed.path, sealed.size, sent=changed)
+        self._store.delete(PENDING_MANIFEST)

@@ -20,14 +20,14 @@ from trainjob.programs.export.card import with_card
 from trainjob.programs.export.checkpoint import Checkpoint, find_checkpoint
 from trainjob.programs.export.destinations import Access, Target, destination_of
 from trainjob.programs.export.folder import FolderTarget
-from trainjob.programs.export.layout import check_sources, plan
-from trainjob.programs.export.manifest_file import bundle
-from trainjob.programs.export.receipt import Progress, Receipt
-from trainjob.programs.export.registration import TOKEN, Entry, Registration
+from trainjob.programs.export.layout import check_sources, plan_files
+from trainjob.programs.export.manifest_file import build_content
+from trainjob.programs.export.receipt import ExportProgress, Receipt
+from trainjob.programs.export.registration import TOKEN_VARIABLE, Registration, RegistryEntry
 from trainjob.programs.export.run_record import read_metrics, read_parameters
-from trainjob.programs.fetch.credentials import CREDENTIAL_NAMES, censored
+from trainjob.programs.fetch.credentials import CREDENTIAL_NAMES, redact_credentials
+from trainjob.programs.fetch.progress import format_size, print_line
 from trainjob.programs.fetch.record import read_record
-from trainjob.programs.fetch.telling import say, size_text
 
 __all__ = ["Export", "export_model", "main"]
 
@@ -52,12 +52,12 @@ class Export:
     model: Path
     destination: str
     access: Access = field(default_factory=Access)
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    entry: Entry | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    registry_entry: RegistryEntry | None = None
     dataset: Path | None = None
 
 
-def export_model(request: Export, tell: Callable[[str], None] = say) -> Receipt:
+def export_model(request: Export, report: Callable[[str], None] = print_line) -> Receipt:
     """Export the final checkpoint of a run.
 
     It may be repeated: a complete export is not changed, and an interrupted one is completed.
@@ -73,25 +73,25 @@ def export_model(request: Export, tell: Callable[[str], None] = say) -> Receipt:
     """
     target = destination_of(request.destination, request.access)
     checkpoint = find_checkpoint(request.output)
-    _check_apart(target, request.model, checkpoint)
+    _check_no_overlap(target, request.model, checkpoint)
     metrics = read_metrics(request.output)
-    facts = {**_known(request), **request.facts}
-    files = plan(checkpoint, request.model, str(facts.get("base_model") or ""))
+    facts = {**_read_workspace_metadata(request), **request.metadata}
+    files = plan_files(checkpoint, request.model, str(facts.get("base_model") or ""))
     check_sources(files, request.output, request.model)
-    sealed = bundle(with_card(files, checkpoint, metrics, facts), checkpoint, metrics, facts)
-    registration = Registration(request.entry, sealed.manifest.sha256) if request.entry else None
+    sealed = build_content(with_card(files, checkpoint, metrics, facts), checkpoint, metrics, facts)
+    registration = Registration(request.registry_entry, sealed.manifest.sha256) if request.registry_entry else None
     if registration:
         registration.check()
     total = sum(file.size for file in sealed.files)
-    tell(
+    report(
         f"export: {checkpoint.kind} of {checkpoint.folder.name} ({checkpoint.dtype or 'mixed types'}), "
-        f"{len(sealed.files)} files, {size_text(total)}, to {request.destination}"
+        f"{len(sealed.files)} files, {format_size(total)}, to {request.destination}"
     )
-    progress = Progress(len(sealed.everything), tell)
+    progress = ExportProgress(len(sealed.all_files), report)
     revision = target.send(sealed, progress)
-    registered = registration.make({**facts, "metrics": metrics, "revision": revision}) if registration else {}
+    registered = registration.create({**facts, "metrics": metrics, "revision": revision}) if registration else {}
     if registered:
-        tell(f"export: registered version {registered['version']} of {registered['model']}")
+        report(f"export: registered version {registered['version']} of {registered['model']}")
     return Receipt(
         destination=request.destination,
         kind=checkpoint.kind,
@@ -106,18 +106,18 @@ def export_model(request: Export, tell: Callable[[str], None] = say) -> Receipt:
     )
 
 
-def _known(request: Export) -> dict[str, Any]:
+def _read_workspace_metadata(request: Export) -> dict[str, Any]:
     """Return the facts that the workspace contains: origins and training parameters."""
     known: dict[str, Any] = {}
     for name, folder in (("base_model", request.model), ("dataset", request.dataset)):
-        if folder and (record := read_record(folder)).whole:
+        if folder and (record := read_record(folder)).complete:
             known[name] = record.uri
             known |= {f"{name}_revision": record.revision} if record.revision else {}
     parameters = read_parameters(request.output)
     return {**known, "parameters": parameters} if parameters else known
 
 
-def _check_apart(target: Target, model: Path, checkpoint: Checkpoint) -> None:
+def _check_no_overlap(target: Target, model: Path, checkpoint: Checkpoint) -> None:
     if isinstance(target, FolderTarget):
         for folder in (model, checkpoint.folder):
             if target.overlaps(folder):
@@ -130,16 +130,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     The last line of a successful run is `export: done {json}`.
     """
     try:
-        receipt = export_model(_read(arguments))
+        receipt = export_model(_parse_arguments(arguments))
     except InvalidSpec as refusal:
         return _fail(2, str(refusal))
     except (TrainJobError, OSError) as failure:
         return _fail(1, str(failure))
-    say(f"export: done {json.dumps(receipt.to_dict())}")
+    print_line(f"export: done {json.dumps(receipt.to_dict())}")
     return 0
 
 
-def _read(arguments: Sequence[str] | None) -> Export:
+def _parse_arguments(arguments: Sequence[str] | None) -> Export:
     parser = argparse.ArgumentParser(
         prog="python -m trainjob.programs.export", description="Export a TorchTune run's final checkpoint."
     )
@@ -158,7 +158,7 @@ def _read(arguments: Sequence[str] | None) -> Export:
     return Export(given.output, given.model, given.destination, access, facts, _entry(registry), given.dataset)
 
 
-def _entry(registry: Mapping[str, Any]) -> Entry | None:
+def _entry(registry: Mapping[str, Any]) -> RegistryEntry | None:
     if not registry:
         return None
     fields = {name: str(value) for name, value in registry.items() if value}
@@ -166,7 +166,7 @@ def _entry(registry: Mapping[str, Any]) -> Entry | None:
         raise InvalidSpec(Problem("registry", ", ".join(fields), "give server, model and uri; also version and author"))
     if not fields["server"].startswith(("https://", "http://")):
         raise InvalidSpec(Problem("registry", fields["server"], "the server's address begins with https://"))
-    return Entry(**fields, token=os.environ.get(TOKEN, ""))
+    return RegistryEntry(**fields, token=os.environ.get(TOKEN_VARIABLE, ""))
 
 
 def _json_object(name: str, text: str) -> dict[str, Any]:
@@ -180,5 +180,9 @@ def _json_object(name: str, text: str) -> dict[str, Any]:
 
 
 def _fail(code: int, message: str) -> int:
-    print(f"export: failed: {censored(message, (*CREDENTIAL_NAMES, TOKEN))}", file=sys.stderr, flush=True)
+    print(
+        f"export: failed: {redact_credentials(message, (*CREDENTIAL_NAMES, TOKEN_VARIABLE))}",
+        file=sys.stderr,
+        flush=True,
+    )
     return code

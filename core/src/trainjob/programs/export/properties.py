@@ -12,21 +12,21 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["flat", "properties"]
+__all__ = ["flatten", "to_properties"]
 
 _INT = re.compile(r"-?([1-9][0-9]{0,8}|0)")  # MetadataIntValue; larger numbers are sent as text
 
 
-def flat(facts: Mapping[str, Any], above: str = "") -> dict[str, str | int | float | bool]:
+def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, str | int | float | bool]:
     """Return facts by dotted names, such as `metrics.loss`.
 
     Lists become JSON. Values that are None or empty are left out.
     """
     found: dict[str, str | int | float | bool] = {}
-    for name, value in facts.items():
-        path = f"{above}{name}"
+    for name, value in values.items():
+        path = f"{prefix}{name}"
         if isinstance(value, Mapping):
-            found |= flat(value, f"{path}.")
+            found |= flatten(value, f"{path}.")
         elif isinstance(value, list | tuple):
             found |= {path: json.dumps(value)} if value else {}
         elif value is not None and value != "":
@@ -34,12 +34,12 @@ def flat(facts: Mapping[str, Any], above: str = "") -> dict[str, str | int | flo
     return found
 
 
-def properties(facts: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def to_properties(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return facts as a registry's custom properties."""
-    return {name: _typed(value) for name, value in flat(facts).items()}
+    return {name: _to_metadata_value(value) for name, value in flatten(values).items()}
 
 
-def _typed(value: str | int | float | bool) -> dict[str, Any]:
+def _to_metadata_value(value: str | int | float | bool) -> dict[str, Any]:
     if isinstance(value, bool):
         return {"metadataType": "MetadataBoolValue", "bool_value": value}
     if isinstance(value, int) and _INT.fullmatch(str(value)):

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from trainjob.programs.fetch.telling import size_text
+from trainjob.programs.fetch.progress import format_size
 
-__all__ = ["Progress", "Receipt"]
+__all__ = ["ExportProgress", "Receipt"]
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Receipt:
         return asdict(self)
 
 
-class Progress:
+class ExportProgress:
     """Progress lines of an export, one for each file that has arrived.
 
     A line reads `export: 3/7 model.safetensors 12.3 MB`. All methods may be called from any thread.
@@ -54,8 +54,8 @@ class Progress:
         tell: function that takes each line.
     """
 
-    def __init__(self, total: int, tell: Callable[[str], None]) -> None:
-        self._total, self._tell = total, tell
+    def __init__(self, total: int, report: Callable[[str], None]) -> None:
+        self._total, self._report = total, report
         self._done = self._sent = 0
         self._lock = threading.Lock()
 
@@ -64,11 +64,11 @@ class Progress:
         """Number of files that were sent."""
         return self._sent
 
-    def arrived(self, path: str, size: int, *, sent: bool = True) -> None:
+    def report_file(self, path: str, size: int, *, sent: bool = True) -> None:
         """Count a file and print its line; `sent` is False if the destination already had it."""
         with self._lock:
             self._done += 1
             self._sent += sent
-            self._tell(
-                f"export: {self._done}/{self._total} {path} {size_text(size)}{'' if sent else ' (already there)'}"
+            self._report(
+                f"export: {self._done}/{self._total} {path} {format_size(size)}{'' if sent else ' (already there)'}"
             )

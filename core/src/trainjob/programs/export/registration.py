@@ -21,21 +21,21 @@ from urllib.parse import urlencode
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from trainjob.errors import ExportError
-from trainjob.programs.export.properties import properties
+from trainjob.programs.export.properties import to_properties
 
-__all__ = ["TOKEN", "Entry", "Registration"]
+__all__ = ["TOKEN_VARIABLE", "Registration", "RegistryEntry"]
 
-TOKEN = "REGISTRY_TOKEN"  # noqa: S105 - the name of the variable
+TOKEN_VARIABLE = "REGISTRY_TOKEN"  # noqa: S105 - the name of the variable
 _API = "/api/model_registry/v1alpha3"
 _TIMEOUT = 30.0  # seconds for one request
 _PAUSES = (0.5, 1.0, 2.0)  # seconds between tries
-_TRY_AGAIN = (429, 500, 502, 503, 504)
-_MAY_BE_THERE = (400, 409)  # the API's answers if a name is taken
+_RETRY_STATUSES = (429, 500, 502, 503, 504)
+_NAME_TAKEN_STATUSES = (400, 409)  # the API's answers if a name is taken
 _FORMAT = "safetensors"
 
 
 @dataclass(frozen=True)
-class Entry:
+class RegistryEntry:
     """An entry to create in a model registry.
 
     Attributes:
@@ -63,7 +63,7 @@ class Registration:
         digest: the SHA-256 of the export's manifest.
     """
 
-    def __init__(self, entry: Entry, digest: str) -> None:
+    def __init__(self, entry: RegistryEntry, digest: str) -> None:
         self._entry, self._digest = entry, digest
         self._version = entry.version or digest[:12]
         self._opener = build_opener(_NoRedirects)
@@ -76,9 +76,9 @@ class Registration:
         """
         model = self._find("registered_model", {"name": self._entry.model})
         if model is not None and (version := self._find_version(model)) is not None:
-            self._check_same(version)
+            self._check_same_export(version)
 
-    def make(self, facts: Mapping[str, Any]) -> dict[str, str]:
+    def create(self, metadata: Mapping[str, Any]) -> dict[str, str]:
         """Create the missing parts of the entry; call this after all files have arrived.
 
         Args:
@@ -91,73 +91,73 @@ class Registration:
             ExportError: the registry refuses or cannot be reached; the export may be repeated.
         """
         name = {"name": self._entry.model}
-        model = self._found_or_made("registered_model", name, "registered_models", name)
+        model = self._get_or_create("registered_model", name, "registered_models", name)
         parent = {"name": self._version, "parentResourceId": model["id"]}
         told = {
             "name": self._version,
             "registeredModelId": model["id"],
-            "customProperties": properties({**facts, "digest": self._digest}),
+            "customProperties": to_properties({**metadata, "digest": self._digest}),
             **({"author": self._entry.author} if self._entry.author else {}),
         }
-        version = self._found_or_made("model_version", parent, "model_versions", told)
-        self._check_same(version)
-        artifact = self._found_or_made(
+        version = self._get_or_create("model_version", parent, "model_versions", told)
+        self._check_same_export(version)
+        artifact = self._get_or_create(
             "model_artifact",
             {**name, "parentResourceId": version["id"]},
             f"model_versions/{version['id']}/artifacts",
             {**name, "artifactType": "model-artifact", "uri": self._entry.uri, "modelFormatName": _FORMAT},
         )
         if artifact.get("uri") != self._entry.uri:
-            raise self._another_one(f"its files are at {artifact.get('uri')}")
+            raise self._version_conflict(f"its files are at {artifact.get('uri')}")
         ids = {"model_id": model["id"], "version_id": version["id"], "artifact_id": artifact["id"]}
         return {"model": self._entry.model, "version": self._version, **ids}
 
     def _find_version(self, model: Mapping[str, Any]) -> dict[str, Any] | None:
         return self._find("model_version", {"name": self._version, "parentResourceId": model["id"]})
 
-    def _check_same(self, version: Mapping[str, Any]) -> None:
+    def _check_same_export(self, version: Mapping[str, Any]) -> None:
         said = (version.get("customProperties") or {}).get("digest") or {}
         if said.get("string_value") != self._digest:
-            raise self._another_one("it is another export")
+            raise self._version_conflict("it is another export")
 
-    def _another_one(self, why: str) -> ExportError:
+    def _version_conflict(self, why: str) -> ExportError:
         return ExportError(
             f"{self._entry.server} has a version {self._version} of {self._entry.model} already, and {why}",
             hint="name another version, or none: then every export is one of its own",
         )
 
-    def _found_or_made(
-        self, search: str, names: Mapping[str, str], place: str, told: Mapping[str, Any]
+    def _get_or_create(
+        self, search: str, names: Mapping[str, str], path: str, body: Mapping[str, Any]
     ) -> dict[str, Any]:
         found = self._find(search, names)
         if found is not None:
             return found
-        status, answer = self._ask("POST", place, body=told)
+        status, answer = self._request("POST", path, body=body)
         if status in (200, 201):
             return self._resource(answer)
         # Another client created it in the meantime, or our own earlier request whose response was lost.
-        if status in _MAY_BE_THERE and (found := self._find(search, names)) is not None:
+        if status in _NAME_TAKEN_STATUSES and (found := self._find(search, names)) is not None:
             return found
-        raise self._refused(status, answer)
+        raise self._to_error(status, answer)
 
     def _find(self, search: str, names: Mapping[str, str]) -> dict[str, Any] | None:
-        status, answer = self._ask("GET", f"{search}?{urlencode(names)}")
+        status, answer = self._request("GET", f"{search}?{urlencode(names)}")
         if status == 404:
             return None
         if status != 200:
-            raise self._refused(status, answer)
+            raise self._to_error(status, answer)
         return self._resource(answer)
 
-    def _resource(self, answer: bytes) -> dict[str, Any]:
+    def _resource(self, body: bytes) -> dict[str, Any]:
         try:
-            found = json.loads(answer)
+            found = json.loads(body)
         except (ValueError, RecursionError):
             found = None
         if not isinstance(found, dict) or not isinstance(found.get("id"), str):
             raise ExportError(f"{self._entry.server} does not answer as a Model Registry", hint="check its address")
         return found
 
-    def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> tuple[int, bytes]:
+    def _request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> tuple[int, bytes]:
         """Send a request, and return the response's status and body.
 
         The request is repeated if the registry does not answer, or answers that it is starting or busy.
@@ -172,7 +172,7 @@ class Registration:
         request = Request(f"{self._entry.server}{_API}/{path}", content, headers, method=method)  # noqa: S310 - http(s)
         status, answer = self._once(request)
         for pause in _PAUSES:
-            if status and status not in _TRY_AGAIN:
+            if status and status not in _RETRY_STATUSES:
                 break
             time.sleep(pause)
             status, answer = self._once(request)
@@ -195,14 +195,14 @@ class Registration:
         except (OSError, http.client.HTTPException) as failure:  # URLError is an OSError
             return 0, (str(getattr(failure, "reason", failure)) or type(failure).__name__).encode()
 
-    def _refused(self, status: int, answer: bytes) -> ExportError:
+    def _to_error(self, status: int, body: bytes) -> ExportError:
         try:
-            said = json.loads(answer)["message"]
+            said = json.loads(body)["message"]
         except (ValueError, KeyError, TypeError, RecursionError):
-            said = answer.decode(errors="replace")
+            said = body.decode(errors="replace")
         text = " ".join(str(said).split())[:300]
         if status in (401, 403):
-            hint = f"check {TOKEN} in the registry's secret: it must read and create models"
+            hint = f"check {TOKEN_VARIABLE} in the registry's secret: it must read and create models"
             return ExportError(f"{self._entry.server}: access denied ({status}): {text}", hint=hint)
         hint = "check its address; the export may be repeated at any time"
         return ExportError(f"{self._entry.server} answered {status}: {text}", hint=hint)

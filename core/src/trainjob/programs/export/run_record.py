@@ -52,7 +52,7 @@ class RunRecord:
     epochs: int | None = None
     adapter_only: bool = False
     resumed: bool = False
-    began: float = 0.0
+    started_at: float = 0.0
 
 
 def read_run_record(output: Path) -> RunRecord:
@@ -69,7 +69,7 @@ def read_run_record(output: Path) -> RunRecord:
         epochs=int(epochs) if re.fullmatch(r"[0-9]{1,9}", epochs) else None,
         adapter_only=found.get("save_adapter_weights_only") == "true",
         resumed=found.get("resume_from_checkpoint") == "true",
-        began=path.stat().st_mtime,
+        started_at=path.stat().st_mtime,
     )
 
 

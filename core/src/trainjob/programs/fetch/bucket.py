@@ -9,7 +9,7 @@ from typing import Any
 
 from trainjob.programs.fetch.credentials import google_options, s3_options
 
-__all__ = ["SCHEMES", "Bucket", "bucket_of", "told"]
+__all__ = ["SCHEMES", "Bucket", "create_bucket", "extract_message"]
 
 _SERVICES = {"s3": "s3", "gs": "gcs"}
 SCHEMES = tuple(_SERVICES)
@@ -18,8 +18,8 @@ _CREDENTIALS = {
     "s3": "ACCESS_KEY_ID and SECRET_ACCESS_KEY in the step's secret",
     "gs": "GOOGLE_CREDENTIALS in the step's secret, or the pod's service account",
 }
-_SAID = re.compile(r'code: "?(\w+)"?, message: "([^"]*)"')
-_LONGEST = 300  # characters of the library's own message
+_STORE_MESSAGE = re.compile(r'code: "?(\w+)"?, message: "([^"]*)"')
+_MAX_MESSAGE_LENGTH = 300  # characters of the library's own message
 
 
 @dataclass(frozen=True)
@@ -39,14 +39,14 @@ class Bucket:
     name: str
     options: Mapping[str, str] = field(repr=False)
 
-    def operator(self, root: str = "/") -> Any:
+    def create_operator(self, root: str = "/") -> Any:
         """Return an opendal operator for the bucket; its paths are relative to `root`."""
         import opendal
 
         retries = opendal.layers.RetryLayer(max_times=4, factor=2.0, jitter=True, min_delay=0.5)
         return opendal.Operator(_SERVICES[self.scheme], root=root, bucket=self.name, **self.options).layer(retries)
 
-    def trouble(self, failure: Exception, needs: str) -> tuple[str, str] | None:
+    def describe_access_problem(self, failure: Exception, permissions: str) -> tuple[str, str] | None:
         """Return the problem with the bucket or its credentials, and advice.
 
         Args:
@@ -56,9 +56,9 @@ class Bucket:
         Returns:
             The problem and the advice; None if the failure has another cause.
         """
-        kind, said, credentials = type(failure).__name__, told(str(failure)), _CREDENTIALS[self.scheme]
+        kind, said, credentials = type(failure).__name__, extract_message(str(failure)), _CREDENTIALS[self.scheme]
         if kind == "PermissionDenied" or said.startswith("401: "):  # opendal 0.47 has no kind for Google's 401
-            return f"access denied ({said})", f"check {credentials}: it must be allowed to {needs}"
+            return f"access denied ({said})", f"check {credentials}: it must be allowed to {permissions}"
         if "signing http request" in str(failure):
             hint = f"check {credentials}, and that pods may reach who gives out the tokens"
             return f"no credentials that work ({said})", hint
@@ -70,7 +70,7 @@ class Bucket:
         return f"{self.scheme}://{self.name}"
 
 
-def bucket_of(scheme: str, name: str, environment: Mapping[str, str], endpoint: str, region: str) -> Bucket:
+def create_bucket(scheme: str, name: str, environment: Mapping[str, str], endpoint: str, region: str) -> Bucket:
     """Return a bucket with the options to reach it.
 
     Args:
@@ -88,13 +88,13 @@ def bucket_of(scheme: str, name: str, environment: Mapping[str, str], endpoint: 
     return Bucket(scheme, name, s3_options(environment, endpoint, region))
 
 
-def told(failure: str) -> str:
+def extract_message(failure: str) -> str:
     """Return the store's own message in a failure of the library.
 
     If there is none, return the beginning of the library's message.
     """
-    if said := _SAID.search(failure):
+    if said := _STORE_MESSAGE.search(failure):
         return f"{said[1]}: {said[2]}"
     about, _, source = failure.partition("Backtrace:")[0].partition("Source:")
     line = " ".join((source or about).split())
-    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…"
+    return line if len(line) <= _MAX_MESSAGE_LENGTH else f"{line[:_MAX_MESSAGE_LENGTH]}…"

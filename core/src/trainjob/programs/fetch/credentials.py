@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from trainjob.errors import InvalidSpec, Problem
 
-__all__ = ["CREDENTIAL_NAMES", "censored", "google_options", "s3_options"]
+__all__ = ["CREDENTIAL_NAMES", "google_options", "redact_credentials", "s3_options"]
 
 GOOGLE = "GOOGLE_CREDENTIALS"
 CREDENTIAL_NAMES = ("ACCESS_TOKEN", "HF_TOKEN", "ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN", GOOGLE)
@@ -65,7 +65,7 @@ def google_options(environment: Mapping[str, str], endpoint: str) -> dict[str, s
     return {name: value for name, value in options.items() if value}
 
 
-def censored(message: str, names: Iterable[str] = CREDENTIAL_NAMES) -> str:
+def redact_credentials(message: str, names: Iterable[str] = CREDENTIAL_NAMES) -> str:
     """Return a message without the values of these environment variables."""
     for name in names:
         if len(secret := os.environ.get(name, "")) >= _SHORTEST_SECRET:

@@ -18,11 +18,11 @@ from typing import BinaryIO
 
 from trainjob.errors import FetchError
 
-__all__ = ["Folder", "sync", "to_disk"]
+__all__ = ["Folder", "sync_file", "sync_path"]
 
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 # O_NONBLOCK, because opening a named pipe would wait for the other end.
-_FILE = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+_FILE_FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Folder:
         Raises:
             FetchError: a folder on the path is a symbolic link.
         """
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError), self._parent(name) as (parent, last):
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError), self._open_parent(name) as (parent, last):
             return _regular_size(parent, last)
         return None
 
@@ -54,22 +54,22 @@ class Folder:
             FetchError: a folder on the path is a symbolic link.
         """
         try:
-            with self._parent(f"{folder}/.") as (parent, _), os.scandir(parent) as entries:
+            with self._open_parent(f"{folder}/.") as (parent, _), os.scandir(parent) as entries:
                 sizes = {entry.name: _regular_size(parent, entry.name) for entry in entries}
         except (FileNotFoundError, NotADirectoryError):
             return {}
         return {name: size for name, size in sizes.items() if size is not None}
 
-    def read(self, name: str) -> BinaryIO:
+    def open_for_reading(self, name: str) -> BinaryIO:
         """Open a file for reading.
 
         Raises:
             FetchError: a folder on the path is a symbolic link.
         """
-        with self._parent(name) as (parent, last):
-            return os.fdopen(os.open(last, os.O_RDONLY | _FILE, dir_fd=parent), "rb")
+        with self._open_parent(name) as (parent, last):
+            return os.fdopen(os.open(last, os.O_RDONLY | _FILE_FLAGS, dir_fd=parent), "rb")
 
-    def append(self, name: str) -> BinaryIO:
+    def open_for_appending(self, name: str) -> BinaryIO:
         """Open a regular file for appending; replace anything else that has its name.
 
         Missing folders on the path are created.
@@ -77,12 +77,12 @@ class Folder:
         Raises:
             FetchError: a folder on the path is a symbolic link.
         """
-        with self._parent(name, make=True) as (parent, last):
+        with self._open_parent(name, create=True) as (parent, last):
             with contextlib.suppress(FileNotFoundError):
                 found = os.stat(last, dir_fd=parent, follow_symlinks=False)
                 if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:  # may be linked from outside
                     os.unlink(last, dir_fd=parent)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | _FILE
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | _FILE_FLAGS
             return os.fdopen(os.open(last, flags, 0o666, dir_fd=parent), "ab")
 
     def move(self, source: str, target: str) -> None:
@@ -91,7 +91,10 @@ class Folder:
         Raises:
             FetchError: a folder on the path is a symbolic link.
         """
-        with self._parent(source) as (source_parent, source_last), self._parent(target, make=True) as (parent, last):
+        with (
+            self._open_parent(source) as (source_parent, source_last),
+            self._open_parent(target, create=True) as (parent, last),
+        ):
             os.rename(source_last, last, src_dir_fd=source_parent, dst_dir_fd=parent)
 
     def remove(self, name: str) -> None:
@@ -101,7 +104,7 @@ class Folder:
             FetchError: a folder on the path is a symbolic link, or a folder has this name.
         """
         try:
-            with self._parent(name) as (parent, last):
+            with self._open_parent(name) as (parent, last):
                 os.unlink(last, dir_fd=parent)
         except (FileNotFoundError, NotADirectoryError):
             return
@@ -119,20 +122,20 @@ class Folder:
     def _remove_empty(self, folder: str) -> None:
         with contextlib.suppress(OSError):  # it is not empty, or another worker has removed it
             while folder:
-                with self._parent(folder) as (parent, last):
+                with self._open_parent(folder) as (parent, last):
                     os.rmdir(last, dir_fd=parent)
                 folder = folder.rpartition("/")[0]
 
     @contextlib.contextmanager
-    def _parent(self, name: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
+    def _open_parent(self, name: str, *, create: bool = False) -> Iterator[tuple[int, str]]:
         """Open the folder of a file; yield its descriptor and the last component of the name."""
         *folders, last = name.split("/")
-        if make:
+        if create:
             self.path.mkdir(parents=True, exist_ok=True)
-        here = os.open(self.path, _FOLDER)
+        here = os.open(self.path, _FOLDER_FLAGS)
         try:
             for number, folder in enumerate(folders):
-                if make:
+                if create:
                     with contextlib.suppress(FileExistsError):
                         os.mkdir(folder, dir_fd=here)
                 below = self._enter(here, folder, "/".join(folders[: number + 1]))
@@ -144,7 +147,7 @@ class Folder:
 
     def _enter(self, parent: int, folder: str, name: str) -> int:
         try:
-            return os.open(folder, _FOLDER | os.O_NOFOLLOW, dir_fd=parent)
+            return os.open(folder, _FOLDER_FLAGS | os.O_NOFOLLOW, dir_fd=parent)
         except OSError as failure:
             # Linux: ENOTDIR with O_DIRECTORY, ELOOP without (open(2)).
             if failure.errno not in (errno.ELOOP, errno.ENOTDIR) or not _is_link(parent, folder):
@@ -155,13 +158,13 @@ class Folder:
         )
 
 
-def sync(file: BinaryIO) -> None:
+def sync_file(file: BinaryIO) -> None:
     """Wait until the data written to an open file is on disk."""
     file.flush()
     os.fsync(file.fileno())
 
 
-def to_disk(path: Path) -> None:
+def sync_path(path: Path) -> None:
     """Wait until a file or a folder is on disk."""
     handle = os.open(path, os.O_RDONLY)
     try:

@@ -19,7 +19,7 @@ from trainjob.programs.fetch.listing import Listing, StoreFile
 __all__ = ["HubSource"]
 
 # huggingface_hub 1.27 refuses more than 50 GB in one response (constants.MAX_HTTP_DOWNLOAD_SIZE).
-_MOST_AT_ONCE = 8 << 30
+_MAX_RANGE_BYTES = 8 << 30
 _MODEL_PATTERNS = ["*.json", "*.safetensors", "*.model", "*.txt"]
 
 
@@ -39,11 +39,11 @@ class HubSource:
     kind: str
     repository: str
     revision: str
-    ignore: Sequence[str]
+    ignore_patterns: Sequence[str]
     endpoint: str = ""
     token: str = field(default="", repr=False)
 
-    def listing(self) -> Listing:
+    def list_files(self) -> Listing:
         """Return the requested files of the repository, at the current commit of its revision.
 
         Raises:
@@ -57,7 +57,7 @@ class HubSource:
         wanted = filter_repo_objects(
             entries,
             allow_patterns=_MODEL_PATTERNS if self.kind == "model" else None,
-            ignore_patterns=list(self.ignore) or None,
+            ignore_patterns=list(self.ignore_patterns) or None,
         )
         files = tuple(_store_file(entries[path]) for path in sorted(wanted))
         if not files:
@@ -78,17 +78,17 @@ class HubSource:
         # A compressed response would have another length than the range.
         headers = {**build_hf_headers(token=self.token or None), "Accept-Encoding": "identity"}
         while (here := target.tell()) < file.size:
-            end = min(here + _MOST_AT_ONCE, file.size)
+            end = min(here + _MAX_RANGE_BYTES, file.size)
             # http_get adds the size of `target` to the range. If a server ignores ranges, it empties `target` first.
             http_get(url, target, resume_size=here, headers={**headers, "Range": f"bytes=0-{end - 1}"})
             if target.tell() <= here:
                 raise FetchError(f"the hub sends nothing of {file.key} of {self}")
 
-    def with_digest(self, file: StoreFile) -> StoreFile:
+    def add_digest(self, file: StoreFile) -> StoreFile:
         """Return the file unchanged, because the listing already contains its digest."""
         return file
 
-    def explained(self, failure: Exception) -> FetchError:
+    def to_error(self, failure: Exception) -> FetchError:
         """Return the error for a failure of the library: one sentence, and a hint."""
         status = getattr(getattr(failure, "response", None), "status_code", None)
         kind, told = type(failure).__name__, f"(HTTP {status})"

@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import BinaryIO
 
-__all__ = ["Listing", "StoreFile", "digests"]
+__all__ = ["Listing", "StoreFile", "compute_digests"]
 
 _BLOCK = 1 << 20
 
@@ -50,7 +50,7 @@ class Listing:
     revision: str = ""
 
 
-def digests(file: BinaryIO, size: int) -> tuple[str, str]:
+def compute_digests(file: BinaryIO, size: int) -> tuple[str, str]:
     """Return the SHA-256 of an open file, and its name as a git blob of `size` bytes, in hex."""
     sha256, blob = hashlib.sha256(), hashlib.sha1(b"blob %d\0" % size)  # noqa: S324 - what git uses
     while block := file.read(_BLOCK):

@@ -68,7 +68,7 @@ def check_names(names: Iterable[str], origin: str, error: type[TrainJobError], *
     """
     for name in names:
         if rule := broken_rule(name, *reserved):
-            raise error(f"{origin} lists the file {_shown(name)}: {rule}; nothing was changed", hint=hint)
+            raise error(f"{origin} lists the file {_format_name(name)}: {rule}; nothing was changed", hint=hint)
 
 
 def check_conflicts(names: Iterable[str], origin: str, error: type[TrainJobError], *, hint: str) -> None:
@@ -78,10 +78,10 @@ def check_conflicts(names: Iterable[str], origin: str, error: type[TrainJobError
         TrainJobError: of the class `error`; the message names both.
     """
     if conflict := first_conflict(names):
-        folder, name = map(_shown, conflict)
+        folder, name = map(_format_name, conflict)
         rule = f"{folder} is a file in the same list"
         raise error(f"{origin} lists the file {name}, but {rule}; nothing was changed", hint=hint)
 
 
-def _shown(name: str) -> str:
+def _format_name(name: str) -> str:
     return repr(name if len(name) <= _LONGEST_SHOWN else f"{name[:_LONGEST_SHOWN]}…")

@@ -16,7 +16,7 @@ from pathlib import PurePosixPath
 from typing import Any, BinaryIO
 
 from trainjob.errors import FetchError
-from trainjob.programs.fetch.bucket import Bucket, told
+from trainjob.programs.fetch.bucket import Bucket, extract_message
 from trainjob.programs.fetch.listing import Listing, StoreFile
 
 __all__ = ["ObjectSource"]
@@ -36,18 +36,22 @@ class ObjectSource:
 
     bucket: Bucket
     prefix: str
-    ignore: Sequence[str]
+    ignore_patterns: Sequence[str]
 
-    def listing(self) -> Listing:
+    def list_files(self) -> Listing:
         """Return the requested objects below the prefix.
 
         Raises:
             FetchError: no object below the prefix is requested.
         """
         entries = {entry.path: entry for entry in self._store.list(self.prefix or "/", recursive=True)}
-        found = {key: entry for key, entry in entries.items() if self._below(key) and not entry.metadata.is_dir}
+        found = {
+            key: entry for key, entry in entries.items() if self._is_below_prefix(key) and not entry.metadata.is_dir
+        }
         files = [self._store_file(key, entry) for key, entry in found.items()]
-        wanted = [file for file in files if not any(fnmatch.fnmatch(file.path, pattern) for pattern in self.ignore)]
+        wanted = [
+            file for file in files if not any(fnmatch.fnmatch(file.path, pattern) for pattern in self.ignore_patterns)
+        ]
         if not wanted:
             raise FetchError(f"{self} has no object that is wanted; it has {', '.join(sorted(found)[:10]) or 'none'}")
         return Listing(tuple(sorted(wanted, key=lambda file: file.path)))
@@ -57,17 +61,17 @@ class ObjectSource:
         # If the content of the key changes in the middle of the download, the store returns an error (`if_match`).
         while (here := target.tell()) < file.size:
             wanted = min(_BLOCK, file.size - here)
-            target.write(self._store.read(file.key, offset=here, size=wanted, **self._matching(file)))
+            target.write(self._store.read(file.key, offset=here, size=wanted, **self._match_options(file)))
 
-    def with_digest(self, file: StoreFile) -> StoreFile:
+    def add_digest(self, file: StoreFile) -> StoreFile:
         """Return the file with the digest from its object's metadata, if there is one."""
         told = self._store.stat(file.key).user_metadata or {}
         return replace(file, sha256=told.get(_SHA256, ""))
 
-    def explained(self, failure: Exception) -> FetchError:
+    def to_error(self, failure: Exception) -> FetchError:
         """Return the error for a failure of the library: one sentence, and a hint."""
-        kind, text = type(failure).__name__, told(str(failure))
-        if known := self.bucket.trouble(failure, needs="list and read"):
+        kind, text = type(failure).__name__, extract_message(str(failure))
+        if known := self.bucket.describe_access_problem(failure, permissions="list and read"):
             return FetchError(f"{self}: {known[0]}", hint=known[1])
         if kind == "ConditionNotMatch":
             return FetchError(f"{self} changed while it was fetched", hint="the step may be repeated at any time")
@@ -76,7 +80,7 @@ class ObjectSource:
     def __str__(self) -> str:
         return f"{self.bucket}/{self.prefix}"
 
-    def _below(self, key: str) -> bool:
+    def _is_below_prefix(self, key: str) -> bool:
         return not self.prefix or key == self.prefix or key.startswith(f"{self.prefix.rstrip('/')}/")
 
     def _store_file(self, key: str, entry: Any) -> StoreFile:
@@ -85,7 +89,7 @@ class ObjectSource:
         mark = str(told.etag or told.last_modified or "")
         return StoreFile(path, key, told.content_length, mark)
 
-    def _matching(self, file: StoreFile) -> dict[str, str]:
+    def _match_options(self, file: StoreFile) -> dict[str, str]:
         # Some S3-compatible stores list ETags without quotes, and do not recognize them in that form. Google's ETags
         # have no quotes.
         is_etag = file.mark.startswith('"') or self.bucket.scheme == "gs"
@@ -93,4 +97,4 @@ class ObjectSource:
 
     @functools.cached_property
     def _store(self) -> Any:
-        return self.bucket.operator()
+        return self.bucket.create_operator()

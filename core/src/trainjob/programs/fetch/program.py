@@ -19,20 +19,20 @@ from pathlib import Path
 from typing import Any
 
 from trainjob.errors import FetchError, InvalidSpec, Problem, TrainJobError
-from trainjob.programs.fetch.bucket import SCHEMES, bucket_of
-from trainjob.programs.fetch.credentials import censored
-from trainjob.programs.fetch.folder import Folder, sync
+from trainjob.programs.fetch.bucket import SCHEMES, create_bucket
+from trainjob.programs.fetch.credentials import redact_credentials
+from trainjob.programs.fetch.folder import Folder, sync_file
 from trainjob.programs.fetch.hub import HubSource
-from trainjob.programs.fetch.listing import Listing, StoreFile, digests
+from trainjob.programs.fetch.listing import Listing, StoreFile, compute_digests
 from trainjob.programs.fetch.names import check_conflicts, check_names
 from trainjob.programs.fetch.objects import ObjectSource
-from trainjob.programs.fetch.record import NOTES, RECORD, Journal, Kept, Record, read_record
-from trainjob.programs.fetch.telling import Progress, say, size_text
+from trainjob.programs.fetch.progress import FetchProgress, format_size, print_line
+from trainjob.programs.fetch.record import RECORD_FILE, RECORD_FOLDER, Record, RecordedFile, RecordWriter, read_record
 
 __all__ = ["Fetch", "fetch", "main"]
 
 _WORKERS = 4
-_PARTS = f"{NOTES}/parts"  # incomplete files, each named after its key and content
+_PARTIAL_FILES = f"{RECORD_FOLDER}/parts"  # incomplete files, each named after its key and content
 
 Source = HubSource | ObjectSource
 
@@ -54,11 +54,11 @@ class Fetch:
     folder: Path
     uri: str
     revision: str = ""
-    ignore: tuple[str, ...] = ()
+    ignore_patterns: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
-def source_of(request: Fetch) -> Source:
+def create_source(request: Fetch) -> Source:
     """Return the store that the request's address names.
 
     Raises:
@@ -71,18 +71,18 @@ def source_of(request: Fetch) -> Source:
         if len(parts) == 2 and all(parts):
             token = env.get("ACCESS_TOKEN") or env.get("HF_TOKEN") or ""
             endpoint = env.get("ENDPOINT", "")
-            return HubSource(request.kind, "/".join(parts), request.revision, request.ignore, endpoint, token)
+            return HubSource(request.kind, "/".join(parts), request.revision, request.ignore_patterns, endpoint, token)
     name, _, prefix = location.partition("/")
     if scheme in SCHEMES and name:
-        bucket = bucket_of(scheme, name, env, env.get("ENDPOINT", ""), env.get("REGION", ""))
+        bucket = create_bucket(scheme, name, env, env.get("ENDPOINT", ""), env.get("REGION", ""))
         if scheme == "s3" and (role := env.get("ROLE_ARN")):
             bucket = replace(bucket, options={**bucket.options, "role_arn": role})
-        return ObjectSource(bucket, prefix.rstrip("/"), request.ignore)
+        return ObjectSource(bucket, prefix.rstrip("/"), request.ignore_patterns)
     rule = "give hf://org/name, s3://bucket/prefix or gs://bucket/prefix"
     raise InvalidSpec(Problem("STORAGE_URI", repr(request.uri), rule))
 
 
-def fetch(request: Fetch, tell: Callable[[str], None] = say) -> dict[str, Any]:
+def fetch(request: Fetch, report: Callable[[str], None] = print_line) -> dict[str, Any]:
     """Make a folder hold the files of a store, and check them; safe to repeat.
 
     Args:
@@ -96,17 +96,17 @@ def fetch(request: Fetch, tell: Callable[[str], None] = say) -> dict[str, Any]:
         InvalidSpec: the address has no known form.
         FetchError: the store refuses, cannot be reached, or sends other content than it lists; or the folder is full.
     """
-    source = source_of(request)
+    source = create_source(request)
     try:
-        listing = source.listing()
+        listing = source.list_files()
         paths, advice = [file.path for file in listing.files], "leave it out by ignore_patterns"
-        check_names(paths, str(source), FetchError, NOTES, hint=advice)
+        check_names(paths, str(source), FetchError, RECORD_FOLDER, hint=advice)
         check_conflicts(paths, str(source), FetchError, hint=advice)
-        fetched = _Filling(source, listing, request, tell).run()
+        fetched = _FetchRun(source, listing, request, report).run()
     except TrainJobError:
         raise
     except Exception as failure:  # opendal's errors have no common base; those of huggingface_hub are OSErrors, too
-        raise source.explained(failure) from failure
+        raise source.to_error(failure) from failure
     return {
         "uri": request.uri,
         "revision": listing.revision,
@@ -116,47 +116,47 @@ def fetch(request: Fetch, tell: Callable[[str], None] = say) -> dict[str, Any]:
     }
 
 
-class _Filling:
+class _FetchRun:
     """One running fetch."""
 
-    def __init__(self, source: Source, listing: Listing, request: Fetch, tell: Callable[[str], None]) -> None:
-        self._source, self._listing, self._request, self._tell = source, listing, request, tell
+    def __init__(self, source: Source, listing: Listing, request: Fetch, report: Callable[[str], None]) -> None:
+        self._source, self._listing, self._request, self._report = source, listing, request, report
         self._folder = Folder(request.folder)
         sizes = [file.size for file in listing.files]
-        self._progress = Progress(sizes, tell, lambda: sum(self._folder.sizes(_PARTS).values()))
+        self._progress = FetchProgress(sizes, report, lambda: sum(self._folder.sizes(_PARTIAL_FILES).values()))
 
     def run(self) -> int:
         """Fetch the missing files, and return their number."""
-        total = size_text(sum(file.size for file in self._listing.files))
+        total = format_size(sum(file.size for file in self._listing.files))
         at = f" at {self._listing.revision}" if self._listing.revision else ""
-        self._tell(f"fetch: {len(self._listing.files)} files, {total}, from {self._request.uri}{at}")
+        self._report(f"fetch: {len(self._listing.files)} files, {total}, from {self._request.uri}{at}")
         self._folder.path.mkdir(parents=True, exist_ok=True)
         earlier = read_record(self._folder.path)
         advice = "remove this record; what is in the folder is then compared with the store"
-        check_names(earlier.files, f"{self._folder.path}/{RECORD}", FetchError, NOTES, hint=advice)
+        check_names(earlier.files, f"{self._folder.path}/{RECORD_FILE}", FetchError, RECORD_FOLDER, hint=advice)
         stale = set(earlier.files) - {file.path for file in self._listing.files}
-        for name in (*stale, f"{_PARTS}/any"):  # raises for a linked folder before anything changes
+        for name in (*stale, f"{_PARTIAL_FILES}/any"):  # raises for a linked folder before anything changes
             self._folder.size(name)
-        kept = [found for file in self._listing.files if (found := self._there(file, earlier))]
-        if self._is_done(earlier, kept) and not stale:
-            self._tell("fetch: all of it is there already")
+        kept = [found for file in self._listing.files if (found := self._find_existing(file, earlier))]
+        if self._is_complete(earlier, kept) and not stale:
+            self._report("fetch: all of it is there already")
             return 0
         for name in stale:
             self._folder.remove(name)
-        journal = Journal(self._folder.path, self._request.uri, self._listing.revision, kept)
-        missing = self._missing(kept)
-        with self._progress.ticking(), ThreadPoolExecutor(_WORKERS) as workers:
-            for _ in workers.map(lambda file: journal.add(self._bring(file)), missing):
+        journal = RecordWriter(self._folder.path, self._request.uri, self._listing.revision, kept)
+        missing = self._list_missing(kept)
+        with self._progress.report_periodically(), ThreadPoolExecutor(_WORKERS) as workers:
+            for _ in workers.map(lambda file: journal.add(self._fetch_file(file)), missing):
                 pass
         journal.finish()
-        self._folder.clear(_PARTS)  # an earlier fetch may have left parts of other contents
+        self._folder.clear(_PARTIAL_FILES)  # an earlier fetch may have left parts of other contents
         return len(missing)
 
-    def _is_done(self, earlier: Record, kept: Sequence[Kept]) -> bool:
+    def _is_complete(self, earlier: Record, existing: Sequence[RecordedFile]) -> bool:
         same = (earlier.uri, earlier.revision) == (self._request.uri, self._listing.revision)
-        return earlier.whole and same and len(kept) == len(self._listing.files)
+        return earlier.complete and same and len(existing) == len(self._listing.files)
 
-    def _there(self, file: StoreFile, earlier: Record) -> Kept | None:
+    def _find_existing(self, file: StoreFile, earlier: Record) -> RecordedFile | None:
         """Return the record of a file that is in the folder already; None if it must be fetched.
 
         A file without a record is read and compared if the store has a digest of it.
@@ -166,41 +166,41 @@ class _Filling:
         noted = earlier.files.get(file.path)
         if noted and (noted.size, noted.mark) == (file.size, file.mark):
             return noted
-        file = self._source.with_digest(file)
-        return self._checked(file, file.path) if file.has_digest else None
+        file = self._source.add_digest(file)
+        return self._verify(file, file.path) if file.has_digest else None
 
-    def _missing(self, kept: Sequence[Kept]) -> list[StoreFile]:
-        there = {one.path for one in kept}
+    def _list_missing(self, existing: Sequence[RecordedFile]) -> list[StoreFile]:
+        there = {one.path for one in existing}
         for file in self._listing.files:
             if file.path in there:
-                self._progress.arrived(file.path, file.size, fetched=False)
+                self._progress.report_file(file.path, file.size, fetched=False)
         return [file for file in self._listing.files if file.path not in there]
 
-    def _bring(self, file: StoreFile) -> Kept:
-        file = self._source.with_digest(file)
-        part = f"{_PARTS}/{hashlib.sha256(f'{file.key} {file.mark}'.encode()).hexdigest()[:32]}"
+    def _fetch_file(self, file: StoreFile) -> RecordedFile:
+        file = self._source.add_digest(file)
+        part = f"{_PARTIAL_FILES}/{hashlib.sha256(f'{file.key} {file.mark}'.encode()).hexdigest()[:32]}"
         self._folder.remove(file.path)  # first, because a volume may not have space for both
         for _ in range(2):  # a file that arrives damaged is fetched once more
-            with self._folder.append(part) as target:
+            with self._folder.open_for_appending(part) as target:
                 self._source.download(file, target, self._listing.revision)
-                sync(target)
-            if kept := self._checked(file, part):
+                sync_file(target)
+            if kept := self._verify(file, part):
                 self._folder.move(part, file.path)
-                self._progress.arrived(file.path, file.size)
+                self._progress.report_file(file.path, file.size)
                 return kept
             self._folder.remove(part)
         raise FetchError(f"{file.key} of {self._source} arrives damaged", hint="its size or digest is not as told")
 
-    def _checked(self, file: StoreFile, name: str) -> Kept | None:
+    def _verify(self, file: StoreFile, name: str) -> RecordedFile | None:
         """Return the record of the file `name`; None if its content differs from the listing."""
         if self._folder.size(name) != file.size:
             return None
-        with self._folder.read(name) as content:
-            sha256, blob = digests(content, file.size)
+        with self._folder.open_for_reading(name) as content:
+            sha256, blob = compute_digests(content, file.size)
         told = [(file.sha256, sha256), (file.blob, blob)]
         if any(wanted not in ("", found) for wanted, found in told):
             return None
-        return Kept(file.path, file.size, file.mark, sha256)
+        return RecordedFile(file.path, file.size, file.mark, sha256)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -209,16 +209,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     The last line of a successful run is `fetch: done {json}`.
     """
     try:
-        receipt = fetch(_read(arguments))
+        receipt = fetch(_parse_arguments(arguments))
     except InvalidSpec as refusal:
         return _fail(2, str(refusal))
     except TrainJobError as failure:
         return _fail(1, str(failure))
-    say(f"fetch: done {json.dumps(receipt)}")
+    print_line(f"fetch: done {json.dumps(receipt)}")
     return 0
 
 
-def _read(arguments: Sequence[str] | None) -> Fetch:
+def _parse_arguments(arguments: Sequence[str] | None) -> Fetch:
     parser = argparse.ArgumentParser(
         prog="python -m trainjob.programs.fetch", description="Fetch a dataset or a model."
     )
@@ -237,5 +237,5 @@ def _read(arguments: Sequence[str] | None) -> Fetch:
 
 
 def _fail(code: int, message: str) -> int:
-    print(f"fetch: failed: {censored(message)}", file=sys.stderr, flush=True)
+    print(f"fetch: failed: {redact_credentials(message)}", file=sys.stderr, flush=True)
     return code

@@ -16,19 +16,19 @@ from pathlib import Path
 from typing import Any
 
 from trainjob.errors import FetchError
-from trainjob.programs.fetch.folder import Folder, sync
+from trainjob.programs.fetch.folder import Folder, sync_file
 
-__all__ = ["NOTES", "RECORD", "Journal", "Kept", "Record", "read_record"]
+__all__ = ["RECORD_FILE", "RECORD_FOLDER", "Record", "RecordWriter", "RecordedFile", "read_record"]
 
-NOTES = ".trainjob-fetch"
+RECORD_FOLDER = ".trainjob-fetch"
 """Folder of the fetch's own files; no fetched file may be in it."""
-RECORD = f"{NOTES}/record.jsonl"
-_NEW_RECORD = f"{NOTES}/record.new"
+RECORD_FILE = f"{RECORD_FOLDER}/record.jsonl"
+_NEW_RECORD = f"{RECORD_FOLDER}/record.new"
 _FORMAT = "trainjob-fetch"
 
 
 @dataclass(frozen=True)
-class Kept:
+class RecordedFile:
     """A file in the folder; see [trainjob.programs.fetch.listing.StoreFile][]."""
 
     path: str
@@ -49,20 +49,20 @@ class Record:
 
     uri: str = ""
     revision: str = ""
-    files: Mapping[str, Kept] = field(default_factory=dict)
-    whole: bool = False
+    files: Mapping[str, RecordedFile] = field(default_factory=dict)
+    complete: bool = False
 
 
 def read_record(folder: Path) -> Record:
     """Return the record of a folder; an empty one if none exists or no fetch wrote it."""
     try:
-        with Folder(folder).read(RECORD) as file:
+        with Folder(folder).open_for_reading(RECORD_FILE) as file:
             lines = file.read().decode().splitlines()
         head = json.loads(lines[0])
         if head["format"] != _FORMAT:
             return Record()
         entries = [entry for line in lines[1:] if (entry := _entry(line))]
-        kept = [Kept(**entry) for entry in entries if entry != {"whole": True}]
+        kept = [RecordedFile(**entry) for entry in entries if entry != {"whole": True}]
         if not all(isinstance(one.path, str) for one in kept):
             return Record()
         files = {one.path: one for one in kept}
@@ -80,7 +80,7 @@ def _entry(line: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-class Journal:
+class RecordWriter:
     """Writer of a folder's record while the folder is filled; for use from any thread.
 
     Args:
@@ -90,26 +90,26 @@ class Journal:
         kept: files that are in the folder already.
     """
 
-    def __init__(self, folder: Path, uri: str, revision: str, kept: Iterable[Kept]) -> None:
+    def __init__(self, folder: Path, uri: str, revision: str, files: Iterable[RecordedFile]) -> None:
         self._folder, self._lock = Folder(folder), threading.Lock()
         head = {"format": _FORMAT, "version": 1, "uri": uri, "revision": revision}
-        lines = [head, *(asdict(one) for one in kept)]
+        lines = [head, *(asdict(one) for one in files)]
         self._folder.remove(_NEW_RECORD)
-        with self._folder.append(_NEW_RECORD) as file:
+        with self._folder.open_for_appending(_NEW_RECORD) as file:
             file.write(b"".join(map(_line, lines)))
-            sync(file)
-        self._folder.move(_NEW_RECORD, RECORD)
+            sync_file(file)
+        self._folder.move(_NEW_RECORD, RECORD_FILE)
 
-    def add(self, kept: Kept) -> None:
+    def add(self, entry: RecordedFile) -> None:
         """Record a file that is on disk and checked."""
-        with self._lock, self._folder.append(RECORD) as file:
-            file.write(_line(asdict(kept)))
+        with self._lock, self._folder.open_for_appending(RECORD_FILE) as file:
+            file.write(_line(asdict(entry)))
 
     def finish(self) -> None:
         """Record that the folder is complete."""
-        with self._lock, self._folder.append(RECORD) as file:
+        with self._lock, self._folder.open_for_appending(RECORD_FILE) as file:
             file.write(_line({"whole": True}))
-            sync(file)
+            sync_file(file)
 
 
 def _line(entry: Mapping[str, Any]) -> bytes:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 DEFAULT_CONNECTION = "kubernetes_default"
 # Earlier versions of the Kubernetes provider stored the form's fields with this prefix; old connections still have it.
-_OLD_PREFIX = "extra__kubernetes__"
+_LEGACY_PREFIX = "extra__kubernetes__"
 
 
 class TrainJobHook(BaseHook):
@@ -51,7 +51,7 @@ class TrainJobHook(BaseHook):
         """
         from trainjob.client import shared_cluster
 
-        return shared_cluster(self.connection())
+        return shared_cluster(self.read_connection())
 
     def test_connection(self) -> tuple[bool, str]:
         """Return whether the connection works, and a message for the user.
@@ -64,7 +64,7 @@ class TrainJobHook(BaseHook):
         from trainjob.client import Cluster
 
         try:
-            cluster = Cluster(self.connection(), patience=0.0)
+            cluster = Cluster(self.read_connection(), retry_seconds=0.0)
             try:
                 found = len(cluster.list_trainjobs(cluster.namespace, selector=""))
             finally:
@@ -77,9 +77,9 @@ class TrainJobHook(BaseHook):
         """Return the same as [get_conn][], without blocking the event loop; for triggers."""
         from trainjob.client import shared_cluster
 
-        return await asyncio.to_thread(shared_cluster, await self.connection_async())
+        return await asyncio.to_thread(shared_cluster, await self.read_connection_async())
 
-    def connection(self) -> Connection:
+    def read_connection(self) -> Connection:
         """Return the connection's settings in the form that the core takes; for workers.
 
         Raises:
@@ -91,10 +91,10 @@ class TrainJobHook(BaseHook):
         try:
             extra = self.get_connection(self.kubernetes_conn_id).extra_dejson
         except AirflowNotFoundException:
-            extra = self._extra_of_missing()
+            extra = self._extra_if_missing()
         return connection_from_extra(extra)
 
-    async def connection_async(self) -> Connection:
+    async def read_connection_async(self) -> Connection:
         """Return the same as [connection][], read asynchronously; for triggers.
 
         A synchronous read would block or deadlock the triggerer's event loop.
@@ -106,10 +106,10 @@ class TrainJobHook(BaseHook):
         try:
             extra = await get_async_extra_dejson(await get_async_connection(self.kubernetes_conn_id))
         except AirflowNotFoundException:
-            extra = self._extra_of_missing()
+            extra = self._extra_if_missing()
         return connection_from_extra(extra)
 
-    def _extra_of_missing(self) -> dict[str, Any]:
+    def _extra_if_missing(self) -> dict[str, Any]:
         """Return an empty extra if the missing connection is the default one; raise otherwise.
 
         Only the default connection may be missing, as with the Kubernetes provider's own hook.
@@ -130,17 +130,17 @@ def connection_from_extra(extra: Mapping[str, Any]) -> Connection:
     """
     from trainjob.client import Connection
 
-    def field(name: str) -> Any:
-        return extra.get(name) or extra.get(_OLD_PREFIX + name) or ""
+    def get_field(name: str) -> Any:
+        return extra.get(name) or extra.get(_LEGACY_PREFIX + name) or ""
 
-    kubeconfig = field("kube_config")
+    kubeconfig = get_field("kube_config")
     return Connection(
-        kubeconfig=field("kube_config_path"),
+        kubeconfig=get_field("kube_config_path"),
         kubeconfig_json=json.dumps(kubeconfig) if isinstance(kubeconfig, dict) else kubeconfig,
-        in_cluster=_is_true(field("in_cluster")),
-        context=field("cluster_context"),
-        namespace=field("namespace"),
-        verify_tls=not _is_true(field("disable_verify_ssl")),
+        in_cluster=_is_true(get_field("in_cluster")),
+        context=get_field("cluster_context"),
+        namespace=get_field("namespace"),
+        verify_tls=not _is_true(get_field("disable_verify_ssl")),
     )
 
 

@@ -56,7 +56,7 @@ class TrainJobMetricsLink(_TemplateLink):
 LINKS: Sequence[_TemplateLink] = (TrainJobLink(), TrainJobPodsLink(), TrainJobLogsLink(), TrainJobMetricsLink())
 
 
-def link_templates(kubernetes_conn_id: str | None) -> dict[str, str]:
+def read_link_templates(kubernetes_conn_id: str | None) -> dict[str, str]:
     """Return the link templates of a connection by field; none without a connection."""
     from airflow.sdk.exceptions import AirflowNotFoundException
 
@@ -69,7 +69,9 @@ def link_templates(kubernetes_conn_id: str | None) -> dict[str, str]:
     return {link.field: str(extra[link.field]) for link in LINKS if extra.get(link.field)}
 
 
-def addresses(templates: Mapping[str, str], reference: JobReference, server: Callable[[], str]) -> dict[str, str]:
+def build_link_addresses(
+    templates: Mapping[str, str], reference: JobReference, get_server: Callable[[], str]
+) -> dict[str, str]:
     """Return the addresses of the links to one TrainJob.
 
     Args:
@@ -82,7 +84,7 @@ def addresses(templates: Mapping[str, str], reference: JobReference, server: Cal
     """
     values = {"namespace": reference.namespace, "name": reference.name, "uid": reference.uid}
     if any("{server}" in template for template in templates.values()):
-        values["server"] = server()
+        values["server"] = get_server()
     filled = {}
     for field, template in templates.items():
         for name, value in values.items():

@@ -20,13 +20,13 @@ from airflow.sdk.exceptions import (
 
 from trainjob import errors
 from trainjob.errors import InvalidSpec, Problem
-from trainjob_airflow.deferral import FIRST_SECONDS, deferrable_by_default
-from trainjob_airflow.failing import error_told, failing_for_good
+from trainjob_airflow.deferral import MIN_TRIGGER_SECONDS, deferrable_by_default
 from trainjob_airflow.hooks.trainjob import DEFAULT_CONNECTION, TrainJobHook
 from trainjob_airflow.links.trainjob import LINKS
-from trainjob_airflow.operators.openness import is_file, is_open
+from trainjob_airflow.operators.templates import is_resolved_at_run_time, is_template_file
 from trainjob_airflow.operators.workspace import Workspace
-from trainjob_airflow.termination import StopAsked, StopRequest, decision_about
+from trainjob_airflow.task_errors import convert_permanent_errors, error_from_event
+from trainjob_airflow.termination import StopRequest, WaitInterrupted, get_user_decision
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from trainjob.lifecycle import JobReference, Limits
-    from trainjob.lifecycle.unattended import JobGuard
+    from trainjob.lifecycle.job_guard import JobGuard
     from trainjob.status import Outcome
 
 # Field of a step -> attribute of the operator, for names that Airflow's BaseOperator uses for itself.
-_ATTRIBUTES = {"queue": "queue_name", "on_kill": "on_kill_action", "on_failure": "on_failure_action"}
+_ATTRIBUTE_NAMES = {"queue": "queue_name", "on_kill": "on_kill_action", "on_failure": "on_failure_action"}
 _ACTIONS = ("delete", "suspend", "keep")
-_STAND_IN_CLAIM = "workspace"  # for checks at parse time, when the claim of the DAG run has no name yet
+_PLACEHOLDER_CLAIM = "workspace"  # for checks at parse time, when the claim of the DAG run has no name yet
 
 
 class StepOperator(BaseOperator):
@@ -119,17 +119,20 @@ class StepOperator(BaseOperator):
         ttls = {"ttl_after_success": ttl_after_success, "ttl_after_failure": ttl_after_failure}
         step_arguments = {**step_arguments, **ttls, **actions}
         for name, value in step_arguments.items():
-            setattr(self, _ATTRIBUTES.get(name, name), value)
-        self.step_names = tuple(step_arguments)
+            setattr(self, _ATTRIBUTE_NAMES.get(name, name), value)
+        self.step_argument_names = tuple(step_arguments)
         self.queue_timeout, self.start_timeout = queue_timeout, start_timeout
         self.namespace, self.kubernetes_conn_id = namespace, kubernetes_conn_id
         self.get_logs = get_logs
         self.deferrable = deferrable_by_default() if deferrable is None else deferrable
         self.link_addresses: dict[str, str] = {}
-        self._stop = StopRequest()
-        self.told: dict[str, Any] = {}
-        if not any(is_open(value) or is_file(value, self.template_ext) for value in step_arguments.values()):
-            self._step(_STAND_IN_CLAIM)
+        self._stop_request = StopRequest()
+        self.task_result: dict[str, Any] = {}
+        if not any(
+            is_resolved_at_run_time(value) or is_template_file(value, self.template_ext)
+            for value in step_arguments.values()
+        ):
+            self._build_step(_PLACEHOLDER_CLAIM)
 
     # -- methods that Airflow calls ---------------------------------------------------------------------------------
 
@@ -137,14 +140,14 @@ class StepOperator(BaseOperator):
         """Submit or adopt the TrainJob, then wait for its end in the triggerer or on the worker.
 
         Raises:
-            AirflowFailException: a retry cannot help; see `trainjob_airflow.failing`.
+            AirflowFailException: a retry cannot help; see `trainjob_airflow.task_errors`.
             AirflowException: a user has ended or cleared the task; `on_kill_action` was applied to its TrainJob.
             AirflowRescheduleException: the worker was stopped; the same try continues with the TrainJob on another
                 worker.
             JobFailed: the TrainJob failed.
             TrainJobError: the cluster cannot be reached, or a limit was reached.
         """
-        with self._decided_after_errors(context), failing_for_good():
+        with self._handle_unexpected_errors(context), convert_permanent_errors():
             return self._execute(context)
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
@@ -152,12 +155,12 @@ class StepOperator(BaseOperator):
 
         Airflow also calls this method with an error if it could not load the trigger.
         """
-        self._guard.is_needed = True
-        with self._decided_after_errors(context):
+        self._guard.may_run_unattended = True
+        with self._handle_unexpected_errors(context):
             return super().resume_execution(next_method, next_kwargs, context)
 
     def _execute(self, context: Context) -> dict[str, Any]:
-        from trainjob.status import judge
+        from trainjob.status import derive_verdict
 
         step = self.rendered_step(context)
         reference = self._submit(context, step)
@@ -165,12 +168,12 @@ class StepOperator(BaseOperator):
         found = self.hook.get_conn().get_trainjob(reference.name, reference.namespace)
         # Do not defer for a TrainJob that has ended: its trigger would fire at once, and Airflow could take the end of
         # this run for the end of the next one (Airflow 3.3; see FIRST_SECONDS).
-        if self.deferrable and not judge(found).phase.finished:
-            self._end_if_decided(context, reference)
+        if self.deferrable and not derive_verdict(found).phase.finished:
+            self._end_if_user_decided(context, reference)
             self._defer(reference, limits)
-        return self._wait_here(context, reference, limits)
+        return self._wait_on_worker(context, reference, limits)
 
-    @failing_for_good()
+    @convert_permanent_errors()
     def execute_complete(self, context: Context, event: dict[str, Any] | None = None) -> dict[str, Any]:
         """Resume after the deferral with the trigger's event.
 
@@ -181,12 +184,12 @@ class StepOperator(BaseOperator):
 
         if event is None:
             return self.execute(context)
-        self._guard.is_needed = "outcome" not in event and event["kind"] not in errors.__all__
+        self._guard.may_run_unattended = "outcome" not in event and event["kind"] not in errors.__all__
         reference = self._guard.reference = JobReference(**event["reference"])
-        self._link_to(reference)
+        self._set_links(reference)
         if "outcome" in event:
             return self._finish(context, Outcome.from_dict(event["outcome"]), reference, event.get("receipt") or {})
-        raise error_told(event)
+        raise error_from_event(event)
 
     def on_kill(self) -> None:
         """Request the end of `execute` after a SIGTERM, or end the TrainJob after a timeout.
@@ -199,9 +202,9 @@ class StepOperator(BaseOperator):
         """
         if isinstance(sys.exc_info()[1], AirflowTaskTimeout):
             if self._guard.reference is not None:
-                self._give_up(self._guard.reference, "its execution_timeout was reached")
+                self._apply_kill_action(self._guard.reference, "its execution_timeout was reached")
             return
-        self._stop.ask()
+        self._stop_request.request()
 
     def render_template(self, *arguments: Any, **more: Any) -> Any:
         """Render a template, and fail the task without retry if that is not possible.
@@ -225,12 +228,12 @@ class StepOperator(BaseOperator):
         The provider calls this method at the task's start. It also calls it at every end, because the operator has no
         method of its own for that.
         """
-        from trainjob_airflow.lineage import lineage_of
+        from trainjob_airflow.lineage import build_lineage
 
         workspace = getattr(self, "workspace", None)
-        return lineage_of(
-            self._step(_STAND_IN_CLAIM),
-            self.told,
+        return build_lineage(
+            self._build_step(_PLACEHOLDER_CLAIM),
+            self.task_result,
             connection=self.kubernetes_conn_id or "",
             namespace=self.namespace,
             workspace=f"{self.dag_id}/{workspace.name}" if isinstance(workspace, Workspace) else "",
@@ -240,7 +243,7 @@ class StepOperator(BaseOperator):
 
     @cached_property
     def _guard(self) -> JobGuard:
-        from trainjob.lifecycle.unattended import JobGuard
+        from trainjob.lifecycle.job_guard import JobGuard
 
         return JobGuard()
 
@@ -249,65 +252,67 @@ class StepOperator(BaseOperator):
         """The hook for this task's connection."""
         return TrainJobHook(self.kubernetes_conn_id)
 
-    def result(self, outcome: Outcome, receipt: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - for those below
+    def extra_values(self, outcome: Outcome, step_result: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - for those below
         """Return the values that this step adds to the XCom and the asset events after success.
 
         The base class adds none. Subclasses override this method.
         """
         return {}
 
-    def _step(self, claim: str) -> Any:
-        given = {name: getattr(self, _ATTRIBUTES.get(name, name)) for name in self.step_names}
-        if isinstance(given.get("workspace"), Workspace):
-            given["workspace"] = claim
-        return self.step_type(**{name: value for name, value in given.items() if value is not None})
+    def _build_step(self, claim: str) -> Any:
+        arguments = {name: getattr(self, _ATTRIBUTE_NAMES.get(name, name)) for name in self.step_argument_names}
+        if isinstance(arguments.get("workspace"), Workspace):
+            arguments["workspace"] = claim
+        return self.step_type(**{name: value for name, value in arguments.items() if value is not None})
 
     def rendered_step(self, context: Context) -> Any:
         """Return the step to submit, with rendered templates and the workspace's claim."""
         workspace = getattr(self, "workspace", None)
-        return self._step(workspace.claim_in(context) if isinstance(workspace, Workspace) else _STAND_IN_CLAIM)
+        return self._build_step(
+            workspace.claim_name(context) if isinstance(workspace, Workspace) else _PLACEHOLDER_CLAIM
+        )
 
     def _submit(self, context: Context, step: Any) -> JobReference:
-        from trainjob_airflow.operators.submission import submit_for
+        from trainjob_airflow.operators.submission import submit_for_task
 
         cluster = self.hook.get_conn()
-        with self._guard.submitting():
-            reference = self._guard.reference = submit_for(
+        with self._guard.guard_submission():
+            reference = self._guard.reference = submit_for_task(
                 context,
                 cluster,
                 step,
                 namespace=self.namespace,
                 prefix=self.task_id,
-                before_create=self._guard.note_creation,
+                before_create=self._guard.record_creation,
             )
         self.log.info(
             "TrainJob %s, attempt %d, %s", reference, reference.attempt, "adopted" if reference.adopted else "created"
         )
-        self._link_to(reference)
+        self._set_links(reference)
         return reference
 
-    def _link_to(self, reference: JobReference) -> None:
+    def _set_links(self, reference: JobReference) -> None:
         """Set the addresses of the task's links, and remove the links without an address.
 
         Airflow would store those as empty links.
         """
-        from trainjob_airflow.links.trainjob import addresses, link_templates
+        from trainjob_airflow.links.trainjob import build_link_addresses, read_link_templates
 
-        templates = link_templates(self.kubernetes_conn_id)
-        self.link_addresses = addresses(templates, reference, lambda: self.hook.get_conn().server)
+        templates = read_link_templates(self.kubernetes_conn_id)
+        self.link_addresses = build_link_addresses(templates, reference, lambda: self.hook.get_conn().server)
         self.operator_extra_links = [link for link in LINKS if link.field in self.link_addresses]
 
     def _limits(self, step: Any) -> Limits:
-        from trainjob.lifecycle import Limits, OnTimeout
-        from trainjob.manifest import train_job
+        from trainjob.lifecycle import KillAction, Limits
+        from trainjob.manifest import to_trainjob
 
-        job = train_job(step)
+        job = to_trainjob(step)
         return Limits(
             queued=self.queue_timeout,
             starting=self.start_timeout,
             max_restarts=job.max_restarts,
-            on_timeout=OnTimeout(job.on_kill),
-            on_failure=OnTimeout(job.on_failure),
+            on_timeout=KillAction(job.on_kill),
+            on_failure=KillAction(job.on_failure),
         )
 
     def _defer(self, reference: JobReference, limits: Limits) -> NoReturn:
@@ -324,25 +329,29 @@ class StepOperator(BaseOperator):
         )
         self.defer(trigger=trigger, method_name="execute_complete")
 
-    def _wait_here(self, context: Context, reference: JobReference, limits: Limits) -> dict[str, Any]:
+    def _wait_on_worker(self, context: Context, reference: JobReference, limits: Limits) -> dict[str, Any]:
         from trainjob.client import LogWriter
         from trainjob.lifecycle import wait
-        from trainjob_airflow.telling import Account
+        from trainjob_airflow.task_progress import TaskProgress
 
         outcome = None
-        with contextlib.suppress(StopAsked), self._stop.breaks_off(), LogWriter().open(self.log.info) as log:
-            account = Account(reference, log, get_logs=self.get_logs)
-            with self._guard.waiting():
+        with (
+            contextlib.suppress(WaitInterrupted),
+            self._stop_request.interruptible(),
+            LogWriter().open(self.log.info) as log,
+        ):
+            account = TaskProgress(reference, log, get_logs=self.get_logs)
+            with self._guard.guard_wait():
                 outcome = wait(self.hook.get_conn(), reference, limits=limits, listener=account.listener)
         if outcome is None:
-            self._end_if_decided(context, reference)
+            self._end_if_user_decided(context, reference)
             self.log.info("The worker was told to stop; TrainJob %s goes on, and its task on another worker", reference)
             # After a shorter time, the scheduler could take the end of this process for the end of the next one, as it
             # does after a deferral (Airflow 3.3; see FIRST_SECONDS).
-            raise AirflowRescheduleException(datetime.now(tz=timezone.utc) + timedelta(seconds=FIRST_SECONDS))
-        return self._finish(context, outcome, reference, account.receipt)
+            raise AirflowRescheduleException(datetime.now(tz=timezone.utc) + timedelta(seconds=MIN_TRIGGER_SECONDS))
+        return self._finish(context, outcome, reference, account.step_result)
 
-    def _end_if_decided(self, context: Context, reference: JobReference) -> None:
+    def _end_if_user_decided(self, context: Context, reference: JobReference) -> None:
         """Apply the kill action and raise an error if a user has decided about the task.
 
         Airflow notifies a process late of a user's decision. It never notifies a trigger that it has not loaded yet.
@@ -350,13 +359,13 @@ class StepOperator(BaseOperator):
         Raises:
             AirflowException: a user has decided about the task.
         """
-        if state := decision_about(context):
-            self._guard.is_needed = False
-            self._give_up(reference, f"its task is {state}")
+        if state := get_user_decision(context):
+            self._guard.may_run_unattended = False
+            self._apply_kill_action(reference, f"its task is {state}")
             raise AirflowException(f"the task was stopped, as it is {state}")
 
     @contextlib.contextmanager
-    def _decided_after_errors(self, context: Context) -> Iterator[None]:
+    def _handle_unexpected_errors(self, context: Context) -> Iterator[None]:
         """Decide about the TrainJob after an unexpected error.
 
         If another try of the task follows, the TrainJob is left to it. Otherwise the kill action is applied.
@@ -366,52 +375,54 @@ class StepOperator(BaseOperator):
         except AirflowRescheduleException:
             raise
         except Exception as error:
-            if self._guard.is_needed:
+            if self._guard.may_run_unattended:
                 try:
-                    self._decide_after(context, error)
+                    self._end_unless_retried(context, error)
                 except Exception:
                     self.log.exception("A TrainJob of this task may still run: it could not be ended")
             raise
 
-    def _decide_after(self, context: Context, error: Exception) -> None:
-        from trainjob_airflow.failing import is_tried_again
-        from trainjob_airflow.run_key import run_key
+    def _end_unless_retried(self, context: Context, error: Exception) -> None:
+        from trainjob_airflow.run_key import get_run_key
+        from trainjob_airflow.task_errors import will_retry
 
-        if is_tried_again(context, error):
-            self._guard.is_needed = False
-            about = f"TrainJob {self._guard.reference}" if self._guard.reference else "Its TrainJob"
-            self.log.info("%s goes on after this error: the next try of the task adopts it", about)
+        if will_retry(context, error):
+            self._guard.may_run_unattended = False
+            job_text = f"TrainJob {self._guard.reference}" if self._guard.reference else "Its TrainJob"
+            self.log.info("%s goes on after this error: the next try of the task adopts it", job_text)
             return
         cluster = self.hook.get_conn()
-        for line in self._guard.end(cluster, run_key(context), self._namespace(context), self.on_kill_action):
+        for line in self._guard.apply_kill_action(
+            cluster, get_run_key(context), self._job_namespace(context), self.on_kill_action
+        ):
             self.log.info("%s: its task failed, and no other try follows", line)
 
-    def _namespace(self, context: Context) -> str:
+    def _job_namespace(self, context: Context) -> str:
         """Return the namespace of this task's TrainJob; empty means the connection's."""
-        from trainjob_airflow.operators.submission import remembered
+        from trainjob_airflow.operators.submission import load_reference
 
-        known = remembered(context)
+        known = load_reference(context)
         return known.namespace if known else self.namespace
 
-    def _give_up(self, reference: JobReference, reason: str) -> None:
-        from trainjob.lifecycle import give_up
+    def _apply_kill_action(self, reference: JobReference, reason: str) -> None:
+        from trainjob.lifecycle import apply_kill_action
 
-        became = give_up(self.hook.get_conn(), reference, self.on_kill_action)
+        became = apply_kill_action(self.hook.get_conn(), reference, self.on_kill_action)
         self.log.info("TrainJob %s: %s: %s", reference, became, reason)
 
     def _finish(
-        self, context: Context, outcome: Outcome, reference: JobReference, receipt: Mapping[str, Any]
+        self, context: Context, outcome: Outcome, reference: JobReference, step_result: Mapping[str, Any]
     ) -> dict[str, Any]:
-        from trainjob.lifecycle import reattempt_notice
-        from trainjob_airflow.operators.results import result_of, tell_assets
-        from trainjob_airflow.telling import PROGRESS, final_value
+        from trainjob.lifecycle import format_reattempt_notice
+        from trainjob_airflow.operators.results import add_asset_event_extra, build_task_result
+        from trainjob_airflow.task_progress import PROGRESS_KEY, final_xcom_value
 
-        context["ti"].xcom_push(PROGRESS, final_value(outcome))
-        if notice := reattempt_notice(reference, outcome):
+        context["ti"].xcom_push(PROGRESS_KEY, final_xcom_value(outcome))
+        if notice := format_reattempt_notice(reference, outcome):
             self.log.info(notice)
             return self.execute(context)
         outcome.raise_for_failure()
-        own = self.result(outcome, receipt)
-        tell_assets(context, self.outlets, outcome, reference, own)
-        self.told = result_of(outcome, reference, own)
-        return self.told
+        extra_values = self.extra_values(outcome, step_result)
+        add_asset_event_extra(context, self.outlets, outcome, reference, extra_values)
+        self.task_result = build_task_result(outcome, reference, extra_values)
+        return self.task_result

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
-from trainjob_airflow.failing import failing_for_good
 from trainjob_airflow.hooks.trainjob import DEFAULT_CONNECTION, TrainJobHook
+from trainjob_airflow.task_errors import convert_permanent_errors
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -47,7 +47,7 @@ class _NamedTrainJobOperator(BaseOperator):
         self.namespace = self.namespace or cluster.namespace
         return cluster
 
-    def _suspend(self, *, suspended: bool) -> bool:
+    def _set_suspended(self, *, suspended: bool) -> bool:
         from trainjob.lifecycle import set_suspended
 
         cluster, word = self._cluster(), "suspended" if suspended else "resumed"
@@ -66,10 +66,10 @@ class SuspendTrainJobOperator(_NamedTrainJobOperator):
     ended.
     """
 
-    @failing_for_good()
+    @convert_permanent_errors()
     def execute(self, context: Context) -> bool:  # noqa: ARG002 - Airflow's signature
         """Suspend the TrainJob, and return whether it had to be suspended."""
-        return self._suspend(suspended=True)
+        return self._set_suspended(suspended=True)
 
 
 class ResumeTrainJobOperator(_NamedTrainJobOperator):
@@ -78,10 +78,10 @@ class ResumeTrainJobOperator(_NamedTrainJobOperator):
     The XCom is True if the TrainJob was resumed, and False if it was not suspended or has ended.
     """
 
-    @failing_for_good()
+    @convert_permanent_errors()
     def execute(self, context: Context) -> bool:  # noqa: ARG002 - Airflow's signature
         """Resume the TrainJob, and return whether it had to be resumed."""
-        return self._suspend(suspended=False)
+        return self._set_suspended(suspended=False)
 
 
 class DeleteTrainJobOperator(_NamedTrainJobOperator):
@@ -90,7 +90,7 @@ class DeleteTrainJobOperator(_NamedTrainJobOperator):
     The XCom is True if the TrainJob was deleted, and False if it did not exist.
     """
 
-    @failing_for_good()
+    @convert_permanent_errors()
     def execute(self, context: Context) -> bool:  # noqa: ARG002 - Airflow's signature
         """Delete the TrainJob, and return whether it existed; a missing one is no error."""
         cluster = self._cluster()

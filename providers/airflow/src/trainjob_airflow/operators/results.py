@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from trainjob.status import Outcome
 
 
-def result_of(outcome: Outcome, reference: JobReference, own: Mapping[str, Any]) -> dict[str, Any]:
+def build_task_result(outcome: Outcome, reference: JobReference, extra_values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the XCom of a step as JSON values.
 
     Args:
@@ -23,22 +23,22 @@ def result_of(outcome: Outcome, reference: JobReference, own: Mapping[str, Any])
         own: values that this kind of step adds.
     """
     values = outcome.to_dict()
-    shown = {name: values[name] for name in ("job", "namespace", "uid", "phase", "progress")}
-    return {**shown, "attempt": reference.attempt, "seconds": outcome.seconds, **own}
+    common_values = {name: values[name] for name in ("job", "namespace", "uid", "phase", "progress")}
+    return {**common_values, "attempt": reference.attempt, "seconds": outcome.seconds, **extra_values}
 
 
-def tell_assets(
-    context: Context, outlets: Sequence[Any], outcome: Outcome, reference: JobReference, own: Mapping[str, Any]
+def add_asset_event_extra(
+    context: Context, outlets: Sequence[Any], outcome: Outcome, reference: JobReference, extra_values: Mapping[str, Any]
 ) -> None:
     """Add the TrainJob's identity, metrics and results to the asset events of the outlets."""
-    told = {
+    extra = {
         "trainjob": str(reference),
         "uid": reference.uid,
         "attempt": reference.attempt,
         "metrics": outcome.to_dict()["progress"] or {},
         "seconds": outcome.seconds,
-        **own,
+        **extra_values,
     }
     for outlet in outlets:
         if isinstance(outlet, Asset):
-            context["outlet_events"][outlet].extra.update(told)
+            context["outlet_events"][outlet].extra.update(extra)

@@ -99,9 +99,9 @@ class _InitializeOperator(StepOperator):
         }
         super().__init__(step_arguments=step, **arguments)
 
-    def result(self, outcome: Outcome, receipt: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - not needed here
+    def extra_values(self, outcome: Outcome, step_result: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - not needed here
         """Return URI, revision, number of files and size in bytes, as far as the log reports them."""
-        return {name: receipt[name] for name in ("uri", "revision", "files", "bytes") if receipt.get(name)}
+        return {name: step_result[name] for name in ("uri", "revision", "files", "bytes") if step_result.get(name)}
 
 
 class InitializeDatasetOperator(_InitializeOperator):
@@ -312,16 +312,16 @@ class ExportModelOperator(StepOperator):
 
     def rendered_step(self, context: Context) -> Any:
         """Return the step to submit, with the run key in the metadata of `manifest.json`."""
-        from trainjob_airflow.run_key import run_key
+        from trainjob_airflow.run_key import get_run_key
 
         step = super().rendered_step(context)
-        return step.model_copy(update={"metadata": {"run_key": run_key(context).to_dict(), **step.metadata}})
+        return step.model_copy(update={"metadata": {"run_key": get_run_key(context).to_dict(), **step.metadata}})
 
-    def result(self, outcome: Outcome, receipt: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - not needed here
+    def extra_values(self, outcome: Outcome, step_result: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - not needed here
         """Return the model's location, and what the export's receipt reports of the model.
 
         The receipt is the last line of the export's log. It has, for example, digest, metrics, size and registration.
         """
-        from trainjob.status import export_facts
+        from trainjob.status import get_model_facts
 
-        return {"location": self.destination, **export_facts(receipt)}
+        return {"location": self.destination, **get_model_facts(step_result)}

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from trainjob.client import Cluster
     from trainjob.lifecycle import JobReference
 
-TRAINJOB = "trainjob"
+STATE_STORE_KEY = "trainjob"
 """Key in the task state store under which name, namespace, uid and attempt of the task's newest TrainJob are stored."""
-_REMEMBERED = ("name", "namespace", "uid", "attempt")
+_STORED_FIELDS = ("name", "namespace", "uid", "attempt")
 
 
-def submit_for(
+def submit_for_task(
     context: Context,
     cluster: Cluster,
     step: Any,
@@ -51,28 +51,28 @@ def submit_for(
         TrainJobError: see `trainjob.lifecycle.submit`.
     """
     from trainjob.lifecycle import submit
-    from trainjob_airflow.lineage import parent_variables
-    from trainjob_airflow.run_key import renewal, run_key
+    from trainjob_airflow.lineage import parent_run_variables
+    from trainjob_airflow.run_key import get_renewal, get_run_key
 
-    known = remembered(context)
+    known = load_reference(context)
     reference = submit(
         cluster,
         step,
-        run_key(context),
+        get_run_key(context),
         namespace=namespace,
-        prefix=prefix,
+        name_prefix=prefix,
         since=context["dag_run"].start_date,
-        variables=parent_variables(context),
-        renewal=renewal(context),
+        variables=parent_run_variables(context),
+        renewal=get_renewal(context),
         known=known,
         before_create=before_create,
     )
     if known is None or known.uid != reference.uid:
-        _remember(context, reference)
+        _store_reference(context, reference)
     return reference
 
 
-def remembered(context: Context) -> JobReference | None:
+def load_reference(context: Context) -> JobReference | None:
     """Return the task's newest TrainJob that Airflow's task state store has.
 
     Returns:
@@ -81,21 +81,21 @@ def remembered(context: Context) -> JobReference | None:
     from trainjob.lifecycle import JobReference
 
     try:
-        row: Any = context["task_state_store"].get(TRAINJOB)
+        row: Any = context["task_state_store"].get(STATE_STORE_KEY)
     except Exception:
         logging.getLogger(__name__).warning("Airflow's task state store can't be read", exc_info=True)
         return None
-    if not isinstance(row, dict) or not all(name in row for name in _REMEMBERED):
+    if not isinstance(row, dict) or not all(name in row for name in _STORED_FIELDS):
         return None
-    return JobReference(**{name: row[name] for name in _REMEMBERED})
+    return JobReference(**{name: row[name] for name in _STORED_FIELDS})
 
 
-def _remember(context: Context, reference: JobReference) -> None:
+def _store_reference(context: Context, reference: JobReference) -> None:
     """Store a reference to the TrainJob in Airflow's task state store.
 
     A failed write is only logged as a warning, because the TrainJob exists by now and carries its run key.
     """
     try:
-        context["task_state_store"].set(TRAINJOB, {name: getattr(reference, name) for name in _REMEMBERED})
+        context["task_state_store"].set(STATE_STORE_KEY, {name: getattr(reference, name) for name in _STORED_FIELDS})
     except Exception:
         logging.getLogger(__name__).warning("Airflow's task state store can't be written", exc_info=True)

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
-from trainjob_airflow.failing import failing_for_good
 from trainjob_airflow.hooks.trainjob import DEFAULT_CONNECTION, TrainJobHook
-from trainjob_airflow.run_key import this_airflow
-from trainjob_airflow.termination import ENDED
+from trainjob_airflow.run_key import get_base_url
+from trainjob_airflow.task_errors import convert_permanent_errors
+from trainjob_airflow.termination import ENDED_STATES
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from trainjob.lifecycle import RunKey
 
-_AT_WORK_FOR = timedelta(minutes=5)
+_DEFAULT_ACTIVE_FOR = timedelta(minutes=5)
 
 
 class TrainJobSweepOperator(BaseOperator):
@@ -40,7 +40,7 @@ class TrainJobSweepOperator(BaseOperator):
         self,
         *,
         finished_for: timedelta | None = None,
-        at_work_for: timedelta = _AT_WORK_FOR,
+        active_for: timedelta = _DEFAULT_ACTIVE_FOR,
         unexported: bool = False,
         dry_run: bool = False,
         namespace: str = "",
@@ -62,11 +62,11 @@ class TrainJobSweepOperator(BaseOperator):
             **task_arguments: arguments of `BaseOperator`.
         """
         super().__init__(**task_arguments)
-        self.finished_for, self.at_work_for = finished_for, at_work_for
-        self.unexported, self.only_tell = unexported, dry_run
+        self.finished_for, self.active_for = finished_for, active_for
+        self.unexported, self.report_only = unexported, dry_run
         self.namespace, self.kubernetes_conn_id = namespace, kubernetes_conn_id
 
-    @failing_for_good()
+    @convert_permanent_errors()
     def execute(self, context: Context) -> list[dict[str, Any]]:
         """Run one sweep, and return its results.
 
@@ -80,25 +80,25 @@ class TrainJobSweepOperator(BaseOperator):
             TrainJobHook(self.kubernetes_conn_id).get_conn(),
             namespace=self.namespace,
             finished_for=self.finished_for,
-            at_work_for=self.at_work_for,
-            is_over=partial(_has_ended, context),
+            active_for=self.active_for,
+            has_ended=partial(_has_task_ended, context),
             unexported=self.unexported,
-            dry_run=self.only_tell,
-            tell=lambda one: self.log.info("%s%s", "dry run: " if self.only_tell else "", one),
+            dry_run=self.report_only,
+            on_result=lambda one: self.log.info("%s%s", "dry run: " if self.report_only else "", one),
         )
         return [
             {
                 "job": one.reference.name,
                 "namespace": one.reference.namespace,
                 "uid": one.reference.uid,
-                "done": one.done,
+                "done": one.action,
                 "reason": one.reason,
             }
             for one in done
         ]
 
 
-def _has_ended(context: Context, key: RunKey) -> bool | None:
+def _has_task_ended(context: Context, key: RunKey) -> bool | None:
     """Return whether the task instance of a run key has ended or was deleted.
 
     The answer comes from Airflow's task execution API.
@@ -111,7 +111,7 @@ def _has_ended(context: Context, key: RunKey) -> bool | None:
         None if it is not known: it is not a task instance of this Airflow, its DAG is unknown, or Airflow does not
         answer.
     """
-    if key.engine != "airflow" or key.origin != this_airflow():
+    if key.engine != "airflow" or key.origin != get_base_url():
         return None
     ti: Any = context["ti"]
     index = int(key.map_index) if key.map_index.isdigit() else None
@@ -122,7 +122,7 @@ def _has_ended(context: Context, key: RunKey) -> bool | None:
         if name in states:
             # All other states, such as deferred or up_for_retry, are active. A task without a state is active, too:
             # the scheduler is about to schedule it.
-            return states[name] in ENDED
+            return states[name] in ENDED_STATES
         # The task instance is missing, because a user deleted its run. If the DAG is unknown here, the task instance
         # may belong to another Airflow.
         ti.get_dag(key.workflow)

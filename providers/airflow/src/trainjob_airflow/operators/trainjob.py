@@ -98,27 +98,27 @@ class TrainJobOperator(StepOperator):
             "max_restarts": max_restarts,
             "manifest": manifest,
         }
-        _check_is_alone(step)
+        _reject_arguments_with_manifest(step)
         super().__init__(step_arguments=step, **arguments)
 
-    def _step(self, claim: str) -> Any:
+    def _build_step(self, claim: str) -> Any:
         if self.manifest is None:
-            return super()._step(claim)
+            return super()._build_step(claim)
         more = {name: getattr(self, name) for name in ("max_restarts", "ttl_after_success", "ttl_after_failure")}
         given = {name: value for name, value in more.items() if value is not None}
         actions = {"on_kill": self.on_kill_action, "on_failure": self.on_failure_action}
         return TrainJobManifest(manifest=self.manifest, **actions, **given)
 
-    def result(self, outcome: Outcome, receipt: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - not needed here
+    def extra_values(self, outcome: Outcome, step_result: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - not needed here
         """Return the value that the training's code returned, as `result`.
 
         For a function, this is the value that rank 0 returned.
         """
-        return {"result": receipt["result"]} if "result" in receipt else {}
+        return {"result": step_result["result"]} if "result" in step_result else {}
 
 
-def _check_is_alone(step: Mapping[str, Any]) -> None:
-    other = {name: value for name, value in step.items() if name not in ("manifest", "max_restarts")}
+def _reject_arguments_with_manifest(step_arguments: Mapping[str, Any]) -> None:
+    other = {name: value for name, value in step_arguments.items() if name not in ("manifest", "max_restarts")}
     beside = ["queue_name" if name == "queue" else name for name, value in other.items() if value is not None]
-    if step["manifest"] is not None and beside:
+    if step_arguments["manifest"] is not None and beside:
         raise InvalidSpec(Problem("manifest", f"given beside {', '.join(beside)}", "write these into the manifest"))

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 
 from trainjob.errors import InvalidSpec, Problem
-from trainjob_airflow.failing import failing_for_good
 from trainjob_airflow.hooks.trainjob import DEFAULT_CONNECTION, TrainJobHook
+from trainjob_airflow.task_errors import convert_permanent_errors
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-_LONGEST_NAME = 63
-_KEEP = ("on_failure", "always", "never")
+_MAX_NAME_LENGTH = 63
+_KEEP_POLICIES = ("on_failure", "always", "never")
 _ACCESS_MODES = ("ReadWriteOnce", "ReadWriteMany", "ReadWriteOncePod")
 
 
@@ -62,7 +62,7 @@ class Workspace:
         Raises:
             InvalidSpec: `keep` or `access_mode` has a value that is not allowed.
         """
-        for field, value, allowed in (("keep", keep, _KEEP), ("access_mode", access_mode, _ACCESS_MODES)):
+        for field, value, allowed in (("keep", keep, _KEEP_POLICIES), ("access_mode", access_mode, _ACCESS_MODES)):
             if value not in allowed:
                 raise InvalidSpec(Problem(f"workspace.{field}", repr(value), f"allowed are {', '.join(allowed)}"))
         self.keep = keep
@@ -86,7 +86,7 @@ class Workspace:
     def __repr__(self) -> str:
         return f"Workspace(size={self.size!r}, name={self.name!r})"
 
-    def claim_in(self, context: Context) -> str:
+    def claim_name(self, context: Context) -> str:
         """Return the name of the claim in one DAG run.
 
         The name is the same for every task and try of that run.
@@ -94,7 +94,7 @@ class Workspace:
         ti = context["ti"]
         digest = hashlib.sha256(f"{ti.dag_id}\n{ti.run_id}\n{self.name}".encode()).hexdigest()[:10]
         readable = re.sub(r"[^a-z0-9]+", "-", f"{ti.dag_id}-{self.name}".lower()).strip("-")
-        return f"{readable[: _LONGEST_NAME - 11].strip('-')}-{digest}"
+        return f"{readable[: _MAX_NAME_LENGTH - 11].strip('-')}-{digest}"
 
 
 class _WorkspaceOperator(BaseOperator):
@@ -108,7 +108,7 @@ class _WorkspaceOperator(BaseOperator):
 class CreateWorkspaceOperator(_WorkspaceOperator):
     """Create the claim, or adopt the claim that an earlier try created."""
 
-    @failing_for_good()
+    @convert_permanent_errors()
     def execute(self, context: Context) -> str:
         """Create the claim if it does not exist, and return its name.
 
@@ -119,7 +119,7 @@ class CreateWorkspaceOperator(_WorkspaceOperator):
         from trainjob.errors import Conflict
 
         cluster = TrainJobHook(self.workspace.kubernetes_conn_id).get_conn()
-        claim = self._claim(context, self.workspace.namespace or cluster.namespace)
+        claim = self._build_claim(context, self.workspace.namespace or cluster.namespace)
         name, namespace = claim["metadata"]["name"], claim["metadata"]["namespace"]
         try:
             cluster.create_claim(claim)
@@ -130,7 +130,7 @@ class CreateWorkspaceOperator(_WorkspaceOperator):
             self.log.info("workspace %s/%s exists and is used again", namespace, name)
         return str(name)
 
-    def _claim(self, context: Context, namespace: str) -> dict[str, Any]:
+    def _build_claim(self, context: Context, namespace: str) -> dict[str, Any]:
         from trainjob.manifest import labels
 
         ti = context["ti"]
@@ -144,7 +144,7 @@ class CreateWorkspaceOperator(_WorkspaceOperator):
             "apiVersion": "v1",
             "kind": "PersistentVolumeClaim",
             "metadata": {
-                "name": self.workspace.claim_in(context),
+                "name": self.workspace.claim_name(context),
                 "namespace": namespace,
                 "labels": labels.MANAGED_BY,
                 "annotations": {"trainjob.dev/dag": ti.dag_id, "trainjob.dev/run": ti.run_id},
@@ -159,7 +159,7 @@ class DeleteWorkspaceOperator(_WorkspaceOperator):
     By default, the claim is retained if a task of the run failed, because a user may clear the task.
     """
 
-    @failing_for_good()
+    @convert_permanent_errors()
     def execute(self, context: Context) -> None:
         """Delete or retain the claim.
 
@@ -168,7 +168,7 @@ class DeleteWorkspaceOperator(_WorkspaceOperator):
             ClusterError: the claim cannot be deleted now.
         """
         cluster = TrainJobHook(self.workspace.kubernetes_conn_id).get_conn()
-        name, namespace = self.workspace.claim_in(context), self.workspace.namespace or cluster.namespace
+        name, namespace = self.workspace.claim_name(context), self.workspace.namespace or cluster.namespace
         reason = self._reason_to_keep(context)
         if reason:
             self.log.info("workspace %s/%s is kept: %s", namespace, name, reason)

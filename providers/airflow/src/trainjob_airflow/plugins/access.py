@@ -17,17 +17,17 @@ from airflow.utils.session import create_session
 from fastapi import Depends
 from sqlalchemy import select
 
-from trainjob_airflow.telling import PROGRESS
+from trainjob_airflow.task_progress import PROGRESS_KEY
 
-Caller = Annotated[Any, Depends(get_user)]
+CurrentUser = Annotated[Any, Depends(get_user)]
 """User of a request. A request without valid credentials is refused with 401."""
 TASKS, LOGS, XCOMS = DagAccessEntity.TASK_INSTANCE, DagAccessEntity.TASK_LOGS, DagAccessEntity.XCOM
 
-TaskInstance = tuple[str, str, str, int]
+InstanceKey = tuple[str, str, str, int]
 """DAG, run, task and map index of a task instance; the map index of a plain task is -1."""
 
 
-def readable(user: Any, dag_ids: Iterable[str], entity: DagAccessEntity) -> set[str]:
+def filter_readable_dags(user: Any, dag_ids: Iterable[str], entity: DagAccessEntity) -> set[str]:
     """Return those of the DAGs that Airflow knows and whose `entity` the user may read.
 
     Nobody may read a DAG that Airflow no longer knows, because its access cannot be checked.
@@ -46,7 +46,7 @@ def readable(user: Any, dag_ids: Iterable[str], entity: DagAccessEntity) -> set[
     }
 
 
-def told_progress(instances: Iterable[TaskInstance]) -> dict[TaskInstance, dict[str, Any]]:
+def read_progress_xcoms(instances: Iterable[InstanceKey]) -> dict[InstanceKey, dict[str, Any]]:
     """Return the XCom `progress` of the task instances that have one."""
     wanted = set(instances)
     if not wanted:
@@ -54,6 +54,6 @@ def told_progress(instances: Iterable[TaskInstance]) -> dict[TaskInstance, dict[
     identity = (XComModel.dag_id, XComModel.run_id, XComModel.task_id, XComModel.map_index)
     narrowed = [column.in_(set(values)) for column, values in zip(identity, zip(*wanted, strict=True), strict=True)]
     with create_session() as session:
-        rows = session.execute(select(*identity, XComModel.value).where(XComModel.key == PROGRESS, *narrowed)).all()
-    told: dict[TaskInstance, Any] = {tuple(row)[:4]: XComModel.deserialize_value(row) for row in rows}
+        rows = session.execute(select(*identity, XComModel.value).where(XComModel.key == PROGRESS_KEY, *narrowed)).all()
+    told: dict[InstanceKey, Any] = {tuple(row)[:4]: XComModel.deserialize_value(row) for row in rows}
     return {instance: value for instance, value in told.items() if instance in wanted and isinstance(value, dict)}

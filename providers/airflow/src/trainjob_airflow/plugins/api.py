@@ -16,11 +16,11 @@ from fastapi import FastAPI, HTTPException, Query, Request, Response
 from fastapi.staticfiles import StaticFiles
 
 from trainjob.errors import TrainJobError
-from trainjob_airflow.plugins.access import LOGS, TASKS, XCOMS, Caller, readable, told_progress
-from trainjob_airflow.plugins.following import Followings
-from trainjob_airflow.plugins.looking import Sight, listing, sighting
-from trainjob_airflow.plugins.places import places, sentence_about
-from trainjob_airflow.plugins.rows import instance_of
+from trainjob_airflow.plugins.access import LOGS, TASKS, XCOMS, CurrentUser, filter_readable_dags, read_progress_xcoms
+from trainjob_airflow.plugins.job_sources import describe_problem, list_job_sources
+from trainjob_airflow.plugins.log_tails import LogTails
+from trainjob_airflow.plugins.queries import JobDetails, details_query, list_query
+from trainjob_airflow.plugins.rows import get_instance_key
 
 _ASSETS = Path(__file__).parent / "assets"
 _HEADERS = {
@@ -33,16 +33,16 @@ _HEADERS = {
     "Referrer-Policy": "same-origin",
     "Cache-Control": "no-cache",
 }
-_ROWS = 200
-_ENDED_FOR = timedelta(days=1)
-_FOLLOWINGS = Followings()
-_NO_SUCH = "There is no such TrainJob of a DAG that you may read."
+_MAX_ROWS = 200
+_MAX_AGE_AFTER_END = timedelta(days=1)
+_LOG_TAILS = LogTails()
+_NOT_FOUND_MESSAGE = "There is no such TrainJob of a DAG that you may read."
 
 
 def make_app() -> FastAPI:
     """Return the app that serves the page's files and its JSON API."""
     app = FastAPI(title="TrainJobs", docs_url=None, redoc_url=None, openapi_url=None)
-    app.middleware("http")(_with_headers)
+    app.middleware("http")(_add_headers)
     # Plain functions: FastAPI runs them on threads, because they query the database and the cluster.
     app.get("/api/trainjobs")(list_trainjobs)
     app.get("/api/trainjobs/{connection}/{namespace}/{name}")(show_trainjob)
@@ -51,14 +51,14 @@ def make_app() -> FastAPI:
     return app
 
 
-async def _with_headers(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
-    response = await answer(request)
+async def _add_headers(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
+    response = await call_next(request)
     response.headers.update(_HEADERS)
     return response
 
 
 def list_trainjobs(
-    user: Caller,
+    user: CurrentUser,
     dag: str = "",
     run: str = "",
     task: str = "",
@@ -69,86 +69,86 @@ def list_trainjobs(
     Only DAGs that the user may read are included. Active TrainJobs come first, and the newest of each group first. The
     arguments filter the rows. With `run`, TrainJobs that ended earlier are included, too.
     """
-    wanted = {"dag": dag, "run": run, "task": task, "index": index}
-    wanted = {name: value for name, value in wanted.items() if value not in ("", None)}
+    filters = {"dag": dag, "run": run, "task": task, "index": index}
+    filters = {name: value for name, value in filters.items() if value not in ("", None)}
     found: list[dict[str, Any]] = []
     problems: list[str] = []
-    for place in places():
+    for place in list_job_sources():
         try:
-            found += listing(place).get().values()
+            found += list_query(place).get().values()
         except Exception as error:  # noqa: BLE001 - whatever is wrong with one cluster, the others are shown
-            problems.append(sentence_about(place, error))
-    rows = [row for row in found if all(row[name] == value for name, value in wanted.items())]
-    if "run" not in wanted:
-        rows = [row for row in rows if not _is_long_ago(row)]
-    allowed = readable(user, {row["dag"] for row in rows}, TASKS)
+            problems.append(describe_problem(place, error))
+    rows = [row for row in found if all(row[name] == value for name, value in filters.items())]
+    if "run" not in filters:
+        rows = [row for row in rows if not _ended_long_ago(row)]
+    allowed = filter_readable_dags(user, {row["dag"] for row in rows}, TASKS)
     rows = [row for row in rows if row["dag"] in allowed]
     rows.sort(key=lambda row: row["created"], reverse=True)
     rows.sort(key=lambda row: row["finished"])
-    return {"trainjobs": _with_progress(user, rows[:_ROWS]), "total": len(rows), "problems": problems}
+    return {"trainjobs": _add_progress(user, rows[:_MAX_ROWS]), "total": len(rows), "problems": problems}
 
 
-def show_trainjob(user: Caller, connection: str, namespace: str, name: str) -> dict[str, Any]:
+def show_trainjob(user: CurrentUser, connection: str, namespace: str, name: str) -> dict[str, Any]:
     """Return one TrainJob: its row, conditions, ranks and newest events."""
-    sight, problem = _see(user, connection, namespace, name)
+    sight, problem = _get_details(user, connection, namespace, name)
     if sight is None:
         return {"problem": problem}
-    [row] = _with_progress(user, [sight.job])
+    [row] = _add_progress(user, [sight.row])
     parts = {"conditions": sight.conditions, "ranks": sight.ranks, "events": sight.events}
     return {"problem": "", "trainjob": row, "pods": len(sight.pods), **parts}
 
 
-def show_log(user: Caller, connection: str, namespace: str, name: str) -> dict[str, Any]:
+def show_log(user: CurrentUser, connection: str, namespace: str, name: str) -> dict[str, Any]:
     """Return the last log lines, the progress and the loss curve of a TrainJob.
 
     The user must be allowed to read the log of its task.
     """
-    sight, problem = _see(user, connection, namespace, name)
+    sight, problem = _get_details(user, connection, namespace, name)
     if sight is None:
         return {"problem": problem}
-    dag = sight.job["dag"]
-    if not readable(user, [dag], LOGS):
+    dag = sight.row["dag"]
+    if not filter_readable_dags(user, [dag], LOGS):
         return {"problem": f"You may not read the logs of the DAG {dag}."}
-    log = _FOLLOWINGS.of(sight.job["uid"], sight.cluster, namespace).look(sight.pods)
+    log = _LOG_TAILS.get(sight.row["uid"], sight.cluster, namespace).snapshot(sight.pods)
     # Values that Airflow knows as secrets are shown as ***, as in a task's log.
     return {"problem": "", **log, "lines": [redact(line) for line in log["lines"]]}
 
 
-def _see(user: Any, connection: str, namespace: str, name: str) -> tuple[Sight | None, str]:
+def _get_details(user: Any, connection: str, namespace: str, name: str) -> tuple[JobDetails | None, str]:
     """Return the TrainJob, or the reason why it cannot be shown.
 
     Raises:
         HTTPException: the TrainJob does not exist or the user may not see it. Both have the same response, 404.
     """
-    for place in places():
+    for place in list_job_sources():
         if place.connection != connection:
             continue
         try:
-            row = listing(place).get().get(name)
+            row = list_query(place).get().get(name)
             if row is None or row["namespace"] != namespace:
                 continue
-            if not readable(user, [row["dag"]], TASKS):
+            if not filter_readable_dags(user, [row["dag"]], TASKS):
                 break
-            sight = sighting(place, name).get()
+            sight = details_query(place, name).get()
         except TrainJobError as error:
-            return None, sentence_about(place, error)
+            return None, describe_problem(place, error)
         if sight is None:
             return None, "The TrainJob is gone."
-        return replace(sight, job={**sight.job, "newest": row["newest"]}), ""
-    raise HTTPException(404, _NO_SUCH)
+        return replace(sight, row={**sight.row, "newest": row["newest"]}), ""
+    raise HTTPException(404, _NOT_FOUND_MESSAGE)
 
 
-def _with_progress(user: Any, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _add_progress(user: Any, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the rows with the progress of their tasks.
 
     Only the newest attempt of a task gets it, because the progress is that of the newest attempt.
     """
-    allowed = readable(user, {row["dag"] for row in rows}, XCOMS)
-    told = told_progress(instance_of(row) for row in rows if row["newest"] and row["dag"] in allowed)
-    return [{**row, "progress": told.get(instance_of(row)) if row["newest"] else None} for row in rows]
+    allowed = filter_readable_dags(user, {row["dag"] for row in rows}, XCOMS)
+    told = read_progress_xcoms(get_instance_key(row) for row in rows if row["newest"] and row["dag"] in allowed)
+    return [{**row, "progress": told.get(get_instance_key(row)) if row["newest"] else None} for row in rows]
 
 
-def _is_long_ago(row: dict[str, Any]) -> bool:
+def _ended_long_ago(row: dict[str, Any]) -> bool:
     if not row["ended"]:
         return False
-    return datetime.fromisoformat(row["ended"].replace("Z", "+00:00")) < datetime.now(timezone.utc) - _ENDED_FOR
+    return datetime.fromisoformat(row["ended"].replace("Z", "+00:00")) < datetime.now(timezone.utc) - _MAX_AGE_AFTER_END

@@ -11,7 +11,7 @@ from typing import Any
 from airflow.sdk.plugins_manager import AirflowPlugin
 
 _PREFIX = "/trainjob"
-_PLACES = {
+_DESTINATIONS = {
     "nav": "",
     "dag": "?dag={DAG_ID}",
     "task_instance": "?dag={DAG_ID}&run={RUN_ID}&task={TASK_ID}&index={MAP_INDEX}",
@@ -32,7 +32,7 @@ class TrainJobPage(AirflowPlugin):
             "icon": f"{_PREFIX[1:]}/icon.svg",
             "icon_dark_mode": f"{_PREFIX[1:]}/icon-dark.svg",
         }
-        for destination, query in _PLACES.items()
+        for destination, query in _DESTINATIONS.items()
     ]
 
     @cached_property

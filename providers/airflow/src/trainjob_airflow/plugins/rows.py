@@ -11,15 +11,15 @@ from typing import Any
 from trainjob.client import event_time
 from trainjob.lifecycle import RunKey
 from trainjob.manifest import labels
-from trainjob.status import Phase, Verdict, failures, judge, pending_reasons
+from trainjob.status import Phase, Verdict, derive_verdict, find_failures, pending_reasons
 from trainjob.status.pods import rank_of, step_of
 from trainjob.status.verdict import QUEUE_LABEL
 
-_EVENTS = 30
-_RANKS = 256
+_MAX_EVENTS = 30
+_MAX_RANK_ROWS = 256
 
 
-def instance_of(row: Mapping[str, Any]) -> tuple[str, str, str, int]:
+def get_instance_key(row: Mapping[str, Any]) -> tuple[str, str, str, int]:
     """Return the task instance of a row: DAG, run, task and map index.
 
     The map index of a plain task is -1.
@@ -38,13 +38,13 @@ def job_row(
         connection: ID of the Airflow connection of its cluster.
         pods: its known pods. They add reasons if the TrainJob's status has few.
     """
-    meta, verdict = job["metadata"], judge(job, pods)
+    meta, verdict = job["metadata"], derive_verdict(job, pods)
     return {
         "connection": connection,
         "namespace": meta["namespace"],
         "name": meta["name"],
         "uid": meta["uid"],
-        "attempt": _number((meta.get("labels") or {}).get(labels.ATTEMPT)),
+        "attempt": _parse_attempt((meta.get("labels") or {}).get(labels.ATTEMPT)),
         "dag": key.workflow,
         "run": key.run,
         "task": key.task,
@@ -59,7 +59,7 @@ def job_row(
     }
 
 
-def _number(text: str | None) -> int:
+def _parse_attempt(text: str | None) -> int:
     return int(text) if text and text.isdecimal() else 1
 
 
@@ -89,7 +89,7 @@ def rank_rows(pods: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     If there are more pods, those with a reason are included first.
     """
     rows = [_rank_row(pod) for pod in pods]
-    shown = sorted(rows, key=lambda row: (not row["reason"], row["step"], row["rank"]))[:_RANKS]
+    shown = sorted(rows, key=lambda row: (not row["reason"], row["step"], row["rank"]))[:_MAX_RANK_ROWS]
     return sorted(shown, key=lambda row: (row["step"], row["rank"], row["name"]))
 
 
@@ -99,7 +99,7 @@ def _rank_row(pod: Mapping[str, Any]) -> dict[str, Any]:
     # A container's termination message is left out: it may be the end of its log, which not every user may read.
     failed = [
         failure.reason if failure.exit_code is None else f"exit code {failure.exit_code} ({failure.reason})"
-        for failure in failures([pod])
+        for failure in find_failures([pod])
     ]
     return {
         "name": pod["metadata"]["name"],
@@ -118,7 +118,7 @@ def event_rows(events: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     An event that is in the input twice is included once.
     """
     found = {event["metadata"].get("uid") or id(event): event for event in events}
-    newest = sorted(found.values(), key=event_time, reverse=True)[:_EVENTS]
+    newest = sorted(found.values(), key=event_time, reverse=True)[:_MAX_EVENTS]
     return [
         {
             "time": event_time(event),

@@ -18,9 +18,9 @@ from airflow.sdk.exceptions import (
 
 from trainjob.errors import InvalidSpec, JobDeleted, JobFailed, Problem, TrainJobError, WaitTimeout
 from trainjob_airflow.deferral import deferrable_by_default
-from trainjob_airflow.failing import error_told
 from trainjob_airflow.hooks.trainjob import DEFAULT_CONNECTION, TrainJobHook
-from trainjob_airflow.run_key import check_run_key_fields, wanted
+from trainjob_airflow.run_key import check_run_key_fields, create_job_selector
+from trainjob_airflow.task_errors import error_from_event
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from trainjob.client import Cluster
     from trainjob.lifecycle import FinishedJob, JobSelector
 
-_TRIGGER = "trainjob_airflow.triggers.end.TrainJobEndTrigger"
+_TRIGGER_CLASS = "trainjob_airflow.triggers.end.TrainJobEndTrigger"
 
 
 class TrainJobSensor(BaseSensorOperator):
@@ -85,7 +85,7 @@ class TrainJobSensor(BaseSensorOperator):
         self.name, self.run_key, self.namespace = name, run_key, namespace
         self.kubernetes_conn_id, self.deferrable = kubernetes_conn_id, deferrable
         if start_from_trigger and deferrable:
-            self._start_from_trigger()
+            self._configure_start_from_trigger()
 
     def execute(self, context: Context) -> Any:
         """Check the TrainJob, and wait for it if it has not ended.
@@ -111,7 +111,7 @@ class TrainJobSensor(BaseSensorOperator):
 
         try:
             cluster = self._cluster()
-            ended = check_external(cluster, self._wanted(cluster), self.log.info)
+            ended = check_external(cluster, self._job_selector(cluster), self.log.info)
         except TrainJobError as error:
             self._fail(error)
         return PokeReturnValue(ended is not None, None if ended is None else self._result(ended))
@@ -127,7 +127,7 @@ class TrainJobSensor(BaseSensorOperator):
         if event is None:
             return self.execute(context)
         if "error" in event:
-            error = error_told(event)
+            error = error_from_event(event)
             if not isinstance(error, TrainJobError):
                 raise error
             self._fail(error)
@@ -136,7 +136,7 @@ class TrainJobSensor(BaseSensorOperator):
     def _defer(self) -> NoReturn:
         from trainjob_airflow.triggers.end import TrainJobEndTrigger
 
-        job = self._wanted(self._cluster())
+        job = self._job_selector(self._cluster())
         limits = [timedelta(seconds=self.timeout), *([self.execution_timeout] if self.execution_timeout else [])]
         trigger = TrainJobEndTrigger(
             namespace=job.namespace,
@@ -147,7 +147,7 @@ class TrainJobSensor(BaseSensorOperator):
         )
         self.defer(trigger=trigger, method_name="execute_complete")
 
-    def _start_from_trigger(self) -> None:
+    def _configure_start_from_trigger(self) -> None:
         """Configure the sensor to start in the triggerer.
 
         The triggerer then renders the templates, and Airflow itself counts the time from the start.
@@ -160,7 +160,7 @@ class TrainJobSensor(BaseSensorOperator):
             raise InvalidSpec(Problem("start_from_trigger", "True", allowed))
         self.start_from_trigger = True
         self.start_trigger_args = StartTriggerArgs(
-            trigger_cls=_TRIGGER,
+            trigger_cls=_TRIGGER_CLASS,
             trigger_kwargs={**values, "deadline": None, "kubernetes_conn_id": self.kubernetes_conn_id},
             next_method=self.execute_complete.__name__,
             timeout=timedelta(seconds=self.timeout),
@@ -169,18 +169,18 @@ class TrainJobSensor(BaseSensorOperator):
     def _cluster(self) -> Cluster:
         return TrainJobHook(self.kubernetes_conn_id).get_conn()
 
-    def _wanted(self, cluster: Cluster) -> JobSelector:
-        return wanted(cluster, name=self.name, run_key=self.run_key, namespace=self.namespace)
+    def _job_selector(self, cluster: Cluster) -> JobSelector:
+        return create_job_selector(cluster, name=self.name, run_key=self.run_key, namespace=self.namespace)
 
-    def _result(self, ended: FinishedJob) -> dict[str, Any]:
+    def _result(self, finished_job: FinishedJob) -> dict[str, Any]:
         try:
-            ended.outcome.raise_for_failure()
+            finished_job.outcome.raise_for_failure()
         except JobFailed as error:
             # A retry can succeed: another attempt may follow for the run key, or a TrainJob in place of a deleted one.
             self._fail(error, retryable=self.run_key is not None or isinstance(error, JobDeleted))
-        values = ended.outcome.to_dict()
-        told = {name: values[name] for name in ("job", "namespace", "uid", "phase", "progress")}
-        return {**told, "attempt": ended.reference.attempt, "seconds": ended.outcome.seconds}
+        values = finished_job.outcome.to_dict()
+        common_values = {name: values[name] for name in ("job", "namespace", "uid", "phase", "progress")}
+        return {**common_values, "attempt": finished_job.reference.attempt, "seconds": finished_job.outcome.seconds}
 
     def _fail(self, error: TrainJobError, *, retryable: bool | None = None) -> NoReturn:
         """Raise the error in the form that `never_fail`, `soft_fail` and the retries require.

@@ -9,7 +9,7 @@ from typing import Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from trainjob_airflow.deferral import first_seconds_over
+from trainjob_airflow.deferral import delay_event
 from trainjob_airflow.hooks.trainjob import TrainJobHook
 
 
@@ -53,19 +53,19 @@ class TrainJobEndTrigger(BaseTrigger):
         """Wait, write each phase to the task's log, and yield the event."""
         began = time.monotonic()
         event = TriggerEvent(await self._wait())
-        await first_seconds_over(began, self.task_instance)
+        await delay_event(began, self.task_instance)
         yield event
 
     async def _wait(self) -> dict[str, Any]:
         from trainjob.errors import TrainJobError
         from trainjob.lifecycle import wait_external
-        from trainjob_airflow.run_key import wanted
+        from trainjob_airflow.run_key import create_job_selector
 
         try:
             cluster = await TrainJobHook(self.kubernetes_conn_id).get_conn_async()
-            job = wanted(cluster, name=self.name, run_key=self.run_key, namespace=self.namespace)
+            job = create_job_selector(cluster, name=self.name, run_key=self.run_key, namespace=self.namespace)
             left = None if self.deadline is None else timedelta(seconds=max(0.0, self.deadline - time.time()))
-            ended = await wait_external(cluster, job, total=left, tell=self.log.info)
+            ended = await wait_external(cluster, job, timeout=left, report=self.log.info)
         except TrainJobError as error:
             return {"error": str(error), "kind": type(error).__name__}
         return {"reference": ended.reference.to_dict(), "outcome": ended.outcome.to_dict()}

@@ -18,14 +18,14 @@ from trainjob_airflow.hooks.trainjob import DEFAULT_CONNECTION, TrainJobHook
 if TYPE_CHECKING:
     from trainjob.client import Cluster, ObjectEvent
 
-_AGAIN_SECONDS = 60.0  # pause after an error that a person may have to fix
+_RETRY_SECONDS = 60.0  # pause after an error that a person may have to fix
 # Time after which a fired event counts as sent. The triggerer sends events once a second.
 _SENT_SECONDS = 5.0
 # The controller may write two completions in another order than their times.
 _OVERLAP = timedelta(minutes=10)
 
 
-class Memory:
+class FiredEvents:
     """Record of the completed TrainJobs for which an event was fired; it does no IO.
 
     A completion is new if no event was fired for it and it is not older than the bound in the saved record. The bound
@@ -33,16 +33,16 @@ class Memory:
     TrainJobs. All times of TrainJobs are those of the cluster.
     """
 
-    def __init__(self, kept: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, saved: Mapping[str, Any] | None = None) -> None:
         """Create an empty record, or restore the record that [to_dict][] returned."""
-        kept = kept or {}
-        self._told = {uid: datetime.fromisoformat(end) for uid, end in kept.get("told", {}).items()}
-        self._oldest = datetime.fromisoformat(kept["oldest"]) if kept.get("oldest") else None
-        self._on_their_way: dict[str, float] = {}  # uid -> time of an event that may not have been sent yet
+        saved = saved or {}
+        self._end_times = {uid: datetime.fromisoformat(end) for uid, end in saved.get("told", {}).items()}
+        self._oldest_end = datetime.fromisoformat(saved["oldest"]) if saved.get("oldest") else None
+        self._unsent: dict[str, float] = {}  # uid -> time of an event that may not have been sent yet
 
-    def is_news(self, uid: str, end: datetime) -> bool:
+    def is_new(self, uid: str, end: datetime) -> bool:
         """Return whether an event is due for the completion of this TrainJob."""
-        return uid not in self._told and (self._oldest is None or end >= self._oldest)
+        return uid not in self._end_times and (self._oldest_end is None or end >= self._oldest_end)
 
     def add(self, uid: str, end: datetime, now: float | None = None) -> None:
         """Record that the completion of a TrainJob needs no further event.
@@ -52,35 +52,35 @@ class Memory:
             end: time of its completion.
             now: time at which its event is fired, in seconds of any monotonic clock; None if it needs no event.
         """
-        self._told[uid] = end
+        self._end_times[uid] = end
         if now is not None:
-            self._on_their_way[uid] = now
+            self._unsent[uid] = now
 
-    def forget(self, uid: str) -> None:
+    def remove(self, uid: str) -> None:
         """Remove a deleted TrainJob, whose completion will not be checked again."""
-        self._told.pop(uid, None)
-        self._on_their_way.pop(uid, None)
+        self._end_times.pop(uid, None)
+        self._unsent.pop(uid, None)
 
-    def first_on_its_way(self) -> float | None:
+    def oldest_unsent_time(self) -> float | None:
         """Return the time of the oldest event that may not have been sent yet.
 
         Returns:
             Seconds of the clock of [add][]; None if there is no such event.
         """
-        return next(iter(self._on_their_way.values()), None)
+        return next(iter(self._unsent.values()), None)
 
-    def have_arrived(self, until: float) -> None:
+    def mark_sent(self, until: float) -> None:
         """Record that all events that were fired until this time have been sent."""
-        self._on_their_way = {uid: at for uid, at in self._on_their_way.items() if at > until}
+        self._unsent = {uid: at for uid, at in self._unsent.items() if at > until}
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record as JSON values, without events that may not have been sent yet.
 
         If these were saved, a restarted triggerer would not fire them again.
         """
-        ends = {uid: end for uid, end in self._told.items() if uid not in self._on_their_way}
+        ends = {uid: end for uid, end in self._end_times.items() if uid not in self._unsent}
         # The old bound stays: completions that were dropped from the record must not become new again.
-        bounds = [self._oldest] if self._oldest else []
+        bounds = [self._oldest_end] if self._oldest_end else []
         bounds += [max(ends.values()) - _OVERLAP] if ends else []
         oldest = max(bounds, default=None)
         told = {uid: end.isoformat() for uid, end in ends.items() if oldest is None or end >= oldest}
@@ -140,53 +140,53 @@ class TrainJobEventTrigger(BaseEventTrigger):
         """
         from trainjob.errors import TrainJobError
 
-        memory: Memory | None = None
+        memory: FiredEvents | None = None
         while True:
             try:
                 cluster = await TrainJobHook(self.kubernetes_conn_id).get_conn_async()
-                memory = memory or await self._remembered(cluster)
-                async with contextlib.aclosing(self._events(cluster, memory)) as events:
+                memory = memory or await self._load_or_create_record(cluster)
+                async with contextlib.aclosing(self._watch_events(cluster, memory)) as events:
                     async for event in events:
                         yield event
             except TrainJobError as error:
-                self.log.error("no TrainJob can be seen: %s; trying again in %d s", error, _AGAIN_SECONDS)
-                await asyncio.sleep(_AGAIN_SECONDS)
+                self.log.error("no TrainJob can be seen: %s; trying again in %d s", error, _RETRY_SECONDS)
+                await asyncio.sleep(_RETRY_SECONDS)
 
-    async def _events(self, cluster: Cluster, memory: Memory) -> AsyncGenerator[TriggerEvent, None]:
+    async def _watch_events(self, cluster: Cluster, fired: FiredEvents) -> AsyncGenerator[TriggerEvent, None]:
         from trainjob.lifecycle.queues import get_async
 
-        loop, inbox = asyncio.get_running_loop(), asyncio.Queue["ObjectEvent"]()
+        loop, events = asyncio.get_running_loop(), asyncio.Queue["ObjectEvent"]()
 
         def deliver(change: ObjectEvent) -> None:
-            if (change.error or self._end_of(change.found)) and not loop.is_closed():
-                loop.call_soon_threadsafe(inbox.put_nowait, change)
+            if (change.error or self._completion_time(change.object)) and not loop.is_closed():
+                loop.call_soon_threadsafe(events.put_nowait, change)
 
         informer = cluster.trainjob_informer(self.namespace or cluster.namespace, self.label_selector)
         with informer.add_event_handler(None, deliver):
             while True:
-                first = memory.first_on_its_way()
+                first = fired.oldest_unsent_time()
                 patience = None if first is None else max(0.0, first + _SENT_SECONDS - time.monotonic())
                 try:
-                    change = await get_async(inbox, patience)
+                    change = await get_async(events, patience)
                 except asyncio.TimeoutError:
-                    memory.have_arrived(time.monotonic() - _SENT_SECONDS)
-                    await self._save(memory.to_dict())
+                    fired.mark_sent(time.monotonic() - _SENT_SECONDS)
+                    await self._save(fired.to_dict())
                     continue
                 if change.error:
                     raise change.error
-                if event := self._news(memory, change.found):
+                if event := self._event_if_new(fired, change.object):
                     yield event
-                if change.found and change.gone:
-                    memory.forget(change.found["metadata"]["uid"])
+                if change.object and change.deleted:
+                    fired.remove(change.object["metadata"]["uid"])
 
-    def _news(self, memory: Memory, job: Mapping[str, Any] | None) -> TriggerEvent | None:
+    def _event_if_new(self, fired: FiredEvents, job: Mapping[str, Any] | None) -> TriggerEvent | None:
         from trainjob.lifecycle import reference_to
         from trainjob.manifest import labels
 
-        end = self._end_of(job)
-        if job is None or end is None or not memory.is_news(job["metadata"]["uid"], end):
+        end = self._completion_time(job)
+        if job is None or end is None or not fired.is_new(job["metadata"]["uid"], end):
             return None
-        memory.add(job["metadata"]["uid"], end, time.monotonic())
+        fired.add(job["metadata"]["uid"], end, time.monotonic())
         return TriggerEvent(
             {
                 "reference": reference_to(job, adopted=True).to_dict(),
@@ -196,37 +196,37 @@ class TrainJobEventTrigger(BaseEventTrigger):
             }
         )
 
-    def _end_of(self, job: Mapping[str, Any] | None) -> datetime | None:
+    def _completion_time(self, job: Mapping[str, Any] | None) -> datetime | None:
         """Return the time at which the TrainJob became complete.
 
         Returns:
             None if the TrainJob is not complete, or its name does not begin with `name_prefix`.
         """
-        from trainjob.status import conclude, judge
+        from trainjob.status import build_outcome, derive_verdict
 
         if job is None or not job["metadata"]["name"].startswith(self.name_prefix):
             return None
-        outcome = conclude(job, judge(job))
+        outcome = build_outcome(job, derive_verdict(job))
         return datetime.fromisoformat(outcome.finished.replace("Z", "+00:00")) if outcome.succeeded else None
 
     # -- the record across restarts ---------------------------------------------------------------------------------
 
-    async def _remembered(self, cluster: Cluster) -> Memory:
+    async def _load_or_create_record(self, cluster: Cluster) -> FiredEvents:
         """Return the saved record, or a new one with the TrainJobs that are complete already.
 
         A new record is saved at once.
         """
         if kept := await self._load():
-            return Memory(kept)
-        memory, namespace = Memory(), self.namespace or cluster.namespace
+            return FiredEvents(kept)
+        memory, namespace = FiredEvents(), self.namespace or cluster.namespace
         for job in await asyncio.to_thread(cluster.list_trainjobs, namespace, self.label_selector):
-            if end := self._end_of(job):
+            if end := self._completion_time(job):
                 memory.add(job["metadata"]["uid"], end)
         await self._save(memory.to_dict())
         return memory
 
     @property
-    def _key(self) -> str:
+    def _state_key(self) -> str:
         """Key of the record in the asset's state store, unique among the asset's watchers."""
         what = json.dumps(self.serialize()[1], sort_keys=True)
         return f"trainjobs-{hashlib.sha256(what.encode()).hexdigest()[:16]}"
@@ -237,7 +237,7 @@ class TrainJobEventTrigger(BaseEventTrigger):
         if self.asset_state_store is None:
             return None
         try:
-            kept = await self.asset_state_store.aget(self._key)
+            kept = await self.asset_state_store.aget(self._state_key)
         except ValueError:  # the watcher belongs to several assets, and Airflow does not say which it is run for
             self.asset_state_store = None
             return None
@@ -246,12 +246,12 @@ class TrainJobEventTrigger(BaseEventTrigger):
             return None
         return kept if isinstance(kept, dict) else None
 
-    async def _save(self, kept: dict[str, Any]) -> None:
+    async def _save(self, record: dict[str, Any]) -> None:
         from airflow.sdk.exceptions import AirflowRuntimeError
 
         if self.asset_state_store is None:
             return
         try:
-            await self.asset_state_store.aset(self._key, kept)
+            await self.asset_state_store.aset(self._state_key, record)
         except AirflowRuntimeError as error:
             self.log.warning("what was told can't be kept: %s", error)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from trainjob_airflow.deferral import first_seconds_over
+from trainjob_airflow.deferral import delay_event
 
 if TYPE_CHECKING:
     from trainjob.client import Cluster
@@ -59,7 +59,7 @@ class TrainJobTrigger(BaseTrigger):
         self.reference, self.limits, self.deadline = reference, limits, deadline
         self.kubernetes_conn_id, self.on_kill_action = kubernetes_conn_id, on_kill_action
         self.get_logs = get_logs
-        self._opened: Cluster | None = None
+        self._cached_cluster: Cluster | None = None
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the path of the class and all arguments."""
@@ -75,24 +75,24 @@ class TrainJobTrigger(BaseTrigger):
             self.log.exception("The trigger failed; its task decides about TrainJob %s", self.reference.get("name"))
             result = {"error": f"the trigger failed: {type(error).__name__}: {error}", "kind": type(error).__name__}
         event = TriggerEvent({"reference": self.reference, **result})
-        await first_seconds_over(began, self.task_instance)
+        await delay_event(began, self.task_instance)
         yield event
 
     async def _wait(self) -> dict[str, Any]:
         from trainjob.errors import TrainJobError
         from trainjob.lifecycle import wait_async
         from trainjob_airflow.task_log import triggerer_log
-        from trainjob_airflow.telling import Account, shown_while_deferred
+        from trainjob_airflow.task_progress import TaskProgress, publish_progress
 
         try:
             cluster, reference = await self._cluster(), self._reference()
             async with triggerer_log(self.log.info) as log:
-                account = Account(reference, log, get_logs=self.get_logs)
-                async with shown_while_deferred(self.task_instance, account):
+                account = TaskProgress(reference, log, get_logs=self.get_logs)
+                async with publish_progress(self.task_instance, account):
                     outcome = await wait_async(cluster, reference, limits=self._limits(), listener=account.listener)
         except TrainJobError as error:
             return {"error": str(error), "kind": type(error).__name__}
-        return {"outcome": outcome.to_dict(), "receipt": account.receipt}
+        return {"outcome": outcome.to_dict(), "receipt": account.step_result}
 
     async def on_kill(self) -> None:
         """Apply the kill action to the TrainJob unless it has ended.
@@ -103,29 +103,29 @@ class TrainJobTrigger(BaseTrigger):
         cleared task may be deferred again by then. Its new try has then adopted the TrainJob, which distinguishes this
         case from a handover.
         """
-        from trainjob.lifecycle import give_up
+        from trainjob.lifecycle import apply_kill_action
         from trainjob.manifest import labels
-        from trainjob.status import judge
-        from trainjob_airflow.termination import is_anothers_now
+        from trainjob.status import derive_verdict
+        from trainjob_airflow.termination import was_handed_over
 
         cluster, reference = await self._cluster(), self._reference()
         found = await asyncio.to_thread(cluster.get_trainjob, reference.name, reference.namespace)
-        if found is not None and judge(found).phase.finished:
+        if found is not None and derive_verdict(found).phase.finished:
             self.log.info("TrainJob %s stays: it has ended", reference)
             return
-        is_ours = found is None or labels.adopted_at(found) == reference.adopted_at
-        if is_ours and self.task_instance and await asyncio.to_thread(is_anothers_now, self.task_instance):
+        is_ours = found is None or labels.get_adoption_time(found) == reference.adopted_at
+        if is_ours and self.task_instance and await asyncio.to_thread(was_handed_over, self.task_instance):
             self.log.info("TrainJob %s goes on: no person is known to have decided about its task", reference)
             return
-        became = await asyncio.to_thread(give_up, cluster, reference, self.on_kill_action)
+        became = await asyncio.to_thread(apply_kill_action, cluster, reference, self.on_kill_action)
         self.log.info("TrainJob %s: %s: its task was killed", reference, became)
 
     async def _cluster(self) -> Cluster:
         from trainjob_airflow.hooks.trainjob import TrainJobHook
 
-        if self._opened is None:
-            self._opened = await TrainJobHook(self.kubernetes_conn_id).get_conn_async()
-        return self._opened
+        if self._cached_cluster is None:
+            self._cached_cluster = await TrainJobHook(self.kubernetes_conn_id).get_conn_async()
+        return self._cached_cluster
 
     def _limits(self) -> Limits:
         from trainjob.lifecycle import Limits

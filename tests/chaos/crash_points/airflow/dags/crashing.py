@@ -21,15 +21,19 @@ class TrappedOperator(TrainJobOperator):
     """An operator whose process, or whose trigger, is killed or held at one point."""
 
     def pre_execute(self, context):
-        self.place = f"{context['dag_run'].conf['folder']}/{self.task_id}"
+        self.trap_folder = f"{context['dag_run'].conf['folder']}/{self.task_id}"
         if not self.dies_in_triggerer:
-            points = (*crash_points.DEFERRED_TASK, *crash_points.TASK_ON_WORKER, *crash_points.KILLED_TASK)
-            crash_points.install(points, Path(self.place))
+            points = (
+                *crash_points.DEFERRED_TASK_POINTS,
+                *crash_points.WORKER_TASK_POINTS,
+                *crash_points.KILLED_TASK_POINTS,
+            )
+            crash_points.install_traps(points, Path(self.trap_folder))
 
     def defer(self, *, trigger, **more):
         if self.dies_in_triggerer:
             _, arguments = trigger.serialize()
-            trigger = TrappedTrigger(folder=self.place, **arguments)
+            trigger = TrappedTrigger(folder=self.trap_folder, **arguments)
         super().defer(trigger=trigger, **more)
 
     @property
@@ -37,7 +41,7 @@ class TrappedOperator(TrainJobOperator):
         return self.task_id.startswith("trigger")
 
 
-def task(kind, point, *, deferrable):
+def add_task(kind, point, *, deferrable):
     name = f"{kind}-{point.slug}"
     fails = f"test -e {FOLDER}/{name}/mended || exit 3; " if point.fails_first else ""
     script = f"{fails}until test -e {FOLDER}/{name}/go; do sleep 0.2; done"
@@ -52,30 +56,30 @@ def task(kind, point, *, deferrable):
 
 @dag(schedule=None, catchup=False, max_active_tasks=32)
 def crashing():
-    for point in crash_points.DEFERRED_TASK:
-        task("deferred", point, deferrable=True)
-    for point in crash_points.TASK_ON_WORKER:
-        task("worker", point, deferrable=False)
+    for point in crash_points.DEFERRED_TASK_POINTS:
+        add_task("deferred", point, deferrable=True)
+    for point in crash_points.WORKER_TASK_POINTS:
+        add_task("worker", point, deferrable=False)
 
 
 @dag(schedule=None, catchup=False, max_active_tasks=32)
 def zombies():
-    for point in crash_points.ZOMBIE:
-        task("zombie", point, deferrable=False)
+    for point in crash_points.ZOMBIE_POINTS:
+        add_task("zombie", point, deferrable=False)
 
 
 @dag(schedule=None, catchup=False, max_active_tasks=32)
 def triggers():
-    for point in crash_points.TRIGGER:
-        task("trigger", point, deferrable=True)
+    for point in crash_points.TRIGGER_POINTS:
+        add_task("trigger", point, deferrable=True)
 
 
 @dag(schedule=None, catchup=False, max_active_tasks=32)
 def killed():
-    for point in crash_points.KILLED_TASK:
-        task("worker", point, deferrable=False)
-    for point in crash_points.KILLED_TRIGGER:
-        task("trigger", point, deferrable=True)
+    for point in crash_points.KILLED_TASK_POINTS:
+        add_task("worker", point, deferrable=False)
+    for point in crash_points.KILLED_TRIGGER_POINTS:
+        add_task("trigger", point, deferrable=True)
 
 
 crashing()

@@ -14,15 +14,15 @@ from typing import Any
 
 from torchtune.training import FullModelHFCheckpointer
 
-from trainjob.frameworks.torchtune.pod.epochs import STATES, state_file
+from trainjob.frameworks.torchtune.pod.epochs import STATE_FOLDER, state_file
 
-__all__ = ["WholeEpochsCheckpointer"]
+__all__ = ["ResumableCheckpointer"]
 
 
-class WholeEpochsCheckpointer(FullModelHFCheckpointer):  # type: ignore[misc]
+class ResumableCheckpointer(FullModelHFCheckpointer):  # type: ignore[misc]
     """TorchTune's checkpointer for Hugging Face folders, with a separate state for each epoch."""
 
-    def save_checkpoint(self, state_dict: dict[str, Any], epoch: int, **how: Any) -> None:
+    def save_checkpoint(self, state_dict: dict[str, Any], epoch: int, **options: Any) -> None:
         """Save an epoch, and keep the previous epoch resumable until this one is complete.
 
         After the last epoch, all states for resuming are deleted, because nothing is left to resume.
@@ -32,21 +32,21 @@ class WholeEpochsCheckpointer(FullModelHFCheckpointer):  # type: ignore[misc]
             epoch: number of the epoch, counted from 0.
             **how: TorchTune's own arguments.
         """
-        folder, states = self._output_dir / f"epoch_{epoch}", self._output_dir / STATES
+        folder, states = self._output_dir / f"epoch_{epoch}", self._output_dir / STATE_FOLDER
         shutil.rmtree(folder, ignore_errors=True)
-        super().save_checkpoint(state_dict, epoch, **how)
+        super().save_checkpoint(state_dict, epoch, **options)
         whole = state_file(self._output_dir, epoch)
-        if how.get("intermediate_checkpoint"):
+        if options.get("intermediate_checkpoint"):
             written = states / "recipe_state.pt"
-            _to_disk([*folder.rglob("*"), folder, self._output_dir, written])
+            _sync_paths([*folder.rglob("*"), folder, self._output_dir, written])
             written.replace(whole)
-            _to_disk([states])
+            _sync_paths([states])
         for older in states.glob("epoch_*.pt"):
             if older != whole:
                 older.unlink()
 
 
-def _to_disk(paths: list[Path]) -> None:
+def _sync_paths(paths: list[Path]) -> None:
     """Wait until files are on disk.
 
     The state gets its final name only after that. A power loss of the node therefore never leaves a state with that

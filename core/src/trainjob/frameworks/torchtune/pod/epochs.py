@@ -17,18 +17,25 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["STATES", "WholeEpoch", "begin", "identity", "last_whole_epoch", "state_file"]
+__all__ = [
+    "STATE_FOLDER",
+    "CompleteEpoch",
+    "compute_run_digest",
+    "find_last_complete_epoch",
+    "record_owner",
+    "state_file",
+]
 
-STATES = "recipe_state"
+STATE_FOLDER = "recipe_state"
 """TorchTune's own name for the folder (torchtune 0.6.1, training/checkpointing/_utils.py, RECIPE_STATE_DIRNAME)."""
-_RUN = "run"
+_OWNER_FILE = "run"
 _ADAPTER = "adapter_model.pt"
 _INDEX = "model.safetensors.index.json"
-_STATE = re.compile(r"epoch_([0-9]{1,9})\.pt")
+_STATE_FILE = re.compile(r"epoch_([0-9]{1,9})\.pt")
 
 
 @dataclass(frozen=True)
-class WholeEpoch:
+class CompleteEpoch:
     """A complete epoch after which a run can be resumed.
 
     Attributes:
@@ -42,10 +49,10 @@ class WholeEpoch:
 
 def state_file(output: Path, epoch: int) -> Path:
     """Return the path of the recipe's state after a complete epoch."""
-    return output / STATES / f"epoch_{epoch}.pt"
+    return output / STATE_FOLDER / f"epoch_{epoch}.pt"
 
 
-def identity(run: str, inputs: Sequence[Path]) -> str:
+def compute_run_digest(run: str, inputs: Sequence[Path]) -> str:
     """Return a digest that identifies a run and its inputs.
 
     It covers the run's text, and the names, sizes and modification times of all files that the run reads.
@@ -63,15 +70,15 @@ def identity(run: str, inputs: Sequence[Path]) -> str:
     return digest.hexdigest()
 
 
-def _files(place: Path) -> Iterator[Path]:
-    if place.is_file():
-        yield place
-    for folder, below, names in os.walk(place):
+def _files(root: Path) -> Iterator[Path]:
+    if root.is_file():
+        yield root
+    for folder, below, names in os.walk(root):
         below[:] = [name for name in below if not name.startswith(".")]
         yield from (path for name in names if not name.startswith(".") and (path := Path(folder, name)).is_file())
 
 
-def last_whole_epoch(output: Path, owner: str, *, adapter: bool) -> WholeEpoch | None:
+def find_last_complete_epoch(output: Path, owner: str, *, adapter: bool) -> CompleteEpoch | None:
     """Return the last complete epoch that this owner saved.
 
     Args:
@@ -83,20 +90,22 @@ def last_whole_epoch(output: Path, owner: str, *, adapter: bool) -> WholeEpoch |
         The epoch; None if the run cannot be resumed after any epoch.
     """
     try:
-        if (output / STATES / _RUN).read_text(encoding="utf-8") != owner:
+        if (output / STATE_FOLDER / _OWNER_FILE).read_text(encoding="utf-8") != owner:
             return None
     except OSError:
         return None
-    numbers = [int(found[1]) for path in (output / STATES).iterdir() if (found := _STATE.fullmatch(path.name))]
-    if not numbers or (not adapter and _strange_adapters(output)):
+    numbers = [
+        int(found[1]) for path in (output / STATE_FOLDER).iterdir() if (found := _STATE_FILE.fullmatch(path.name))
+    ]
+    if not numbers or (not adapter and _has_foreign_adapters(output)):
         return None
     epoch = max(numbers)
     names = [_ADAPTER] if adapter else _shards(output / f"epoch_{epoch}" / _INDEX)
     files = tuple(f"epoch_{epoch}/{name}" for name in names)
-    return WholeEpoch(epoch, files) if files and all((output / file).is_file() for file in files) else None
+    return CompleteEpoch(epoch, files) if files and all((output / file).is_file() for file in files) else None
 
 
-def _strange_adapters(output: Path) -> bool:
+def _has_foreign_adapters(output: Path) -> bool:
     """Return whether the output contains adapters of another run.
 
     TorchTune would load such an adapter with the model (0.6.1, _utils.py).
@@ -111,17 +120,17 @@ def _shards(index: Path) -> list[str]:
         return []
 
 
-def begin(output: Path, owner: str) -> None:
+def record_owner(output: Path, owner: str) -> None:
     """Record the owner of an output folder, and delete all states to resume from.
 
     Raises:
         OSError: the folder cannot be written.
     """
-    states = output / STATES
+    states = output / STATE_FOLDER
     states.mkdir(parents=True, exist_ok=True)
     for left in states.glob("epoch_*.pt"):
         with contextlib.suppress(FileNotFoundError):
             left.unlink()
-    written = states / f"{_RUN}.new"
+    written = states / f"{_OWNER_FILE}.new"
     written.write_text(owner, encoding="utf-8")
-    written.replace(states / _RUN)
+    written.replace(states / _OWNER_FILE)

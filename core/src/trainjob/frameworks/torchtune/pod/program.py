@@ -11,7 +11,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from trainjob.frameworks.torchtune.pod.epochs import WholeEpoch, begin, identity, last_whole_epoch, state_file
+from trainjob.frameworks.torchtune.pod.epochs import (
+    CompleteEpoch,
+    compute_run_digest,
+    find_last_complete_epoch,
+    record_owner,
+    state_file,
+)
 
 __all__ = ["main"]
 
@@ -24,20 +30,20 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
     See [trainjob.frameworks.torchtune.pod.epochs][] for what is resumed.
     """
-    given = _read(arguments)
-    owner = identity(given.run, given.input)
-    epoch = last_whole_epoch(given.output, owner, adapter=given.adapter)
+    given = _parse_arguments(arguments)
+    owner = compute_run_digest(given.run, given.input)
+    epoch = find_last_complete_epoch(given.output, owner, adapter=given.adapter)
     if epoch is None:
-        begin(given.output, owner)
+        record_owner(given.output, owner)
     else:
         # The message counts from 1: one epoch is done when epoch_0 is complete.
         print(f"resumed from epoch {epoch.number + 1}: {given.output}/epoch_{epoch.number} is whole", flush=True)
-    command = [*given.command, f"checkpointer._component_={_CHECKPOINTER}", *_resuming(given, epoch)]
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [_own_sources(), os.environ.get("PYTHONPATH")]))
+    command = [*given.command, f"checkpointer._component_={_CHECKPOINTER}", *_resume_arguments(given, epoch)]
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [_package_root(), os.environ.get("PYTHONPATH")]))
     os.execvp(command[0], command)  # noqa: S606 - it is our own command
 
 
-def _resuming(given: argparse.Namespace, epoch: WholeEpoch | None) -> list[str]:
+def _resume_arguments(given: argparse.Namespace, epoch: CompleteEpoch | None) -> list[str]:
     """Return TorchTune's arguments to resume after an epoch; none without an epoch.
 
     TorchTune looks up these files below the output folder (torchtune 0.6.1, training/checkpointing/_utils.py).
@@ -57,7 +63,7 @@ def _resuming(given: argparse.Namespace, epoch: WholeEpoch | None) -> list[str]:
     ]
 
 
-def _own_sources() -> str:
+def _package_root() -> str:
     """Return the path of the folder or zip file that contains this package.
 
     The processes that load the checkpointer import it from there.
@@ -65,7 +71,7 @@ def _own_sources() -> str:
     return str(Path(__file__).absolute().parents[4])
 
 
-def _read(arguments: Sequence[str] | None) -> argparse.Namespace:
+def _parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Start or resume a TorchTune run.")
     parser.add_argument("--run", required=True, help="whose run it is: the same text in all its attempts")
     parser.add_argument("--output", type=Path, required=True, help="folder that the run writes to")

@@ -10,11 +10,11 @@ from typing import Any
 
 from torchtune.training.lr_schedulers import get_cosine_schedule_with_warmup
 
-__all__ = ["resumed_cosine"]
+__all__ = ["get_resumed_cosine_schedule"]
 
 
-def resumed_cosine(
-    optimizer: Any, num_training_steps: int, last_epoch: int, *, epochs: int, epochs_done: int, **shape: Any
+def get_resumed_cosine_schedule(
+    optimizer: Any, num_training_steps: int, last_epoch: int, *, epochs: int, epochs_done: int, **options: Any
 ) -> Any:
     """Return TorchTune's cosine schedule, from the first step of the next epoch on.
 
@@ -30,5 +30,5 @@ def resumed_cosine(
     """
     last_epoch = num_training_steps // epochs * epochs_done - 1
     return get_cosine_schedule_with_warmup(
-        optimizer, num_training_steps=num_training_steps, last_epoch=last_epoch, **shape
+        optimizer, num_training_steps=num_training_steps, last_epoch=last_epoch, **options
     )

@@ -35,7 +35,7 @@ def download(request: Request) -> None:
     except DownloadFailed:
         raise
     except Exception as failure:
-        raise DownloadFailed(_explained(request, repository, failure)) from failure
+        raise DownloadFailed(_explain_failure(request, repository, failure)) from failure
 
 
 def _repository(request: Request) -> str:
@@ -71,14 +71,14 @@ def _download(request: Request, repository: str) -> None:
 
     def fetch(file: str) -> None:
         api.hf_hub_download(repository, file, repo_type=request.kind, revision=commit, local_dir=request.target)
-        progress.arrived(file, sizes[file])
+        progress.report_file(file, sizes[file])
 
     with ThreadPoolExecutor(_WORKERS) as workers:
         for _ in workers.map(fetch, files):
             pass
 
 
-def _explained(request: Request, repository: str, failure: Exception) -> str:
+def _explain_failure(request: Request, repository: str, failure: Exception) -> str:
     status = getattr(getattr(failure, "response", None), "status_code", None)
     kind = type(failure).__name__
     if kind == "GatedRepoError" or status == 403:

@@ -6,7 +6,7 @@ import os
 import sys
 
 from pkg.initializers import huggingface, s3
-from pkg.initializers.request import DownloadFailed, request_from
+from pkg.initializers.request import DownloadFailed, parse_request
 
 __all__ = ["main"]
 
@@ -20,7 +20,7 @@ def main(kind: str) -> int:
         The exit code: 0, or 1 after one sentence on stderr.
     """
     try:
-        request = request_from(os.environ, kind)
+        request = parse_request(os.environ, kind)
         if request.scheme not in _DOWNLOADS:
             raise DownloadFailed(
                 f"STORAGE_URI {request.uri!r}: this cluster's {kind} initializer knows hf:// and s3://"

@@ -21,9 +21,9 @@ class Progress:
         self._kind, self._total = request.kind, len(sizes)
         self._done = 0
         self._lock = threading.Lock()
-        self._print(f"{len(sizes)} files, {_text(sum(sizes))}, from {request.uri} to {request.target}")
+        self._print(f"{len(sizes)} files, {_format_size(sum(sizes))}, from {request.uri} to {request.target}")
 
-    def arrived(self, file: str, size: int) -> None:
+    def report_file(self, file: str, size: int) -> None:
         """Count a complete file and print its line.
 
         Args:
@@ -32,13 +32,13 @@ class Progress:
         """
         with self._lock:
             self._done += 1
-            self._print(f"{self._done}/{self._total} {file} {_text(size)}")
+            self._print(f"{self._done}/{self._total} {file} {_format_size(size)}")
 
     def _print(self, text: str) -> None:
         print(f"{self._kind} initializer: {text}", flush=True)
 
 
-def _text(size: float) -> str:
+def _format_size(size: float) -> str:
     for unit in ("B", "kB", "MB"):
         if size < 1000:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-__all__ = ["DownloadFailed", "Request", "request_from"]
+__all__ = ["DownloadFailed", "Request", "parse_request"]
 
 
 class DownloadFailed(Exception):
@@ -51,7 +51,7 @@ class Request:
 _OPTIONS = ("ACCESS_TOKEN", "ENDPOINT", "ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "REGION", "ROLE_ARN")
 
 
-def request_from(environment: Mapping[str, str], kind: str) -> Request:
+def parse_request(environment: Mapping[str, str], kind: str) -> Request:
     """Return the request in the environment variables.
 
     The workspace is `/workspace`, as in upstream's images, unless WORKSPACE contains its path on this machine.

@@ -35,7 +35,7 @@ def download(request: Request) -> None:
     except DownloadFailed:
         raise
     except Exception as failure:
-        raise DownloadFailed(_explained(request, bucket, failure)) from failure
+        raise DownloadFailed(_explain_failure(request, bucket, failure)) from failure
 
 
 def _download(request: Request, bucket: str, prefix: str) -> None:
@@ -54,7 +54,7 @@ def _download(request: Request, bucket: str, prefix: str) -> None:
 
     def fetch(key: str) -> None:
         _fetch(store, key, request, prefix)
-        progress.arrived(key, sizes[key])
+        progress.report_file(key, sizes[key])
 
     with ThreadPoolExecutor(_WORKERS) as workers:
         for _ in workers.map(fetch, keys):
@@ -81,7 +81,7 @@ def _fetch(store: Any, key: str, request: Request, prefix: str) -> None:
             target.write(block)
 
 
-def _explained(request: Request, bucket: str, failure: Exception) -> str:
+def _explain_failure(request: Request, bucket: str, failure: Exception) -> str:
     kind, text = type(failure).__name__, " ".join(str(failure).split())
     if kind == "PermissionDenied":
         return f"no access to {request.uri}: check ACCESS_KEY_ID and SECRET_ACCESS_KEY"

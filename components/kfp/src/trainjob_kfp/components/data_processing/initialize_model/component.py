@@ -75,7 +75,7 @@ def initialize_model(
     """
     from trainjob_kfp import launcher, outputs, steps
 
-    with launcher.Explained():
+    with launcher.ExitOnError():
         step = steps.initialize_model(
             {
                 "storage_uri": storage_uri,
@@ -96,4 +96,4 @@ def initialize_model(
             task_config,
         )
         outcome = launcher.launch(step, namespace=namespace, on_kill=on_kill, delete_with_run=delete_with_run)
-        return outputs.outputs(outcome, "/workspace/model", step.workspace)
+        return outputs.build_outputs(outcome, "/workspace/model", step.workspace)

@@ -78,9 +78,9 @@ def export_model(
     """
     from trainjob_kfp import launcher, model_location, outputs, steps
 
-    account = outputs.Account()
-    with launcher.Explained():
-        place = model_location.destination_of(model.uri, destination, endpoint)
+    account = outputs.LogSummary()
+    with launcher.ExitOnError():
+        place = model_location.choose_destination(model.uri, destination, endpoint)
         step = steps.export_model(
             {
                 "workspace": workspace,
@@ -105,7 +105,7 @@ def export_model(
             namespace=namespace,
             on_kill=on_kill,
             delete_with_run=delete_with_run,
-            on_line=account.read,
+            on_line=account.read_line,
         )
-        model_location.describe(model, outcome, place, account.handed_back)
-        return outputs.outputs(outcome, place, step.workspace)
+        model_location.update_artifact(model, outcome, place, account.step_result)
+        return outputs.build_outputs(outcome, place, step.workspace)

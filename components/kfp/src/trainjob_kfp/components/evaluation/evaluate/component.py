@@ -98,8 +98,8 @@ def evaluate(
     """
     from trainjob_kfp import launcher, outputs, steps
 
-    account = outputs.Account()
-    with launcher.Explained():
+    account = outputs.LogSummary()
+    with launcher.ExitOnError():
         step = steps.evaluate(
             {
                 "function": function,
@@ -126,7 +126,7 @@ def evaluate(
             namespace=namespace,
             on_kill=on_kill,
             delete_with_run=delete_with_run,
-            on_line=account.read,
+            on_line=account.read_line,
         )
         score, passed = outputs.log_scores(account, metric, minimum, metrics)
-        return (*outputs.outputs(outcome, "/workspace" if workspace else "", step.workspace), score, passed)
+        return (*outputs.build_outputs(outcome, "/workspace" if workspace else "", step.workspace), score, passed)

@@ -34,5 +34,5 @@ def cleanup(status: dsl.PipelineTaskFinalStatus, namespace: str = "", finished: 
 
     # It names the run, so that no cache takes another run's cleanup for this one's (KFP 2.17 backend/src/v2/driver).
     print(f"The run {status.pipeline_job_resource_name}: {status.state}", flush=True)
-    with launcher.Explained():
+    with launcher.ExitOnError():
         return (launcher.clean_up(namespace=namespace, finished=finished),)

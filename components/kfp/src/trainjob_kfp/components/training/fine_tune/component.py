@@ -93,8 +93,8 @@ def fine_tune(
     """
     from trainjob_kfp import launcher, outputs, steps
 
-    account = outputs.Account()
-    with launcher.Explained():
+    account = outputs.LogSummary()
+    with launcher.ExitOnError():
         step = steps.fine_tune(
             {
                 "model": model,
@@ -128,6 +128,6 @@ def fine_tune(
             delete_with_run=delete_with_run,
             on_progress=account.points.append,
         )
-        outputs.log_training(outcome, account, metrics)
+        outputs.log_training_metrics(outcome, account, metrics)
         outputs.write_loss_curve(outcome, account, loss_curve.path)
-        return outputs.outputs(outcome, f"{steps.OUTPUT}/{step.output_path}".rstrip("/"), step.workspace)
+        return outputs.build_outputs(outcome, f"{steps.OUTPUT_FOLDER}/{step.output_path}".rstrip("/"), step.workspace)

@@ -98,8 +98,8 @@ def train(
     """
     from trainjob_kfp import launcher, outputs, steps
 
-    account = outputs.Account()
-    with launcher.Explained():
+    account = outputs.LogSummary()
+    with launcher.ExitOnError():
         step = steps.train(
             {
                 "runtime": runtime,
@@ -131,8 +131,8 @@ def train(
             on_kill=on_kill,
             delete_with_run=delete_with_run,
             on_progress=account.points.append,
-            on_line=account.read,
+            on_line=account.read_line,
         )
-        outputs.log_training(outcome, account, metrics)
-        made = outputs.outputs(outcome, "/workspace" if workspace else "", getattr(step, "workspace", None))
-        return (*made, account.result)
+        outputs.log_training_metrics(outcome, account, metrics)
+        made = outputs.build_outputs(outcome, "/workspace" if workspace else "", getattr(step, "workspace", None))
+        return (*made, account.result_json)

@@ -1,0 +1,120 @@
+"""Submission of one TrainJob, and waiting until it has ended.
+
+`trainjob run` uses it, and other commands that own a TrainJob for a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from rich.console import Console
+from rich.markup import escape
+
+from trainjob.cli import terminal
+from trainjob.cli.interruption import Interrupted, Interruption
+from trainjob.cli.progress_output import ProgressOutput
+from trainjob.cli.request_file import UserRequest
+from trainjob.client import Cluster
+from trainjob.lifecycle import JobReference, KillAction, Limits, format_reattempt_notice, submit, wait_async
+from trainjob.lifecycle.cancellation import apply_kill_action_unless_finished
+from trainjob.lifecycle.job_guard import JobGuard, apply_kill_action_on_error
+from trainjob.manifest import to_trainjob
+from trainjob.status import Outcome
+
+
+def follow(cluster: Cluster, request: UserRequest, namespace: str, console: Console) -> Outcome:
+    """Submit or adopt a TrainJob, and report its progress until it has ended.
+
+    Ctrl-C and SIGTERM apply the TrainJob's `on_kill` action: by default it is deleted, unless it has ended. An
+    unexpected error before the end of the wait does the same. If the console's reader is gone, or after SIGKILL, the
+    TrainJob continues. Running the same command again adopts it.
+
+    Args:
+        cluster: the cluster.
+        asked: the request and its run key.
+        namespace: the TrainJob's namespace; empty means the request's own, or the connection's.
+        console: console for the reports.
+
+    Returns:
+        The outcome, also of a failed TrainJob.
+
+    Raises:
+        InvalidSpec: the request cannot be expressed; nothing was sent.
+        Stopped: a signal ended the command; what happened to the TrainJob was reported.
+        BrokenPipeError: the reader of the console is gone.
+        ClusterError: the cluster cannot be reached or refuses.
+    """
+    return asyncio.run(_JobFollower(cluster, request, namespace, console).run())
+
+
+class _JobFollower:
+    def __init__(self, cluster: Cluster, request: UserRequest, namespace: str, console: Console) -> None:
+        self._cluster, self._request, self._namespace, self._console = cluster, request, namespace, console
+        self._guard = JobGuard()
+
+    async def run(self) -> Outcome:
+        """Run until the TrainJob has ended; see [follow][]."""
+        halt = Interruption()
+        halt.handle_signals(self._print_signal_notice)
+        job = to_trainjob(self._request.request)
+        limits = Limits(max_restarts=job.max_restarts, on_failure=KillAction(job.on_failure))
+        ended = apply_kill_action_on_error(
+            self._guard,
+            self._cluster,
+            self._request.key,
+            self._namespace,
+            job.on_kill,
+            lambda line: terminal.error_console().print(escape(line)),
+            ignored_errors=(Interrupted, BrokenPipeError),
+        )
+        try:
+            with ended, ProgressOutput(self._console, halt) as story:
+                reference, outcome = await self._attempt(halt, story, limits)
+                while notice := format_reattempt_notice(reference, outcome):
+                    story.print_line(notice)
+                    reference, outcome = await self._attempt(halt, story, limits)
+                if outcome.succeeded:  # after the last log lines; the caller reports a failure
+                    story.print_line(outcome.explain() + (f" after {outcome.seconds:.0f} s" if outcome.seconds else ""))
+                return outcome
+        except Interrupted:
+            if known := self._guard.reference:
+                became = await asyncio.to_thread(apply_kill_action_unless_finished, self._cluster, known, job.on_kill)
+                terminal.error_console().print(f"TrainJob {escape(str(known))}: {escape(became)}")
+            raise
+
+    async def _attempt(
+        self, interruption: Interruption, output: ProgressOutput, limits: Limits
+    ) -> tuple[JobReference, Outcome]:
+        with self._guard.guard_submission():
+            reference = await asyncio.to_thread(self._submit, interruption)
+            self._guard.reference = reference
+        output.print_line(describe_submission(reference))
+        with self._guard.guard_wait():
+            waiting = wait_async(self._cluster, reference, limits=limits, listener=output.create_listener(reference))
+            return reference, await interruption.run(waiting)
+
+    def _submit(self, interruption: Interruption) -> JobReference:
+        def before_create(name: str, namespace: str) -> None:
+            if interruption.reason:
+                raise interruption.reason
+            self._guard.record_creation(name, namespace)
+
+        asked = self._request
+        return submit(
+            self._cluster,
+            asked.request,
+            asked.key,
+            namespace=self._namespace,
+            renewal=asked.renewal,
+            before_create=before_create,
+        )
+
+    def _print_signal_notice(self) -> None:
+        about = f"TrainJob {self._guard.reference}" if self._guard.reference else "the TrainJob that is being made"
+        again = "once more leaves it as it is and ends at once"
+        terminal.error_console().print(f"[yellow]interrupted: ending {escape(about)}; {again}[/]")
+
+
+def describe_submission(reference: JobReference) -> str:
+    """Return a sentence that says whether a TrainJob was created or adopted."""
+    return f"TrainJob {reference}: {'was there already: taken over' if reference.adopted else 'created'}"

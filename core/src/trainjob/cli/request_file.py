@@ -1,0 +1,118 @@
+"""Requests in the file of a command, and their run keys."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import os
+import sys
+import uuid
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import typer
+
+from trainjob.errors import InvalidSpec, Problem
+from trainjob.lifecycle import RunKey
+from trainjob.lifecycle.prepared_job import PreparedJob, prepare_job
+from trainjob.manifest import spec_hash
+from trainjob.manifest.request_parser import parse_requests
+from trainjob.spec import Step
+
+FILE = typer.Argument(help="A YAML or JSON file with TrainJobs or steps; - for standard input.", show_default=False)
+NAME = typer.Option(help="Begins the TrainJob's name.", show_default=False)
+RUN_ID = typer.Option(
+    help="What it belongs to: asked for again under the same id, one that runs or has succeeded is taken over.",
+    show_default=False,
+)
+_MAX_FILE_BYTES = 4 << 20  # bytes of a file; the limit of one document is a quarter of this
+
+
+@dataclass(frozen=True)
+class UserRequest:
+    """One request and its run key.
+
+    Attributes:
+        request: the request.
+        key: the run key.
+        renewal: a new value for each command without a run ID, so that a TrainJob that succeeded runs again; empty with
+            a run ID.
+    """
+
+    request: Step
+    key: RunKey
+    renewal: str
+
+    def prepare(self, namespace: str, default_namespace: str = "default") -> PreparedJob:
+        """Return the request as it would be sent; see `trainjob.lifecycle.prepared_job.prepare`."""
+        return prepare_job(self.request, self.key, namespace, default_namespace=default_namespace, renewal=self.renewal)
+
+
+def read_requests(file: str, name: str, run_id: str) -> list[UserRequest]:
+    """Return the requests of a file.
+
+    Without a run ID, the user and the content form the run key. Submitting the same content again then adopts a running
+    TrainJob, and creates a new one if the TrainJob has ended. With a run ID, only this ID and the task form the key. A
+    TrainJob that succeeded under it is then adopted, too, and a changed content replaces a running TrainJob.
+
+    Args:
+        file: path of the file; `-` means standard input.
+        name: start of the only request's name; empty keeps the request's own name.
+        run_id: ID of the run; may be empty.
+
+    Raises:
+        InvalidSpec: the file cannot be read, or a request breaks a rule.
+    """
+    found = parse_requests(_read_text(file), "standard input" if file == "-" else file, name=name)
+    _check_tasks(file, [_task_name(request) for request in found])
+    return [to_user_request(request, run_id) for request in found]
+
+
+def to_user_request(request: Step, run_id: str = "") -> UserRequest:
+    """Return a request with the run key of the command's user; see [asked][]."""
+    return UserRequest(request, _key(request, run_id), "" if run_id else uuid.uuid4().hex)
+
+
+def _key(request: Step, run_id: str) -> RunKey:
+    if run_id:
+        return RunKey("cli", "", _task_name(request), run_id)
+    return RunKey("cli", _user(), _task_name(request), spec_hash(request))
+
+
+def _task_name(request: Step) -> str:
+    kind = type(request).__name__
+    words = "".join(f"-{letter.lower()}" if letter.isupper() else letter for letter in kind).lstrip("-")
+    return request.name or ("train-job" if kind == "TrainJobManifest" else words)
+
+
+def _check_tasks(file: str, tasks: Sequence[str]) -> None:
+    twice = [task for task, number in Counter(tasks).items() if number > 1]
+    if twice:
+        raise InvalidSpec(Problem(f"{file}: name", repr(twice[0]), "several documents have it: give each its own"))
+
+
+def _read_text(file: str) -> str:
+    try:
+        if file == "-":
+            content = sys.stdin.buffer.read(_MAX_FILE_BYTES + 1)
+        else:
+            with Path(file).open("rb") as opened:
+                content = opened.read(_MAX_FILE_BYTES + 1)
+        if len(content) > _MAX_FILE_BYTES:
+            raise InvalidSpec(Problem("FILE", repr(file), f"it may have at most {_MAX_FILE_BYTES} bytes"))
+        return content.decode()
+    except OSError as error:
+        raise InvalidSpec(
+            Problem("FILE", repr(file), f"it must be a file that can be read: {error.strerror}")
+        ) from None
+    except UnicodeDecodeError as error:
+        rule = f"it must be text in UTF-8: {error.reason} at byte {error.start}"
+        raise InvalidSpec(Problem("FILE", repr(file), rule)) from None
+
+
+def _user() -> str:
+    with contextlib.suppress(OSError, KeyError):  # in containers the user often has no name
+        return getpass.getuser()
+    return str(os.getuid())

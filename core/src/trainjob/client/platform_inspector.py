@@ -1,0 +1,178 @@
+"""Inspection of what a cluster provides for TrainJobs, without changing it.
+
+Objects are created with dryRun only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, TypeVar
+
+from trainjob.client.installed_trainer import TRAINER_API, InstalledTrainer
+from trainjob.client.resources import Resource, list_all
+from trainjob.client.runtimes import RUNTIME_KINDS, Runtimes
+from trainjob.errors import AdmissionRefused, ClusterError, Conflict, NotFound
+from trainjob.status.nested_fields import get_list, get_mapping, get_str
+from trainjob.status.permissions import PERMISSIONS, Permission
+from trainjob.status.platform_facts import KUEUE, STORAGE, TRAINER, Objects, PlatformFacts
+from trainjob.status.verdict import QUEUE_LABEL
+
+T = TypeVar("T")
+
+_NAME = "trainjob-check"
+# Every Trainer's webhook refuses this on a runtime without initializers. A missing runtime would not do for this test:
+# Kueue's webhook refuses it, too, so the refusal would not show that the Trainer's webhook works.
+_INVALID_SPEC = {"initializer": {"dataset": {"storageUri": "hf://trainjob/check"}}}
+_EMPTY: Mapping[str, Any] = {}
+_TRAINJOBS = Resource("trainjobs", TRAINER_API, "")
+_CLAIMS = Resource("persistentvolumeclaims", "/api/v1", "")
+_CLASSES = Resource("storageclasses", f"/apis/{STORAGE}/v1", "", namespaced=False)
+# Readable by all authenticated users since Trainer 2.2 (manifests/base/rbac/public_configmap_role_binding.yaml).
+_VERSION_PATH = "/api/v1/namespaces/kubeflow-system/configmaps/kubeflow-trainer-public"
+
+
+class PlatformInspector:
+    """Inspector of everything that a TrainJob needs from a cluster.
+
+    It sends each request once, and does not repeat a request that fails.
+    """
+
+    def __init__(
+        self, request: Callable[..., dict[str, Any]], server: str, trainer: InstalledTrainer, runtimes: Runtimes
+    ) -> None:
+        """Create an inspector; it sends no request yet.
+
+        Args:
+            ask: function that sends one request, as [trainjob.client.http_client.HttpClient.request][] does.
+            server: URL of the API server.
+            trainer: the installed Trainer.
+            runtimes: training runtimes of the cluster.
+        """
+        self._request, self._server, self._trainer, self._runtimes = request, server, trainer, runtimes
+
+    def inspect(self, namespace: str, runtime: str) -> PlatformFacts:
+        """Return everything that this user can learn about a namespace.
+
+        Args:
+            namespace: namespace to inspect.
+            runtime: ClusterTrainingRuntime for the trial TrainJobs.
+
+        Raises:
+            ClusterError: a request without which there is nothing to report failed, such as the one for the server's
+                version.
+        """
+        version = get_str(self._request("GET", "/version", doing="get the API server's version"), "gitVersion")
+        served = get_list(self._request("GET", "/apis", doing="list the API groups"), "groups")
+        groups = {get_str(one, "name"): get_str(one, "preferredVersion", "groupVersion") for one in served}
+        fields = self._get_spec_fields() if TRAINER in groups else None
+        queues = self._list_queues(groups[KUEUE], namespace) if KUEUE in groups else ()
+        return PlatformFacts(
+            server=self._server,
+            namespace=namespace,
+            kubernetes_version=version,
+            user=self._get_user_name(),
+            api_groups=frozenset(groups),
+            denied_permissions=_value_or_error(lambda: self._list_denied(namespace, groups)),
+            queues=queues,
+            storage_classes=self._list(_CLASSES, "") if STORAGE in groups else (),
+            claims=self._list(_CLAIMS, namespace),
+            spec_fields=fields,
+            **({} if fields is None else self._inspect_trainer(namespace, runtime, queues)),
+        )
+
+    def _inspect_trainer(self, namespace: str, runtime: str, queues: Objects | ClusterError) -> dict[str, Any]:
+        first = "" if isinstance(queues, ClusterError) or not queues else get_str(queues[0], "metadata", "name")
+        answer = self._try_create(namespace, runtime, spec=_INVALID_SPEC)
+        refusal = answer if isinstance(answer, ClusterError) else None
+        # After such an error there are no further trials, because each of them may wait 10 s for a webhook.
+        hopeless = refusal if refusal and not isinstance(refusal, AdmissionRefused) else None
+        return {
+            "trainer": self._get_trainer_version(),
+            "refusal": refusal,
+            "trial": hopeless or self._try_create(namespace, runtime),
+            "queued": self._try_create(namespace, runtime, labels={QUEUE_LABEL: first})
+            if first and not hopeless
+            else None,
+            "runtimes": {
+                kind: _value_or_error(partial(self._runtimes.list_all, kind, namespace)) for kind in RUNTIME_KINDS
+            },
+            "jobs": self._list(_TRAINJOBS, namespace),
+        }
+
+    def _get_spec_fields(self) -> frozenset[str] | None:
+        try:
+            return self._trainer.spec_fields(fresh=True)
+        except NotFound:
+            return None
+
+    def _get_trainer_version(self) -> str:
+        """Return the Trainer's version, or an empty string if it can't be read."""
+        found = _value_or_error(lambda: self._request("GET", _VERSION_PATH, doing="get the Trainer's version"))
+        return "" if isinstance(found, ClusterError) else get_str(found, "data", "kubeflow_trainer_version")
+
+    def _get_user_name(self) -> str:
+        """Return the user's name as the API server knows it.
+
+        It is empty if the request fails, as before Kubernetes 1.28.
+        """
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+        path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+        found = _value_or_error(lambda: self._request("POST", path, doing="ask who this is", body=body))
+        return "" if isinstance(found, ClusterError) else get_str(found, "status", "userInfo", "username")
+
+    def _list_denied(self, namespace: str, groups: Mapping[str, str]) -> list[Permission]:
+        there = [right for right in PERMISSIONS if not right.group or right.group in groups]
+        return [right for right in there if not self._is_allowed(right, "" if right.cluster_wide else namespace)]
+
+    def _is_allowed(self, permission: Permission, namespace: str) -> bool:
+        plural, _, subresource = permission.resource.partition("/")
+        about = {"namespace": namespace, "verb": permission.verb, "group": permission.group, "resource": plural}
+        body = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": {**about, "subresource": subresource}},
+        }
+        path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+        return (
+            get_mapping(self._request("POST", path, doing="ask what is allowed", body=body), "status").get("allowed")
+            is True
+        )
+
+    def _try_create(
+        self, namespace: str, runtime: str, *, labels: Mapping[str, str] = _EMPTY, spec: Mapping[str, Any] = _EMPTY
+    ) -> Any:
+        """Create a TrainJob with dryRun, and return the TrainJob or the error.
+
+        All webhooks are called. A TrainJob shows that they admit it.
+        """
+        reference = {"apiGroup": TRAINER, "kind": RUNTIME_KINDS[0], "name": runtime}
+        job = {
+            "apiVersion": TRAINER_API.removeprefix("/apis/"),
+            "kind": "TrainJob",
+            "metadata": {"name": _NAME, "namespace": namespace, "labels": dict(labels)},
+            "spec": {"runtimeRef": reference, **spec},
+        }
+        path, doing = _TRAINJOBS.path(namespace), f"create trainjobs in namespace {namespace}"
+        try:
+            return self._request("POST", path, doing=doing, query={"dryRun": "All"}, body=job)
+        except Conflict:  # a TrainJob of this name exists; the webhooks admitted this one
+            return job
+        except ClusterError as error:
+            return error
+
+    def _list_queues(self, version: str, namespace: str) -> Objects | ClusterError:
+        return self._list(Resource("localqueues", f"/apis/{version}", ""), namespace)
+
+    def _list(self, resource: Resource, namespace: str) -> Objects | ClusterError:
+        doing = f"list {resource.plural}"
+        return _value_or_error(
+            lambda: list_all(self._request, resource.path(namespace), doing=doing, query={}, check=resource.check)
+        )
+
+
+def _value_or_error(request: Callable[[], T]) -> T | ClusterError:
+    try:
+        return request()
+    except ClusterError as error:
+        return error

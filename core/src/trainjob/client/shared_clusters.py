@@ -1,0 +1,53 @@
+"""Functions that open a cluster: a new one, or the one that a process shares."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+from trainjob.client.cluster import Cluster
+from trainjob.client.connection import Connection
+
+_MAX_CLUSTERS = 64  # clusters; a connection whose content changes, such as its token, needs another one each time
+
+
+def connect(connection: Connection | None = None) -> Cluster:
+    """Open a cluster that the caller does not share; see [Cluster][]."""
+    return Cluster(connection)
+
+
+def shared_cluster(connection: Connection | None = None) -> Cluster:
+    """Return the process's [Cluster][] for a connection, so that waiters share its watches.
+
+    A forked child gets its own cluster, because threads and sockets do not survive a fork.
+    """
+    return _shared.get(connection or Connection())
+
+
+class _SharedClusters:
+    """The clusters of this process, one for each connection.
+
+    Threads that request the same connection at the same time get the same cluster.
+    """
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Remove all clusters, in a child process after a fork."""
+        self._lock = threading.Lock()  # the parent's lock may be held forever
+        self._clusters: dict[Connection, Cluster] = {}
+
+    def get(self, connection: Connection) -> Cluster:
+        """Return the cluster of a connection; open it if it does not exist yet."""
+        with self._lock:
+            if connection not in self._clusters:
+                if len(self._clusters) >= _MAX_CLUSTERS:
+                    del self._clusters[next(iter(self._clusters))]  # its users keep it
+                self._clusters[connection] = Cluster(connection)
+            return self._clusters[connection]
+
+
+_shared = _SharedClusters()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_shared.clear)

@@ -1,0 +1,86 @@
+"""Location of the model of a finished fine-tuning, for its export."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from trainjob.client import Cluster
+from trainjob.errors import InvalidSpec, Problem
+from trainjob.inspection.facts import command_of
+from trainjob.manifest import labels
+from trainjob.spec import Workspace
+from trainjob.spec.volumes import WORKSPACE
+from trainjob.status import Phase, derive_verdict
+from trainjob.status.nested_fields import get_list, get_mapping, get_str
+
+_OUTPUT_DIR_ARGUMENT = f"output_dir={WORKSPACE}/output"
+
+
+def find_model(cluster: Cluster, job: Mapping[str, Any]) -> tuple[Workspace, str]:
+    """Return the workspace with a TrainJob's model, and the model's path below `output/`.
+
+    Args:
+        cluster: the cluster of the TrainJob; its claim is looked up there.
+        job: the TrainJob.
+
+    Raises:
+        InvalidSpec: the TrainJob has no known model: it is not complete, does not run TorchTune, its claim does not
+            exist any more, or its output is not on a volume at `/workspace`.
+        ClusterError: a request failed or was denied.
+    """
+    name, namespace, verdict = (
+        get_str(job, "metadata", "name"),
+        get_str(job, "metadata", "namespace"),
+        derive_verdict(job),
+    )
+    if verdict.phase is not Phase.COMPLETE:
+        raise _no_model_error(name, f"it is {verdict.phase.value}: only one that is complete has a final model")
+    words = command_of(job)
+    if "tune" not in words:
+        known = "only what TorchTune leaves is known: name the claim that the model is on with --workspace"
+        raise _no_model_error(name, f"it does not run TorchTune; {known}")
+    if words == ["tune", "run"] or not any(word.startswith("output_dir=") for word in words):
+        return Workspace(claim=_find_own_claim(cluster, job, name, namespace)), ""
+    places = [word.removeprefix(_OUTPUT_DIR_ARGUMENT) for word in words if word.startswith(_OUTPUT_DIR_ARGUMENT)]
+    workspace = next(_find_workspaces(get_mapping(job, "spec")), None)
+    if not places or workspace is None:
+        raise _no_model_error(name, f"its output is not below {WORKSPACE}/output of a volume")
+    return workspace, places[-1].strip("/")
+
+
+def _no_model_error(name: str, reason: str) -> InvalidSpec:
+    return InvalidSpec(Problem("NAME", repr(name), reason))
+
+
+def _find_own_claim(cluster: Cluster, job: Mapping[str, Any], name: str, namespace: str) -> str:
+    """Return the name of the claim with the model of a built-in training.
+
+    From Trainer 2.2 on, JobSet creates a claim for each TrainJob. Up to 2.1 a user creates it, with the runtime's name.
+    """
+    for claim in (f"{labels.OWN_CLAIM_PREFIX}{name}", get_str(job, "spec", "runtimeRef", "name")):
+        if cluster.get_claim(claim, namespace) is not None:
+            return claim
+    raise _no_model_error(name, f"its claim {labels.OWN_CLAIM_PREFIX}{name} is gone, and its model with it")
+
+
+def _find_workspaces(value: Any) -> Iterator[Workspace]:
+    """Yield the volumes that pods mount at `/workspace`, from a spec in any dialect."""
+    if isinstance(value, list | tuple):
+        for inner in value:
+            yield from _find_workspaces(inner)
+    elif isinstance(value, Mapping):
+        mounts = [mount for one in get_list(value, "containers") for mount in get_list(one, "volumeMounts")]
+        for mount in mounts:
+            if mount.get("mountPath") == WORKSPACE:
+                yield from _workspaces_of_volume(value, mount)
+        for inner in value.values():
+            yield from _find_workspaces(inner)
+
+
+def _workspaces_of_volume(pod: Mapping[str, Any], mount: Mapping[str, Any]) -> Iterator[Workspace]:
+    for volume in get_list(pod, "volumes"):
+        claim = get_str(volume, "persistentVolumeClaim", "claimName")
+        folder = get_str(volume, "hostPath", "path")
+        if volume.get("name") == mount.get("name") and (claim or folder):
+            yield Workspace(claim=claim, node_path=folder, sub_path=get_str(mount, "subPath"))

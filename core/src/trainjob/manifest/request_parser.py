@@ -1,0 +1,109 @@
+"""Requests that people write into files: TrainJobs as for kubectl, and steps.
+
+A step is `step: FineTune` and its fields, as in Python:
+
+    step: FineTune
+    model: llama3.2-1b
+    workspace: tickets
+    deadline: 6h
+    config:
+      epochs: 3
+      peft_config: {lora_rank: 16}
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping
+from typing import Any, get_args
+
+from trainjob.errors import InvalidSpec, Problem
+from trainjob.manifest.durations import parse_duration
+from trainjob.spec import Step, TrainJobManifest
+from trainjob.spec.base import invalid_field, to_json_value
+from trainjob.spec.yaml_documents import parse_yaml, split_documents
+
+STEP_CLASSES: Mapping[str, type[Step]] = {kind.__name__: kind for kind in get_args(Step)}
+"""Values that `step` allows, with their classes."""
+_EXPECTED_CONTENT = (
+    f"a TrainJob as for kubectl, with `kind: TrainJob`, or `step:` with one of {', '.join(STEP_CLASSES)} and its fields"
+)
+_DURATION_FIELDS = ("deadline", "ttl_after_success", "ttl_after_failure")
+
+
+def parse_requests(text: str, origin: str, *, name: str = "") -> list[Step]:
+    """Return the requests of a text in YAML or JSON, in its order.
+
+    Args:
+        text: any number of documents, each with `kind: TrainJob` or `step`.
+        origin: name of the text in errors, such as a file's path.
+        name: start of the only request's name; empty leaves the name as written.
+
+    Raises:
+        InvalidSpec: the text is empty, or a document breaks rules. The error lists each rule with the origin, the
+            document's line and the field. Also raised if `name` is given and there are several documents.
+    """
+    found = list(split_documents(text))
+    if not found:
+        raise InvalidSpec(Problem(origin, "nothing", f"write {_EXPECTED_CONTENT}"))
+    if name and len(found) > 1:
+        raise invalid_field("--name", name, f"{origin} has {len(found)} documents: write each one's name into it")
+    read: list[Step] = []
+    problems: list[Problem] = []
+    for line, document in found:
+        where = f"{origin}:{line}" if len(found) > 1 else origin
+        try:
+            read.append(_parse_request(to_json_value(parse_yaml(document, first_line=line)), name))
+        except InvalidSpec as error:
+            problems += _add_origin(error, where)
+    if problems:
+        raise InvalidSpec(problems)
+    return read
+
+
+def _add_origin(error: InvalidSpec, origin: str) -> Iterator[Problem]:
+    for problem in error.problems:
+        field = problem.field.removeprefix("manifest.")
+        yield Problem(f"{origin}: {field}" if field else origin, problem.value, problem.allowed)
+
+
+def _parse_request(content: Any, name: str) -> Step:
+    if isinstance(content, dict) and "step" in content:
+        kind = _get_step_class(content["step"])
+        fields = {field: value for field, value in content.items() if field != "step"}
+        return kind.from_object(_set_name(kind, fields, name) | _parse_durations(fields))
+    if isinstance(content, dict) and "kind" in content:
+        return TrainJobManifest.from_object({"manifest": _set_manifest_name(content, name)})
+    raise invalid_field("", f"a {type(content).__name__}", f"write {_EXPECTED_CONTENT}")
+
+
+def _get_step_class(name: Any) -> type[Step]:
+    if isinstance(name, str) and name in STEP_CLASSES:
+        return STEP_CLASSES[name]
+    close = difflib.get_close_matches(str(name), STEP_CLASSES, n=1)
+    meant = f"did you mean {close[0]}? " if close else ""
+    raise invalid_field("step", name, f"{meant}there are {', '.join(STEP_CLASSES)}")
+
+
+def _set_name(kind: type[Step], fields: dict[str, Any], name: str) -> dict[str, Any]:
+    if not name:
+        return fields
+    if kind is TrainJobManifest:
+        return {**fields, "manifest": _set_manifest_name(fields.get("manifest"), name)}
+    return {**fields, "name": name}
+
+
+def _set_manifest_name(manifest: Any, name: str) -> Any:
+    if not name or not isinstance(manifest, Mapping) or not isinstance(manifest.get("metadata") or {}, Mapping):
+        return manifest
+    return {**manifest, "metadata": {**(manifest.get("metadata") or {}), "name": name}}
+
+
+def _parse_durations(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the duration fields that are texts, parsed as durations.
+
+    A number is not changed; it counts seconds.
+    """
+    return {
+        field: parse_duration(fields[field], field) for field in _DURATION_FIELDS if isinstance(fields.get(field), str)
+    }

@@ -1,0 +1,189 @@
+"""Reasons why a TrainJob does not start, from its pods, events and Kueue Workload.
+
+The TrainJob's own status never has such a reason (Trainer 2.3): it says `active`, or nothing at all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+from trainjob.status.failure_rules import RULES, Category, Rule, find_category
+from trainjob.status.nested_fields import get_list, get_mapping, get_str, true_conditions
+from trainjob.status.pods import container_statuses, rank_of, startup_problems, step_of
+
+# The pod's own status has these reasons, too, and drops them as soon as they no longer hold.
+_IGNORED_REASONS = frozenset({"BackOff", "FailedScheduling"})
+_ERROR, _NO_PULL = "Failed", "Failed to pull image "
+_PULL_ERROR_REASONS = frozenset({"ErrImagePull", "ImagePullBackOff"})
+_CREATION_FAILED_REASON = "TrainJobResourcesCreationFailed"
+# The error for a runtime whose volumeClaimPolicies have no retentionPolicy (Trainer 2.3.0 with JobSet 0.12.0).
+_INVALID_CLAIM_POLICIES = "spec.volumeClaimPolicies: Invalid value"
+# A Job whose pod is refused tries again with another pod name.
+_POD_NAME = re.compile(r'pods "[^"]*"')
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One reason why a job does not start.
+
+    Attributes:
+        category: category of the problem.
+        where: object with the problem, such as `node-0` or `Job tune-node-0`.
+        reason: Kubernetes' reason.
+        message: Kubernetes' message.
+        step: replicated job of the pod, if the object is a pod of one.
+        others: number of other objects with the same problem.
+    """
+
+    category: Category
+    object_name: str
+    reason: str
+    message: str
+    step: str = ""
+    other_count: int = 0
+
+    @property
+    def rule(self) -> Rule:
+        """The rule for the finding's category."""
+        return RULES[self.category]
+
+    def __str__(self) -> str:
+        others = f" and {self.other_count} more" if self.other_count else ""
+        return f"{self.object_name}{others}: {self.reason}: {self.message}".rstrip(": ")
+
+
+def merge_findings(findings: Iterable[Finding]) -> list[Finding]:
+    """Return distinct findings, those that end the wait first.
+
+    Findings with the same category, reason and message are merged and counted. Findings of unknown category are
+    returned only if there are no others, and at most two of them.
+    """
+    merged: dict[tuple[Category, str, str], list[Finding]] = {}
+    for finding in findings:
+        said = _POD_NAME.sub("pods", finding.message)
+        merged.setdefault((finding.category, finding.reason, said), []).append(finding)
+    distinct = [replace(same[0], other_count=len({one.object_name for one in same}) - 1) for same in merged.values()]
+    known = [finding for finding in distinct if finding.category is not Category.UNKNOWN]
+    return sorted(known or distinct[-2:], key=lambda finding: finding.rule.grace is None)
+
+
+def get_pod_findings(pod: Mapping[str, Any]) -> list[Finding]:
+    """Return the findings from the status of one of a job's pods.
+
+    A pod that is being deleted has no findings.
+    """
+    if get_str(pod, "metadata", "deletionTimestamp"):
+        return []
+    return [
+        _create_finding(_step_and_rank(pod), reason, message, step_of(pod)) for reason, message in startup_problems(pod)
+    ]
+
+
+def get_workload_findings(workload: Mapping[str, Any] | None) -> list[Finding]:
+    """Return why a job's Kueue Workload has no quota, lost it, or is not admitted yet.
+
+    The conditions are those of Kueue 0.17 pkg/workload.
+
+    Args:
+        workload: the Workload, as the API returns it; empty if Kueue has not created it; None if that is not known.
+    """
+    if workload is None:
+        return []
+    if not workload:
+        return [Finding(Category.NO_WORKLOAD, "Kueue", "NoWorkload", "it has made no Workload for this TrainJob")]
+    where = f"Workload {get_str(workload, 'metadata', 'name')}"
+    telling = (("QuotaReserved", False), ("Evicted", True))
+    said = [
+        (get_str(condition, "reason"), get_str(condition, "message"))
+        for condition in get_list(workload, "status", "conditions")
+        if (get_str(condition, "type"), condition.get("status") == "True") in telling
+    ]
+    said += [
+        (f"AdmissionCheck {get_str(check, 'name')} {get_str(check, 'state')}", get_str(check, "message"))
+        for check in get_list(workload, "status", "admissionChecks")
+        if check.get("state") != "Ready"
+    ]
+    return [Finding(find_category(*one) or Category.QUEUED, where, *one) for one in said]
+
+
+def get_event_findings(
+    events: Iterable[Mapping[str, Any]], job: Mapping[str, Any], pods: Iterable[Mapping[str, Any]]
+) -> list[Finding]:
+    """Return the findings from those Warning events that still hold.
+
+    The events are about a TrainJob and its JobSet, Jobs, pods and claims. Events of an earlier job of the same name are
+    left out, because events outlive their objects for an hour. Events that the job's pods show to be out of date are
+    left out, too.
+
+    Args:
+        events: Warning events.
+        job: the TrainJob.
+        pods: known pods of the TrainJob.
+    """
+    named = {get_str(pod, "metadata", "name"): pod for pod in pods}
+
+    @cache
+    def last_created(owner: str) -> str:
+        return max((_creation_time(pod) for name, pod in named.items() if name.startswith(f"{owner}-")), default="")
+
+    found = []
+    for event in events:
+        reason, kind = get_str(event, "reason"), get_str(event, "involvedObject", "kind")
+        name = get_str(event, "involvedObject", "name")
+        if not reason or reason in _IGNORED_REASONS or _creation_time(event) < _creation_time(job):
+            continue
+        pod = named.get(name, {}) if kind == "Pod" else {}
+        if kind == "Pod":
+            holds = _is_current(event, pod) if pod else not named  # without known pods, the event counts
+        elif reason == _CREATION_FAILED_REASON and (
+            get_list(job, "status", "conditions") or get_list(job, "status", "jobsStatus")
+        ):
+            # Kueue 0.17 causes such an event at each eviction, which is harmless. A JobSet that can't start is not.
+            holds = _INVALID_CLAIM_POLICIES in get_str(event, "message") and not named
+        else:
+            holds = last_created(name)[:19] <= event_time(event)[:19]
+        if holds:
+            found.append(
+                _create_finding(
+                    _step_and_rank(pod) if pod else f"{kind} {name}", reason, get_str(event, "message"), step_of(pod)
+                )
+            )
+    return found
+
+
+def _is_current(event: Mapping[str, Any], pod: Mapping[str, Any]) -> bool:
+    """Return whether an event adds to its pod's status and still holds."""
+    if get_str(event, "reason") == _ERROR:  # before Kubernetes 1.32 the back-off's message lacks the cause
+        pulling = any(reason in _PULL_ERROR_REASONS for reason, _ in startup_problems(pod))
+        return pulling and get_str(event, "message").startswith(_NO_PULL)
+    # From Kubernetes 1.29 on, this condition shows that all volumes and the sandbox exist.
+    prepared = "PodReadyToStartContainers" in true_conditions(pod)
+    begun = any(
+        get_mapping(one, "state", "running") or get_mapping(one, "lastState") for one in container_statuses(pod)
+    )
+    return get_str(pod, "status", "phase") in ("", "Pending") and not prepared and not begun
+
+
+def _create_finding(object_name: str, reason: str, message: str, step: str) -> Finding:
+    return Finding(find_category(reason, message) or Category.UNKNOWN, object_name, reason, message, step)
+
+
+def _step_and_rank(pod: Mapping[str, Any]) -> str:
+    return f"{step_of(pod)}-{rank_of(pod)}"
+
+
+def _creation_time(item: Mapping[str, Any]) -> str:
+    return get_str(item, "metadata", "creationTimestamp")
+
+
+def event_time(event: Mapping[str, Any]) -> str:
+    """Return the RFC 3339 time at which an event was last seen; empty if it has none.
+
+    Controllers that write through events.k8s.io leave lastTimestamp empty (Trainer 2.2 and JobSet 0.11 and later).
+    """
+    series, created = get_str(event, "series", "lastObservedTime"), get_str(event, "metadata", "creationTimestamp")
+    return get_str(event, "lastTimestamp") or series or get_str(event, "eventTime") or created

@@ -1,0 +1,48 @@
+"""Annotation of a TrainJob that this project ended as failed and retained.
+
+A retained TrainJob can be inspected. Only the cluster writes its status, so an annotation records the failure. Every
+verdict reads the annotation: such a TrainJob has failed, whatever its pods still do.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from trainjob.status.nested_fields import get_mapping, get_str, true_conditions
+
+FAILED_MARK = "trainjob.dev/failed"
+_MAX_MESSAGE = 1000  # characters of the message
+
+
+def format_failed_mark(reason: str, message: str, step: str, time: str) -> str:
+    """Return the text of the annotation.
+
+    Args:
+        reason: reason of the failure, as one word.
+        message: reason of the failure, for users; cut after 1000 characters.
+        step: replicated job that failed.
+        at: RFC 3339 time of the failure.
+    """
+    return json.dumps({"reason": reason, "message": message[:_MAX_MESSAGE], "step": step, "at": time})
+
+
+def read_failed_mark(job: Any) -> Mapping[str, Any]:
+    """Return the content of the annotation; empty if it does not exist.
+
+    The keys are `reason`, `message`, `step` and `at`. Of an annotation that can't be read, only the reason `Failed` is
+    returned.
+    """
+    mark = get_str(job, "metadata", "annotations", FAILED_MARK)
+    try:
+        told = json.loads(mark) if mark else {}
+    except (ValueError, RecursionError):
+        told = {}
+    return {**get_mapping(told), "reason": get_str(told, "reason") or "Failed"} if mark else {}
+
+
+def may_have_running_pods(job: Any) -> bool:
+    """Return whether a TrainJob that is marked as failed may still have running pods."""
+    ended = {"Complete", "Failed"} & true_conditions(job).keys()
+    return bool(read_failed_mark(job)) and not ended and not get_mapping(job, "spec").get("suspend")

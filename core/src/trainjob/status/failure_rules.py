@@ -1,0 +1,277 @@
+"""Categories of a TrainJob's problems, and the table of rules for each category.
+
+[find_category][] maps a reason and its message to a category. [RULES][] has the rule of each category: whether waiting is
+hopeless and after how long, the error to raise, whether a retry can help, and what to do.
+
+Airflow's KubernetesPodOperator (provider 10.25, `utils/pod_manager.py`) gives up at once if an image is missing. Tekton
+does, too (`default-imagepullbackoff-timeout`, 0 by default). A training has often waited for hours by then, and the
+missing object may appear a moment later. Examples are an image that is still being pushed, and a Secret that a
+controller copies. So an object that can still appear has one minute.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from trainjob.errors import (
+    CommandFailed,
+    DeadlineExceeded,
+    ImageUnavailable,
+    Interrupted,
+    JobDeleted,
+    JobFailed,
+    NeverStarted,
+    OutOfMemory,
+)
+
+_ONE_MINUTE_GRACE, _NO_GRACE = 60.0, 0.0
+_MAX_SEARCHED = 4000  # characters of a message that are searched
+
+
+class Category(str, Enum):
+    """Category of a problem; it determines the person or system that has to act.
+
+    [RULES][] has the consequences.
+    """
+
+    SUCCEEDED = "Succeeded"
+    APPLICATION = "Application"
+    """The step's own command ended with an error."""
+    INITIALIZER = "Initializer"
+    """A dataset or model initializer ended with an error, before the training."""
+    OUT_OF_MEMORY = "OutOfMemory"
+    INFRASTRUCTURE = "Infrastructure"
+    """The pod was evicted, preempted, refused by its node, or lost with it."""
+    DEADLINE = "Deadline"
+    POLICY = "Policy"
+    """A rule of the runtime's failure policies made this failure final."""
+    DELETED = "Deleted"
+    UNKNOWN = "Unknown"
+    # Reasons why a job does not start.
+    IMAGE = "Image"
+    """The registry does not have the image, or refuses it to these pods."""
+    IMAGE_NAME = "ImageName"
+    PULL = "Pull"
+    """The image can't be pulled now: network, rate limit, a registry that is down."""
+    CONFIGURATION = "Configuration"
+    """A Secret or a ConfigMap, or a key in it, is missing."""
+    COMMAND = "Command"
+    """The container can't be started with this command, directory or mount."""
+    CLAIM = "Claim"
+    """A PersistentVolumeClaim does not exist."""
+    VOLUME = "Volume"
+    """A volume is not ready yet: unbound, still attached elsewhere, not mounted."""
+    UNSCHEDULABLE = "Unschedulable"
+    QUOTA = "Quota"
+    WEBHOOK = "Webhook"
+    """A webhook that has to agree does not respond."""
+    REFUSED = "Refused"
+    """Admission refuses the pods, Jobs or JobSet: a policy, a missing service account."""
+    INVALID = "Invalid"
+    """An object of the job can't be created: a name is too long, a patch has no target."""
+    GANG = "Gang"
+    """The runtime needs a gang scheduler that the cluster does not have."""
+    CRASH_LOOP = "CrashLoop"
+    """A container fails repeatedly, which is allowed."""
+    QUEUED = "Queued"
+    """Kueue holds the job until there is quota."""
+    NO_QUEUE = "NoQueue"
+    """The job's Kueue queue does not exist or is stopped."""
+    BEYOND_QUEUE = "BeyondQueue"
+    """The job's Kueue queue could not provide the request even without other jobs."""
+    NO_WORKLOAD = "NoWorkload"
+    """Kueue has not created a Workload for the job."""
+    DEACTIVATED = "Deactivated"
+    """Kueue has given up the job, or somebody has deactivated its Workload."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Consequences of a category of problems.
+
+    Attributes:
+        retryable: whether the same step may succeed without any change by a person.
+        advice: what to do, as one sentence.
+        error: class of the error to raise once the job has ended for this reason.
+        grace: seconds that the problem may last while the job does not start. After them, waiting is hopeless and the
+            job is ended. None means that the problem is shown and the wait continues.
+    """
+
+    retryable: bool
+    advice: str
+    error: type[JobFailed] = JobFailed
+    grace: float | None = None
+
+
+RULES: Mapping[Category, Rule] = {
+    Category.SUCCEEDED: Rule(False, ""),
+    Category.APPLICATION: Rule(
+        False, "read the step's last log lines above; the command itself ended with an error", CommandFailed
+    ),
+    Category.INITIALIZER: Rule(
+        False,
+        "read its last log lines above; a wrong address, missing credentials and a full volume are the usual causes",
+        CommandFailed,
+    ),
+    Category.OUT_OF_MEMORY: Rule(
+        False, "give the step more memory (resources_per_node) or make batches or model smaller", OutOfMemory
+    ),
+    Category.INFRASTRUCTURE: Rule(
+        True, "the node or the scheduler ended the pod; a retry starts a new attempt", Interrupted
+    ),
+    Category.DEADLINE: Rule(False, "raise the deadline, or find out why the step is slow", DeadlineExceeded),
+    Category.POLICY: Rule(
+        False,
+        "the runtime's own rule calls this failure final: correct what it stands for, or change the rule there",
+        CommandFailed,
+    ),
+    Category.DELETED: Rule(True, "somebody deleted the TrainJob; a retry starts a new attempt", JobDeleted),
+    Category.UNKNOWN: Rule(True, "describe the TrainJob and its JobSet; their events may say more"),
+    Category.IMAGE: Rule(
+        False,
+        "correct the image's name and tag, or give the pods a pull secret for its registry (placement)",
+        ImageUnavailable,
+        _ONE_MINUTE_GRACE,
+    ),
+    Category.IMAGE_NAME: Rule(False, "correct the image's name: no registry can have it", ImageUnavailable, _NO_GRACE),
+    Category.PULL: Rule(True, "the nodes try again by themselves; check their way to the registry", ImageUnavailable),
+    Category.CONFIGURATION: Rule(
+        False,
+        "create the Secret or ConfigMap in the job's namespace, or correct its name or key",
+        NeverStarted,
+        _ONE_MINUTE_GRACE,
+    ),
+    Category.COMMAND: Rule(
+        False, "correct the command, its working directory or the image", NeverStarted, _ONE_MINUTE_GRACE
+    ),
+    Category.CLAIM: Rule(
+        False,
+        "create the PersistentVolumeClaim in the job's namespace, or correct its name",
+        NeverStarted,
+        _ONE_MINUTE_GRACE,
+    ),
+    Category.VOLUME: Rule(
+        True, "look at the claim's events; a ReadWriteOnce volume can be used on one node only", NeverStarted
+    ),
+    Category.UNSCHEDULABLE: Rule(
+        True, "ask for less, correct selectors and tolerations, or wait for a node", NeverStarted
+    ),
+    Category.QUOTA: Rule(True, "wait for others to end, ask for less, or have the quota raised", NeverStarted),
+    Category.WEBHOOK: Rule(True, "ask the cluster's owner to bring the webhook back", NeverStarted),
+    Category.REFUSED: Rule(
+        False, "change what the message names, or have the policy changed", NeverStarted, _ONE_MINUTE_GRACE
+    ),
+    Category.INVALID: Rule(
+        False,
+        "change what the message names: a shorter name, a patch that fits the runtime, claims with a retentionPolicy",
+        NeverStarted,
+        _NO_GRACE,
+    ),
+    Category.GANG: Rule(
+        False,
+        "install the scheduler whose PodGroups the runtime asks for, with its CRDs, or name another runtime",
+        NeverStarted,
+        _NO_GRACE,
+    ),
+    Category.CRASH_LOOP: Rule(False, "read the container's last log lines", CommandFailed),
+    Category.QUEUED: Rule(True, "wait for others to end, ask for less, or name another queue", NeverStarted),
+    Category.NO_QUEUE: Rule(
+        False,
+        "name a LocalQueue of the job's namespace that is there and active, or have the cluster's owner see to it",
+        NeverStarted,
+    ),
+    Category.BEYOND_QUEUE: Rule(
+        False, "ask for what the queue's flavors have, or name another queue; others' end will not help", NeverStarted
+    ),
+    Category.NO_WORKLOAD: Rule(
+        False,
+        "correct the priority class's name; or have Kueue's integration trainer.kubeflow.org/trainjob enabled",
+        NeverStarted,
+    ),
+    Category.DEACTIVATED: Rule(False, "set spec.active of its Workload to true, or submit it anew", NeverStarted),
+}
+
+# The reasons of events that an object of the job could not be created, from the controllers of Jobs (Kubernetes 1.36
+# pkg/controller/job), JobSets (JobSet 0.12 pkg/constants) and TrainJobs (Trainer 2.3 pkg/controller).
+_CREATION_REASONS = "FailedCreate|JobCreationFailed|TrainJobResourcesCreationFailed"
+# Kubernetes 1.36 pkg/kubelet/images/types.go; "Failed" is the event's reason.
+_PULL_REASONS = "ErrImagePull|ImagePullBackOff|ImageInspectError|RegistryUnavailable|Failed"
+_START_REASONS = "CreateContainerError|RunContainerError|StartError|ContainerCannotRun"
+_SCHEDULING_REASONS = "Unschedulable|FailedScheduling"
+# The messages of containerd 2, CRI-O 1.36 and registries. A single word could be part of an image's name. Image names
+# have no blanks, so each pattern contains a blank, or stands between a blank and the end.
+_TEMPORARY_PULL_ERRORS = (
+    r"\b429 |too many requests|toomanyrequests: |rate limit |QPS exceeded|i/o timeout|deadline exceeded|timed out|"
+    r"TLS handshake timeout|connection (?:refused|reset)|no such host|server misbehaving|\b50[0-9] [A-Z]|: EOF\b|"
+    r"network is unreachable|temporarily unavailable|no space left|registry is unavailable"
+)
+_PERMANENT_PULL_ERRORS = (
+    r": not found\b|manifest unknown|name unknown|no match for platform|no matching manifest|does not exist|"
+    r"pull access denied|access to the resource is denied|: denied\b|\b401 Unauthorized|: unauthorized\b|"
+    r"\b403 Forbidden|authentication required|authorization failed|invalid username/password"
+)
+_START_ERRORS = (
+    r"executable file not found|no such file or directory|no command specified|permission denied|not a directory|"
+    r"exec format error|no local environment stands for this image"
+)
+_MISSING_CONFIG_ERRORS = (
+    r"(?:secret|configmap) \S+ not found|couldn't find key |references non-existent|runAsNonRoot|non-numeric user"
+)
+# The reasons of pods that their kubelet, the scheduler or a controller ended, and those of the condition
+# DisruptionTarget (Kubernetes 1.36: pkg/kubelet/{eviction,nodeshutdown,preemption,lifecycle}, pkg/util/node,
+# pkg/controller/{podgc,tainteviction}, pkg/scheduler/framework/preemption, pkg/registry/core/pod/storage/eviction.go).
+_DISRUPTION_REASONS = (
+    "Evicted|Preempting|NodeLost|NodeShutdown|Shutdown|Terminated|UnexpectedAdmissionError|NodeAffinity|"
+    "ContainerStatusUnknown|OutOf[a-z].*|PreemptionByScheduler|DeletionByTaintManager|DeletionByPodGC|"
+    "EvictionByEvictionAPI|TerminationByKubelet|DeletionByDeviceTaintManager"
+)
+# The reasons of a Workload's conditions (Kueue 0.17 apis/kueue/v1beta2/workload_types.go).
+_NO_QUOTA_REASONS, _QUEUE_STOPPED_REASONS = "Pending|Inadmissible", "(?:Local|Cluster)QueueStopped"
+# The reasons and messages of each category; the first entry that matches counts.
+_CATEGORY_PATTERNS: tuple[tuple[Category, re.Pattern[str], re.Pattern[str]], ...] = tuple(
+    (category, re.compile(reasons), re.compile(said, re.IGNORECASE))
+    for category, reasons, said in (
+        (Category.QUOTA, _CREATION_REASONS, r"exceeded quota: "),
+        (Category.WEBHOOK, _CREATION_REASONS, r"failed calling webhook|failed to call webhook"),
+        (Category.GANG, _CREATION_REASONS, r'no matches for kind "PodGroup"'),
+        (Category.INVALID, _CREATION_REASONS, r" is invalid: |name is too long|no more than 63 characters"),
+        (Category.REFUSED, _CREATION_REASONS, r" is forbidden: |denied the request"),
+        (Category.PULL, _PULL_REASONS, _TEMPORARY_PULL_ERRORS),
+        (Category.IMAGE, _PULL_REASONS, _PERMANENT_PULL_ERRORS),
+        (Category.PULL, "ErrImagePull|ImagePullBackOff|ImageInspectError|RegistryUnavailable", ""),
+        (Category.IMAGE, "ErrImageNeverPull|SignatureValidationFailed", ""),
+        (Category.IMAGE_NAME, "InvalidImageName", ""),
+        (Category.CONFIGURATION, "CreateContainerConfigError|FailedMount", _MISSING_CONFIG_ERRORS),
+        (Category.COMMAND, _START_REASONS, _START_ERRORS),
+        (Category.CLAIM, _SCHEDULING_REASONS, r'persistentvolumeclaim "[^"]*" not found'),
+        (Category.VOLUME, _SCHEDULING_REASONS, r"persistentvolumeclaim|volume node affinity conflict"),
+        (Category.UNSCHEDULABLE, f"{_SCHEDULING_REASONS}|SchedulingGated|SchedulerError", ""),
+        (Category.VOLUME, "FailedMount|FailedAttachVolume|FailedBinding|ProvisioningFailed", ""),
+        (Category.CRASH_LOOP, "CrashLoopBackOff", ""),
+        (Category.OUT_OF_MEMORY, "OOMKilled", ""),
+        (Category.INFRASTRUCTURE, _DISRUPTION_REASONS, ""),
+        (Category.DEADLINE, "DeadlineExceeded", ""),
+        # The reasons of a JobSet (0.12 pkg/constants) and a Job (Kubernetes 1.36, batch/v1) for their own rules.
+        (Category.POLICY, "FailJobSetFailurePolicyAction|PodFailurePolicy", ""),
+        (Category.NO_QUEUE, _NO_QUOTA_REASONS, r"(?:Local|Cluster)Queue \S+ (?:doesn't exist|is inactive)"),
+        (Category.NO_QUEUE, _QUEUE_STOPPED_REASONS, ""),
+        (Category.BEYOND_QUEUE, _NO_QUOTA_REASONS, r" > maximum capacity \(|^couldn't .* unavailable in ClusterQueue"),
+        (Category.DEACTIVATED, "Deactivated.*", ""),
+    )
+)
+
+
+def find_category(reason: str, message: str = "") -> Category | None:
+    """Return the category of a Kubernetes reason and its message, or None if unknown.
+
+    Args:
+        reason: reason of a condition, an event, or a container's state.
+        message: message that belongs to the reason.
+    """
+    said = message[:_MAX_SEARCHED]
+    return next(
+        (kind for kind, reasons, text in _CATEGORY_PATTERNS if reasons.fullmatch(reason) and text.search(said)), None
+    )

@@ -1,0 +1,48 @@
+"""Functions that read plain dicts of any origin.
+
+A value that is missing, or is of another type, reads as empty. The API server checks the objects that it stores. But
+labels and annotations hold any text, and a proxy or a changed CRD may return anything. So reading an object never
+raises an exception.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+_EMPTY: Mapping[str, Any] = {}
+
+
+def get_mapping(value: Any, *path: str) -> Mapping[str, Any]:
+    """Return the object at a path of keys, or an empty one."""
+    for key in path:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value if isinstance(value, Mapping) else _EMPTY
+
+
+def get_list(value: Any, *path: str) -> list[Mapping[str, Any]]:
+    """Return the objects of the list at a path of keys, or an empty list."""
+    found = get_mapping(value, *path[:-1]).get(path[-1])
+    return [item for item in found if isinstance(item, Mapping)] if isinstance(found, list | tuple) else []
+
+
+def get_str(value: Any, *path: str) -> str:
+    """Return the text at a path of keys, or an empty text."""
+    found = get_mapping(value, *path[:-1]).get(path[-1])
+    return found if isinstance(found, str) else ""
+
+
+def get_int(value: Any, *path: str) -> int:
+    """Return the whole number at a path of keys, or 0.
+
+    The number may also be written as text, as in labels.
+    """
+    found = get_mapping(value, *path[:-1]).get(path[-1])
+    if isinstance(found, str) and found.isascii() and found.isdigit() and len(found) < 19:
+        return int(found)
+    return found if isinstance(found, int) else 0
+
+
+def true_conditions(item: Any) -> dict[str, Mapping[str, Any]]:
+    """Return the true conditions of an object's status, by type."""
+    return {get_str(one, "type"): one for one in get_list(item, "status", "conditions") if one.get("status") == "True"}

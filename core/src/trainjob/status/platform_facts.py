@@ -1,0 +1,59 @@
+"""Facts about what a cluster provides for TrainJobs in a namespace."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainjob.errors import ClusterError
+from trainjob.status.permissions import Permission
+from trainjob.status.runtime_description import RuntimeDescription
+
+Objects = Sequence[Mapping[str, Any]]
+TRAINER, JOBSET, KUEUE, STORAGE = "trainer.kubeflow.org", "jobset.x-k8s.io", "kueue.x-k8s.io", "storage.k8s.io"
+"""API groups; a product is installed if the API server serves its group."""
+
+
+@dataclass(frozen=True)
+class PlatformFacts:
+    """Facts about a cluster and a namespace, as far as the cluster reports them.
+
+    Each fact is a value, or the error of its request. Nothing is requested from products that are not installed.
+
+    Attributes:
+        server: URL of the API server.
+        namespace: namespace of these facts.
+        version: version of Kubernetes.
+        user: name of the user; empty if the server does not report it.
+        groups: API groups that the server serves.
+        trainer: version of the Trainer; empty if the Trainer does not report it, as up to 2.1.
+        spec_fields: fields of a TrainJob's spec; empty if the server does not publish them, None without a Trainer.
+        denied: permissions of [trainjob.status.permissions.RIGHTS][] that the user does not have, in the served groups.
+        refusal: error of a trial TrainJob with an initializer that the stock runtime does not have; None if it was
+            accepted.
+        trial: result of a trial TrainJob on the stock runtime: the TrainJob as it would be created, or the error.
+        queued: result of the same trial in the first of the queues; None without a queue.
+        runtimes: runtimes by their kinds.
+        jobs: TrainJobs of the namespace.
+        queues: LocalQueues of the namespace.
+        classes: StorageClasses of the cluster.
+        claims: PersistentVolumeClaims of the namespace.
+    """
+
+    server: str
+    namespace: str
+    kubernetes_version: str
+    user: str
+    api_groups: frozenset[str]
+    trainer_version: str = ""
+    spec_fields: frozenset[str] | None = None
+    denied_permissions: Sequence[Permission] | ClusterError = ()
+    invalid_trial_error: ClusterError | None = None
+    trial_result: Mapping[str, Any] | ClusterError | None = None
+    queued_trial_result: Mapping[str, Any] | ClusterError | None = None
+    runtimes: Mapping[str, Sequence[RuntimeDescription] | ClusterError] = field(default_factory=dict)
+    jobs: Objects | ClusterError = ()
+    queues: Objects | ClusterError = ()
+    storage_classes: Objects | ClusterError = ()
+    claims: Objects | ClusterError = ()

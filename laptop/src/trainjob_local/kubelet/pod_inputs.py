@@ -1,0 +1,193 @@
+"""Environment and volumes of a pod's containers, read from the API server.
+
+Source: Kubernetes 1.36 `pkg/kubelet/kubelet_pods.go` (environment) and `pkg/volume/*` (secret, configmap, projected,
+downwardapi).
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from trainjob.errors import ClusterError
+from trainjob_local.kubelet.command_line import expand
+from trainjob_local.objects import Json, ObjectApi
+
+__all__ = ["MissingInput", "PodInputs"]
+
+_METADATA = re.compile(r"metadata\.(labels|annotations)\['(.+)'\]")
+_LOCAL_ADDRESS = "127.0.0.1"
+_BYTES = "surrogateescape"  # a Secret may hold any bytes; text keeps them with this error handler, as in os.environ
+
+
+class MissingInput(Exception):
+    """An input of a container does not exist yet; the kubelet waits for it."""
+
+
+class PodInputs:
+    """Reader of the objects to which one pod's spec refers.
+
+    Args:
+        api: the API server.
+        pod: the pod.
+        folder: folder for the pod's own files.
+    """
+
+    def __init__(self, api: ObjectApi, pod: Json, folder: Path) -> None:
+        self._api, self._pod, self._folder = api, pod, folder
+        self._namespace: str = pod["metadata"]["namespace"]
+
+    def resolve_environment(self, container: Json) -> dict[str, str]:
+        """Resolve `envFrom` and `env` of a container.
+
+        Raises:
+            MissingInput: a Secret, ConfigMap or key that is not optional is missing; the text is the kubelet's.
+        """
+        env: dict[str, str] = {}
+        for source in container.get("envFrom", []):
+            kind, ref = (
+                ("secrets", source["secretRef"]) if "secretRef" in source else ("configmaps", source["configMapRef"])
+            )
+            data = self._object_data(kind, ref["name"], optional=bool(ref.get("optional")))
+            env.update({source.get("prefix", "") + key: value for key, value in data.items()})
+        for variable in container.get("env", []):
+            value = self._resolve_variable(container, variable, env)
+            if value is not None:
+                env[variable["name"]] = value
+        return env
+
+    def prepare_volume(self, volume: Json) -> Path:
+        """Return the local folder of a volume, with the volume's files in it.
+
+        Raises:
+            MissingInput: the claim, its volume, a Secret, a ConfigMap or the node's folder is missing.
+        """
+        if claim := volume.get("persistentVolumeClaim"):
+            return self._claim_folder(claim["claimName"])
+        if "hostPath" in volume:
+            return _check_host_path(volume["hostPath"])
+        local = self._folder / "volumes" / str(volume["name"])
+        local.mkdir(parents=True, exist_ok=True)
+        for source in volume.get("projected", {}).get("sources", [volume]):
+            for name, text in self._volume_files(source, projected=source is not volume).items():
+                target = local / name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(text.encode(errors=_BYTES))
+        return local
+
+    def _resolve_variable(self, container: Json, variable: Json, env: Mapping[str, str]) -> str | None:
+        source = variable.get("valueFrom") or {}
+        if "fieldRef" in source:
+            return self._field_value(source["fieldRef"]["fieldPath"])
+        if ref := source.get("resourceFieldRef"):
+            kind, _, name = ref["resource"].partition(".")
+            return str(container.get("resources", {}).get(kind, {}).get(name, "0"))
+        if source:
+            return self._resolve_key(source)
+        return expand(variable.get("value", ""), env)
+
+    def _resolve_key(self, source: Json) -> str | None:
+        kind, ref = (
+            ("secrets", source["secretKeyRef"])
+            if "secretKeyRef" in source
+            else ("configmaps", source["configMapKeyRef"])
+        )
+        optional = bool(ref.get("optional"))
+        data = self._object_data(kind, ref["name"], optional=optional)
+        if ref["key"] not in data and not optional:
+            raise MissingInput(f"couldn't find key {ref['key']} in {_KINDS[kind]} {self._namespace}/{ref['name']}")
+        return data.get(ref["key"])
+
+    def _volume_files(self, source: Json, *, projected: bool) -> dict[str, str]:
+        if ref := source.get("secret"):
+            return self._selected_items("secrets", ref["name" if projected else "secretName"], ref)
+        if ref := source.get("configMap"):
+            return self._selected_items("configmaps", ref["name"], ref)
+        if "downwardAPI" in source:
+            return {
+                item["path"]: self._field_value(item["fieldRef"]["fieldPath"])
+                for item in source["downwardAPI"].get("items", [])
+            }
+        if asked := source.get("serviceAccountToken"):
+            return {asked["path"]: self._request_token(asked)}
+        return {}  # an emptyDir, or a source that this kubelet does not support
+
+    def _selected_items(self, kind: str, name: str, ref: Json) -> dict[str, str]:
+        data = self._object_data(kind, name, optional=bool(ref.get("optional")))
+        items = ref.get("items")
+        if not items:
+            return data
+        absent = [item["key"] for item in items if item["key"] not in data]
+        if absent and not ref.get("optional"):
+            raise MissingInput(f"references non-existent {_KINDS[kind]} key: {absent[0]}")
+        return {item["path"]: data[item["key"]] for item in items if item["key"] in data}
+
+    def _request_token(self, projection: Json) -> str:
+        meta = self._pod["metadata"]
+        spec = {
+            "expirationSeconds": projection.get("expirationSeconds", 3600),
+            "audiences": [projection["audience"]] if "audience" in projection else [],
+            "boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": meta["name"], "uid": meta["uid"]},
+        }
+        return self._api.token(self._namespace, self._pod["spec"].get("serviceAccountName", "default"), spec)
+
+    def _claim_folder(self, name: str) -> Path:
+        claim = self._get("persistentvolumeclaims", name)
+        volume = claim["spec"].get("volumeName")
+        if not volume:
+            raise MissingInput(f'PVC "{self._namespace}/{name}" is not bound')
+        try:
+            found = self._api.get("persistentvolumes", volume)
+        except ClusterError as error:
+            raise MissingInput(str(error)) from error
+        return Path(found["spec"]["hostPath"]["path"])
+
+    def _object_data(self, kind: str, name: str, *, optional: bool) -> dict[str, str]:
+        data: dict[str, str] = self._get(kind, name, optional=optional).get("data") or {}
+        if kind == "secrets":
+            return {key: base64.b64decode(value).decode(errors=_BYTES) for key, value in data.items()}
+        return data
+
+    def _get(self, kind: str, name: str, *, optional: bool = False) -> Json:
+        try:
+            return self._api.get(kind, name, self._namespace)
+        except ClusterError as error:
+            if error.status == 404 and optional:
+                return {}
+            text = f'{_KINDS[kind]} "{name}" not found' if error.status == 404 else error.message
+            raise MissingInput(text) from error
+
+    def _field_value(self, path: str) -> str:
+        """Return the value of a field of the pod (the downward API)."""
+        if found := _METADATA.fullmatch(path):
+            return str((self._pod["metadata"].get(found[1]) or {}).get(found[2], ""))
+        if path in ("status.podIP", "status.hostIP", "status.podIPs", "status.hostIPs"):
+            return _LOCAL_ADDRESS
+        value: Any = self._pod
+        for key in path.split("."):
+            value = value.get(key, "")
+        return "\n".join(f'{key}="{one}"' for key, one in value.items()) if isinstance(value, dict) else str(value)
+
+
+_KINDS = {"secrets": "secret", "configmaps": "configmap", "persistentvolumeclaims": "persistentvolumeclaim"}
+
+
+def _check_host_path(source: Json) -> Path:
+    """Return a path of this machine, after checking it against the requested type.
+
+    Source: Kubernetes 1.36, pkg/volume/hostpath/host_path.go.
+
+    Raises:
+        MissingInput: the path is not of the requested type.
+    """
+    path, kind = Path(source["path"]), source.get("type", "")
+    if kind == "DirectoryOrCreate":
+        path.mkdir(parents=True, exist_ok=True)
+    if kind == "Directory" and not path.is_dir():
+        raise MissingInput(f"hostPath type check failed: {path} is not a directory")
+    if kind == "File" and not path.is_file():
+        raise MissingInput(f"hostPath type check failed: {path} is not a file")
+    return path

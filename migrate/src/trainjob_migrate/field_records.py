@@ -1,0 +1,165 @@
+"""A ledger of a document's fields, so that no field is dropped without a line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from enum import Enum
+from typing import Any
+
+from trainjob.spec.redaction import excerpt, redact
+
+Path = tuple[str | int, ...]
+"""Keys and indexes from the document's root."""
+EMPTY_VALUES: tuple[Any, ...] = (None, {}, [], "")
+"""Values that count as empty in any field."""
+
+
+class FieldResult(str, Enum):
+    """The result of the conversion for a field."""
+
+    CONVERTED = "converted"
+    """The field is in the TrainJob."""
+    MOVED = "moved"
+    """The field is in the TrainingRuntime that is generated for this job."""
+    DROPPED = "dropped"
+    """The field has no counterpart in the new objects, with little or no effect.
+
+    The reason of the line says why.
+    """
+    REFUSED = "refused"
+    """The field blocks the conversion until the user changes or removes it."""
+
+
+@dataclass(frozen=True)
+class FieldRecord:
+    """One field, or a part of the document whose fields share a fate.
+
+    Attributes:
+        path: path of the field, such as `spec.pytorchReplicaSpecs.Worker.template.spec.containers[0].env[2].value`.
+        fate: the result of the conversion.
+        target: field of the new object that holds the value; empty if no field does.
+        reason: the reason, unless it is obvious.
+        given: value of the field, shortened; `***` if it could be a secret.
+    """
+
+    path: str
+    fate: FieldResult
+    target: str
+    reason: str
+    given: str
+
+    def to_dict(self) -> dict[str, str]:
+        """Return the line as JSON values."""
+        return {**asdict(self), "fate": self.fate.value}
+
+
+@dataclass(frozen=True)
+class _Result:
+    result: FieldResult
+    target: str
+    reason: str
+
+
+class FieldRecorder:
+    """The leaves of a document, each of which is claimed once.
+
+    A claim covers the unclaimed leaves below a path. If these are all leaves below the path, they become one line, else
+    one line each. So every leaf is in exactly one line. A leaf is a scalar, or an empty mapping or list.
+
+    Args:
+        source: the document.
+    """
+
+    def __init__(self, source: Mapping[str, Any]) -> None:
+        self._source = source
+        self._order = {leaf: number for number, leaf in enumerate(iterate_leaves(source))}
+        self._leaves_below: dict[Path, list[Path]] = {}
+        for leaf in self._order:
+            for length in range(len(leaf) + 1):
+                self._leaves_below.setdefault(leaf[:length], []).append(leaf)
+        self._recorded: set[Path] = set()
+        self._results: dict[Path, _Result] = {}
+
+    def mark_converted(self, path: Path, target: str, reason: str = "") -> None:
+        """Claim a path whose value is at `target` in the TrainJob."""
+        self._record(path, _Result(FieldResult.CONVERTED, target, reason))
+
+    def mark_moved(self, path: Path, target: str, reason: str = "") -> None:
+        """Claim a path whose value is at `target` in the generated TrainingRuntime."""
+        self._record(path, _Result(FieldResult.MOVED, target, reason))
+
+    def mark_dropped(self, path: Path, reason: str) -> None:
+        """Claim a path that is left out."""
+        self._record(path, _Result(FieldResult.DROPPED, "", reason))
+
+    def mark_refused(self, path: Path, reason: str) -> None:
+        """Claim a path that prevents the creation of a TrainJob.
+
+        The path may also be that of a missing field that is required.
+        """
+        entry = _Result(FieldResult.REFUSED, "", reason)
+        self._record(path, entry)
+        if path not in self._leaves_below:
+            self._results[path] = entry
+
+    def to_records(self) -> tuple[FieldRecord, ...]:
+        """Return a line for every leaf, in the document's order.
+
+        Unclaimed leaves are refused if they have a value, and dropped if they are empty.
+        """
+        copy = redact(self._source)
+        for leaf in self._order:
+            if leaf not in self._recorded:
+                is_empty = get_value(self._source, leaf) in EMPTY_VALUES
+                fate, reason = (
+                    (FieldResult.DROPPED, "it is empty") if is_empty else (FieldResult.REFUSED, _UNKNOWN_FIELD)
+                )
+                self._record(leaf, _Result(fate, "", reason))
+        paths = sorted(self._results, key=self._position)
+        return tuple(self._to_record(path, excerpt(copy, path)) for path in paths)
+
+    def _record(self, path: Path, result: _Result) -> None:
+        below = self._leaves_below.get(path, [])
+        free = [leaf for leaf in below if leaf not in self._recorded]
+        self._recorded.update(free)
+        self._results.update(dict.fromkeys([path] if free and len(free) == len(below) else free, result))
+
+    def _position(self, path: Path) -> int:
+        below = self._leaves_below.get(path)
+        return self._order[below[0]] if below else len(self._order)
+
+    def _to_record(self, path: Path, given: str) -> FieldRecord:
+        entry = self._results[path]
+        return FieldRecord(format_path(path), entry.result, entry.target, entry.reason, given)
+
+
+_UNKNOWN_FIELD = "no such field is known here, or not with a value of this kind; correct or remove it"
+
+
+def iterate_leaves(value: Any, path: Path = ()) -> Iterator[Path]:
+    """Yield the path of each leaf, in the document's order."""
+    if isinstance(value, Mapping) and value:
+        for key, inner in value.items():
+            yield from iterate_leaves(inner, (*path, key))
+    elif isinstance(value, list | tuple) and value:
+        for number, inner in enumerate(value):
+            yield from iterate_leaves(inner, (*path, number))
+    else:
+        yield path
+
+
+def get_value(source: Any, path: Path) -> Any:
+    """Return the value at a path."""
+    for part in path:
+        source = source[part]
+    return source
+
+
+def format_path(path: Path) -> str:
+    """Format a path; a key that contains a dot is written in brackets."""
+    text = ""
+    for part in path:
+        plain = isinstance(part, str) and part.replace("_", "").replace("-", "").isalnum()
+        text += f".{part}" if plain else f"[{part}]" if isinstance(part, int) else f'["{part}"]'
+    return text.removeprefix(".")

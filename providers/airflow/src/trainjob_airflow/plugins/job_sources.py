@@ -1,0 +1,92 @@
+"""Connections and namespaces whose TrainJobs the page shows, from Airflow's configuration."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from airflow.sdk import conf
+
+from trainjob.client import Cluster
+from trainjob.errors import (
+    ClusterUnreachable,
+    InvalidResponse,
+    NoClusterConfigured,
+    NotFound,
+    PermissionDenied,
+    ServerUnavailable,
+    Unauthorized,
+)
+from trainjob_airflow.hooks.trainjob import DEFAULT_CONNECTION, TrainJobHook
+
+if TYPE_CHECKING:
+    from trainjob.client import Connection
+
+_REASONS: Mapping[type[Exception], str] = {
+    ClusterUnreachable: "it does not answer",
+    InvalidResponse: "it gives answers without content; a proxy may answer in its place",
+    ServerUnavailable: "it can't answer now",
+    Unauthorized: "it does not accept the connection's credentials",
+    PermissionDenied: "the connection's credentials lack the rights of the Role that the documentation names",
+    NotFound: "Kubeflow Trainer is not installed there",
+    NoClusterConfigured: "there is no such connection, or it names no usable cluster",
+}
+
+
+@dataclass(frozen=True)
+class JobSource:
+    """A namespace of a cluster whose TrainJobs the page shows.
+
+    Attributes:
+        connection: ID of an Airflow connection.
+        namespace: name of the namespace; empty means the connection's.
+    """
+
+    connection: str
+    namespace: str = ""
+
+    def __str__(self) -> str:
+        return self.connection + (f"/{self.namespace}" if self.namespace else "")
+
+    def connect(self) -> tuple[Cluster, str]:
+        """Return the cluster's client and the namespace.
+
+        The connection is read each time, so that a change of it takes effect at once.
+
+        Raises:
+            NoClusterConfigured: the connection names no usable cluster.
+        """
+        cluster = _cached_cluster(TrainJobHook(self.connection).read_connection())
+        return cluster, self.namespace or cluster.namespace
+
+
+def list_job_sources() -> list[JobSource]:
+    """Return the places in the configuration option `[trainjob] page_connections`.
+
+    An example of its value is `kubernetes_default, gpu_cluster/team-a`.
+    """
+    named = conf.get("trainjob", "page_connections", fallback=DEFAULT_CONNECTION) or DEFAULT_CONNECTION
+    parts = [entry.strip().partition("/") for entry in named.split(",") if entry.strip()]
+    return list(dict.fromkeys(JobSource(connection, namespace) for connection, _, namespace in parts))
+
+
+def describe_problem(source: JobSource, error: Exception) -> str:
+    """Return the reason why a place cannot be shown, as a sentence without addresses.
+
+    Every user of the page may read the sentence. The full error is written to the log.
+    """
+    logging.getLogger(__name__).warning("The page of TrainJobs can't look at %s: %s", source, error)
+    why = _REASONS.get(type(error), "the log of Airflow's API server says why")
+    return f"The cluster of connection {source} can't be asked: {why}."
+
+
+@lru_cache(maxsize=32)
+def _cached_cluster(connection: Connection) -> Cluster:
+    """Return the client for a connection; each connection has one.
+
+    The client does not wait for a cluster that is down. The next query tries again.
+    """
+    return Cluster(connection, retry_seconds=0.0)

@@ -1,0 +1,142 @@
+"""Logs of the TrainJobs that users view on the page: the last lines, and the loss by step.
+
+A log is followed while the page requests it. It is read from its beginning, because the loss curve begins there. It is
+kept in bounded memory, and following ends when nobody has requested the log for a while.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from trainjob.client import LogFollower, ObjectEvent
+from trainjob.frameworks.log_parser import JobLogParser
+from trainjob.status import Progress, find_failures
+from trainjob.status.pods import rank_of
+
+if TYPE_CHECKING:
+    from trainjob.client import Cluster, LogLine
+
+_MAX_LINES, _MAX_LINE_LENGTH = 300, 2000
+_MAX_POINTS = 1000
+_MAX_PODS = 8  # followed at the same time for one TrainJob: each takes a thread and a connection
+_MAX_JOBS = 32
+_IDLE_SECONDS = 30.0
+
+
+class LossCurve:
+    """Loss by step, in at most 1,000 points.
+
+    Beyond that number, every second point is dropped.
+    """
+
+    def __init__(self) -> None:
+        self._points: list[tuple[int, float]] = []
+        self._newest: tuple[int, float] | None = None
+        self._stride, self._count = 1, 0
+
+    def add(self, progress: Progress) -> None:
+        """Add one point, unless the progress has no loss."""
+        if progress.loss is None:
+            return
+        self._newest = (progress.step, progress.loss)
+        if self._count % self._stride == 0:
+            self._points.append(self._newest)
+        self._count += 1
+        if len(self._points) > _MAX_POINTS:
+            self._points, self._stride = self._points[::2], self._stride * 2
+
+    @property
+    def points(self) -> list[tuple[int, float]]:
+        """Steps and losses in the order of the steps; the newest point is always included."""
+        if self._newest is None or self._newest == self._points[-1]:
+            return list(self._points)
+        return [*self._points, self._newest]
+
+
+class LogTail:
+    """Followed logs of one TrainJob: of rank 0 of each step, and of pods that failed."""
+
+    def __init__(self, cluster: Cluster, namespace: str) -> None:
+        self._lock = threading.Lock()
+        self._lines: deque[str] = deque(maxlen=_MAX_LINES)
+        self._log_parser, self._curve = JobLogParser(), LossCurve()
+        self._newest: Progress | None = None
+        self._follower = LogFollower(cluster, namespace, self._add_line)
+
+    def snapshot(self, pods: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Return the lines, losses and progress that are known by now.
+
+        Threads continue to read the logs in the background.
+
+        Args:
+            pods: the TrainJob's pods in their present state.
+        """
+        chosen = sorted(pods, key=lambda pod: (rank_of(pod), not find_failures([pod])))
+        for pod in [pod for pod in chosen if rank_of(pod) == 0 or find_failures([pod])][:_MAX_PODS]:
+            self._follower.observe(ObjectEvent(pod))
+        with self._lock:
+            newest = self._newest
+            progress = {**newest.to_dict(), "percent": newest.percent} if newest else None
+            return {"lines": list(self._lines), "losses": self._curve.points, "progress": progress}
+
+    def stop(self) -> None:
+        """Stop reading at once."""
+        self._follower.stop()
+
+    def _add_line(self, line: LogLine) -> None:
+        with self._lock:
+            if progress := self._log_parser.feed(line.text):
+                self._newest = progress
+                self._curve.add(progress)
+            if not line.frame:
+                self._lines.append(str(line)[:_MAX_LINE_LENGTH])
+
+
+class LogTails:
+    """Logs that are followed now, by the uids of their TrainJobs."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic, idle_seconds: float = _IDLE_SECONDS) -> None:
+        """Create an empty collection.
+
+        Args:
+            clock: returns monotonic seconds; for tests.
+            idle_seconds: seconds after the last request until following ends.
+        """
+        self._clock, self._idle_seconds = clock, idle_seconds
+        self._lock = threading.Lock()
+        self._tails: dict[str, tuple[float, LogTail]] = {}
+        self._timer: threading.Timer | None = None
+
+    def get(self, uid: str, cluster: Cluster, namespace: str) -> LogTail:
+        """Return the followed logs of a TrainJob, and start following if necessary.
+
+        If there are more than 32, following ends for the TrainJob with the oldest request.
+        """
+        with self._lock:
+            following = self._tails.pop(uid)[1] if uid in self._tails else LogTail(cluster, namespace)
+            self._tails[uid] = (self._clock(), following)  # at the end, so that the first has the oldest request
+            if len(self._tails) > _MAX_JOBS:
+                self._tails.pop(next(iter(self._tails)))[1].stop()
+            self._set_timer()
+            return following
+
+    def __len__(self) -> int:
+        return len(self._tails)
+
+    def _set_timer(self) -> None:
+        if self._timer is None and self._tails:
+            self._timer = threading.Timer(self._idle_seconds, self._stop_idle)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def _stop_idle(self) -> None:
+        with self._lock:
+            oldest = self._clock() - self._idle_seconds
+            for uid in [uid for uid, (asked, _) in self._tails.items() if asked <= oldest]:
+                self._tails.pop(uid)[1].stop()
+            self._timer = None
+            self._set_timer()

@@ -1,0 +1,85 @@
+"""Queries of the page to a cluster: this Airflow's TrainJobs, and details of one of them."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from trainjob.client import Cluster, list_warning_events
+from trainjob.client.cluster import MANAGED_SELECTOR
+from trainjob.errors import ClusterError
+from trainjob.lifecycle import run_key_of
+from trainjob.manifest import labels
+from trainjob_airflow.plugins.job_sources import JobSource
+from trainjob_airflow.plugins.rows import condition_rows, event_rows, get_instance_key, job_row, rank_rows
+from trainjob_airflow.plugins.shared_query import SharedQuery
+from trainjob_airflow.run_key import get_base_url
+
+_SELECTOR = f"{MANAGED_SELECTOR},{labels.ENGINE}=airflow"
+
+
+@dataclass(frozen=True)
+class JobDetails:
+    """Details of one TrainJob at the time of a query.
+
+    Attributes:
+        cluster: client of its cluster.
+        job: its row, judged with its pods.
+        pods: its pods.
+        conditions: rows of its conditions.
+        ranks: one row for each pod.
+        events: rows of its newest events.
+    """
+
+    cluster: Cluster
+    row: dict[str, Any]
+    pods: list[dict[str, Any]]
+    conditions: list[dict[str, str]]
+    ranks: list[dict[str, Any]]
+    events: list[dict[str, Any]]
+
+
+@lru_cache(maxsize=32)
+def list_query(source: JobSource) -> SharedQuery[dict[str, dict[str, Any]]]:
+    """Return the shared query for the rows of this Airflow's TrainJobs in a place, by name.
+
+    In a row, `newest` is True for the newest attempt of a task.
+    """
+    return SharedQuery(lambda: _fetch_rows(source))
+
+
+@lru_cache(maxsize=256)
+def details_query(source: JobSource, name: str) -> SharedQuery[JobDetails | None]:
+    """Return the shared query for the details of one TrainJob in a place.
+
+    Its result is None if this Airflow has no TrainJob of that name there.
+    """
+    return SharedQuery(lambda: _fetch_details(source, name))
+
+
+def _fetch_rows(source: JobSource) -> dict[str, dict[str, Any]]:
+    cluster, namespace = source.connect()
+    origin, rows = get_base_url(), {}
+    for job in cluster.list_trainjobs(namespace, _SELECTOR):
+        key = run_key_of(job)
+        if key is not None and (key.engine, key.origin) == ("airflow", origin):
+            rows[job["metadata"]["name"]] = job_row(job, key, connection=source.connection)
+    newest = {get_instance_key(row): row["uid"] for row in sorted(rows.values(), key=lambda row: row["attempt"])}
+    return {name: {**row, "newest": newest[get_instance_key(row)] == row["uid"]} for name, row in rows.items()}
+
+
+def _fetch_details(source: JobSource, name: str) -> JobDetails | None:
+    cluster, namespace = source.connect()
+    job = cluster.get_trainjob(name, namespace)
+    key = run_key_of(job) if job else None
+    if job is None or key is None or (key.engine, key.origin) != ("airflow", get_base_url()):
+        return None
+    pods = cluster.list_pods(name, namespace)
+    events: list[dict[str, Any]] = []
+    with contextlib.suppress(ClusterError):  # the page shows the rest without events
+        events += cluster.list_events(namespace, f"involvedObject.name={name}")
+        events += list_warning_events(cluster, namespace, name, pods)
+    row = job_row(job, key, connection=source.connection, pods=pods)
+    return JobDetails(cluster, row, pods, condition_rows(job), rank_rows(pods), event_rows(events))

@@ -1,0 +1,77 @@
+"""Query results that many requests share.
+
+A hundred open browsers then cause the same load on the cluster as one.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from functools import partial
+from typing import Generic, TypeVar
+
+from trainjob.errors import ClusterUnreachable
+
+T = TypeVar("T")
+
+_MIN_TTL_SECONDS = 2.0
+_MAX_TTL_SECONDS = 15.0
+_MAX_WAIT_SECONDS = 3.0
+
+
+class SharedQuery(Generic[T]):
+    """Result of a slow query, which is repeated when it has expired and is requested.
+
+    A separate thread runs the query, and only one query runs at a time. A request waits for the result, but at most 3 s
+    after the start of the query, even if the server hangs. The waiting threads belong to Airflow's API server, which
+    has few. The result of a slow query is kept for longer: ten times the query's duration, at least 2 s and at most 15
+    s.
+    """
+
+    def __init__(self, query: Callable[[], T], clock: Callable[[], float] = time.monotonic) -> None:
+        """Create the object without running the query.
+
+        Args:
+            ask: runs the query and returns its result; may block and raise.
+            clock: returns monotonic seconds; for tests.
+        """
+        self._query, self._clock = query, clock
+        self._lock = threading.Lock()
+        self._running: Future[T] | None = None
+        self._latest: Future[T] | None = None
+        self._started_at = self._expires_at = 0.0
+
+    def get(self) -> T:
+        """Return the newest result, at most 2 s old if the query is fast.
+
+        Raises:
+            ClusterUnreachable: there is no result in time.
+            Exception: the error that the query raised.
+        """
+        with self._lock:
+            now = self._clock()
+            if self._running is None and (self._latest is None or now >= self._expires_at):
+                self._running, self._started_at = Future(), now
+                threading.Thread(target=self._run, args=(self._running,), name="trainjob-page", daemon=True).start()
+            running, latest = self._running, self._latest
+            left = self._started_at + _MAX_WAIT_SECONDS - now
+        if running is not None:
+            wait([running], timeout=max(0.0, left))
+            if running.done():
+                return running.result()
+        if latest is None:
+            raise ClusterUnreachable("the cluster has not answered yet")
+        return latest.result()
+
+    def _run(self, future: Future[T]) -> None:
+        try:
+            tell = partial(future.set_result, self._query())
+        except Exception as error:  # noqa: BLE001 - it is raised where the answer is wanted
+            tell = partial(future.set_exception, error)
+        with self._lock:
+            now = self._clock()
+            self._latest, self._running = future, None
+            self._expires_at = now + min(_MAX_TTL_SECONDS, max(_MIN_TTL_SECONDS, 10 * (now - self._started_at)))
+            tell()

@@ -1,0 +1,84 @@
+"""Errors that fail a task at once, and errors that Airflow retries.
+
+The rule is `TrainJobError.permanent`, applied to an Airflow task:
+
+| Error | Consequence for the task |
+|---|---|
+| `InvalidSpec`, `AdmissionRefused`, `NotFound`, `OwnershipConflict`: the request cannot be met | fails without retry |
+| `NoClusterConfigured`, `Unauthorized`, `PermissionDenied`: wrong connection or rights | fails without retry |
+| a template that cannot be rendered | fails without retry |
+| `ClusterUnreachable`, `InvalidResponse`, `ServerUnavailable`, `QuotaExceeded`: no valid answer yet | is retried |
+| `NeverStarted`, `ImageUnavailable`: what the TrainJob's pods need is missing, wrong or refused | fails without retry |
+| `WaitTimeout`, `JobFailed` and its other subclasses: the step was tried | is retried |
+| any other error of the trigger, such as an ImportError, as Airflow's own `TaskDeferralError` | is retried |
+
+An error that is retried keeps its class, so that a `retry_policy` can distinguish it. Airflow does not evaluate the
+policy for the other errors.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskDeferralError
+
+from trainjob import errors
+from trainjob.errors import InvalidSpec, TrainJobError
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+@contextlib.contextmanager
+def convert_permanent_errors() -> Iterator[None]:
+    """Raise an `AirflowFailException` in place of an error that no retry can fix.
+
+    The exception has the same message.
+
+    Raises:
+        AirflowFailException: a `TrainJobError` that is permanent was raised inside.
+    """
+    try:
+        yield
+    except TrainJobError as error:
+        if error.permanent:
+            raise AirflowFailException(str(error)) from error
+        raise
+
+
+def error_from_event(event: Mapping[str, Any]) -> TrainJobError | TaskDeferralError:
+    """Return the error that a trigger's event describes.
+
+    In the event, `kind` is the name of the error's class, and `error` is its message. A class that is not in
+    `trainjob.errors` becomes a `TaskDeferralError`.
+    """
+    if event["kind"] not in errors.__all__:
+        return TaskDeferralError(event["error"])
+    kind = getattr(errors, event["kind"])
+    # An InvalidSpec is created from problems, and the event has only text. A TrainJobError is permanent, too.
+    error: TrainJobError = TrainJobError(event["error"]) if kind is InvalidSpec else kind(event["error"])
+    return error
+
+
+def will_retry(context: Context, error: Exception) -> bool:
+    """Return whether Airflow tries the task again after an error.
+
+    The rules are those of the task runner of Airflow 3.3.
+
+    Args:
+        context: context of the task.
+        error: the exception that the task is about to raise.
+    """
+    if isinstance(error, AirflowFailException | AirflowSkipException):
+        return False
+    from airflow.sdk.definitions.retry_policy import RetryAction
+
+    ti = context["ti"]
+    policy = context["task"].retry_policy
+    if policy is not None:
+        decision = policy.evaluate(exception=error, try_number=ti.try_number, max_tries=ti.max_tries, context=context)
+        if decision.action is RetryAction.FAIL:
+            return False
+    return bool(ti.try_number <= ti.max_tries)

@@ -1,0 +1,132 @@
+"""Check the language of sources and pages, for `make lint`. CONTRIBUTING.md has the rules in full.
+
+* A function's docstring starts with an imperative verb. A class's or a property's starts with a noun phrase, a test's is a
+  full sentence. ruff's D401 finds a verb in another form ("Returns"), but accepts a word that it does not know. This check
+  accepts only the verbs of `verbs.txt`, so that a fragment ("What the API server knows") is an error.
+* Except in tests, the first line has at most 88 characters.
+* No name, comment, message or page has a word of `retired_words.txt`.
+
+Usage: python tools/language/check.py FILE_OR_FOLDER...
+"""
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+_HERE = Path(__file__).parent
+VERBS = frozenset((_HERE / "verbs.txt").read_text(encoding="utf-8").split())
+MAX_LENGTH = 88
+
+# Words that start a fragment, or a sentence whose subject is in another line.
+FRAGMENT_STARTS = frozenset(
+    [
+        "And",
+        "As",
+        "At",
+        "But",
+        "By",
+        "Else",
+        "For",
+        "From",
+        "How",
+        "Its",
+        "Of",
+        "Or",
+        "So",
+        "That",
+        "Then",
+        "They",
+        "Those",
+    ]
+    + ["Until", "What", "Whatever", "Where", "Whether", "Which", "Who", "Whoever", "Whose", "Why"]
+)
+# Words that start a clause; a comma separates it from the rest of a full sentence.
+CLAUSE_STARTS = frozenset(
+    ["After", "Before", "If", "In", "On", "Once", "Through", "Under", "When", "While", "With", "Without"]
+)
+
+SUFFIXES = (".md", ".py", ".yaml")
+EXEMPT = "serialized name"
+
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def first_line_problem(node: _Function | ast.ClassDef, line: str) -> str:
+    """Return why the first line of a docstring breaks a rule, or an empty string."""
+    is_function = not isinstance(node, ast.ClassDef)
+    is_test = node.name.startswith("test_")
+    is_property = any(
+        ast.unparse(each).rpartition(".")[2] in ("property", "cached_property") for each in node.decorator_list
+    )
+    if len(line) > MAX_LENGTH and not is_test:
+        return f"the first line has {len(line)} characters, {MAX_LENGTH} are allowed"
+    first = line.split()[0].rstrip(",.:")
+    if first == "Whether" and is_property:
+        return ""
+    if first in FRAGMENT_STARTS or (first in CLAUSE_STARTS and "," not in line):
+        return f"{first!r} starts a fragment; write a full sentence"
+    if is_function and not is_test and not is_property and first not in VERBS:
+        return f"{first!r} is no imperative verb; add it to tools/language/verbs.txt if it is one"
+    return ""
+
+
+def docstring_problems(source: str) -> Iterator[tuple[int, str]]:
+    """Yield the line number and the problem of each docstring in a Python file."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, _Function | ast.ClassDef) and (docstring := ast.get_docstring(node)):
+            if problem := first_line_problem(node, docstring.splitlines()[0]):
+                yield node.lineno, f"docstring of {node.name}: {problem}"
+
+
+def read_retired_words(text: str) -> dict[str, str]:
+    """Return what to write instead of each retired word or phrase."""
+    lines = (line for line in text.splitlines() if line and not line.startswith("#"))
+    return dict(line.split(": ", 1) for line in lines)
+
+
+RETIRED = read_retired_words((_HERE / "retired_words.txt").read_text(encoding="utf-8"))
+_RETIRED = re.compile(r"(?<![a-z])(" + "|".join(sorted(map(re.escape, RETIRED), key=len, reverse=True)) + r")(?![a-z])")
+_CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
+def retired_word_problems(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the line number and the problem of each retired word; a name counts as its parts."""
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.rstrip().endswith(EXEMPT):
+            for word in _RETIRED.findall(_CAPITAL.sub(" ", line).replace("_", " ").lower()):
+                yield number, f"{word!r} is retired; write: {RETIRED[word]}"
+
+
+def problems(path: Path) -> Iterator[str]:
+    """Yield each problem of a file as `path:line: message`."""
+    text = path.read_text(encoding="utf-8")
+    found = list(retired_word_problems(text))
+    if path.suffix == ".py":
+        found += docstring_problems(text)
+    for number, message in sorted(found):
+        yield f"{path}:{number}: {message}"
+
+
+def files(arguments: list[str]) -> Iterator[Path]:
+    """Yield the given files and the sources and pages in the given folders."""
+    for path in map(Path, arguments):
+        if path.is_dir():
+            yield from (
+                each for each in sorted(path.rglob("*")) if each.suffix in SUFFIXES and not _HERE == each.parent
+            )
+        else:
+            yield path
+
+
+def main() -> int:
+    """Print all problems of the files given as arguments, and return the exit code."""
+    found = [problem for path in files(sys.argv[1:]) for problem in problems(path)]
+    if found:
+        print("\n".join(found))
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
