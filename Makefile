@@ -82,9 +82,14 @@ sessions: $(LAPTOP) .venv/airflow/.ready ## write docs/sessions.md: terminals wi
 readmes: .venv/kfp/.ready ## write each Kubeflow component's README.md anew, from its code and metadata
 	$(call IN,kfp)/python -m trainjob_kfp.component_readme
 
-lint: .venv/core/.ready ## style and import contracts
+# What people read. Not checked: the changelog, which names what was renamed.
+LANGUAGE := README.md CONTRIBUTING.md SECURITY.md Makefile core components docs examples laptop manifests migrate providers tests tools
+
+lint: .venv/core/.ready ## style, language, spelling and import contracts
 	$(call IN,core)/ruff check .
 	$(call IN,core)/ruff format --check .
+	$(call IN,core)/python tools/language/check.py $(LANGUAGE)
+	$(call IN,core)/codespell
 	PYTHONPATH=providers/airflow/src:components/kfp/src $(call IN,core)/lint-imports
 
 # What tests import. Not checked: DAGs, pipelines and start-up files, which tests hand to other programs.

@@ -1,9 +1,9 @@
 """Check the language of sources and pages, for `make lint`. CONTRIBUTING.md has the rules in full.
 
-* A function's docstring starts with an imperative verb. A class's or a property's starts with a noun phrase, a test's is a
+* A function's docstring starts with an imperative verb, a property's and a class's with a noun phrase; a test's is a
   full sentence. ruff's D401 finds a verb in another form ("Returns"), but accepts a word that it does not know. This check
   accepts only the verbs of `verbs.txt`, so that a fragment ("What the API server knows") is an error.
-* Except in tests, the first line has at most 88 characters.
+* The first line of a docstring has at most 88 characters, except in tests.
 * No name, comment, message or page has a word of `retired_words.txt`.
 
 Usage: python tools/language/check.py FILE_OR_FOLDER...
@@ -20,35 +20,15 @@ VERBS = frozenset((_HERE / "verbs.txt").read_text(encoding="utf-8").split())
 MAX_LENGTH = 88
 
 # Words that start a fragment, or a sentence whose subject is in another line.
-FRAGMENT_STARTS = frozenset(
-    [
-        "And",
-        "As",
-        "At",
-        "But",
-        "By",
-        "Else",
-        "For",
-        "From",
-        "How",
-        "Its",
-        "Of",
-        "Or",
-        "So",
-        "That",
-        "Then",
-        "They",
-        "Those",
-    ]
-    + ["Until", "What", "Whatever", "Where", "Whether", "Which", "Who", "Whoever", "Whose", "Why"]
+_FRAGMENT = re.compile(
+    r"(And|As|At|But|By|Else|For|From|How|Its|Of|Or|So|That|Then|They|Those|Until|What|Whatever|Where|Whether|Which|Who|Whoever"
+    r"|Whose|Why)\b"
 )
 # Words that start a clause; a comma separates it from the rest of a full sentence.
-CLAUSE_STARTS = frozenset(
-    ["After", "Before", "If", "In", "On", "Once", "Through", "Under", "When", "While", "With", "Without"]
-)
+_CLAUSE = re.compile(r"(After|Before|If|In|On|Once|Through|Under|When|While|With|Without)\b[^,]*$")
 
 SUFFIXES = (".md", ".py", ".yaml")
-EXEMPT = "serialized name"
+EXEMPT = ("# quotation", "# serialized name")
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -62,10 +42,10 @@ def first_line_problem(node: _Function | ast.ClassDef, line: str) -> str:
     )
     if len(line) > MAX_LENGTH and not is_test:
         return f"the first line has {len(line)} characters, {MAX_LENGTH} are allowed"
-    first = line.split()[0].rstrip(",.:")
-    if first == "Whether" and is_property:
+    if is_property and line.startswith("Whether "):
         return ""
-    if first in FRAGMENT_STARTS or (first in CLAUSE_STARTS and "," not in line):
+    first = re.split(r"[ ,.:]", line, maxsplit=1)[0]
+    if _FRAGMENT.match(line) or _CLAUSE.match(line):
         return f"{first!r} starts a fragment; write a full sentence"
     if is_function and not is_test and not is_property and first not in VERBS:
         return f"{first!r} is no imperative verb; add it to tools/language/verbs.txt if it is one"
@@ -75,9 +55,10 @@ def first_line_problem(node: _Function | ast.ClassDef, line: str) -> str:
 def docstring_problems(source: str) -> Iterator[tuple[int, str]]:
     """Yield the line number and the problem of each docstring in a Python file."""
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, _Function | ast.ClassDef) and (docstring := ast.get_docstring(node)):
-            if problem := first_line_problem(node, docstring.splitlines()[0]):
-                yield node.lineno, f"docstring of {node.name}: {problem}"
+        if not isinstance(node, _Function | ast.ClassDef) or not (docstring := ast.get_docstring(node)):
+            continue
+        if problem := first_line_problem(node, docstring.splitlines()[0]):
+            yield node.lineno, f"docstring of {node.name}: {problem}"
 
 
 def read_retired_words(text: str) -> dict[str, str]:
@@ -113,9 +94,7 @@ def files(arguments: list[str]) -> Iterator[Path]:
     """Yield the given files and the sources and pages in the given folders."""
     for path in map(Path, arguments):
         if path.is_dir():
-            yield from (
-                each for each in sorted(path.rglob("*")) if each.suffix in SUFFIXES and not _HERE == each.parent
-            )
+            yield from (each for each in sorted(path.rglob("*")) if each.suffix in SUFFIXES)
         else:
             yield path
 
