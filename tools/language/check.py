@@ -1,7 +1,7 @@
 """Check the language of sources and pages, for `make lint`. CONTRIBUTING.md has the rules in full.
 
 * A function's docstring starts with an imperative verb, a property's and a class's with a noun phrase; a test's is a
-  full sentence. ruff's D401 finds a verb in another form ("Returns"), but accepts a word that it does not know. This check
+  full sentence. ruff's D401 finds a verb in another form ("Returns"), but accepts unknown words. This check
   accepts only the verbs of `verbs.txt`, so that a fragment ("What the API server knows") is an error.
 * The first line of a docstring has at most 88 characters, except in tests.
 * No name, comment, message or page has a word of `retired_words.txt`.
