@@ -12,9 +12,9 @@ from airflow.sdk import conf
 MIN_TRIGGER_SECONDS = 15.0
 """Minimum time in seconds between the start of a scheduled task's trigger and its event.
 
-The scheduler learns that a task's worker has finished some time after the task was deferred. If the task is already
-queued again at that moment, Airflow 3.3 takes the report for the end of the new run and fails the task ("finished with
-state success, but the task instance's state attribute is queued"; SchedulerJobRunner.process_executor_events).
+The executor reports the end of a task's worker process some time after the task was deferred. If the task is already
+queued again at that moment, Airflow 3.3 mistakes the report for the end of the new run and fails the task ("finished
+with state success, but the task instance's state attribute is queued"; SchedulerJobRunner.process_executor_events).
 
 Three delays add up before that report is processed. The worker first finishes its last work, such as sending its log
 away. The supervisor then notices the end of its process after at most `[workers] min_heartbeat_interval`, 5 s. Finally,
@@ -34,12 +34,12 @@ def deferrable_by_default() -> bool:
 
 
 async def delay_event(started_at: float, task_instance: Any) -> None:
-    """Wait until a trigger may fire, `FIRST_SECONDS` after its start.
+    """Wait until a trigger may fire, `MIN_TRIGGER_SECONDS` after its start.
 
     Under `dag.test()` there is no scheduler and no task instance, and the function returns at once.
 
     Args:
-        began: time at which the trigger was started, in seconds of `time.monotonic`.
+        started_at: time at which the trigger was started, in seconds of `time.monotonic`.
         task_instance: the trigger's task instance; None under `dag.test()`.
     """
     if task_instance is not None:

@@ -18,7 +18,7 @@ _InputsAndOutputs = tuple[list[str], list[str]]
 
 
 def parent_run_variables(context: Context) -> dict[str, str]:
-    """Return the environment variables that name the parent run for OpenLineage in the pods.
+    """Return the environment variables that name the pods' parent run for OpenLineage.
 
     The names are those of openlineage-python 1.54. A TrainJob that a retry adopts keeps its first try as parent.
 
@@ -36,7 +36,9 @@ def parent_run_variables(context: Context) -> dict[str, str]:
     try:
         parent, root = macros.lineage_parent_id(ti), macros.lineage_root_parent_id(ti)
     except Exception:
-        logging.getLogger(__name__).warning("the training can't be told its OpenLineage parent", exc_info=True)
+        logging.getLogger(__name__).warning(
+            "OpenLineage's parent run is not known, so the training's pods do not get it", exc_info=True
+        )
         return {}
     return {"OPENLINEAGE_PARENT_ID": parent, "OPENLINEAGE_ROOT_PARENT_ID": root}
 
@@ -51,8 +53,8 @@ def build_lineage(
         result: the task's result; empty before its end.
         connection: ID of the Kubernetes connection; empty if the task has none.
         namespace: the task's namespace; may be empty.
-        workspace: name of the DAG's `Workspace`, which is the same in every run, so that one run's datasets are the
-            next one's; empty if the step mounts another volume.
+        workspace: name of the DAG's `Workspace`, which is the same in every run, so that the runs of a DAG
+            share their datasets; empty if the step mounts another volume.
     """
     from airflow.providers.openlineage.extractors import OperatorLineage
     from openlineage.client.event_v2 import InputDataset, OutputDataset
@@ -62,8 +64,8 @@ def build_lineage(
 
     mounted = getattr(step, "workspace", None)
     volume = workspace or (f"{mounted.place}/{mounted.sub_path}".strip("/") if mounted else "")
-    place = "/".join(filter(None, (f"kubernetes://{connection or 'default'}", namespace, volume)))
-    sources, targets = _input_and_output_uris(step, place)
+    volume_uri = "/".join(filter(None, (f"kubernetes://{connection or 'default'}", namespace, volume)))
+    sources, targets = _input_and_output_uris(step, volume_uri)
     run_facets: dict[str, Any] = {}
     versions: dict[str, Any] = {}
     sizes: dict[str, Any] = {}

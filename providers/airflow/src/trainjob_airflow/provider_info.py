@@ -50,10 +50,13 @@ def get_provider_info() -> dict[str, Any]:
         ],
         "config": {
             "trainjob": {
-                "description": "Kubeflow Trainer.",
+                "description": "Settings of the Kubeflow Trainer provider.",
                 "options": {
                     "page_connections": {
-                        "description": "Where the page TrainJobs looks: connections, or connection/namespace.",
+                        "description": (
+                            "Connections whose TrainJobs the page TrainJobs shows, separated by commas. "
+                            "Write connection/namespace for a namespace other than the connection's."
+                        ),
                         "version_added": "0.1.0",
                         "type": "string",
                         "example": "kubernetes_default, gpu_cluster/team-a",
@@ -85,19 +88,29 @@ def _connection_fields() -> dict[str, Any]:
     The fields for the cluster have the same names as in the type `kubernetes`. The others are the addresses of links.
     """
     return {
-        "kube_config_path": _field("string", "Kubeconfig file", "Its path on workers and triggerers."),
-        "kube_config": _field("string", "Kubeconfig (JSON)", "Its content, where there is no file.", format="password"),
-        "in_cluster": _field("boolean", "In cluster", "Use the service account of the worker's and triggerer's pods."),
-        "cluster_context": _field("string", "Context", "Which of the kubeconfig; empty for its current one."),
-        "namespace": _field("string", "Namespace", "Of the TrainJobs; empty for the context's or the pod's own."),
-        "disable_verify_ssl": _field("boolean", "Don't verify TLS", "Trust any certificate: for tests only."),
+        "kube_config_path": _field("string", "Kubeconfig file", "Path of the file on workers and triggerers."),
+        "kube_config": _field(
+            "string", "Kubeconfig (JSON)", "Content of a kubeconfig, if there is no such file.", format="password"
+        ),
+        "in_cluster": _field("boolean", "In cluster", "Use the service account of the pods of workers and triggerers."),
+        "cluster_context": _field(
+            "string", "Context", "Name of a context in the kubeconfig; empty for its current context."
+        ),
+        "namespace": _field(
+            "string", "Namespace", "Namespace of the TrainJobs; empty for that of the context or the pod."
+        ),
+        "disable_verify_ssl": _field(
+            "boolean", "Do not verify TLS", "Accept any certificate of the API server; only for tests."
+        ),
         **{
-            f"trainjob_{name}url": _field("string", f"Link to {what}", "Takes {namespace}, {name}, {uid}, {server}.")
+            f"trainjob_{name}url": _field(
+                "string", f"Link to {what}", "Address; may have {namespace}, {name}, {uid} and {server}."
+            )
             for name, what in (
                 ("", "the TrainJob"),
                 ("pods_", "its pods"),
                 ("logs_", "its logs"),
-                ("metrics_", "metrics"),
+                ("metrics_", "its metrics"),
             )
         },
     }

@@ -48,7 +48,7 @@ def create_job_selector(
     Args:
         cluster: client of the cluster; its namespace is used if `namespace` is empty.
         name: name of the TrainJob; empty if `run_key` is given.
-        run_key: fields of the TrainJob's run key, see [run_key_of][]; None if `name` is given.
+        run_key: fields of the TrainJob's run key, see [parse_run_key][]; None if `name` is given.
         namespace: namespace of the TrainJob; may be empty.
 
     Raises:
@@ -63,7 +63,7 @@ def parse_run_key(fields: Mapping[str, Any]) -> RunKey:
     """Return the run key with the given fields, by default of a task instance of this Airflow.
 
     Args:
-        values: the fields of `trainjob.RunKey`. `workflow`, `task` and `run` are required. `engine` defaults to
+        fields: the fields of `trainjob.RunKey`. `workflow`, `task` and `run` are required. `engine` defaults to
             `airflow`, and `origin` to this Airflow's address, or to an empty text for another engine.
 
     Raises:
@@ -75,7 +75,9 @@ def parse_run_key(fields: Mapping[str, Any]) -> RunKey:
     texts = {name: "" if value in (None, -1, "-1") else str(value) for name, value in fields.items()}
     for name in _REQUIRED:
         if not texts[name]:
-            raise InvalidSpec(Problem(f"run_key.{name}", "an empty text", "name whose TrainJob it is"))
+            raise InvalidSpec(
+                Problem(f"run_key.{name}", "an empty text", "give a value; it identifies the task of the TrainJob")
+            )
     engine = texts.pop("engine", "airflow")
     origin = texts.pop("origin", get_base_url() if engine == "airflow" else "")
     return RunKey(engine=engine, origin=origin, **texts)
@@ -87,9 +89,9 @@ def check_run_key_fields(fields: Mapping[str, Any]) -> None:
     The values are not checked, because they may still be templates.
 
     Raises:
-        InvalidSpec: a field is missing or unknown, or `values` is no mapping.
+        InvalidSpec: a field is missing or unknown, or `fields` is no mapping.
     """
-    allowed = f"give a dict with {', '.join(_REQUIRED)} and, where needed, {', '.join(_OPTIONAL)}"
+    allowed = f"give a dict with {', '.join(_REQUIRED)} and, if needed, {', '.join(_OPTIONAL)}"
     if not isinstance(fields, Mapping):
         raise InvalidSpec(Problem("run_key", repr(fields), allowed))
     wrong = [name for name in fields if name not in (*_REQUIRED, *_OPTIONAL)]

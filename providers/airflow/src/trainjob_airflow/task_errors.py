@@ -7,7 +7,7 @@ The rule is `TrainJobError.permanent`, applied to an Airflow task:
 | `InvalidSpec`, `AdmissionRefused`, `NotFound`, `OwnershipConflict`: the request cannot be met | fails without retry |
 | `NoClusterConfigured`, `Unauthorized`, `PermissionDenied`: wrong connection or rights | fails without retry |
 | a template that cannot be rendered | fails without retry |
-| `ClusterUnreachable`, `InvalidResponse`, `ServerUnavailable`, `QuotaExceeded`: no valid answer yet | is retried |
+| `ClusterUnreachable`, `InvalidResponse`, `ServerUnavailable`, `QuotaExceeded`: no valid response yet | is retried |
 | `NeverStarted`, `ImageUnavailable`: what the TrainJob's pods need is missing, wrong or refused | fails without retry |
 | `WaitTimeout`, `JobFailed` and its other subclasses: the step was tried | is retried |
 | any other error of the trigger, such as an ImportError, as Airflow's own `TaskDeferralError` | is retried |

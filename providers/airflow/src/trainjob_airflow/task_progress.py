@@ -23,8 +23,8 @@ class TaskProgress:
     """Log of a TrainJob in its task's log, with a record of the newest phase and progress.
 
     Attributes:
-        on_news: called when phase or progress has changed enough to be logged; from several threads.
-        receipt: receipt of an export or a fetch, or the value that the training's code returned, as `result`.
+        on_change: called when phase or progress has changed enough to be logged; from several threads.
+        step_result: receipt of an export or a fetch, or the value that the training's code returned, as `result`.
     """
 
     def __init__(self, reference: JobReference, log: LogChannel, *, get_logs: bool = True) -> None:
@@ -100,7 +100,7 @@ async def publish_progress(task_instance: Any, progress: TaskProgress) -> AsyncI
 
     Args:
         task_instance: task instance of the trigger; None under `dag.test()`, where nothing is written.
-        account: record to show.
+        progress: the progress to publish.
     """
     if task_instance is None:
         yield
@@ -144,4 +144,4 @@ def _write_xcom(task_instance: Any, value: dict[str, Any]) -> None:
             map_index=task_instance.map_index,
         )
     except Exception:
-        logging.getLogger(__name__).debug("the progress could not be written", exc_info=True)
+        logging.getLogger(__name__).debug("The XCom 'progress' of the task could not be written", exc_info=True)

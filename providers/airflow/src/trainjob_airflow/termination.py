@@ -18,7 +18,7 @@ _UNKNOWN_STATE = "not known"
 
 
 class WaitInterrupted(BaseException):
-    """The process received SIGTERM during an interruptible wait.
+    """Interruption of a wait because the process received SIGTERM.
 
     It is a BaseException, so that no `except Exception` in between catches it.
     """
@@ -32,7 +32,7 @@ class StopRequest:
     the creation of a TrainJob either, because it would then be unknown whether the TrainJob exists.
 
     Attributes:
-        asked: whether the signal was received.
+        is_requested: whether the signal was received.
     """
 
     def __init__(self) -> None:
@@ -42,11 +42,11 @@ class StopRequest:
         """Record that the signal was received; called from the signal handler.
 
         Raises:
-            StopAsked: the process is in an interruptible wait.
+            WaitInterrupted: the process is in an interruptible wait.
         """
         self.is_requested = True
         if self._is_interruptible:
-            self._is_interruptible = False  # one is enough: the next signal must not interrupt the handling of this one
+            self._is_interruptible = False  # a second signal must not interrupt the handling of the first one
             raise WaitInterrupted
 
     @contextlib.contextmanager
@@ -54,7 +54,7 @@ class StopRequest:
         """Run the code inside so that SIGTERM interrupts it; skip it after a SIGTERM.
 
         Raises:
-            StopAsked: the signal was received before or during the code.
+            WaitInterrupted: the signal was received before or during the code.
         """
         self._is_interruptible = True
         try:
@@ -68,7 +68,7 @@ class StopRequest:
 def get_user_decision(context: Context) -> str:
     """Return the task's state if a user's decision caused it; otherwise an empty text.
 
-    The text is also empty if Airflow does not answer. The TrainJob then continues. At worst, its work is adopted or
+    The text is also empty if Airflow does not respond. The TrainJob then continues. At worst, its work is adopted or
     stopped later.
     """
     state = _get_task_state(context["ti"])
@@ -82,8 +82,8 @@ def was_handed_over(task_instance: Any) -> bool:
     It does so for all triggers of a triggerer that was declared dead but still runs (TriggerRunner.cancel_triggers).
 
     The task is still deferred in that case. After a user's decision it is not deferred, unless it was cleared and its
-    new try is deferred already. If Airflow does not answer, the function returns True, because no
-    decision is known. Such a triggerer has just lost its connection to Airflow.
+    new try is deferred already. If Airflow does not respond, the function returns True, because no decision is known. A
+    triggerer that was declared dead has often lost its connection to Airflow.
     """
     return _get_task_state(task_instance) in (_UNKNOWN_STATE, "deferred")
 
@@ -96,7 +96,7 @@ def _get_task_state(ti: Any) -> str:
         found = RuntimeTaskInstance.get_task_states(
             dag_id=ti.dag_id, task_ids=[ti.task_id], run_ids=[ti.run_id], map_index=index
         )
-    except Exception:  # noqa: BLE001 - whatever the reason, it is not known
+    except Exception:  # noqa: BLE001 - after any error, the state is not known
         return _UNKNOWN_STATE
     states = [state for run in found.values() for state in run.values()]
     return str(states[0] or "") if states else "removed"

@@ -44,7 +44,7 @@ class TrainJobHook(BaseHook):
         self.kubernetes_conn_id = kubernetes_conn_id
 
     def get_conn(self) -> Cluster:
-        """Return the cluster client for this connection, which the whole process shares.
+        """Return the client for this connection's cluster, shared in the whole process.
 
         Raises:
             NoClusterConfigured: the connection names no usable cluster.
@@ -95,7 +95,7 @@ class TrainJobHook(BaseHook):
         return connection_from_extra(extra)
 
     async def read_connection_async(self) -> Connection:
-        """Return the same as [connection][], read asynchronously; for triggers.
+        """Return the same as [read_connection][], read asynchronously; for triggers.
 
         A synchronous read would block or deadlock the triggerer's event loop.
         """
@@ -117,7 +117,7 @@ class TrainJobHook(BaseHook):
         if self.kubernetes_conn_id != DEFAULT_CONNECTION:
             raise NoClusterConfigured(
                 f"Airflow has no connection {self.kubernetes_conn_id!r}",
-                hint="add one of that name, of type trainjob or kubernetes, or name another",
+                hint="add a connection with this ID, of type trainjob or kubernetes, or use another ID",
             )
         return {}
 

@@ -77,7 +77,7 @@ def build_link_addresses(
     Args:
         templates: addresses with `{namespace}`, `{name}`, `{uid}` and `{server}`; other braces are retained.
         reference: reference to the TrainJob.
-        server: returns the API server's URL; called only if a template needs it.
+        get_server: returns the API server's URL; called only if a template needs it.
 
     Returns:
         Only the addresses that a browser can open: those with http or https.

@@ -55,7 +55,7 @@ class StepOperator(BaseOperator):
 
     Attributes:
         step_type: class of `trainjob.spec` that receives the step's arguments.
-        told: result of the task; empty before its end.
+        task_result: result of the task; empty before its end.
     """
 
     step_type: ClassVar[type[Any]]
@@ -104,7 +104,7 @@ class StepOperator(BaseOperator):
             get_logs: whether to write the log lines of the containers to the task's log. If False, phases and progress
                 are still logged, and the task's error still has the last lines of a failed container.
             ttl_after_success: how long a complete TrainJob is retained before a `TrainJobSweepOperator` or `trainjob
-                sweep` deletes it; None leaves the time to the sweep.
+                sweep` deletes it; with None, the sweep's own time applies.
             ttl_after_failure: how long a failed TrainJob is retained, in the same way.
             **task_arguments: arguments of `BaseOperator`. `execution_timeout` also counts while the task is deferred.
 
@@ -167,7 +167,7 @@ class StepOperator(BaseOperator):
         limits = self._limits(step)
         found = self.hook.get_conn().get_trainjob(reference.name, reference.namespace)
         # Do not defer for a TrainJob that has ended: its trigger would fire at once, and Airflow could take the end of
-        # this run for the end of the next one (Airflow 3.3; see FIRST_SECONDS).
+        # this run for the end of the next one (Airflow 3.3; see MIN_TRIGGER_SECONDS).
         if self.deferrable and not derive_verdict(found).phase.finished:
             self._end_if_user_decided(context, reference)
             self._defer(reference, limits)
@@ -219,7 +219,7 @@ class StepOperator(BaseOperator):
         try:
             return super().render_template(*arguments, **more)
         except TemplateError as error:
-            message = f"a template of this task can't be rendered: {type(error).__name__}: {error}"
+            message = f"a template of this task cannot be rendered: {type(error).__name__}: {error}"
             raise AirflowFailException(message) from error
 
     def get_openlineage_facets_on_start(self) -> OperatorLineage[Any, Any]:
@@ -252,7 +252,7 @@ class StepOperator(BaseOperator):
         """The hook for this task's connection."""
         return TrainJobHook(self.kubernetes_conn_id)
 
-    def extra_values(self, outcome: Outcome, step_result: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - for those below
+    def extra_values(self, outcome: Outcome, step_result: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - for subclasses
         """Return the values that this step adds to the XCom and the asset events after success.
 
         The base class adds none. Subclasses override this method.
@@ -340,16 +340,18 @@ class StepOperator(BaseOperator):
             self._stop_request.interruptible(),
             LogWriter().open(self.log.info) as log,
         ):
-            account = TaskProgress(reference, log, get_logs=self.get_logs)
+            progress = TaskProgress(reference, log, get_logs=self.get_logs)
             with self._guard.guard_wait():
-                outcome = wait(self.hook.get_conn(), reference, limits=limits, listener=account.listener)
+                outcome = wait(self.hook.get_conn(), reference, limits=limits, listener=progress.listener)
         if outcome is None:
             self._end_if_user_decided(context, reference)
-            self.log.info("The worker was told to stop; TrainJob %s goes on, and its task on another worker", reference)
+            self.log.info(
+                "The worker was stopped; TrainJob %s continues, and its task resumes on another worker", reference
+            )
             # After a shorter time, the scheduler could take the end of this process for the end of the next one, as it
-            # does after a deferral (Airflow 3.3; see FIRST_SECONDS).
+            # does after a deferral (Airflow 3.3; see MIN_TRIGGER_SECONDS).
             raise AirflowRescheduleException(datetime.now(tz=timezone.utc) + timedelta(seconds=MIN_TRIGGER_SECONDS))
-        return self._finish(context, outcome, reference, account.step_result)
+        return self._finish(context, outcome, reference, progress.step_result)
 
     def _end_if_user_decided(self, context: Context, reference: JobReference) -> None:
         """Apply the kill action and raise an error if a user has decided about the task.
@@ -361,8 +363,8 @@ class StepOperator(BaseOperator):
         """
         if state := get_user_decision(context):
             self._guard.may_run_unattended = False
-            self._apply_kill_action(reference, f"its task is {state}")
-            raise AirflowException(f"the task was stopped, as it is {state}")
+            self._apply_kill_action(reference, f"the state of its task is {state}")
+            raise AirflowException(f"the task was stopped because its state is {state}")
 
     @contextlib.contextmanager
     def _handle_unexpected_errors(self, context: Context) -> Iterator[None]:
@@ -379,7 +381,7 @@ class StepOperator(BaseOperator):
                 try:
                     self._end_unless_retried(context, error)
                 except Exception:
-                    self.log.exception("A TrainJob of this task may still run: it could not be ended")
+                    self.log.exception("A TrainJob of this task may still run, because its on_kill_action failed")
             raise
 
     def _end_unless_retried(self, context: Context, error: Exception) -> None:
@@ -389,7 +391,7 @@ class StepOperator(BaseOperator):
         if will_retry(context, error):
             self._guard.may_run_unattended = False
             job_text = f"TrainJob {self._guard.reference}" if self._guard.reference else "Its TrainJob"
-            self.log.info("%s goes on after this error: the next try of the task adopts it", job_text)
+            self.log.info("%s continues after this error; the next try of the task adopts it", job_text)
             return
         cluster = self.hook.get_conn()
         for line in self._guard.apply_kill_action(
@@ -407,8 +409,8 @@ class StepOperator(BaseOperator):
     def _apply_kill_action(self, reference: JobReference, reason: str) -> None:
         from trainjob.lifecycle import apply_kill_action
 
-        became = apply_kill_action(self.hook.get_conn(), reference, self.on_kill_action)
-        self.log.info("TrainJob %s: %s: %s", reference, became, reason)
+        result = apply_kill_action(self.hook.get_conn(), reference, self.on_kill_action)
+        self.log.info("TrainJob %s: %s: %s", reference, result, reason)
 
     def _finish(
         self, context: Context, outcome: Outcome, reference: JobReference, step_result: Mapping[str, Any]

@@ -87,16 +87,16 @@ class ResumeTrainJobOperator(_NamedTrainJobOperator):
 class DeleteTrainJobOperator(_NamedTrainJobOperator):
     """Delete a TrainJob with its pods and the claims that it created.
 
-    The XCom is True if the TrainJob was deleted, and False if it did not exist.
+    The XCom is True if the TrainJob was deleted, and False if it did not exist, which is no error.
     """
 
     @convert_permanent_errors()
     def execute(self, context: Context) -> bool:  # noqa: ARG002 - Airflow's signature
-        """Delete the TrainJob, and return whether it existed; a missing one is no error."""
+        """Delete the TrainJob, and return whether it existed."""
         cluster = self._cluster()
         job = cluster.get_trainjob(self.name, self.namespace)
         deleted = job is not None and cluster.delete_trainjob(self.name, self.namespace, job["metadata"]["uid"])
         self.log.info(
-            "TrainJob %s/%s %s", self.namespace, self.name, "was deleted" if deleted else "was not there any more"
+            "TrainJob %s/%s %s", self.namespace, self.name, "was deleted" if deleted else "did not exist any more"
         )
         return deleted

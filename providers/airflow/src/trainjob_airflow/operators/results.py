@@ -20,7 +20,7 @@ def build_task_result(outcome: Outcome, reference: JobReference, extra_values: M
     Args:
         outcome: outcome of the TrainJob.
         reference: reference to the TrainJob.
-        own: values that this kind of step adds.
+        extra_values: values that this kind of step adds.
     """
     values = outcome.to_dict()
     common_values = {name: values[name] for name in ("job", "namespace", "uid", "phase", "progress")}

@@ -99,7 +99,7 @@ class _InitializeOperator(StepOperator):
         }
         super().__init__(step_arguments=step, **arguments)
 
-    def extra_values(self, outcome: Outcome, step_result: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - not needed here
+    def extra_values(self, outcome: Outcome, step_result: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - the outcome is not needed
         """Return URI, revision, number of files and size in bytes, as far as the log reports them."""
         return {name: step_result[name] for name in ("uri", "revision", "files", "bytes") if step_result.get(name)}
 
@@ -180,7 +180,7 @@ class FineTuneOperator(StepOperator):
             dataset_path: folder or file of the data below `/workspace/dataset`; by default `data`.
             model_path: folder of the model below `/workspace`; by default `model`.
             output_path: folder of the checkpoints below `/workspace/output`. Mapped tasks that share a workspace need
-                one each, such as `"{{ ti.map_index }}"`.
+                different folders, such as `"{{ ti.map_index }}"`.
             runtime: name of the training runtime, or a `Runtime`.
             image: image with TorchTune.
             queue_name: name of a Kueue queue, or a `Queue`. Airflow's own `queue` selects workers.
@@ -222,7 +222,7 @@ class FineTuneOperator(StepOperator):
 class ExportModelOperator(StepOperator):
     """Create a Hugging Face folder from the final checkpoint, and send it to its destination.
 
-    The XCom also has the model's `location` and what the export's log reports of it, such as `digest`, `metrics` and
+    The XCom also has the model's `location` and what the export's log reports about it, such as `digest`, `metrics` and
     `bytes`.
     """
 
@@ -317,8 +317,8 @@ class ExportModelOperator(StepOperator):
         step = super().rendered_step(context)
         return step.model_copy(update={"metadata": {"run_key": get_run_key(context).to_dict(), **step.metadata}})
 
-    def extra_values(self, outcome: Outcome, step_result: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - not needed here
-        """Return the model's location, and what the export's receipt reports of the model.
+    def extra_values(self, outcome: Outcome, step_result: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - the outcome is not needed
+        """Return the model's location, and what the export's receipt reports about it.
 
         The receipt is the last line of the export's log. It has, for example, digest, metrics, size and registration.
         """

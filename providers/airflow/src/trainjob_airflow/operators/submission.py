@@ -29,8 +29,8 @@ def submit_for_task(
 ) -> JobReference:
     """Submit or adopt the TrainJob of a task instance, and record it in Airflow.
 
-    An earlier TrainJob is adopted if it still counts; otherwise a new attempt is created. The run key identifies the
-    TrainJob in the cluster.
+    An earlier TrainJob is adopted if it runs, or if it has succeeded since the task was last cleared. Otherwise a new
+    attempt is created. The run key identifies the TrainJob in the cluster.
 
     Airflow's task state store also has a record of the TrainJob, which survives retries, crashes and clears. With it,
     the TrainJob is found even if the run key or the namespace has changed, for example after a change of `[api]
@@ -83,7 +83,10 @@ def load_reference(context: Context) -> JobReference | None:
     try:
         row: Any = context["task_state_store"].get(STATE_STORE_KEY)
     except Exception:
-        logging.getLogger(__name__).warning("Airflow's task state store can't be read", exc_info=True)
+        logging.getLogger(__name__).warning(
+            "The TrainJob of an earlier try is looked up by its run key only: Airflow's task state store can't be read",
+            exc_info=True,
+        )
         return None
     if not isinstance(row, dict) or not all(name in row for name in _STORED_FIELDS):
         return None
@@ -98,4 +101,6 @@ def _store_reference(context: Context, reference: JobReference) -> None:
     try:
         context["task_state_store"].set(STATE_STORE_KEY, {name: getattr(reference, name) for name in _STORED_FIELDS})
     except Exception:
-        logging.getLogger(__name__).warning("Airflow's task state store can't be written", exc_info=True)
+        logging.getLogger(__name__).warning(
+            "The TrainJob is not recorded in Airflow: its task state store can't be written", exc_info=True
+        )

@@ -52,10 +52,10 @@ class TrainJobSweepOperator(BaseOperator):
         Args:
             finished_for: how long finished TrainJobs without a time to live of their own are retained; None means for
                 ever.
-            at_work_for: minimum age of an active TrainJob before it is ended with its task, since its creation or
+            active_for: minimum age of an active TrainJob before it is ended with its task, since its creation or
                 adoption.
             unexported: whether to delete also TrainJobs whose model is on a claim that is deleted with them.
-            dry_run: whether to report only what would be done.
+            dry_run: whether to report the results without changing anything.
             namespace: namespace of the TrainJobs; empty means the connection's.
             kubernetes_conn_id: ID of a connection of type `trainjob` or `kubernetes`; None finds the cluster as kubectl
                 does.
@@ -76,7 +76,7 @@ class TrainJobSweepOperator(BaseOperator):
         """
         from trainjob.retention import sweep
 
-        done = sweep(
+        results = sweep(
             TrainJobHook(self.kubernetes_conn_id).get_conn(),
             namespace=self.namespace,
             finished_for=self.finished_for,
@@ -84,32 +84,32 @@ class TrainJobSweepOperator(BaseOperator):
             has_ended=partial(_has_task_ended, context),
             unexported=self.unexported,
             dry_run=self.report_only,
-            on_result=lambda one: self.log.info("%s%s", "dry run: " if self.report_only else "", one),
+            on_result=lambda result: self.log.info("%s%s", "dry run: " if self.report_only else "", result),
         )
         return [
             {
-                "job": one.reference.name,
-                "namespace": one.reference.namespace,
-                "uid": one.reference.uid,
-                "done": one.action,
-                "reason": one.reason,
+                "job": result.reference.name,
+                "namespace": result.reference.namespace,
+                "uid": result.reference.uid,
+                "done": result.action,
+                "reason": result.reason,
             }
-            for one in done
+            for result in results
         ]
 
 
 def _has_task_ended(context: Context, key: RunKey) -> bool | None:
     """Return whether the task instance of a run key has ended or was deleted.
 
-    The answer comes from Airflow's task execution API.
+    The state comes from Airflow's task execution API.
 
     Args:
         context: context of the task that runs the sweep.
         key: run key of a TrainJob.
 
     Returns:
-        None if it is not known: it is not a task instance of this Airflow, its DAG is unknown, or Airflow does not
-        answer.
+        None if this is not known: the task instance is not one of this Airflow, its DAG is unknown, or Airflow does
+            not respond.
     """
     if key.engine != "airflow" or key.origin != get_base_url():
         return None
@@ -126,6 +126,6 @@ def _has_task_ended(context: Context, key: RunKey) -> bool | None:
         # The task instance is missing, because a user deleted its run. If the DAG is unknown here, the task instance
         # may belong to another Airflow.
         ti.get_dag(key.workflow)
-    except Exception:  # noqa: BLE001 - whatever the reason, it is not known
+    except Exception:  # noqa: BLE001 - after any error, the state is not known
         return None
     return True

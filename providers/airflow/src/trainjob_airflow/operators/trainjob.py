@@ -104,12 +104,12 @@ class TrainJobOperator(StepOperator):
     def _build_step(self, claim: str) -> Any:
         if self.manifest is None:
             return super()._build_step(claim)
-        more = {name: getattr(self, name) for name in ("max_restarts", "ttl_after_success", "ttl_after_failure")}
-        given = {name: value for name, value in more.items() if value is not None}
+        optional = {name: getattr(self, name) for name in ("max_restarts", "ttl_after_success", "ttl_after_failure")}
+        given = {name: value for name, value in optional.items() if value is not None}
         actions = {"on_kill": self.on_kill_action, "on_failure": self.on_failure_action}
         return TrainJobManifest(manifest=self.manifest, **actions, **given)
 
-    def extra_values(self, outcome: Outcome, step_result: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - not needed here
+    def extra_values(self, outcome: Outcome, step_result: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - the outcome is not needed
         """Return the value that the training's code returned, as `result`.
 
         For a function, this is the value that rank 0 returned.

@@ -127,7 +127,7 @@ class CreateWorkspaceOperator(_WorkspaceOperator):
                 "workspace %s/%s was created: %s, %s", namespace, name, self.workspace.size, self.workspace.access_mode
             )
         except Conflict:
-            self.log.info("workspace %s/%s exists and is used again", namespace, name)
+            self.log.info("workspace %s/%s already exists and is used", namespace, name)
         return str(name)
 
     def _build_claim(self, context: Context, namespace: str) -> dict[str, Any]:
@@ -180,10 +180,10 @@ class DeleteWorkspaceOperator(_WorkspaceOperator):
 
     def _reason_to_keep(self, context: Context) -> str:
         if self.workspace.keep == "always":
-            return "as its DAG wants"
+            return "keep='always'"
         if self.workspace.keep == "never":
             return ""
         ti = context["ti"]
         states = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
         failed = sorted(task for task, state in states.items() if state in ("failed", "upstream_failed"))
-        return f"{', '.join(failed)} failed; clear it to go on with the same files" if failed else ""
+        return f"{', '.join(failed)} failed; clear it to continue with the same files" if failed else ""

@@ -52,8 +52,8 @@ def read_progress_xcoms(instances: Iterable[InstanceKey]) -> dict[InstanceKey, d
     if not wanted:
         return {}
     identity = (XComModel.dag_id, XComModel.run_id, XComModel.task_id, XComModel.map_index)
-    narrowed = [column.in_(set(values)) for column, values in zip(identity, zip(*wanted, strict=True), strict=True)]
+    filters = [column.in_(set(values)) for column, values in zip(identity, zip(*wanted, strict=True), strict=True)]
     with create_session() as session:
-        rows = session.execute(select(*identity, XComModel.value).where(XComModel.key == PROGRESS_KEY, *narrowed)).all()
-    told: dict[InstanceKey, Any] = {tuple(row)[:4]: XComModel.deserialize_value(row) for row in rows}
-    return {instance: value for instance, value in told.items() if instance in wanted and isinstance(value, dict)}
+        rows = session.execute(select(*identity, XComModel.value).where(XComModel.key == PROGRESS_KEY, *filters)).all()
+    xcoms: dict[InstanceKey, Any] = {tuple(row)[:4]: XComModel.deserialize_value(row) for row in rows}
+    return {instance: value for instance, value in xcoms.items() if instance in wanted and isinstance(value, dict)}

@@ -36,7 +36,7 @@ _HEADERS = {
 _MAX_ROWS = 200
 _MAX_AGE_AFTER_END = timedelta(days=1)
 _LOG_TAILS = LogTails()
-_NOT_FOUND_MESSAGE = "There is no such TrainJob of a DAG that you may read."
+_NOT_FOUND_MESSAGE = "This TrainJob does not exist, or you may not read its DAG."
 
 
 def make_app() -> FastAPI:
@@ -73,11 +73,11 @@ def list_trainjobs(
     filters = {name: value for name, value in filters.items() if value not in ("", None)}
     found: list[dict[str, Any]] = []
     problems: list[str] = []
-    for place in list_job_sources():
+    for source in list_job_sources():
         try:
-            found += list_query(place).get().values()
-        except Exception as error:  # noqa: BLE001 - whatever is wrong with one cluster, the others are shown
-            problems.append(describe_problem(place, error))
+            found += list_query(source).get().values()
+        except Exception as error:  # noqa: BLE001 - an error of one cluster must not hide the others
+            problems.append(describe_problem(source, error))
     rows = [row for row in found if all(row[name] == value for name, value in filters.items())]
     if "run" not in filters:
         rows = [row for row in rows if not _ended_long_ago(row)]
@@ -90,12 +90,12 @@ def list_trainjobs(
 
 def show_trainjob(user: CurrentUser, connection: str, namespace: str, name: str) -> dict[str, Any]:
     """Return one TrainJob: its row, conditions, ranks and newest events."""
-    sight, problem = _get_details(user, connection, namespace, name)
-    if sight is None:
+    details, problem = _get_details(user, connection, namespace, name)
+    if details is None:
         return {"problem": problem}
-    [row] = _add_progress(user, [sight.row])
-    parts = {"conditions": sight.conditions, "ranks": sight.ranks, "events": sight.events}
-    return {"problem": "", "trainjob": row, "pods": len(sight.pods), **parts}
+    [row] = _add_progress(user, [details.row])
+    parts = {"conditions": details.conditions, "ranks": details.ranks, "events": details.events}
+    return {"problem": "", "trainjob": row, "pods": len(details.pods), **parts}
 
 
 def show_log(user: CurrentUser, connection: str, namespace: str, name: str) -> dict[str, Any]:
@@ -103,13 +103,13 @@ def show_log(user: CurrentUser, connection: str, namespace: str, name: str) -> d
 
     The user must be allowed to read the log of its task.
     """
-    sight, problem = _get_details(user, connection, namespace, name)
-    if sight is None:
+    details, problem = _get_details(user, connection, namespace, name)
+    if details is None:
         return {"problem": problem}
-    dag = sight.row["dag"]
+    dag = details.row["dag"]
     if not filter_readable_dags(user, [dag], LOGS):
         return {"problem": f"You may not read the logs of the DAG {dag}."}
-    log = _LOG_TAILS.get(sight.row["uid"], sight.cluster, namespace).snapshot(sight.pods)
+    log = _LOG_TAILS.get(details.row["uid"], details.cluster, namespace).snapshot(details.pods)
     # Values that Airflow knows as secrets are shown as ***, as in a task's log.
     return {"problem": "", **log, "lines": [redact(line) for line in log["lines"]]}
 
@@ -120,21 +120,21 @@ def _get_details(user: Any, connection: str, namespace: str, name: str) -> tuple
     Raises:
         HTTPException: the TrainJob does not exist or the user may not see it. Both have the same response, 404.
     """
-    for place in list_job_sources():
-        if place.connection != connection:
+    for source in list_job_sources():
+        if source.connection != connection:
             continue
         try:
-            row = list_query(place).get().get(name)
+            row = list_query(source).get().get(name)
             if row is None or row["namespace"] != namespace:
                 continue
             if not filter_readable_dags(user, [row["dag"]], TASKS):
                 break
-            sight = details_query(place, name).get()
+            details = details_query(source, name).get()
         except TrainJobError as error:
-            return None, describe_problem(place, error)
-        if sight is None:
-            return None, "The TrainJob is gone."
-        return replace(sight, row={**sight.row, "newest": row["newest"]}), ""
+            return None, describe_problem(source, error)
+        if details is None:
+            return None, "The TrainJob was deleted."
+        return replace(details, row={**details.row, "newest": row["newest"]}), ""
     raise HTTPException(404, _NOT_FOUND_MESSAGE)
 
 
@@ -144,8 +144,8 @@ def _add_progress(user: Any, rows: list[dict[str, Any]]) -> list[dict[str, Any]]
     Only the newest attempt of a task gets it, because the progress is that of the newest attempt.
     """
     allowed = filter_readable_dags(user, {row["dag"] for row in rows}, XCOMS)
-    told = read_progress_xcoms(get_instance_key(row) for row in rows if row["newest"] and row["dag"] in allowed)
-    return [{**row, "progress": told.get(get_instance_key(row)) if row["newest"] else None} for row in rows]
+    progress = read_progress_xcoms(get_instance_key(row) for row in rows if row["newest"] and row["dag"] in allowed)
+    return [{**row, "progress": progress.get(get_instance_key(row)) if row["newest"] else None} for row in rows]
 
 
 def _ended_long_ago(row: dict[str, Any]) -> bool:

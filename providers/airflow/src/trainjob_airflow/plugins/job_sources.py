@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from trainjob.client import Connection
 
 _REASONS: Mapping[type[Exception], str] = {
-    ClusterUnreachable: "it does not answer",
-    InvalidResponse: "it gives answers without content; a proxy may answer in its place",
-    ServerUnavailable: "it can't answer now",
-    Unauthorized: "it does not accept the connection's credentials",
-    PermissionDenied: "the connection's credentials lack the rights of the Role that the documentation names",
-    NotFound: "Kubeflow Trainer is not installed there",
-    NoClusterConfigured: "there is no such connection, or it names no usable cluster",
+    ClusterUnreachable: "its API server does not respond",
+    InvalidResponse: "its responses lack the requested content; a proxy may respond in its place",
+    ServerUnavailable: "its API server is unavailable at present",
+    Unauthorized: "its API server does not accept the connection's credentials",
+    PermissionDenied: "the connection's credentials lack rights; manifests/airflow contains the Role that grants them",
+    NotFound: "Kubeflow Trainer is not installed in it",
+    NoClusterConfigured: "the connection does not exist, or it names no usable cluster",
 }
 
 
@@ -54,7 +54,7 @@ class JobSource:
     def connect(self) -> tuple[Cluster, str]:
         """Return the cluster's client and the namespace.
 
-        The connection is read each time, so that a change of it takes effect at once.
+        The connection is read each time, so that a change takes effect at once.
 
         Raises:
             NoClusterConfigured: the connection names no usable cluster.
@@ -64,7 +64,7 @@ class JobSource:
 
 
 def list_job_sources() -> list[JobSource]:
-    """Return the places in the configuration option `[trainjob] page_connections`.
+    """Return the job sources in the configuration option `[trainjob] page_connections`.
 
     An example of its value is `kubernetes_default, gpu_cluster/team-a`.
     """
@@ -74,13 +74,15 @@ def list_job_sources() -> list[JobSource]:
 
 
 def describe_problem(source: JobSource, error: Exception) -> str:
-    """Return the reason why a place cannot be shown, as a sentence without addresses.
+    """Return the reason why a job source cannot be shown, without addresses.
 
     Every user of the page may read the sentence. The full error is written to the log.
     """
-    logging.getLogger(__name__).warning("The page of TrainJobs can't look at %s: %s", source, error)
-    why = _REASONS.get(type(error), "the log of Airflow's API server says why")
-    return f"The cluster of connection {source} can't be asked: {why}."
+    logging.getLogger(__name__).warning(
+        "The page TrainJobs can't show the TrainJobs of connection %s: %s", source, error
+    )
+    why = _REASONS.get(type(error), "see the log of Airflow's API server for the reason")
+    return f"The cluster of connection {source} can't be queried: {why}."
 
 
 @lru_cache(maxsize=32)

@@ -117,12 +117,12 @@ class LogTails:
         If there are more than 32, following ends for the TrainJob with the oldest request.
         """
         with self._lock:
-            following = self._tails.pop(uid)[1] if uid in self._tails else LogTail(cluster, namespace)
-            self._tails[uid] = (self._clock(), following)  # at the end, so that the first has the oldest request
+            tail = self._tails.pop(uid)[1] if uid in self._tails else LogTail(cluster, namespace)
+            self._tails[uid] = (self._clock(), tail)  # moved to the end, so that the first entry has the oldest request
             if len(self._tails) > _MAX_JOBS:
                 self._tails.pop(next(iter(self._tails)))[1].stop()
             self._set_timer()
-            return following
+            return tail
 
     def __len__(self) -> int:
         return len(self._tails)
@@ -136,7 +136,7 @@ class LogTails:
     def _stop_idle(self) -> None:
         with self._lock:
             oldest = self._clock() - self._idle_seconds
-            for uid in [uid for uid, (asked, _) in self._tails.items() if asked <= oldest]:
+            for uid in [uid for uid, (requested_at, _) in self._tails.items() if requested_at <= oldest]:
                 self._tails.pop(uid)[1].stop()
             self._timer = None
             self._set_timer()

@@ -26,7 +26,7 @@ class JobDetails:
 
     Attributes:
         cluster: client of its cluster.
-        job: its row, judged with its pods.
+        row: its row, computed with its pods.
         pods: its pods.
         conditions: rows of its conditions.
         ranks: one row for each pod.
@@ -43,16 +43,16 @@ class JobDetails:
 
 @lru_cache(maxsize=32)
 def list_query(source: JobSource) -> SharedQuery[dict[str, dict[str, Any]]]:
-    """Return the shared query for the rows of this Airflow's TrainJobs in a place, by name.
+    """Return the shared query for this Airflow's TrainJobs in a job source.
 
-    In a row, `newest` is True for the newest attempt of a task.
+    Its result has one row for each TrainJob, by name. In a row, `newest` is True for the newest attempt of a task.
     """
     return SharedQuery(lambda: _fetch_rows(source))
 
 
 @lru_cache(maxsize=256)
 def details_query(source: JobSource, name: str) -> SharedQuery[JobDetails | None]:
-    """Return the shared query for the details of one TrainJob in a place.
+    """Return the shared query for the details of one TrainJob in a job source.
 
     Its result is None if this Airflow has no TrainJob of that name there.
     """

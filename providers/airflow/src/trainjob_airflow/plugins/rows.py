@@ -36,7 +36,7 @@ def job_row(
         job: the TrainJob.
         key: its run key.
         connection: ID of the Airflow connection of its cluster.
-        pods: its known pods. They add reasons if the TrainJob's status has few.
+        pods: its known pods. They add reasons that the TrainJob's status lacks.
     """
     meta, verdict = job["metadata"], derive_verdict(job, pods)
     return {
@@ -124,7 +124,7 @@ def event_rows(events: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
             "time": event_time(event),
             "type": str(event.get("type") or ""),
             "reason": str(event.get("reason") or ""),
-            "about": f"{event['involvedObject'].get('kind', '')} {event['involvedObject'].get('name', '')}",
+            "object": f"{event['involvedObject'].get('kind', '')} {event['involvedObject'].get('name', '')}",
             "message": str(event.get("message") or event.get("note") or ""),
             "count": int(event.get("count") or 1),
         }

@@ -34,7 +34,7 @@ class SharedQuery(Generic[T]):
         """Create the object without running the query.
 
         Args:
-            ask: runs the query and returns its result; may block and raise.
+            query: runs the query and returns its result; may block and raise.
             clock: returns monotonic seconds; for tests.
         """
         self._query, self._clock = query, clock
@@ -62,16 +62,16 @@ class SharedQuery(Generic[T]):
             if running.done():
                 return running.result()
         if latest is None:
-            raise ClusterUnreachable("the cluster has not answered yet")
+            raise ClusterUnreachable("the cluster has not responded yet")
         return latest.result()
 
     def _run(self, future: Future[T]) -> None:
         try:
-            tell = partial(future.set_result, self._query())
-        except Exception as error:  # noqa: BLE001 - it is raised where the answer is wanted
-            tell = partial(future.set_exception, error)
+            deliver = partial(future.set_result, self._query())
+        except Exception as error:  # noqa: BLE001 - get() raises it
+            deliver = partial(future.set_exception, error)
         with self._lock:
             now = self._clock()
             self._latest, self._running = future, None
             self._expires_at = now + min(_MAX_TTL_SECONDS, max(_MIN_TTL_SECONDS, 10 * (now - self._started_at)))
-            tell()
+            deliver()

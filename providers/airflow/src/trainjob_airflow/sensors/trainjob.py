@@ -101,20 +101,20 @@ class TrainJobSensor(BaseSensorOperator):
         if not self.deferrable:
             return super().execute(context)
         # Do not defer for a TrainJob that has ended: its trigger would fire at once, and Airflow could take the end of
-        # this run for the end of the next one (Airflow 3.3; see deferral.FIRST_SECONDS).
+        # this run for the end of the next one (Airflow 3.3; see deferral.MIN_TRIGGER_SECONDS).
         found = self.poke(context)
         return found.xcom_value if found else self._defer()
 
     def poke(self, context: Context) -> PokeReturnValue:  # noqa: ARG002 - Airflow's signature
-        """Check the TrainJob once."""
+        """Check the TrainJob once, and return its result if it has ended."""
         from trainjob.lifecycle import check_external
 
         try:
             cluster = self._cluster()
-            ended = check_external(cluster, self._job_selector(cluster), self.log.info)
+            finished_job = check_external(cluster, self._job_selector(cluster), self.log.info)
         except TrainJobError as error:
             self._fail(error)
-        return PokeReturnValue(ended is not None, None if ended is None else self._result(ended))
+        return PokeReturnValue(finished_job is not None, None if finished_job is None else self._result(finished_job))
 
     def execute_complete(self, context: Context, event: dict[str, Any] | None = None) -> Any:
         """Resume after the deferral with the trigger's event.
@@ -188,11 +188,11 @@ class TrainJobSensor(BaseSensorOperator):
         Airflow applies these two arguments to its own exceptions only.
         """
         if isinstance(error, WaitTimeout):
-            runs_out_first = self.execution_timeout and self.execution_timeout.total_seconds() < self.timeout
-            raise (AirflowTaskTimeout if runs_out_first else AirflowSensorTimeout)(str(error)) from error
-        again = error.retryable if retryable is None else retryable
-        if self.never_fail or (self.soft_fail and not again):
+            is_execution_timeout = self.execution_timeout and self.execution_timeout.total_seconds() < self.timeout
+            raise (AirflowTaskTimeout if is_execution_timeout else AirflowSensorTimeout)(str(error)) from error
+        will_retry = error.retryable if retryable is None else retryable
+        if self.never_fail or (self.soft_fail and not will_retry):
             raise AirflowSkipException(str(error)) from error
-        if again:
+        if will_retry:
             raise error
         raise AirflowFailException(str(error)) from error

@@ -51,9 +51,9 @@ class TrainJobEndTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait, write each phase to the task's log, and yield the event."""
-        began = time.monotonic()
+        started_at = time.monotonic()
         event = TriggerEvent(await self._wait())
-        await delay_event(began, self.task_instance)
+        await delay_event(started_at, self.task_instance)
         yield event
 
     async def _wait(self) -> dict[str, Any]:
@@ -65,7 +65,7 @@ class TrainJobEndTrigger(BaseTrigger):
             cluster = await TrainJobHook(self.kubernetes_conn_id).get_conn_async()
             job = create_job_selector(cluster, name=self.name, run_key=self.run_key, namespace=self.namespace)
             left = None if self.deadline is None else timedelta(seconds=max(0.0, self.deadline - time.time()))
-            ended = await wait_external(cluster, job, timeout=left, report=self.log.info)
+            finished_job = await wait_external(cluster, job, timeout=left, report=self.log.info)
         except TrainJobError as error:
             return {"error": str(error), "kind": type(error).__name__}
-        return {"reference": ended.reference.to_dict(), "outcome": ended.outcome.to_dict()}
+        return {"reference": finished_job.reference.to_dict(), "outcome": finished_job.outcome.to_dict()}

@@ -18,7 +18,7 @@ from trainjob_airflow.hooks.trainjob import DEFAULT_CONNECTION, TrainJobHook
 if TYPE_CHECKING:
     from trainjob.client import Cluster, ObjectEvent
 
-_RETRY_SECONDS = 60.0  # pause after an error that a person may have to fix
+_RETRY_SECONDS = 60.0  # pause after an error that a user may have to fix
 # Time after which a fired event counts as sent. The triggerer sends events once a second.
 _SENT_SECONDS = 5.0
 # The controller may write two completions in another order than their times.
@@ -26,7 +26,7 @@ _OVERLAP = timedelta(minutes=10)
 
 
 class FiredEvents:
-    """Record of the completed TrainJobs for which an event was fired; it does no IO.
+    """Record of the completed TrainJobs for which an event was fired, without I/O.
 
     A completion is new if no event was fired for it and it is not older than the bound in the saved record. The bound
     is the newest completion with a saved event, minus 10 minutes. It keeps the record small for any number of
@@ -36,7 +36,8 @@ class FiredEvents:
     def __init__(self, saved: Mapping[str, Any] | None = None) -> None:
         """Create an empty record, or restore the record that [to_dict][] returned."""
         saved = saved or {}
-        self._end_times = {uid: datetime.fromisoformat(end) for uid, end in saved.get("told", {}).items()}
+        end_times = saved.get("told", {})  # serialized name
+        self._end_times = {uid: datetime.fromisoformat(end) for uid, end in end_times.items()}
         self._oldest_end = datetime.fromisoformat(saved["oldest"]) if saved.get("oldest") else None
         self._unsent: dict[str, float] = {}  # uid -> time of an event that may not have been sent yet
 
@@ -83,8 +84,11 @@ class FiredEvents:
         bounds = [self._oldest_end] if self._oldest_end else []
         bounds += [max(ends.values()) - _OVERLAP] if ends else []
         oldest = max(bounds, default=None)
-        told = {uid: end.isoformat() for uid, end in ends.items() if oldest is None or end >= oldest}
-        return {"oldest": oldest.isoformat() if oldest else "", "told": told}
+        recent = {uid: end.isoformat() for uid, end in ends.items() if oldest is None or end >= oldest}
+        return {
+            "oldest": oldest.isoformat() if oldest else "",
+            "told": recent,  # serialized name
+        }
 
 
 class TrainJobEventTrigger(BaseEventTrigger):
@@ -140,16 +144,16 @@ class TrainJobEventTrigger(BaseEventTrigger):
         """
         from trainjob.errors import TrainJobError
 
-        memory: FiredEvents | None = None
+        fired: FiredEvents | None = None
         while True:
             try:
                 cluster = await TrainJobHook(self.kubernetes_conn_id).get_conn_async()
-                memory = memory or await self._load_or_create_record(cluster)
-                async with contextlib.aclosing(self._watch_events(cluster, memory)) as events:
+                fired = fired or await self._load_or_create_record(cluster)
+                async with contextlib.aclosing(self._watch_events(cluster, fired)) as events:
                     async for event in events:
                         yield event
             except TrainJobError as error:
-                self.log.error("no TrainJob can be seen: %s; trying again in %d s", error, _RETRY_SECONDS)
+                self.log.error("The TrainJobs can't be watched: %s; the next attempt is in %d s", error, _RETRY_SECONDS)
                 await asyncio.sleep(_RETRY_SECONDS)
 
     async def _watch_events(self, cluster: Cluster, fired: FiredEvents) -> AsyncGenerator[TriggerEvent, None]:
@@ -157,27 +161,27 @@ class TrainJobEventTrigger(BaseEventTrigger):
 
         loop, events = asyncio.get_running_loop(), asyncio.Queue["ObjectEvent"]()
 
-        def deliver(change: ObjectEvent) -> None:
-            if (change.error or self._completion_time(change.object)) and not loop.is_closed():
-                loop.call_soon_threadsafe(events.put_nowait, change)
+        def deliver(event: ObjectEvent) -> None:
+            if (event.error or self._completion_time(event.object)) and not loop.is_closed():
+                loop.call_soon_threadsafe(events.put_nowait, event)
 
         informer = cluster.trainjob_informer(self.namespace or cluster.namespace, self.label_selector)
         with informer.add_event_handler(None, deliver):
             while True:
                 first = fired.oldest_unsent_time()
-                patience = None if first is None else max(0.0, first + _SENT_SECONDS - time.monotonic())
+                timeout = None if first is None else max(0.0, first + _SENT_SECONDS - time.monotonic())
                 try:
-                    change = await get_async(events, patience)
+                    event = await get_async(events, timeout)
                 except asyncio.TimeoutError:
                     fired.mark_sent(time.monotonic() - _SENT_SECONDS)
                     await self._save(fired.to_dict())
                     continue
-                if change.error:
-                    raise change.error
-                if event := self._event_if_new(fired, change.object):
-                    yield event
-                if change.object and change.deleted:
-                    fired.remove(change.object["metadata"]["uid"])
+                if event.error:
+                    raise event.error
+                if trigger_event := self._event_if_new(fired, event.object):
+                    yield trigger_event
+                if event.object and event.deleted:
+                    fired.remove(event.object["metadata"]["uid"])
 
     def _event_if_new(self, fired: FiredEvents, job: Mapping[str, Any] | None) -> TriggerEvent | None:
         from trainjob.lifecycle import reference_to
@@ -216,20 +220,20 @@ class TrainJobEventTrigger(BaseEventTrigger):
 
         A new record is saved at once.
         """
-        if kept := await self._load():
-            return FiredEvents(kept)
-        memory, namespace = FiredEvents(), self.namespace or cluster.namespace
+        if saved := await self._load():
+            return FiredEvents(saved)
+        fired, namespace = FiredEvents(), self.namespace or cluster.namespace
         for job in await asyncio.to_thread(cluster.list_trainjobs, namespace, self.label_selector):
             if end := self._completion_time(job):
-                memory.add(job["metadata"]["uid"], end)
-        await self._save(memory.to_dict())
-        return memory
+                fired.add(job["metadata"]["uid"], end)
+        await self._save(fired.to_dict())
+        return fired
 
     @property
     def _state_key(self) -> str:
         """Key of the record in the asset's state store, unique among the asset's watchers."""
-        what = json.dumps(self.serialize()[1], sort_keys=True)
-        return f"trainjobs-{hashlib.sha256(what.encode()).hexdigest()[:16]}"
+        arguments = json.dumps(self.serialize()[1], sort_keys=True)
+        return f"trainjobs-{hashlib.sha256(arguments.encode()).hexdigest()[:16]}"
 
     async def _load(self) -> Mapping[str, Any] | None:
         from airflow.sdk.exceptions import AirflowRuntimeError
@@ -237,14 +241,18 @@ class TrainJobEventTrigger(BaseEventTrigger):
         if self.asset_state_store is None:
             return None
         try:
-            kept = await self.asset_state_store.aget(self._state_key)
-        except ValueError:  # the watcher belongs to several assets, and Airflow does not say which it is run for
+            saved = await self.asset_state_store.aget(self._state_key)
+        except (
+            ValueError
+        ):  # the watcher belongs to several assets, and Airflow does not pass which of them it is run for
             self.asset_state_store = None
             return None
         except AirflowRuntimeError as error:
-            self.log.warning("what was told before is not known: %s", error)
+            self.log.warning(
+                "The record of fired events can't be read, so earlier completions fire no event: %s", error
+            )
             return None
-        return kept if isinstance(kept, dict) else None
+        return saved if isinstance(saved, dict) else None
 
     async def _save(self, record: dict[str, Any]) -> None:
         from airflow.sdk.exceptions import AirflowRuntimeError
@@ -254,4 +262,6 @@ class TrainJobEventTrigger(BaseEventTrigger):
         try:
             await self.asset_state_store.aset(self._state_key, record)
         except AirflowRuntimeError as error:
-            self.log.warning("what was told can't be kept: %s", error)
+            self.log.warning(
+                "The record of fired events can't be saved, so a restart may fire some of them again: %s", error
+            )

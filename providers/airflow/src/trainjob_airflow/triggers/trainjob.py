@@ -68,14 +68,16 @@ class TrainJobTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait, write log and XCom `progress` of the task, and yield the event."""
-        began = time.monotonic()
+        started_at = time.monotonic()
         try:
             result = await self._wait()
         except Exception as error:
-            self.log.exception("The trigger failed; its task decides about TrainJob %s", self.reference.get("name"))
+            self.log.exception(
+                "The trigger failed; its task resumes and decides about TrainJob %s", self.reference.get("name")
+            )
             result = {"error": f"the trigger failed: {type(error).__name__}: {error}", "kind": type(error).__name__}
         event = TriggerEvent({"reference": self.reference, **result})
-        await delay_event(began, self.task_instance)
+        await delay_event(started_at, self.task_instance)
         yield event
 
     async def _wait(self) -> dict[str, Any]:
@@ -87,12 +89,12 @@ class TrainJobTrigger(BaseTrigger):
         try:
             cluster, reference = await self._cluster(), self._reference()
             async with triggerer_log(self.log.info) as log:
-                account = TaskProgress(reference, log, get_logs=self.get_logs)
-                async with publish_progress(self.task_instance, account):
-                    outcome = await wait_async(cluster, reference, limits=self._limits(), listener=account.listener)
+                progress = TaskProgress(reference, log, get_logs=self.get_logs)
+                async with publish_progress(self.task_instance, progress):
+                    outcome = await wait_async(cluster, reference, limits=self._limits(), listener=progress.listener)
         except TrainJobError as error:
             return {"error": str(error), "kind": type(error).__name__}
-        return {"outcome": outcome.to_dict(), "receipt": account.step_result}
+        return {"outcome": outcome.to_dict(), "receipt": progress.step_result}
 
     async def on_kill(self) -> None:
         """Apply the kill action to the TrainJob unless it has ended.
@@ -111,14 +113,14 @@ class TrainJobTrigger(BaseTrigger):
         cluster, reference = await self._cluster(), self._reference()
         found = await asyncio.to_thread(cluster.get_trainjob, reference.name, reference.namespace)
         if found is not None and derive_verdict(found).phase.finished:
-            self.log.info("TrainJob %s stays: it has ended", reference)
+            self.log.info("TrainJob %s is retained because it has ended", reference)
             return
         is_ours = found is None or labels.get_adoption_time(found) == reference.adopted_at
         if is_ours and self.task_instance and await asyncio.to_thread(was_handed_over, self.task_instance):
-            self.log.info("TrainJob %s goes on: no person is known to have decided about its task", reference)
+            self.log.info("TrainJob %s continues: Airflow reports no decision of a user about its task", reference)
             return
-        became = await asyncio.to_thread(apply_kill_action, cluster, reference, self.on_kill_action)
-        self.log.info("TrainJob %s: %s: its task was killed", reference, became)
+        result = await asyncio.to_thread(apply_kill_action, cluster, reference, self.on_kill_action)
+        self.log.info("TrainJob %s: %s: its task was killed", reference, result)
 
     async def _cluster(self) -> Cluster:
         from trainjob_airflow.hooks.trainjob import TrainJobHook

@@ -1,4 +1,4 @@
-// One TrainJob: how it is, its ranks, its loss, its events, its log.
+// The details of one TrainJob: phase, ranks, loss, events and log.
 
 import { lossCurve } from "./curve.js";
 import { airflowLink, bar, make, phaseOf, short, span, table } from "./elements.js";
@@ -10,7 +10,7 @@ function part(name, ...children) {
   panel.querySelector(`[data-part=${name}]`).replaceChildren(...children);
 }
 
-/** Make the panel empty for a TrainJob that was just chosen, or hide it. */
+/** Empty the panel for a newly selected TrainJob, or hide it if none is selected. */
 export function clear(job) {
   panel.hidden = !job;
   document.querySelector("main").classList.toggle("split", Boolean(job));
@@ -24,7 +24,7 @@ function taskPath(job) {
 }
 
 function facts(job, progress) {
-  const told = progress ?? {};
+  const shown = progress ?? {};
   const lines = [
     ["Task", airflowLink(taskPath(job), `${job.dag}.${job.task}${job.index >= 0 ? `[${job.index}]` : ""}`)],
     ["DAG run", airflowLink(`dags/${encodeURIComponent(job.dag)}/runs/${encodeURIComponent(job.run)}`, job.run)],
@@ -32,12 +32,12 @@ function facts(job, progress) {
     ["Queue", job.queue],
     ["Step", job.step],
     ["Reason", job.reason],
-    ["Time", `${span(job.created, job.ended)}${job.finished ? "" : " so far"}`],
-    ["Progress", told.step ? `step ${told.step} of ${told.total ?? "?"}${told.epoch ? `, epoch ${told.epoch} of ${told.epochs ?? "?"}` : ""}` : ""],
-    ["Loss", short(told.loss)],
+    ["Duration", `${span(job.created, job.ended)}${job.finished ? "" : " so far"}`],
+    ["Progress", shown.step ? `step ${shown.step} of ${shown.total ?? "?"}${shown.epoch ? `, epoch ${shown.epoch} of ${shown.epochs ?? "?"}` : ""}` : ""],
+    ["Loss", short(shown.loss)],
   ];
-  const shown = lines.filter(([, value]) => value !== "" && value !== null && value !== undefined);
-  return make("dl", {}, ...shown.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)]));
+  const present = lines.filter(([, value]) => value !== "" && value !== null && value !== undefined);
+  return make("dl", {}, ...present.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)]));
 }
 
 function ranks(detail) {
@@ -45,18 +45,18 @@ function ranks(detail) {
     `${rank.step} ${rank.rank}`, rank.phase, String(rank.restarts), rank.node, make("span", { class: rank.reason ? "bad" : "" }, rank.reason),
   ]);
   const more = detail.pods > rows.length ? `, ${rows.length} of ${detail.pods}` : "";
-  return rows.length ? [make("h2", {}, `Ranks${more}`), table(["Rank", "Pod", "Restarts", "Node", "Reason"], rows)] : [];
+  return rows.length ? [make("h2", {}, `Ranks${more}`), table(["Rank", "Pod phase", "Restarts", "Node", "Reason"], rows)] : [];
 }
 
 function events(detail) {
   const rows = detail.events.map((event) => [
-    `${span(event.time)} ago`, make("span", { class: event.type === "Warning" ? "bad" : "" }, event.reason), event.about,
+    `${span(event.time)} ago`, make("span", { class: event.type === "Warning" ? "bad" : "" }, event.reason), event.object,
     event.count > 1 ? `${event.message} (${event.count} times)` : event.message,
   ]);
-  return rows.length ? [make("h2", {}, "Last events"), make("div", { class: "scroll" }, table(["When", "Reason", "About", "Message"], rows))] : [];
+  return rows.length ? [make("h2", {}, "Newest events"), make("div", { class: "scroll" }, table(["Last seen", "Reason", "Object", "Message"], rows))] : [];
 }
 
-/** Show a TrainJob's state; what its log tells of its progress is newer than what its task told. */
+/** Show a TrainJob's state. The progress in its log is newer than the progress in its task's XCom. */
 export function show(detail, log) {
   if (detail.problem) {
     part("facts", make("p", { class: "bad" }, detail.problem));

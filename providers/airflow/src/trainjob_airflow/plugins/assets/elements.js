@@ -1,29 +1,29 @@
-// Everything that comes from the cluster becomes text, never markup.
+// Builders of HTML elements. All data from the cluster becomes text, never markup.
 
-/** An element with attributes and children; strings become text. */
+/** Return an element with attributes and children; strings become text. */
 export function make(tag, attributes = {}, ...children) {
-  const made = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-  made.append(...children);
-  return made;
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
 }
 
-/** The phase as a coloured word. */
+/** Return the phase as a coloured word. */
 export const phaseOf = (job) => make("span", { class: `phase ${job.phase}` }, job.phase);
 
-/** A bar that is full at 100; nothing while the percentage is not known. */
+/** Return a bar that is full at 100, or an empty text if the percentage is not known. */
 export function bar(percent) {
   if (percent === null || percent === undefined) return "";
   return make("progress", { max: 100, value: percent, title: `${percent.toFixed(1)} %` });
 }
 
-/** A table of texts. */
+/** Return a table of texts. */
 export function table(heads, rows) {
   const body = rows.map((cells) => make("tr", {}, ...cells.map((cell) => make("td", {}, cell))));
   return make("table", {}, make("thead", {}, make("tr", {}, ...heads.map((head) => make("th", {}, head)))), make("tbody", {}, ...body));
 }
 
-/** How long something took, or has been: `3 min`. */
+/** Return the time between two moments, or since the first one, such as `3 min`. */
 export function span(from, to) {
   if (!from) return "";
   const seconds = Math.max(0, ((to ? Date.parse(to) : Date.now()) - Date.parse(from)) / 1000);
@@ -32,12 +32,12 @@ export function span(from, to) {
   return seconds < 172800 ? `${(seconds / 3600).toFixed(1)} h` : `${Math.round(seconds / 86400)} d`;
 }
 
-/** A number as short as it is told. */
+/** Return a number with at most four digits; an empty text for any other value. */
 export const short = (number) => (typeof number === "number" ? String(Number(number.toPrecision(4))) : "");
 
 /**
- * A link into Airflow's own pages. The frame that Airflow puts this page in may neither navigate the window nor open
- * another, but a link that belongs to the window's own document may.
+ * Return a link to one of Airflow's own pages. Airflow shows this page in a frame that may neither navigate the window
+ * nor open another one. A link in the window's own document may do so.
  */
 export function airflowLink(path, text) {
   const address = new URL(`../${path}`, document.baseURI).href;

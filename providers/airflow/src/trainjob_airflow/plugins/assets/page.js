@@ -1,43 +1,43 @@
-// The list of TrainJobs, and which of them is looked at. Reads only; asks again every few seconds while it is seen.
+// The list of TrainJobs and the selection of one of them. Read-only; reloads every few seconds while the page is visible.
 
 import { clear, show } from "./detail.js";
 import { bar, make, phaseOf, short, span } from "./elements.js";
 
-const EVERY = 2500;
+const REFRESH_MILLISECONDS = 2500;
 const list = document.getElementById("rows"), filter = document.getElementById("filter");
-const given = new URLSearchParams(location.search);
-// Airflow leaves {MAP_INDEX} as it is for a task that is not mapped.
-const narrowed = new URLSearchParams([...given].filter(([name, value]) => (name === "index" ? /^\d+$/.test(value) : value)));
-let jobs = [], chosen = location.hash.slice(1), first = true;
+const query = new URLSearchParams(location.search);
+// Airflow does not replace {MAP_INDEX} for a task that is not mapped.
+const filters = new URLSearchParams([...query].filter(([name, value]) => (name === "index" ? /^\d+$/.test(value) : value)));
+let jobs = [], selected = location.hash.slice(1), first = true;
 
 const keyOf = (job) => [job.connection, job.namespace, job.name].map(encodeURIComponent).join("/");
 
-function tell(problems) {
-  const told = document.getElementById("problems");
-  told.hidden = !problems.length;
-  told.textContent = problems.join("\n");
+function showProblems(problems) {
+  const element = document.getElementById("problems");
+  element.hidden = !problems.length;
+  element.textContent = problems.join("\n");
 }
 
-async function ask(path) {
-  const answer = await fetch(`api/${path}`, { headers: { Accept: "application/json" } });
-  if (answer.status === 401) throw new Error("You are not logged in any more: load Airflow's page again.");
-  if (!answer.ok && answer.status !== 404) throw new Error(`Airflow's API server answers ${answer.status}.`);
-  return answer.ok ? answer.json() : { problem: (await answer.json()).detail };
+async function request(path) {
+  const response = await fetch(`api/${path}`, { headers: { Accept: "application/json" } });
+  if (response.status === 401) throw new Error("Your session has ended. Reload Airflow's page to log in again.");
+  if (!response.ok && response.status !== 404) throw new Error(`Airflow's API server responded with status ${response.status}.`);
+  return response.ok ? response.json() : { problem: (await response.json()).detail };
 }
 
 function row(job) {
   const progress = job.progress ?? {};
   const name = make("button", { class: "name", type: "button" }, job.name);
   const task = `${job.dag}.${job.task}${job.index >= 0 ? `[${job.index}]` : ""}`;
-  const made = make("tr", { class: keyOf(job) === chosen ? "chosen" : "" },
+  const element = make("tr", { class: keyOf(job) === selected ? "selected" : "" },
     make("td", {}, phaseOf(job), make("small", {}, job.reason)),
     make("td", {}, name, make("small", {}, [job.namespace, job.queue].filter(Boolean).join(", queue "))),
     make("td", {}, task, make("small", {}, job.run)),
     make("td", {}, bar(job.phase === "Complete" ? 100 : progress.percent), make("small", {}, progress.step ? `${progress.step} / ${progress.total ?? "?"}` : "")),
     make("td", {}, short(progress.loss)),
     make("td", {}, span(job.created, job.ended)));
-  made.addEventListener("click", () => choose(keyOf(job)));
-  return made;
+  element.addEventListener("click", () => select(keyOf(job)));
+  return element;
 }
 
 function showList(total) {
@@ -46,54 +46,54 @@ function showList(total) {
   const focused = list.contains(document.activeElement) ? document.activeElement.textContent : null;
   list.replaceChildren(...shown.map(row));
   if (focused) [...list.querySelectorAll("button")].find((button) => button.textContent === focused)?.focus();
-  const none = narrowed.size ? "No TrainJob here yet." : "No TrainJob at work, and none that ended within a day.";
+  const none = filters.size ? "No TrainJobs yet" : "No active TrainJobs, and none that ended within a day";
   document.getElementById("count").textContent = jobs.length ? `${shown.length} of ${total ?? jobs.length}` : none;
 }
 
-function choose(key) {
-  chosen = key;
+function select(key) {
+  selected = key;
   history.replaceState(null, "", `#${key}`);
   clear(jobs.find((job) => keyOf(job) === key) ?? { name: decodeURIComponent(key.split("/").pop()) });
   showList();
-  void lookAt(key);
+  void loadDetails(key);
 }
 
-async function lookAt(key) {
-  const [detail, log] = await Promise.all([ask(`trainjobs/${key}`), ask(`trainjobs/${key}/log`)]);
-  if (key === chosen) show(detail, log);
+async function loadDetails(key) {
+  const [detail, log] = await Promise.all([request(`trainjobs/${key}`), request(`trainjobs/${key}/log`)]);
+  if (key === selected) show(detail, log);
 }
 
 async function refresh() {
-  const found = await ask(`trainjobs?${narrowed}`);
+  const found = await request(`trainjobs?${filters}`);
   jobs = found.trainjobs;
-  tell(found.problems);
+  showProblems(found.problems);
   showList(found.total);
   if (first) {
     first = false;
-    if (!chosen && narrowed.has("task") && jobs.length) chosen = keyOf(jobs[0]);
-    if (chosen) choose(chosen);
-  } else if (chosen) await lookAt(chosen);
+    if (!selected && filters.has("task") && jobs.length) selected = keyOf(jobs[0]);
+    if (selected) select(selected);
+  } else if (selected) await loadDetails(selected);
 }
 
-async function goOn() {
+async function refreshRepeatedly() {
   try {
     if (!document.hidden) await refresh();
   } catch (error) {
-    tell([error instanceof TypeError ? "Airflow's API server does not answer." : error.message]);
+    showProblems([error instanceof TypeError ? "Airflow's API server does not respond." : error.message]);
   }
-  setTimeout(goOn, EVERY);
+  setTimeout(refreshRepeatedly, REFRESH_MILLISECONDS);
 }
 
-/** Light or dark as Airflow's own page is; the system's choice where this page stands alone. */
+/** Use Airflow's light or dark theme, or the system's if this page is not in Airflow's frame. */
 function followTheme() {
-  const ours = document.documentElement.classList, system = matchMedia("(prefers-color-scheme: dark)");
-  const theirs = window.parent === window ? null : window.parent.document.documentElement;
-  const apply = () => ours.toggle("dark", theirs ? theirs.classList.contains("dark") : system.matches);
-  if (theirs) new MutationObserver(apply).observe(theirs, { attributes: true, attributeFilter: ["class"] });
+  const ownClasses = document.documentElement.classList, system = matchMedia("(prefers-color-scheme: dark)");
+  const airflowRoot = window.parent === window ? null : window.parent.document.documentElement;
+  const apply = () => ownClasses.toggle("dark", airflowRoot ? airflowRoot.classList.contains("dark") : system.matches);
+  if (airflowRoot) new MutationObserver(apply).observe(airflowRoot, { attributes: true, attributeFilter: ["class"] });
   system.addEventListener("change", apply);
   apply();
 }
 
 followTheme();
 filter.addEventListener("input", () => showList());
-void goOn();
+void refreshRepeatedly();
