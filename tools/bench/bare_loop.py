@@ -1,7 +1,4 @@
-"""An event loop in a process of its own; if it is late, the machine was busy.
-
-It prints when it was late, and for how long.
-"""
+"""An event loop in a separate process, which is late only if the machine is busy; it prints its late ticks."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ import json
 import time
 
 _TICK = 0.01
-LATE_SECONDS = 0.025  # seconds
+LATE_SECONDS = 0.025
 
 
 async def main() -> None:

@@ -1,6 +1,6 @@
-"""Every benchmark against its peer: prints the tables; with --write, into docs/benchmarks.md.
+"""Benchmarks that compare this project with other clients; they print tables, or write docs/benchmarks.md with --write.
 
-Each part compares what is measured in one run; parts that are not named keep what they found last.
+Each part compares values of one run. Parts that are not named keep their last stored values.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _PARTS = {
 }
 _INTRODUCTION = """# Benchmarks
 
-`make bench` writes this page: {date}, {machine} cores, Python {python}, Airflow {airflow}, Kubernetes provider
-{provider}."""
+This reference shows operators of a platform what waiting, logs and submissions cost, compared with other clients.
+`make bench` writes it: {date}, {machine} cores, Python {python}, Airflow {airflow}, Kubernetes provider {provider}."""
 
 
 def _measure_parts(names):
@@ -70,10 +70,10 @@ def _render_page(found):
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("parts", nargs="*", help=f"which to measure, of {', '.join(_PARTS)}; all unless told")
-    parser.add_argument("--write", action="store_true", help="write docs/benchmarks.md")
-    asked = parser.parse_args()
-    text = _render_page(list(_measure_parts(asked.parts or list(_PARTS))))
+    parser.add_argument("parts", nargs="*", help=f"parts to measure, of {', '.join(_PARTS)}; default: all")
+    parser.add_argument("--write", action="store_true", help="write the page docs/benchmarks.md")
+    options = parser.parse_args()
+    text = _render_page(list(_measure_parts(options.parts or list(_PARTS))))
     print(text)
-    if asked.write:
+    if options.write:
         _PAGE.write_text(text)

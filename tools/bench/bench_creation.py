@@ -29,7 +29,7 @@ CLIENTS = {"trainjob": "`train` of kfp-trainjob", "sdk": "a component with the K
 def measure():
     """Return the seconds of each start by client.
 
-    They are measured in the environment of Kubeflow Pipelines, whatever the environment of the caller is.
+    The starts are measured in the environment of Kubeflow Pipelines, whichever environment the caller has.
     """
     python = _ROOT / ".venv" / "kfp" / "bin" / "python"
     environment = {**os.environ, "PYTHONPATH": str(_ROOT)}
@@ -95,7 +95,7 @@ def _measure_start(command, environment, creations):
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "stdin": subprocess.DEVNULL}
     process = subprocess.Popen(command, env=environment, start_new_session=True, **quiet)
     try:
-        return creations.next() - began
+        return creations.wait_for_next() - began
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, 9)
@@ -123,17 +123,18 @@ def _measure_starts(folder):
         for start in range(STARTS + 1):  # the first start fills the system's file cache
             for who, component in components.items():
                 environment = {**inherited, "KFP_POD_NAME": _create_launcher_pod(cluster)}
-                seconds = _measure_start(component.words(folder, image="busybox"), environment, creations)
+                seconds = _measure_start(component.command_line(folder, image="busybox"), environment, creations)
                 found[who] += [seconds] if start else []
     return found
 
 
-_TEXT = """## Creating
+_TEXT = """## Creation by a pipeline component
 
-From a process's start to its TrainJob in the laptop cluster, as a watch saw it: the command lines of two
-compiled components, which KFP's executor runs, for the same job in the same environment (kfp 2.17, the Kubeflow SDK
-0.5), {starts} starts each in turn. Ours also reads its own pod, looks for what an earlier try left, and opens the
-connections on which a termination deletes; the SDK's creates and is done. Most of either is imports.
+This table shows the time from the start of a component's process until a watch sees its TrainJob in the laptop
+cluster. The processes run the command lines of two compiled components for the same job in the same environment (kfp
+2.17, Kubeflow SDK 0.5). Each component is started {starts} times, in turn. The component of this project also reads
+its own pod, lists the TrainJobs of earlier tries, and opens the connections that delete the TrainJob if the step is
+terminated. The SDK's component only creates the TrainJob. In both, imports take most of the time.
 
 {rows}"""
 
@@ -141,7 +142,7 @@ connections on which a termination deletes; the SDK's creates and is done. Most 
 def section(found):
     """Format the measured values as a Markdown section."""
     statistic = (statistics.median, min, max)
-    rows = [(CLIENTS[who], *(f"{one(seconds):.2f} s" for one in statistic)) for who, seconds in found.items()]
+    rows = [(CLIENTS[who], *(f"{f(seconds):.2f} s" for f in statistic)) for who, seconds in found.items()]
     return _TEXT.format(starts=STARTS, rows=table(("Component", "Median", "Fastest", "Slowest"), rows))
 
 

@@ -67,18 +67,20 @@ def _measure_one(statement):
 
 _TEXT = """## Imports
 
-In a fresh interpreter that has imported Airflow's SDK, the best of five.
+Airflow imports the operators each time that it parses a DAG file. The CPU time and the number of additional modules
+are measured in a fresh interpreter that has imported Airflow's SDK. Each row is the best of five runs.
 
 {rows}
 
-`trainjob --help` in the core's environment takes {help_ms:.0f} ms of CPU, the best of five."""
+`trainjob --help` in the core's environment takes {help_ms:.0f} ms of CPU time, the best of five runs."""
 
 
 def section(found):
     """Format the measured values as a Markdown section."""
     return _TEXT.format(
         rows=table(
-            ("Import", "CPU ms", "Modules"), [(name, f"{ms:.0f}", n) for name, (ms, n) in found["imports"].items()]
+            ("Import", "CPU ms", "Additional modules"),
+            [(name, f"{ms:.0f}", n) for name, (ms, n) in found["imports"].items()],
         ),
         help_ms=found["help_ms"],
     )
@@ -88,9 +90,13 @@ def goals(found):
     """Yield each goal as a tuple: text of the goal, whether it is met, measured value."""
     slowest = max(ms for name, (ms, _) in found["imports"].items() if not name.startswith("Kubernetes"))
     yield (
-        f"imports take at most {_MAX_IMPORT_MS:.0f} ms over Airflow's SDK",
+        f"importing an operator takes at most {_MAX_IMPORT_MS:.0f} ms of CPU time in addition to Airflow's SDK",
         slowest <= _MAX_IMPORT_MS,
         f"{slowest:.0f} ms",
     )
     help_ms = found["help_ms"]
-    yield f"`trainjob --help` takes at most {_MAX_HELP_MS:.0f} ms", help_ms <= _MAX_HELP_MS, f"{help_ms:.0f} ms"
+    yield (
+        f"`trainjob --help` takes at most {_MAX_HELP_MS:.0f} ms of CPU time",
+        help_ms <= _MAX_HELP_MS,
+        f"{help_ms:.0f} ms",
+    )

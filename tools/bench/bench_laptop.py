@@ -44,36 +44,38 @@ def _measure_requests():
         token = Path(folder) / "token"
         token.write_text(TOKEN)
         cluster = Cluster(Connection(server=server.url, token_file=str(token), namespace="default"))
-        asked = []
+        counts = []
         for number in range(2):
             submit(cluster, _NO_OP, _key(number))
-            asked.append(Counter(server.request_counts))
+            counts.append(Counter(server.request_counts))
         cluster.close()
     server.stop()
     registry.close()
-    return dict(asked[0]), dict(asked[1] - asked[0])
+    return dict(counts[0]), dict(counts[1] - counts[0])
 
 
 def _measure_no_op():
-    """Return the seconds from `submit` to the return of `wait` for each job."""
-    returned = []
+    """Return the seconds from `submit` until `wait` returns, for each job."""
+    seconds = []
     with LocalCluster() as laptop:
         cluster = Cluster(Connection(kubeconfig=str(laptop.kubeconfig)))
         for number in range(JOBS + 1):  # the first job warms up
             began = time.perf_counter()
             assert wait(cluster, submit(cluster, _NO_OP, _key(number))).succeeded
-            returned.append(time.perf_counter() - began)
+            seconds.append(time.perf_counter() - began)
         cluster.close()
-    return returned[1:]
+    return seconds[1:]
 
 
 _TEXT = """## One job
 
-What `submit` asks the API server for, by `trainjob` itself in a fresh process, then for another job in the same one;
-and on a whole laptop cluster the time from `submit` to the return of `wait` for a job whose container is `true`:
-{jobs} jobs, one after the other.
+The first table lists the requests that `trainjob.submit` sends to the API server: for the first job of a process, and
+for another job in the same process.
 
 {requests}
+
+The second table shows the time from `submit` until `wait` returns, on a laptop cluster. The command of the job is
+`true`, and {jobs} jobs run one after the other.
 
 {no_op}"""
 
@@ -83,21 +85,21 @@ def section(found):
     return _TEXT.format(
         jobs=JOBS,
         requests=table(
-            ("Job", "Requests", "Which"),
+            ("Job", "Requests", "Verbs and resources"),
             [(name, sum(found[key].values()), ", ".join(found[key])) for name, key in _NAMES.items()],
         ),
         no_op=table(("Median", "Fastest", "Slowest"), [[f"{1000 * f(found['no_op']):.0f} ms" for f in _STATISTICS]]),
     )
 
 
-_NAMES = {"the first of a process": "first", "each further one": "further"}
+_NAMES = {"first job of a process": "first", "each further job": "further"}
 _STATISTICS = (statistics.median, min, max)
 
 
 def goals(found):
     """Yield each goal as a tuple: text of the goal, whether it is met, measured value."""
     most = max(sum(found[key].values()) for key in _NAMES.values())
-    yield f"a job is submitted with {_MAX_REQUESTS} requests", most <= _MAX_REQUESTS, most
+    yield f"a job is submitted with at most {_MAX_REQUESTS} requests", most <= _MAX_REQUESTS, most
     median = 1000 * statistics.median(found["no_op"])
-    goal = f"a job that does nothing is complete on the laptop cluster after {_MAX_NO_OP_MS:.0f} ms (median)"
+    goal = f"a job that does nothing is complete on the laptop cluster after at most {_MAX_NO_OP_MS:.0f} ms (median)"
     yield goal, median <= _MAX_NO_OP_MS, f"{median:.0f} ms"

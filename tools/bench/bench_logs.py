@@ -41,9 +41,9 @@ def measure():
                 url, uid = server.recv()
                 bench_waiting.configure_connection(folder, url, paths[0])
                 with bench_waiting.start_process(read_logs, who, uid) as reader:
-                    while (told := reader.recv()) == "all":
+                    while (message := reader.recv()) == "all":
                         server.send(("finish",))
-                    rows.append({"who": who, **told})
+                    rows.append({"who": who, **message})
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         print(rows[-1], file=sys.stderr, flush=True)
@@ -54,8 +54,8 @@ def read_logs(connection, reader, uid):
     """Run the measured process: send `all` when all lines are read, then the measurements.
 
     Args:
-        orders: a multiprocessing connection.
-        who: the reader to measure, a key of `_WHO`.
+        connection: connection to the benchmark's process.
+        reader: the reader to measure, a key of `_READERS`.
         uid: UID of the TrainJob.
     """
     count = LineCounter(connection)
@@ -91,7 +91,7 @@ def _follow(count, _):
     follower = LogFollower(cluster, NAMESPACE, count)
     for pod in cluster.list_pods(JOB, NAMESPACE):
         follower.observe(ObjectEvent(pod))
-    count.all.wait()
+    count.all_read.wait()
     follower.stop()
 
 
@@ -118,15 +118,16 @@ def _watch_log(count, _):
 
     for rank in range(RANKS):
         threading.Thread(target=one, args=(rank,), daemon=True).start()
-    count.all.wait()
+    count.all_read.wait()
 
 
 _TEXT = """## Logs
 
-{ranks} ranks that have written {lines:,} lines of 120 bytes each, followed at once; each line is counted by the caller.
-The API server is the laptop cluster's with prepared logs, in another process on the same machine, over TLS. The peer is
-what the Kubeflow SDK 0.5's `get_job_logs` reads one rank with; it asks for no times, does not go on after a break, and
-tells no ranks apart. Memory is the reading process's peak.
+A program reads the logs of {ranks} ranks at the same time. Each rank has written {lines:,} lines of 120 bytes, and
+the program counts them. The API server is that of the laptop cluster with prepared logs. It is another process on the
+same machine and serves TLS. `kubernetes.watch` is how `get_job_logs` of the Kubeflow SDK 0.5 reads the log of one
+rank. It requests no timestamps, does not resume after a broken connection, and does not report the rank of a line.
+Memory is the peak of the reading process.
 
 {rows}"""
 
@@ -142,7 +143,7 @@ def section(rows):
         )
         for row in rows
     ]
-    head = ("Who", "Lines / s", "CPU / line", "Memory")
+    head = ("Reader", "Lines / s", "CPU time / line", "Memory")
     return _TEXT.format(ranks=RANKS, lines=LINES, rows=table(head, cells))
 
 
@@ -150,9 +151,9 @@ def goals(rows):
     """Yield each goal as a tuple: text of the goal, whether it is met, measured value."""
     [row] = [row for row in rows if row["who"] == "wait"]
     rate, peak = row["lines"] / row["seconds"], row["rss_mb"]
-    goal = f"at least {_LINES_A_SECOND:,} lines/s of {RANKS} ranks through `wait`"
+    goal = f"`wait` reads at least {_LINES_A_SECOND:,} lines/s of {RANKS} ranks"
     yield goal, rate >= _LINES_A_SECOND, f"{rate:,.0f}"
-    yield f"in at most {_MEGABYTES} MB", peak <= _MEGABYTES, f"{peak:.0f} MB"
+    yield f"`wait` needs at most {_MEGABYTES} MB for these logs", peak <= _MEGABYTES, f"{peak:.0f} MB"
 
 
 if __name__ == "__main__":

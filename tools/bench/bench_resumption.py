@@ -26,7 +26,7 @@ class EndTimes:
     """The times at which jobs ended, as a separate watch of the benchmark sees them, in order.
 
     Attributes:
-        seen: time in seconds of the epoch, by the job's UID.
+        times: time in seconds since the epoch, by the job's UID.
         names: name of the job, by its UID.
     """
 
@@ -76,15 +76,17 @@ def measure():
 def _measure_one(airflow, laptop, kind, gates):
     gates.mkdir()
     ends = EndTimes(laptop.kubeconfig, kind)
-    run = airflow.start(kind, folder=str(gates))
+    run = airflow.start_run(kind, folder=str(gates))
     tasks = [f"{run}/taskInstances/wait/{index}" for index in range(TASKS)]
-    wait_for_airflow(lambda: all((airflow.ask("GET", task) or {}).get("state") == "deferred" for task in tasks), 300)
+    wait_for_airflow(
+        lambda: all((airflow.request("GET", task) or {}).get("state") == "deferred" for task in tasks), 300
+    )
     known = set(ends.times)
     time.sleep(_SETTLED_SECONDS)
     for index in range(TASKS):
         (gates / str(index)).touch()
         time.sleep(INTERVAL_SECONDS)
-    wait_for_airflow(lambda: airflow.state(run) in ("success", "failed"), 300)
+    wait_for_airflow(lambda: airflow.get_state(run) in ("success", "failed"), 300)
     ended = sorted(at for uid, at in ends.times.items() if uid not in known)
     assert len(ended) == TASKS, f"{len(ended)} of {TASKS} jobs were seen to end"
     back = [_resumed_at(airflow, run, index) for index in range(TASKS)]  # the jobs ended in this order
@@ -93,14 +95,15 @@ def _measure_one(airflow, laptop, kind, gates):
 
 def _resumed_at(airflow, run, index):
     path = f"{run}/taskInstances/wait/xcomEntries/back?map_index={index}&deserialize=true"
-    return float(airflow.ask("GET", path)["value"])
+    return float(airflow.request("GET", path)["value"])
 
 
-_TEXT = """## Coming back
+_TEXT = """## Resumption of a task
 
-From a job's end, as a watch saw it, to `execute_complete` of its task, in a whole Airflow with its
-default settings: {tasks} deferred tasks of each kind, one job after the other. What is left of ours is Airflow's own
-way from the trigger's event over the triggerer, the scheduler and the executor to a worker.
+This table shows the time from the end of a job, as a watch sees it, until a worker calls `execute_complete` of its
+deferred task. It is measured in a complete Airflow with its default settings. {tasks} tasks of each operator wait,
+and their jobs end one after the other. With TrainJobOperator, almost all of the time passes in Airflow itself: in the
+triggerer, the scheduler and the executor.
 
 {rows}"""
 _OPERATORS = {"trainjobs": "TrainJobOperator", "jobs": "KubernetesJobOperator, polling every 10 s"}

@@ -36,7 +36,7 @@ def serve(connection, ranks, lines, certificate, key):
     """Serve until None is received; `("finish",)` ends the job.
 
     Args:
-        orders: a multiprocessing connection; first (url, UID of the job) is sent.
+        connection: connection to the benchmark's process; `serve` first sends (URL, UID of the job).
         ranks: number of pods.
         lines: number of lines in the log of each pod.
         certificate: path of the TLS certificate; every real API server serves TLS.

@@ -28,8 +28,8 @@ def wait_for_jobs(connection, client, jobs):
     The orders are ("measure", seconds) and ("events",).
 
     Args:
-        orders: a multiprocessing connection; first the cost of the start is sent.
-        who: a key of WHO.
+        connection: connection to the benchmark's process; the cost of the start is sent first.
+        client: a key of CLIENTS.
         jobs: UIDs by name.
     """
     ended, used, began = {}, time.process_time(), time.monotonic()
@@ -61,21 +61,21 @@ async def _wait_for_all(jobs, ended):
 
     cluster = Cluster(Connection(kubeconfig=os.environ["KUBECONFIG"]))
 
-    async def one(name, uid):
+    async def wait_for_one(name, uid):
         await wait_async(cluster, JobReference(name, NAMESPACE, uid))
         ended[name] = time.time()
 
-    await asyncio.gather(*(one(name, uid) for name, uid in jobs.items()))
+    await asyncio.gather(*(wait_for_one(name, uid) for name, uid in jobs.items()))
 
 
 def _start_threads(call, jobs, ended):
-    def one(name):
+    def run_call(name):
         call(name)
         ended[name] = time.time()
 
     threading.stack_size(_STACK)
     for name in jobs:
-        threading.Thread(target=one, args=(name,), daemon=True).start()
+        threading.Thread(target=run_call, args=(name,), daemon=True).start()
 
 
 def _sdk_call():

@@ -64,7 +64,7 @@ def serve(connection, kind, count, certificate, key):
     The orders are ("counts",), ("touch", jobs per second, seconds) and ("finish", names, jobs per second).
 
     Args:
-        orders: a multiprocessing connection; first (url, UIDs by name) is sent.
+        connection: connection to the benchmark's process; `serve` first sends (URL, UIDs by name).
         kind: `trainjobs` or `jobs`.
         count: number of jobs.
         certificate: path of the TLS certificate; every real API server serves TLS.
@@ -105,7 +105,7 @@ def serve(connection, kind, count, certificate, key):
 
 
 def call_at_rate(names, each_second, action):
-    """Call `act` with each name in turn, at this number of calls per second."""
+    """Call `action` with each name in turn, at this number of calls per second."""
     began = time.monotonic()
     for n, name in enumerate(names):
         time.sleep(max(0.0, began + n / each_second - time.monotonic()))

@@ -14,7 +14,7 @@ from waiting_server import NAMESPACE
 
 _TICK = 0.02
 _STALL = 0.05
-_CLOCK_SECONDS = 10  # duration of the measurement of the ticker's own cost
+_CLOCK_SECONDS = 10  # duration of the measurement of the monitor's own cost
 _START_BATCH = 50  # a triggerer starts this many triggers before it does anything else
 
 
@@ -22,7 +22,7 @@ def make_triggers(client, jobs):
     """Yield each job's name and trigger.
 
     Args:
-        who: `trainjob` for TrainJobTrigger, or the poll interval in seconds of the Kubernetes provider's trigger.
+        client: `trainjob` for TrainJobTrigger, or the poll interval in seconds of the Kubernetes provider's trigger.
         jobs: UIDs by name.
     """
     if client == "trainjob":
@@ -79,8 +79,8 @@ class LoopMonitor:
     def take_measurements(self):
         """Return the measurements since the last call, and reset them.
 
-        A stall counts as the process's own if the process computed for more than 50 ms during it; else other processes
-        kept the machine busy.
+        The process itself caused a stall if it computed for more than 50 ms during the stall. Otherwise, other
+        processes kept the machine busy.
         """
         found = {
             "worst_ms": self.worst * 1000,
@@ -97,8 +97,8 @@ def run_triggers(connection, client, jobs):
     The orders are ("measure", seconds) and ("events",).
 
     Args:
-        orders: a multiprocessing connection; first the cost of the start is sent.
-        who: `trainjob`, or the peer's poll interval in seconds.
+        connection: connection to the benchmark's process; the cost of the start is sent first.
+        client: `trainjob`, or the poll interval in seconds of the Kubernetes provider's trigger.
         jobs: UIDs by name.
     """
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -108,8 +108,8 @@ def run_triggers(connection, client, jobs):
 
 
 async def _run_triggers(connection, client, jobs):
-    loop, ticker, ended = asyncio.get_running_loop(), LoopMonitor(), {}
-    ticking = loop.create_task(ticker.run())
+    loop, monitor, ended = asyncio.get_running_loop(), LoopMonitor(), {}
+    ticking = loop.create_task(monitor.run())
 
     async def run(name, trigger):
         async for _ in trigger.run():
@@ -120,7 +120,7 @@ async def _run_triggers(connection, client, jobs):
     used = time.process_time()
     await asyncio.sleep(_CLOCK_SECONDS)
     clock = (time.process_time() - used) / _CLOCK_SECONDS
-    ticker.take_measurements()
+    monitor.take_measurements()
     began, used, tasks = time.monotonic(), time.process_time(), []
     for n, (name, trigger) in enumerate(make_triggers(client, jobs)):
         tasks.append(loop.create_task(run(name, trigger)))
@@ -128,13 +128,13 @@ async def _run_triggers(connection, client, jobs):
             await asyncio.sleep(0.02)
     await (_wait_until_idle() if client == "trainjob" else asyncio.sleep(2 * float(client)))
     connection.send(
-        {"cpu": time.process_time() - used, "seconds": time.monotonic() - began, **ticker.take_measurements()}
+        {"cpu": time.process_time() - used, "seconds": time.monotonic() - began, **monitor.take_measurements()}
     )
     while order := await asyncio.to_thread(connection.recv):
         if order[0] == "measure":
             used = time.process_time()
             await asyncio.sleep(order[1])
-            connection.send({"cpu": time.process_time() - used - clock * order[1], **ticker.take_measurements()})
+            connection.send({"cpu": time.process_time() - used - clock * order[1], **monitor.take_measurements()})
         else:
             connection.send(dict(ended))
     ticking.cancel()

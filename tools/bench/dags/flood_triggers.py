@@ -41,7 +41,7 @@ class TimedPodTrigger(KubernetesPodTrigger):
 class LoopMonitorTrigger(BaseTrigger):
     """Trigger that measures the triggerer's event loop and memory.
 
-    It returns how late the loop comes back to it, and by how much the memory of the process grows.
+    It returns the delays of the loop, and by how much the memory of the process grows.
     """
 
     def __init__(self, folder):
@@ -49,12 +49,12 @@ class LoopMonitorTrigger(BaseTrigger):
         self.folder = folder
 
     def serialize(self):
-        return f"{__name__}.Ticker", {"folder": self.folder}
+        return f"{__name__}.LoopMonitorTrigger", {"folder": self.folder}
 
     async def run(self):
         folder = Path(self.folder)
         (folder / "ticking").touch()
-        while not (folder / "flood").exists():  # noqa: ASYNC110 - other processes make it
+        while not (folder / "flood").exists():  # noqa: ASYNC110 - another process creates the file
             await asyncio.sleep(_TICK)
         start, worst, stalls, most = _resident_bytes(), 0.0, [], 0
         while not (folder / "measured").exists():

@@ -1,6 +1,6 @@
 """DAGs in which one task's job prints many lines at once, and other jobs print nothing.
 
-A further task measures their triggerer.
+Another task measures their triggerer.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class LoopMonitorOperator(BaseOperator):
     """Operator that returns the measurements of the triggerer's event loop."""
 
     def execute(self, context):
-        self.defer(trigger=LoopMonitorTrigger(context["dag_run"].conf["folder"]), method_name="back")
+        self.defer(trigger=LoopMonitorTrigger(context["dag_run"].conf["folder"]), method_name="return_measurements")
 
     def return_measurements(self, context, event):
         return event
