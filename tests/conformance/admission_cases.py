@@ -1,4 +1,4 @@
-"""What the API server says to TrainJobs: tables of cases, asked with dry runs, so that a case costs nothing."""
+"""Cases of admission: TrainJobs, and the responses of the API server to their dry runs, which create nothing."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _TIMESTAMP = re.compile(r'"time":"[^"]+"')
 
 @dataclass(frozen=True)
 class ResponseSummary:
-    """An answer in short.
+    """The parts of a response that a case compares.
 
     Attributes:
         code: HTTP status.
-        reason: the Status object's reason.
-        text: its message; the times that the Trainer stamps on patches are `now`.
+        reason: the reason of the Status object.
+        message: its message, in which the times that the Trainer writes to patches are replaced by `now`.
     """
 
     code: int
@@ -36,50 +36,50 @@ class ResponseSummary:
     message: str = ""
 
     @classmethod
-    def from_response(cls, answer: Response) -> ResponseSummary:
-        if answer.ok:
+    def from_response(cls, response: Response) -> ResponseSummary:
+        if response.ok:
             return ACCEPTED
-        return cls(answer.code, answer.reason, _TIMESTAMP.sub('"time":"now"', answer.message))
+        return cls(response.code, response.reason, _TIMESTAMP.sub('"time":"now"', response.message))
 
 
 ACCEPTED = ResponseSummary(201)
 
 
 def denied(text: str) -> ResponseSummary:
-    """The validating webhook refuses."""
+    """Return the response of the validating webhook that rejects a TrainJob."""
     return ResponseSummary(403, "Forbidden", VALIDATOR + text)
 
 
 def undecodable(text: str) -> ResponseSummary:
-    """The Go program behind the webhook can't read it; then there is no reason."""
+    """Return the response of the defaulting webhook that cannot decode a TrainJob; it has no reason."""
     return ResponseSummary(400, "", DEFAULTER + text)
 
 
 def invalid(text: str, name: str = "job") -> ResponseSummary:
-    """The schema or a CEL rule of the CRD refuses."""
+    """Return the response for a TrainJob that the schema or a CEL rule of the CRD rejects."""
     return ResponseSummary(422, "Invalid", f'TrainJob.trainer.kubeflow.org "{name}" is invalid: {text}')
 
 
 def invalid_schema(problem: str) -> ResponseSummary:
-    """The schema refuses so that its CEL rules are not asked any more."""
+    """Return the response for a schema violation after which the CEL rules are not evaluated."""
     return invalid(f"[{problem}{UNCHECKED}")
 
 
 def bad_request(text: str) -> ResponseSummary:
-    """The API server can't take it for a TrainJob."""
+    """Return the response for a body that the API server cannot decode as a TrainJob."""
     return ResponseSummary(400, "BadRequest", f'TrainJob in version "v1alpha1" cannot be handled as a TrainJob: {text}')
 
 
 @dataclass(frozen=True)
 class AdmissionCase:
-    """A TrainJob and its answer.
+    """A TrainJob and the expected response.
 
     Attributes:
-        title: what is special about it.
+        title: what the case is about.
         job: the TrainJob.
-        said: the answer.
-        since: first version of the Trainer that answers so.
-        before: first version that does not any more.
+        expected: the expected response.
+        since: first version of the Trainer with this response.
+        before: first version of the Trainer without this response.
     """
 
     title: str
@@ -92,7 +92,7 @@ class AdmissionCase:
 def case(
     title: str, expected: ResponseSummary, /, *, since: Any = FIRST_VERSION, before: Any = NO_VERSION, **spec: Any
 ) -> AdmissionCase:
-    """A TrainJob on torch-distributed with these fields of its spec; one that is None is left out."""
+    """Return the case of a TrainJob on torch-distributed with these spec fields, without those that are None."""
     job = train_job()
     job["spec"] = {name: value for name, value in {**job["spec"], **spec}.items() if value is not None}
     return AdmissionCase(title, job, expected, since, before)
@@ -101,14 +101,14 @@ def case(
 def trainer_case(
     title: str, expected: ResponseSummary, /, *, since: Any = FIRST_VERSION, before: Any = NO_VERSION, **trainer: Any
 ) -> AdmissionCase:
-    """The same with these fields of its trainer."""
+    """Return the case of a TrainJob with these fields of `spec.trainer`."""
     return replace(case(title, expected, trainer=trainer), since=since, before=before)
 
 
 def dry_run_cases(
     client: Client, namespace: str, trainer: tuple[int, int], cases: Iterable[AdmissionCase], **query: Any
 ) -> tuple[dict[str, ResponseSummary], dict[str, ResponseSummary]]:
-    """What was said to the cases that this version knows, and what was expected; by title."""
+    """Send the cases of this version as dry runs, and return the responses and the expected ones by title."""
     known = [one for one in cases if one.since <= trainer < one.before]
     query = {"dryRun": "All", **query}
     path = path_of("TrainJob", namespace)
@@ -117,7 +117,7 @@ def dry_run_cases(
 
 
 def remove_problems(text: str, problems: Iterable[str]) -> str:
-    """What is left of a refusal's list of problems when these are taken out: the order differs from time to time."""
+    """Remove these problems, whose order varies, from a message that lists several problems."""
     for problem in problems:
         assert problem in text, f"{problem!r} is not in {text!r}"
         text = text.replace(problem, "", 1)
@@ -127,6 +127,6 @@ def remove_problems(text: str, problems: Iterable[str]) -> str:
 def runtime_patches(
     *, pod: Object | None = None, manager: str = "example.org/a", job: str = "node", **more: Any
 ) -> list[Object]:
-    """runtimePatches for the pods of one of a runtime's jobs."""
+    """Return runtimePatches for the pods of one replicated job of a runtime."""
     jobs = [{"name": job, "template": {"spec": {"template": {"spec": pod or {}}}}}]
     return [{"manager": manager, "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}}, **more}]

@@ -1,4 +1,4 @@
-"""The clusters that the suite can be held against: how each is started, and what a test must know of it."""
+"""The clusters that can run the suite: how each is started, and what a test has to know about it."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Target:
         backend: its name on the command line and in the report.
         kubeconfig: file whose current context has all rights.
         trainer: the Trainer's API version, as `(2, 3)`.
-        pods_are_processes: no images are pulled, a pod's command runs on this machine.
-        etcd: etcd's URL where a test may talk to it, else empty.
+        pods_are_processes: whether a pod's command runs as a process of this machine, without an image.
+        etcd: URL of etcd if a test can reach it, otherwise empty.
     """
 
     backend: str
@@ -34,17 +34,17 @@ class Target:
     etcd: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """For a test process of its own."""
+        """Return the fields as a dict that can be sent to another test process."""
         return asdict(self)
 
     @staticmethod
     def from_dict(values: dict[str, Any]) -> Target:
-        """The reverse of `to_dict`."""
+        """Return the target with the fields that `to_dict` returned."""
         return Target(**{**values, "trainer": tuple(values["trainer"])})
 
 
 class BackendUnavailable(Exception):
-    """This back end can't run here; the text says why and what to do."""
+    """This back end cannot run on this machine; the text has the reason and what to do."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ class Backend:
     """A kind of cluster.
 
     Attributes:
-        trainer: the Trainer's API version it will have.
-        start: starts it for as long as the context lasts.
+        trainer: the Trainer's API version that it will have.
+        start: starts the cluster, which runs until the context ends.
     """
 
     trainer: tuple[int, int]
@@ -85,12 +85,12 @@ def _control_plane(trainer: str) -> Backend:
 
 @contextmanager
 def _docker(name: str, folder: Path) -> Iterator[Target]:
-    """K3s and the Trainer's own chart, by the compose file in the folder k3s."""
+    """Start k3s with the Trainer's own chart, as the compose file in the folder k3s describes it."""
     if not shutil.which("docker"):
         raise BackendUnavailable("no container engine is installed")
     for question in ("info", "compose version"):
         if subprocess.run(["docker", *question.split()], capture_output=True).returncode:
-            raise BackendUnavailable(f"no container engine answers `docker {question}`")
+                raise BackendUnavailable(f"`docker {question}` fails: no container engine is running")
     from tests.conformance.k3s import run_k3s
 
     with run_k3s(folder) as kubeconfig:
@@ -99,9 +99,9 @@ def _docker(name: str, folder: Path) -> Iterator[Target]:
 
 @contextmanager
 def _user_cluster(name: str, _folder: Path) -> Iterator[Target]:
-    """The cluster of the user's choice; tests make and remove namespaces there."""
+    """Return the cluster that the user names; tests create and delete namespaces in it."""
     if not (path := os.environ.get("CONFORMANCE_KUBECONFIG")):
-        raise BackendUnavailable("CONFORMANCE_KUBECONFIG names no kubeconfig")
+        raise BackendUnavailable("set CONFORMANCE_KUBECONFIG to a kubeconfig")
     major, minor = os.environ.get("CONFORMANCE_TRAINER", "2.3").split(".")[:2]
     yield Target(name, path, (int(major), int(minor)), pods_are_processes=False)
 

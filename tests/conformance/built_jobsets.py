@@ -1,4 +1,4 @@
-"""What the Trainer makes of TrainJobs: created suspended, so that no pod and no GPU is needed."""
+"""The JobSets that the Trainer builds of TrainJobs, which are created suspended: they need neither pods nor GPUs."""
 
 from __future__ import annotations
 
@@ -18,37 +18,37 @@ TORCHTUNE_RUNTIMES = {
 
 
 def create_jobsets(client: Client, namespace: str, jobs: Mapping[str, Object]) -> dict[str, Object]:
-    """The JobSet of each of these TrainJobs; they get the keys as names."""
+    """Create suspended TrainJobs, named by the keys, and return the JobSet of each."""
     for name, job in jobs.items():
         client.create({**job, "metadata": {"name": name}, "spec": {**job["spec"], "suspend": True}}, namespace)
     return {name: client.wait_for("JobSet", namespace, name, bool) for name in jobs}
 
 
 def find_replicated_job(jobset: Object, name: str = "node") -> Object:
-    """One of a JobSet's replicated jobs."""
+    """Return the replicated job of a JobSet with this name."""
     found: Object = next(job for job in jobset["spec"]["replicatedJobs"] if job["name"] == name)
     return found
 
 
 def find_pod_spec(jobset: Object, name: str = "node") -> Object:
-    """The spec of the pods of one of a JobSet's replicated jobs."""
+    """Return the pod spec of one of a JobSet's replicated jobs."""
     spec: Object = find_replicated_job(jobset, name)["template"]["spec"]["template"]["spec"]
     return spec
 
 
 def find_container(jobset: Object, name: str = "node") -> Object:
-    """The container of the same name of one of a JobSet's replicated jobs."""
+    """Return the container of a replicated job that has the name of that job."""
     found: Object = next(one for one in find_pod_spec(jobset, name)["containers"] if one["name"] == name)
     return found
 
 
 def read_environment(container: Object) -> dict[str, Any]:
-    """A container's variables in their order: the value, or where it comes from."""
+    """Return a container's environment variables in order: the values, or where they come from."""
     return {one["name"]: one.get("value", one.get("valueFrom")) for one in container.get("env", [])}
 
 
 def create_training_only_runtime(client: Client, namespace: str, stock_runtime: str, name: str) -> Object:
-    """Creates a runtime of the namespace like a stock one, with nothing before the training; how to refer to it."""
+    """Create a copy of a stock runtime without initializers and volumes, and return a reference to it."""
     spec = client.get("ClusterTrainingRuntime", None, stock_runtime)["spec"]
     node = next(job for job in spec["template"]["spec"]["replicatedJobs"] if job["name"] == "node")
     node.pop("dependsOn", None)
@@ -60,7 +60,7 @@ def create_training_only_runtime(client: Client, namespace: str, stock_runtime: 
 
 
 def gpu_resources(count: int, **more: str) -> Object:
-    """Resources of a node with GPUs, in requests and limits."""
+    """Return the resources of a node with GPUs, as requests and limits."""
     amounts = {"nvidia.com/gpu": str(count), **more}
     return {"requests": amounts, "limits": dict(amounts)}
 
@@ -68,16 +68,16 @@ def gpu_resources(count: int, **more: str) -> Object:
 def create_scripted_runtime(
     client: Client, namespace: str, scripts: Mapping[str, str], *, retain_claim: bool = False
 ) -> Object:
-    """Creates a runtime like TorchTune's, with its steps, order and volume, whose steps run scripts.
+    """Create a runtime with the steps, order and volume of TorchTune's, whose steps run scripts.
 
     Args:
-        client: with the right to do it.
-        namespace: where.
-        scripts: what each step runs; a step that is not named does nothing.
-        keep: the claim outlives the TrainJob.
+        client: a client that may create runtimes.
+        namespace: the namespace of the runtime.
+        scripts: the script of each step; a step without a script does nothing.
+        retain_claim: whether the claim outlives the TrainJob.
 
     Returns:
-        How a TrainJob refers to it.
+        The reference of a TrainJob to the runtime.
     """
     spec = client.get("ClusterTrainingRuntime", None, TORCHTUNE_RUNTIMES["llama3.2-1b"])["spec"]
     for job in spec["template"]["spec"]["replicatedJobs"]:
@@ -92,7 +92,7 @@ def create_scripted_runtime(
 
 
 def claim(name: str, size: str = "1Gi") -> Object:
-    """A claim of the user's own."""
+    """Return a PersistentVolumeClaim that the user creates."""
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
@@ -102,7 +102,7 @@ def claim(name: str, size: str = "1Gi") -> Object:
 
 
 def mount_patch(version: tuple[int, int], volume: str, path: str, steps: Sequence[str] = ("node",)) -> Object:
-    """The field of a TrainJob's spec that mounts the claim `mine` in some steps."""
+    """Return the spec field of a TrainJob that mounts the claim `mine` in these steps."""
     fields: Object = {}
     for step in steps:
         pod = {
@@ -117,6 +117,6 @@ def mount_patch(version: tuple[int, int], volume: str, path: str, steps: Sequenc
 
 
 def wait_for_warning(client: Client, namespace: str, name: str, reason: str) -> Object:
-    """The first Warning event of that reason about an object."""
+    """Wait for the first Warning event with that reason about an object, and return it."""
     selector = f"involvedObject.name={name},reason={reason},type=Warning"
     return client.wait_for("Event", namespace, "", bool, fieldSelector=selector)

@@ -1,6 +1,6 @@
-"""One suite, several clusters: `--backend NAME` (again and again) says which; without it, the laptop cluster.
+"""The conformance suite on one or more clusters: each `--backend NAME` adds one; the default is the laptop cluster.
 
-The clusters are started once, by the process that was started by hand, and shared by all of pytest-xdist's workers.
+The main process starts each cluster once; all workers of pytest-xdist share them.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _TARGETS = pytest.StashKey[dict[str, "Target | str"]]()
 
 
 def pytest_addoption(parser):
-    parser.addoption("--backend", action="append", choices=sorted(BACKENDS), help="cluster to hold the suite against")
-    parser.addoption("--conformance-report", metavar="FILE", help="write the back end x case table there (Markdown)")
+    parser.addoption("--backend", action="append", choices=sorted(BACKENDS), help="cluster on which the suite runs")
+    parser.addoption("--conformance-report", metavar="FILE", help="write the table of cases and back ends (Markdown)")
 
 
 def pytest_configure(config):
     config.addinivalue_line(
-        "markers", "since(version): only where the Trainer's API is that version or later; 2.1 unless told"
+        "markers", "since(version): case for Trainers with that API version or a later one; the default is 2.1"
     )
-    config.addinivalue_line("markers", "before(version): only where the Trainer's API is older than that version")
-    config.addinivalue_line("markers", "only(*backends): needs what only these back ends have")
+    config.addinivalue_line("markers", "before(version): case for Trainers with an older API version than this")
+    config.addinivalue_line("markers", "only(*backends): case that needs a feature of these back ends")
     config.addinivalue_line(
-        "markers", "differs(backend, reason): a known difference: this back end must fail this case, docs say why"
+        "markers", "differs(backend, reason): known difference; the case must fail on this back end"
     )
     if hasattr(config, "workerinput"):
         config.stash[_TARGETS] = {
@@ -61,12 +61,12 @@ def _selected_backends(config):
 
 
 def _start_targets(config):
-    """Each chosen back end's target, or why there is none."""
+    """Start the selected back ends, and return their targets; if one cannot run, the reason."""
     stack, targets = contextlib.ExitStack(), {}
     config.add_cleanup(stack.close)
     if config.getoption("collectonly"):
         return targets
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the folders are removed
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as after Ctrl-C, the temporary folders are removed
     for name in _selected_backends(config):
         folder = Path(tempfile.mkdtemp(prefix=f"conformance-{name}-"))
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
@@ -89,7 +89,7 @@ def pytest_generate_tests(metafunc):
 
 
 def pytest_collection_modifyitems(items):
-    """Names each case's row and column; one that says nothing about the chosen back ends is left out."""
+    """Add row and column to each case, and drop the cases that do not apply to the selected back ends."""
     for item in items:
         if backend := _backend(item):
             item.user_properties += [("backend", backend), ("title", case_title(item))]
@@ -97,7 +97,7 @@ def pytest_collection_modifyitems(items):
 
 
 def _backend(item):
-    """A case's back end; empty when none of the chosen ones applies, None when it is no case of the suite."""
+    """Return the back end of a case: empty if none applies, None if the test is no case of the suite."""
     parameters = getattr(item, "callspec", None) and item.callspec.params
     if not parameters or "target" not in parameters:
         return None
@@ -105,7 +105,7 @@ def _backend(item):
 
 
 def _applies_to(item, backend):
-    """Whether a case says anything about a back end; a case that does not is no row of its column."""
+    """Return whether a case applies to a back end; otherwise it has no cell in that column."""
     version = BACKENDS[backend].trainer
     marks = {kind: [_parse_version(mark.args[0]) for mark in item.iter_markers(kind)] for kind in ("since", "before")}
     only = [mark.args for mark in item.iter_markers("only")]
@@ -123,7 +123,7 @@ def _parse_version(text):
 
 @pytest.fixture(scope="session")
 def target(request):
-    """The cluster that a test is held against."""
+    """Return the cluster on which a test runs."""
     found = request.config.stash[_TARGETS][request.param]
     if isinstance(found, str):
         pytest.skip(found)
@@ -132,24 +132,24 @@ def target(request):
 
 @pytest.fixture(scope="session")
 def client(target):
-    """The unmodified Kubernetes client, with all rights."""
+    """Return the unmodified Kubernetes client, with all rights."""
     with contextlib.closing(Client.from_kubeconfig(target.kubeconfig)) as opened:
         yield opened
 
 
 @pytest.fixture
 def namespace(client, unique):
-    """A namespace of the test's own, with the service account that pods have if they name none."""
+    """Return the name of a new namespace that has its default service account."""
     client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": unique}})
-    client.until("Namespace", None, unique, lambda found: found["status"].get("phase") == "Active")
-    client.until("ServiceAccount", unique, "default", bool)  # a controller makes it; no pod can be created before
+    client.wait_for("Namespace", None, unique, lambda found: found["status"].get("phase") == "Active")
+    client.wait_for("ServiceAccount", unique, "default", bool)  # a controller creates it; pods cannot exist before
     yield unique
-    client.ask("DELETE", f"/api/v1/namespaces/{unique}")
+    client.request("DELETE", f"/api/v1/namespaces/{unique}")
 
 
 @pytest.fixture
 def gate(target, tmp_path):
-    """A file, and the shell words that wait until it is there; for a while where pods do not see this machine."""
+    """Return a file and a shell command that waits for it, or for 10 s if pods cannot read this machine's files."""
     file = tmp_path / "gate"
     return file, f"while [ ! -e {file} ]; do sleep 0.05; done" if target.pods_are_processes else "sleep 10"
 
@@ -164,7 +164,7 @@ def cluster(target, namespace):
 
 @pytest.fixture
 def job_group(cluster, unique):
-    """Where jobs in trouble are waited for."""
+    """Return the group that submits and waits for jobs that fail or do not start."""
     with ThreadPoolExecutor(16) as pool:
         opened = JobGroup(cluster, unique, pool)
         yield opened
@@ -173,10 +173,10 @@ def job_group(cluster, unique):
 
 @pytest.fixture
 def record_feature(target, evidence):
-    """Tells which features' objects a real control plane has been shown, for docs/features.md."""
+    """Return a function that records for docs/features.md that a real control plane accepted a feature's objects."""
 
-    def tell(*rows):
+    def record(*rows):
         for row in rows if target.backend.startswith("controlplane") else ():
             evidence("features", row=row, cell="control plane")
 
-    return tell
+    return record

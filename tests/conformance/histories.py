@@ -1,4 +1,4 @@
-"""What happened to a TrainJob, state by state, as a watch tells it."""
+"""The states of a TrainJob over time, as a watch reports them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,14 @@ from tests.support.trainjobs import counters, is_finished
 def watch_states(
     client: Client, trainjob: Object, condition: Callable[[Object], Any] = is_finished, *, seconds: float = 100
 ) -> list[Object]:
-    """Every state of a TrainJob after `since`, an answer of the API server, up to the first that `until` accepts."""
+    """Return the states of a TrainJob after `trainjob`, up to the first one that fulfills the condition.
+
+    Args:
+        client: a client that may watch TrainJobs.
+        trainjob: the TrainJob as the API server returned it.
+        condition: a predicate; by default the job has to finish.
+        seconds: how long to wait.
+    """
     meta, states = trainjob["metadata"], [trainjob]
     query = {"resourceVersion": meta["resourceVersion"], "fieldSelector": f"metadata.name={meta['name']}"}
     for event in client.watch_events(path_of("TrainJob", meta["namespace"]), seconds=seconds, **query):
@@ -20,11 +27,11 @@ def watch_states(
         states.append(event["object"])
         if condition(states[-1]):
             return states
-    raise AssertionError(f"not within {seconds} s; last seen: {states[-1].get('status')}")
+    raise AssertionError(f"not within {seconds} s; last state: {states[-1].get('status')}")
 
 
 def counter_states(states: Iterable[Object]) -> list[dict[str, dict[str, int]]]:
-    """The counters of these states, without repetitions and without the time before the first."""
+    """Return the counters of these states without repetitions, starting with the first that has any."""
     result: list[dict[str, dict[str, int]]] = []
     for found in map(counters, states):
         if found and (not result or result[-1] != found):
@@ -33,7 +40,7 @@ def counter_states(states: Iterable[Object]) -> list[dict[str, dict[str, int]]]:
 
 
 def job_counter_states(states: Iterable[Object], name: str = "node") -> list[dict[str, int]]:
-    """The counters of one step, without repetitions."""
+    """Return the counters of one replicated job without repetitions."""
     result: list[dict[str, int]] = []
     for found in counter_states(states):
         if not result or result[-1] != found[name]:
@@ -42,6 +49,6 @@ def job_counter_states(states: Iterable[Object], name: str = "node") -> list[dic
 
 
 def is_subsequence(seen: list[dict[str, int]], expected: Iterable[dict[str, int]]) -> bool:
-    """Whether what was seen is in this order; a watch may miss states that last a moment."""
+    """Return whether these counters occur in this order; a watch can miss states that last only a moment."""
     rest = iter(expected)
     return all(any(one == state for state in rest) for one in seen)

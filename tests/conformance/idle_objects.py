@@ -11,7 +11,7 @@ KINDS = ("Secret", "TrainingRuntime")
 
 
 def idle_object(kind: str, name: str, **metadata: Any) -> Object:
-    """An object of one of `KINDS`."""
+    """Return an object of one of `KINDS`."""
     meta = {"name": name, **metadata}
     if kind == "Secret":
         return {"apiVersion": "v1", "kind": "Secret", "metadata": meta}
@@ -22,20 +22,20 @@ def idle_object(kind: str, name: str, **metadata: Any) -> Object:
 
 
 def create_objects(client: Client, namespace: str, kind: str, names: Iterable[str], **metadata: Any) -> list[Object]:
-    """Creates some of them, all with the same metadata."""
+    """Create objects with these names and the same metadata."""
     return [client.create(idle_object(kind, name, **metadata), namespace) for name in names]
 
 
 def resource_version_of(item: Object) -> str:
-    """The resourceVersion of an object or a list."""
+    """Return the resourceVersion of an object or a list."""
     return str(item["metadata"]["resourceVersion"])
 
 
 def names_of(items: Sequence[Object]) -> list[str]:
-    """What objects are called, in their order."""
+    """Return the names of objects, in their order."""
     return [item["metadata"]["name"] for item in items]
 
 
-def error_of(answer: Response) -> tuple[int, str, str]:
-    """Code, reason and text of a refusal."""
-    return answer.code, answer.reason, answer.message
+def error_of(response: Response) -> tuple[int, str, str]:
+    """Return code, reason and message of an error response."""
+    return response.code, response.reason, response.message

@@ -1,4 +1,4 @@
-"""A cluster of containers: k3s and Kubeflow Trainer's own chart, by pytest-docker."""
+"""A cluster in containers: k3s and Kubeflow Trainer's own chart, started by pytest-docker."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ SECONDS = 600  # images of k3s, JobSet and the Trainer are pulled
 
 @contextmanager
 def run_k3s(folder: Path) -> Iterator[Path]:
-    """Runs it for as long as the context lasts; gives the kubeconfig of an administrator.
+    """Run the cluster until the context ends, and return an administrator's kubeconfig.
 
     Args:
-        folder: where the kubeconfig is written, readable by its owner only.
+        folder: the folder for the kubeconfig, which only its owner can read.
     """
     compose = DockerComposeExecutor("docker compose", str(COMPOSE), f"trainjob-{os.getpid()}")
     services = Services(compose)
-    try:  # pytest-docker's own context leaves containers behind when they don't get up
+    try:  # pytest-docker's own context leaves containers behind if they do not start
         compose.execute("up --quiet-pull --wait")
         kubeconfig = folder / "kubeconfig"
         kubeconfig.touch(mode=0o600)
@@ -40,6 +40,6 @@ def run_k3s(folder: Path) -> Iterator[Path]:
 
 
 def _is_ready(client: Client) -> bool:
-    """Whether the Trainer's webhooks answer and its runtimes are there."""
+    """Return whether the Trainer's webhooks respond and its runtimes exist."""
     jobs = [train_job("true"), *(train_job(runtime=runtime) for runtime in TORCHTUNE_RUNTIMES.values())]
     return all(client.request("POST", path_of("TrainJob", "default"), job, dryRun="All").ok for job in jobs)

@@ -1,4 +1,4 @@
-"""The back end x case table at the end of a run."""
+"""The table of conformance cases and back ends, which a run prints at its end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _RANK = ("failed", "differs", "skipped", "passed")
 
 @dataclass
 class Row:
-    """One case on every back end."""
+    """One case, with its result on every back end."""
 
     title: str
     cells: dict[str, str] = field(default_factory=dict)
@@ -21,19 +21,19 @@ class Row:
 
 
 class Report:
-    """Collects what each case did on each back end; prints it, and writes it where asked."""
+    """A pytest plugin that collects the results of the cases, and prints or writes the table."""
 
     def __init__(self, backends: list[str], file: str | None) -> None:
         self.backends, self.file = backends, Path(file) if file else None
         self.rows: dict[str, dict[str, Row]] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """A case with several rows of data counts as passed when all of them passed."""
+        """Record a result; a parametrized case passes if all of its rows pass."""
         properties = dict(report.user_properties)
         if "backend" not in properties:
             return
-        room, case = _parse_node_id(report.nodeid)
-        row = self.rows.setdefault(room, {}).setdefault(case, Row(str(properties["title"])))
+        group, case = _parse_node_id(report.nodeid)
+        row = self.rows.setdefault(group, {}).setdefault(case, Row(str(properties["title"])))
         backend, outcome = str(properties["backend"]), _outcome(report)
         if outcome is None:
             return
@@ -52,23 +52,23 @@ class Report:
             self.file.write_text(self.to_markdown(), encoding="utf-8")
 
     def to_text_lines(self) -> list[str]:
-        """The table for a terminal."""
+        """Return the lines of the table for a terminal."""
         widths = [max(8, len(name)) for name in self.backends]
         head = [name.rjust(width) for name, width in zip(self.backends, widths, strict=True)]
         result = ["  ".join([*head, ""])]
-        for room, rows in sorted(self.rows.items()):
-            result.append(f"-- {room}")
+        for group, rows in sorted(self.rows.items()):
+            result.append(f"-- {group}")
             for row in rows.values():
                 cells = [_cell(row, name).rjust(width) for name, width in zip(self.backends, widths, strict=True)]
                 result.append("  ".join([*cells, row.title]))
         return result
 
     def to_markdown(self) -> str:
-        """The table as a page of the docs."""
+        """Return the table as a page of the docs."""
         parts = [_HEAD]
         notes: list[str] = []
-        for room, rows in sorted(self.rows.items()):
-            parts.append(f"\n## {room.replace('_', ' ').capitalize()}\n")
+        for group, rows in sorted(self.rows.items()):
+            parts.append(f"\n## {group.replace('_', ' ').capitalize()}\n")
             parts.append(f"| Case | {' | '.join(self.backends)} |")
             parts.append(f"|---|{'---|' * len(self.backends)}")
             for row in rows.values():
@@ -88,12 +88,12 @@ class Report:
 
 _HEAD = """# Conformance
 
-What TrainJobs do, asked of real clusters and of the laptop cluster by one suite, `tests/conformance`;
-`make conformance` writes this page. `controlplane-X` is a real kube-apiserver, kube-controller-manager, scheduler,
-JobSet and Trainer X.
+This page is a generated reference: the behavior of TrainJobs on real clusters and on the laptop cluster. One suite,
+`tests/conformance`, tests all of them; `make conformance` writes this page. `controlplane-X` is a real kube-apiserver,
+kube-controller-manager and scheduler with JobSet and Trainer X.
 
-yes: as expected; differs: known to differ, see the notes; -: this back end was not there; empty: the case says nothing
-about it."""
+yes: as expected; differs: a known difference, explained at the end; -: this back end was not available; empty: the case
+does not apply to it."""
 
 
 def _cell(row: Row, backend: str) -> str:
@@ -106,10 +106,10 @@ def _parse_node_id(nodeid: str) -> tuple[str, str]:
 
 
 def case_title(item: pytest.Item) -> str:
-    """A case's row: the first line of its docstring, or its name in words."""
+    """Return the text of a case's row: the first line of its docstring, or its name in words."""
     words = getattr(getattr(item, "function", None), "__doc__", None)
     if words:
-        return str(words).strip().splitlines()[0].removesuffix(".")
+        return str(words).strip().splitlines()[0]
     return item.name.partition("[")[0].removeprefix("test_").replace("_", " ")
 
 
@@ -118,7 +118,7 @@ def _outcome(report: pytest.TestReport) -> str | None:
         return "differs" if report.outcome == "skipped" else "failed"
     if report.outcome == "failed":
         return "failed"
-    if str(report.outcome) == "rerun":  # what CI runs once more counts by its last run
+    if str(report.outcome) == "rerun":  # the last run of a test that CI repeats decides
         return None
     if report.when == "call":
         return report.outcome

@@ -1,4 +1,4 @@
-"""What people ask for, in every combination: the requests whose manifests every cluster must accept."""
+"""The matrix of requests that users can make; every cluster must accept their manifests."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from trainjob import (
 from trainjob.manifest import to_trainjob
 
 LARGE_RUNTIME = Runtime(name="any-llama3.3-70b", kind="TrainingRuntime")
-"""A runtime that the Trainer does not ship; the tests make it."""
+"""A runtime that the Trainer does not ship; the tests create it."""
 MODELS = ("llama3.2-1b", "llama3.2-3b", "llama3.3-70b", "qwen2.5-1.5b")
 METHODS: Mapping[str, LoraConfig | None] = {
     "full": None,
@@ -103,7 +103,7 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "deadline": {"deadline": timedelta(hours=1, milliseconds=1)},
     "named": {"name": "a-name"},
 }
-"""What every step takes."""
+"""Options that every step has."""
 _CLAIM_SPEC = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
 VOLUME_SOURCES: Mapping[str, Mapping[str, Any]] = {
     "claim": {"persistentVolumeClaim": {"claimName": "data"}},
@@ -130,7 +130,7 @@ VOLUME_SETS: Mapping[str, tuple[Any, ...]] = {
     "twice": (*ALL_VOLUMES, _SECOND_MOUNT),
     "15-times": tuple(Volume(name="v", source={"emptyDir": {}}, mount_path=f"/mnt/{n}") for n in range(15)),
 }
-"""Volumes that steps are given; those of the last two are mounted several times."""
+"""Sets of volumes of a step; the volumes of the last two sets are mounted several times."""
 WORKSPACES: Mapping[str, Any] = {
     "claim": "claim",
     "folder-of-a-claim": Workspace(claim="claim", sub_path="team/a"),
@@ -140,11 +140,11 @@ WORKSPACES: Mapping[str, Any] = {
 _ENV = {"PLAIN": "$(NOTHING) and $HOME", "TOKEN": SecretKeyReference(name="s", key="k", optional=True)}
 
 Request = tuple[str, Callable[[], Any]]
-"""A label, and what makes the request; it raises InvalidSpec where the request itself is refused."""
+"""A label, and a function that builds the request, or raises InvalidSpec if the request is invalid."""
 
 
 def fine_tune_requests(**options: Any) -> Iterator[Request]:
-    """Every model, method and size, in one of the two ways to fine-tune."""
+    """Yield a fine-tuning of every model, method and size with these options."""
     for model, method, size in product(MODELS, METHODS, SIZES):
         config = {"epochs": 1, "peft_config": METHODS[method], **SIZES[size]}
         yield (
@@ -166,7 +166,7 @@ def _build_later(kind: Callable[..., Any], **values: Any) -> Callable[[], Any]:
 
 
 def tuning_requests() -> Iterator[Request]:
-    """Preference tuning, distillation, quantization; and trainings whose next attempt resumes."""
+    """Yield preference tuning, distillation and quantization, each also as a run whose next attempt resumes."""
     teacher = Distillation(teacher="llama3.1-8b", teacher_path="teacher/$(x)", ratio=0.5)
     ways: dict[str, dict[str, Any]] = {
         "plain": {},
@@ -176,7 +176,7 @@ def tuning_requests() -> Iterator[Request]:
     }
     for model, way, method in product(("llama3.2-1b", "qwen2.5-1.5b"), ways, ("full", "lora")):
         if (way, method) in (("teacher", "full"), ("quantized", "lora")) or (way == "teacher" and model[0] == "q"):
-            continue  # no recipe, no common vocabulary
+            continue  # TorchTune has no such recipe, or the models have no common vocabulary
         config = TorchTuneConfig(epochs=2, peft_config=METHODS[method], **ways[way])
         yield from _workspace_tuning_requests(f"{model} {way} {method}", model, config)
     for model in MODELS:
@@ -192,7 +192,7 @@ def _workspace_tuning_requests(label: str, model: str, config: TorchTuneConfig) 
 
 
 def initializer_requests() -> Iterator[Request]:
-    """A fine-tuning on a TorchTune runtime with every source and option."""
+    """Yield a fine-tuning on a TorchTune runtime with every source and option."""
     dataset = TorchTuneInstructDataset(split="train[:10%]", column_map={"input": "q", "output": "it's"})
     config = {"seed": 3, "learning_rate": 2e-5, "overrides": ("compile=True",), "dataset_preprocess_config": dataset}
     base = {"model": "llama3.2-1b", "config": config, "env": _ENV}
@@ -204,7 +204,7 @@ def initializer_requests() -> Iterator[Request]:
 
 
 def workspace_requests() -> Iterator[Request]:
-    """Steps of a chain: fetch, fine-tune, export, with every option."""
+    """Yield the steps of a chain - fetch, fine-tune, export - with every option."""
     workspace = {"workspace": "claim"}
     config = {"epochs": 1, "dataset_preprocess_config": TorchTuneInstructDataset(new_system_prompt="Be: brief, $(x)")}
     for option, secret in product(OPTIONS, (None, SECRET_BY_NAME, SECRET_BY_KEYS)):
@@ -225,12 +225,12 @@ def workspace_requests() -> Iterator[Request]:
 
 
 def _train(rate: float = 0.1, words: tuple[str, ...] = ("a $(b)",)) -> None:
-    """A function to send."""
+    """Print the arguments; this is the function of the CustomTrainer."""
     print(rate, *words)
 
 
 def trainer_requests() -> Iterator[Request]:
-    """Functions and containers with every option, over a workspace and without, and with a runtime's initializers."""
+    """Yield functions and containers with every option, with and without workspace and initializers."""
     function = CustomTrainer(
         func=_train, func_args={"rate": 0.5}, packages_to_install=("six",), pip_index_urls=("https://p.example/simple",)
     )
@@ -254,7 +254,7 @@ def trainer_requests() -> Iterator[Request]:
 
 
 def volume_requests() -> Iterator[Request]:
-    """Every step over every kind of workspace, and with volumes of every kind."""
+    """Yield every step with every kind of workspace and with volumes of every kind."""
     kinds: Mapping[str, tuple[Callable[..., Any], Mapping[str, Any]]] = {
         "dataset": (InitializeDataset, {"storage_uri": "hf://o/n"}),
         "model": (InitializeModel, {"storage_uri": "s3://bucket/path"}),

@@ -1,4 +1,4 @@
-"""Namespaced runtimes of a test's own: steps that run scripts, so that no stock image is needed."""
+"""TrainingRuntimes of a test, whose steps run scripts and so need no stock image."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support.polling import wait_until
 from tests.support.trainjobs import IMAGE, train_job
 
 OWN_RUNTIME = {"runtime": "own", "kind": "TrainingRuntime"}
-"""How a TrainJob refers to the runtime that `own_runtime` makes."""
+"""The reference of a TrainJob to the runtime that `create_own_runtime` creates."""
 
 _STEP_LABEL = "trainer.kubeflow.org/trainjob-ancestor-step"
 
@@ -23,13 +23,13 @@ def replicated_job(
     restart_policy: str = "",
     **job_spec: Any,
 ) -> Object:
-    """A replicated job whose container has the same name, as the Trainer wants it.
+    """Return a replicated job whose container has the same name, as the Trainer requires it.
 
     Args:
         name: `node`, `dataset-initializer` or `model-initializer`.
-        script: what it runs; a TrainJob's own command replaces the node's.
-        needs: steps that have to be complete before.
-        restart: restartPolicy of the pods; empty for the JobSet's default.
+        script: the script of the container; a TrainJob's own command replaces that of `node`.
+        depends_on: replicated jobs that have to be complete before it starts.
+        restart_policy: restartPolicy of the pods; empty for the JobSet's default.
         job_spec: further fields of the Job's spec, such as `backoffLimit`.
     """
     pod: Object = {"containers": [{"name": name, "image": IMAGE, "command": ["sh", "-c", script]}]}
@@ -48,20 +48,20 @@ def replicated_job(
 
 
 def never_restarted_job(name: str = "node", script: str = "true", **job_spec: Any) -> Object:
-    """A step whose first failure is its last, and whose pod stays."""
+    """Return a replicated job that fails with its first pod, which is kept."""
     return replicated_job(name, script, restart_policy="Never", **{"backoffLimit": 0, **job_spec})
 
 
 def create_own_runtime(client: Client, namespace: str, *jobs: Object, **jobset_spec: Any) -> Object:
-    """Creates the runtime `own`; returns how a TrainJob refers to it, as `train_job` takes it."""
+    """Create the runtime `own`, and return a TrainJob's reference to it, as `train_job` takes it."""
     template = {"spec": {**jobset_spec, "replicatedJobs": list(jobs)}}
     return create_runtime(client, namespace, {"mlPolicy": {"numNodes": 1, "torch": {}}, "template": template})
 
 
 def create_runtime(client: Client, namespace: str, spec: Object, name: str = OWN_RUNTIME["runtime"]) -> Object:
-    """Creates a runtime and waits until the Trainer knows it; returns how a TrainJob refers to it.
+    """Create a runtime, wait until the Trainer knows it, and return a TrainJob's reference to it.
 
-    The Trainer's webhook looks runtimes up in a cache, which hears of a new one a moment later.
+    The Trainer's webhook looks runtimes up in a cache, which receives a new one a moment later.
     """
     item = {
         "apiVersion": "trainer.kubeflow.org/v1alpha1",
@@ -72,9 +72,9 @@ def create_runtime(client: Client, namespace: str, spec: Object, name: str = OWN
     client.create(item, namespace)
     reference: Object = {**OWN_RUNTIME, "runtime": name}
 
-    def known() -> bool:
-        answer = client.request("POST", path_of("TrainJob", namespace), train_job(**reference), dryRun="All")
-        return "must be created before the TrainJob" not in answer.message
+    def is_known() -> bool:
+            response = client.request("POST", path_of("TrainJob", namespace), train_job(**reference), dryRun="All")
+            return "must be created before the TrainJob" not in response.message
 
-    wait_until(known)
+    wait_until(is_known)
     return reference

@@ -1,4 +1,4 @@
-"""What is refused when a TrainJob is created: by the Trainer's webhooks and by the CRD's schema, with which words."""
+"""Creation requests that the Trainer's webhooks or the CRD's schema reject, with the exact messages."""
 
 from __future__ import annotations
 
@@ -282,28 +282,28 @@ OVERRIDES = [
     "cases", [RUNTIMES, ENVIRONMENT, INITIALIZERS], ids=["runtimes", "environment", "initializers"]
 )
 def test_trainjobs(client, namespace, target, cases):
-    """Runtimes that are not there, torchrun's variables and initializers without a job are refused with these words."""
+    """A missing runtime, a reserved torchrun variable or an initializer without its job is rejected."""
     found, expected = dry_run_cases(client, namespace, target.trainer, cases)
     assert found == expected
 
 
 @pytest.mark.since("2.2")
 def test_patches(client, namespace, target):
-    """Of a runtimePatch the manager's name is checked, and that it sets no variables; not that its targets exist."""
+    """In a runtimePatch the manager's name is checked and variables are rejected. Missing targets are accepted."""
     found, expected = dry_run_cases(client, namespace, target.trainer, PATCHES)
     assert found == expected
 
 
 @pytest.mark.before("2.2")
 def test_overrides(client, namespace, target):
-    """Of podTemplateOverrides the jobs are checked, and that they set no variables; not that containers exist."""
+    """In podTemplateOverrides missing jobs and variables are rejected. Missing containers are accepted."""
     found, expected = dry_run_cases(client, namespace, target.trainer, OVERRIDES)
     assert found == expected
 
 
 @pytest.mark.since("2.2")
 def test_all_problems_at_once(client, namespace):
-    """The webhook names the problems of variables, initializers and patches at once, in any order."""
+    """The webhook reports all problems of variables, initializers and patches in one response, in any order."""
     job = case(
         "",
         ACCEPTED,
@@ -317,5 +317,5 @@ def test_all_problems_at_once(client, namespace):
         f'spec.runtimePatches.manager: Invalid value: "x": {DOMAIN}',
         denied_environment("node", manager="x").message.removeprefix(VALIDATOR),
     ]
-    said = ResponseSummary.from_response(client.ask("POST", path_of("TrainJob", namespace), job, dryRun="All"))
-    assert replace(said, text=remove_problems(said.message, problems)) == denied("[]")
+    found = ResponseSummary.from_response(client.request("POST", path_of("TrainJob", namespace), job, dryRun="All"))
+    assert replace(found, message=remove_problems(found.message, problems)) == denied("[]")

@@ -1,4 +1,4 @@
-"""Who somebody is: tokens of service accounts, wrong ones, none; and what everybody may ask."""
+"""Authentication with service account tokens, and requests that every identity may send."""
 
 from __future__ import annotations
 
@@ -34,30 +34,30 @@ DISCOVERY_PATHS = (
 
 @pytest.fixture
 def restricted_client(client, namespace):
-    """A service account without rights, by its token."""
+    """Return a client with the token of a service account that has no rights."""
     create_account(client, namespace)
-    with closing(client.as_bearer(create_token(client, namespace))) as opened:
+    with closing(client.with_token(create_token(client, namespace))) as opened:
         yield opened
 
 
 @pytest.fixture
 def anonymous(client):
-    """Somebody who says nothing."""
-    with closing(client.as_bearer("")) as opened:
+    """Return a client that sends no credentials."""
+    with closing(client.with_token("")) as opened:
         yield opened
 
 
-def forbidden_response(user, verb, resource, where, name=""):
+def forbidden_response(user, verb, resource, namespace, name=""):
     plural = resource.partition("/")[0]
     group = GROUP if plural in ("trainjobs", "clustertrainingruntimes") else ""
-    named = (f"{plural}.{group}" if group else plural) + (f' "{name}"' if name else "")
-    place = f'in the namespace "{where}"' if where else "at the cluster scope"
-    what = f'cannot {verb} resource "{resource}" in API group "{group}" {place}'
-    return 403, "Forbidden", f'{named} is forbidden: User "{user}" {what}'
+    object_text = (f"{plural}.{group}" if group else plural) + (f' "{name}"' if name else "")
+    scope = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
+    denial = f'cannot {verb} resource "{resource}" in API group "{group}" {scope}'
+    return 403, "Forbidden", f'{object_text} is forbidden: User "{user}" {denial}'
 
 
 def requests_and_rights(namespace):
-    """Requests, and as what RBAC sees them."""
+    """Return requests, each with the attributes by which RBAC authorizes it."""
     jobs, job = path_of("TrainJob", namespace), path_of("TrainJob", namespace, "x")
     return [
         (("GET", jobs), ("list", "trainjobs", namespace)),
@@ -78,38 +78,42 @@ def requests_and_rights(namespace):
     ]
 
 
-def test_without_rights(client, namespace, restricted_client, anonymous):
-    """Who has no right is refused with 403 and told what he lacks; who says nothing is system:anonymous."""
-    for who, user in ((restricted_client, f"system:serviceaccount:{namespace}:robot"), (anonymous, "system:anonymous")):
-        answers = [error_of(who.send(*asked, b"")) for asked, _ in requests_and_rights(namespace)]
-        assert answers == [forbidden_response(user, *action) for _, action in requests_and_rights(namespace)]
-        path = (403, "Forbidden", f'forbidden: User "{user}" cannot get path "/metrics"')
-        assert error_of(who.ask("GET", "/metrics")) == path
+def test_requests_without_rights_are_forbidden(client, namespace, restricted_client, anonymous):
+    """A request without the RBAC right gets 403. A request without a token has the user system:anonymous."""
+    for sender, user in (
+        (restricted_client, f"system:serviceaccount:{namespace}:robot"),
+        (anonymous, "system:anonymous"),
+    ):
+            responses = [error_of(sender.send_raw(*request, b"")) for request, _ in requests_and_rights(namespace)]
+            assert responses == [forbidden_response(user, *rights) for _, rights in requests_and_rights(namespace)]
+            no_metrics = (403, "Forbidden", f'forbidden: User "{user}" cannot get path "/metrics"')
+            assert error_of(sender.request("GET", "/metrics")) == no_metrics
 
 
-def test_what_everybody_may_ask(restricted_client, anonymous):
-    """Health and version answer everybody; who the server is and what it serves, everybody who has a name."""
-    for somebody in (restricted_client, anonymous):
-        for path in HEALTH_PATHS:  # not healthy while etcd is slow to answer
-            wait_until(lambda ask=somebody.ask, path=path: ask("GET", path).code == 200)
-    assert [restricted_client.ask("GET", path).code for path in DISCOVERY_PATHS] == [200] * 6
-    assert [anonymous.ask("GET", path).code for path in DISCOVERY_PATHS] == [403] * 6
+def test_health_is_public_and_discovery_needs_a_user(restricted_client, anonymous):
+    """Health and version need no authentication. Discovery needs an authenticated user."""
+    for sender in (restricted_client, anonymous):
+            for path in HEALTH_PATHS:  # these fail while etcd is slow to respond
+                    wait_until(lambda send=sender.request, path=path: send("GET", path).code == 200)
+    assert [restricted_client.request("GET", path).code for path in DISCOVERY_PATHS] == [200] * 6
+    assert [anonymous.request("GET", path).code for path in DISCOVERY_PATHS] == [403] * 6
     text = f'forbidden: User "system:anonymous" cannot get path "{DISCOVERY_PATHS[-1]}"'
-    assert error_of(anonymous.ask("GET", DISCOVERY_PATHS[-1])) == (403, "Forbidden", text)
+    assert error_of(anonymous.request("GET", DISCOVERY_PATHS[-1])) == (403, "Forbidden", text)
 
 
-@pytest.mark.parametrize("what", ["nonsense", "two words", "for others"])
-def test_wrong_tokens(client, namespace, what):
-    """A token that is none, or not for this server, is refused with 401, even where nobody needs one."""
+@pytest.mark.parametrize("token_text", ["nonsense", "two words", "for others"])
+def test_wrong_tokens_are_unauthorized(client, namespace, token_text):
+    """An invalid token, or a token for another audience, gets 401, even for paths that need no authentication."""
     create_account(client, namespace)
-    token = create_token(client, namespace, audiences=["https://example.org"]) if what == "for others" else what
-    with closing(client.as_bearer(token)) as stranger:
+    other_audience = token_text == "for others"
+    token = create_token(client, namespace, audiences=["https://example.org"]) if other_audience else token_text
+    with closing(client.with_token(token)) as stranger:
         for path in (path_of("TrainJob", namespace), "/version", "/nope"):
-            assert error_of(stranger.ask("GET", path)) == UNAUTHORIZED
+            assert error_of(stranger.request("GET", path)) == UNAUTHORIZED
 
 
 def test_token_request(client, namespace):
-    """A token lasts an hour or as long as asked for, ten minutes at least."""
+    """A service account token lasts one hour by default, or as long as requested, at least ten minutes."""
     create_account(client, namespace)
     usual = request_token(client, namespace, {}).body
     assert (usual["kind"], usual["spec"]["expirationSeconds"]) == ("TokenRequest", 3600)
@@ -134,21 +138,21 @@ def test_token_request(client, namespace):
     assert nobody == (404, "NotFound", 'serviceaccounts "nobody" not found')
 
 
-def test_a_token_ends_with_its_account(client, namespace):
-    """A token of a service account that is gone is refused with 401, also when one of that name is made anew."""
+def test_a_token_is_invalid_after_its_account_is_deleted(client, namespace):
+    """A token of a deleted service account gets 401, even if a service account with that name is created again."""
     create_account(client, namespace)
     tokens = [create_token(client, namespace) for _ in range(2)]
     client.delete("ServiceAccount", namespace, "robot")
-    with closing(client.as_bearer(tokens[0])) as gone:
-        # The API server learns of the deletion by a watch, and believes an accepted token for ten seconds.
-        wait_until(lambda: error_of(gone.ask("GET", "/version")) == UNAUTHORIZED)
+    with closing(client.with_token(tokens[0])) as gone:
+        # The API server receives the deletion by a watch, and caches an accepted token for ten seconds.
+        wait_until(lambda: error_of(gone.request("GET", "/version")) == UNAUTHORIZED)
     create_account(client, namespace)
-    with closing(client.as_bearer(tokens[1])) as former:
-        assert error_of(former.ask("GET", "/version")) == UNAUTHORIZED
+    with closing(client.with_token(tokens[1])) as former:
+        assert error_of(former.request("GET", "/version")) == UNAUTHORIZED
 
 
-def test_what_may_i(client, namespace, restricted_client, anonymous):
-    """Everybody with a name may ask what he may do; new rights count a moment later, in their namespace only."""
+def test_access_reviews(client, namespace, restricted_client, anonymous):
+    """An authenticated user can review its own access. New rights apply after a moment, in their namespace only."""
     job = (GROUP, "trainjobs")
     assert not is_allowed(restricted_client, namespace, "create", *job)
     grant(client, namespace, [{"apiGroups": [GROUP], "resources": ["trainjobs"], "verbs": ["create", "list"]}])
@@ -159,7 +163,7 @@ def test_what_may_i(client, namespace, restricted_client, anonymous):
     assert not is_allowed(restricted_client, "default", "create", *job) and not is_allowed(
         restricted_client, namespace, "list", GROUP, "trainjobs/status"
     )
-    assert restricted_client.ask("GET", path_of("TrainJob", namespace)).code == 200
-    assert restricted_client.ask("GET", path_of("TrainJob", "default")).code == 403
+    assert restricted_client.request("GET", path_of("TrainJob", namespace)).code == 200
+    assert restricted_client.request("GET", path_of("TrainJob", "default")).code == 403
     body = access_review({"namespace": namespace, "verb": "get", "group": "", "resource": "pods"})
-    assert anonymous.ask("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body).code == 403
+    assert anonymous.request("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body).code == 403

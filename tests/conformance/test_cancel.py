@@ -36,7 +36,7 @@ def submit_script(cluster, namespace, script, **more):
 
 def wait_for_running_pod(client, namespace, name):
     selector = f"jobset.sigs.k8s.io/jobset-name={name}"
-    return client.until(
+    return client.wait_for(
         "Pod", namespace, "", lambda pod: pod["status"].get("phase") == "Running", labelSelector=selector
     )
 
@@ -45,15 +45,15 @@ def test_a_cancelled_training_does_not_start_again(client, namespace, cluster):
     """Cancelled by the engine, a running job is gone at once; its JobSet and pods follow, and what is made anew."""
     job = submit_script(cluster, namespace, "sleep 600")
     pod = wait_for_running_pod(client, namespace, job.name)
-    jobsets = client.ask("GET", path_of("JobSet", namespace)).body
+    jobsets = client.request("GET", path_of("JobSet", namespace)).body
     assert cancel(cluster, job)
     assert client.find("TrainJob", namespace, job.name) is None
-    client.until_gone("Pod", namespace, pod["metadata"]["name"])
-    client.until_gone("JobSet", namespace, job.name)
+    client.wait_until_deleted("Pod", namespace, pod["metadata"]["name"])
+    client.wait_until_deleted("JobSet", namespace, job.name)
     client.create(shell("true", name="marker", suspend=True), namespace)  # its JobSet ends what the watch has to tell
     # A Trainer that reads of the JobSet's end before the job's makes it anew, for a moment: 2 of 240 here, under load.
     there = {jobset["metadata"]["uid"]: jobset["metadata"]["name"] for jobset in jobsets["items"]}
-    for event in client.stream(path_of("JobSet", namespace), resourceVersion=jobsets["metadata"]["resourceVersion"]):
+    for event in client.watch_events(path_of("JobSet", namespace), resourceVersion=jobsets["metadata"]["resourceVersion"]):
         meta = event["object"]["metadata"]
         there[meta["uid"]] = meta["name"]
         if event["type"] == "DELETED":
@@ -90,8 +90,8 @@ def test_a_job_without_its_runtime_can_be_cancelled(client, namespace, cluster):
     pod = wait_for_running_pod(client, namespace, job.name)
     client.delete("TrainingRuntime", namespace, OWN_RUNTIME["runtime"])
     assert cancel(cluster, job)
-    client.until_gone("TrainJob", namespace, job.name)
-    client.until_gone("Pod", namespace, pod["metadata"]["name"])
+    client.wait_until_deleted("TrainJob", namespace, job.name)
+    client.wait_until_deleted("Pod", namespace, pod["metadata"]["name"])
 
 
 @pytest.mark.parametrize("kind", ["Pod", "JobSet"])
@@ -100,9 +100,9 @@ def test_the_next_attempt_waits_for_what_is_left_of_the_old_one(client, namespac
     first = submit_script(cluster, namespace, "sleep 600")
     pod = wait_for_running_pod(client, namespace, first.name)["metadata"]["name"]
     name = pod if kind == "Pod" else first.name
-    client.hold(kind, namespace, name)
+    client.add_finalizer(kind, namespace, name)
     assert cancel(cluster, first)
-    client.until(kind, namespace, name, lambda found: "deletionTimestamp" in found["metadata"])
+    client.wait_for(kind, namespace, name, lambda found: "deletionTimestamp" in found["metadata"])
     there_at_creation = []
 
     def before_create(*_):
@@ -113,7 +113,7 @@ def test_the_next_attempt_waits_for_what_is_left_of_the_old_one(client, namespac
         with pytest.raises(WaitTimeout, match="still being deleted"):
             submit_script(cluster, namespace, "sleep 600", patience=0.5)
         assert client.find("TrainJob", namespace, first.name) is None
-        client.let_go(kind, namespace, name)
+        client.remove_finalizers(kind, namespace, name)
         second = asked.result(300)
     assert (second.name, second.uid == first.uid, there_at_creation) == (first.name, False, [None])
     assert wait_for_running_pod(client, namespace, second.name)
@@ -125,7 +125,7 @@ def test_the_next_attempt_waits_for_what_is_left_of_the_old_one(client, namespac
 def test_a_job_that_somebody_else_is_deleting(client, namespace, cluster):
     """One that is on its way is no job to adopt, cancelling it again is no error, and the next attempt has its own."""
     first = submit_script(cluster, namespace, "sleep 600")
-    client.hold("TrainJob", namespace, first.name)
+    client.add_finalizer("TrainJob", namespace, first.name)
     with ThreadPoolExecutor(2) as pool:
         waiting = pool.submit(wait, cluster, first)
         client.delete("TrainJob", namespace, first.name, propagationPolicy="Background")
@@ -135,7 +135,7 @@ def test_a_job_that_somebody_else_is_deleting(client, namespace, cluster):
         asked = pool.submit(submit_script, cluster, namespace, "sleep 600")
         with pytest.raises(WaitTimeout, match="still being deleted"):
             submit_script(cluster, namespace, "sleep 600", patience=0.5)
-        client.let_go("TrainJob", namespace, first.name)
+        client.remove_finalizers("TrainJob", namespace, first.name)
         second = asked.result(300)
     assert second.uid != first.uid
     assert cancel(cluster, first) is False
@@ -147,7 +147,7 @@ def test_one_that_is_gone_is_no_error_and_its_names_next_owner_is_left_alone(cli
     """Whatever is to be done with a job that is gone is done to nobody: not to another job that has its name by now."""
     first = submit_script(cluster, namespace, "sleep 600")
     assert cancel(cluster, first)
-    client.until_gone("JobSet", namespace, first.name)
+    client.wait_until_deleted("JobSet", namespace, first.name)
     told = "it goes on" if action is KillAction.KEEP else "it was gone already"
     assert apply_kill_action(cluster, first, action) == told
     client.create(shell("sleep 600", name=first.name), namespace)

@@ -33,10 +33,10 @@ def test_replace(client, namespace, kind):
     """An object is replaced by who knows its version; a version that is past is refused with 409."""
     (first,) = create_objects(client, namespace, kind, "a")
     path = path_of(kind, namespace, "a")
-    answer = client.ask("PUT", path, with_meta(first, labels={"a": "1"}))
+    answer = client.request("PUT", path, with_meta(first, labels={"a": "1"}))
     assert (answer.code, answer.body["metadata"]["labels"]) == (200, {"a": "1"})
     assert int(resource_version_of(answer.body)) > int(resource_version_of(first))
-    assert error_of(client.ask("PUT", path, with_meta(first, labels={"a": "2"}))) == conflict(kind)
+    assert error_of(client.request("PUT", path, with_meta(first, labels={"a": "2"}))) == conflict(kind)
     assert client.get(kind, namespace, "a")["metadata"]["labels"] == {"a": "1"}
 
 
@@ -53,8 +53,8 @@ def test_replace_refused(client, namespace, kind):
         (elsewhere, other, 404, f'{PLURAL[kind]} "b" not found'),
         (there, with_meta(item, resourceVersion="abc"), 500, 'strconv.ParseUint: parsing "abc": invalid syntax'),
     ]
-    assert [(where, body, *error_of(client.ask("PUT", where, body))[::2]) for where, body, _, _ in rows] == rows
-    answer = client.ask("PUT", there, with_meta(item, uid="another"))
+    assert [(where, body, *error_of(client.request("PUT", where, body))[::2]) for where, body, _, _ in rows] == rows
+    answer = client.request("PUT", there, with_meta(item, uid="another"))
     assert (answer.code, answer.reason) == (409, "Conflict")
     assert f"UID in precondition: another, UID in object meta: {item['metadata']['uid']}" in answer.message
 
@@ -64,13 +64,13 @@ def test_replace_without_a_version(client, namespace):
     create_objects(client, namespace, "Secret", "a")
     create_objects(client, namespace, "TrainingRuntime", "a")
     assert (
-        client.ask("PUT", path_of("Secret", namespace, "a"), idle_object("Secret", "a", labels={"a": "b"})).code == 200
+        client.request("PUT", path_of("Secret", namespace, "a"), idle_object("Secret", "a", labels={"a": "b"})).code == 200
     )
     text = "metadata.resourceVersion: Invalid value: 0: must be specified for an update"
     invalid = (422, "Invalid", f'{PLURAL["TrainingRuntime"]} "a" is invalid: {text}')
     path = path_of("TrainingRuntime", namespace, "a")
-    assert error_of(client.ask("PUT", path, idle_object("TrainingRuntime", "a"))) == invalid
-    assert error_of(client.ask("PATCH", path, {"metadata": {"resourceVersion": None}})) == invalid
+    assert error_of(client.request("PUT", path, idle_object("TrainingRuntime", "a"))) == invalid
+    assert error_of(client.request("PATCH", path, {"metadata": {"resourceVersion": None}})) == invalid
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -78,11 +78,11 @@ def test_many_write_at_once(client, namespace, kind):
     """Of many who create a name or replace a version at the same time, one succeeds and the others get 409."""
     with ThreadPoolExecutor(6) as pool:
         path = path_of(kind, namespace)
-        codes = list(pool.map(lambda _: client.ask("POST", path, idle_object(kind, "a")).code, range(6)))
+        codes = list(pool.map(lambda _: client.request("POST", path, idle_object(kind, "a")).code, range(6)))
         assert sorted(codes) == [201] + [409] * 5
         item = client.get(kind, namespace, "a")
         changes = [with_meta(item, labels={"by": str(number)}) for number in range(6)]
-        codes = list(pool.map(lambda change: client.ask("PUT", f"{path}/a", change).code, changes))
+        codes = list(pool.map(lambda change: client.request("PUT", f"{path}/a", change).code, changes))
         assert sorted(codes) == [200] + [409] * 5
 
 
@@ -94,9 +94,9 @@ def test_merge_patch(client, namespace, kind):
     assert changed["metadata"]["labels"] == {"b": "2", "c": "3"}
     path = path_of(kind, namespace, "a")
     late = {"metadata": {"resourceVersion": resource_version_of(first), "labels": {"d": "4"}}}
-    assert error_of(client.ask("PATCH", path, late)) == conflict(kind)
+    assert error_of(client.request("PATCH", path, late)) == conflict(kind)
     late["metadata"]["resourceVersion"] = resource_version_of(changed)
-    assert client.ask("PATCH", path, late).body["metadata"]["labels"] == {"b": "2", "c": "3", "d": "4"}
+    assert client.request("PATCH", path, late).body["metadata"]["labels"] == {"b": "2", "c": "3", "d": "4"}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -106,11 +106,11 @@ def test_json_patch(client, namespace, kind):
     path = path_of(kind, namespace, "a")
     test = {"op": "test", "path": "/metadata/labels/a"}
     steps = [{**test, "value": "1"}, {"op": "replace", "path": "/metadata/labels/b", "value": "3"}]
-    answer = client.ask("PATCH", path, [*steps, {"op": "remove", "path": "/metadata/labels/a"}], content_type=JSON)
+    answer = client.request("PATCH", path, [*steps, {"op": "remove", "path": "/metadata/labels/a"}], content_type=JSON)
     assert answer.body["metadata"]["labels"] == {"b": "3"}
     for failing in ({**test, "value": "1"}, {"op": "remove", "path": "/metadata/labels/none"}):
         step = {"op": "add", "path": "/metadata/labels/c", "value": "4"}
-        answer = client.ask("PATCH", path, [step, failing], content_type=JSON)
+        answer = client.request("PATCH", path, [step, failing], content_type=JSON)
         assert error_of(answer) == (422, "Invalid", REQUEST_ERROR)
     assert client.get(kind, namespace, "a")["metadata"]["labels"] == {"b": "3"}
 
@@ -128,10 +128,10 @@ def test_patch_refused(client, namespace, kind):
     ]
     answers = []
     for name, body, media, _, _ in rows:
-        answer = client.send("PATCH", path_of(kind, namespace, name), body, f"application/{media}patch+json")
+        answer = client.send_raw("PATCH", path_of(kind, namespace, name), body, f"application/{media}patch+json")
         answers.append((name, body, media, answer.code, answer.message))
     assert answers == rows
-    answer = client.ask("PATCH", path_of(kind, namespace, "a"), {"metadata": {"uid": "b"}})
+    answer = client.request("PATCH", path_of(kind, namespace, "a"), {"metadata": {"uid": "b"}})
     assert (answer.code, answer.reason) == (422, "Invalid")
     assert answer.message.endswith('"a" is invalid: metadata.uid: Invalid value: "b": field is immutable')
 
@@ -141,7 +141,7 @@ def test_patch_unreadable(client, namespace, kind):
     """A patch that is no JSON, or no patch of its media type, is refused with 400."""
     create_objects(client, namespace, kind, "a")
     for body, media in ((b"{bad", "merge-"), (b"", "merge-"), (b"[]", "merge-"), (b'{"a":1}', "json-")):
-        answer = client.send("PATCH", path_of(kind, namespace, "a"), body, f"application/{media}patch+json")
+        answer = client.send_raw("PATCH", path_of(kind, namespace, "a"), body, f"application/{media}patch+json")
         assert (answer.code, answer.reason) == (400, "BadRequest"), body
 
 
@@ -151,11 +151,11 @@ def test_kinds_of_patches(client, namespace):
         create_objects(client, namespace, kind, "a")
     secret, runtime = (path_of(kind, namespace, "a") for kind in KINDS)
     change = {"metadata": {"labels": {"a": "b"}}}
-    assert client.ask("PATCH", secret, change, content_type=STRATEGIC).code == 200
+    assert client.request("PATCH", secret, change, content_type=STRATEGIC).code == 200
     unknown = (415, "UnsupportedMediaType", FORMAT)
-    assert error_of(client.ask("PATCH", runtime, change, content_type=STRATEGIC)) == unknown
-    assert error_of(client.ask("PATCH", runtime, change, content_type="application/json")) == unknown
-    answer = client.ask("PATCH", secret, change, content_type="application/json")
+    assert error_of(client.request("PATCH", runtime, change, content_type=STRATEGIC)) == unknown
+    assert error_of(client.request("PATCH", runtime, change, content_type="application/json")) == unknown
+    answer = client.request("PATCH", secret, change, content_type="application/json")
     assert error_of(answer) == (415, "UnsupportedMediaType", "415: Unsupported Media Type")
 
 
@@ -166,7 +166,7 @@ def test_no_change(client, namespace, kind):
     assert resource_version_of(
         client.patch(kind, namespace, "a", {"metadata": {"labels": {"a": "b"}}})
     ) == resource_version_of(first)
-    answer = client.ask(
+    answer = client.request(
         "PUT", path_of(kind, namespace, "a"), with_meta(first, resourceVersion=resource_version_of(first))
     )
     assert resource_version_of(answer.body) == resource_version_of(first)
@@ -190,14 +190,14 @@ def test_status_is_apart(client, namespace):
     job = client.create({**shell("true", suspend=True, managedBy=kueue), "status": {"jobsStatus": [ROW]}}, namespace)
     assert not job.get("status")
     change = {"spec": {"suspend": False}, "metadata": {"labels": {"a": "b"}}, "status": {"jobsStatus": [ROW]}}
-    answer = client.ask("PATCH", path_of("TrainJob", namespace, "job", "status"), change)
+    answer = client.request("PATCH", path_of("TrainJob", namespace, "job", "status"), change)
     assert answer.code == 200
     assert "x" in [row["name"] for row in answer.body["status"]["jobsStatus"]]
     assert answer.body["spec"]["suspend"] is True
     assert (answer.body["metadata"].get("labels"), answer.body["metadata"]["generation"]) == (None, 1)
     plain = client.patch("TrainJob", namespace, "job", {"metadata": {"labels": {"c": "d"}}, "status": None})
     assert plain["status"] and plain["metadata"]["labels"] == {"c": "d"}
-    own = client.ask("GET", path_of("TrainJob", namespace, "job", "status"))
+    own = client.request("GET", path_of("TrainJob", namespace, "job", "status"))
     assert (own.code, own.body["kind"], own.body["spec"]["suspend"]) == (200, "TrainJob", True)
 
 
@@ -205,7 +205,7 @@ def test_status_is_checked(client, namespace):
     """A status that breaks the schema is refused with 422."""
     client.create(shell("true", suspend=True), namespace)
     path = path_of("TrainJob", namespace, "job", "status")
-    answer = client.ask("PATCH", path, {"status": {"jobsStatus": [{"name": "x"}]}})
+    answer = client.request("PATCH", path, {"status": {"jobsStatus": [{"name": "x"}]}})
     assert (answer.code, answer.reason) == (422, "Invalid")
     for counter in ("active", "failed", "ready", "succeeded", "suspended"):
         assert f"status.jobsStatus[0].{counter}: Required value" in answer.message

@@ -62,7 +62,7 @@ def read_mounts(jobset, step):
 def test_while_suspended(client, namespace):
     """The claim `initializer-NAME` is there as soon as the JobSet, suspended or not: RWO, 20Gi, the JobSet's own."""
     jobset = create_jobsets(client, namespace, {"job": train_job(runtime=LLAMA)})["job"]
-    found = client.until("PersistentVolumeClaim", namespace, "initializer-job", bool)
+    found = client.wait_for("PersistentVolumeClaim", namespace, "initializer-job", bool)
     owner = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "job"}
     more = {"uid": jobset["metadata"]["uid"], "controller": True, "blockOwnerDeletion": True}
     assert found["metadata"]["labels"] == {JOBSET: "job"}
@@ -70,7 +70,7 @@ def test_while_suspended(client, namespace):
     assert found["spec"]["accessModes"] == ["ReadWriteOnce"]
     assert found["spec"]["resources"] == {"requests": {"storage": "20Gi"}}
     assert (found["spec"]["volumeMode"], found["status"]["phase"]) == ("Filesystem", "Pending")
-    job = client.until("Job", namespace, "job-model-initializer-0", bool)
+    job = client.wait_for("Job", namespace, "job-model-initializer-0", bool)
     pod = job["spec"]["template"]["spec"]
     assert pod["volumes"] == [{"name": "initializer", "persistentVolumeClaim": {"claimName": "initializer-job"}}]
     assert pod["containers"][0]["volumeMounts"] == [{"name": "initializer", "mountPath": "/workspace"}]
@@ -86,16 +86,16 @@ def test_life(client, namespace):
     }
     job = train_job(**create_scripted_runtime(client, namespace, scripts))
     client.create(job, namespace)
-    done = client.until("TrainJob", namespace, "job", is_finished)
+    done = client.wait_for("TrainJob", namespace, "job", is_finished)
     assert [row[:2] for row in conditions(done)] == [("Complete", "True")]
     (node,) = client.list("Pod", namespace, labelSelector="jobset.sigs.k8s.io/replicatedjob-name=node")
     assert client.log(namespace, node["metadata"]["name"]).split() == ["rows", "weights"]
     assert client.get("PersistentVolumeClaim", namespace, "initializer-job")["status"]["phase"] == "Bound"
     client.delete("TrainJob", namespace, "job", propagationPolicy="Foreground")
-    client.until_gone("TrainJob", namespace, "job")
-    client.until_gone("PersistentVolumeClaim", namespace, "initializer-job")
+    client.wait_until_deleted("TrainJob", namespace, "job")
+    client.wait_until_deleted("PersistentVolumeClaim", namespace, "initializer-job")
     client.create(job, namespace)
-    client.until("PersistentVolumeClaim", namespace, "initializer-job", bool)
+    client.wait_for("PersistentVolumeClaim", namespace, "initializer-job", bool)
 
 
 @pytest.mark.since("2.2")
@@ -103,10 +103,10 @@ def test_deadline(client, namespace):
     """The claim goes when the deadline is over, with everything on it."""
     slow = create_scripted_runtime(client, namespace, {"dataset-initializer": "exec sleep 600"})
     client.create(train_job(activeDeadlineSeconds=1, suspend=True, **slow), namespace)
-    client.until("PersistentVolumeClaim", namespace, "initializer-job", bool)
+    client.wait_for("PersistentVolumeClaim", namespace, "initializer-job", bool)
     client.patch("TrainJob", namespace, "job", {"spec": {"suspend": False}})
-    client.until("TrainJob", namespace, "job", is_finished)
-    client.until_gone("PersistentVolumeClaim", namespace, "initializer-job")
+    client.wait_for("TrainJob", namespace, "job", is_finished)
+    client.wait_until_deleted("PersistentVolumeClaim", namespace, "initializer-job")
     assert client.get("TrainJob", namespace, "job")["status"]["conditions"][-1]["reason"] == "DeadlineExceeded"
 
 
@@ -115,10 +115,10 @@ def test_retained(client, namespace, target):
     """With Retain in the runtime the claim belongs to nobody and stays; then the name can't be used again."""
     job = train_job(**create_scripted_runtime(client, namespace, {}, retain_claim=True))
     client.create(job, namespace)
-    client.until("TrainJob", namespace, "job", is_finished)
+    client.wait_for("TrainJob", namespace, "job", is_finished)
     client.delete("TrainJob", namespace, "job", propagationPolicy="Foreground")
-    client.until_gone("TrainJob", namespace, "job")
-    client.until_gone("JobSet", namespace, "job")
+    client.wait_until_deleted("TrainJob", namespace, "job")
+    client.wait_until_deleted("JobSet", namespace, "job")
     kept = client.get("PersistentVolumeClaim", namespace, "initializer-job")
     assert "ownerReferences" not in kept["metadata"]
     assert "deletionTimestamp" not in kept["metadata"]
@@ -178,13 +178,13 @@ def test_own_output_survives(client, namespace, target):
         **mount_patch(target.trainer, "mine", "/workspace/output"),
     )
     client.create(job, namespace)
-    client.until("TrainJob", namespace, "job", is_finished)
+    client.wait_for("TrainJob", namespace, "job", is_finished)
     client.delete("TrainJob", namespace, "job", propagationPolicy="Foreground")
-    client.until_gone("TrainJob", namespace, "job")
+    client.wait_until_deleted("TrainJob", namespace, "job")
     assert client.get("PersistentVolumeClaim", namespace, "mine")["status"]["phase"] == "Bound"
     reader = train_job("cat", "/data/b", name="reader", **mount_patch(target.trainer, "mine", "/data"))
     client.create(reader, namespace)
-    client.until("TrainJob", namespace, "reader", is_finished)
+    client.wait_for("TrainJob", namespace, "reader", is_finished)
     (pod,) = list_pods(client, namespace, "reader")
     assert client.log(namespace, pod["metadata"]["name"]).strip() == "weights"
 
@@ -205,13 +205,13 @@ def test_before_2_2(client, namespace):
     """Up to 2.1 the claim is called like the runtime and is the user's: pods wait for it, and it stays."""
     client.create(train_job(**create_scripted_runtime(client, namespace, {"node": "ls /workspace"})), namespace)
     query = {"labelSelector": f"{JOBSET}=job"}
-    (message,) = unscheduled_reasons(client.until("Pod", namespace, "", unscheduled_reasons, **query))
+    (message,) = unscheduled_reasons(client.wait_for("Pod", namespace, "", unscheduled_reasons, **query))
     assert message.startswith(f'0/1 nodes are available: persistentvolumeclaim "{LLAMA}" not found.')
     assert client.list("PersistentVolumeClaim", namespace) == []
     client.create(claim(LLAMA), namespace)
-    assert is_finished(client.until("TrainJob", namespace, "job", is_finished))
+    assert is_finished(client.wait_for("TrainJob", namespace, "job", is_finished))
     client.delete("TrainJob", namespace, "job", propagationPolicy="Foreground")
-    client.until_gone("TrainJob", namespace, "job")
+    client.wait_until_deleted("TrainJob", namespace, "job")
     kept = client.get("PersistentVolumeClaim", namespace, LLAMA)
     assert (kept["status"]["phase"], kept["metadata"].get("ownerReferences")) == ("Bound", None)
 
@@ -220,8 +220,8 @@ def test_a_claim_that_is_not_there(client, namespace, target):
     """A pod whose claim does not exist is not scheduled; the TrainJob only shows an active Job."""
     client.create(train_job("true", **mount_patch(target.trainer, "mine", "/data")), namespace)
     (message,) = unscheduled_reasons(
-        client.until("Pod", namespace, "", unscheduled_reasons, labelSelector=f"{JOBSET}=job")
+        client.wait_for("Pod", namespace, "", unscheduled_reasons, labelSelector=f"{JOBSET}=job")
     )
     assert 'persistentvolumeclaim "mine" not found' in message
-    answer = client.ask("GET", path_of("TrainJob", namespace, "job"))
+    answer = client.request("GET", path_of("TrainJob", namespace, "job"))
     assert "conditions" not in (answer.body.get("status") or {})

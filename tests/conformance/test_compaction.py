@@ -42,21 +42,21 @@ def test_forgotten_versions(uncached_control_plane):
     client, etcd = uncached_control_plane
     path = path_of("Secret", "default")
     created = create_objects(client, "default", "Secret", "abcd")
-    head = client.ask("GET", path, limit=2).body["metadata"]
+    head = client.request("GET", path, limit=2).body["metadata"]
     client.delete("Secret", "default", "c")
     (last,) = create_objects(client, "default", "Secret", "e")
     compact_etcd(etcd, resource_version_of(last))
 
-    (event,) = client.stream(path, resourceVersion=resource_version_of(created[0]))
+    (event,) = client.watch_events(path, resourceVersion=resource_version_of(created[0]))
     status = event["object"]
     assert (event["type"], status["code"], status["reason"]) == ("ERROR", 410, "Expired")
     assert status["message"] == "The resourceVersion for the provided watch is too old."
 
     exact = {"resourceVersion": resource_version_of(created[0]), "resourceVersionMatch": "Exact"}
-    answer = client.ask("GET", path, **exact)
+    answer = client.request("GET", path, **exact)
     assert error_of(answer) == (410, "Expired", "The resourceVersion for the provided list is too old.")
 
-    answer = client.ask("GET", path, limit=2, **{"continue": head["continue"]})
+    answer = client.request("GET", path, limit=2, **{"continue": head["continue"]})
     assert error_of(answer) == (410, "Expired", OLD_TOKEN)
-    rest = client.ask("GET", path, limit=2, **{"continue": answer.body["metadata"]["continue"]}).body
+    rest = client.request("GET", path, limit=2, **{"continue": answer.body["metadata"]["continue"]}).body
     assert names_of(rest["items"]) == ["d", "e"]

@@ -26,7 +26,7 @@ def test_failed(client, namespace, culprit):
     steps = [never_restarted_job(name, f"exit {3 * (name == culprit)}") for name in [*initializers, "node"]]
     steps[2]["dependsOn"] = [{"name": name, "status": "Complete"} for name in initializers]
     client.create(train_job(**create_own_runtime(client, namespace, *steps)), namespace)
-    job = client.until("TrainJob", namespace, "job", is_finished)
+    job = client.wait_for("TrainJob", namespace, "job", is_finished)
     message = f"{FAILED} (first failed job: job-{culprit}-0)"
     assert conditions(job) == [("Failed", "True", "FailedJobs", message)]
 
@@ -36,8 +36,8 @@ def test_an_initializer_that_fails_ends_the_others(client, namespace):
     steps = [never_restarted_job("dataset-initializer", "exit 3"), never_restarted_job("model-initializer", "sleep 60")]
     last = replicated_job(depends_on=["dataset-initializer", "model-initializer"])
     client.create(train_job(**create_own_runtime(client, namespace, *steps, last)), namespace)
-    client.until("TrainJob", namespace, "job", is_finished)
-    client.until_gone("Job", namespace, "job-model-initializer-0")
+    client.wait_for("TrainJob", namespace, "job", is_finished)
+    client.wait_until_deleted("Job", namespace, "job-model-initializer-0")
     assert [job["metadata"]["name"] for job in client.list("Job", namespace)] == ["job-dataset-initializer-0"]
     (pod,) = client.list("Pod", namespace)
     assert (pod["metadata"]["name"][:26], pod["status"]["phase"]) == ("job-dataset-initializer-0-", "Failed")
@@ -62,7 +62,7 @@ def test_a_rule_of_the_failure_policy(client, namespace):
     policy = {"maxRestarts": 3, "rules": [rule]}
     runtime = create_own_runtime(client, namespace, never_restarted_job("node", "exit 3"), failurePolicy=policy)
     client.create(train_job(**runtime), namespace)
-    job = client.until("TrainJob", namespace, "job", is_finished)
+    job = client.wait_for("TrainJob", namespace, "job", is_finished)
     message = "applying FailJobSet failure policy action (first failed job: job-node-0)"
     assert conditions(job) == [("Failed", "True", "FailJobSetFailurePolicyAction", message)]
     assert client.get("JobSet", namespace, "job")["status"]["restarts"] == 0
@@ -86,6 +86,6 @@ def test_managed_by_another_controller(client, namespace):
     """A job that is managed by another controller gets no JobSet, and nobody writes its status."""
     client.create(shell("true", managedBy="kueue.x-k8s.io/multikueue"), namespace)
     client.create(shell("true", name="later"), namespace)
-    client.until("TrainJob", namespace, "later", is_finished)
+    client.wait_for("TrainJob", namespace, "later", is_finished)
     assert "status" not in client.get("TrainJob", namespace, "job")
     assert [item["metadata"]["name"] for item in client.list("JobSet", namespace)] == ["later"]

@@ -18,12 +18,12 @@ COMPLETE = ("Complete", "True", "AllJobsCompleted", "jobset completed successful
 def test_it_ends_the_job(client, namespace):
     """At its deadline a job is Failed, DeadlineExceeded; JobSet, Jobs, pods and Service go, and nothing runs again."""
     created = client.create(shell("sleep 60", activeDeadlineSeconds=ENOUGH), namespace)
-    client.until("TrainJob", namespace, "job", lambda job: counters(job).get("node", {}).get("active"))
+    client.wait_for("TrainJob", namespace, "job", lambda job: counters(job).get("node", {}).get("active"))
     (pod,) = list_pods(client, namespace)
     states = watch_states(client, created)
     assert conditions(states[-1]) == [EXCEEDED]
     for kind, name in (("JobSet", "job"), ("Job", "job-node-0"), ("Pod", pod["metadata"]["name"]), ("Service", "job")):
-        client.until_gone(kind, namespace, name)
+        client.wait_until_deleted(kind, namespace, name)
     later = watch_states(
         client, client.patch("TrainJob", namespace, "job", {"spec": {"suspend": True}}), has_condition("Suspended")
     )
@@ -45,7 +45,7 @@ def test_it_is_counted_from_the_resume(client, namespace):
     client.create(shell("sleep 60", name="held", suspend=True, **deadline), namespace)
     client.create(shell("true", name="quick", **deadline), namespace)
     client.create(shell("sleep 60", name="late", **deadline), namespace)
-    client.until("TrainJob", namespace, "late", is_finished)
+    client.wait_for("TrainJob", namespace, "late", is_finished)
     assert [found[0] for found in conditions(client.get("TrainJob", namespace, "held"))] == ["Suspended"]
     resumed = client.patch("TrainJob", namespace, "held", {"spec": {"suspend": False}})
     states = watch_states(client, resumed)
@@ -59,11 +59,11 @@ def test_it_is_counted_from_the_resume(client, namespace):
 def test_it_cannot_be_changed(client, namespace):
     """The deadline is immutable, and 1 second at least."""
     wrong = 'TrainJob.trainer.kubeflow.org "job" is invalid: spec.activeDeadlineSeconds: Invalid value: '
-    never = client.ask("POST", path_of("TrainJob", namespace), shell("true", activeDeadlineSeconds=0))
+    never = client.request("POST", path_of("TrainJob", namespace), shell("true", activeDeadlineSeconds=0))
     assert (never.code, never.reason) == (422, "Invalid")
     assert never.message == f"{wrong}0: spec.activeDeadlineSeconds in body should be greater than or equal to 1"
     client.create(shell("true", suspend=True, activeDeadlineSeconds=100), namespace)
-    longer = client.ask("PATCH", path_of("TrainJob", namespace, "job"), {"spec": {"activeDeadlineSeconds": 200}})
+    longer = client.request("PATCH", path_of("TrainJob", namespace, "job"), {"spec": {"activeDeadlineSeconds": 200}})
     assert (longer.code, longer.reason) == (422, "Invalid")
     assert longer.message == f"{wrong}200: field is immutable"
 
@@ -82,7 +82,7 @@ def test_it_can_be_taken_away_and_given(client, namespace):
 def test_there_is_none(client, namespace):
     """Before 2.2 there is no deadline: strict creation refuses the field, any other drops it."""
     job = shell("true", suspend=True, activeDeadlineSeconds=5)
-    strict = client.ask("POST", path_of("TrainJob", namespace), job, fieldValidation="Strict")
+    strict = client.request("POST", path_of("TrainJob", namespace), job, fieldValidation="Strict")
     assert strict.code == 400
     assert strict.message.endswith('strict decoding error: unknown field "spec.activeDeadlineSeconds"')
     assert "activeDeadlineSeconds" not in client.create(job, namespace, fieldValidation="Warn")["spec"]

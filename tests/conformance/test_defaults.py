@@ -13,7 +13,7 @@ CONTROLLER = "trainer.kubeflow.org/trainjob-controller"
 
 def dry_run_spec(client, namespace, **spec):
     """The spec of the answer to a dry run."""
-    answer = client.ask("POST", path_of("TrainJob", namespace), train_job(**spec), dryRun="All")
+    answer = client.request("POST", path_of("TrainJob", namespace), train_job(**spec), dryRun="All")
     assert answer.code == 201, answer.message
     return answer.body["spec"]
 
@@ -22,7 +22,7 @@ def test_least(client, namespace):
     """A TrainJob of a runtime's name only gets kind and group of the reference, managedBy and suspend, nothing else."""
     job = train_job()
     job["spec"]["runtimeRef"].pop("kind")
-    answer = client.ask("POST", path_of("TrainJob", namespace), job, dryRun="All")
+    answer = client.request("POST", path_of("TrainJob", namespace), job, dryRun="All")
     assert answer.body["spec"] == {
         "runtimeRef": {
             "name": "torch-distributed",
@@ -45,7 +45,7 @@ def test_kept(client, namespace):
 def test_status(client, namespace):
     """A status that is sent along is ignored."""
     job = {**train_job(), "status": {"conditions": [{"type": "Complete"}]}}
-    answer = client.ask("POST", path_of("TrainJob", namespace), job, dryRun="All")
+    answer = client.request("POST", path_of("TrainJob", namespace), job, dryRun="All")
     assert (answer.code, "status" in answer.body) == (201, False)
 
 

@@ -18,7 +18,7 @@ def ready_pods(job):
 
 
 def request_deletion(client, namespace, name="job", **options):
-    return client.ask("DELETE", path_of("TrainJob", namespace, name), options)
+    return client.request("DELETE", path_of("TrainJob", namespace, name), options)
 
 
 @pytest.mark.parametrize("policy", ["Background", "Foreground"])
@@ -31,7 +31,7 @@ def test_everything_goes(client, namespace, target, policy):
         container = node["template"]["spec"]["template"]["spec"]["containers"][0]
         container["volumeMounts"] = [{"name": "data", "mountPath": "/data"}]
     created = client.create(train_job(**create_own_runtime(client, namespace, node, **jobset)), namespace)
-    client.until("TrainJob", namespace, "job", ready_pods)
+    client.wait_for("TrainJob", namespace, "job", ready_pods)
     (pod,) = list_pods(client, namespace)
     owned = [("JobSet", "job"), ("Job", "job-node-0"), ("Service", "job"), ("Pod", pod["metadata"]["name"])]
     owned += [("PersistentVolumeClaim", "data-job")] if target.trainer >= (2, 2) else []
@@ -46,13 +46,13 @@ def test_everything_goes(client, namespace, target, policy):
     else:
         assert answer.body["metadata"]["finalizers"] == ["foregroundDeletion"]
     for kind, name in [("TrainJob", "job"), *owned]:
-        client.until_gone(kind, namespace, name)
+        client.wait_until_deleted(kind, namespace, name)
 
 
 def test_pods_are_told_to_end(client, namespace):
     """A running pod gets SIGTERM when its job is deleted, and a log that is followed has its last words."""
     client.create(shell(RUN_UNTIL_SIGTERM), namespace)
-    client.until("TrainJob", namespace, "job", ready_pods)
+    client.wait_for("TrainJob", namespace, "job", ready_pods)
     (pod,) = list_pods(client, namespace)
     lines = client.follow_log(namespace, pod["metadata"]["name"])
     assert next(lines) == "up\n"
@@ -63,15 +63,15 @@ def test_pods_are_told_to_end(client, namespace):
 def test_the_name_is_taken_until_all_is_gone(client, namespace):
     """A foreground deletion keeps the name until the JobSet is gone: creating the job anew is refused with 409."""
     client.create(shell("true"), namespace)
-    client.until("TrainJob", namespace, "job", is_finished)
-    client.hold("JobSet", namespace, "job")
+    client.wait_for("TrainJob", namespace, "job", is_finished)
+    client.add_finalizer("JobSet", namespace, "job")
     assert request_deletion(client, namespace, propagationPolicy="Foreground").code == 200
-    client.until("JobSet", namespace, "job", lambda jobset: "deletionTimestamp" in jobset["metadata"])
-    again = client.ask("POST", path_of("TrainJob", namespace), shell("true"))
+    client.wait_for("JobSet", namespace, "job", lambda jobset: "deletionTimestamp" in jobset["metadata"])
+    again = client.request("POST", path_of("TrainJob", namespace), shell("true"))
     assert (again.code, again.reason) == (409, "AlreadyExists")
     assert again.message == 'object is being deleted: trainjobs.trainer.kubeflow.org "job" already exists'
-    client.let_go("JobSet", namespace, "job")
-    client.until_gone("TrainJob", namespace, "job")
+    client.remove_finalizers("JobSet", namespace, "job")
+    client.wait_until_deleted("TrainJob", namespace, "job")
 
 
 def test_foreground_starts_it_again(client, namespace):
@@ -79,32 +79,32 @@ def test_foreground_starts_it_again(client, namespace):
     held = shell("sleep 60")
     held["metadata"]["finalizers"] = [FINALIZER]  # else it is a race that the job may lose by going first
     client.create(held, namespace)
-    client.until("TrainJob", namespace, "job", ready_pods)
+    client.wait_for("TrainJob", namespace, "job", ready_pods)
     old = client.get("JobSet", namespace, "job")["metadata"]
     assert request_deletion(client, namespace, propagationPolicy="Foreground").code == 200
-    client.until("JobSet", namespace, "job", lambda found: found["metadata"]["uid"] != old["uid"])
-    client.let_go("TrainJob", namespace, "job")
-    client.until_gone("TrainJob", namespace, "job")
-    client.until_gone("JobSet", namespace, "job")
+    client.wait_for("JobSet", namespace, "job", lambda found: found["metadata"]["uid"] != old["uid"])
+    client.remove_finalizers("TrainJob", namespace, "job")
+    client.wait_until_deleted("TrainJob", namespace, "job")
+    client.wait_until_deleted("JobSet", namespace, "job")
 
 
 def test_background_does_not_start_it_again(client, namespace):
     """Deleted with Background, a running job gets no new JobSet, once the Trainer has read that it is gone."""
     client.create(shell("sleep 60"), namespace)
-    client.until("TrainJob", namespace, "job", ready_pods)
+    client.wait_for("TrainJob", namespace, "job", ready_pods)
     (pod,) = list_pods(client, namespace)
     # A Trainer behind its time reads first that the JobSet is gone, and makes it anew; the garbage collector takes it.
-    old = client.hold("JobSet", namespace, "job")["metadata"]
+    old = client.add_finalizer("JobSet", namespace, "job")["metadata"]
     assert request_deletion(client, namespace, propagationPolicy="Background").code == 200
     client.create(shell("true", name="read"), namespace)
-    client.until("JobSet", namespace, "read", bool)
-    client.until("JobSet", namespace, "job", lambda jobset: "deletionTimestamp" in jobset["metadata"])
-    client.let_go("JobSet", namespace, "job")
-    client.until_gone("JobSet", namespace, "job")
-    client.until_gone("Pod", namespace, pod["metadata"]["name"])
+    client.wait_for("JobSet", namespace, "read", bool)
+    client.wait_for("JobSet", namespace, "job", lambda jobset: "deletionTimestamp" in jobset["metadata"])
+    client.remove_finalizers("JobSet", namespace, "job")
+    client.wait_until_deleted("JobSet", namespace, "job")
+    client.wait_until_deleted("Pod", namespace, pod["metadata"]["name"])
     client.create(shell("true", name="last"), namespace)
     new = []
-    for event in client.stream(path_of("JobSet", namespace), resourceVersion=old["resourceVersion"]):
+    for event in client.watch_events(path_of("JobSet", namespace), resourceVersion=old["resourceVersion"]):
         new += [event["object"]["metadata"]["name"]] if event["type"] == "ADDED" else []
         if "last" in new:
             break
@@ -114,25 +114,25 @@ def test_background_does_not_start_it_again(client, namespace):
 def test_the_old_jobset_speaks_for_the_new_job(client, namespace):
     """While a deleted job's JobSet still terminates, a new job of its name takes over its end: Complete, unrun."""
     client.create(shell("true"), namespace)
-    client.until("TrainJob", namespace, "job", is_finished)
-    client.hold("JobSet", namespace, "job")
+    client.wait_for("TrainJob", namespace, "job", is_finished)
+    client.add_finalizer("JobSet", namespace, "job")
     assert request_deletion(client, namespace, propagationPolicy="Background").code == 200
-    client.until("JobSet", namespace, "job", lambda jobset: "deletionTimestamp" in jobset["metadata"])
+    client.wait_for("JobSet", namespace, "job", lambda jobset: "deletionTimestamp" in jobset["metadata"])
     created = client.create(shell("exit 1"), namespace)
     states = watch_states(client, created)
     assert conditions(states[-1])[0][:3] == ("Complete", "True", "AllJobsCompleted")
     jobset = client.get("JobSet", namespace, "job")
     assert jobset["metadata"]["ownerReferences"][0]["uid"] != created["metadata"]["uid"]
-    client.let_go("JobSet", namespace, "job")
+    client.remove_finalizers("JobSet", namespace, "job")
 
 
 def test_orphans(client, namespace):
     """Deleted with Orphan, a job leaves its JobSet without an owner, and its pods run on."""
     client.create(shell("sleep 60"), namespace)
-    client.until("TrainJob", namespace, "job", ready_pods)
+    client.wait_for("TrainJob", namespace, "job", ready_pods)
     assert request_deletion(client, namespace, propagationPolicy="Orphan").code == 200
-    client.until_gone("TrainJob", namespace, "job")
-    jobset = client.until("JobSet", namespace, "job", lambda found: not found["metadata"].get("ownerReferences"))
+    client.wait_until_deleted("TrainJob", namespace, "job")
+    jobset = client.wait_for("JobSet", namespace, "job", lambda found: not found["metadata"].get("ownerReferences"))
     assert "deletionTimestamp" not in jobset["metadata"]
     (pod,) = list_pods(client, namespace)
     assert pod["status"]["phase"] == "Running"
@@ -162,26 +162,26 @@ def delete_jobset(client, namespace, name="job"):
 def test_a_running_job_gets_its_jobset_again(client, namespace):
     """When the JobSet of a running job is deleted the job gets a new one and runs from the beginning."""
     client.create(shell("sleep 60"), namespace)
-    client.until("TrainJob", namespace, "job", ready_pods)
+    client.wait_for("TrainJob", namespace, "job", ready_pods)
     (before,) = list_pods(client, namespace)
     uid = delete_jobset(client, namespace)
-    client.until("JobSet", namespace, "job", lambda found: found["metadata"]["uid"] != uid)
-    client.until_gone("Pod", namespace, before["metadata"]["name"])
-    client.until("Pod", namespace, "", lambda pod: pod["status"]["phase"] == "Running")
+    client.wait_for("JobSet", namespace, "job", lambda found: found["metadata"]["uid"] != uid)
+    client.wait_until_deleted("Pod", namespace, before["metadata"]["name"])
+    client.wait_for("Pod", namespace, "", lambda pod: pod["status"]["phase"] == "Running")
     assert not conditions(client.get("TrainJob", namespace, "job"))
 
 
 def test_a_failed_job_runs_again(client, namespace):
     """When the JobSet of a Failed job is deleted the job runs again and fails anew."""
     client.create(train_job(**create_own_runtime(client, namespace, never_restarted_job("node", "exit 3"))), namespace)
-    client.until("TrainJob", namespace, "job", is_finished)
+    client.wait_for("TrainJob", namespace, "job", is_finished)
     uid = delete_jobset(client, namespace)
-    jobset = client.until("JobSet", namespace, "job", lambda found: found["metadata"]["uid"] != uid)
-    client.until(
+    jobset = client.wait_for("JobSet", namespace, "job", lambda found: found["metadata"]["uid"] != uid)
+    client.wait_for(
         "Pod", namespace, "", lambda pod: pod["metadata"]["labels"].get(JOBSET_UID) == jobset["metadata"]["uid"]
     )
-    client.until("JobSet", namespace, "job", has_condition("Failed"))
-    again = client.until("TrainJob", namespace, "job", has_condition("Failed"))
+    client.wait_for("JobSet", namespace, "job", has_condition("Failed"))
+    again = client.wait_for("TrainJob", namespace, "job", has_condition("Failed"))
     assert conditions(again)[0][:3] == ("Failed", "True", "FailedJobs")
 
 
@@ -189,12 +189,12 @@ def test_a_failed_job_runs_again(client, namespace):
 def test_a_complete_job_stays_complete(client, namespace):
     """When the JobSet of a Complete job is deleted nothing runs again."""
     client.create(shell("true"), namespace)
-    complete = client.until("TrainJob", namespace, "job", is_finished)
+    complete = client.wait_for("TrainJob", namespace, "job", is_finished)
     delete_jobset(client, namespace)
     # The controller has looked at it after that, as the condition shows.
-    client.until_gone("JobSet", namespace, "job")
+    client.wait_until_deleted("JobSet", namespace, "job")
     client.patch("TrainJob", namespace, "job", {"spec": {"suspend": True}})
-    after = client.until("TrainJob", namespace, "job", has_condition("Suspended"))
+    after = client.wait_for("TrainJob", namespace, "job", has_condition("Suspended"))
     assert conditions(after)[0] == conditions(complete)[0]
     assert counters(after) == {"node": {"succeeded": 1}}
     assert client.find("JobSet", namespace, "job") is None
@@ -204,10 +204,10 @@ def test_a_complete_job_stays_complete(client, namespace):
 def test_a_complete_job_runs_again(client, namespace):
     """When the JobSet of a Complete job is deleted it stays Complete and runs again all the same."""
     client.create(shell("true"), namespace)
-    client.until("TrainJob", namespace, "job", is_finished)
+    client.wait_for("TrainJob", namespace, "job", is_finished)
     uid = delete_jobset(client, namespace)
-    jobset = client.until("JobSet", namespace, "job", lambda found: found["metadata"]["uid"] != uid)
-    client.until(
+    jobset = client.wait_for("JobSet", namespace, "job", lambda found: found["metadata"]["uid"] != uid)
+    client.wait_for(
         "Pod", namespace, "", lambda pod: pod["metadata"]["labels"].get(JOBSET_UID) == jobset["metadata"]["uid"]
     )
     assert conditions(client.get("TrainJob", namespace, "job"))[0][:2] == ("Complete", "True")

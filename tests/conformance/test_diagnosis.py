@@ -56,21 +56,21 @@ def test_hopeless(client, cluster, namespace, target, job_group, evidence):
     """What is missing and does not appear within a minute ends the waiting and the job, with a typed error."""
     waiters = {name: job_group.submit(name, job) for name, (job, _, _) in FAILING_JOBS.items()}
     for name, (_, expected, text) in FAILING_JOBS.items():
-        error = waiters[name].error()
+        error = waiters[name].job_error()
         assert (type(error), error.retryable) == (expected, False), error
         assert text in str(error)
         assert error.hint
-        client.until_gone("TrainJob", namespace, waiters[name].reference.name)
+        client.wait_until_deleted("TrainJob", namespace, waiters[name].reference.name)
         evidence("diagnosis", **diagnosis_row(name, target.backend, error.outcome.message, error))
 
 
 def test_hopeless_at_once(client, namespace, target, job_group, evidence):
     """An image name that is none ends them at once."""
     waiter = job_group.submit("image name", shell_job(image="Not/A_Name"))
-    error = waiter.error(300)
+    error = waiter.job_error(300)
     assert (type(error), error.retryable) == (ImageUnavailable, False)
     assert "invalid reference format" in str(error)
-    client.until_gone("TrainJob", namespace, waiter.reference.name)
+    client.wait_until_deleted("TrainJob", namespace, waiter.reference.name)
     evidence("diagnosis", **diagnosis_row("image name", target.backend, error.outcome.message, error))
 
 
@@ -81,10 +81,10 @@ def test_name_too_long(client, namespace, target, job_group, evidence):
     long = replicated_job("a-replicated-job-whose-name-has-so-many-letters-that-none-fit")
     create_own_runtime(client, namespace, replicated_job(), long)
     waiter = job_group.submit("name too long", own_runtime_job())
-    error = waiter.error(300)
+    error = waiter.job_error(300)
     assert (type(error), error.retryable) == (NeverStarted, False)
     assert "is too long" in str(error)
-    client.until_gone("TrainJob", namespace, waiter.reference.name)
+    client.wait_until_deleted("TrainJob", namespace, waiter.reference.name)
     evidence("diagnosis", **diagnosis_row("name too long", target.backend, error.outcome.message, error))
 
 
@@ -94,16 +94,16 @@ def test_hopeless_in_an_event_loop(client, cluster, namespace, unique):
     outcome = asyncio.run(wait_async(cluster, reference))
     with pytest.raises(ImageUnavailable, match="invalid reference format"):
         outcome.raise_for_failure()
-    client.until_gone("TrainJob", namespace, reference.name)
+    client.wait_until_deleted("TrainJob", namespace, reference.name)
 
 
 def test_what_appears_in_time(client, namespace, job_group):
     """A Secret that is made a moment later is no trouble: the job runs and is complete."""
     waiter = job_group.submit("late", shell_job('test "$A" = b', env={"A": SecretKeyReference(name="late", key="k")}))
-    waiter.until_told('secret "late" not found')
+    waiter.wait_for_report('secret "late" not found')
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "late"}, "stringData": {"k": "b"}}
     client.create(secret, namespace)
-    assert waiter.end.result(300).succeeded
+    assert waiter.outcome.result(300).succeeded
 
 
 def test_an_earlier_job_of_the_same_name(client, cluster, namespace, job_group):
@@ -111,12 +111,12 @@ def test_an_earlier_job_of_the_same_name(client, cluster, namespace, job_group):
     earlier = job_group.submit("again", shell_job(job={"workspace": "nope"}))
     event = wait_for_event(client, namespace, "Pod", f"{earlier.reference.name}-node-0-0-", "FailedScheduling")
     cancel(cluster, earlier.reference)
-    client.until_gone("JobSet", namespace, earlier.reference.name)
+    client.wait_until_deleted("JobSet", namespace, earlier.reference.name)
     seconds = "%Y-%m-%dT%H:%M:%SZ"
     wait_until(lambda: datetime.now(timezone.utc).strftime(seconds) > event["metadata"]["creationTimestamp"])
     later = job_group.submit("again", shell_job("exit 3"))
     assert (later.reference.name, later.reference.uid != earlier.reference.uid) == (earlier.reference.name, True)
-    assert "nope" not in str(later.error(300))
+    assert "nope" not in str(later.job_error(300))
 
 
 # -- waiting may help: it is told --------------------------------------------------------------------------------------
@@ -142,15 +142,15 @@ def test_shown(client, cluster, namespace, target, job_group, evidence):
     client.create(claim_of_class("unbound", "nope"), namespace)
     waiters = {name: job_group.submit(name, job) for name, (job, _) in PENDING_JOBS.items()}
     for name, (_, text) in PENDING_JOBS.items():
-        told = waiters[name].until_told(text)
+        told = waiters[name].wait_for_report(text)
         evidence("diagnosis", **diagnosis_row(name, target.backend, told))
     reference = waiters["too many GPUs"].reference
     with pytest.raises(WaitTimeout, match=r"Insufficient nvidia.com/gpu.*starting time.*deleted") as raised:
         wait(cluster, reference, limits=Limits(starting=timedelta(seconds=3)))
-    assert "ask for less" in raised.value.hint
+    assert "request fewer resources" in raised.value.hint
     for waiter in waiters.values():
         cancel(cluster, waiter.reference)
-        assert not waiter.end.result(300).succeeded
+        assert not waiter.outcome.result(300).succeeded
 
 
 @only_real
@@ -158,11 +158,11 @@ def test_quota(client, cluster, namespace, target, job_group, evidence):
     """Pods beyond a ResourceQuota are waited for, and the quota is told; it runs when there is quota."""
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "small"}}
     client.create({**quota, "spec": {"hard": {"requests.nvidia.com/gpu": "1"}}}, namespace)
-    client.until("ResourceQuota", namespace, "small", lambda one: one.get("status", {}).get("hard"))
+    client.wait_for("ResourceQuota", namespace, "small", lambda one: one.get("status", {}).get("hard"))
     waiter = job_group.submit("quota", shell_job(resources_per_node={"gpu": 2}))
-    evidence("diagnosis", **diagnosis_row("quota", target.backend, waiter.until_told("exceeded quota: small")))
-    assert client.ask("DELETE", path_of("ResourceQuota", namespace, "small")).ok
-    assert waiter.end.result(90).succeeded
+    evidence("diagnosis", **diagnosis_row("quota", target.backend, waiter.wait_for_report("exceeded quota: small")))
+    assert client.request("DELETE", path_of("ResourceQuota", namespace, "small")).ok
+    assert waiter.outcome.result(90).succeeded
 
 
 @only_real
@@ -181,7 +181,7 @@ def test_webhook_down(client, namespace, unique, target, job_group, evidence):
     }
     path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
     body = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration"}
-    assert client.ask("POST", path, {**body, "metadata": {"name": unique}, "webhooks": [webhook]}).code == 201
+    assert client.request("POST", path, {**body, "metadata": {"name": unique}, "webhooks": [webhook]}).code == 201
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -190,15 +190,15 @@ def test_webhook_down(client, namespace, unique, target, job_group, evidence):
     }
     try:
         wait_until(
-            lambda: "failed calling webhook" in client.ask("POST", path_of("Pod", namespace), pod, dryRun="All").message
+            lambda: "failed calling webhook" in client.request("POST", path_of("Pod", namespace), pod, dryRun="All").message
         )
         waiter = job_group.submit("webhook", shell_job())
         evidence(
-            "diagnosis", **diagnosis_row("webhook down", target.backend, waiter.until_told("failed calling webhook"))
+            "diagnosis", **diagnosis_row("webhook down", target.backend, waiter.wait_for_report("failed calling webhook"))
         )
     finally:
-        assert client.ask("DELETE", f"{path}/{unique}").ok
-    assert waiter.end.result(90).succeeded
+        assert client.request("DELETE", f"{path}/{unique}").ok
+    assert waiter.outcome.result(90).succeeded
 
 
 @pytest.fixture
@@ -212,9 +212,9 @@ def workloads(client):
     # Kueue's group is protected: who adds to it says so.
     meta = {"name": name, "annotations": {"api-approved.kubernetes.io": "unapproved, a test"}}
     body = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": meta, "spec": spec}
-    assert client.ask("POST", path, body).code == 201
+    assert client.request("POST", path, body).code == 201
     yield "/apis/kueue.x-k8s.io/v1beta2/namespaces/{}/workloads"
-    assert client.ask("DELETE", f"{path}/{name}").ok
+    assert client.request("DELETE", f"{path}/{name}").ok
 
 
 @only_real
@@ -228,13 +228,13 @@ def test_queued(client, namespace, workloads, target, job_group, evidence, tmp_p
         meta = {"name": f"trainjob-{reference.name}-1", "labels": {"kueue.x-k8s.io/job-uid": reference.uid}}
         kind = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload"}
         workload = {**kind, "metadata": meta, "status": {"conditions": [reserved]}}
-        wait_until(lambda: client.ask("POST", workloads.format(namespace), workload).code == 201)
+        wait_until(lambda: client.request("POST", workloads.format(namespace), workload).code == 201)
 
     script = f"test -e {tmp_path}/admitted || exec sleep 600"  # it begins before it is held back
     waiter = job_group.submit("queued", shell_job(script, job={"queue": "gpu-team"}), hold_back)
-    told = waiter.until_told("insufficient unused quota for cpu")
+    told = waiter.wait_for_report("insufficient unused quota for cpu")
     assert "waiting for quota in queue gpu-team" in told
     evidence("diagnosis", **diagnosis_row("no quota in Kueue", target.backend, told))
     (tmp_path / "admitted").touch()
     client.patch("TrainJob", namespace, waiter.reference.name, {"spec": {"suspend": False}})
-    assert waiter.end.result(300).succeeded
+    assert waiter.outcome.result(300).succeeded

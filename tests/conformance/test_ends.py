@@ -20,7 +20,7 @@ only_real = pytest.mark.only("controlplane-2.3")
 def inject_fault(client, namespace, waiter, fault):
     """Lets a fault of the kubelet hit a job's running pod."""
     name = waiter.reference.name
-    client.until("TrainJob", namespace, name, lambda job: counters(job).get("node", {}).get("ready"))
+    client.wait_for("TrainJob", namespace, name, lambda job: counters(job).get("node", {}).get("ready"))
     (pod,) = list_pods(client, namespace, name)
     client.patch("Pod", namespace, pod["metadata"]["name"], {"metadata": {"annotations": {FAULT_ANNOTATION: fault}}})
 
@@ -32,7 +32,7 @@ def test_ended_by_its_node(client, namespace, target, job_group, evidence, fault
     """A container that is out of memory is not retried, a pod that its node evicts is."""
     waiter = job_group.submit(fault, shell_job("exec sleep 60"))
     inject_fault(client, namespace, waiter, fault)
-    error = waiter.error(300)
+    error = waiter.job_error(300)
     assert (type(error), error.retryable) == (expected, retryable)
     assert error.outcome.exit_code in (137, 143)
     assert fault in str(error)
@@ -41,7 +41,7 @@ def test_ended_by_its_node(client, namespace, target, job_group, evidence, fault
 
 def test_command_that_is_not_there(target, job_group, evidence):
     """A command that is not in the image is told as that, and no retry is made of it."""
-    error = job_group.submit("command", shell_job(command=["no-such-program"])).error(300)
+    error = job_group.submit("command", shell_job(command=["no-such-program"])).job_error(300)
     assert (type(error), error.retryable) == (NeverStarted, False)
     evidence("diagnosis", **diagnosis_row("command not found", target.backend, error.outcome.message, error))
 
@@ -55,18 +55,18 @@ def test_initializer(client, namespace, target, job_group, evidence):
         replicated_job("dataset-initializer", script),
         replicated_job(depends_on=["dataset-initializer"]),
     )
-    error = job_group.submit("initializer", own_runtime_job()).error(300)
+    error = job_group.submit("initializer", own_runtime_job()).job_error(300)
     assert (type(error), error.outcome.step, error.outcome.exit_code) == (CommandFailed, "dataset-initializer", 3)
     assert error.outcome.log_tail == ("no such dataset",)
-    assert "a wrong address" in error.hint
+    assert "check the address" in error.hint
     evidence("diagnosis", **diagnosis_row("initializer failed", target.backend, error.outcome.message, error))
 
 
 def test_crash_loop(target, job_group, evidence):
     """A container that may be restarted and fails again and again is told while it lasts, and fails in the end."""
     waiter = job_group.submit("crash", shell_job("exit 3", job={"max_restarts": 2}))
-    told = waiter.until_told("CrashLoopBackOff")
-    error = waiter.error(300)
+    told = waiter.wait_for_report("CrashLoopBackOff")
+    error = waiter.job_error(300)
     assert (type(error), error.outcome.exit_code) == (CommandFailed, 3)
     evidence("diagnosis", **diagnosis_row("crash loop", target.backend, told, error, ended_early=False))
 
@@ -77,12 +77,12 @@ def test_drained(client, namespace, target, job_group, evidence):
     create_own_runtime(client, namespace, never_restarted_job())
     waiter = job_group.submit("drain", own_runtime_job("exec sleep 60"))
     name = waiter.reference.name
-    client.until("TrainJob", namespace, name, lambda job: counters(job).get("node", {}).get("ready"))
+    client.wait_for("TrainJob", namespace, name, lambda job: counters(job).get("node", {}).get("ready"))
     (pod,) = list_pods(client, namespace, name)
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod["metadata"]["name"]}}
     path = path_of("Pod", namespace, pod["metadata"]["name"], "eviction")
-    assert client.ask("POST", path, eviction).code == 201
-    error = waiter.error(300)
+    assert client.request("POST", path, eviction).code == 201
+    error = waiter.job_error(300)
     assert (type(error), error.retryable, error.outcome.exit_code) == (Interrupted, True, 143)
     assert "EvictionByEvictionAPI" in error.outcome.message
     evidence(
@@ -99,7 +99,7 @@ def scarce_resource(client, unique):
 
     def set_to(amount):
         change = {"status": {"capacity": {name: amount}, "allocatable": {name: amount}}}
-        assert client.ask("PATCH", path_of("Node", None, node, "status"), change).ok
+        assert client.request("PATCH", path_of("Node", None, node, "status"), change).ok
 
     set_to("1")
     yield name
@@ -114,10 +114,10 @@ def test_preempted(client, namespace, unique, scarce_resource, target, job_group
         update={"trainer": shell_job("exec sleep 60", resources_per_node={scarce_resource: 1}).trainer}
     )
     waiter = job_group.submit("preempted", job)
-    client.until("TrainJob", namespace, waiter.reference.name, lambda one: counters(one).get("node", {}).get("ready"))
+    client.wait_for("TrainJob", namespace, waiter.reference.name, lambda one: counters(one).get("node", {}).get("ready"))
     path = "/apis/scheduling.k8s.io/v1/priorityclasses"
     body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": unique}, "value": 1000}
-    assert client.ask("POST", path, body).code == 201
+    assert client.request("POST", path, body).code == 201
     try:
         container = {
             "name": "c",
@@ -128,11 +128,11 @@ def test_preempted(client, namespace, unique, scarce_resource, target, job_group
         spec = {"priorityClassName": unique, "restartPolicy": "Never", "containers": [container]}
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "first"}, "spec": spec}
         pods = path_of("Pod", namespace)  # admission looks the class up in a cache
-        wait_until(lambda: client.ask("POST", pods, pod, dryRun="All").ok)
+        wait_until(lambda: client.request("POST", pods, pod, dryRun="All").ok)
         client.create(pod, namespace)
-        error = waiter.error(300)
+        error = waiter.job_error(300)
     finally:
-        assert client.ask("DELETE", f"{path}/{unique}").ok
+        assert client.request("DELETE", f"{path}/{unique}").ok
     assert (type(error), error.retryable) == (Interrupted, True)
     assert "PreemptionByScheduler" in error.outcome.message
     evidence("diagnosis", **diagnosis_row("preempted", target.backend, error.outcome.message, error, ended_early=False))
@@ -145,15 +145,15 @@ def test_node_lost(client, namespace, unique, target, job_group, evidence):
     job = own_runtime_job().model_copy(update={"placement": Placement(node_selector={"example.org/gone": unique})})
     waiter = job_group.submit("node lost", job)
     query = {"labelSelector": f"{JOBSET}={waiter.reference.name}"}
-    pod = client.until("Pod", namespace, "", bool, **query)["metadata"]["name"]
+    pod = client.wait_for("Pod", namespace, "", bool, **query)["metadata"]["name"]
     binding = {
         "apiVersion": "v1",
         "kind": "Binding",
         "metadata": {"name": pod},
         "target": {"kind": "Node", "name": unique},
     }
-    assert client.ask("POST", path_of("Pod", namespace, pod, "binding"), binding).code == 201
-    error = waiter.error()  # the garbage collector waits for 40 s, and looks every 20 s
+    assert client.request("POST", path_of("Pod", namespace, pod, "binding"), binding).code == 201
+    error = waiter.job_error()  # the garbage collector waits for 40 s, and looks every 20 s
     assert (type(error), error.retryable, error.outcome.exit_code) == (Interrupted, True, None)
     assert "DeletionByPodGC" in error.outcome.message
     evidence("diagnosis", **diagnosis_row("node lost", target.backend, error.outcome.message, error, ended_early=False))

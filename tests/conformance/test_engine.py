@@ -108,8 +108,8 @@ def test_cancellation(client, cluster, namespace, key):
     assert outcome.phase is Phase.DELETED
     with pytest.raises(JobDeleted):
         outcome.raise_for_failure()
-    client.until_gone("TrainJob", namespace, reference.name)
-    client.until_gone("Pod", namespace, pod["metadata"]["name"])
+    client.wait_until_deleted("TrainJob", namespace, reference.name)
+    client.wait_until_deleted("Pod", namespace, pod["metadata"]["name"])
     assert cancel(cluster, reference) is False
 
 
@@ -139,7 +139,7 @@ def test_limits(client, cluster, namespace, key):
     assert client.get("TrainJob", namespace, reference.name)["spec"]["suspend"] is True
     with pytest.raises(WaitTimeout, match="total"):
         wait(cluster, reference, limits=Limits(total=timedelta(seconds=0.3)))
-    client.until_gone("TrainJob", namespace, reference.name)
+    client.wait_until_deleted("TrainJob", namespace, reference.name)
 
 
 @pytest.mark.since("2.2")
@@ -175,5 +175,5 @@ def test_who_asked(client, cluster, namespace, key):
     assert meta["labels"]["app.kubernetes.io/managed-by"] == "trainjob"
     assert meta["labels"][labels.RUN_KEY] == key.digest
     assert meta["annotations"][labels.RUN_KEY] == key.canonical
-    client.until("TrainJob", namespace, reference.name, lambda job: counters(job).get("node", {}).get("active"))
-    assert client.ask("DELETE", path_of("TrainJob", namespace, reference.name)).code == 200
+    client.wait_for("TrainJob", namespace, reference.name, lambda job: counters(job).get("node", {}).get("active"))
+    assert client.request("DELETE", path_of("TrainJob", namespace, reference.name)).code == 200

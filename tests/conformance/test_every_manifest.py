@@ -49,7 +49,7 @@ def build_manifest(request, namespace, target, name="job"):
 
 def dry_run(client, namespace, item):
     """The API server's answer to a dry run."""
-    return client.ask("POST", path_of("TrainJob", namespace), item, fieldValidation="Strict", dryRun="All")
+    return client.request("POST", path_of("TrainJob", namespace), item, fieldValidation="Strict", dryRun="All")
 
 
 def create_large_runtime(client, namespace):

@@ -34,8 +34,8 @@ def gang(client, namespace, name, reference):
     """The PodGroup of a new job on two nodes, and the marks of one of its pods."""
     client.create(train_job("true", trainer={"numNodes": 2}, name=name, **reference), namespace)
     path = group_path(name, namespace, name)
-    made = wait_until(lambda: (answer := client.ask("GET", path)).ok and answer.body, 300)
-    pod = client.until("Pod", namespace, "", bool, labelSelector=f"jobset.sigs.k8s.io/jobset-name={name}")
+    made = wait_until(lambda: (answer := client.request("GET", path)).ok and answer.body, 300)
+    pod = client.wait_for("Pod", namespace, "", bool, labelSelector=f"jobset.sigs.k8s.io/jobset-name={name}")
     return made["spec"], {**pod["metadata"]["labels"], **pod["metadata"].get("annotations", {})}
 
 
@@ -49,7 +49,7 @@ def test_volcano(client, cluster, namespace, unique, evidence):
     """Without Volcano nothing starts, and that is told; with its CRD all pods of a job are one PodGroup in a queue."""
     reference = create_shipped_runtime(client, namespace, "volcano")
     group, _ = GROUPS["volcano"]
-    if client.ask("GET", f"{CRDS}/podgroups.{group}").code == 404:
+    if client.request("GET", f"{CRDS}/podgroups.{group}").code == 404:
         job = submit(cluster, job_on_runtime("torch-volcano"), RunKey("conformance", "gang", unique, "run-1"))
         with pytest.raises(NeverStarted, match=f"PodGroup.*{group}(.|\n)*install the scheduler"):
             wait(cluster, job).raise_for_failure()
@@ -87,6 +87,6 @@ def test_coscheduling(client, cluster, namespace, unique, evidence):
 def test_kai(client, namespace):
     """For KAI the pods have its queue and its scheduler, and the Trainer makes no group."""
     client.create(train_job("true", **create_shipped_runtime(client, namespace, "kai")), namespace)
-    pod = client.until("Pod", namespace, "", bool)
+    pod = client.wait_for("Pod", namespace, "", bool)
     assert pod["metadata"]["labels"]["kai.scheduler/queue"] == "default-queue"
     assert pod["spec"]["schedulerName"] == "kai-scheduler"

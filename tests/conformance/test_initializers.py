@@ -76,8 +76,8 @@ def test_order(client, namespace):
     for step in (DATASET, MODEL):
         spec = find_replicated_job(jobset, step)["template"]["spec"]
         assert (find_replicated_job(jobset, step)["replicas"], spec["parallelism"], spec["completions"]) == (1, 1, 1)
-    client.until("Job", namespace, "job-dataset-initializer-0", bool)
-    client.until("Job", namespace, "job-model-initializer-0", bool)
+    client.wait_for("Job", namespace, "job-dataset-initializer-0", bool)
+    client.wait_for("Job", namespace, "job-model-initializer-0", bool)
     assert client.find("Job", namespace, "job-node-0") is None
     labels = client.get("Job", namespace, "job-dataset-initializer-0")["metadata"]["labels"]
     assert labels["trainer.kubeflow.org/trainjob-ancestor-step"] == DATASET
@@ -99,7 +99,7 @@ def test_what_the_processes_see(client, namespace):
         train_job(initializer={"dataset": dataset}, **create_scripted_runtime(client, namespace, scripts)), namespace
     )
     history = []
-    for _, job in client.follow("TrainJob", namespace, "job"):
+    for _, job in client.list_and_watch("TrainJob", namespace, "job"):
         history.append(counters(job))
         if is_finished(job):
             break
@@ -112,7 +112,7 @@ def test_what_the_processes_see(client, namespace):
 
 
 def dry_run(client, namespace, job):
-    answer = client.ask("POST", path_of("TrainJob", namespace), job, fieldValidation="Strict", dryRun="All")
+    answer = client.request("POST", path_of("TrainJob", namespace), job, fieldValidation="Strict", dryRun="All")
     return answer.code, "" if answer.ok else answer.message.removeprefix(DENIED)
 
 
@@ -168,7 +168,7 @@ def test_runtimes_with_wrong_names(client, namespace):
     """A runtime whose step has no container of the right name is refused itself."""
     body = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainingRuntime", "metadata": {"name": "own"}}
     spec = runtime_without(client, "container")
-    answer = client.ask("POST", path_of("TrainingRuntime", namespace), {**body, "spec": spec})
+    answer = client.request("POST", path_of("TrainingRuntime", namespace), {**body, "spec": spec})
     assert answer.code == 403
     assert answer.message.startswith(
         DENIED.replace("trainjob", "trainingruntime", 1)

@@ -75,9 +75,9 @@ def test_a_restart_begins_anew(client, namespace, gate, tmp_path):
         client, namespace, never_restarted_job("node", script), failurePolicy={"maxRestarts": 1}
     )
     created = client.create(train_job(**runtime), namespace)
-    client.until("JobSet", namespace, "job", lambda jobset: jobset.get("status", {}).get("restarts") == 1)
+    client.wait_for("JobSet", namespace, "job", lambda jobset: jobset.get("status", {}).get("restarts") == 1)
     again = watch_states(client, created, node_has_counters(PENDING, RUNNING))  # the watch begins at the creation
-    client.until("TrainJob", namespace, "job", node_has_counters(RUNNING))
+    client.wait_for("TrainJob", namespace, "job", node_has_counters(RUNNING))
     file.touch()
     states = [*again, *watch_states(client, again[-1])]
     assert is_subsequence(job_counter_states(states), [WAITING, PENDING, RUNNING, PENDING, WAITING, FAILED] * 2)
@@ -87,7 +87,7 @@ def test_a_restart_begins_anew(client, namespace, gate, tmp_path):
 def test_no_nodes(client, namespace):
     """With numNodes 0 the job is Complete at once, without a pod."""
     client.create(shell("true", trainer={"numNodes": 0}), namespace)
-    job = client.until("TrainJob", namespace, "job", is_finished)
+    job = client.wait_for("TrainJob", namespace, "job", is_finished)
     assert conditions(job)[0][:3] == ("Complete", "True", "AllJobsCompleted")
     assert counters(job) == {"node": SUCCEEDED}
     assert client.list("Pod", namespace) == []

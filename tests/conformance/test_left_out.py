@@ -16,7 +16,7 @@ APPLY, STRATEGIC = "application/apply-patch+yaml", "application/strategic-merge-
 def test_server_side_apply(client, namespace):
     """An object can be made and changed by server-side apply."""
     body = json.dumps(idle_object("Secret", "a", labels={"a": "b"})).encode()
-    answer = client.send("PATCH", path_of("Secret", namespace, "a"), body, APPLY, fieldManager="me")
+    answer = client.send_raw("PATCH", path_of("Secret", namespace, "a"), body, APPLY, fieldManager="me")
     assert (answer.code, answer.body["metadata"]["labels"]) == (201, {"a": "b"})
 
 
@@ -32,15 +32,15 @@ def test_strategic_merge_patch(client, namespace):
     """A strategic merge patch adds to lists that are sets."""
     create_objects(client, namespace, "Secret", "a", finalizers=["example.org/a"])
     change = {"metadata": {"finalizers": ["example.org/b"]}}
-    answer = client.ask("PATCH", path_of("Secret", namespace, "a"), change, content_type=STRATEGIC)
-    client.let_go("Secret", namespace, "a")
+    answer = client.request("PATCH", path_of("Secret", namespace, "a"), change, content_type=STRATEGIC)
+    client.remove_finalizers("Secret", namespace, "a")
     assert sorted(answer.body["metadata"]["finalizers"]) == ["example.org/a", "example.org/b"]
 
 
 @pytest.mark.differs("laptop", "bodies are JSON")
 def test_yaml(client, namespace):
     """Objects may be sent as YAML."""
-    answer = client.send("POST", path_of("Secret", namespace), b"metadata:\n  name: a\n", "application/yaml")
+    answer = client.send_raw("POST", path_of("Secret", namespace), b"metadata:\n  name: a\n", "application/yaml")
     assert (answer.code, answer.body["metadata"]["name"]) == (201, "a")
 
 
@@ -49,7 +49,7 @@ def test_strict_validation_of_built_in_kinds(client, namespace):
     """Unknown fields of built-in kinds are refused under Strict too."""
     body = {**idle_object("Secret", "a"), "bogus": 1}
     text = 'Secret in version "v1" cannot be handled as a Secret: strict decoding error: unknown field "bogus"'
-    answer = client.ask("POST", path_of("Secret", namespace), body, fieldValidation="Strict")
+    answer = client.request("POST", path_of("Secret", namespace), body, fieldValidation="Strict")
     assert error_of(answer) == (400, "BadRequest", text)
 
 
@@ -57,7 +57,7 @@ def test_strict_validation_of_built_in_kinds(client, namespace):
 def test_a_field_that_is_there_twice(client, namespace):
     """A field that is there twice is refused under Strict."""
     body = json.dumps(idle_object("TrainingRuntime", "a")).encode()[:-1] + b', "kind": "TrainingRuntime"}'
-    answer = client.send("POST", path_of("TrainingRuntime", namespace), body, fieldValidation="Strict")
+    answer = client.send_raw("POST", path_of("TrainingRuntime", namespace), body, fieldValidation="Strict")
     problem = 'strict decoding error: duplicate field "kind"'
     text = f'TrainingRuntime in version "v1alpha1" cannot be handled as a TrainingRuntime: {problem}'
     assert error_of(answer) == (400, "BadRequest", text)
@@ -66,7 +66,7 @@ def test_a_field_that_is_there_twice(client, namespace):
 @pytest.mark.differs("laptop", "it has no TLS, and so no certificate authority")
 def test_certificate_authority(client, namespace):
     """Every namespace gets a ConfigMap with the API server's certificate authority."""
-    found = client.until("ConfigMap", namespace, "kube-root-ca.crt", bool)
+    found = client.wait_for("ConfigMap", namespace, "kube-root-ca.crt", bool)
     assert found["data"]["ca.crt"].startswith("-----BEGIN CERTIFICATE-----")
 
 
@@ -74,5 +74,5 @@ def test_certificate_authority(client, namespace):
 def test_who_am_i(client):
     """Everybody may ask who he is."""
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
-    answer = client.ask("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", body)
+    answer = client.request("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", body)
     assert (answer.code, bool(answer.body["status"]["userInfo"]["groups"])) == (201, True)

@@ -14,7 +14,7 @@ LIMIT, TOKEN = "limit", "continue"
 def list_page(client, kind, namespace, **query):
     """Names, and the list's metadata."""
     # 504: the server's cache has not received a version within 3 s that etcd has
-    answer = wait_until(lambda: (found := client.ask("GET", path_of(kind, namespace), **query)).code != 504 and found)
+    answer = wait_until(lambda: (found := client.request("GET", path_of(kind, namespace), **query)).code != 504 and found)
     assert answer.ok, answer.message
     return names_of(answer.body["items"]), answer.body["metadata"]
 
@@ -30,7 +30,7 @@ def test_pages(client, namespace, kind):
     client.delete(kind, namespace, "e")
     token, seen = head[TOKEN], []
     for more in ([1], []):
-        answer = client.ask("GET", path_of(kind, namespace), limit=2, **{TOKEN: token}).body
+        answer = client.request("GET", path_of(kind, namespace), limit=2, **{TOKEN: token}).body
         seen += [(item["metadata"]["name"], item["metadata"]["labels"]["age"]) for item in answer["items"]]
         assert resource_version_of(answer) == head["resourceVersion"]
         token = answer["metadata"].get(TOKEN)
@@ -75,7 +75,7 @@ def test_scopes(client, namespace):
     """A list may span all namespaces; one of a namespace that does not exist is empty."""
     for place in (namespace, "default"):
         client.create(idle_object("Secret", namespace, labels={"test": namespace}), place)
-    answer = client.ask("GET", path_of("Secret"), labelSelector=f"test={namespace}").body
+    answer = client.request("GET", path_of("Secret"), labelSelector=f"test={namespace}").body
     client.delete("Secret", "default", namespace)
     assert [item["metadata"]["namespace"] for item in answer["items"]] == sorted(["default", namespace])
     for kind in KINDS:
@@ -86,7 +86,7 @@ def test_shape(client, namespace):
     """Items of a custom kind say what they are; those of a built-in one don't."""
     for kind in KINDS:
         create_objects(client, namespace, kind, "a")
-    secrets, runtimes = (client.ask("GET", path_of(kind, namespace)).body for kind in KINDS)
+    secrets, runtimes = (client.request("GET", path_of(kind, namespace)).body for kind in KINDS)
     assert (secrets["kind"], secrets["apiVersion"]) == ("SecretList", "v1")
     assert set(secrets["items"][0]) == {"metadata", "type"}
     assert (runtimes["kind"], runtimes["items"][0]["kind"]) == ("TrainingRuntimeList", "TrainingRuntime")
@@ -152,9 +152,9 @@ def test_label_selectors(client, namespace):
     for name, own in zip("abcd", labels, strict=True):
         create_objects(client, namespace, "Secret", name, labels=own)
     path = path_of("Secret", namespace)
-    found = {selector: names_of(client.ask("GET", path, labelSelector=selector).body["items"]) for selector in LABELS}
+    found = {selector: names_of(client.request("GET", path, labelSelector=selector).body["items"]) for selector in LABELS}
     assert found == {selector: list(expected) for selector, expected in LABELS.items()}
-    codes = {selector: client.ask("GET", path, labelSelector=selector).code for selector in UNREADABLE}
+    codes = {selector: client.request("GET", path, labelSelector=selector).code for selector in UNREADABLE}
     assert codes == dict.fromkeys(UNREADABLE, 400)
 
 
@@ -163,7 +163,7 @@ def test_unreadable_label_selectors(client, namespace):
     """The refusal of a label selector says what was found and what was expected."""
     found = {}
     for selector in UNREADABLE:
-        answer = client.ask("GET", path_of("Secret", namespace), labelSelector=selector)
+        answer = client.request("GET", path_of("Secret", namespace), labelSelector=selector)
         found[selector] = answer.message.removeprefix("unable to parse requirement: ")
     assert found == UNREADABLE
 
@@ -200,7 +200,7 @@ def test_field_selectors(client, namespace):
         create_objects(client, namespace, kind, "ab")
     answers = []
     for kind, selector, _ in FIELDS:
-        answer = client.ask("GET", path_of(kind, namespace), fieldSelector=selector)
+        answer = client.request("GET", path_of(kind, namespace), fieldSelector=selector)
         assert answer.code == (200 if answer.ok else 400)
         answers.append((kind, selector, "".join(names_of(answer.body["items"])) if answer.ok else answer.message))
     assert answers == FIELDS
@@ -250,14 +250,14 @@ REFUSALS = [
 def test_what_is_refused(client, namespace):
     """Options of a list that make no sense are refused, all problems at once."""
     for kind in KINDS:
-        answers = [error_of(client.ask("GET", path_of(kind, namespace), **row[0])) for row in REFUSALS]
+        answers = [error_of(client.request("GET", path_of(kind, namespace), **row[0])) for row in REFUSALS]
         assert answers == [tuple(row[1:]) for row in REFUSALS]
         create_objects(client, namespace, kind, "ab")
         token = list_page(client, kind, namespace, limit=1)[1][TOKEN]
         text = "specifying resource version is not allowed when using continue"
-        answer = client.ask("GET", path_of(kind, namespace), **{TOKEN: token, "resourceVersion": "5"})
+        answer = client.request("GET", path_of(kind, namespace), **{TOKEN: token, "resourceVersion": "5"})
         assert error_of(answer) == (400, "BadRequest", text)
-        code, reason, text = error_of(client.ask("GET", path_of(kind, namespace), **{TOKEN: "abc"}))
+        code, reason, text = error_of(client.request("GET", path_of(kind, namespace), **{TOKEN: "abc"}))
         assert (code, reason) == (400, "BadRequest")
         assert text.startswith("invalid continue token: continue key is not valid: ")
 
@@ -266,7 +266,7 @@ def test_versions_of_the_future(client, namespace):
     """A list or an object that must not be older than a version of the future is refused with 504 and Retry-After."""
     create_objects(client, namespace, "Secret", "a")
     for path in (path_of("Secret", namespace), path_of("Secret", namespace, "a")):
-        answer = client.ask("GET", path, resourceVersion=str(10**9))
+        answer = client.request("GET", path, resourceVersion=str(10**9))
         assert (answer.code, answer.reason) == (504, "Timeout")
         assert answer.message.startswith(f"Timeout: Too large resource version: {10**9}, current: ")
         assert answer.body["details"]["causes"][0]["reason"] == "ResourceVersionTooLarge"
@@ -278,7 +278,7 @@ def test_an_object_of_a_version(client, namespace):
     create_objects(client, namespace, "Secret", "a")
     path = path_of("Secret", namespace, "a")
     # The cache may not have it yet.
-    cached = wait_until(lambda: (answer := client.ask("GET", path, resourceVersion="0")).ok and answer.body)
+    cached = wait_until(lambda: (answer := client.request("GET", path, resourceVersion="0")).ok and answer.body)
     assert cached["metadata"]["name"] == "a"
     text = 'resourceVersion: Invalid value: "abc": strconv.ParseUint: parsing "abc": invalid syntax'
-    assert error_of(client.ask("GET", path, resourceVersion="abc")) == (500, "", text)
+    assert error_of(client.request("GET", path, resourceVersion="abc")) == (500, "", text)

@@ -15,7 +15,7 @@ STAMPED = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z) (.*)")
 
 
 def request_log(client, namespace, pod, **query):
-    return client.ask("GET", path_of("Pod", namespace, pod, "log"), **query)
+    return client.request("GET", path_of("Pod", namespace, pod, "log"), **query)
 
 
 @pytest.fixture
@@ -23,13 +23,13 @@ def ended_pod(client, namespace, gate):
     """The name of a pod that has said something, more than a second later something else, and ended."""
     file, wait = gate
     client.create(shell(f"echo one; {wait}; echo two; printf three"), namespace)
-    client.until("TrainJob", namespace, "job", lambda job: counters(job).get("node", {}).get("ready"))
+    client.wait_for("TrainJob", namespace, "job", lambda job: counters(job).get("node", {}).get("ready"))
     (pod,) = list_pods(client, namespace)
     name = pod["metadata"]["name"]
     assert next(client.follow_log(namespace, name)) == "one\n"  # so it has its time
     time.sleep(1.1)  # kube-apiserver cuts sinceTime to whole seconds
     file.touch()
-    client.until("TrainJob", namespace, "job", is_finished)
+    client.wait_for("TrainJob", namespace, "job", is_finished)
     return name
 
 
@@ -66,7 +66,7 @@ def test_follow(client, namespace, gate):
     """A log that is followed comes while it is written, and ends with the container."""
     file, wait = gate
     client.create(shell(f"echo first; {wait}; echo second"), namespace)
-    pod = client.until("Pod", namespace, "", lambda pod: pod["status"]["phase"] == "Running")["metadata"]["name"]
+    pod = client.wait_for("Pod", namespace, "", lambda pod: pod["status"]["phase"] == "Running")["metadata"]["name"]
     lines = client.follow_log(namespace, pod)
     assert next(lines) == "first\n"
     assert client.get("Pod", namespace, pod)["status"]["phase"] == "Running"
@@ -99,7 +99,7 @@ def test_follow(client, namespace, gate):
 def test_refusals(client, namespace, query, code, text):
     """A container or a run that is not there is refused with 400, a number that is out of range with 422."""
     client.create(shell("true"), namespace)
-    client.until("TrainJob", namespace, "job", is_finished)
+    client.wait_for("TrainJob", namespace, "job", is_finished)
     (pod,) = list_pods(client, namespace)
     answer = request_log(client, namespace, pod["metadata"]["name"], **query)
     assert (answer.code, answer.message) == (code, text.format(pod=pod["metadata"]["name"]))
@@ -115,7 +115,7 @@ def test_not_started_yet(client, namespace):
     """While its container waits for something that is missing, a pod's log is 400 and says what it waits for."""
     env = [{"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "missing", "key": "token"}}}]
     client.create(unschedulable_pod("secretless", container={"env": env}), namespace)
-    client.until("Pod", namespace, "secretless", lambda pod: "CreateContainerConfigError" in str(pod["status"]))
+    client.wait_for("Pod", namespace, "secretless", lambda pod: "CreateContainerConfigError" in str(pod["status"]))
     answer = request_log(client, namespace, "secretless")
     text = 'container "main" in pod "secretless" is waiting to start: CreateContainerConfigError'
     assert (answer.code, answer.reason, answer.message) == (400, "BadRequest", text)
@@ -124,7 +124,7 @@ def test_not_started_yet(client, namespace):
 def test_not_scheduled_yet(client, namespace):
     """The log of a pod that has no node yet is empty, 204."""
     client.create(unschedulable_pod("homeless", nodeSelector={"example.org/no": "such"}), namespace)
-    client.until("Pod", namespace, "homeless", lambda pod: "Unschedulable" in str(pod["status"]))
+    client.wait_for("Pod", namespace, "homeless", lambda pod: "Unschedulable" in str(pod["status"]))
     answer = request_log(client, namespace, "homeless")
     assert (answer.code, answer.body) == (204, "")
 
@@ -136,7 +136,7 @@ def test_several_containers(client, namespace):
         {"name": name, "image": IMAGE, "command": ["echo", name]} for name in ("first", "second")
     ]
     client.create(pod, namespace)
-    client.until("Pod", namespace, "several", lambda pod: pod["status"]["phase"] == "Succeeded")
+    client.wait_for("Pod", namespace, "several", lambda pod: pod["status"]["phase"] == "Succeeded")
     assert client.log(namespace, "several", container="second") == "second\n"
     answer = request_log(client, namespace, "several")
     text = "a container name must be specified for pod several, choose one of: [first second]"
@@ -146,7 +146,7 @@ def test_several_containers(client, namespace):
 def test_a_log_goes_with_its_pod(client, namespace, ended_pod):
     """The log of a pod goes with it: 404 as soon as the pod is deleted."""
     client.delete("TrainJob", namespace, "job")
-    client.until_gone("Pod", namespace, ended_pod)
+    client.wait_until_deleted("Pod", namespace, ended_pod)
     assert request_log(client, namespace, ended_pod).code == 404
 
 
@@ -160,7 +160,7 @@ def test_while_a_container_waits_to_be_restarted(client, namespace):
         return "CrashLoopBackOff" in str(status.get("state")) and status["restartCount"] >= 1
 
     def look():
-        client.until("Pod", namespace, "again", backs_off)
+        client.wait_for("Pod", namespace, "again", backs_off)
         told = client.log(namespace, "again"), client.log(namespace, "again", previous=True)
         return told if backs_off(client.get("Pod", namespace, "again")) else None  # else it was started meanwhile
 

@@ -47,7 +47,7 @@ def create_runtimes(client, namespace, conversions):
     probe = train_job(runtime=runtimes[-1]["metadata"]["name"], kind="TrainingRuntime")
 
     def is_known():
-        answer = client.ask("POST", path_of("TrainJob", namespace), probe, dryRun="All")
+        answer = client.request("POST", path_of("TrainJob", namespace), probe, dryRun="All")
         return "must be created before the TrainJob" not in answer.message
 
     wait_until(is_known)
@@ -73,7 +73,7 @@ def test_what_is_converted_is_accepted(client, namespace, target):
     refused = {}
     for name, conversion in conversions.items():
         job = {**conversion.train_job, "spec": {**conversion.train_job["spec"], "suspend": True}}
-        answer = client.ask("POST", path_of("TrainJob", namespace), job, fieldValidation="Strict")
+        answer = client.request("POST", path_of("TrainJob", namespace), job, fieldValidation="Strict")
         if not answer.ok:
             refused[name] = f"{answer.code} {answer.message}"
     assert refused == {}
@@ -108,7 +108,7 @@ def run_converted(client, namespace, target, job):
     assert not conversion.blockers
     create_runtimes(client, namespace, [conversion])
     client.create(conversion.train_job, namespace)
-    ended = client.until("TrainJob", namespace, "old", is_finished, seconds=90)
+    ended = client.wait_for("TrainJob", namespace, "old", is_finished, seconds=90)
     assert [condition[0] for condition in conditions(ended)] == ["Complete"]
     # Those of MPI's nodes go when the launcher has ended.
     names = [pod["metadata"]["name"] for pod in list_pods(client, namespace, "old") if has_succeeded(pod)]

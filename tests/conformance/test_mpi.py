@@ -60,11 +60,11 @@ def test_objects(client, namespace, name, evidence):
     }
     mounts = {one["name"]: one["mountPath"] for one in launcher["volumeMounts"]}
     assert mounts == {"mpi-ssh-auth": "/home/mpiuser/.ssh", "mpi-hostfile": "/etc/mpi"}
-    hosts = client.until("ConfigMap", namespace, "job-mpi-hostfile", bool)["data"]["hostfile"]
+    hosts = client.wait_for("ConfigMap", namespace, "job-mpi-hostfile", bool)["data"]["hostfile"]
     assert sorted(hosts.splitlines()) == [
         f"job-{host}.job slots=2" for host in ("launcher-0-0", "node-0-0", "node-0-1")
     ]
-    secret = client.until("Secret", namespace, "job-mpi-ssh-auth", bool)
+    secret = client.wait_for("Secret", namespace, "job-mpi-ssh-auth", bool)
     assert (secret["type"], secret["immutable"]) == ("kubernetes.io/ssh-auth", True)
     assert base64.b64decode(secret["data"]["ssh-privatekey"]).startswith(b"-----BEGIN EC PRIVATE KEY-----")
     evidence("features", row="MPI", cell="control plane")

@@ -44,7 +44,7 @@ def spec_with_patch(version, **pod):
 
 
 def try_patch(client, namespace, name, change):
-    answer = client.ask("PATCH", path_of("TrainJob", namespace, name), {"spec": change}, dryRun="All")
+    answer = client.request("PATCH", path_of("TrainJob", namespace, name), {"spec": change}, dryRun="All")
     return CHANGED if answer.ok else ResponseSummary.from_response(answer)
 
 
@@ -57,7 +57,7 @@ def suspended_job(client, namespace, target):
 @pytest.fixture
 def running_job(client, namespace, target):
     client.create(shell("sleep 60", name="running", **spec_with_patch(target.trainer)), namespace)
-    client.until("TrainJob", namespace, "running", lambda job: counters(job).get("node", {}).get("active"))
+    client.wait_for("TrainJob", namespace, "running", lambda job: counters(job).get("node", {}).get("active"))
     return "running"
 
 
@@ -120,8 +120,8 @@ def test_metadata(client, namespace, running_job):
     """Labels and annotations change at any time; a name does not."""
     path = path_of("TrainJob", namespace, running_job)
     change = {"metadata": {"labels": {"a": "b"}, "annotations": {"a": "b"}}}
-    assert client.ask("PATCH", path, change, dryRun="All").code == 200
-    renamed = client.ask("PATCH", path, {"metadata": {"name": "z"}}, dryRun="All")
+    assert client.request("PATCH", path, change, dryRun="All").code == 200
+    renamed = client.request("PATCH", path, {"metadata": {"name": "z"}}, dryRun="All")
     assert (renamed.code, renamed.reason) == (400, "BadRequest")
     assert renamed.message == "the name of the object (z) does not match the name on the URL (running)"
 

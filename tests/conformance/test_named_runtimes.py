@@ -76,7 +76,7 @@ def test_what_we_refuse_is_accepted(client, namespace, target, wrong):
 def test_runtimes_over_a_workspace(client, namespace, target, name, record_feature):
     """Steps of the optional runtimes share the claim `workspace`; a TrainJob that was suspended at first goes on."""
     given = WORKSPACE_RUNTIMES[name]
-    assert client.ask("POST", path_of("ClusterTrainingRuntime"), given, dryRun="All", fieldValidation="Strict").ok
+    assert client.request("POST", path_of("ClusterTrainingRuntime"), given, dryRun="All", fieldValidation="Strict").ok
     create_runtime(client, namespace, given["spec"], name)
     request = FineTune(
         model=name.partition("-")[2],
@@ -87,12 +87,12 @@ def test_runtimes_over_a_workspace(client, namespace, target, name, record_featu
     )
     job = build_manifest(request, namespace, target)
     client.create({**job, "spec": {**job["spec"], "suspend": True}}, namespace)
-    jobset = client.until("JobSet", namespace, "job", bool)
+    jobset = client.wait_for("JobSet", namespace, "job", bool)
     for each in (*INITIALIZERS, "node"):
         claims = [one["persistentVolumeClaim"]["claimName"] for one in find_pod_spec(jobset, each)["volumes"]]
         assert claims == ["workspace"]
         assert {"name": "initializer", "mountPath": "/workspace"} in find_container(jobset, each)["volumeMounts"]
     assert find_container(jobset)["command"][:3] == ["tune", "run", "full_finetune_single_device"]
     client.patch("TrainJob", namespace, "job", {"spec": {"suspend": False}})
-    client.until("JobSet", namespace, "job", lambda found: not found["spec"].get("suspend"))
+    client.wait_for("JobSet", namespace, "job", lambda found: not found["spec"].get("suspend"))
     record_feature("runtimes")

@@ -59,7 +59,7 @@ def test_generated(client, namespace):
     assert made.startswith("made-")
     assert len(made) == len("made-") + 5
     path = f"/apis/trainer.kubeflow.org/v1alpha1/namespaces/{namespace}/trainjobs"
-    refused = client.ask("POST", path, {**job, "metadata": {"generateName": "Made_"}})
+    refused = client.request("POST", path, {**job, "metadata": {"generateName": "Made_"}})
     assert refused.code == 422
     assert f'metadata.generateName: Invalid value: "Made_": {SUBDOMAIN}' in refused.message
 
@@ -75,8 +75,8 @@ def test_longest(client, namespace, target, longest, runtime, nodes):
     for name in (works, fails):
         job = train_job(name=name, runtime=runtime, suspend=True, trainer={"numNodes": nodes})
         client.create(job, namespace)
-    client.until("JobSet", namespace, works, bool)
-    event = client.until("Event", namespace, "", lambda item: item["involvedObject"]["name"] == fails)
+    client.wait_for("JobSet", namespace, works, bool)
+    event = client.wait_for("Event", namespace, "", lambda item: item["involvedObject"]["name"] == fails)
     step = "dataset-initializer" if runtime == TUNE else "node"
     assert (
         event["message"]
@@ -93,8 +93,8 @@ def test_too_long(client, namespace):
     client.create(shell("true", name=running), namespace)
     client.create(shell("true", name=suspended, suspend=True), namespace)
     for name in (running, suspended):
-        client.until("Event", namespace, "", lambda item, name=name: item["involvedObject"]["name"] == name)
-    told = client.until("TrainJob", namespace, suspended, conditions)
+        client.wait_for("Event", namespace, "", lambda item, name=name: item["involvedObject"]["name"] == name)
+    told = client.wait_for("TrainJob", namespace, suspended, conditions)
     assert conditions(told) == [("Suspended", "True", "Suspended", "TrainJob is suspended")]
     assert "jobsStatus" not in told["status"]
     assert not client.get("TrainJob", namespace, running).get("status")
@@ -104,5 +104,5 @@ def test_longest_runs(client, namespace):
     """A job of 48 characters runs: its pod's name has 63."""
     name = "c" * 48
     client.create(shell("true", name=name), namespace)
-    client.until("TrainJob", namespace, name, is_finished)
+    client.wait_for("TrainJob", namespace, name, is_finished)
     assert [len(pod["metadata"]["name"]) for pod in list_pods(client, namespace, name)] == [63]

@@ -62,7 +62,7 @@ def test_a_name_is_taken_once(client, namespace, kind):
     create_objects(client, namespace, kind, "a")
     plural = "secrets" if kind == "Secret" else "trainingruntimes.trainer.kubeflow.org"
     for query in ({}, {"dryRun": "All"}):
-        answer = client.ask("POST", path_of(kind, namespace), idle_object(kind, "a"), **query)
+        answer = client.request("POST", path_of(kind, namespace), idle_object(kind, "a"), **query)
         assert error_of(answer) == (409, "AlreadyExists", f'{plural} "a" already exists')
         group = {"group": "trainer.kubeflow.org"} if kind == "TrainingRuntime" else {}
         assert answer.body["details"] == {"name": "a", "kind": plural.partition(".")[0], **group}
@@ -102,7 +102,7 @@ MORE = "<nil>: Invalid value: null: some validation rules were not checked becau
 def test_metadata_is_checked(client, namespace, kind):
     """Names, labels, annotations, finalizers and owners that break the rules are refused with 422."""
     for meta, problem in METADATA:
-        answer = client.ask("POST", path_of(kind, namespace), idle_object(kind, **{"name": "a", **meta}) if meta else {
+        answer = client.request("POST", path_of(kind, namespace), idle_object(kind, **{"name": "a", **meta}) if meta else {
             **idle_object(kind, "a"), "metadata": {}}, dryRun="All")  # fmt: skip
         code, reason, text = error_of(answer)
         head = f'{QUALIFIED[kind]} "{meta.get("name", "a") if meta else ""}" is invalid: '
@@ -118,7 +118,7 @@ def test_bodies_that_are_no_json(client, namespace):
     """A body that is no JSON is refused with 400."""
     for kind in KINDS:
         for body in (b"{bad", b"", b'{"metadata":', b"{}x", b'{"a" 1}', b'{"a":1 "b"}', b"nothing"):
-            answer = client.send("POST", path_of(kind, namespace), body)
+            answer = client.send_raw("POST", path_of(kind, namespace), body)
             assert (answer.code, answer.reason) == (400, "BadRequest"), body
 
 
@@ -129,16 +129,16 @@ def test_media_types(client, namespace):
         "application/yaml, application/vnd.kubernetes.protobuf"
     )
     for kind in KINDS:
-        answer = client.send("POST", path_of(kind, namespace), b"{}", "text/plain")
+        answer = client.send_raw("POST", path_of(kind, namespace), b"{}", "text/plain")
         assert error_of(answer) == (415, "UnsupportedMediaType", text)
     body = json.dumps(idle_object("Secret", "a")).encode()
-    assert client.send("POST", path_of("Secret", namespace), body, "application/json; charset=utf-8").code == 201
+    assert client.send_raw("POST", path_of("Secret", namespace), body, "application/json; charset=utf-8").code == 201
 
 
 def test_too_big(client, namespace):
     """A body of more than 3 MiB is refused with 413."""
     body = {**idle_object("Secret", "a"), "stringData": {"a": "b" * (3 << 20)}}
-    answer = client.ask("POST", path_of("Secret", namespace), body)
+    answer = client.request("POST", path_of("Secret", namespace), body)
     assert error_of(answer) == (413, "RequestEntityTooLarge", "Request entity too large: limit is 3145728")
 
 
@@ -164,9 +164,9 @@ def test_another_kind(client, namespace):
         (secret, idle_object("Secret", "a", namespace="x"), 400, f"{other} on the request"),
         (secret, idle_object("Secret", "a", resourceVersion="3"), 500, f"resourceVersion {unset}"),
     ]
-    answers = [(path, body, *error_of(client.ask("POST", path, body))[::2]) for path, body, _, _ in rows]
+    answers = [(path, body, *error_of(client.request("POST", path, body))[::2]) for path, body, _, _ in rows]
     assert answers == rows
-    assert client.ask("POST", secret, {"metadata": {"name": "a"}}).code == 201  # who says nothing means the path's
+    assert client.request("POST", secret, {"metadata": {"name": "a"}}).code == 201  # who says nothing means the path's
 
 
 PAGE, NOT_ALLOWED = "404 page not found\n", "the server does not allow this method on the requested resource"
@@ -201,7 +201,7 @@ def test_paths(client, namespace):
     trainer = f"/apis/trainer.kubeflow.org/v1alpha1/namespaces/{namespace}"
     answers = []
     for method, path, _, _ in PATHS:
-        answer = client.ask(
+        answer = client.request(
             method, path.format(core=core, trainer=trainer), None if method in ("GET", "DELETE") else {}
         )
         answers.append((method, path, answer.code, answer.message))
@@ -214,21 +214,21 @@ def test_dry_run(client, namespace):
     tried = client.create(idle_object("Secret", "a"), namespace, dryRun="All")
     assert tried["metadata"]["uid"] and "resourceVersion" not in tried["metadata"]
     (kept,) = create_objects(client, namespace, "Secret", "b")
-    change = client.ask("PATCH", f"{path}/b", {"metadata": {"labels": {"a": "b"}}}, dryRun="All")
+    change = client.request("PATCH", f"{path}/b", {"metadata": {"labels": {"a": "b"}}}, dryRun="All")
     assert change.body["metadata"]["labels"] == {"a": "b"}
     for query, body in (({"dryRun": "All"}, None), ({}, {"dryRun": ["All"]})):
-        assert client.ask("DELETE", f"{path}/b", body, **query).code == 200
+        assert client.request("DELETE", f"{path}/b", body, **query).code == 200
     assert names_of(client.list("Secret", namespace)) == ["b"]
     assert resource_version_of(client.get("Secret", namespace, "b")) == resource_version_of(kept)
     text = 'CreateOptions.meta.k8s.io "" is invalid: dryRun: Unsupported value: ["x"]: supported values: "All"'
-    assert error_of(client.ask("POST", path, idle_object("Secret", "c"), dryRun="x")) == (422, "Invalid", text)
+    assert error_of(client.request("POST", path, idle_object("Secret", "c"), dryRun="x")) == (422, "Invalid", text)
 
 
 def test_namespaces(client, namespace):
     """Nothing can be created in a namespace that is missing or going; who deletes it again is told it is going."""
     text = f'namespaces "no-{namespace}" not found'
     for kind in KINDS:
-        assert error_of(client.ask("POST", path_of(kind, f"no-{namespace}"), idle_object(kind, "a"))) == (
+        assert error_of(client.request("POST", path_of(kind, f"no-{namespace}"), idle_object(kind, "a"))) == (
             404,
             "NotFound",
             text,
@@ -241,8 +241,8 @@ def test_namespaces(client, namespace):
         assert (going["status"]["phase"], bool(going["metadata"]["deletionTimestamp"])) == ("Terminating", True)
     for kind, plural in zip(KINDS, ("secrets", "trainingruntimes.trainer.kubeflow.org"), strict=True):
         why = f"unable to create new content in namespace {own} because it is being terminated"
-        answer = client.ask("POST", path_of(kind, own), idle_object(kind, "late"))
+        answer = client.request("POST", path_of(kind, own), idle_object(kind, "late"))
         assert error_of(answer) == (403, "Forbidden", f'{plural} "late" is forbidden: {why}')
         (cause,) = answer.body["details"]["causes"]
         assert (cause["reason"], cause["field"]) == ("NamespaceTerminating", "metadata.namespace")
-    client.let_go("Secret", own, "held")
+    client.remove_finalizers("Secret", own, "held")

@@ -15,20 +15,20 @@ VERBS = {"create", "delete", "deletecollection", "get", "list", "patch", "update
 def schema_of(client, kind):
     """A kind's schema in the Trainer's document."""
     identity = {"group": GROUP, "kind": kind, "version": "v1alpha1"}
-    schemas = client.ask("GET", DOCUMENT).body["components"]["schemas"].values()
+    schemas = client.request("GET", DOCUMENT).body["components"]["schemas"].values()
     (found,) = (one for one in schemas if one.get("x-kubernetes-group-version-kind") == [identity])
     return found
 
 
 def test_index(client):
     """The index leads to the document of each group and version by an address with its hash."""
-    paths = client.ask("GET", "/openapi/v3").body["paths"]
+    paths = client.request("GET", "/openapi/v3").body["paths"]
     assert {"api/v1", "apis/batch/v1", "apis/jobset.x-k8s.io/v1alpha2", f"apis/{GROUP}/v1alpha1"} <= set(paths)
     address = urlsplit(paths[f"apis/{GROUP}/v1alpha1"]["serverRelativeURL"])
     assert (address.path, address.query.split("=")[0]) == (DOCUMENT, "hash")
-    found = client.ask("GET", f"{address.path}?{address.query}").body
+    found = client.request("GET", f"{address.path}?{address.query}").body
     assert found["openapi"].startswith("3.") and found["components"]["schemas"]
-    answer = client.ask("GET", "/openapi/v3/apis/example.org/v1")
+    answer = client.request("GET", "/openapi/v3/apis/example.org/v1")
     assert answer.code == 404
 
 
@@ -60,7 +60,7 @@ def test_a_trainjobs_rules(client, target):
 def test_paths(client):
     """The document lists the paths of every kind, and that writes take fieldValidation."""
     root = f"/apis/{GROUP}/v1alpha1"
-    paths = client.ask("GET", DOCUMENT).body["paths"]
+    paths = client.request("GET", DOCUMENT).body["paths"]
     jobs = f"{root}/namespaces/{{namespace}}/trainjobs"
     assert {f"{root}/trainjobs", jobs, f"{jobs}/{{name}}", f"{jobs}/{{name}}/status"} <= set(paths)
     assert "fieldValidation" in {one["name"] for one in paths[jobs]["post"]["parameters"]}
@@ -69,12 +69,12 @@ def test_paths(client):
 def test_discovery(client):
     """The lists of groups and of kinds name what is served, with its verbs and subresources."""
     groups = {
-        group["name"]: group["preferredVersion"]["version"] for group in client.ask("GET", "/apis").body["groups"]
+        group["name"]: group["preferredVersion"]["version"] for group in client.request("GET", "/apis").body["groups"]
     }
     expected = {GROUP: "v1alpha1", "jobset.x-k8s.io": "v1alpha2", "batch": "v1", "rbac.authorization.k8s.io": "v1"}
     assert expected.items() <= groups.items()
-    assert client.ask("GET", "/api").body["versions"] == ["v1"]
-    listed = {one["name"]: one for one in client.ask("GET", f"/apis/{GROUP}/v1alpha1").body["resources"]}
+    assert client.request("GET", "/api").body["versions"] == ["v1"]
+    listed = {one["name"]: one for one in client.request("GET", f"/apis/{GROUP}/v1alpha1").body["resources"]}
     kinds = {name: (one["kind"], one["namespaced"]) for name, one in listed.items() if "/" not in name}
     assert kinds == {
         "trainjobs": ("TrainJob", True),
@@ -83,14 +83,14 @@ def test_discovery(client):
     }
     assert {*listed["trainjobs"]["verbs"]} == VERBS
     assert {*listed["trainjobs/status"]["verbs"]} == {"get", "patch", "update"}
-    core = {one["name"]: one for one in client.ask("GET", "/api/v1").body["resources"]}
+    core = {one["name"]: one for one in client.request("GET", "/api/v1").body["resources"]}
     assert core["pods"]["shortNames"] == ["po"] and core["pods/log"]["verbs"] == ["get"]
     assert core["serviceaccounts/token"]["kind"] == "TokenRequest"
 
 
 def test_version(client):
     """The server tells which Kubernetes it is."""
-    found = client.ask("GET", "/version").body
+    found = client.request("GET", "/version").body
     assert found["gitVersion"].startswith(f"v{found['major']}.{found['minor'].rstrip('+')}.")
     for path in ("/healthz", "/livez", "/readyz"):  # not while etcd is slow to answer
-        wait_until(lambda path=path: client.ask("GET", path).body == "ok")
+        wait_until(lambda path=path: client.request("GET", path).body == "ok")

@@ -44,7 +44,7 @@ def create_service_account(client, namespace):
 
 
 def wait_for_pod(client, namespace, name="job"):
-    return client.until("Pod", namespace, "", bool, labelSelector=f"{JOBSET}={name}")
+    return client.wait_for("Pod", namespace, "", bool, labelSelector=f"{JOBSET}={name}")
 
 
 def has_metadata(metadata, expected):
@@ -181,7 +181,7 @@ def test_while_suspended(client, namespace, target):
     client.create(
         shell("true", suspend=True, **pod_patch(target.trainer, {**GATE, "nodeSelector": {"a": "1"}})), namespace
     )
-    client.until("JobSet", namespace, "job", bool)
+    client.wait_for("JobSet", namespace, "job", bool)
     change = {**GATE, "nodeSelector": {"a": "2"}, "tolerations": [{"key": "x", "operator": "Exists"}]}
     client.patch("TrainJob", namespace, "job", {"spec": pod_patch(target.trainer, change)})
     client.patch("TrainJob", namespace, "job", {"spec": {"suspend": False}})
@@ -196,5 +196,5 @@ def test_initializers(client, namespace, target, step):
     spec = {**GATE, "nodeSelector": {"a": "1"}}
     job = shell("true", runtime="torchtune-llama3.2-1b", **pod_patch(target.trainer, spec, [step]))
     client.create(job, namespace)
-    pod = client.until("Pod", namespace, "", bool, labelSelector=f"jobset.sigs.k8s.io/replicatedjob-name={step}")
+    pod = client.wait_for("Pod", namespace, "", bool, labelSelector=f"jobset.sigs.k8s.io/replicatedjob-name={step}")
     assert pod["spec"]["nodeSelector"] == {"a": "1"}

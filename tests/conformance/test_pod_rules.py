@@ -318,7 +318,7 @@ def dry_run_rows(client, namespace, rows):
     found, expected = {}, {}
     for title, spec, text in rows:
         job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": spec}
-        answer = client.ask("POST", path_of("Job", namespace), job, dryRun="All")
+        answer = client.request("POST", path_of("Job", namespace), job, dryRun="All")
         found[title] = (answer.code, "" if answer.ok else answer.message)
         expected[title] = (422, f'Job.batch "j" is invalid: {text}') if text else (201, "")
     return found, expected

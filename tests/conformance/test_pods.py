@@ -32,7 +32,7 @@ def pods_of_two_nodes(client, namespace):
     job = shell(script, trainer={"numNodes": 2, "numProcPerNode": 3})
     job["metadata"].update(labels={"team": "a"}, annotations={"note": "b"})
     client.create(job, namespace)
-    client.until("TrainJob", namespace, "job", is_finished)
+    client.wait_for("TrainJob", namespace, "job", is_finished)
     return {pod["metadata"]["labels"][INDEX]: pod for pod in list_pods(client, namespace)}
 
 
@@ -86,7 +86,7 @@ def test_labels(client, namespace):
     """Jobs and pods have the JobSet's labels, and the same as annotations; the step's role is on the Job only."""
     steps = [replicated_job("dataset-initializer"), replicated_job("node", depends_on=["dataset-initializer"])]
     client.create(train_job(**create_own_runtime(client, namespace, *steps)), namespace)
-    client.until("TrainJob", namespace, "job", is_finished)
+    client.wait_for("TrainJob", namespace, "job", is_finished)
     uid = client.get("JobSet", namespace, "job")["metadata"]["uid"]
     pods = {pod["metadata"]["labels"]["batch.kubernetes.io/job-name"]: pod for pod in list_pods(client, namespace)}
     for number, (name, role) in enumerate([("dataset-initializer", "dataset-initializer"), ("node", "trainer")]):
@@ -115,7 +115,7 @@ def test_labels(client, namespace):
 def test_the_service(client, namespace):
     """A headless Service of the job's name selects its pods, ready or not."""
     client.create(shell("true", suspend=True), namespace)
-    client.until("TrainJob", namespace, "job", lambda job: counters(job).get("node", {}).get("suspended"))
+    client.wait_for("TrainJob", namespace, "job", lambda job: counters(job).get("node", {}).get("suspended"))
     spec = client.get("Service", namespace, "job")["spec"]
     assert spec["clusterIP"] == "None"
     assert spec["selector"] == {"jobset.sigs.k8s.io/jobset-name": "job"}
@@ -127,7 +127,7 @@ def test_another_scheduler(client, namespace):
     for name, scheduler in (("other", {"schedulerName": "nobody"}), ("own", {})):
         spec = {"containers": [{"name": "c", "image": IMAGE, "command": ["true"]}], **scheduler}
         client.create({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}, namespace)
-    client.until("Pod", namespace, "own", lambda pod: pod["spec"].get("nodeName"))
+    client.wait_for("Pod", namespace, "own", lambda pod: pod["spec"].get("nodeName"))
     other = client.get("Pod", namespace, "other")
     assert "nodeName" not in other["spec"]
     assert other["status"]["phase"] == "Pending" and not other["status"].get("conditions")

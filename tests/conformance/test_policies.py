@@ -69,7 +69,7 @@ def test_a_rule_of_the_job(client, namespace, run_script, record_feature):
     assert (outcome.reason, outcome.category, outcome.exit_code) == ("PodFailurePolicy", Category.POLICY, 42)
     assert "failed with exit code 42 matching FailJob rule at index 0" in outcome.message
     assert (outcome.log_tail, outcome.retryable) == (("why",), False)
-    with pytest.raises(CommandFailed, match="the runtime's own rule calls this failure final"):
+    with pytest.raises(CommandFailed, match="a failure policy of the runtime ended the TrainJob"):
         outcome.raise_for_failure()
     assert len(list_pods(client, namespace, outcome.job)) == 1
     record_feature()

@@ -24,7 +24,7 @@ def dry_run_example(client, namespace, example, **query):
         policy = {} if runtime.get("plain") else {"mlPolicy": {"numNodes": 1, "torch": {}}}
         create_runtime(client, namespace, {**policy, "template": {"spec": {"replicatedJobs": jobs}}}, runtime["name"])
     body = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", **example["job"]}
-    return client.ask("POST", path_of("TrainJob", namespace), body, dryRun="All", **query)
+    return client.request("POST", path_of("TrainJob", namespace), body, dryRun="All", **query)
 
 
 def format_version(target):

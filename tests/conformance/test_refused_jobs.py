@@ -149,9 +149,9 @@ def test_refused_amounts_and_placement(client, namespace, target):
 def test_refused_jobs_before_2_2(client, namespace, target):
     """Before 2.2 nothing tells of a refused Job: no event, no status, only a JobSet without Jobs."""
     create_job(client, namespace, target, "bad", *REFUSED["more requested than allowed"][:2])
-    client.until("JobSet", namespace, "bad", bool)
+    client.wait_for("JobSet", namespace, "bad", bool)
     create_job(client, namespace, target, "good")
-    client.until("TrainJob", namespace, "good", is_finished)
+    client.wait_for("TrainJob", namespace, "good", is_finished)
     assert client.list("Job", namespace, labelSelector=f"{JOBSET}=bad") == []
     assert not client.get("TrainJob", namespace, "bad").get("status")
     assert [item["reason"] for item in client.list("Event", namespace) if item["involvedObject"]["name"] == "bad"] == []

@@ -16,13 +16,13 @@ def test_answer(client, namespace, kind):
     """What is gone at once is answered by a Status that names it; what is not there is 404."""
     (item,) = create_objects(client, namespace, kind, "a")
     path, plural = path_of(kind, namespace, "a"), PLURAL[kind]
-    answer = client.ask("DELETE", path)
+    answer = client.request("DELETE", path)
     details = {"name": "a", "kind": plural.partition(".")[0], "uid": item["metadata"]["uid"]}
     if kind == "TrainingRuntime":
         details["group"] = "trainer.kubeflow.org"
     assert (answer.code, answer.body["kind"], answer.body["status"]) == (200, "Status", "Success")
     assert answer.body["details"] == details
-    assert error_of(client.ask("DELETE", path)) == (404, "NotFound", f'{plural} "a" not found')
+    assert error_of(client.request("DELETE", path)) == (404, "NotFound", f'{plural} "a" not found')
 
 
 def test_answer_with_the_object(client, namespace):
@@ -40,12 +40,12 @@ def test_preconditions(client, namespace, kind):
         ("UID", "uid", "deleted and then recreated"),
         ("ResourceVersion", "resourceVersion", "modified"),
     ):
-        answer = client.ask("DELETE", path, {"preconditions": {key: "1"}})
+        answer = client.request("DELETE", path, {"preconditions": {key: "1"}})
         why = f"the {part} in the precondition (1) does not match the {part} in record ({meta[key]}). The object might"
         text = f'Operation cannot be fulfilled on {QUALIFIED[kind]} "a": {why} have been {happened}'
         assert error_of(answer) == (409, "Conflict", text)
     right = {key: meta[key] for key in ("uid", "resourceVersion")}
-    assert client.ask("DELETE", path, {"preconditions": right}).code == 200
+    assert client.request("DELETE", path, {"preconditions": right}).code == 200
 
 
 INVALID = 'DeleteOptions.meta.k8s.io "" is invalid: '
@@ -68,9 +68,9 @@ def test_options(client, namespace, kind):
     """Options of a deletion that make no sense are refused, and nothing is deleted."""
     create_objects(client, namespace, kind, "a")
     path = path_of(kind, namespace, "a")
-    assert [(body, *error_of(client.send("DELETE", path, body))[::2]) for body, _, _ in OPTIONS] == OPTIONS
-    assert [client.send("DELETE", path, body).code for body in (b'{"gracePeriodSeconds":"x"}', b"{bad")] == [400, 400]
-    assert error_of(client.ask("DELETE", path, propagationPolicy="x"))[::2] == (422, POLICY)
+    assert [(body, *error_of(client.send_raw("DELETE", path, body))[::2]) for body, _, _ in OPTIONS] == OPTIONS
+    assert [client.send_raw("DELETE", path, body).code for body in (b'{"gracePeriodSeconds":"x"}', b"{bad")] == [400, 400]
+    assert error_of(client.request("DELETE", path, propagationPolicy="x"))[::2] == (422, POLICY)
     assert client.get(kind, namespace, "a")
 
 
@@ -83,10 +83,10 @@ def test_finalizers(client, namespace, kind):
     again = client.delete(kind, namespace, "a")  # in the meantime Trainer 2.1 may have written to its own kind
     assert again["metadata"]["deletionTimestamp"] == marked["metadata"]["deletionTimestamp"]
     assert kind != "Secret" or again == marked
-    answer = client.ask("POST", path_of(kind, namespace), idle_object(kind, "a"))
+    answer = client.request("POST", path_of(kind, namespace), idle_object(kind, "a"))
     taken = f'object is being deleted: {PLURAL[kind]} "a" already exists'
     assert error_of(answer) == (409, "AlreadyExists", taken)
-    answer = client.ask(
+    answer = client.request(
         "PATCH", path_of(kind, namespace, "a"), {"metadata": {"finalizers": [FINALIZER, "example.org/x"]}}
     )
     why = "no new finalizers can be added if the object is being deleted, found new finalizers []string"
@@ -95,7 +95,7 @@ def test_finalizers(client, namespace, kind):
     labels = {"labels": {"still": "changed"}, "deletionTimestamp": None}
     changed = client.patch(kind, namespace, "a", {"metadata": labels})
     assert changed["metadata"]["deletionTimestamp"] == marked["metadata"]["deletionTimestamp"]
-    client.let_go(kind, namespace, "a")
+    client.remove_finalizers(kind, namespace, "a")
     assert client.find(kind, namespace, "a") is None
     create_objects(client, namespace, kind, "a")
 
@@ -106,7 +106,7 @@ def test_propagation(client, namespace):
     for policy, own in (("Foreground", ["foregroundDeletion"]), ("Orphan", ["orphan"]), ("Background", [])):
         found = client.delete("Secret", namespace, "a", propagationPolicy=policy)["metadata"]["finalizers"]
         assert sorted(found) == sorted([FINALIZER, *own])
-    client.let_go("Secret", namespace, "a")
+    client.remove_finalizers("Secret", namespace, "a")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -115,9 +115,9 @@ def test_many(client, namespace, kind):
     create_objects(client, namespace, kind, "ab", labels={"color": "red"})
     create_objects(client, namespace, kind, "c")
     path = path_of(kind, namespace)
-    tried = client.ask("DELETE", path, fieldSelector="metadata.name=c", dryRun="All").body
+    tried = client.request("DELETE", path, fieldSelector="metadata.name=c", dryRun="All").body
     assert names_of(tried["items"]) == ["c"]
-    answer = client.ask("DELETE", path, labelSelector="color=red").body
+    answer = client.request("DELETE", path, labelSelector="color=red").body
     assert (answer["kind"], names_of(answer["items"])) == (f"{kind}List", ["a", "b"])
-    assert client.ask("DELETE", path, labelSelector="a in (").code == 400
+    assert client.request("DELETE", path, labelSelector="a in (").code == 400
     assert names_of(client.list(kind, namespace)) == ["c"]

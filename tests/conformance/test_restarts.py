@@ -53,19 +53,19 @@ def test_the_limit(client, namespace):
     runtime = create_own_runtime(client, namespace, replicated_job("node", "echo why; exit 4", backoffLimit=1))
     created = client.create(train_job(**runtime), namespace)
     since = {"resourceVersion": created["metadata"]["resourceVersion"]}  # the pod may be gone already
-    pods = (event["object"] for event in client.stream(path_of("Pod", namespace), **since))
+    pods = (event["object"] for event in client.watch_events(path_of("Pod", namespace), **since))
     name = next(pod["metadata"]["name"] for pod in pods if has_restarted(pod))
-    job = client.until("TrainJob", namespace, "job", is_finished)
+    job = client.wait_for("TrainJob", namespace, "job", is_finished)
     assert conditions(job)[0][2] == "FailedJobs"
-    client.until_gone("Pod", namespace, name)
-    answer = client.ask("GET", path_of("Pod", namespace, name, "log"))
+    client.wait_until_deleted("Pod", namespace, name)
+    answer = client.request("GET", path_of("Pod", namespace, name, "log"))
     assert (answer.code, answer.message) == (404, f'pods "{name}" not found')
 
 
 def test_the_default_limit_is_six(client, namespace):
     """A job without a backoffLimit of its own has 6."""
     client.create(shell("true", suspend=True), namespace)
-    job = client.until("Job", namespace, "job-node-0", bool)
+    job = client.wait_for("Job", namespace, "job-node-0", bool)
     assert job["spec"]["backoffLimit"] == 6
     assert job["spec"]["template"]["spec"]["restartPolicy"] == "OnFailure"
 
@@ -74,7 +74,7 @@ def test_without_restarts_the_pod_stays(client, namespace):
     """With restartPolicy Never a failed pod stays, with its exit code and its log, until the job is deleted."""
     runtime = create_own_runtime(client, namespace, never_restarted_job("node", "echo out; echo err >&2; exit 3"))
     client.create(train_job(**runtime), namespace)
-    client.until("TrainJob", namespace, "job", is_finished)
+    client.wait_for("TrainJob", namespace, "job", is_finished)
     (pod,) = list_pods(client, namespace)
     assert pod["status"]["phase"] == "Failed"
     assert (state_of(pod)["restartCount"], state_of(pod)["state"]["terminated"]["exitCode"]) == (0, 3)
@@ -85,7 +85,7 @@ def test_a_new_pod_for_a_failed_one(client, namespace):
     """With restartPolicy Never and a backoffLimit a failed pod is replaced; all of them stay."""
     runtime = create_own_runtime(client, namespace, never_restarted_job("node", "exit 3", backoffLimit=1))
     client.create(train_job(**runtime), namespace)
-    client.until("TrainJob", namespace, "job", is_finished)
+    client.wait_for("TrainJob", namespace, "job", is_finished)
     pods = list_pods(client, namespace)
     assert [pod["status"]["phase"] for pod in pods] == ["Failed", "Failed"]
     assert {pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"] for pod in pods} == {"0"}
@@ -94,10 +94,10 @@ def test_a_new_pod_for_a_failed_one(client, namespace):
 def test_a_deleted_pod_is_replaced(client, namespace):
     """A running pod that somebody deletes is replaced by a new one of its rank; the job goes on."""
     client.create(shell("sleep 60"), namespace)
-    client.until("Pod", namespace, "", lambda pod: pod["status"]["phase"] == "Running")
+    client.wait_for("Pod", namespace, "", lambda pod: pod["status"]["phase"] == "Running")
     (pod,) = list_pods(client, namespace)
     client.delete("Pod", namespace, pod["metadata"]["name"])
-    new = client.until("Pod", namespace, "", lambda one: one["metadata"]["uid"] != pod["metadata"]["uid"])
+    new = client.wait_for("Pod", namespace, "", lambda one: one["metadata"]["uid"] != pod["metadata"]["uid"])
     assert new["spec"]["hostname"] == pod["spec"]["hostname"]
     assert not conditions(client.get("TrainJob", namespace, "job"))
 
@@ -108,7 +108,7 @@ def test_exit_codes(client, namespace):
     for number, (script, _) in enumerate(CODES):
         client.create(shell(script, name=f"job{number}", **OWN_RUNTIME), namespace)
     for number, (script, code) in enumerate(CODES):
-        client.until("TrainJob", namespace, f"job{number}", is_finished)
+        client.wait_for("TrainJob", namespace, f"job{number}", is_finished)
         (pod,) = list_pods(client, namespace, f"job{number}")
         end = state_of(pod)["state"]["terminated"]
         assert (script, end["exitCode"], end["reason"]) == (script, code, "Error")
@@ -119,7 +119,7 @@ def test_a_killed_container(client, namespace):
     """A container whose first process is killed has exit code 137; nothing says OOMKilled."""
     runtime = create_own_runtime(client, namespace, never_restarted_job("node", "kill -KILL $$$$"))
     client.create(train_job(**runtime), namespace)
-    client.until("TrainJob", namespace, "job", is_finished)
+    client.wait_for("TrainJob", namespace, "job", is_finished)
     (pod,) = list_pods(client, namespace)
     end = state_of(pod)["state"]["terminated"]
     assert (end["exitCode"], end["reason"]) == (137, "Error")
@@ -129,7 +129,7 @@ def test_a_missing_program(client, namespace):
     """A command that does not exist ends its container with StartError, exit code 128, and a message that says so."""
     create_own_runtime(client, namespace, never_restarted_job())
     client.create(train_job("no-such-program", **OWN_RUNTIME), namespace)
-    client.until("TrainJob", namespace, "job", is_finished)
+    client.wait_for("TrainJob", namespace, "job", is_finished)
     (pod,) = list_pods(client, namespace)
     end = state_of(pod)["state"]["terminated"]
     assert (end["exitCode"], end["reason"]) == (128, "StartError")

@@ -54,7 +54,7 @@ def restricted_token(client, namespace, manifest):
 @pytest.fixture
 def restricted_client(client, restricted_token):
     """The unmodified client as that account."""
-    with closing(client.as_bearer(restricted_token)) as opened:
+    with closing(client.with_token(restricted_token)) as opened:
         yield opened
 
 
@@ -72,22 +72,22 @@ def cluster(target, namespace, restricted_token):
 def test_each_right(client, namespace, restricted_client):
     """Every request that a step's engine makes is allowed."""
     jobs, job = path_of("TrainJob", namespace), path_of("TrainJob", namespace, "job")
-    assert restricted_client.ask("POST", jobs, shell("echo hello; sleep 60"), fieldValidation="Strict").code == 201
-    restricted_client.until("TrainJob", namespace, "job", lambda found: counters(found).get("node", {}).get("ready"))
+    assert restricted_client.request("POST", jobs, shell("echo hello; sleep 60"), fieldValidation="Strict").code == 201
+    restricted_client.wait_for("TrainJob", namespace, "job", lambda found: counters(found).get("node", {}).get("ready"))
     (pod,) = list_pods(restricted_client, namespace)
     claims = path_of("PersistentVolumeClaim", namespace)
     body = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "w"}, "spec": CLAIM}
     answers = [
-        restricted_client.ask("GET", jobs),
-        restricted_client.ask("GET", job),
-        restricted_client.ask("GET", path_of("Pod", namespace, pod["metadata"]["name"], "log")),
-        restricted_client.ask("GET", path_of("Event", namespace)),
-        restricted_client.ask("GET", path_of("TrainingRuntime", namespace)),
-        restricted_client.ask("POST", claims, body),
-        restricted_client.ask("GET", f"{claims}/w"),
-        restricted_client.ask("DELETE", f"{claims}/w"),
-        restricted_client.ask("PATCH", job, {"spec": {"suspend": True}}),
-        restricted_client.ask("DELETE", job, {"propagationPolicy": "Foreground"}),
+        restricted_client.request("GET", jobs),
+        restricted_client.request("GET", job),
+        restricted_client.request("GET", path_of("Pod", namespace, pod["metadata"]["name"], "log")),
+        restricted_client.request("GET", path_of("Event", namespace)),
+        restricted_client.request("GET", path_of("TrainingRuntime", namespace)),
+        restricted_client.request("POST", claims, body),
+        restricted_client.request("GET", f"{claims}/w"),
+        restricted_client.request("DELETE", f"{claims}/w"),
+        restricted_client.request("PATCH", job, {"spec": {"suspend": True}}),
+        restricted_client.request("DELETE", job, {"propagationPolicy": "Foreground"}),
     ]
     assert [answer.code for answer in answers] == [200] * 5 + [201] + [200] * 4
 
@@ -113,7 +113,7 @@ def test_nothing_else(namespace, restricted_client, manifest):
         ),
     ]
     for method, kind, name, text in rows:
-        answer = restricted_client.ask(method, path_of(kind, namespace, name))
+        answer = restricted_client.request(method, path_of(kind, namespace, name))
         assert (answer.code, answer.message) == (403, f"{text} {where}")
 
 

@@ -21,7 +21,7 @@ def running_job(client, namespace, gate):
     """A job that has begun, on a runtime of its own; the file that ends it."""
     file, wait = gate
     client.create(train_job(**create_own_runtime(client, namespace, replicated_job("node", wait))), namespace)
-    client.until("TrainJob", namespace, "job", lambda job: counters(job).get("node", {}).get("ready"))
+    client.wait_for("TrainJob", namespace, "job", lambda job: counters(job).get("node", {}).get("ready"))
     return file
 
 
@@ -29,7 +29,7 @@ def delete_runtime(client, namespace):
     """Delete the runtime, and wait until the Trainer's webhook knows: it looks runtimes up in a cache."""
     client.delete("TrainingRuntime", namespace, OWN_RUNTIME["runtime"])
     job, change = path_of("TrainJob", namespace, "job"), {"metadata": {"labels": {"a": "b"}}}
-    wait_until(lambda: client.ask("PATCH", job, change, dryRun="All").code == 403)
+    wait_until(lambda: client.request("PATCH", job, change, dryRun="All").code == 403)
 
 
 @pytest.mark.since("2.3")
@@ -38,10 +38,10 @@ def test_the_job_goes_on(client, namespace, running_job):
     delete_runtime(client, namespace)
     assert client.find("TrainingRuntime", namespace, OWN_RUNTIME["runtime"]) is None
     for change in ({"spec": {"suspend": True}}, {"metadata": {"labels": {"a": "b"}}}):
-        answer = client.ask("PATCH", path_of("TrainJob", namespace, "job"), change)
+        answer = client.request("PATCH", path_of("TrainJob", namespace, "job"), change)
         assert (answer.code, answer.reason, answer.message) == (403, "Forbidden", RUNTIME_DELETED)
     running_job.touch()
-    assert conditions(client.until("TrainJob", namespace, "job", is_finished))[0][0] == "Complete"
+    assert conditions(client.wait_for("TrainJob", namespace, "job", is_finished))[0][0] == "Complete"
 
 
 @pytest.mark.since("2.3")
@@ -50,9 +50,9 @@ def test_foreground_deletion_hangs(client, namespace):
     """Without its runtime a job's foreground deletion never ends; deleting it again with Background ends it."""
     delete_runtime(client, namespace)
     client.delete("TrainJob", namespace, "job", propagationPolicy="Foreground")
-    client.until_gone("JobSet", namespace, "job")
+    client.wait_until_deleted("JobSet", namespace, "job")
     stuck = client.get("TrainJob", namespace, "job")
-    refused = client.ask("PATCH", path_of("TrainJob", namespace, "job"), {"metadata": {"finalizers": None}})
+    refused = client.request("PATCH", path_of("TrainJob", namespace, "job"), {"metadata": {"finalizers": None}})
     assert (refused.code, refused.message) == (403, RUNTIME_DELETED)
     assert stuck["metadata"]["finalizers"] == ["foregroundDeletion"]
     client.delete("TrainJob", namespace, "job", propagationPolicy="Background")
@@ -65,16 +65,16 @@ def test_the_runtime_comes_back(client, namespace):
     """A foreground deletion that hangs for want of the runtime ends when the runtime is created again."""
     delete_runtime(client, namespace)
     client.delete("TrainJob", namespace, "job", propagationPolicy="Foreground")
-    client.until_gone("JobSet", namespace, "job")
+    client.wait_until_deleted("JobSet", namespace, "job")
     create_own_runtime(client, namespace, replicated_job())
-    client.until_gone("TrainJob", namespace, "job")
+    client.wait_until_deleted("TrainJob", namespace, "job")
 
 
 @pytest.mark.before("2.3")
 def test_the_runtime_waits_for_its_jobs(client, namespace, running_job):
     """A finalizer keeps a runtime that is deleted until no job uses it; the jobs can be changed meanwhile."""
     # The Trainer sets it a second after it saw the job (trainingruntime_controller.go: AddAfter); pods can be faster.
-    client.until(
+    client.wait_for(
         "TrainingRuntime", namespace, OWN_RUNTIME["runtime"], lambda runtime: runtime["metadata"].get("finalizers")
     )
     client.delete("TrainingRuntime", namespace, OWN_RUNTIME["runtime"])
@@ -83,8 +83,8 @@ def test_the_runtime_waits_for_its_jobs(client, namespace, running_job):
     assert kept["metadata"]["finalizers"] == ["trainer.kubeflow.org/resource-in-use"]
     client.patch("TrainJob", namespace, "job", {"metadata": {"labels": {"a": "b"}}})
     running_job.touch()
-    assert conditions(client.until("TrainJob", namespace, "job", is_finished))[0][0] == "Complete"
+    assert conditions(client.wait_for("TrainJob", namespace, "job", is_finished))[0][0] == "Complete"
     assert client.find("TrainingRuntime", namespace, OWN_RUNTIME["runtime"]) is not None
     client.delete("TrainJob", namespace, "job", propagationPolicy="Foreground")
-    client.until_gone("TrainJob", namespace, "job")
-    client.until_gone("TrainingRuntime", namespace, OWN_RUNTIME["runtime"])
+    client.wait_until_deleted("TrainJob", namespace, "job")
+    client.wait_until_deleted("TrainingRuntime", namespace, OWN_RUNTIME["runtime"])

@@ -148,14 +148,14 @@ def test_problems_of_the_schema_at_once(client, namespace):
     job = case(
         "", ACCEPTED, runtimeRef={}, trainer={"env": [{"name": "A"}] * 2, "image": "x" * 501}, managedBy="foo"
     ).job
-    answer = client.ask("POST", path_of("TrainJob", namespace), job, dryRun="All")
+    answer = client.request("POST", path_of("TrainJob", namespace), job, dryRun="All")
     problems = [
         "spec.runtimeRef.name: Required value",
         f"spec.trainer.image: {LONG} 500 bytes",
         'spec.trainer.env[1]: Duplicate value: {"name":"A"}',
     ]
     said = ResponseSummary.from_response(answer)
-    assert replace(said, text=remove_problems(said.message, problems)) == invalid(f"[{UNCHECKED.removeprefix(', ')}")
+    assert replace(said, message=remove_problems(said.message, problems)) == invalid(f"[{UNCHECKED.removeprefix(', ')}")
     causes = {(cause["field"], cause["reason"]) for cause in answer.body["details"]["causes"]}
     assert ("spec.runtimeRef.name", "FieldValueRequired") in causes
     assert ("spec.trainer.env[1]", "FieldValueDuplicate") in causes
@@ -164,5 +164,5 @@ def test_problems_of_the_schema_at_once(client, namespace):
 def test_rules_at_once(client, namespace):
     """A broken CEL rule is 422 even where the webhook would say 403: the schema is asked first."""
     job = case("", ACCEPTED, runtimeRef={"name": "nope"}, managedBy="foo").job
-    said = ResponseSummary.from_response(client.ask("POST", path_of("TrainJob", namespace), job, dryRun="All"))
+    said = ResponseSummary.from_response(client.request("POST", path_of("TrainJob", namespace), job, dryRun="All"))
     assert said == invalid(f'spec.managedBy: Invalid value: "foo": {MANAGED_BY}')

@@ -68,12 +68,12 @@ def test_unschedulable(client, namespace, target):
     for name, (trainer, pod, _) in UNSCHEDULABLE.items():
         create_job(client, namespace, target, name, trainer, pod)
     for name, (_, _, text) in UNSCHEDULABLE.items():
-        pod = client.until("Pod", namespace, "", scheduling_failure, labelSelector=f"{JOBSET}={name}")
+        pod = client.wait_for("Pod", namespace, "", scheduling_failure, labelSelector=f"{JOBSET}={name}")
         assert scheduling_failure(pod) == ("Unschedulable", text)
         assert pod["status"]["phase"] == "Pending"
         event = wait_for_event(client, namespace, "Pod", f"{name}-node-0-0-", "FailedScheduling")
         assert (event["message"], event["type"], has_event_time(event)) == (text, "Warning", True)
-        client.until("TrainJob", namespace, name, is_only_active)
+        client.wait_for("TrainJob", namespace, name, is_only_active)
 
 
 @pytest.mark.only("laptop", "controlplane")
@@ -92,7 +92,7 @@ def test_claims_of_other_classes(client, namespace):
 def test_gated(client, namespace, target):
     """A pod with a scheduling gate waits without an event; its condition PodScheduled says SchedulingGated."""
     create_job(client, namespace, target, "job", None, {"schedulingGates": [{"name": "example.org/gate"}]})
-    pod = client.until("Pod", namespace, "", scheduling_failure, labelSelector=f"{JOBSET}=job")
+    pod = client.wait_for("Pod", namespace, "", scheduling_failure, labelSelector=f"{JOBSET}=job")
     assert scheduling_failure(pod) == ("SchedulingGated", "Scheduling is blocked due to non-empty scheduling gates")
 
 
@@ -126,19 +126,19 @@ def test_missing_secrets(client, namespace, target):
         create_job(client, namespace, target, name, trainer)
     for name, (_, reason, text) in WAITING.items():
         query = {"labelSelector": f"{JOBSET}={name}"}
-        pod = client.until("Pod", namespace, "", lambda one, reason=reason: waiting_reason(one)[0] == reason, **query)
+        pod = client.wait_for("Pod", namespace, "", lambda one, reason=reason: waiting_reason(one)[0] == reason, **query)
         assert waiting_reason(pod)[1].lower() == text.format(namespace).lower()
-        client.until("TrainJob", namespace, name, is_only_active)
+        client.wait_for("TrainJob", namespace, name, is_only_active)
 
 
 def test_missing_image(client, namespace, target):
     """An image that can't be pulled shows only in the container's state ImagePullBackOff and events of the pod."""
     create_job(client, namespace, target, "job", {"image": "does-not-exist.invalid/x:1"})
     query = {"labelSelector": f"{JOBSET}=job"}
-    client.until("Pod", namespace, "", lambda one: waiting_reason(one)[0] == "ImagePullBackOff", **query)
+    client.wait_for("Pod", namespace, "", lambda one: waiting_reason(one)[0] == "ImagePullBackOff", **query)
     event = wait_for_event(client, namespace, "Pod", "job-node-0-0-", "Failed")
     assert (event["type"], has_event_time(event)) == ("Warning", False)
-    client.until("TrainJob", namespace, "job", is_only_active)
+    client.wait_for("TrainJob", namespace, "job", is_only_active)
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_missing_service_account(client, namespace, target):
     why = f'error looking up service account {namespace}/nope: serviceaccount "nope" not found'
     assert event["message"] == f'Error creating: pods "job-node-0-0-" is forbidden: {why}'
     assert (event["type"], has_event_time(event)) == ("Warning", False)
-    job = client.until("TrainJob", namespace, "job", lambda one: "status" in one)
+    job = client.wait_for("TrainJob", namespace, "job", lambda one: "status" in one)
     assert (counters(job), list_pods(client, namespace)) == ({"node": {}}, [])
 
 
@@ -175,11 +175,11 @@ def test_quota(client, namespace, target):
     """A pod beyond the namespace's quota is an event of the Job; there is no pod, jobsStatus is all zeros."""
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "small"}}
     client.create({**quota, "spec": {"hard": {"requests.nvidia.com/gpu": "1"}}}, namespace)
-    client.until("ResourceQuota", namespace, "small", lambda one: one.get("status", {}).get("hard"))
+    client.wait_for("ResourceQuota", namespace, "small", lambda one: one.get("status", {}).get("hard"))
     create_job(client, namespace, target, "job", trainer_with_limits(**{"nvidia.com/gpu": "2"}))
     event = wait_for_event(client, namespace, "Job", "job-node-0", "FailedCreate")
     assert event["message"].startswith('Error creating: pods "job-node-0-0-')
     used = "requested: requests.nvidia.com/gpu=2, used: requests.nvidia.com/gpu=0, limited: requests.nvidia.com/gpu=1"
     assert event["message"].endswith(f" is forbidden: exceeded quota: small, {used}")
-    job = client.until("TrainJob", namespace, "job", lambda one: "status" in one)
+    job = client.wait_for("TrainJob", namespace, "job", lambda one: "status" in one)
     assert (counters(job), list_pods(client, namespace)) == ({"node": {}}, [])

@@ -37,7 +37,7 @@ def test_a_volume_of_each_kind(client, namespace, target):
     requests = {name: shell("true", workspace=workspace, volumes=ALL_VOLUMES) for name, workspace in WORKSPACES.items()}
     jobs = {name: build_manifest(request, namespace, target, name) for name, request in requests.items()}
     for name, jobset in create_jobsets(client, namespace, jobs).items():
-        pod = client.until("Job", namespace, f"{name}-node-0", bool)["spec"]["template"]["spec"]
+        pod = client.wait_for("Job", namespace, f"{name}-node-0", bool)["spec"]["template"]["spec"]
         found = {one["name"]: one for one in pod["volumes"]}
         assert {kind: set(found[kind]) - {"name"} for kind in VOLUME_SOURCES} == {
             kind: set(source) for kind, source in VOLUME_SOURCES.items()
@@ -76,7 +76,7 @@ def test_in_every_pod_of_a_fetching_run(client, namespace, target):
 
 def read_complete_log(client, namespace, name):
     """What the only pod of a TrainJob has said, when the TrainJob is complete."""
-    done = client.until("TrainJob", namespace, name, is_finished)
+    done = client.wait_for("TrainJob", namespace, name, is_finished)
     assert [row[:2] for row in conditions(done)] == [("Complete", "True")]
     (pod,) = list_pods(client, namespace, name)
     return client.log(namespace, pod["metadata"]["name"])
@@ -113,7 +113,7 @@ def test_a_folder_of_the_node(client, namespace, target, tmp_path):
         client.create(build_manifest(request, namespace, target, name), namespace)
     read_complete_log(client, namespace, "here")
     assert (tmp_path / "a" / "file").read_text() == "rows\n"
-    pod = client.until("Pod", namespace, "", bool, labelSelector=f"{JOBSET}=there")
+    pod = client.wait_for("Pod", namespace, "", bool, labelSelector=f"{JOBSET}=there")
     event = wait_for_warning(client, namespace, pod["metadata"]["name"], "FailedMount")
     assert f"hostPath type check failed: {missing} is not a directory" in event["message"]
     missing.mkdir()

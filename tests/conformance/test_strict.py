@@ -135,7 +135,7 @@ DIALECTS = {
 
 
 def dry_run(client, namespace, job, **query):
-    return client.ask("POST", path_of("TrainJob", namespace), job, **{"dryRun": "All", **query})
+    return client.request("POST", path_of("TrainJob", namespace), job, **{"dryRun": "All", **query})
 
 
 def test_nested(client, namespace, target):
@@ -190,13 +190,13 @@ def test_patches_and_updates(client, namespace):
     created = client.create(train_job(suspend=True), namespace)
     path = path_of("TrainJob", namespace, "job")
     changed = {**created, "spec": {**created["spec"], "bogus": 1}}
-    put = client.ask("PUT", path, changed, fieldValidation="Strict", dryRun="All")
+    put = client.request("PUT", path, changed, fieldValidation="Strict", dryRun="All")
     assert (put.code, put.message) == (400, unknown_fields("spec.bogus").message)
-    patch = client.ask("PATCH", path, {"spec": {"bogus": 1}}, fieldValidation="Strict")
+    patch = client.request("PATCH", path, {"spec": {"bogus": 1}}, fieldValidation="Strict")
     assert (patch.code, patch.reason) == (422, "Invalid")
     assert patch.message.startswith(' "" is invalid: patch: Invalid value: "{')
     assert patch.message.endswith('strict decoding error: unknown field "spec.bogus"')
-    warned = client.ask("PATCH", path, {"spec": {"bogus": 1}})
+    warned = client.request("PATCH", path, {"spec": {"bogus": 1}})
     assert (warned.code, warned.headers["warning"]) == (200, '299 - "unknown field \\"spec.bogus\\""')
     assert client.get("TrainJob", namespace, "job")["spec"] == created["spec"]
 
@@ -214,30 +214,30 @@ def test_patches_and_updates(client, namespace):
 )
 def test_unknown_options(client, namespace, query, text):
     """Other values of fieldValidation and dryRun are refused with 422."""
-    answer = client.ask("POST", path_of("TrainJob", namespace), train_job(), **query)
+    answer = client.request("POST", path_of("TrainJob", namespace), train_job(), **query)
     assert (answer.code, answer.message) == (422, f'CreateOptions.meta.k8s.io "" is invalid: {text}')
 
 
 def test_dry_run(client, namespace):
     """dryRun=All answers as if, and nothing is created, changed, deleted or started."""
     path = path_of("TrainJob", namespace)
-    created = client.ask("POST", path, shell("true"), dryRun="All")
+    created = client.request("POST", path, shell("true"), dryRun="All")
     assert created.code == 201
     assert created.body["metadata"]["uid"]
     assert client.find("TrainJob", namespace, "job") is None
-    assert client.ask("POST", path, train_job(runtime="nope"), dryRun="All").code == 403
+    assert client.request("POST", path, train_job(runtime="nope"), dryRun="All").code == 403
     kept = client.create(train_job(suspend=True), namespace)
-    assert client.ask("POST", path, train_job(), dryRun="All").code == 409
-    changed = client.ask("PATCH", f"{path}/job", {"spec": {"suspend": False}}, dryRun="All")
+    assert client.request("POST", path, train_job(), dryRun="All").code == 409
+    changed = client.request("PATCH", f"{path}/job", {"spec": {"suspend": False}}, dryRun="All")
     assert changed.body["spec"]["suspend"] is False
-    assert client.ask("DELETE", f"{path}/job", {"dryRun": ["All"]}).ok
+    assert client.request("DELETE", f"{path}/job", {"dryRun": ["All"]}).ok
     now = client.get("TrainJob", namespace, "job")
     assert (now["metadata"]["uid"], now["spec"]) == (kept["metadata"]["uid"], kept["spec"])
 
 
 def test_this_versions_field(client, target, namespace):
     """The OpenAPI document names exactly one field for patches of pods, this version's."""
-    document = client.ask("GET", "/openapi/v3/apis/trainer.kubeflow.org/v1alpha1").body["components"]["schemas"]
+    document = client.request("GET", "/openapi/v3/apis/trainer.kubeflow.org/v1alpha1").body["components"]["schemas"]
     spec = document["org.kubeflow.trainer.v1alpha1.TrainJob"]["properties"]["spec"]["properties"]
     known = {"podSpecOverrides", "podTemplateOverrides", "runtimePatches"} & set(spec)
     assert known == {PATCH_FIELD.get(target.trainer, "runtimePatches")}

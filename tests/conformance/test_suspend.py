@@ -45,11 +45,11 @@ def test_from_the_start(client, namespace):
 def test_while_it_runs(client, namespace):
     """Suspending a running job deletes its pods; resumed, it starts from scratch in new ones."""
     client.create(shell("sleep 60"), namespace)
-    client.until("TrainJob", namespace, "job", node_has_counters(RUNNING))
+    client.wait_for("TrainJob", namespace, "job", node_has_counters(RUNNING))
     (before,) = list_pods(client, namespace)
     states = watch_states(client, suspend(client, namespace), node_has_counters({"suspended": 1}))
     assert conditions(states[-1]) == [SUSPENDED]
-    client.until_gone("Pod", namespace, before["metadata"]["name"])
+    client.wait_until_deleted("Pod", namespace, before["metadata"]["name"])
     job = client.get("Job", namespace, "job-node-0")
     states = watch_states(client, suspend(client, namespace, False), node_has_counters(RUNNING))
     assert conditions(states[-1]) == [RESUMED]
@@ -65,11 +65,11 @@ def test_finished_steps_stay_finished(client, namespace):
         replicated_job("node", "sleep 60", depends_on=["dataset-initializer"]),
     ]
     client.create(train_job(**create_own_runtime(client, namespace, *steps)), namespace)
-    client.until("TrainJob", namespace, "job", node_has_counters(RUNNING))
+    client.wait_for("TrainJob", namespace, "job", node_has_counters(RUNNING))
     (node,) = [pod for pod in list_pods(client, namespace) if step_of(pod) == "node"]
     suspend(client, namespace)
-    held = client.until("TrainJob", namespace, "job", node_has_counters({"suspended": 1}))
-    client.until_gone("Pod", namespace, node["metadata"]["name"])
+    held = client.wait_for("TrainJob", namespace, "job", node_has_counters({"suspended": 1}))
+    client.wait_until_deleted("Pod", namespace, node["metadata"]["name"])
     assert counters(held)["dataset-initializer"] == {"succeeded": 1}
     states = watch_states(client, suspend(client, namespace, False), node_has_counters(RUNNING))
     assert job_counter_states(states, "dataset-initializer") == [{"succeeded": 1}]
@@ -79,7 +79,7 @@ def test_finished_steps_stay_finished(client, namespace):
 def test_when_it_has_ended(client, namespace):
     """Suspended comes next to Complete when a job that has ended is suspended; it stays Complete."""
     client.create(shell("true"), namespace)
-    client.until("TrainJob", namespace, "job", is_finished)
+    client.wait_for("TrainJob", namespace, "job", is_finished)
     states = watch_states(client, suspend(client, namespace), has_condition("Suspended"))
     assert conditions(states[-1]) == [COMPLETE, SUSPENDED]
     assert counters(states[-1]) == {"node": {"succeeded": 1}}
@@ -92,9 +92,9 @@ def test_a_stock_runtime_with_a_claim_cannot_be_resumed(client, namespace):
     """On a stock torchtune runtime a suspended job says Resumed when it is resumed; its Jobs stay suspended."""
     client.create(train_job(runtime="torchtune-llama3.2-1b", suspend=True), namespace)
     held = {"dataset-initializer": {"suspended": 1}, "model-initializer": {"suspended": 1}, "node": {}}
-    client.until("TrainJob", namespace, "job", lambda job: counters(job) == held)
+    client.wait_for("TrainJob", namespace, "job", lambda job: counters(job) == held)
     states = watch_states(client, suspend(client, namespace, False), has_condition("Suspended", "False"))
-    refused = client.until("Event", namespace, "", lambda event: event["reason"] == "TrainJobResourcesCreationFailed")
+    refused = client.wait_for("Event", namespace, "", lambda event: event["reason"] == "TrainJobResourcesCreationFailed")
     assert refused["involvedObject"]["kind"] == "TrainJob"
     assert client.get("JobSet", namespace, "job")["spec"]["suspend"] is True
     assert counters(states[-1]) == held
@@ -104,7 +104,7 @@ def test_a_stock_runtime_with_a_claim_cannot_be_resumed(client, namespace):
 def test_a_stock_runtime_can_be_resumed(client, namespace):
     """Created suspended on a stock torchtune runtime, a job is resumed: its JobSet has no claim of its own."""
     client.create(train_job(runtime="torchtune-llama3.2-1b", suspend=True), namespace)
-    client.until("TrainJob", namespace, "job", lambda job: counters(job).get("model-initializer") == {"suspended": 1})
+    client.wait_for("TrainJob", namespace, "job", lambda job: counters(job).get("model-initializer") == {"suspended": 1})
     states = watch_states(
         client, suspend(client, namespace, False), lambda job: counters(job)["model-initializer"] == {"active": 1}
     )

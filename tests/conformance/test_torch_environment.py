@@ -159,7 +159,7 @@ def test_what_the_processes_see(client, namespace):
         "echo $PET_NODE_RANK of $PET_NNODES, $PET_NPROC_PER_NODE each, $JOB_COMPLETION_INDEX, port $PET_MASTER_PORT"
     )
     client.create(shell(script, trainer={"numNodes": 2, "numProcPerNode": 1}), namespace)
-    client.until("TrainJob", namespace, "job", is_finished)
+    client.wait_for("TrainJob", namespace, "job", is_finished)
     pods = sorted(list_pods(client, namespace), key=lambda pod: pod["spec"]["hostname"])
     assert [pod["spec"]["hostname"] for pod in pods] == ["job-node-0-0", "job-node-0-1"]
     said = [client.log(namespace, pod["metadata"]["name"]).strip() for pod in pods]

@@ -231,7 +231,7 @@ def test_the_pods_command(client, namespace, target):
         LORA, numNodes=1, numProcPerNode=1, env=[{"name": "A", "value": "1"}], resourcesPerNode=gpu_resources(1)
     )
     client.create(train_job(trainer=trainer, **runtime, **nowhere), namespace)
-    client.until("Pod", namespace, "", bool, labelSelector="jobset.sigs.k8s.io/jobset-name=job")
+    client.wait_for("Pod", namespace, "", bool, labelSelector="jobset.sigs.k8s.io/jobset-name=job")
     in_pod = list_pods(client, namespace)[0]["spec"]["containers"][0]
     in_job = client.get("Job", namespace, "job-node-0")["spec"]["template"]["spec"]["containers"][0]
     in_jobset = find_container(client.get("JobSet", namespace, "job"))

@@ -30,7 +30,7 @@ def single_process_trainer(args=("epochs=1",), **trainer):
 def dry_run(client, namespace, trainer, **job):
     """Code and text of the API server to a dry run; the text without the webhook's name."""
     body = train_job(trainer=trainer, **{"runtime": LLAMA, **job})
-    found = client.ask("POST", path_of("TrainJob", namespace), body, fieldValidation="Strict", dryRun="All")
+    found = client.request("POST", path_of("TrainJob", namespace), body, fieldValidation="Strict", dryRun="All")
     return found.code, "" if found.ok else found.message.removeprefix(DENIED)
 
 

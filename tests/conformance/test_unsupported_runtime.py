@@ -23,13 +23,13 @@ def call_etcd(target, call, **body):
 def test_it_is_never_told(client, namespace, target):
     """A job whose runtime is of an unknown kind gets no TrainingRuntimeNotSupported: the controller panics before."""
     client.create(shell("true", suspend=True), namespace)
-    before = conditions(client.until("TrainJob", namespace, "job", conditions))
+    before = conditions(client.wait_for("TrainJob", namespace, "job", conditions))
     key = f"/registry/trainer.kubeflow.org/trainjobs/{namespace}/job".encode()
     (stored,) = call_etcd(target, "range", key=key)["kvs"]
     job = json.loads(base64.b64decode(stored["value"]))
     job["spec"]["runtimeRef"]["kind"] = "Foo"
     call_etcd(target, "put", key=key, value=json.dumps(job).encode())
-    client.until("TrainJob", namespace, "job", lambda job: job["spec"]["runtimeRef"]["kind"] == "Foo")
+    client.wait_for("TrainJob", namespace, "job", lambda job: job["spec"]["runtimeRef"]["kind"] == "Foo")
     client.create(shell("true", name="later"), namespace)
-    client.until("TrainJob", namespace, "later", is_finished)
+    client.wait_for("TrainJob", namespace, "later", is_finished)
     assert conditions(client.get("TrainJob", namespace, "job")) == before

@@ -49,11 +49,11 @@ def job(volume):
 @pytest.mark.parametrize("field", VOLUMES)
 def test_files_of_volumes(client, namespace, field):
     """A file of a volume lies below it: no path upwards, none from the root."""
-    below = client.ask("POST", path_of("Job", namespace), job(VOLUMES[field]("a/b")), dryRun="All")
+    below = client.request("POST", path_of("Job", namespace), job(VOLUMES[field]("a/b")), dryRun="All")
     assert below.code == 201
     unmounted = 'spec.template.spec.containers[0].volumeMounts[0].name: Not found: "v"'
     for path, text in PATHS.items():
-        answer = client.ask("POST", path_of("Job", namespace), job(VOLUMES[field](path)), dryRun="All")
+        answer = client.request("POST", path_of("Job", namespace), job(VOLUMES[field](path)), dryRun="All")
         assert (answer.code, answer.message) == (
             422,
             f'Job.batch "j" is invalid: [spec.template.spec.volumes[0].{field}: {text}, {unmounted}]',

@@ -23,13 +23,13 @@ def types_and_names(events):
 
 def list_names(client, kind, namespace, **query):
     """The list's version and its objects' names."""
-    answer = client.ask("GET", path_of(kind, namespace), **query)
+    answer = client.request("GET", path_of(kind, namespace), **query)
     return resource_version_of(answer.body), names_of(answer.body["items"])
 
 
 def take_events(client, kind, namespace, count, **query):
     """That many events; fails when there are fewer."""
-    found = list(islice(client.stream(path_of(kind, namespace), **query), count))
+    found = list(islice(client.watch_events(path_of(kind, namespace), **query), count))
     assert len(found) == count, found
     return found
 
@@ -66,7 +66,7 @@ def test_while_others_write(client, namespace):
         writing = [pool.submit(write, writer) for writer in range(4)]
         start, there = list_names(client, "Secret", namespace)
         seen = list(there)
-        for event in client.stream(path_of("Secret", namespace), resourceVersion=start):
+        for event in client.watch_events(path_of("Secret", namespace), resourceVersion=start):
             assert event["type"] == "ADDED"
             seen.append(event["object"]["metadata"]["name"])
             if set(seen) == expected:
@@ -142,12 +142,12 @@ def test_namespaces(client, namespace):
     for other in ("default", namespace):
         client.create(idle_object("TrainingRuntime", namespace, labels={"test": namespace}), other)
     client.delete("TrainingRuntime", "default", namespace)
-    events = list(islice(client.stream(path, **since), 3))
+    events = list(islice(client.watch_events(path, **since), 3))
     assert [(event["type"], event["object"]["metadata"]["namespace"]) for event in events] == [
         ("ADDED", "default"), ("ADDED", namespace), ("DELETED", "default")
     ]  # fmt: skip
     assert types_and_names(take_events(client, "TrainingRuntime", namespace, 1, **since)) == [("ADDED", namespace)]
-    assert list(client.stream(path_of("TrainingRuntime", f"no-{namespace}"), seconds=1)) == []
+    assert list(client.watch_events(path_of("TrainingRuntime", f"no-{namespace}"), seconds=1)) == []
 
 
 def test_several_watchers(client, namespace):
@@ -181,14 +181,14 @@ def test_bookmark_before_the_end(client, namespace, kind):
 
     def bookmarked():
         """Return a watch's bookmark; one that its server has no time for is left out."""
-        selected = client.stream(path, fieldSelector="metadata.name=shown", allowWatchBookmarks=True, **query)
+        selected = client.watch_events(path, fieldSelector="metadata.name=shown", allowWatchBookmarks=True, **query)
         shown, *others = list(selected)
         assert types_and_names([shown]) == [("ADDED", "shown")]
         assert {event["type"] for event in others} <= {"BOOKMARK"}
         return others[0] if others else None
 
     with ThreadPoolExecutor(1) as pool:
-        plain = pool.submit(lambda: list(client.stream(path, **query)))
+        plain = pool.submit(lambda: list(client.watch_events(path, **query)))
         bookmark = wait_until(bookmarked)
         assert types_and_names(plain.result()) == [("ADDED", "shown"), ("ADDED", "hidden")]
     meta, at = bookmark["object"]["metadata"], resource_version_of(bookmark["object"])
@@ -205,7 +205,7 @@ def test_no_bookmark_without_news(client, namespace):
         "fieldSelector": "metadata.name=other",
         "resourceVersion": resource_version_of(last),
     }
-    events = list(client.stream(path_of("TrainingRuntime", namespace), seconds=3, **query))
+    events = list(client.watch_events(path_of("TrainingRuntime", namespace), seconds=3, **query))
     assert [event for event in events if resource_version_of(event["object"]) == resource_version_of(last)] == []
 
 
@@ -213,7 +213,7 @@ def test_no_bookmark_without_news(client, namespace):
 def test_end_of_initial_events(client, namespace, kind):
     """With sendInitialEvents an annotated BOOKMARK divides what was there from what happens."""
     (there,) = create_objects(client, namespace, kind, "a")
-    events = client.stream(path_of(kind, namespace), allowWatchBookmarks=True, **INITIAL)
+    events = client.watch_events(path_of(kind, namespace), allowWatchBookmarks=True, **INITIAL)
     assert types_and_names([next(events)]) == [("ADDED", "a")]
     mark = next(events)
     assert mark["type"] == "BOOKMARK"
@@ -227,7 +227,7 @@ def test_end_of_initial_events(client, namespace, kind):
 def test_no_initial_events(client, namespace):
     """With sendInitialEvents=false and no version a watch begins with what happens next."""
     create_objects(client, namespace, "TrainingRuntime", "a")
-    events = client.stream(path_of("TrainingRuntime", namespace), **{**INITIAL, "sendInitialEvents": False})
+    events = client.watch_events(path_of("TrainingRuntime", namespace), **{**INITIAL, "sendInitialEvents": False})
     with ThreadPoolExecutor(1) as pool:
         first, names = pool.submit(next, events), map("next-{}".format, count())
         while not first.done():  # the watch begins at some moment in between, and ends after a minute
@@ -239,7 +239,7 @@ def test_no_initial_events(client, namespace):
 
 def test_too_old(client, namespace):
     """A version that is too old is told by an ERROR event with code 410, in a stream that then ends."""
-    (event,) = client.stream(path_of("TrainJob", namespace), resourceVersion="1")
+    (event,) = client.watch_events(path_of("TrainJob", namespace), resourceVersion="1")
     status = event["object"]
     assert (event["type"], status["kind"], status["code"], status["reason"]) == ("ERROR", "Status", 410, "Expired")
     assert re.fullmatch(r"too old resource version: 1 \(\d+\)", status["message"])
@@ -249,8 +249,8 @@ def test_from_the_future(client, namespace):
     """From a version of the future a watch waits and says nothing; with sendInitialEvents it ends with 504."""
     path, future = path_of("TrainingRuntime", namespace), {"resourceVersion": str(FAR)}
     with ThreadPoolExecutor(1) as pool:
-        asking = pool.submit(lambda: list(client.stream(path, **future, **INITIAL)))
-        events = client.stream(path, seconds=1, **future)
+        asking = pool.submit(lambda: list(client.watch_events(path, **future, **INITIAL)))
+        events = client.watch_events(path, seconds=1, **future)
         create_objects(client, namespace, "TrainingRuntime", "a")
         assert list(events) == []
         (event,) = asking.result()
@@ -262,7 +262,7 @@ def test_from_the_future(client, namespace):
 def test_time_is_over(client, namespace):
     """A watch ends by itself after timeoutSeconds."""
     began = time.monotonic()
-    assert list(client.stream(path_of("Secret", namespace), seconds=1)) == []
+    assert list(client.watch_events(path_of("Secret", namespace), seconds=1)) == []
     assert time.monotonic() - began > 0.9
 
 
@@ -295,6 +295,6 @@ REFUSALS = [
 def test_what_is_refused(client, namespace):
     """Options of a watch that make no sense are refused before it begins."""
     path = path_of("TrainJob", namespace)
-    answers = [error_of(client.ask("GET", path, **{"watch": True, "timeoutSeconds": 1, **row[0]})) for row in REFUSALS]
+    answers = [error_of(client.request("GET", path, **{"watch": True, "timeoutSeconds": 1, **row[0]})) for row in REFUSALS]
     assert answers == [tuple(row[1:]) for row in REFUSALS]
-    assert client.ask("GET", path, watch=True, labelSelector="a in (").code == 400
+    assert client.request("GET", path, watch=True, labelSelector="a in (").code == 400

@@ -26,7 +26,7 @@ def proxy(laptop):
 def airflow(proxy, tmp_path_factory):
     """An Airflow that connects to the cluster through the proxy; the jobs' processes do not."""
     home = tmp_path_factory.mktemp("airflow")
-    with Standalone(home, DAGS, AIRFLOW_CONN_KUBERNETES_DEFAULT=proxy.connection(), **SHORT_INTERVALS) as airflow:
+    with Standalone(home, DAGS, AIRFLOW_CONN_KUBERNETES_DEFAULT=proxy.airflow_connection(), **SHORT_INTERVALS) as airflow:
         yield airflow
 
 

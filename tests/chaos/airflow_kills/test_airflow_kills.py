@@ -34,7 +34,7 @@ class RunningTasks:
         )
 
     def start(self, dag):
-        return self.airflow.start(dag, go=str(self._folder))
+        return self.airflow.start_run(dag, go=str(self._folder))
 
     def has_pods(self, run, task):
         """Whether the task's newest job has a pod."""
@@ -46,37 +46,37 @@ class RunningTasks:
 
     def is_waited_for(self, run, task="task"):
         """Whether a worker or a triggerer has begun to wait for the task's job."""
-        return (self.airflow.state(run, task) == "running" or self.is_deferred(run, task)) and self.has_pods(run, task)
+        return (self.airflow.get_state(run, task) == "running" or self.is_deferred(run, task)) and self.has_pods(run, task)
 
     def is_deferred(self, run, task="task"):
         """Whether a triggerer has the task: a job may be at work before the worker has let go of it."""
-        found = self.airflow.ask("GET", f"{run}/taskInstances/{task}")
+        found = self.airflow.request("GET", f"{run}/taskInstances/{task}")
         return found["state"] == "deferred" and found["triggerer_job"] is not None
 
     def shows_progress(self, run):
         """Whether the triggerer has written for a task: the first time costs a new one seconds without a pause."""
-        return self.airflow.ask("GET", f"{run}/taskInstances/task/xcomEntries/progress")
+        return self.airflow.request("GET", f"{run}/taskInstances/task/xcomEntries/progress")
 
     def start_in_every_phase(self):
         """A DAG run with a task in each of the phases, and one with a task whose job has ended and that waits on."""
-        self._proxy.hold(CREATION)
+        self._proxy.withhold_responses(CREATION)
         run = self.start("phases")
         self.end_when_deferred(run, "resumed")
         wait_for_airflow(lambda: self.is_in_every_phase(run), 90)
         ended = self.start("ended")
         self.end_when_deferred(ended, "ended")
         wait_for_airflow(lambda: self.is_complete(ended, "ended"), 15)
-        assert self.airflow.state(ended, "ended") == "deferred"
+        assert self.airflow.get_state(ended, "ended") == "deferred"
         assert self.is_in_every_phase(run)
         return run, ended
 
     def end_when_deferred(self, run, task):
         """A job that has ended before is not waited for in the triggerer."""
-        wait_for_airflow(lambda: self.airflow.state(run, task) == "deferred", 60)
+        wait_for_airflow(lambda: self.airflow.get_state(run, task) == "deferred", 60)
         (self._folder / f"{task}.ends").touch()
 
     def is_in_every_phase(self, run):
-        listed = self.airflow.ask("GET", f"{run}/taskInstances")["task_instances"]
+        listed = self.airflow.request("GET", f"{run}/taskInstances")["task_instances"]
         states = {found["task_id"]: found["state"] for found in listed}
         return (
             states == {"creating": "running", "deferred": "deferred", "resumed": "running", "on_worker": "running"}
@@ -88,20 +88,20 @@ class RunningTasks:
 
     def release_all(self):
         """What was held goes on."""
-        self._proxy.release()
+        self._proxy.release_responses()
         for name in (*PHASES, "resumed.ends", "ended.ends", "task", "late"):
             (self._folder / name).touch()
 
     def wait_for_success(self, *runs, seconds=150):
         def ended():
-            states = [self.airflow.state(run) for run in runs]
+            states = [self.airflow.get_state(run) for run in runs]
             assert "failed" not in states
             return set(states) == {"success"}
 
         wait_for_airflow(ended, seconds)
 
     def get_try_number(self, run, task):
-        return self.airflow.ask("GET", f"{run}/taskInstances/{task}")["try_number"]
+        return self.airflow.request("GET", f"{run}/taskInstances/{task}")["try_number"]
 
     def assert_one_job_each(self, run, tasks):
         made = {task: len(self._recorder.jobs(run, task)) for task in tasks}
@@ -117,17 +117,17 @@ def running_tasks(airflow, recorder, cluster, proxy, tmp_path):
 
 def list_task_processes(airflow):
     """The processes that run a task's own code."""
-    return [pid for pid, title in airflow.processes("scheduler").items() if "task runner" in title]
+    return [pid for pid, title in airflow.list_processes("scheduler").items() if "task runner" in title]
 
 
 def list_busy_workers(airflow):
     """The LocalExecutor's workers that have a task: they supervise it and tell Airflow of it."""
-    workers = {pid: title for pid, title in airflow.processes("scheduler").items() if "LocalExecutor" in title}
+    workers = {pid: title for pid, title in airflow.list_processes("scheduler").items() if "LocalExecutor" in title}
     return [pid for pid, title in workers.items() if "<idle>" not in title]
 
 
 def list_idle_workers(airflow):
-    return [pid for pid, title in airflow.processes("scheduler").items() if "<idle>" in title]
+    return [pid for pid, title in airflow.list_processes("scheduler").items() if "<idle>" in title]
 
 
 # -- a person decides --------------------------------------------------------------------------------------------------
@@ -136,49 +136,49 @@ def list_idle_workers(airflow):
 def test_a_decision_ends_the_job_of_a_deferred_or_waiting_task(running_tasks, airflow, recorder):
     decisions = ("failed", "success", "clear")
     runs = {(dag, decision): running_tasks.start(dag) for dag in ("deferred", "on_worker") for decision in decisions}
-    wait_for_airflow(lambda: all(running_tasks.waits(run) for run in runs.values()), 120)
+    wait_for_airflow(lambda: all(running_tasks.is_waited_for(run) for run in runs.values()), 120)
     wait_for_airflow(lambda: running_tasks.shows_progress(runs["deferred", "failed"]), 60)
     took = {}
     for (dag, decision), run in runs.items():
         [uid] = recorder.jobs(run)
         if decision == "clear":
-            airflow.clear(run, "task")
+            airflow.clear_task(run, "task")
         else:
-            airflow.mark(run, "task", decision)
+            airflow.mark_task(run, "task", decision)
         decided = time.monotonic()
-        wait_for_airflow(lambda uid=uid: recorder.gone_at(uid), 30)
-        took[dag, decision] = recorder.gone_at(uid) - decided
+        wait_for_airflow(lambda uid=uid: recorder.deleted_at(uid), 30)
+        took[dag, decision] = recorder.deleted_at(uid) - decided
     print("seconds from the decision to the job's end:", took)
     assert max(took.values()) <= SECONDS
-    running_tasks.let_go()
+    running_tasks.release_all()
     for (dag, decision), run in runs.items():
         if decision == "clear":
-            running_tasks.all_end_well(run)
-        assert airflow.state(run, "task") == ("failed" if decision == "failed" else "success"), dag
+            running_tasks.wait_for_success(run)
+        assert airflow.get_state(run, "task") == ("failed" if decision == "failed" else "success"), dag
         assert len(recorder.jobs(run)) == (2 if decision == "clear" else 1)
 
 
 def test_a_decision_while_the_job_is_being_created_ends_it(running_tasks, airflow, recorder, proxy):
-    proxy.hold(CREATION)
+    proxy.withhold_responses(CREATION)
     run = running_tasks.start("creating")
     wait_for_airflow(lambda: recorder.jobs(run), 60)
-    airflow.mark(run, "creating", "failed")
+    airflow.mark_task(run, "creating", "failed")
     decided = time.monotonic()
-    proxy.release()
+    proxy.release_responses()
     [uid] = recorder.jobs(run)
-    wait_for_airflow(lambda: recorder.gone_at(uid), 30)
-    assert recorder.gone_at(uid) - decided <= SECONDS
+    wait_for_airflow(lambda: recorder.deleted_at(uid), 30)
+    assert recorder.deleted_at(uid) - decided <= SECONDS
 
 
 def test_finished_work_is_repeated_after_a_clear_though_the_new_try_is_killed_at_once(running_tasks, airflow, recorder):
     (running_tasks._folder / "task").touch()
     run = running_tasks.start("deferred")
-    running_tasks.all_end_well(run)
-    airflow.clear(run, "task")
-    wait_for_airflow(lambda: running_tasks.tries(run, "task") == 2 and airflow.state(run, "task") == "running", 60)
+    running_tasks.wait_for_success(run)
+    airflow.clear_task(run, "task")
+    wait_for_airflow(lambda: running_tasks.get_try_number(run, "task") == 2 and airflow.get_state(run, "task") == "running", 60)
     for pid in list_task_processes(airflow):
         os.kill(pid, signal.SIGKILL)
-    running_tasks.all_end_well(run)
+    running_tasks.wait_for_success(run)
     assert len(recorder.jobs(run)) == 2
 
 
@@ -187,22 +187,22 @@ def test_a_decision_while_no_triggerer_runs_is_acted_on_by_the_next_sweep(
 ):
     decided, other = running_tasks.start("deferred"), running_tasks.start("deferred")
     wait_for_airflow(
-        lambda: all(running_tasks.is_deferred(run) and running_tasks.works(run, "task") for run in (decided, other)),
+        lambda: all(running_tasks.is_deferred(run) and running_tasks.has_pods(run, "task") for run in (decided, other)),
         120,
     )
-    airflow.kill_part("triggerer")
-    airflow.mark(decided, "task", "failed")
-    airflow.start_part("triggerer")
+    airflow.kill_component("triggerer")
+    airflow.mark_task(decided, "task", "failed")
+    airflow.start_component("triggerer")
     wait_for_airflow(airflow.is_healthy, 120)
     [uid], [kept] = recorder.jobs(decided), recorder.jobs(other)
     left = sum(job["metadata"]["uid"] == uid for job in cluster.list_trainjobs("default"))
     assert left == 1  # nobody was there to be told
-    sweep = airflow.start("sweeping")
-    running_tasks.all_end_well(sweep)
-    assert recorder.gone_at(uid)
-    assert recorder.gone_at(kept) is None
-    running_tasks.let_go()
-    running_tasks.all_end_well(other)
+    sweep = airflow.start_run("sweeping")
+    running_tasks.wait_for_success(sweep)
+    assert recorder.deleted_at(uid)
+    assert recorder.deleted_at(kept) is None
+    running_tasks.release_all()
+    running_tasks.wait_for_success(other)
     running_tasks.assert_one_job_each(other, ["task"])
     evidence("faults", fault="Airflow: a decision while no triggerer runs", runs=1, result=f"{left} left, then swept")
 
@@ -212,41 +212,41 @@ def test_a_decision_while_no_triggerer_runs_is_acted_on_by_the_next_sweep(
 
 @pytest.mark.parametrize("victims", [list_task_processes, list_busy_workers])
 def test_workers_are_killed_in_every_phase(running_tasks, airflow, victims):
-    run, ended = running_tasks.in_every_phase()
+    run, ended = running_tasks.start_in_every_phase()
     for pid in victims(airflow):
         os.kill(pid, signal.SIGKILL)
-    running_tasks.let_go()
-    running_tasks.all_end_well(run, ended)
+    running_tasks.release_all()
+    running_tasks.wait_for_success(run, ended)
     running_tasks.assert_one_job_each(run, PHASES)
     running_tasks.assert_one_job_each(ended, ["ended"])
 
 
 def test_the_triggerer_is_killed_in_every_phase(running_tasks, airflow):
-    run, ended = running_tasks.in_every_phase()
-    airflow.kill_part("triggerer")
-    airflow.start_part("triggerer")
+    run, ended = running_tasks.start_in_every_phase()
+    airflow.kill_component("triggerer")
+    airflow.start_component("triggerer")
     wait_for_airflow(airflow.is_healthy, 120)
-    running_tasks.let_go()
-    running_tasks.all_end_well(run, ended)
+    running_tasks.release_all()
+    running_tasks.wait_for_success(run, ended)
     running_tasks.assert_one_job_each(run, PHASES)
     running_tasks.assert_one_job_each(ended, ["ended"])
-    assert {running_tasks.tries(run, task) for task in PHASES} == {1}
+    assert {running_tasks.get_try_number(run, task) for task in PHASES} == {1}
 
 
 def test_the_scheduler_is_killed_in_every_phase(running_tasks, airflow):
-    run, ended = running_tasks.in_every_phase()
+    run, ended = running_tasks.start_in_every_phase()
     idle = list_idle_workers(airflow)
     for pid in idle:
         os.kill(pid, signal.SIGSTOP)  # so that the next task stays queued
     late = running_tasks.start("late")
-    wait_for_airflow(lambda: airflow.state(late, "late") == "queued", 60)
-    airflow.kill_only("scheduler")
+    wait_for_airflow(lambda: airflow.get_state(late, "late") == "queued", 60)
+    airflow.kill_main_process("scheduler")
     for pid in idle:
         os.kill(pid, signal.SIGKILL)
-    airflow.start_part("scheduler")
+    airflow.start_component("scheduler")
     wait_for_airflow(airflow.is_healthy, 120)
-    running_tasks.let_go()
-    running_tasks.all_end_well(run, ended, late)
+    running_tasks.release_all()
+    running_tasks.wait_for_success(run, ended, late)
     running_tasks.assert_one_job_each(run, PHASES)
     running_tasks.assert_one_job_each(ended, ["ended"])
     running_tasks.assert_one_job_each(late, ["late"])
@@ -254,14 +254,14 @@ def test_the_scheduler_is_killed_in_every_phase(running_tasks, airflow):
 
 def test_the_clusters_api_server_is_away_for_30_seconds(running_tasks, airflow, proxy):
     runs = [running_tasks.start(dag) for dag in ("deferred", "on_worker")]
-    wait_for_airflow(lambda: all(running_tasks.waits(run) for run in runs), 120)
-    proxy.go_away()
+    wait_for_airflow(lambda: all(running_tasks.is_waited_for(run) for run in runs), 120)
+    proxy.disconnect()
     away = time.monotonic()
-    running_tasks.let_go()  # the jobs end while nobody can hear of it
+    running_tasks.release_all()  # the jobs end while nobody can hear of it
     wait_for_airflow(lambda: time.monotonic() - away > 30, 40)
-    assert {airflow.state(run) for run in runs} == {"running"}
-    proxy.come_back()
-    running_tasks.all_end_well(*runs)
+    assert {airflow.get_state(run) for run in runs} == {"running"}
+    proxy.start_listening()
+    running_tasks.wait_for_success(*runs)
     for run in runs:
-        assert running_tasks.tries(run, "task") == 1
+        assert running_tasks.get_try_number(run, "task") == 1
         running_tasks.assert_one_job_each(run, ["task"])

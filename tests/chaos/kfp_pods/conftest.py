@@ -36,7 +36,7 @@ def proxies(laptop):
 @pytest.fixture(scope="session")
 def kubeconfigs(proxies, tmp_path_factory):
     folder = tmp_path_factory.mktemp("kubeconfigs")
-    return {latency: proxy.kubeconfig(folder / f"{latency}") for latency, proxy in proxies.items()}
+    return {latency: proxy.write_kubeconfig(folder / f"{latency}") for latency, proxy in proxies.items()}
 
 
 @pytest.fixture(scope="session")
@@ -48,9 +48,9 @@ def pod_seconds(pods, kubeconfigs):
 
     def measure(latency):
         pod = pods.start(pods.new_run(), kubeconfigs[latency], **ONE_SECOND_JOB)
-        pod.process()
+        pod.wait_for_process()
         began = time.monotonic()
-        assert pod.end() == "Succeeded", pods.said(pod)
+        assert pod.wait_for_end() == "Succeeded", pods.read_log(pod)
         return time.monotonic() - began
 
     with ThreadPoolExecutor(len(LATENCIES)) as threads:

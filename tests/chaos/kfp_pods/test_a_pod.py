@@ -22,21 +22,21 @@ def list_trainjobs(cluster, run):
 def test_a_pod_hands_on_its_outputs(pods, cluster, kubeconfigs):
     run = pods.new_run()
     pod = pods.start(run, kubeconfigs[0.05], **SHELL, args=["echo hello"])
-    assert pod.end() == "Succeeded", pods.said(pod)
+    assert pod.wait_for_end() == "Succeeded", pods.read_log(pod)
     [job] = list_trainjobs(cluster, run)
-    told = pod.output()["parameterValues"]
+    told = pod.executor_output()["parameterValues"]
     assert (told["job"], told["uid"], told["status"]) == (job["metadata"]["name"], job["metadata"]["uid"], "Complete")
-    assert "[node-0] hello" in pods.said(pod)
+    assert "[node-0] hello" in pods.read_log(pod)
 
 
 def test_a_terminated_pod_takes_its_job_along(pods, cluster, kubeconfigs):
     run = pods.new_run()
     pod = pods.start(run, kubeconfigs[0.05], **SHELL, args=["sleep 600"])
-    process = pod.process()
+    process = pod.wait_for_process()
     wait_until(lambda: [job for job in list_trainjobs(cluster, run) if derive_verdict(job).phase is Phase.RUNNING])
     os.kill(process, signal.SIGTERM)
-    assert pod.end() == "Failed"
-    assert "was deleted" in pods.said(pod)
+    assert pod.wait_for_end() == "Failed"
+    assert "was deleted" in pods.read_log(pod)
     assert not list_trainjobs(cluster, run)
 
 
@@ -45,16 +45,16 @@ def test_a_drained_pods_job_is_kept_for_the_next_try_where_that_is_asked_for(pod
     request = {**SHELL, "args": [script], "on_kill": "keep_on_drain"}
     pod = pods.start(run, kubeconfigs[0.05], **request)
     wait_until(lambda: [job for job in list_trainjobs(cluster, run) if derive_verdict(job).phase is Phase.RUNNING])
-    pods.disrupt(pod)
-    wait_until(lambda: "is being taken away" in pods.said(pod))
+    pods.mark_disrupted(pod)
+    wait_until(lambda: "is being taken away" in pods.read_log(pod))
     pods.delete(pod)
-    assert pod.end() in ("Failed", None)
+    assert pod.wait_for_end() in ("Failed", None)
     [job] = list_trainjobs(cluster, run)
     again = pods.start(run, kubeconfigs[0.05], 1, **request)
-    again.process()
-    wait_until(lambda: f"adopted, uid {job['metadata']['uid']}" in pods.said(again))
+    again.wait_for_process()
+    wait_until(lambda: f"adopted, uid {job['metadata']['uid']}" in pods.read_log(again))
     (tmp_path / "go").touch()
-    assert again.end() == "Succeeded"
+    assert again.wait_for_end() == "Succeeded"
 
 
 def test_a_signal_that_is_faster_than_the_news_of_the_deletion_keeps_it_too(pods, cluster, kubeconfigs):
@@ -70,7 +70,7 @@ def test_a_signal_that_is_faster_than_the_news_of_the_deletion_keeps_it_too(pods
         )
         pods.delete(pod)
     for run, pod in tries:
-        assert pod.end() in ("Failed", None)
+        assert pod.wait_for_end() in ("Failed", None)
         [job] = list_trainjobs(cluster, run)
         assert "deletionTimestamp" not in job["metadata"]
         cluster.delete_trainjob(job["metadata"]["name"], "default", job["metadata"]["uid"])

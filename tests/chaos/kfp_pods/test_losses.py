@@ -34,8 +34,8 @@ def end_pod(pods, pod, process, action):
         with contextlib.suppress(ProcessLookupError):
             os.kill(process, signal.SIGKILL)  # the rest of a container goes with its first process
     else:
-        pods.lose(pod)
-    return pod.end()
+        pods.force_delete(pod)
+    return pod.wait_for_end()
 
 
 def test_a_hundred_losses_at_any_moment_make_no_second_job(
@@ -57,16 +57,16 @@ def test_a_hundred_losses_at_any_moment_make_no_second_job(
         latency, moment, way = plan
         told, run = f"{way} after {moment:.2f} s at {latency} s latency", pods.new_run()
         pod = pods.start(run, kubeconfigs[latency], **ONE_SECOND_JOB)
-        process = pod.process()
+        process = pod.wait_for_process()
         time.sleep(moment)
         phase = end_pod(pods, pod, process, way)
         if phase == "Succeeded":
             return run, pod, told, "too late"
         same = way == "made anew"  # by Argo, while its own view of the pod is pending: no try is counted
         again = pods.start(run, kubeconfigs[latency], 0 if same else 1, pod.name if same else "", **ONE_SECOND_JOB)
-        phase = again.end()
-        assert phase == "Succeeded", f"{told}: {phase}\n{pods.said(again)}"
-        return run, again, told, "adopted" if ": adopted, uid" in pods.said(again) else "created"
+        phase = again.wait_for_end()
+        assert phase == "Succeeded", f"{told}: {phase}\n{pods.read_log(again)}"
+        return run, again, told, "adopted" if ": adopted, uid" in pods.read_log(again) else "created"
 
     with AuditLog(laptop) as audit, ThreadPoolExecutor(CONCURRENT_PODS) as threads:
         tries = list(threads.map(attempt, plans))
@@ -80,6 +80,6 @@ def test_a_hundred_losses_at_any_moment_make_no_second_job(
     left = cluster.list_trainjobs("default", f"{labels.ENGINE}=kfp")
     for run, pod, told, _ in tries:
         [job] = [one["metadata"] for one in left if one["metadata"]["labels"][labels.RUN] == run.id]
-        given = pod.output()["parameterValues"]
+        given = pod.executor_output()["parameterValues"]
         wanted = {"job": job["name"], "namespace": "default", "uid": job["uid"], "status": "Complete"}
         assert {name: given[name] for name in wanted} == wanted, told

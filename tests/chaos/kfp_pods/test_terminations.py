@@ -62,19 +62,19 @@ def assert_no_orphans(pods, cluster, connection, tries):
 
     Where there was no time for anything, the run's exit handler finds it.
     """
-    print(Counter(reported_result(pods.said(pod)) for _, pod, _ in tries))
+    print(Counter(reported_result(pods.read_log(pod)) for _, pod, _ in tries))
     time.sleep(SECONDS)
-    hopeless = [one for one in tries if seconds_to_end(pods.said(one[1])) < NO_TIME]
+    hopeless = [one for one in tries if seconds_to_end(pods.read_log(one[1])) < NO_TIME]
     for run, pod, _ in hopeless:
         key = RunKey("kfp", run.workflow, "clean-up", run.id)
         print(
-            f"killed after {seconds_to_end(pods.said(pod)):.3f} s; cleaned up: {clean_up(connection=connection, key=key)}"
+            f"killed after {seconds_to_end(pods.read_log(pod)):.3f} s; cleaned up: {clean_up(connection=connection, key=key)}"
         )
     try:
         wait_until(lambda: not find_orphans(cluster, tries), 30)
     except AssertionError:
         left = {job["metadata"]["labels"][labels.RUN] for job in find_orphans(cluster, tries)}
-        told = [f"terminated {moment}:\n{pods.said(pod)}" for run, pod, moment in tries if run.id in left]
+        told = [f"terminated {moment}:\n{pods.read_log(pod)}" for run, pod, moment in tries if run.id in left]
         pytest.fail("\n".join(told))
 
 
@@ -97,10 +97,10 @@ def test_a_hundred_terminations_at_any_moment_leave_no_job(
         latency, moment, job = plan
         run = pods.new_run()
         pod = pods.start(run, kubeconfigs[latency], **job)
-        process = pod.process()
+        process = pod.wait_for_process()
         time.sleep(moment)
         terminate(process)
-        pod.end()
+        pod.wait_for_end()
         return run, pod, f"after {moment:.2f} s at {latency} s latency"
 
     with ThreadPoolExecutor(CONCURRENT_PODS) as threads:
@@ -116,13 +116,13 @@ def test_terminations_while_the_request_to_create_is_on_its_way_leave_no_job(
     def attempt(plan):
         latency, moment = plan
         run = pods.new_run()
-        sent = proxies[latency].notice(run.id.encode())  # it is in no other request
+        sent = proxies[latency].event_when_sent(run.id.encode())  # it is in no other request
         pod = pods.start(run, kubeconfigs[latency], **LONG_JOB)
-        process = pod.process()
+        process = pod.wait_for_process()
         assert sent.wait(60)
         time.sleep(moment)
         terminate(process)
-        pod.end()
+        pod.wait_for_end()
         return run, pod, f"{moment:.3f} s after its creation was asked for at {latency} s latency"
 
     with ThreadPoolExecutor(CONCURRENT_PODS) as threads:

@@ -27,16 +27,16 @@ def airflow(laptop, tmp_path_factory):
 
 def read_log(airflow, run, task):
     """The events of a task's log, in order."""
-    found = airflow.ask("GET", f"{run}/taskInstances/{task}/logs/1?full_content=true")
+    found = airflow.request("GET", f"{run}/taskInstances/{task}/logs/1?full_content=true")
     return [entry["event"] for entry in found["content"]]
 
 
 @pytest.mark.parametrize("width", [99, 999])
 def test_a_job_that_prints_a_lot_at_once_stops_no_triggerer(airflow, evidence, width):
-    triggerers = airflow.processes("triggerer")
-    run = airflow.start("flooding", lines=LINES, width=width)
-    wait_for_airflow(lambda: airflow.state(run) in ("success", "failed"), 600)
-    assert airflow.state(run) == "success", airflow.log.read_text()[-4000:]
+    triggerers = airflow.list_processes("triggerer")
+    run = airflow.start_run("flooding", lines=LINES, width=width)
+    wait_for_airflow(lambda: airflow.get_state(run) in ("success", "failed"), 600)
+    assert airflow.get_state(run) == "success", airflow.log.read_text()[-4000:]
     lines = read_log(airflow, run, "flood")
     notices = [match for line in lines if (match := re.match(r"\[node-0\] ([0-9,]+) lines .* were skipped", line))]
     numbers = [int(match[1]) for line in lines if (match := re.fullmatch(r"\[node-0\] (\d+)", line))]
@@ -49,4 +49,4 @@ def test_a_job_that_prints_a_lot_at_once_stops_no_triggerer(airflow, evidence, w
     assert not any(line.startswith("[") for line in read_log(airflow, run, "unlogged"))
     assert "[node-0] quiet" in read_log(airflow, run, "quiet_0")
     assert "event loop appears deadlocked" not in airflow.log.read_text()
-    assert airflow.processes("triggerer").keys() >= triggerers.keys()
+    assert airflow.list_processes("triggerer").keys() >= triggerers.keys()

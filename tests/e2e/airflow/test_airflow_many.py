@@ -100,7 +100,7 @@ def proxy(laptop):
 def airflow(proxy, tmp_path_factory):
     """The Airflow; it reaches the cluster through the counter."""
     home = tmp_path_factory.mktemp("airflow")
-    with Standalone(home, DAGS, AIRFLOW_CONN_KUBERNETES_DEFAULT=proxy.connection(), **SETTINGS) as airflow:
+    with Standalone(home, DAGS, AIRFLOW_CONN_KUBERNETES_DEFAULT=proxy.airflow_connection(), **SETTINGS) as airflow:
         yield airflow
 
 
@@ -108,7 +108,7 @@ def count_states(airflow, run):
     """How many of the run's tasks are in which state."""
     found, total = Counter(), 1
     while found.total() < total:
-        page = airflow.ask("GET", f"{run}/taskInstances?limit=100&offset={found.total()}")
+        page = airflow.request("GET", f"{run}/taskInstances?limit=100&offset={found.total()}")
         total = page["total_entries"]
         found.update(task["state"] for task in page["task_instances"])
     return found
@@ -127,7 +127,7 @@ def jobs_of(cluster, run):
 def test_two_hundred_tasks_wait_with_one_watch_and_all_end_well(airflow, proxy, cluster, tmp_path):
     gate = tmp_path / "gate"
     os.mkfifo(gate)
-    run = airflow.start("many", gate=str(gate))
+    run = airflow.start_run("many", gate=str(gate))
 
     def all_wait():
         if count_states(airflow, run)["deferred"] < TASKS:
@@ -135,12 +135,12 @@ def test_two_hundred_tasks_wait_with_one_watch_and_all_end_well(airflow, proxy, 
         return [derive_verdict(job).phase for _, job in jobs_of(cluster, run)] == [Phase.RUNNING] * TASKS
 
     wait_for_airflow(all_wait, 900)
-    assert proxy.most == {"trainjobs": 1, "pods": 1}
+    assert proxy.max_watches == {"trainjobs": 1, "pods": 1}
     opened = os.open(gate, os.O_RDWR)  # for those that are there and those to come
     try:
-        wait_for_airflow(lambda: airflow.state(run) in ("success", "failed"), 900)
+        wait_for_airflow(lambda: airflow.get_state(run) in ("success", "failed"), 900)
     finally:
         os.close(opened)
     assert count_states(airflow, run) == {"success": TASKS}
     assert sorted(int(index) for index, _ in jobs_of(cluster, run)) == list(range(TASKS))
-    assert proxy.most == {"trainjobs": 1, "pods": 1}
+    assert proxy.max_watches == {"trainjobs": 1, "pods": 1}

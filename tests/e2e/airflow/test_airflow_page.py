@@ -88,19 +88,19 @@ class Browser:
 
 def read_percent(browser):
     """How full the bar of the chosen TrainJob is; None while there is none."""
-    return browser.read("document.querySelector('#detail progress')?.value ?? null")
+    return browser.evaluate("document.querySelector('#detail progress')?.value ?? null")
 
 
 def count_points(browser):
-    return browser.read("document.querySelector('svg.curve polyline')?.points.length ?? 0")
+    return browser.evaluate("document.querySelector('svg.curve polyline')?.points.length ?? 0")
 
 
 def test_a_person_watches_a_training_in_the_ui(airflow, browser, tmp_path, request):
     go, end, done = tmp_path / "go", tmp_path / "end", tmp_path / "done"
     done.touch()
-    before = airflow.start("tuning", go=str(done), end=str(done))
-    wait_for_airflow(lambda: airflow.state(before) == "success", 180)
-    run = airflow.start("tuning", go=str(go), end=str(end))
+    before = airflow.start_run("tuning", go=str(done), end=str(done))
+    wait_for_airflow(lambda: airflow.get_state(before) == "success", 180)
+    run = airflow.start_run("tuning", go=str(go), end=str(end))
     base = f"http://{airflow._host}"
 
     # the menu's page: both runs, the one at work first
@@ -134,8 +134,8 @@ def test_a_person_watches_a_training_in_the_ui(airflow, browser, tmp_path, reque
     assert round(read_percent(browser), 1) == 66.7
 
     # light and dark as Airflow's own page
-    browser.read("window.parent.document.documentElement.classList.add('dark')")
-    wait_for_airflow(lambda: browser.read("document.documentElement.classList.contains('dark')"), 10)
+    browser.evaluate("window.parent.document.documentElement.classList.add('dark')")
+    wait_for_airflow(lambda: browser.evaluate("document.documentElement.classList.contains('dark')"), 10)
 
     # out of the frame to the task, where its tab shows its own TrainJob and no other
     browser.find("#detail dd a")[0].click()

@@ -39,7 +39,7 @@ def jobs_of(cluster, run):
 
 
 def get_progress(airflow, run):
-    found = airflow.ask("GET", f"{run}/taskInstances/train/xcomEntries/progress?deserialize=true")
+    found = airflow.request("GET", f"{run}/taskInstances/train/xcomEntries/progress?deserialize=true")
     return found and found["value"]
 
 
@@ -49,7 +49,7 @@ def test_a_deferred_task_shows_its_progress_and_links_and_ends_with_an_asset_eve
         "echo 'epochs: 2'; echo '1|5|Loss: 2.5:  50%|##| 5/10 [x'; "
         f"while [ ! -e {go} ]; do sleep 0.2; done; echo '2|20|Loss: 0.5: 100%|##| 10/10 [x'"
     )
-    run = airflow.start("visible", script=script)
+    run = airflow.start_run("visible", script=script)
 
     def told():
         shown = get_progress(airflow, run) or {}
@@ -58,7 +58,7 @@ def test_a_deferred_task_shows_its_progress_and_links_and_ends_with_an_asset_eve
     shown = wait_for_airflow(
         told, 240
     )  # a triggerer's first XCom waits until it has built an API of its own: once, for long
-    assert airflow.state(run, "train") == "deferred"
+    assert airflow.get_state(run, "train") == "deferred"
     assert shown == {
         "phase": "Running",
         "reason": "",
@@ -71,20 +71,20 @@ def test_a_deferred_task_shows_its_progress_and_links_and_ends_with_an_asset_eve
     }
     [job] = jobs_of(cluster, run)
     name, uid = job["metadata"]["name"], job["metadata"]["uid"]
-    links = airflow.ask("GET", f"{run}/taskInstances/train/links")["extra_links"]
+    links = airflow.request("GET", f"{run}/taskInstances/train/links")["extra_links"]
     metrics = f'https://grafana.example/d/x?panes={{"a":1}}&var-job={name}&var-server={cluster.server}'
     assert links["TrainJob"] == f"https://k8s.example/default/trainjobs/{name}?uid={uid}"
     assert links["Metrics"] == metrics
     assert not links["Logs page"]
     assert not links["Pods"]
     go.touch()
-    wait_for_airflow(lambda: airflow.state(run) == "success", 90)
+    wait_for_airflow(lambda: airflow.get_state(run) == "success", 90)
     shown = get_progress(airflow, run)
     assert (shown["phase"], shown["step"], shown["percent"], shown["loss"]) == ("Complete", 20, 100.0, 0.5)
-    assert airflow.ask("GET", f"{run}/taskInstances/train/links")["extra_links"]["Metrics"] == metrics
+    assert airflow.request("GET", f"{run}/taskInstances/train/links")["extra_links"]["Metrics"] == metrics
     [event] = [
         event
-        for event in airflow.ask("GET", "/api/v2/assets/events")["asset_events"]
+        for event in airflow.request("GET", "/api/v2/assets/events")["asset_events"]
         if event["source_run_id"] == run.rpartition("/")[2]
     ]
     assert event["extra"]["trainjob"] == f"default/{name}"
@@ -92,26 +92,26 @@ def test_a_deferred_task_shows_its_progress_and_links_and_ends_with_an_asset_eve
 
 
 def test_a_failed_job_says_why(airflow):
-    run = airflow.start("visible", script="exit 3")
-    wait_for_airflow(lambda: airflow.state(run) == "failed", 150)
+    run = airflow.start_run("visible", script="exit 3")
+    wait_for_airflow(lambda: airflow.get_state(run) == "failed", 150)
     shown = get_progress(airflow, run)
     assert shown["phase"] == "Failed"
     assert "exit code 3" in shown["reason"]
-    assert airflow.ask("GET", f"{run}/taskInstances/train")["try_number"] == 2
+    assert airflow.request("GET", f"{run}/taskInstances/train")["try_number"] == 2
 
 
 def test_twenty_short_jobs_at_once_all_end_well(airflow):
-    run = airflow.start("twenty")
-    wait_for_airflow(lambda: airflow.state(run) in ("success", "failed"), 300)
-    assert airflow.state(run) == "success"
+    run = airflow.start_run("twenty")
+    wait_for_airflow(lambda: airflow.get_state(run) in ("success", "failed"), 300)
+    assert airflow.get_state(run) == "success"
     assert "finished with state success, but the task" not in airflow.log.read_text()
 
 
 def test_a_short_job_whose_worker_goes_slowly_is_not_failed_by_the_scheduler(airflow):
     """Without the trigger's first seconds the scheduler takes the old worker's end for the end of the resumed task."""
-    run = airflow.start("slow_to_go")
-    wait_for_airflow(lambda: airflow.state(run) in ("success", "failed"), 120)
-    assert airflow.state(run) == "success"
+    run = airflow.start_run("slow_to_go")
+    wait_for_airflow(lambda: airflow.get_state(run) in ("success", "failed"), 120)
+    assert airflow.get_state(run) == "success"
 
 
 # -- a worker is stopped, and a person decides ------------------------------------------------------------------------
@@ -121,7 +121,7 @@ def test_a_short_job_whose_worker_goes_slowly_is_not_failed_by_the_scheduler(air
 def held_task(airflow, cluster, tmp_path):
     """A task that waits on its worker for a job that runs until a file appears: the run, the job's uid, the file."""
     go = tmp_path / "go"
-    run = airflow.start("held", script=f"while [ ! -e {go} ]; do sleep 0.2; done")
+    run = airflow.start_run("held", script=f"while [ ! -e {go} ]; do sleep 0.2; done")
     wait_for_airflow(
         lambda: [job for job in jobs_of(cluster, run) if cluster.list_pods(job["metadata"]["name"], "default")], 90
     )
@@ -136,20 +136,20 @@ def trainjob_uids(cluster, run):
 def test_a_worker_that_is_stopped_costs_no_try_and_leaves_the_job_to_the_next_one(airflow, cluster, held_task):
     run, uid, go = held_task
     task = f"{run}/taskInstances/train"
-    pid = airflow.ask("GET", task)["pid"]
+    pid = airflow.request("GET", task)["pid"]
     supervisor = int(subprocess.check_output(["ps", "-o", "ppid=", "-p", str(pid)], text=True))
     os.kill(supervisor, signal.SIGTERM)
-    wait_for_airflow(lambda: airflow.ask("GET", task)["pid"] != pid, 60)
-    wait_for_airflow(lambda: airflow.state(run, "train") == "running", 60)
+    wait_for_airflow(lambda: airflow.request("GET", task)["pid"] != pid, 60)
+    wait_for_airflow(lambda: airflow.get_state(run, "train") == "running", 60)
     go.touch()
-    wait_for_airflow(lambda: airflow.state(run) in ("success", "failed"), 90)
-    assert airflow.state(run) == "success"
-    assert airflow.ask("GET", task)["try_number"] == 1
+    wait_for_airflow(lambda: airflow.get_state(run) in ("success", "failed"), 90)
+    assert airflow.get_state(run) == "success"
+    assert airflow.request("GET", task)["try_number"] == 1
     assert trainjob_uids(cluster, run) == [uid]
 
 
 def test_a_person_who_marks_the_task_ends_the_job(airflow, cluster, held_task):
     run, _, _ = held_task
-    airflow.mark(run, "train", "failed")
+    airflow.mark_task(run, "train", "failed")
     wait_for_airflow(lambda: not trainjob_uids(cluster, run), 20)
-    assert airflow.state(run, "train") == "failed"
+    assert airflow.get_state(run, "train") == "failed"

@@ -33,39 +33,39 @@ def apply_trainjob(cluster, name, **metadata):
 
 
 def get_tasks(airflow, run):
-    return {ti["task_id"]: ti for ti in airflow.ask("GET", f"{run}/taskInstances")["task_instances"]}
+    return {ti["task_id"]: ti for ti in airflow.request("GET", f"{run}/taskInstances")["task_instances"]}
 
 
 def get_result(airflow, run, task):
-    found = airflow.ask("GET", f"{run}/taskInstances/{task}/xcomEntries/return_value?deserialize=true")
+    found = airflow.request("GET", f"{run}/taskInstances/{task}/xcomEntries/return_value?deserialize=true")
     return found["value"] if found else None
 
 
 def list_reported_names(airflow):
     """The names of the TrainJobs that have started runs, as far as those have ended."""
     dag = "/api/v2/dags/started_by_trainjobs/dagRuns"
-    runs = (airflow.ask("GET", f"{dag}?order_by=run_after") or {}).get("dag_runs", ())
+    runs = (airflow.request("GET", f"{dag}?order_by=run_after") or {}).get("dag_runs", ())
     return [name for run in runs for name in get_result(airflow, f"{dag}/{run['dag_run_id']}", "names") or ()]
 
 
 def count_stored_ends(airflow):
     """How many ends the watcher keeps over restarts; None before it has begun."""
-    [asset] = airflow.ask("GET", "/api/v2/assets?uri_pattern=watched")["assets"]
-    entries = airflow.ask("GET", f"/api/v2/assets/{asset['id']}/state-store")["asset_state_store"]
+    [asset] = airflow.request("GET", "/api/v2/assets?uri_pattern=watched")["assets"]
+    entries = airflow.request("GET", f"/api/v2/assets/{asset['id']}/state-store")["asset_state_store"]
     return len(entries[0]["value"]["told"]) if entries else None
 
 
 def test_sensors_that_begin_in_the_triggerer_need_no_worker_before_the_end(airflow, cluster, unique):
-    run = airflow.start("from_trigger", name=unique)
+    run = airflow.start_run("from_trigger", name=unique)
     wait_for_airflow(lambda: {ti["state"] for ti in get_tasks(airflow, run).values()} == {"deferred"}, 60)
     assert not any(ti["hostname"] for ti in get_tasks(airflow, run).values())  # no worker has had them
     apply_trainjob(cluster, unique)
-    wait_for_airflow(lambda: airflow.state(run, "waits") == "success", 90)
-    wait_for_airflow(lambda: {airflow.state(run, name) for name in ("too_late", "nonsense")} == {"failed"}, 90)
+    wait_for_airflow(lambda: airflow.get_state(run, "waits") == "success", 90)
+    wait_for_airflow(lambda: {airflow.get_state(run, name) for name in ("too_late", "nonsense")} == {"failed"}, 90)
     after = get_tasks(airflow, run)
     assert {name: ti["try_number"] for name, ti in after.items()} == dict.fromkeys(after, 1)  # none was tried again
     assert after["asked_for"]["state"] == "deferred"
-    airflow.mark(run, "asked_for", "failed")
+    airflow.mark_task(run, "asked_for", "failed")
     assert (get_result(airflow, run, "waits")["job"], get_result(airflow, run, "waits")["phase"]) == (
         unique,
         "Complete",
@@ -78,8 +78,8 @@ def test_each_trainjob_starts_one_run_also_over_a_kill_of_the_triggerer(airflow,
     apply_trainjob(cluster, f"{unique}-a", **labels)
     wait_for_airflow(lambda: list_reported_names(airflow) == [f"{unique}-a"], 120)
     wait_for_airflow(lambda: count_stored_ends(airflow) == 1, 30)
-    airflow.kill_part("triggerer")
+    airflow.kill_component("triggerer")
     apply_trainjob(cluster, f"{unique}-b", **labels)
-    airflow.start_part("triggerer")
+    airflow.start_component("triggerer")
     wait_for_airflow(lambda: list_reported_names(airflow) == [f"{unique}-a", f"{unique}-b"], 120)
     wait_for_airflow(lambda: count_stored_ends(airflow) == 2, 30)

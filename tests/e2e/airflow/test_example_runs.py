@@ -28,11 +28,11 @@ def examples(folder):
 
 def test_a_model_of_the_night_is_announced(examples, evidence):
     done = examples.run("nightly_fine_tune")
-    assert done["state"] == "success", examples.output()[-6000:]
+    assert done["state"] == "success", examples.read_log()[-6000:]
     [export] = done["returned"]["export"]
     assert export["location"] == "/workspace/export"
     announced = examples.run("announce_model")
-    assert announced["state"] == "success", examples.output()[-6000:]
+    assert announced["state"] == "success", examples.read_log()[-6000:]
     [made] = announced["returned"]["announce"]
     assert made["digest"] == export["digest"]
     assert made["trainjob"] == f"default/{export['job']}"
@@ -44,13 +44,13 @@ def test_a_model_of_the_night_is_announced(examples, evidence):
 
 def test_a_run_by_hand_has_no_exports_to_register(examples):
     done = examples.run("register_models")
-    assert done["state"] == "success", examples.output()[-6000:]
+    assert done["state"] == "success", examples.read_log()[-6000:]
     assert done["returned"]["register"] == [[]]
 
 
 def test_a_sweep_exports_its_best_try(examples):
     done = examples.run("sweep", learning_rates=[3e-3, 1e-4])
-    assert done["state"] == "success", examples.output()[-6000:]
+    assert done["state"] == "success", examples.read_log()[-6000:]
     good, bad = done["returned"]["fine_tune"]
     assert good["progress"]["loss"] < bad["progress"]["loss"]
     assert good["job"] != bad["job"]
@@ -62,7 +62,7 @@ def test_a_sweep_exports_its_best_try(examples):
 def test_a_model_is_registered_with_what_it_was_made_of(examples, evidence):
     with RegistryServer() as registry:
         done = examples.run("registered", registry=registry.url)
-        assert done["state"] == "success", examples.output()[-6000:]
+        assert done["state"] == "success", examples.read_log()[-6000:]
     [export], [tune], [model] = (done["returned"][task] for task in ("export", "fine_tune", "model"))
     [(name, said)] = registry.version_properties().items()
     told = export["registered"]
@@ -83,7 +83,7 @@ def test_a_model_is_registered_with_what_it_was_made_of(examples, evidence):
 @pytest.mark.parametrize(("least", "promoted"), [(0.8, "success"), (1.1, "skipped")], ids=["good-enough", "too-bad"])
 def test_only_a_good_model_is_promoted(examples, least, promoted):
     done = examples.run("promote_or_stop", least_exact_match=least)
-    assert done["state"] == "success", examples.output()[-6000:]
+    assert done["state"] == "success", examples.read_log()[-6000:]
     right, asked = map(int, done["returned"]["evaluate"][0]["result"]["exact_match"].split("/"))
     assert (right >= 50, asked) == (True, 60)
     assert done["tasks"]["promote"] == [promoted]
@@ -92,7 +92,7 @@ def test_only_a_good_model_is_promoted(examples, least, promoted):
 
 def test_a_better_answer_is_preferred_after_the_answers_are_taught(examples, evidence):
     done = examples.run("preference_tuning")
-    assert done["state"] == "success", examples.output()[-6000:]
+    assert done["state"] == "success", examples.read_log()[-6000:]
     [export], [taught], [preferences] = (done["returned"][task] for task in ("export", "taught", "preferences"))
     assert export["digest"] != taught["digest"]
     assert preferences["progress"]["loss"] < 0.6  # it began at log 2, where nothing is preferred
@@ -107,30 +107,30 @@ def test_a_model_comes_from_an_object_store_and_goes_there(examples, folder, evi
         secret = {"metadata": {"name": "object-store"}, "stringData": store.environment}
         core.create_namespaced_secret("default", secret)
         done = examples.run("object_store", endpoint=store.url)
-    assert done["state"] == "success", examples.output()[-6000:]
+    assert done["state"] == "success", examples.read_log()[-6000:]
     [export] = done["returned"]["export"]
     sent = store.read_prefix(export["location"].removeprefix("s3://"))
     assert export["location"].startswith("s3://models/tickets-llm/manual__")
     assert {"config.json", "model.safetensors", "manifest.json"} <= set(sent)
-    assert not any(secret in examples.output() for secret in store.environment.values())
+    assert not any(secret in examples.read_log() for secret in store.environment.values())
     evidence("features", row="S3 initializer", cell="Airflow example")
     evidence("features", row="export", cell="Airflow example")
 
 
 def test_a_container_gets_the_runs_values_and_hands_its_result_back(examples, evidence):
     done = examples.run("container", points=50_000)
-    assert done["state"] == "success", examples.output()[-6000:]
+    assert done["state"] == "success", examples.read_log()[-6000:]
     [guess] = done["returned"]["guess"]
     assert done["returned"]["report"] == [guess["result"]]
     assert guess["result"]["pi"] == pytest.approx(3.14, abs=0.05)
     for node in (0, 1):
-        assert re.search(rf"\[node-{node}\] node {node} of 2: \d+ of 50000 points", examples.output())
+        assert re.search(rf"\[node-{node}\] node {node} of 2: \d+ of 50000 points", examples.read_log())
     evidence("features", row="container", cell="Airflow example")
 
 
 def test_a_function_learns_on_two_nodes_and_hands_its_result_back(examples, evidence):
     done = examples.run("distributed_function")
-    assert done["state"] == "success", examples.output()[-6000:]
+    assert done["state"] == "success", examples.read_log()[-6000:]
     [train] = done["returned"]["train"]
     [learned] = done["returned"]["report"]
     assert train["result"] == learned
@@ -138,7 +138,7 @@ def test_a_function_learns_on_two_nodes_and_hands_its_result_back(examples, evid
     assert learned["weight"] == pytest.approx(3, abs=0.1)
     assert learned["bias"] == pytest.approx(-1, abs=0.1)
     for node in (0, 1):
-        assert f"[node-{node}] process {node} of 2: 3 points" in examples.output()
+        assert f"[node-{node}] process {node} of 2: 3 points" in examples.read_log()
     for row in ("Python function", "PyTorch DDP/FSDP"):
         evidence("features", row=row, cell="Airflow example")
 

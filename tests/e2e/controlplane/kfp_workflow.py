@@ -32,7 +32,7 @@ import trainjob_kfp
 from tests.support.kfp_pods import CompiledComponent
 asked, folder = json.load(sys.stdin), pathlib.Path(sys.argv[2])
 components = {name: CompiledComponent(getattr(trainjob_kfp, name), folder) for name, _ in asked}
-print(json.dumps([components[name].words("/minio", **given) for name, given in asked]))
+print(json.dumps([components[name].command_line("/minio", **given) for name, given in asked]))
 """
 
 

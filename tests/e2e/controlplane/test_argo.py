@@ -200,10 +200,10 @@ def first_try_node(run: PipelineRun) -> str:
 
 @of_run("complete")
 def test_a_step_runs_to_its_end(run):
-    run.until_training()
-    run.release()
-    run.until_phase("Succeeded")
-    (job,) = run.jobs()
+    run.wait_for_training()
+    run.finish_training()
+    run.wait_for_phase("Succeeded")
+    (job,) = run.list_trainjobs()
     assert [one["type"] for one in job["status"]["conditions"] if one["status"] == "True"] == ["Complete"]
     assert (
         json.loads(job["metadata"]["annotations"]["trainjob.dev/run-key"]).items()
@@ -215,21 +215,21 @@ def test_a_step_runs_to_its_end(run):
             "map_index": "",
         }.items()
     )
-    assert list(run.pods()) == [first_try_node(run)]
-    values = run.output(first_try_node(run))["parameterValues"]
+    assert list(run.list_launcher_pods()) == [first_try_node(run)]
+    values = run.executor_output(first_try_node(run))["parameterValues"]
     assert (values["job"], values["uid"]) == (job["metadata"]["name"], job["metadata"]["uid"])
 
 
 @pytest.mark.smoke
 @of_run("terminated")
 def test_terminating_a_run_deletes_its_job(run):
-    job = run.until_training()
-    run.until_running(first_try_node(run))
+    job = run.wait_for_training()
+    run.wait_for_running(first_try_node(run))
     terminate(run)
-    run.client.until_gone("TrainJob", NAMESPACE, job["metadata"]["name"], seconds=SECONDS)
-    run.until_phase("Failed")
-    assert run.nodes()[first_try_node(run)]["phase"] == "Failed"
-    assert run.jobs() == []
+    run.client.wait_until_deleted("TrainJob", NAMESPACE, job["metadata"]["name"], seconds=SECONDS)
+    run.wait_for_phase("Failed")
+    assert run.list_nodes()[first_try_node(run)]["phase"] == "Failed"
+    assert run.list_trainjobs() == []
 
 
 def terminate(run: PipelineRun) -> None:
@@ -240,34 +240,34 @@ def terminate(run: PipelineRun) -> None:
 @of_run("retried")
 def test_a_retry_adopts(run):
     """A pod that runs is gone, and Argo knows what became of its outputs: an error, so that KFP 2.17 tries again."""
-    job = run.until_training()
-    run.until_running(first_try_node(run))
+    job = run.wait_for_training()
+    run.wait_for_running(first_try_node(run))
     with lose_node(run):
         (wait,) = list_container_pids(run, "wait")
         os.kill(first_process(wait), signal.SIGTERM)
         wait_until(lambda: "true" in are_outputs_reported(run), SECONDS)
     second = first_try_node(run).removesuffix("(0)") + "(1)"
-    wait_until(lambda: is_adopted(job, run.log(second)), SECONDS)
-    run.release()
-    run.until_phase("Succeeded")
-    lost = run.nodes()[first_try_node(run)]
+    wait_until(lambda: is_adopted(job, run.read_log(second)), SECONDS)
+    run.finish_training()
+    run.wait_for_phase("Succeeded")
+    lost = run.list_nodes()[first_try_node(run)]
     assert (lost["phase"], lost["message"]) == ("Error", "pod deleted")
-    assert [one["metadata"]["uid"] for one in run.jobs()] == [job["metadata"]["uid"]]
+    assert [one["metadata"]["uid"] for one in run.list_trainjobs()] == [job["metadata"]["uid"]]
 
 
 @of_run("lost")
 def test_a_pod_that_is_lost_with_its_node(run):
     """Argo makes the pod anew under the same name, and counts no try."""
-    job = run.until_training()
-    uid = run.pods()[first_try_node(run)]["metadata"]["uid"]
+    job = run.wait_for_training()
+    uid = run.list_launcher_pods()[first_try_node(run)]["metadata"]["uid"]
     with lose_node(run):
         pass
-    wait_until(lambda: is_adopted(job, run.log(first_try_node(run))), SECONDS)
-    run.release()
-    run.until_phase("Succeeded")
-    (again,) = run.pods().values()
+    wait_until(lambda: is_adopted(job, run.read_log(first_try_node(run))), SECONDS)
+    run.finish_training()
+    run.wait_for_phase("Succeeded")
+    (again,) = run.list_launcher_pods().values()
     assert again["metadata"]["uid"] != uid
-    assert [one["metadata"]["uid"] for one in run.jobs()] == [job["metadata"]["uid"]]
+    assert [one["metadata"]["uid"] for one in run.list_trainjobs()] == [job["metadata"]["uid"]]
 
 
 def is_adopted(job: dict[str, Any], log: str) -> bool:
@@ -308,10 +308,10 @@ def are_outputs_reported(run: PipelineRun) -> list[str]:
 @of_run("handled")
 def test_an_exit_handler_cleans_up_after_terminate(run):
     """The launcher was told to keep its TrainJob, so that it is the exit handler that deletes it."""
-    job = run.until_training()
+    job = run.wait_for_training()
     terminate(run)
-    run.client.until_gone("TrainJob", NAMESPACE, job["metadata"]["name"], seconds=SECONDS)
-    run.until_phase("Failed")
-    (hook,) = (name for name in run.pods() if ".onExit" in name)
-    assert run.nodes()[hook]["phase"] == "Succeeded"
-    assert run.output(hook)["parameterValues"] == {"deleted": [job["metadata"]["name"]]}
+    run.client.wait_until_deleted("TrainJob", NAMESPACE, job["metadata"]["name"], seconds=SECONDS)
+    run.wait_for_phase("Failed")
+    (hook,) = (name for name in run.list_launcher_pods() if ".onExit" in name)
+    assert run.list_nodes()[hook]["phase"] == "Succeeded"
+    assert run.executor_output(hook)["parameterValues"] == {"deleted": [job["metadata"]["name"]]}

@@ -59,7 +59,7 @@ def client(plane):
 def namespace(client, unique):
     client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": unique}})
     yield unique
-    client.ask("DELETE", f"/api/v1/namespaces/{unique}")
+    client.request("DELETE", f"/api/v1/namespaces/{unique}")
 
 
 def run_check(kubeconfig, namespace="default"):
@@ -85,7 +85,7 @@ def run_check(kubeconfig, namespace="default"):
 
 def test_a_whole_platform(plane, client, namespace):
     create_queue(client, namespace, "team")
-    client.until("LocalQueue", namespace, "team", lambda found: active_status(found) == "True")
+    client.wait_for("LocalQueue", namespace, "team", lambda found: active_status(found) == "True")
     code, found, rest = run_check(plane.kubeconfig, namespace)
     assert found.pop("runtimes")[1].startswith("deepspeed-distributed, jax-distributed, mlx-distributed, torch-distr")
     assert found == {
@@ -127,7 +127,7 @@ def test_what_is_forbidden_is_told_and_what_it_prints_grants_it(client, namespac
     assert said.startswith(
         "you may not create, get, list, delete, watch, patch trainjobs; list, watch pods; get pods/log"
     )
-    assert said.endswith("runtimes are not checked; storage classes are not checked")
+    assert said.endswith("ClusterTrainingRuntimes are not checked; StorageClasses are not checked")
     person = f"`kubectl apply -n {namespace} -k manifests/person`"
     assert (
         advice
@@ -142,7 +142,7 @@ def test_what_is_forbidden_is_told_and_what_it_prints_grants_it(client, namespac
         if not within:
             item["metadata"]["name"] = item.get("roleRef", item["metadata"])["name"] = unique
         path = f"/apis/{item['apiVersion']}/{f'namespaces/{within}/' if within else ''}{item['kind'].lower()}s"
-        answer = client.ask("POST", path, item, fieldValidation="Strict")
+        answer = client.request("POST", path, item, fieldValidation="Strict")
         assert answer.code == 201, answer.message
     code, found, rest = wait_until(
         lambda: (again := run_check(restricted_kubeconfig, namespace))[1]["permissions"][0] == "ok" and again, 90
@@ -156,7 +156,7 @@ def test_the_manifests_are_all_that_a_person_needs(client, namespace, restricted
     code, found, _ = wait_until(
         lambda: (done := run_check(restricted_kubeconfig, namespace))[1]["permissions"][0] == "warning" and done, 90
     )
-    without = "the cluster's runtimes are not checked; storage classes are not checked"
+    without = "ClusterTrainingRuntimes are not checked; StorageClasses are not checked"
     assert (
         found["permissions"][1] == f"you may not get, list clustertrainingruntimes; list storageclasses. So: {without}"
     )
@@ -168,7 +168,7 @@ def test_the_manifests_are_all_that_a_person_needs(client, namespace, restricted
         else:
             item["metadata"]["name"] = item["roleRef"]["name"] = unique
             item["subjects"] = [{"kind": "ServiceAccount", "name": "robot", "namespace": namespace}]
-        answer = client.ask("POST", f"/apis/{item['apiVersion']}/{item['kind'].lower()}s", item)
+        answer = client.request("POST", f"/apis/{item['apiVersion']}/{item['kind'].lower()}s", item)
         assert answer.code == 201, answer.message
     wait_until(
         lambda: (
@@ -186,7 +186,7 @@ def test_queues(plane, client, namespace):
     advice = "name no queue, or have a LocalQueue made in this namespace"
     assert run_check(plane.kubeconfig, namespace)[1]["kueue"] == ("warning", none, advice)
     create_queue(client, namespace, "held", stopPolicy="Hold")
-    client.until("LocalQueue", namespace, "held", lambda found: active_status(found) == "False")
+    client.wait_for("LocalQueue", namespace, "held", lambda found: active_status(found) == "False")
     code, found, _ = run_check(plane.kubeconfig, namespace)
     assert found["kueue"] == (
         "warning",
@@ -214,12 +214,12 @@ def test_kueue_that_leaves_trainjobs_alone(plane, client, namespace):
 @contextlib.contextmanager
 def changed_webhooks(client, kind, name, edit):
     """Changes a webhook for as long as the context lasts."""
-    configurations = client.ask("GET", f"{HOOKS}/{kind}").body["items"]
+    configurations = client.request("GET", f"{HOOKS}/{kind}").body["items"]
     (found,) = [one for one in configurations if name in [hook["name"] for hook in one["webhooks"]]]
     path = f"{HOOKS}/{kind}/{found['metadata']['name']}"
-    assert client.ask("PATCH", path, {"webhooks": edit(found["webhooks"], name)}).ok
+    assert client.request("PATCH", path, {"webhooks": edit(found["webhooks"], name)}).ok
     yield
-    assert client.ask("PATCH", path, {"webhooks": found["webhooks"]}).ok
+    assert client.request("PATCH", path, {"webhooks": found["webhooks"]}).ok
 
 
 def without_webhook(hooks, name):
@@ -235,7 +235,7 @@ def try_trainjob(client, namespace, **labels):
     """What comes of a TrainJob."""
     job = train_job(name="tried")
     job["metadata"]["labels"] = labels
-    return client.ask("POST", path_of("TrainJob", namespace), job, dryRun="All")
+    return client.request("POST", path_of("TrainJob", namespace), job, dryRun="All")
 
 
 def test_a_webhook_that_does_not_answer(plane, client, namespace):
@@ -259,7 +259,7 @@ def test_a_webhook_that_is_not_registered(plane, client, namespace):
     with changed_webhooks(
         client, "validatingwebhookconfigurations", "validator.trainjob.trainer.kubeflow.org", without_webhook
     ):
-        wait_until(lambda: client.ask("POST", path, wrong, dryRun="All").ok)
+        wait_until(lambda: client.request("POST", path, wrong, dryRun="All").ok)
         code, found, _ = run_check(plane.kubeconfig, namespace)
     assert (code, *found["webhook"]) == (
         0,
@@ -267,7 +267,7 @@ def test_a_webhook_that_is_not_registered(plane, client, namespace):
         "a TrainJob that is wrong was accepted: the Trainer's webhook is not registered, and such a one hangs",
         "install the Trainer anew",
     )
-    wait_until(lambda: not client.ask("POST", path, wrong, dryRun="All").ok)
+    wait_until(lambda: not client.request("POST", path, wrong, dryRun="All").ok)
 
 
 def test_no_stock_runtime(plane, client, namespace):
@@ -327,7 +327,7 @@ def test_trainer_21_and_then_none(tmp_path):
 
 def remove_custom_resources(client, group):
     """Takes a group of custom resources away, as an administrator who deletes its definitions."""
-    for found in client.ask("GET", DEFINITIONS).body["items"]:
+    for found in client.request("GET", DEFINITIONS).body["items"]:
         if found["spec"]["group"] == group:
-            assert client.ask("DELETE", f"{DEFINITIONS}/{found['metadata']['name']}").ok
-    wait_until(lambda: group not in [one["name"] for one in client.ask("GET", "/apis").body["groups"]], 90)
+            assert client.request("DELETE", f"{DEFINITIONS}/{found['metadata']['name']}").ok
+    wait_until(lambda: group not in [one["name"] for one in client.request("GET", "/apis").body["groups"]], 90)

@@ -86,7 +86,7 @@ def key(task, unique):
 
 
 def reported_phases(waiter):
-    return [line.partition(" ")[0] for line in waiter.told]
+    return [line.partition(" ")[0] for line in waiter.reports]
 
 
 # -- why it waits ------------------------------------------------------------------------------------------------------
@@ -98,15 +98,15 @@ WAITING_JOBS = {
         "Pending: couldn't assign flavors to pod set node: insufficient unused",
         "",
     ),
-    "more than there is": (queued_job("true", "team", cpu=3), "> maximum capacity (1)", "ask for what"),
+    "more than there is": (queued_job("true", "team", cpu=3), "> maximum capacity (1)", "request only what"),
     "no such resource": (
         queued_job("true", "team", gpu=1),
         "nvidia.com/gpu unavailable in ClusterQueue",
-        "ask for what",
+        "request only what",
     ),
-    "no such queue": (queued_job("true", "nope"), "Inadmissible: LocalQueue nope doesn't exist", "name a LocalQueue"),
-    "stopped queue": (queued_job("true", "stopped"), "LocalQueue stopped is inactive", "name a LocalQueue"),
-    "stopped cluster queue": (queued_job("true", "held"), "-held is inactive", "name a LocalQueue"),
+    "no such queue": (queued_job("true", "nope"), "Inadmissible: LocalQueue nope doesn't exist", "use an active LocalQueue"),
+    "stopped queue": (queued_job("true", "stopped"), "LocalQueue stopped is inactive", "use an active LocalQueue"),
+    "stopped cluster queue": (queued_job("true", "held"), "-held is inactive", "use an active LocalQueue"),
     "no such priority": (
         queued_job("true", Queue(name="team", priority_class="nope")),
         "NoWorkload",
@@ -125,20 +125,20 @@ def test_why_it_waits(client, namespace, job_group, evidence, tmp_path):
     check = create_admission_check(client, f"{namespace}-budget")
     create_queue(client, namespace, "checked", admissionChecksStrategy={"admissionChecks": [{"name": check}]})
     first = job_group.submit("first", queued_job(f"until test -e {tmp_path}/go; do sleep 0.1; done", "team"))
-    first.until_told("Running")
+    first.wait_for_report("Running")
     waiters = {name: job_group.submit(name.replace(" ", "-"), job) for name, (job, _, _) in WAITING_JOBS.items()}
     for name, (job, text, advice) in WAITING_JOBS.items():
-        told = waiters[name].until_told(text)
+        told = waiters[name].wait_for_report(text)
         assert f"Queued (WaitingForQuota: waiting for quota in queue {job.queue.name}; " in told
         assert advice in told
         evidence("diagnosis", **diagnosis_row(f"Kueue: {name}", BACKEND, told))
     (tmp_path / "go").touch()
-    assert first.end.result(60).succeeded
-    assert waiters["no quota"].end.result(60).succeeded
+    assert first.outcome.result(60).succeeded
+    assert waiters["no quota"].outcome.result(60).succeeded
     client.create(kueue_object("LocalQueue", "nope", spec={"clusterQueue": f"{namespace}-team"}), namespace)
-    assert waiters["no such queue"].end.result(60).succeeded
+    assert waiters["no such queue"].outcome.result(60).succeeded
     client.patch("LocalQueue", namespace, "stopped", {"spec": {"stopPolicy": "None"}})
-    assert waiters["stopped queue"].end.result(60).succeeded
+    assert waiters["stopped queue"].outcome.result(60).succeeded
     assert reported_phases(waiters["no quota"])[-1] == "Complete"
     evidence("features", row="Kueue", cell="control plane")
 
@@ -163,7 +163,7 @@ def test_a_limit_on_queueing(client, namespace, cluster, unique):
     reference = submit(cluster, queued_job("true", "team"), key("limited", unique))
     with pytest.raises(WaitTimeout, match=r"Workload \S+: Pending: couldn't assign.*queued time.*deleted") as raised:
         wait(cluster, reference, limits=Limits(queued=timedelta(seconds=2)))
-    assert "others' end will not help" in raised.value.hint
+    assert "the end of other jobs does not help" in raised.value.hint
     assert cluster.get_trainjob(reference.name, namespace) is None
     wait_until(lambda: workload_of(client, namespace, reference.uid) is None)
 
@@ -178,7 +178,7 @@ def test_who_may_not_see_workloads(plane, client, namespace, cluster, unique):
 
     def grant(wanted, *, seen):
         client.patch("Role", namespace, "trainjob-steps", {"rules": wanted})
-        with contextlib.closing(client.as_bearer(token)) as robot:
+        with contextlib.closing(client.with_token(token)) as robot:
             wait_until(lambda: is_allowed(robot, namespace, "list", "kueue.x-k8s.io", "workloads") == seen)
 
     grant([rule for rule in rules if rule["apiGroups"] != ["kueue.x-k8s.io"]], seen=False)
@@ -203,16 +203,16 @@ def test_a_preempted_training_runs_again(client, namespace, cluster, job_group, 
     nightly = job_group.submit(
         "nightly", queued_job(f"test -e {again} || exec sleep 600", Queue(name="team", priority_class="nightly"))
     )
-    nightly.until_told("Running")
+    nightly.wait_for_report("Running")
     script = f"until test -e {told}; do sleep 0.1; done"
     urgent = job_group.submit("urgent", queued_job(script, Queue(name="team", priority_class="urgent")))
-    said = nightly.until_told("Preempted: Preempted to accommodate a workload")
+    said = nightly.wait_for_report("Preempted: Preempted to accommodate a workload")
     assert said.startswith("Queued (WaitingForQuota: waiting for quota in queue team; Workload ")
-    urgent.until_told("Running")
+    urgent.wait_for_report("Running")
     again.touch()
     told.touch()
-    assert urgent.end.result(60).succeeded
-    assert nightly.end.result(60).succeeded
+    assert urgent.outcome.result(60).succeeded
+    assert nightly.outcome.result(60).succeeded
     seen = reported_phases(nightly)
     assert seen.index("Running") < seen.index("Queued", seen.index("Running")) < seen.index("Complete")
     jobs = [job["metadata"] for job in cluster.list_trainjobs(namespace)]
@@ -229,8 +229,8 @@ def test_the_life_of_one_in_a_queue(client, namespace, cluster, unique):
     with pytest.raises(Conflict, match="Kueue queue team, which decides"):
         set_suspended(cluster, first.name, namespace, suspended=False)
     client.patch("ClusterQueue", None, held, {"spec": {"stopPolicy": "None"}})
-    runs = {"accept": lambda job: derive_verdict(job).phase is Phase.RUNNING, "seconds": 90}
-    running = client.until("TrainJob", namespace, first.name, **runs)
+    runs = {"condition": lambda job: derive_verdict(job).phase is Phase.RUNNING, "seconds": 90}
+    running = client.wait_for("TrainJob", namespace, first.name, **runs)
     adopted = submit(cluster, job, key("train", unique))
     assert (adopted.uid, adopted.adopted) == (first.uid, True)
     with pytest.raises(Conflict, match="Kueue queue team, which decides"):
@@ -248,11 +248,11 @@ def test_the_life_of_one_in_a_queue(client, namespace, cluster, unique):
 def test_cancelled_quota_is_free_at_once(client, namespace, cluster, job_group, unique):
     create_queue(client, namespace, "team")
     first = job_group.submit("first", queued_job("sleep 600", "team"))
-    first.until_told("Running")
+    first.wait_for_report("Running")
     second = job_group.submit("second", queued_job("true", "team"))
-    second.until_told("waiting for quota in queue team")
+    second.wait_for_report("waiting for quota in queue team")
     assert cancel(cluster, first.reference)
-    assert second.end.result(60).succeeded
+    assert second.outcome.result(60).succeeded
 
 
 def test_every_step_lands_in_its_queue(client, namespace, cluster, unique):
@@ -294,9 +294,9 @@ def test_a_stock_torchtune_runtime_never_starts_in_a_queue(client, namespace):
     job = train_job(runtime="torchtune-llama3.2-1b", trainer=CPUS)
     job["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "team"}
     client.create(job, namespace)
-    client.until("TrainJob", namespace, "job", lambda job: not job["spec"]["suspend"])
-    client.until("Event", namespace, "", lambda event: event["reason"] == "Started")
-    client.until("Event", namespace, "", lambda event: "volumeClaimPolicies" in event.get("message", ""))
+    client.wait_for("TrainJob", namespace, "job", lambda job: not job["spec"]["suspend"])
+    client.wait_for("Event", namespace, "", lambda event: event["reason"] == "Started")
+    client.wait_for("Event", namespace, "", lambda event: "volumeClaimPolicies" in event.get("message", ""))
     assert client.get("JobSet", namespace, "job")["spec"]["suspend"] is True
     assert client.list("Pod", namespace) == []
 
@@ -312,10 +312,10 @@ def test_a_runtime_of_ones_own_with_the_same_claims(client, namespace, job_group
     create_queue(client, namespace, "team", cpus=8)
     mine = {"name": "mine-llama3.2-1b", "kind": "TrainingRuntime"}
     waiter = job_group.submit("mine", shell_job(job={"runtime": mine, "queue": "team"}, resources_per_node={"cpu": 1}))
-    error = waiter.error(90)
+    error = waiter.job_error(90)
     assert isinstance(error, NeverStarted)
     assert "spec.volumeClaimPolicies: Invalid value: Value is immutable" in str(error)
-    assert "claims with a retentionPolicy" in error.hint
+    assert "claims without a retentionPolicy" in error.hint
 
 
 # -- MultiKueue --------------------------------------------------------------------------------------------------------
@@ -328,16 +328,16 @@ def test_one_that_another_cluster_runs(client, namespace, cluster, job_group, un
     with pytest.raises(WaitTimeout, match=r"Pending \(ManagedElsewhere: MultiKueue runs it.*deleted"):
         wait(cluster, reference, limits=Limits(starting=timedelta(seconds=2)))
     waiter = job_group.submit("mirrored", elsewhere)
-    waiter.until_told("ManagedElsewhere")
+    waiter.wait_for_report("ManagedElsewhere")
     name = waiter.reference.name
     assert client.find("JobSet", namespace, name) is None
     status = {"jobsStatus": [{"name": "node", "ready": 1, "active": 1, "succeeded": 0, "failed": 0, "suspended": 0}]}
     client.patch("TrainJob", namespace, name, {"status": status}, "status")
-    waiter.until_told("Running")
+    waiter.wait_for_report("Running")
     done = {"type": "Complete", "status": "True", "reason": "AllJobsCompleted", "message": "jobset completed"}
     mirrored = {"status": {"conditions": [{**done, "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}
     client.patch("TrainJob", namespace, name, mirrored, "status")
-    assert waiter.end.result(60).succeeded
+    assert waiter.outcome.result(60).succeeded
     assert [one[0] for one in conditions(client.get("TrainJob", namespace, name))] == ["Complete"]
 
 

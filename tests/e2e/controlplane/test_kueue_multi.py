@@ -89,28 +89,28 @@ def remote_job(script, **job):
 def test_it_runs_elsewhere(manager, worker, job_group, tmp_path):
     """Its phases are the other cluster's, its pods are there only, and so is its end."""
     waiter = job_group.submit("far", remote_job(f"until test -e {tmp_path}/go; do sleep 0.1; done"))
-    waiter.until_told("Running")
+    waiter.wait_for_report("Running")
     name = waiter.reference.name
     assert list_pods(worker, NAMESPACE, name)
     assert list_pods(manager, NAMESPACE, name) == []
     assert manager.find("JobSet", NAMESPACE, name) is None
     (tmp_path / "go").touch()
-    assert waiter.end.result(90).succeeded
+    assert waiter.outcome.result(90).succeeded
     assert is_finished(manager.get("TrainJob", NAMESPACE, name))
-    assert waiter.told[0].startswith(("Queued", "Pending"))
+    assert waiter.reports[0].startswith(("Queued", "Pending"))
 
 
 def test_its_failure_is_told(manager, worker, job_group):
     """What its pods left was on the other cluster: the condition is what is known here."""
     waiter = job_group.submit("fails", remote_job("sleep 600", deadline="PT3S"))
-    assert isinstance(waiter.error(120), DeadlineExceeded)
+    assert isinstance(waiter.job_error(120), DeadlineExceeded)
     job = manager.get("TrainJob", NAMESPACE, waiter.reference.name)
     assert conditions(job)[-1][:3] == ("Failed", "True", "DeadlineExceeded")
 
 
 def test_a_cancel_reaches_it(worker, cluster, job_group):
     waiter = job_group.submit("cancelled", remote_job("sleep 600"))
-    waiter.until_told("Running")
+    waiter.wait_for_report("Running")
     assert cancel(cluster, waiter.reference)
-    assert not waiter.end.result(60).succeeded
+    assert not waiter.outcome.result(60).succeeded
     wait_until(lambda: worker.find("TrainJob", NAMESPACE, waiter.reference.name) is None, 60)

@@ -141,8 +141,8 @@ def test_hundreds_of_jobs_share_the_streams_that_may_be_open(log_cluster, eviden
         most = there.live_logs.max_threads
         await asyncio.to_thread(wait_until, lambda: sum(len(lines) >= 100 for lines in told.values()) == most, SECONDS)
         await asyncio.to_thread(wait_until, lambda: all(told.values()), SECONDS)  # the others were told why not
-        open_then = written.open
-        written.go.set()
+        open_then = written.open_streams
+        written.may_finish.set()
         for reference in references:
             finish_job(registry, reference.name)
         return open_then, await asyncio.wait_for(asyncio.gather(*waiting), SECONDS)
@@ -151,7 +151,7 @@ def test_hundreds_of_jobs_share_the_streams_that_may_be_open(log_cluster, eviden
     assert all(outcome.succeeded for outcome in outcomes)
     assert open_then == there.live_logs.max_threads
     assert (
-        written.most_open <= there.live_logs.max_threads + there.ended_logs.max_threads + 8
+        written.max_open_streams <= there.live_logs.max_threads + there.ended_logs.max_threads + 8
     )  # that the server has not seen end yet
     said = {name: [line for line in lines if "being followed already" in line] for name, lines in told.items()}
     assert sum(map(len, said.values())) == JOBS - there.live_logs.max_threads

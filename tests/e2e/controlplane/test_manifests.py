@@ -67,7 +67,7 @@ def admin(plane):
 def namespace(admin, unique):
     admin.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": unique}}, "")
     yield unique
-    admin.ask("DELETE", f"/api/v1/namespaces/{unique}")
+    admin.request("DELETE", f"/api/v1/namespaces/{unique}")
 
 
 def creation_path(found, namespace):
@@ -90,7 +90,7 @@ def test_it_is_accepted(admin, namespace, name):
     objects = kustomize(shipped_manifests.MANIFESTS / name)
     assert sorted(objects, key=repr) == sorted(shipped_manifests.load_objects(name), key=repr)
     for found in objects:
-        answer = admin.ask("POST", creation_path(found, namespace), found, dryRun="All", fieldValidation="Strict")
+        answer = admin.request("POST", creation_path(found, namespace), found, dryRun="All", fieldValidation="Strict")
         assert answer.code == 201, answer.message
 
 
@@ -113,7 +113,7 @@ def test_no_folder_is_left_out():
 def test_the_network_policy_selects_the_pods_of_trainjobs(admin, namespace):
     """And no others. Whether it is enforced is the network plugin's, which this control plane has not got."""
     (policy,) = shipped_manifests.load_objects("network-policy")
-    admin.ask("POST", creation_path(policy, namespace), policy)
+    admin.request("POST", creation_path(policy, namespace), policy)
     (expression,) = policy["spec"]["podSelector"]["matchExpressions"]
     assert expression == {"key": JOBSET, "operator": "Exists"}
     container = {"name": "c", "image": IMAGE, "command": ["true"]}
@@ -216,7 +216,7 @@ def copy_stock_runtime(admin):
 def restricted_connection(plane, admin, namespace, request):
     """Of an account that has what a manifest grants, and what manifests/cluster grants to everybody."""
     for found in shipped_manifests.load_objects("cluster"):
-        admin.ask("POST", creation_path(found, ""), found)
+        admin.request("POST", creation_path(found, ""), found)
     admin.create(copy_stock_runtime(admin), namespace)
     create_queue(admin, namespace, "full", cpus=0)
     token = shipped_manifests.create_restricted_token(admin, namespace, request.param)
@@ -226,7 +226,7 @@ def restricted_connection(plane, admin, namespace, request):
 USES = {"airflow": use_airflow, "kfp": use_launcher, "person": use_command_line}
 
 
-@pytest.mark.parametrize(("name", "connection"), [(name, name) for name in USES], indirect=["connection"], ids=USES)
+@pytest.mark.parametrize(("name", "restricted_connection"), [(name, name) for name in USES], indirect=["restricted_connection"], ids=USES)
 def test_what_is_granted_is_what_is_used(plane, restricted_connection, namespace, name, evidence):
     log = plane[1]
     began = max((json.loads(line)["stageTimestamp"] for line in log.read_text().splitlines()), default="")

@@ -125,7 +125,7 @@ def operator_pods(job):
 
 def run_as_operator(client, namespace, document):
     """Create it with its pods, wait for them, write its status."""
-    answer = client.ask("POST", f"{V1}/namespaces/{namespace}/pytorchjobs", document, fieldValidation="Strict")
+    answer = client.request("POST", f"{V1}/namespaces/{namespace}/pytorchjobs", document, fieldValidation="Strict")
     assert answer.ok, answer.message
     for pod in operator_pods(answer.body):
         client.create(pod, namespace)
@@ -137,7 +137,7 @@ def run_as_operator(client, namespace, document):
     times = {"startTime": "2026-01-01T10:00:00Z", "completionTime": "2026-01-01T10:01:00Z"}
     status = {"status": {"conditions": conditions, **times}}
     path = f"{V1}/namespaces/{namespace}/pytorchjobs/{document['metadata']['name']}/status"
-    answer = client.ask("PATCH", path, status, content_type="application/merge-patch+json")
+    answer = client.request("PATCH", path, status, content_type="application/merge-patch+json")
     assert answer.ok, answer.message
 
 
@@ -202,7 +202,7 @@ def test_a_tested_job_leaves_nothing_on_a_real_cluster(trainjob, client, namespa
 def test_kinds_that_may_not_be_listed_are_told(plane, trainjob, client, namespace, tmp_path):
     document = v1_job("mnist")
     document["spec"]["runPolicy"]["suspend"] = True
-    answer = client.ask("POST", f"{V1}/namespaces/{namespace}/pytorchjobs", document, fieldValidation="Strict")
+    answer = client.request("POST", f"{V1}/namespaces/{namespace}/pytorchjobs", document, fieldValidation="Strict")
     assert answer.ok, answer.message
     create_account(client, namespace)
     file, token = tmp_path / "kubeconfig", create_token(client, namespace)
@@ -210,7 +210,7 @@ def test_kinds_that_may_not_be_listed_are_told(plane, trainjob, client, namespac
     nothing = trainjob("--kubeconfig", str(file), "migrate", "report", "--from-cluster")
     assert (nothing.returncode, nothing.stdout) == (1, "")
     grant(client, namespace, [{"apiGroups": ["kubeflow.org"], "resources": ["pytorchjobs"], "verbs": ["list"]}])
-    with contextlib.closing(client.as_bearer(token)) as bearer:
+    with contextlib.closing(client.with_token(token)) as bearer:
         wait_until_allowed(bearer, namespace, "list", "kubeflow.org", "pytorchjobs")
     some = trainjob("--kubeconfig", str(file), "migrate", "report", "--from-cluster", "--json")
     assert some.returncode == 0, some.stderr

@@ -74,7 +74,7 @@ def run_and_read_lines(client, job):
     """What each pod of a TrainJob said last, when it has ended well."""
     name = job["metadata"]["name"]
     client.create(job, "default")
-    ended = client.until("TrainJob", "default", name, is_finished, seconds=240)
+    ended = client.wait_for("TrainJob", "default", name, is_finished, seconds=240)
     assert [condition[0] for condition in conditions(ended)] == ["Complete"], conditions(ended)
     logs = [client.log("default", pod["metadata"]["name"]) for pod in list_pods(client, "default", name)]
     return sorted(log.strip().splitlines()[-1] for log in logs)

@@ -92,8 +92,8 @@ def run_example(dags, plane):
 
     def run_dag(name):
         done = dags.run(name)
-        assert done["state"] == "success", dags.output()[-6000:]
-        return dags.output()
+        assert done["state"] == "success", dags.read_log()[-6000:]
+        return dags.read_log()
 
     def run_pipeline(name):
         command = [ROOT / ".venv" / "kfp" / "bin" / "python", ROOT / "examples" / "kfp" / f"{name}.py", "run"]
@@ -132,7 +132,7 @@ def test_a_gang(run_example, client, plane, cell, evidence):
         pods = wait_until(gathered, 200)
         assert not running.done(), running.result()[-6000:]
         [group] = {pod["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] for pod in pods}
-        assert client.ask("GET", group_path("coscheduling", plane.namespace, group)).body["spec"]["minMember"] == 2
+        assert client.request("GET", group_path("coscheduling", plane.namespace, group)).body["spec"]["minMember"] == 2
         assert not any(pod["spec"].get("nodeName") for pod in pods)
         for pod in pods:
             bind_pod(client, plane.namespace, pod["metadata"]["name"])
@@ -147,5 +147,5 @@ def bind_pod(client, namespace, name):
     [node] = client.list("Node", None)
     target = {"apiVersion": "v1", "kind": "Node", "name": node["metadata"]["name"]}
     binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}
-    answer = client.ask("POST", path_of("Pod", namespace, name, "binding"), binding)
+    answer = client.request("POST", path_of("Pod", namespace, name, "binding"), binding)
     assert answer.ok, answer.message

@@ -84,11 +84,11 @@ def is_port_free(*, after_others):
 def test_xgboost_in_a_dag(dags, evidence):
     wait_until(lambda: is_port_free(after_others=False), 120)
     done = dags.run("boosted_trees")
-    assert done["state"] == "success", dags.output()[-6000:]
+    assert done["state"] == "success", dags.read_log()[-6000:]
     [learned] = done["returned"]["report"]
     assert (learned["workers"], learned["accuracy"] > 0.9) == (2, True)
     for rank in (0, 1):
-        assert f"[node-{rank}] worker {rank} of 2: 500 rows" in dags.output()
+        assert f"[node-{rank}] worker {rank} of 2: 500 rows" in dags.read_log()
     evidence("features", row="XGBoost", cell="Airflow example")
     evidence("features", row="XGBoost", cell="real run")
 
@@ -123,7 +123,7 @@ def test_a_function_under_a_real_mpirun(tmp_path, evidence):
 
 def test_restarts_in_a_dag(laptop, dags, evidence):
     done = dags.run("runtimes")
-    assert done["state"] == "success", dags.output()[-6000:]
+    assert done["state"] == "success", dags.read_log()[-6000:]
     [train] = done["returned"]["train"]
     jobset = custom_objects_api(laptop).get_namespaced_custom_object(
         "jobset.x-k8s.io", "v1alpha2", "default", "jobsets", train["job"]
@@ -158,11 +158,11 @@ def test_xgboost_in_a_pipeline(laptop, evidence):
 def test_jax_in_a_dag(dags, evidence):
     wait_until(lambda: is_port_free(after_others=True), 120)
     done = dags.run("jax_on_nodes")
-    assert done["state"] == "success", dags.output()[-6000:]
+    assert done["state"] == "success", dags.read_log()[-6000:]
     [learned] = done["returned"]["report"]
     assert learned == {"weight": pytest.approx(3, abs=0.1), "bias": pytest.approx(-1, abs=0.1), "processes": 2}
     for rank in (0, 1):
-        assert f"[node-{rank}] process {rank} of 2: 3 points" in dags.output()
+        assert f"[node-{rank}] process {rank} of 2: 3 points" in dags.read_log()
     evidence("features", row="JAX", cell="Airflow example")
     evidence("features", row="JAX", cell="real run")
 
