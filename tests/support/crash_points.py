@@ -30,7 +30,7 @@ class CrashPoint:
     Attributes:
         name: the point's name, as the reports show it.
         side: `before` or `after` the function.
-        where: the function, as `module:qualified.name`.
+        function: the function, as `module:qualified.name`.
         within: the point counts only while this function is running; empty means always.
         fails_first: the first TrainJob's command fails, and the next one's succeeds.
     """
@@ -80,14 +80,14 @@ ADOPTION_POINTS = (BEFORE_ADOPT, AFTER_ADOPT)
 WAIT_POINTS = (WAITING, TERMINAL_STATE_SEEN, BEFORE_FAILED_DELETE, AFTER_FAILED_DELETE, OUTCOME_KNOWN)
 """From the start of waiting to the outcome, for actors that wait in their own process."""
 QUICK_POINTS = (CREATE_SENT, AFTER_CREATE, OUTCOME_KNOWN)
-"""Points at which `make test` kills a lone process; `make slow` covers the other points."""
+"""Points at which `make test` kills a process that has no other one beside it; `make slow` covers all points."""
 # "Persisted" is a point of Airflow's workers only: the core and KFP's launcher keep no state outside the cluster.
 CORE_POINTS = (
     *CREATION_POINTS,
     *ADOPTION_POINTS,
     SUBMITTED,
     *WAIT_POINTS,
-    CrashPoint("outcome reported", "after", "core_actor:report"),
+    CrashPoint("outcome reported", "after", "core_actor:write_report"),
     CrashPoint("about to clean up", "before", "core_actor:clean_up"),
     CrashPoint("cleaned up", "after", "core_actor:clean_up"),
 )
@@ -102,13 +102,13 @@ LAUNCHER_POINTS = (
 
 
 def kill_parameters(points: Iterable[CrashPoint]) -> list[Any]:
-    """Return test parameters for these points, with all but those of [QUICK][] marked as slow."""
+    """Return test parameters for these points, with all but those of [QUICK_POINTS][] marked as slow."""
     import pytest
 
-    return [pytest.param(one, marks=[] if one in QUICK_POINTS else [pytest.mark.slow], id=one.slug) for one in points]
+    return [pytest.param(point, marks=[] if point in QUICK_POINTS else [pytest.mark.slow], id=point.slug) for point in points]
 
 
-_DELETION = "trainjob_kfp.deletion:Order.carry_out"
+_DELETION = "trainjob_kfp.deletion:DeletionRequest.send"
 BEFORE_CLEANUP = CrashPoint("about to clean up", "before", _DELETION)
 TERMINATION_POINTS = (
     BEFORE_CLEANUP,
@@ -120,7 +120,7 @@ _TRIGGER = "trainjob_airflow.triggers.trainjob:TrainJobTrigger"
 # A deferred task does not wait in a process of its own: these are the points before and after the deferral.
 DEFERRED_TASK_POINTS = (
     *CREATION_POINTS,
-    CrashPoint("persisted", "after", "trainjob_airflow.operators.submission:_remember"),
+    CrashPoint("persisted", "after", "trainjob_airflow.operators.submission:_store_reference"),
     CrashPoint("about to be deferred", "before", f"{_OPERATOR}._defer"),
     CrashPoint("back from the triggerer", "before", f"{_OPERATOR}.execute_complete"),
     CrashPoint("outcome reported", "after", "airflow.sdk.execution_time.task_runner:_push_xcom_if_needed"),
@@ -135,25 +135,25 @@ TRIGGER_POINTS = (
     CrashPoint("outcome reported", "after", f"{_TRIGGER}.run"),
 )
 # A triggerer that missed its heartbeats finds that another triggerer has its triggers.
-TRIGGER_REASSIGNED = CrashPoint("handed to another triggerer", "after", "trainjob_airflow.termination:is_anothers_now")
-# A user has marked the task failed: its TrainJob has to be deleted.
+TRIGGER_REASSIGNED = CrashPoint("handed to another triggerer", "after", "trainjob_airflow.termination:was_handed_over")
+# A user has marked the task failed, so its TrainJob has to be deleted.
 KILLED_TASK_POINTS = (
-    CrashPoint("about to clean up", "before", f"{_API}.delete_trainjob", within=f"{_OPERATOR}._give_up"),
-    CrashPoint("cleaned up", "after", f"{_API}.delete_trainjob", within=f"{_OPERATOR}._give_up"),
+    CrashPoint("about to clean up", "before", f"{_API}.delete_trainjob", within=f"{_OPERATOR}._apply_kill_action"),
+    CrashPoint("cleaned up", "after", f"{_API}.delete_trainjob", within=f"{_OPERATOR}._apply_kill_action"),
 )
 KILLED_TRIGGER_POINTS = (
     CrashPoint("about to clean up", "before", f"{_API}.delete_trainjob", within=f"{_TRIGGER}.on_kill"),
     CrashPoint("cleaned up", "after", f"{_API}.delete_trainjob", within=f"{_TRIGGER}.on_kill"),
 )
 
-# Points between a TrainJob's creation and its waiting, for tests that raise errors there.
-PERSISTED = CrashPoint("persisted", "after", "trainjob_airflow.operators.submission:_remember")
-BEFORE_LINKS = CrashPoint("before its links", "before", f"{_OPERATOR}._link_to")
+# Points between the creation of a TrainJob and the wait for it, for tests that raise errors there.
+PERSISTED = CrashPoint("persisted", "after", "trainjob_airflow.operators.submission:_store_reference")
+BEFORE_LINKS = CrashPoint("before its links", "before", f"{_OPERATOR}._set_links")
 BEFORE_LIMITS = CrashPoint("before its limits", "before", f"{_OPERATOR}._limits")
 BEFORE_DEFERRAL = CrashPoint("about to be deferred", "before", f"{_OPERATOR}._defer")
 TRIGGER_STARTED = CrashPoint("trigger started", "before", f"{_TRIGGER}._wait")
 BEFORE_TRIGGER_CONNECTS = CrashPoint("trigger connects", "before", f"{_TRIGGER}._cluster")
-BEFORE_TASK_LOG = CrashPoint("before its account", "before", "trainjob_airflow.task_progress:Account.__init__")
+BEFORE_TASK_LOG = CrashPoint("before its progress", "before", "trainjob_airflow.task_progress:TaskProgress.__init__")
 
 _trap_folder: contextvars.ContextVar[Path | None] = contextvars.ContextVar("crash_folder", default=None)
 _running_functions: contextvars.ContextVar[frozenset[str]] = contextvars.ContextVar("crash_within", default=frozenset())
@@ -165,7 +165,7 @@ def arm_trap(folder: Path, point: CrashPoint, action: str = "die") -> None:
     Args:
         folder: the trap's folder; the first process that uses it and reaches the point is trapped.
         point: the point at which the trap triggers.
-        how: `die`: the process gets SIGKILL. `hold`: it waits there until [let_go][]. `pass`: the point is only
+        action: `die`: the process gets SIGKILL. `hold`: it waits there until [release][]. `pass`: the point is only
             recorded.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -195,7 +195,7 @@ def install_traps(points: Iterable[CrashPoint], folder: Path | None = None) -> N
 
     Args:
         points: the points to watch.
-        folder: the trap's folder; None if each context has its own, see [work_in][].
+        folder: the trap's folder; None if each context has its own, see [use_trap_folder][].
     """
     for point in points:
         if point.within:
@@ -214,30 +214,30 @@ def raise_at(point: CrashPoint, error: Exception) -> Iterator[None]:
     module, _, path = point.function.partition(":")
     *parents, name = path.split(".")
     owner = functools.reduce(getattr, parents, importlib.import_module(module))
-    original, left = getattr(owner, name), [error]
+    original, pending = getattr(owner, name), [error]
 
     def fail(side: str) -> None:
-        if side == point.side and left:
-            raise left.pop()
+        if side == point.side and pending:
+            raise pending.pop()
 
     @functools.wraps(original)
     def failed(*arguments: Any, **more: Any) -> Any:
         fail("before")
-        answer = original(*arguments, **more)
+        returned = original(*arguments, **more)
         fail("after")
-        return answer
+        return returned
 
     @functools.wraps(original)
     async def failed_async(*arguments: Any, **more: Any) -> Any:
         fail("before")
-        answer = await original(*arguments, **more)
+        returned = await original(*arguments, **more)
         fail("after")
-        return answer
+        return returned
 
     setattr(owner, name, failed_async if inspect.iscoroutinefunction(original) else failed)
     try:
         yield
-        assert not left, f"{point.name} was not reached"
+        assert not pending, f"{point.name} was not reached"
     finally:
         setattr(owner, name, original)
 
@@ -274,31 +274,31 @@ def _track_calls(work: Callable[..., Any], name: str) -> Callable[..., Any]:
 
 
 def _trap_calls(work: Callable[..., Any], point: CrashPoint, folder: Path | None) -> Callable[..., Any]:
-    def closes(side: str) -> Path | None:
-        """Return the folder in which to wait; None to continue."""
-        place = folder or _trap_folder.get()
-        there = point.side == side and (not point.within or point.within in _running_functions.get())
-        return place if place and there and _trigger_trap(place, point) else None
+    def trap_at(side: str) -> Path | None:
+        """Return the folder whose release to wait for; None to continue immediately."""
+        own_folder = folder or _trap_folder.get()
+        is_reached = point.side == side and (not point.within or point.within in _running_functions.get())
+        return own_folder if own_folder and is_reached and _trigger_trap(own_folder, point) else None
 
     @functools.wraps(work)
     def trapped(*arguments: Any, **more: Any) -> Any:
-        _wait_for_release(closes("before"))
-        answer = work(*arguments, **more)
-        _wait_for_release(closes("after"))
-        return answer
+        _wait_for_release(trap_at("before"))
+        returned = work(*arguments, **more)
+        _wait_for_release(trap_at("after"))
+        return returned
 
     @functools.wraps(work)
     async def trapped_async(*arguments: Any, **more: Any) -> Any:
-        await _wait_for_release_async(closes("before"))
-        answer = await work(*arguments, **more)
-        await _wait_for_release_async(closes("after"))
-        return answer
+        await _wait_for_release_async(trap_at("before"))
+        returned = await work(*arguments, **more)
+        await _wait_for_release_async(trap_at("after"))
+        return returned
 
     @functools.wraps(work)
     async def trapped_generator(*arguments: Any, **more: Any) -> Any:
         async for item in work(*arguments, **more):
             yield item
-            await _wait_for_release_async(closes("after"))
+            await _wait_for_release_async(trap_at("after"))
 
     if inspect.isasyncgenfunction(work):
         return trapped_generator
@@ -311,19 +311,19 @@ def _trigger_trap(folder: Path, point: CrashPoint) -> bool:
     The trap triggers once. With `die`, the function kills the process and does not return.
     """
     try:
-        name, how = (folder / "armed").read_text().splitlines()
+        name, action = (folder / "armed").read_text().splitlines()
     except FileNotFoundError:
         return False
     if name != point.name:
         return False
-    mine = folder / f"{os.getpid()}"
-    mine.write_text(str(os.getpid()))
+    pid_file = folder / f"{os.getpid()}"
+    pid_file.write_text(str(os.getpid()))
     with contextlib.suppress(FileNotFoundError):
         (folder / "armed").unlink()  # another thread of this process, or another process, may have removed it first
-        mine.rename(folder / "reached")
-        if how == "die":
+        pid_file.rename(folder / "reached")
+        if action == "die":
             os.kill(os.getpid(), signal.SIGKILL)
-        return how == "hold"
+        return action == "hold"
     return False
 
 
@@ -333,5 +333,5 @@ def _wait_for_release(folder: Path | None) -> None:
 
 
 async def _wait_for_release_async(folder: Path | None) -> None:
-    while folder and not (folder / "go_on").exists():  # noqa: ASYNC110 - another process makes it
+    while folder and not (folder / "go_on").exists():  # noqa: ASYNC110 - another process creates it
         await asyncio.sleep(0.02)

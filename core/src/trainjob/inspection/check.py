@@ -80,19 +80,19 @@ def check_namespace(platform: PlatformFacts, now: datetime) -> list[CheckResult]
 
 
 def can_run_trainjobs(results: Sequence[CheckResult]) -> bool:
-    """Return whether TrainJobs can run; subjects that could not be checked do not count."""
+    """Return whether no check has failed; subjects that could not be checked do not count."""
     return all(row.grade is not Grade.FAILED for row in results)
 
 
 def _check_api_server(platform: PlatformFacts) -> CheckResult:
-    who = f"you are {platform.user}" if platform.user else "it does not tell who you are"
-    return CheckResult("api server", Grade.OK, f"{platform.server} is Kubernetes {platform.kubernetes_version}; {who}")
+    user = f"you are {platform.user}" if platform.user else "it does not report your user name"
+    return CheckResult("api server", Grade.OK, f"{platform.server} is Kubernetes {platform.kubernetes_version}; {user}")
 
 
 def _check_trainer(platform: PlatformFacts) -> Iterator[CheckResult]:
     name, fields = "trainer", platform.spec_fields
     if fields is None:
-        wrong = "Kubeflow Trainer is not installed: no TrainJobs are served"
+        wrong = "Kubeflow Trainer is not installed: the cluster does not serve TrainJobs"
         advice = "install Kubeflow Trainer 2.0 or later with its CRDs, or connect to the cluster that has it"
         yield CheckResult(name, Grade.FAILED, wrong, advice)
         return
@@ -105,20 +105,20 @@ def _check_trainer(platform: PlatformFacts) -> Iterator[CheckResult]:
         yield CheckResult(
             name,
             Grade.UNKNOWN,
-            f"its API is not told: it is taken for that of Trainer {_NEWEST_DIALECT.value} or later",
+            f"the server does not publish its fields; Trainer {_NEWEST_DIALECT.value} or later is assumed",
         )
     elif dialect is _NEWEST_DIALECT:
         yield CheckResult(name, Grade.OK, f"Kubeflow Trainer {version}")
     else:
-        lacking = f"Kubeflow Trainer {version}, which is old; each with the version that has it: "
-        advice = f"upgrade Kubeflow Trainer to {_NEWEST_DIALECT.value} or later; until then what needs one of these is refused"
-        yield CheckResult(name, Grade.WARNING, lacking + ", ".join(list_unsupported_features(dialect)), advice)
+        missing = f"Kubeflow Trainer {version} lacks these features (each with the first version that has it): "
+        advice = f"upgrade to Trainer {_NEWEST_DIALECT.value} or later; until then TrainJobs that need them are refused"
+        yield CheckResult(name, Grade.WARNING, missing + ", ".join(list_unsupported_features(dialect)), advice)
 
 
 def _check_jobset(platform: PlatformFacts) -> CheckResult:
     if JOBSET in platform.api_groups:
         return CheckResult("jobset", Grade.OK, "JobSet is installed")
-    wrong = "JobSet is not installed: TrainJobs are accepted, and nothing runs"
+    wrong = "JobSet is not installed: TrainJobs are accepted, but never start"
     return CheckResult(
         "jobset", Grade.FAILED, wrong, "install the version of JobSet that the Trainer's own manifests name"
     )
@@ -127,18 +127,20 @@ def _check_jobset(platform: PlatformFacts) -> CheckResult:
 def _check_permissions(platform: PlatformFacts) -> CheckResult:
     name, denied = "permissions", platform.denied_permissions
     if isinstance(denied, ClusterError):
-        return CheckResult(name, Grade.UNKNOWN, f"they can't be asked: {denied.message}")
+        return CheckResult(name, Grade.UNKNOWN, f"they can't be checked: {denied.message}")
     if not denied:
-        return CheckResult(name, Grade.OK, f"all that is needed in namespace {platform.namespace}")
-    without = "; ".join(dict.fromkeys(right.consequence for right in denied))
-    grade = Grade.FAILED if any(right.required for right in denied) else Grade.WARNING
-    wheres = {"cluster" if right.cluster_wide else "person" for right in denied}
+        return CheckResult(name, Grade.OK, f"all required permissions are granted in namespace {platform.namespace}")
+    without = "; ".join(dict.fromkeys(permission.consequence for permission in denied))
+    grade = Grade.FAILED if any(permission.required for permission in denied) else Grade.WARNING
+    folders = {"cluster" if permission.cluster_wide else "person" for permission in denied}
     commands = " and ".join(
-        f"`kubectl apply {'' if where == 'cluster' else f'-n {platform.namespace} '}-k manifests/{where}`"
-        for where in sorted(wheres, reverse=True)
+        f"`kubectl apply {'' if folder == 'cluster' else f'-n {platform.namespace} '}-k manifests/{folder}`"
+        for folder in sorted(folders, reverse=True)
     )
-    advice = f"have it granted: {commands}, or only what is missing, as below"
-    return CheckResult(name, grade, f"you may not {format_permissions(denied)}. So: {without}", advice)
+    advice = f"have them granted: {commands}, or grant only the missing ones, as below"
+    return CheckResult(
+        name, grade, f"you have no permission to {format_permissions(denied)}. Therefore: {without}", advice
+    )
 
 
 def _check_admission(platform: PlatformFacts) -> Iterator[CheckResult]:
@@ -148,40 +150,47 @@ def _check_admission(platform: PlatformFacts) -> Iterator[CheckResult]:
     """
     name, refusal = "webhook", platform.invalid_trial_error
     if refusal is None:
-        wrong = "a TrainJob that is wrong was accepted: the Trainer's webhook is not registered, and such a one hangs"
-        yield CheckResult(name, Grade.WARNING, wrong, "install the Trainer anew")
+        wrong = "an invalid TrainJob was accepted: the Trainer's webhook is not registered, so invalid TrainJobs hang"
+        yield CheckResult(name, Grade.WARNING, wrong, "reinstall the Trainer")
     elif not isinstance(refusal, AdmissionRefused):
         yield _failed_trial_result(name, refusal)
         return
     elif _WEBHOOK_DENIAL in refusal.message:
-        yield CheckResult(name, Grade.OK, "the Trainer's webhook answers")
+        yield CheckResult(name, Grade.OK, "the Trainer's webhook responds")
     else:
-        yield CheckResult(name, Grade.UNKNOWN, f"another rule came before the Trainer's webhook: {refusal.message}")
+        yield CheckResult(
+            name, Grade.UNKNOWN, f"another rule refused the request before the Trainer's webhook: {refusal.message}"
+        )
     yield _check_trial(platform)
 
 
 def _failed_trial_result(name: str, error: ClusterError) -> CheckResult:
     if isinstance(error, PermissionDenied):
-        return CheckResult(name, Grade.UNKNOWN, "it can't be tried without the right to create trainjobs")
+        return CheckResult(name, Grade.UNKNOWN, "it can't be tested without the permission to create trainjobs")
     if isinstance(error, QuotaExceeded):
-        return CheckResult(name, Grade.WARNING, error.message, "wait for others to end, or have the quota raised")
+        return CheckResult(
+            name, Grade.WARNING, error.message, "wait until other workloads have ended, or have the quota raised"
+        )
     if isinstance(error, NotFound):
         return CheckResult(
-            name, Grade.FAILED, error.message, "create the namespace, or name another one with --namespace"
+            name, Grade.FAILED, error.message, "create the namespace, or select another one with --namespace"
         )
-    advice = f"no TrainJob can be created while it does not answer: see whether it runs, `{_LIST_TRAINER_PODS}`"
+    advice = f"no TrainJob can be created while it does not respond: check whether it runs, `{_LIST_TRAINER_PODS}`"
     return CheckResult(name, Grade.FAILED, error.message, advice if error.retryable else "")
 
 
 def _check_trial(platform: PlatformFacts) -> CheckResult:
     name, trial = "trainjob", platform.trial_result
     if not isinstance(trial, ClusterError):
-        return CheckResult(name, Grade.OK, f"one on the runtime {STOCK_RUNTIME} would be accepted")
+        return CheckResult(name, Grade.OK, f"a TrainJob on the runtime {STOCK_RUNTIME} would be accepted")
     if isinstance(trial, AdmissionRefused):
         missing = STOCK_RUNTIME in trial.message and "not found" in trial.message  # Trainer's or Kueue's webhook
-        advice = "install the Trainer's runtimes, or name one that is there: runtime=..." if missing else ""
+        advice = "install the Trainer's runtimes, or select an existing one with runtime=..." if missing else ""
         return CheckResult(
-            name, Grade.FAILED, trial.message, advice or "ask who set this rule up what it wants of a TrainJob"
+            name,
+            Grade.FAILED,
+            trial.message,
+            advice or "change the TrainJob to satisfy this rule, or contact the owner of the rule",
         )
     return _failed_trial_result(name, trial)
 
@@ -204,26 +213,24 @@ def _check_controller(platform: PlatformFacts, now: datetime) -> Iterator[CheckR
     if not without_status:
         yield CheckResult("controller", Grade.OK, f"the TrainJobs of the namespace have a status: {len(jobs)}")
         return
-    wrong = f"nothing has become of {_join_names(without_status)} in more than {_NO_STATUS_SECONDS} s"
-    advice = (
-        f"`trainjob describe {without_status[0]}` says why, or see whether the Trainer runs, `{_LIST_TRAINER_PODS}`"
-    )
+    wrong = f"the Trainer has not processed {_join_names(without_status)} for more than {_NO_STATUS_SECONDS} s"
+    advice = f"run `trainjob describe {without_status[0]}`, or check whether the Trainer runs, `{_LIST_TRAINER_PODS}`"
     yield CheckResult("controller", Grade.WARNING, wrong, advice)
 
 
 def _check_runtimes(platform: PlatformFacts) -> CheckResult:
     name, found = "runtimes", platform.runtimes
-    known = [runtime for some in found.values() if not isinstance(some, ClusterError) for runtime in some]
-    hidden = [kind for kind, some in found.items() if isinstance(some, ClusterError)]
+    known = [runtime for listed in found.values() if not isinstance(listed, ClusterError) for runtime in listed]
+    hidden = [kind for kind, listed in found.items() if isinstance(listed, ClusterError)]
     if not known:
         if hidden:
             return CheckResult(name, Grade.UNKNOWN, f"{' and '.join(hidden)}s can't be listed")
-        return CheckResult(name, Grade.FAILED, "there are none", "install the Trainer's runtimes")
+        return CheckResult(name, Grade.FAILED, "no runtimes exist", "install the Trainer's runtimes")
     parts = [_join_names([runtime.name for runtime in known])]
     if old := [runtime.name for runtime in known if runtime.deprecated]:
         parts.append(f"deprecated: {_join_names(old)}")
     if devices := [f"{runtime.name} ({_format_devices(runtime)})" for runtime in known if _format_devices(runtime)]:
-        parts.append(f"with GPUs unless told otherwise: {_join_names(devices)}")
+        parts.append(f"with GPUs by default: {_join_names(devices)}")
     if hidden:
         parts.append(f"{' and '.join(hidden)}s can't be listed")
     return CheckResult(name, Grade.OK, "; ".join(parts))
@@ -237,16 +244,19 @@ def _format_devices(runtime: RuntimeDescription) -> str:
 def _check_kueue(platform: PlatformFacts) -> Iterator[CheckResult]:
     name, queues, namespace = "kueue", platform.queues, platform.namespace
     if KUEUE not in platform.api_groups:
-        yield CheckResult(name, Grade.OK, "Kueue is not installed: TrainJobs start at once, and name no queue")
+        yield CheckResult(name, Grade.OK, "Kueue is not installed: TrainJobs start immediately and can't use a queue")
     elif isinstance(queues, ClusterError):
         yield CheckResult(name, Grade.UNKNOWN, f"the queues of namespace {namespace} can't be listed")
     elif not queues:
-        advice = "name no queue, or have a LocalQueue made in this namespace"
+        advice = "use no queue, or have a LocalQueue created in this namespace"
         yield CheckResult(
-            name, Grade.WARNING, f"namespace {namespace} has no LocalQueue: who names one waits for ever", advice
+            name,
+            Grade.WARNING,
+            f"namespace {namespace} has no LocalQueue: a TrainJob that names a queue never starts",
+            advice,
         )
     elif platform.queued_trial_result is not None and not _is_suspended_by_kueue(platform.queued_trial_result):
-        wrong = "Kueue lets a TrainJob that names a queue start at once: its integration for TrainJobs is off"
+        wrong = "Kueue does not hold back a TrainJob that names a queue: its integration for TrainJobs is disabled"
         advice = "add trainer.kubeflow.org/trainjob to integrations.frameworks of Kueue's configuration"
         yield CheckResult(name, Grade.WARNING, wrong, advice)
     else:
@@ -269,9 +279,7 @@ def _check_queues(queues: Sequence[Any]) -> CheckResult:
         if (condition.get("type"), condition.get("status")) == ("Active", "False")
     ]
     if inactive:
-        return CheckResult(
-            "kueue", Grade.WARNING, f"inactive: {'; '.join(inactive)}", "name a queue that is active, or wait"
-        )
+        return CheckResult("kueue", Grade.WARNING, f"inactive: {'; '.join(inactive)}", "use an active queue, or wait")
     return CheckResult(
         "kueue", Grade.OK, f"queues: {_join_names([get_str(queue, 'metadata', 'name') for queue in queues])}"
     )
@@ -280,18 +288,20 @@ def _check_queues(queues: Sequence[Any]) -> CheckResult:
 def _check_storage(platform: PlatformFacts) -> Iterator[CheckResult]:
     name, classes = "storage", platform.storage_classes
     if STORAGE not in platform.api_groups:
-        yield CheckResult(name, Grade.UNKNOWN, "the cluster tells no storage classes")
+        yield CheckResult(name, Grade.UNKNOWN, "the API server does not serve storage classes")
     elif isinstance(classes, ClusterError):
         yield CheckResult(name, Grade.UNKNOWN, "storage classes can't be listed")
-    elif usual := [
-        _name_of(one) for one in classes if get_str(one, "metadata", "annotations", _DEFAULT_CLASS_ANNOTATION) == "true"
+    elif defaults := [
+        _name_of(each)
+        for each in classes
+        if get_str(each, "metadata", "annotations", _DEFAULT_CLASS_ANNOTATION) == "true"
     ]:
-        others = [_name_of(one) for one in classes if _name_of(one) not in usual]
+        others = [_name_of(each) for each in classes if _name_of(each) not in defaults]
         more = f"; others: {_join_names(others)}" if others else ""
-        yield CheckResult(name, Grade.OK, f"a claim that names no storage class gets {usual[0]}{more}")
+        yield CheckResult(name, Grade.OK, f"a claim that names no storage class gets {defaults[0]}{more}")
     else:
-        there = _join_names([_name_of(one) for one in classes]) or "none"
-        wrong = f"no storage class is the default (there are: {there}): a claim that names none stays Pending"
+        existing = _join_names([_name_of(each) for each in classes]) or "none"
+        wrong = f"no storage class is the default (existing: {existing}): a claim without a storage class stays Pending"
         yield CheckResult(
             name, Grade.WARNING, wrong, "give workspaces a storage class, or have one marked as the default"
         )
@@ -300,11 +310,11 @@ def _check_storage(platform: PlatformFacts) -> Iterator[CheckResult]:
 def _check_claims(platform: PlatformFacts) -> Iterator[CheckResult]:
     name, claims = "claims", platform.claims
     if isinstance(claims, ClusterError):
-        yield CheckResult(name, Grade.UNKNOWN, f"those of namespace {platform.namespace} can't be listed")
+        yield CheckResult(name, Grade.UNKNOWN, f"the claims of namespace {platform.namespace} can't be listed")
         return
     stuck = [_format_claim(claim) for claim in claims if _is_stuck(claim, platform)]
     if stuck:
-        advice = "`kubectl describe pvc` says why a claim is Pending; one whose volume is Lost has to be made anew"
+        advice = "`kubectl describe pvc` shows why a claim is Pending; a claim that is Lost has to be created again"
         yield CheckResult(name, Grade.WARNING, f"not usable: {_join_names(stuck)}", advice)
     elif claims:
         yield CheckResult(name, Grade.OK, _join_names([_format_claim(claim) for claim in claims]))
@@ -319,8 +329,8 @@ def _is_stuck(claim: Any, platform: PlatformFacts) -> bool:
     phase, classes = get_str(claim, "status", "phase"), platform.storage_classes
     if phase != "Pending" or isinstance(classes, ClusterError) or STORAGE not in platform.api_groups:
         return phase == "Lost"
-    own = (one for one in classes if _name_of(one) == get_str(claim, "spec", "storageClassName"))
-    return all(get_str(one, "volumeBindingMode") != "WaitForFirstConsumer" for one in own)
+    own = (each for each in classes if _name_of(each) == get_str(claim, "spec", "storageClassName"))
+    return all(get_str(each, "volumeBindingMode") != "WaitForFirstConsumer" for each in own)
 
 
 def _format_claim(claim: Any) -> str:

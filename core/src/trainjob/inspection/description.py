@@ -41,11 +41,11 @@ class Description:
         steps: its replicated jobs with the counts of their Jobs.
         pods: facts about each existing pod.
         events: the newest events; repeated events are merged.
-        story: its timeline.
+        timeline: when it was created, adopted, admitted, started and ended.
         outcome: its outcome; None while it has not finished.
         result: value that its program returned through its log; None if there is none, or the log was deleted.
         hints: reasons why it does not start or has failed, with the remedy.
-        unread: what could not be read, with the error.
+        read_errors: the objects that could not be read, each with its error.
     """
 
     job: Mapping[str, Any]
@@ -68,18 +68,18 @@ class Description:
             "steps": self.steps,
             "pods": self.pods,
             "events": self.events,
-            "story": self.timeline,
+            "timeline": self.timeline,
             "outcome": self.outcome.to_dict() if self.outcome else None,
             "result": self.result,
             "hints": self.hints,
-            "unread": self.read_errors,
+            "read_errors": self.read_errors,
         }
 
 
 def describe(cluster: Cluster, job: Mapping[str, Any]) -> Description:
     """Return the description of a TrainJob; nothing is changed.
 
-    Objects that cannot be read are left out and listed in `unread`.
+    Objects that cannot be read are left out and listed in `read_errors`.
 
     Args:
         cluster: the cluster of the TrainJob.
@@ -89,7 +89,7 @@ def describe(cluster: Cluster, job: Mapping[str, Any]) -> Description:
 
 
 class _DescriptionBuilder:
-    """Requests for the description of one TrainJob."""
+    """Builder of the description of one TrainJob, which sends the requests for it."""
 
     def __init__(self, cluster: Cluster, job: Mapping[str, Any]) -> None:
         self._cluster, self._job = cluster, job
@@ -142,7 +142,7 @@ class _DescriptionBuilder:
         if verdict.phase is not Phase.FAILED:
             return build_outcome(self._job, verdict)
         failed = find_failures(pods)
-        first = next((one for one in failed if not verdict.step or one.step == verdict.step), None)
+        first = next((failure for failure in failed if not verdict.step or failure.step == verdict.step), None)
         warnings = list_warning_lines(self._cluster, self._namespace, self._name, pods, since=self._created)
         jobset = None
         if needs_jobset(verdict):
@@ -158,23 +158,23 @@ class _DescriptionBuilder:
         )
 
     def _find_result(self, pods: Sequence[Mapping[str, Any]]) -> Json | None:
-        """Return the value that the first rank returned last in its log.
+        """Return the last step result in the log of rank 0.
 
-        Exports and fetches return values, too.
+        Exports and fetches also have step results.
         """
         for pod in pods:
             if rank_of(pod) == 0 and get_str(pod, "status", "phase") == "Succeeded":
                 for status in container_statuses(pod):
                     lines = read_log_tail(self._cluster, self._namespace, pod, get_str(status, "name"))
-                    if found := next((one for one in map(parse_step_result, reversed(lines)) if one), None):
-                        return found
+                    if result := next(filter(None, map(parse_step_result, reversed(lines))), None):
+                        return result
         return None
 
     def _find_hints(
         self, verdict: Verdict, pods: Sequence[Mapping[str, Any]], events: Sequence[Mapping[str, Any]]
     ) -> list[str]:
         if verdict.phase is Phase.SUSPENDED:
-            return [f"it waits to be resumed: trainjob resume {self._name} -n {self._namespace}"]
+            return [f"it is suspended; to resume it, run: trainjob resume {self._name} -n {self._namespace}"]
         found: list[Finding] = []
         if verdict.phase is Phase.QUEUED:
             uid = get_str(self._job, "metadata", "uid")
@@ -184,15 +184,18 @@ class _DescriptionBuilder:
         elif verdict.phase is not Phase.RUNNING:
             warnings = [event for event in events if get_str(event, "type") == "Warning"]
             found = [
-                *(one for pod in pods for one in get_pod_findings(pod)),
+                *(finding for pod in pods for finding in get_pod_findings(pod)),
                 *get_event_findings(warnings, self._job, pods),
             ]
-        return [f"{one}: {one.rule.advice}".removesuffix(": ") for one in merge_findings(found)[:_MAX_REASONS]]
+        return [f"{each}: {each.rule.advice}".removesuffix(": ") for each in merge_findings(found)[:_MAX_REASONS]]
 
 
 def _outcome_hints(outcome: Outcome, pods: Sequence[Mapping[str, Any]]) -> list[str]:
-    if outcome.category is Category.UNKNOWN:  # the Job controller deletes the pods of a failed Job
-        return [] if pods else ["its pods are gone, and their logs with them: who waited for it has told their end"]
+    if outcome.category is Category.UNKNOWN:
+        # The Job controller deletes the pods of a failed Job.
+        return (
+            [] if pods else ["its pods and their logs were deleted; the step that waited for it has logged their end"]
+        )
     if outcome.category in (Category.SUCCEEDED, Category.DELETED):
         return []
     return [RULES[outcome.category].advice]

@@ -21,11 +21,11 @@ _COUNTERS = ("active", "ready", "succeeded", "failed")
 
 
 def spec_facts(job: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields that a TrainJob sets; what it leaves to its runtime is omitted.
+    """Return the fields that a TrainJob sets; fields that its runtime sets are omitted.
 
     Environment variables are listed by name only; their values are in the object.
     """
-    spec, marks = get_mapping(job, "spec"), get_mapping(job, "metadata", "labels")
+    spec, job_labels = get_mapping(job, "spec"), get_mapping(job, "metadata", "labels")
     trainer, initializer = get_mapping(spec, "trainer"), get_mapping(spec, "initializer")
     sources = {kind: get_str(initializer, kind, "storageUri") for kind in ("dataset", "model")}
     facts = {
@@ -39,8 +39,8 @@ def spec_facts(job: Mapping[str, Any]) -> dict[str, Any]:
         or dict(get_mapping(trainer, "resourcesPerNode", "requests")),
         "initializers": {kind: uri for kind, uri in sources.items() if uri},
         "claims": sorted(set(_claim_names(spec))),
-        "queue": get_str(marks, QUEUE_LABEL),
-        "priority_class": get_str(marks, PRIORITY_LABEL),
+        "queue": get_str(job_labels, QUEUE_LABEL),
+        "priority_class": get_str(job_labels, PRIORITY_LABEL),
         "deadline_seconds": get_int(spec, "activeDeadlineSeconds") or None,
     }
     return {name: value for name, value in facts.items() if value not in (None, "", [], {})}
@@ -59,19 +59,19 @@ def step_facts(job: Mapping[str, Any]) -> list[dict[str, Any]]:
     The list is empty with Trainer 2.0, and before the Trainer has counted them.
     """
     counted = get_list(job, "status", "jobsStatus")
-    return [{"name": get_str(one, "name"), **{name: get_int(one, name) for name in _COUNTERS}} for one in counted]
+    return [{"name": get_str(step, "name"), **{name: get_int(step, name) for name in _COUNTERS}} for step in counted]
 
 
 def pod_facts(pods: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the facts about each pod, sorted by step and rank, initializers first."""
-    found = [_facts_of_pod(pod) for pod in pods]
-    return sorted(found, key=lambda one: (one["step"] not in INITIALIZERS, one["step"], one["rank"], one["name"]))
+    facts = [_facts_of_pod(pod) for pod in pods]
+    return sorted(facts, key=lambda pod: (pod["step"] not in INITIALIZERS, pod["step"], pod["rank"], pod["name"]))
 
 
 def _facts_of_pod(pod: Mapping[str, Any]) -> dict[str, Any]:
     statuses, failed = container_statuses(pod), find_failures([pod])
-    ended = [get_mapping(one, "state", "terminated") for one in statuses]
-    codes = [failure.exit_code for failure in failed] or [0 for one in ended if one.get("exitCode") == 0]
+    ended = [get_mapping(status, "state", "terminated") for status in statuses]
+    codes = [failure.exit_code for failure in failed] or [0 for state in ended if state.get("exitCode") == 0]
     reasons = [failure.reason for failure in failed if failure.reason != "Error"]
     deleted = bool(get_str(pod, "metadata", "deletionTimestamp"))
     return {
@@ -80,7 +80,7 @@ def _facts_of_pod(pod: Mapping[str, Any]) -> dict[str, Any]:
         "rank": rank_of(pod),
         "node": get_str(pod, "spec", "nodeName"),
         "phase": "Terminating" if deleted else get_str(pod, "status", "phase") or "Pending",
-        "restarts": sum(get_int(one, "restartCount") for one in statuses),
+        "restarts": sum(get_int(status, "restartCount") for status in statuses),
         "exit_code": codes[0] if codes else None,
         "reason": "; ".join([*pending_reasons([pod]), *reasons]),
     }
@@ -103,8 +103,8 @@ def event_facts(events: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
             "message": get_str(event, "message").strip(),
             "count": 0,
         }
-        one = merged.setdefault((about, fact["reason"], fact["message"]), fact)
-        one["count"] += max(1, get_int(event, "count"), get_int(event, "series", "count"))
+        first = merged.setdefault((about, fact["reason"], fact["message"]), fact)
+        first["count"] += max(1, get_int(event, "count"), get_int(event, "series", "count"))
     return list(merged.values())[:_MAX_EVENTS]
 
 
@@ -112,28 +112,28 @@ def build_timeline(job: Mapping[str, Any], pods: Iterable[Mapping[str, Any]]) ->
     """Return the timeline of a TrainJob as `time` (RFC 3339) and `what`, the earliest first."""
     starts_by_step: dict[str, list[str]] = {}
     for pod in pods:
-        states = [get_mapping(one, "state") for one in container_statuses(pod)]
+        states = [get_mapping(status, "state") for status in container_statuses(pod)]
         starts = [get_str(state, kind, "startedAt") for state in states for kind in ("running", "terminated")]
         starts_by_step.setdefault(step_of(pod), []).extend(start for start in starts if start)
-    entries = [  # moments of the same second keep this order
+    entries = [  # entries of the same second keep this order
         (get_str(job, "metadata", "creationTimestamp"), "created"),
-        (labels.get_adoption_time(job), "taken over by a later try of the same step"),
+        (labels.get_adoption_time(job), "adopted by a later try of the same step"),
         *((min(starts), f"{step}: first container started") for step, starts in starts_by_step.items() if starts),
         *(
-            (get_str(one, "lastTransitionTime"), _format_condition(one))
-            for one in get_list(job, "status", "conditions")
+            (get_str(condition, "lastTransitionTime"), _format_condition(condition))
+            for condition in get_list(job, "status", "conditions")
         ),
         (get_str(job, "metadata", "deletionTimestamp"), "deleted"),
     ]
-    return [{"time": when, "what": what} for when, what in sorted(entries, key=lambda one: one[0]) if when and what]
+    return [{"time": when, "what": what} for when, what in sorted(entries, key=lambda entry: entry[0]) if when and what]
 
 
 def _format_condition(condition: Mapping[str, Any]) -> str:
-    kind, holds = get_str(condition, "type"), condition.get("status") == "True"
+    kind, is_true = get_str(condition, "type"), condition.get("status") == "True"
     reason = get_str(condition, "reason")
-    if kind == "Suspended" and not holds:
+    if kind == "Suspended" and not is_true:
         return "admitted, or resumed"
-    return f"{kind.lower()} ({reason})" if holds and reason else kind.lower() if holds else ""
+    return f"{kind.lower()} ({reason})" if is_true and reason else kind.lower() if is_true else ""
 
 
 def _claim_names(value: Any) -> Iterator[str]:

@@ -143,8 +143,8 @@ class _WatchState:
             self._event_handlers.append(pods.add_event_handler(key, partial(self._enqueue, "pod")))
 
     def close(self) -> None:
-        for subscription in self._event_handlers:
-            subscription.close()
+        for event_handler in self._event_handlers:
+            event_handler.close()
         for job in self._jobs.values():
             job.logs.stop()
 
@@ -156,7 +156,7 @@ class _WatchState:
     def process_next_event(self) -> Iterator[LiveStatus]:
         """Wait for the next event, and yield the status of its TrainJob if it has changed."""
         try:
-            kind, name, news = get_with_timeout(self._inbox, self._seconds_until_next_check())
+            kind, name, event = get_with_timeout(self._inbox, self._seconds_until_next_check())
         except queue.Empty:
             for job in list(self._jobs.values()):
                 if job.diagnosis_schedule.seconds_until_due(job.policy.waits_for, self._clock()) == 0:
@@ -167,9 +167,9 @@ class _WatchState:
         if kind == "progress":
             self._on_progress(name)
         elif kind == "pod":
-            self._on_pod(name, news)
+            self._on_pod(name, event)
         elif kind == "job":
-            self._on_job(name, news)
+            self._on_job(name, event)
         else:
             self._on_missing(name)
         if name in self._jobs:

@@ -29,23 +29,20 @@ def find_model(cluster: Cluster, job: Mapping[str, Any]) -> tuple[Workspace, str
             exist any more, or its output is not on a volume at `/workspace`.
         ClusterError: a request failed or was denied.
     """
-    name, namespace, verdict = (
-        get_str(job, "metadata", "name"),
-        get_str(job, "metadata", "namespace"),
-        derive_verdict(job),
-    )
+    name, namespace = get_str(job, "metadata", "name"), get_str(job, "metadata", "namespace")
+    verdict = derive_verdict(job)
     if verdict.phase is not Phase.COMPLETE:
-        raise _no_model_error(name, f"it is {verdict.phase.value}: only one that is complete has a final model")
+        raise _no_model_error(name, f"it is {verdict.phase.value}: only a complete TrainJob has a final model")
     words = command_of(job)
     if "tune" not in words:
-        known = "only what TorchTune leaves is known: name the claim that the model is on with --workspace"
-        raise _no_model_error(name, f"it does not run TorchTune; {known}")
+        remedy = "the location of its model is unknown; set the claim of the model with --workspace"
+        raise _no_model_error(name, f"it does not run TorchTune: {remedy}")
     if words == ["tune", "run"] or not any(word.startswith("output_dir=") for word in words):
         return Workspace(claim=_find_own_claim(cluster, job, name, namespace)), ""
     places = [word.removeprefix(_OUTPUT_DIR_ARGUMENT) for word in words if word.startswith(_OUTPUT_DIR_ARGUMENT)]
     workspace = next(_find_workspaces(get_mapping(job, "spec")), None)
     if not places or workspace is None:
-        raise _no_model_error(name, f"its output is not below {WORKSPACE}/output of a volume")
+        raise _no_model_error(name, f"its output is not below {WORKSPACE}/output on a volume")
     return workspace, places[-1].strip("/")
 
 
@@ -61,7 +58,7 @@ def _find_own_claim(cluster: Cluster, job: Mapping[str, Any], name: str, namespa
     for claim in (f"{labels.OWN_CLAIM_PREFIX}{name}", get_str(job, "spec", "runtimeRef", "name")):
         if cluster.get_claim(claim, namespace) is not None:
             return claim
-    raise _no_model_error(name, f"its claim {labels.OWN_CLAIM_PREFIX}{name} is gone, and its model with it")
+    raise _no_model_error(name, f"its claim {labels.OWN_CLAIM_PREFIX}{name} was deleted, and its model with it")
 
 
 def _find_workspaces(value: Any) -> Iterator[Workspace]:
@@ -70,7 +67,7 @@ def _find_workspaces(value: Any) -> Iterator[Workspace]:
         for inner in value:
             yield from _find_workspaces(inner)
     elif isinstance(value, Mapping):
-        mounts = [mount for one in get_list(value, "containers") for mount in get_list(one, "volumeMounts")]
+        mounts = [mount for container in get_list(value, "containers") for mount in get_list(container, "volumeMounts")]
         for mount in mounts:
             if mount.get("mountPath") == WORKSPACE:
                 yield from _workspaces_of_volume(value, mount)

@@ -36,7 +36,7 @@ class Summary:
         created: RFC 3339 time of its creation.
         ended: RFC 3339 time of its end; empty while it has not ended.
         attempt: its number among the TrainJobs of its run key; 0 if it has no attempt label.
-        asked_by: its run key; None if it has none.
+        run_key: its run key; None if it has none.
     """
 
     namespace: str

@@ -25,9 +25,9 @@ def adopt(
 
     Args:
         cluster: the cluster of the TrainJob.
-        adopted: the TrainJob as it was read.
-        ours: the metadata of a new TrainJob; its labels and run key are written to the adopted one.
-        ending: the annotations for retention and for the kill action.
+        job: the TrainJob as it was read.
+        new_metadata: the metadata of a new TrainJob; its labels and run key are written to the adopted one.
+        retention_annotations: the annotations for retention and for the kill action.
 
     Returns:
         The TrainJob after the patch. None if it does not exist any more, is being deleted, or was suspended since it
@@ -59,8 +59,8 @@ def adopt(
         )
     except (NotFound, Conflict):
         return None
-    goes = patched["metadata"].get("deletionTimestamp") or labels.get_annotation(patched, labels.SUSPENDED)
-    return None if goes else patched
+    is_unusable = patched["metadata"].get("deletionTimestamp") or labels.get_annotation(patched, labels.SUSPENDED)
+    return None if is_unusable else patched
 
 
 def format_reattempt_notice(reference: JobReference, outcome: Outcome) -> str:

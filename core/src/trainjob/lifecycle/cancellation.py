@@ -12,9 +12,8 @@ from trainjob.lifecycle.suspension import suspend_until_adopted
 from trainjob.status import Phase, Verdict, derive_verdict
 from trainjob.status.failed_mark import FAILED_MARK, format_failed_mark
 
-_MAX_TRIES = (
-    20  # number of tries to delete a TrainJob that changes between read and delete, for example while it starts
-)
+# Number of tries to delete a TrainJob that changes between read and delete, for example while it starts.
+_MAX_TRIES = 20
 
 
 def cancel(cluster: Cluster, reference: JobReference) -> bool:
@@ -23,7 +22,7 @@ def cancel(cluster: Cluster, reference: JobReference) -> bool:
     A later TrainJob of the same name is not deleted.
 
     Returns:
-        Whether it was deleted now; False if it did not exist any more.
+        True if it was deleted now; False if it did not exist any more.
 
     Raises:
         ClusterError: the request failed or was denied; the TrainJob continues to run.
@@ -53,7 +52,9 @@ def cancel_unless_finished(cluster: Cluster, reference: JobReference) -> Verdict
             return verdict
         if cluster.delete_trainjob(reference.name, reference.namespace, reference.uid, version):
             return verdict
-    raise Conflict(f"TrainJob {reference} changes all the time and was not deleted", hint="try again")
+    raise Conflict(
+        f"TrainJob {reference} was not deleted, because it changed during each of {_MAX_TRIES} tries", hint="try again"
+    )
 
 
 def apply_kill_action(cluster: Cluster, reference: JobReference, on_kill: str = "delete") -> str:
@@ -65,22 +66,24 @@ def apply_kill_action(cluster: Cluster, reference: JobReference, on_kill: str = 
         on_kill: `delete`, `suspend` (until a later submission adopts it) or `keep`.
 
     Returns:
-        Words for a log line about what happened to it, such as "it was deleted".
+        The result as part of a log line, such as "it was deleted".
 
     Raises:
         ClusterError: a request failed or was denied; the TrainJob continues to run.
     """
     if on_kill == "delete":
-        return "it was deleted" if cancel(cluster, reference) else "it was gone already"
+        return "it was deleted" if cancel(cluster, reference) else "it did not exist any more"
     if on_kill == "keep":
-        return "it goes on"
+        return "it continues to run"
     try:
         changed = suspend_until_adopted(cluster, reference)
     except NotFound:
-        return "it was gone already"
+        return "it did not exist any more"
     except Conflict as error:
-        return f"it could not be suspended and goes on: {error.message}"
-    return "it was suspended" if changed else "it was left as it is: it has ended, is suspended, or is somebody else's"
+        return f"it could not be suspended and continues to run: {error.message}"
+    if changed:
+        return "it was suspended"
+    return "it was not changed: it has finished, is already suspended, or another caller has adopted it"
 
 
 def apply_kill_action_unless_finished(cluster: Cluster, reference: JobReference, on_kill: str) -> str:
@@ -92,7 +95,7 @@ def apply_kill_action_unless_finished(cluster: Cluster, reference: JobReference,
         on_kill: `delete`, `suspend` (until a later submission adopts it) or `keep`.
 
     Returns:
-        Words for a log line about what happened to it, such as "it was deleted".
+        The result as part of a log line, such as "it was deleted".
 
     Raises:
         Conflict: the TrainJob changed during each of 20 tries and was not deleted.
@@ -102,8 +105,8 @@ def apply_kill_action_unless_finished(cluster: Cluster, reference: JobReference,
         return apply_kill_action(cluster, reference, on_kill)
     phase = cancel_unless_finished(cluster, reference).phase
     if phase is Phase.DELETED:
-        return "it was gone already"
-    return f"it is {phase.value} and stays" if phase.finished else "it was deleted"
+        return "it did not exist any more"
+    return f"it is {phase.value} and was retained" if phase.finished else "it was deleted"
 
 
 def end_as_failed(cluster: Cluster, reference: JobReference, verdict: Verdict, on_failure: str = "delete") -> None:

@@ -52,10 +52,10 @@ class JobSelector:
     def __post_init__(self) -> None:
         if bool(self.name) == (self.run_key is not None):
             given = "neither is given" if self.run_key is None else "both are given"
-            raise InvalidSpec(Problem("name, run_key", given, "give one of them, and not an empty one"))
+            raise InvalidSpec(Problem("name, run_key", given, "give exactly one of them; it must not be empty"))
         for field, value in (("name", self.name or "unnamed"), ("namespace", self.namespace)):
             if not _VALID_NAME.fullmatch(value):
-                allowed = "allowed are lower-case letters, digits, '-' and '.', a letter or digit at both ends"
+                allowed = "allowed are lower-case letters, digits, '-' and '.', with a letter or digit at both ends"
                 raise InvalidSpec(Problem(field, repr(value), allowed))
 
     def __str__(self) -> str:
@@ -88,8 +88,8 @@ def check_external(
 
     Args:
         cluster: the cluster of the TrainJob.
-        wanted: selector of the TrainJob.
-        tell: called with one line on the TrainJob's phase, if it has not finished or does not exist.
+        selector: selector of the TrainJob.
+        report: called with one line on the TrainJob's phase, if it has not finished or does not exist.
 
     Returns:
         The TrainJob and its outcome; None while it has not finished, or if it does not exist yet.
@@ -123,9 +123,9 @@ async def wait_external(
 
     Args:
         cluster: the cluster of the TrainJob.
-        wanted: selector of the TrainJob.
-        total: limit on the wait; None means no limit.
-        tell: called with one line whenever the phase, its reason or its message has changed.
+        selector: selector of the TrainJob.
+        timeout: limit on the wait; None means no limit.
+        report: called with one line whenever the phase, its reason or its message has changed.
 
     Returns:
         The TrainJob and its outcome, also if it failed. The outcome of a deleted TrainJob is Deleted, unless a newer
@@ -150,20 +150,20 @@ async def wait_external(
             try:
                 event = await get_async(inbox, remaining)
             except asyncio.TimeoutError:
-                if ended := await asyncio.to_thread(check_external, cluster, selector):
-                    return ended
+                if finished := await asyncio.to_thread(check_external, cluster, selector):
+                    return finished
                 raise WaitTimeout(f"{last_line}; the time to wait for it is over") from None
             job, verdict = _judge_event(event)
             if verdict.phase.finished:
-                if ended := await asyncio.to_thread(_conclude_unless_superseded, cluster, selector, job, verdict):
-                    return ended
+                if finished := await asyncio.to_thread(_conclude_unless_superseded, cluster, selector, job, verdict):
+                    return finished
             elif (line := _format_status(job, verdict)) != last_line:
                 last_line = line
                 report(line)
 
 
 def _select_informer(cluster: Cluster, selector: JobSelector) -> SharedInformer:
-    if selector.run_key is not None:  # then it has our labels
+    if selector.run_key is not None:  # a TrainJob with a run key has our labels
         return cluster.trainjob_informer(selector.namespace)
     return cluster.trainjob_informer(selector.namespace, _ALL_LABELS)
 
@@ -174,7 +174,7 @@ def _format_missing(selector: JobSelector) -> str:
 
 def _judge_event(event: ObjectEvent) -> tuple[Mapping[str, Any], Verdict]:
     if event.error is not None or event.object is None:
-        raise event.error or AssertionError("a change without an object is an error")
+        raise event.error or AssertionError("an event without an object has an error")
     verdict = derive_verdict(event.object)
     return event.object, derive_verdict(None) if event.deleted and not verdict.phase.finished else verdict
 
@@ -184,7 +184,7 @@ def _conclude_unless_superseded(
 ) -> FinishedJob | None:
     """Return the outcome of a finished TrainJob, unless a newer attempt exists.
 
-    If the newer attempt has finished, too, return its outcome; otherwise return None.
+    If the newer attempt has also finished, return its outcome; otherwise return None.
     """
     newest = _get_newest_attempt(cluster, selector)
     if newest is None or newest["metadata"]["uid"] == job["metadata"]["uid"]:

@@ -17,13 +17,14 @@ from trainjob.status import derive_verdict
 class JobGuard:
     """Record of whether a TrainJob may run while no process waits for it.
 
-    It covers the time from the TrainJob's creation to the end of the wait. Use [submitting][] around `submit`, with
-    [note_creation][] as `before_create`, and [waiting][] around `wait`. After an error, the caller applies the kill
-    action with [end][] if `is_needed` is true. A typed error of `wait` leaves the TrainJob as `wait` documents it.
+    It covers the time from the TrainJob's creation to the end of the wait. Use [guard_submission][] around
+    `submit`, with [record_creation][] as `before_create`, and [guard_wait][] around `wait`. After an error, the caller
+    calls [apply_kill_action][] if `may_run_unattended` is true. A typed error of `wait` ends the guard, because `wait`
+    documents the state of the TrainJob after each of its errors.
 
     Attributes:
         reference: the TrainJob; None until it is known.
-        is_needed: whether a TrainJob may run unattended.
+        may_run_unattended: whether a TrainJob may be running while no process waits for it.
     """
 
     def __init__(self) -> None:
@@ -70,14 +71,16 @@ class JobGuard:
             on_kill: `delete`, `suspend` or `keep`.
 
         Returns:
-            One line for each TrainJob: its name and what happened to it.
+            One line for each TrainJob: its name and the result of the action.
 
         Raises:
             ClusterError: a request failed or was denied.
         """
         self.may_run_unattended = False
-        found = [self.reference] if self.reference else _list_unfinished(cluster, key, namespace or cluster.namespace)
-        return [f"TrainJob {one}: {apply_kill_action_unless_finished(cluster, one, on_kill)}" for one in found]
+        references = (
+            [self.reference] if self.reference else _list_unfinished(cluster, key, namespace or cluster.namespace)
+        )
+        return [f"TrainJob {each}: {apply_kill_action_unless_finished(cluster, each, on_kill)}" for each in references]
 
 
 def _list_unfinished(cluster: Cluster, key: RunKey, namespace: str) -> list[JobReference]:
@@ -98,16 +101,16 @@ def apply_kill_action_on_error(
 ) -> Iterator[None]:
     """Apply the kill action when an error leaves the TrainJob of `guard` unattended.
 
-    The error is raised again. This is for callers that do not know whether they will be started again.
+    The error is raised again. It is for callers that do not know whether they will be started again.
 
     Args:
         guard: guard of the TrainJob.
         cluster: the cluster of the TrainJob.
-        key: see [JobGuard.end][].
-        namespace: see [JobGuard.end][].
-        on_kill: see [JobGuard.end][].
-        report: called with each line about what happened to the TrainJob.
-        unless: exceptions that are not errors, and that the caller handles itself.
+        key: see [JobGuard.apply_kill_action][].
+        namespace: see [JobGuard.apply_kill_action][].
+        on_kill: see [JobGuard.apply_kill_action][].
+        report: called with each line about the result of the action.
+        ignored_errors: exceptions that are not errors, and that the caller handles itself.
     """
     try:
         yield
@@ -119,5 +122,5 @@ def apply_kill_action_on_error(
                 for line in guard.apply_kill_action(cluster, key, namespace, on_kill):
                     report(f"{line}, because of an error: {type(error).__name__}: {error}")
             except Exception as failure:  # noqa: BLE001 - the first error is the one to raise
-                report(f"A TrainJob of this step may still run: it could not be ended: {failure}")
+                report(f"A TrainJob of this step may still run, because it could not be ended: {failure}")
         raise

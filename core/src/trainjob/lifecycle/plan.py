@@ -18,8 +18,8 @@ class Plan:
 
     Attributes:
         adopt: the TrainJob to adopt; None to create one.
-        cancel: the TrainJobs to delete, because their request has changed or another TrainJob does the same.
-        going: the TrainJobs that are being deleted; wait until they do not exist any more.
+        delete: the TrainJobs to delete, because their request has changed or another TrainJob does the same work.
+        terminating: the TrainJobs that are being deleted; wait until they do not exist any more.
         attempt: the number of the adopted attempt, or of the next one.
     """
 
@@ -38,18 +38,20 @@ def plan_submission(jobs: Sequence[Mapping[str, Any]], spec_hash: str, since: st
 
     Args:
         jobs: every TrainJob that carries the run key.
-        wanted: the spec hash of the current request.
+        spec_hash: the spec hash of the current request.
         since: RFC 3339 time in UTC; a succeeded TrainJob that was created earlier is not adopted.
         renewal: a succeeded TrainJob with another renewal is not adopted.
     """
     ordered = sorted(jobs, key=attempt_of)
-    going = [job for job in ordered if get_mapping(job, "metadata").get("deletionTimestamp")]
-    active = [job for job in ordered if job not in going and not derive_verdict(job).phase.finished]
-    left = [job for job in ordered if job not in going and may_have_running_pods(job)]
+    terminating = [job for job in ordered if get_mapping(job, "metadata").get("deletionTimestamp")]
+    active = [job for job in ordered if job not in terminating and not derive_verdict(job).phase.finished]
+    marked_failed = [job for job in ordered if job not in terminating and may_have_running_pods(job)]
     same = [job for job in active if _spec_hash_of(job) == spec_hash]
     if same:
         chosen = same[0]
-        return Plan(chosen, [job for job in active if job is not chosen] + left, going, attempt_of(chosen))
+        return Plan(
+            chosen, [job for job in active if job is not chosen] + marked_failed, terminating, attempt_of(chosen)
+        )
     recent = [job for job in ordered if get_str(job, "metadata", "creationTimestamp") >= since]
     same = [
         job
@@ -58,8 +60,8 @@ def plan_submission(jobs: Sequence[Mapping[str, Any]], spec_hash: str, since: st
     ]
     succeeded = [job for job in same if derive_verdict(job).phase is Phase.COMPLETE]
     if succeeded:
-        return Plan(succeeded[-1], active + left, going, attempt_of(succeeded[-1]))
-    return Plan(None, active + left, going, max(map(attempt_of, ordered), default=0) + 1)
+        return Plan(succeeded[-1], active + marked_failed, terminating, attempt_of(succeeded[-1]))
+    return Plan(None, active + marked_failed, terminating, max(map(attempt_of, ordered), default=0) + 1)
 
 
 def attempt_of(job: Mapping[str, Any]) -> int:

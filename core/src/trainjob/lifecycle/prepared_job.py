@@ -36,7 +36,7 @@ class PreparedJob:
         key: the run key.
         spec_hash: hash that distinguishes it from another request of the same run key.
         namespace: namespace of the TrainJob.
-        prefix: start of the TrainJob's name if the request sets no name.
+        name_prefix: start of the TrainJob's name if the request sets no name.
         renewal: value of the renewal annotation; changes whenever a user requests that the work is done again.
     """
 
@@ -75,18 +75,20 @@ def prepare_job(
     Args:
         request: a step, a `TrainJob` or a `TrainJobManifest`.
         key: the run key.
-        namespace: namespace of the TrainJob; empty means the manifest's own, or `otherwise`.
-        otherwise: namespace if neither the caller nor the manifest names one.
-        prefix: start of the TrainJob's name if the request sets no name.
+        namespace: namespace of the TrainJob; empty means the manifest's own, or `default_namespace`.
+        default_namespace: namespace if neither the caller nor the manifest names one.
+        name_prefix: start of the TrainJob's name if the request sets no name.
         variables: environment variables for the trainer that are not part of the request.
         renewal: changes whenever a user requests that the work is done again.
 
     Raises:
         InvalidSpec: the request cannot be expressed, or its manifest names another namespace.
     """
-    wanted = spec_hash(request)
-    job = add_env(to_trainjob(request, run=f"{key.digest}-{wanted}"), variables or {})
-    return PreparedJob(job, key, wanted, _select_namespace(job, namespace) or default_namespace, name_prefix, renewal)
+    request_hash = spec_hash(request)
+    job = add_env(to_trainjob(request, run=f"{key.digest}-{request_hash}"), variables or {})
+    return PreparedJob(
+        job, key, request_hash, _select_namespace(job, namespace) or default_namespace, name_prefix, renewal
+    )
 
 
 def preview_manifest(cluster: Cluster, prepared: PreparedJob) -> dict[str, Any]:
@@ -110,15 +112,15 @@ def build_manifest(
     """Build the manifest in the dialect of the cluster's Trainer, and check it.
 
     Callers build it before they delete or create anything, so an invalid request changes nothing. The dialect follows
-    from an OpenAPI document of 1 MB. If this process has not read the document yet and `certain` is false, the newest
-    dialect is assumed where that is harmless. An older cluster refuses the manifest because of an unknown field, and
-    then the document is read.
+    from an OpenAPI document of 1 MB. If this process has not read the document yet and `read_dialect` is false, the
+    newest dialect is assumed if that is harmless. An older cluster refuses the manifest because of an unknown field,
+    and then the document is read.
 
     Args:
         cluster: the cluster of the TrainJob.
         job: the request.
         metadata: name, namespace, labels and annotations.
-        certain: whether the dialect must be read from the cluster.
+        read_dialect: whether the dialect must be read from the cluster.
 
     Raises:
         InvalidSpec: the request cannot be expressed, or does not fit its runtime.
@@ -143,7 +145,11 @@ def _select_namespace(job: TrainJob | TrainJobManifest, requested: str) -> str:
     own = job.namespace if isinstance(job, TrainJobManifest) else ""
     if requested and own and requested != own:
         raise InvalidSpec(
-            Problem("manifest.metadata.namespace", repr(own), f"{requested!r} is asked for: leave one out")
+            Problem(
+                "manifest.metadata.namespace",
+                repr(own),
+                f"{requested!r} is requested as the namespace, too: remove one of them",
+            )
         )
     return requested or own
 
@@ -151,13 +157,13 @@ def _select_namespace(job: TrainJob | TrainJobManifest, requested: str) -> str:
 def _check_claim(cluster: Cluster, claim: str, namespace: str, dialect: Dialect) -> None:
     """Raise an error if a claim does not exist, because the pods would stay pending.
 
-    Without the right to get claims nothing is checked, and the waiter reports the missing claim later.
+    Without the permission to get claims nothing is checked, and the waiter reports the missing claim later.
     """
     with contextlib.suppress(PermissionDenied):
         if cluster.get_claim(claim, namespace) is None:
             raise NotFound(
                 f"there is no PersistentVolumeClaim {claim} in namespace {namespace}: with Trainer {dialect.value} the "
-                f"runtime {claim} keeps data set, model and output on it",
-                hint=f"create the claim {claim}, train over a workspace of your own, or upgrade to Trainer "
-                f"{Dialect.V2_2.value} or later, which makes one for each TrainJob",
+                f"runtime {claim} stores the dataset, the model and the output on it",
+                hint=f"create the claim {claim}, train with your own workspace, or upgrade to Trainer "
+                f"{Dialect.V2_2.value} or later, which creates a claim for each TrainJob",
             )

@@ -37,7 +37,7 @@ def check_runtime(
     """Raise an error if a TrainJob does not fit its runtime, and warn of likely mistakes.
 
     The stock runtime `torch-distributed`, which every Trainer has, is not read unless `fresh` is true. Without the
-    right to get the runtime nothing is checked.
+    permission to get the runtime nothing is checked.
 
     Args:
         cluster: the cluster of the TrainJob.
@@ -68,7 +68,7 @@ def check_runtime(
 def find_problems(
     job: TrainJob | TrainJobManifest, manifest: Mapping[str, Any], runtime: RuntimeDescription
 ) -> Iterator[Problem]:
-    """Yield the problems that prevent the TrainJob from working on this runtime.
+    """Yield the reasons why the TrainJob can't run on this runtime.
 
     [check_runtime][] explains the arguments.
     """
@@ -90,23 +90,21 @@ def find_warnings(manifest: Mapping[str, Any], runtime: RuntimeDescription) -> I
     [check_runtime][] explains the arguments.
     """
     if runtime.deprecated:
-        yield f"the {runtime.kind} {runtime.name} is deprecated: it will be removed, so name another one"
-    runtime_devices, requested = (
-        _device_names(runtime.trainer.resources if runtime.trainer else {}),
-        _requested_resources(manifest),
-    )
-    if requested and (unsaid := sorted(runtime_devices - _device_names(requested))):
+        yield f"the {runtime.kind} {runtime.name} is deprecated and will be removed: use another runtime"
+    runtime_devices = _device_names(runtime.trainer.resources if runtime.trainer else {})
+    requested = _requested_resources(manifest)
+    if requested and (not_requested := sorted(runtime_devices - _device_names(requested))):
         yield (
-            f"the {runtime.kind} {runtime.name} brings {', '.join(unsaid)}, of which resources_per_node says nothing: "
-            "Trainer 2.3 adds the two together, older ones drop the runtime's, and processes are counted by what is "
-            "asked for; say it there, too"
+            f"the {runtime.kind} {runtime.name} requests {', '.join(not_requested)}, which resources_per_node does not "
+            "set: Trainer 2.3 adds both, older Trainers ignore the runtime's resources, and resources_per_node alone "
+            "determines the number of processes; set them there, too"
         )
 
 
 def _missing_runtime(cluster: Cluster, job: TrainJob | TrainJobManifest, namespace: str) -> Problem:
     """Return the problem of a missing runtime, with the names of those that exist.
 
-    Without the right to list runtimes no names are given.
+    Without the permission to list runtimes no names are given.
     """
     name, kind = job.runtime.name, job.runtime.kind
     names_by_kind: dict[str, list[str]] = {each: [] for each in RUNTIME_KINDS}
@@ -118,12 +116,12 @@ def _missing_runtime(cluster: Cluster, job: TrainJob | TrainJobManifest, namespa
     other = next(each for each in names_by_kind if each != kind)
     close = difflib.get_close_matches(name, names_by_kind[kind], n=1)
     if name in names_by_kind[other]:
-        rule += f": the one of this name is a {other}, so say kind='{other}'"
+        rule += f": the runtime of this name is a {other}, so set kind='{other}'"
     elif close:
         rule += f": did you mean {close[0]}?"
-    if there := [*close, *(each for each in names_by_kind[kind] if each not in close)]:
-        more = f" and {len(there) - _MAX_NAMES} more" if len(there) > _MAX_NAMES else ""
-        rule += f" (there are {', '.join(there[:_MAX_NAMES])}{more})"
+    if existing := [*close, *(each for each in names_by_kind[kind] if each not in close)]:
+        more = f" and {len(existing) - _MAX_NAMES} more" if len(existing) > _MAX_NAMES else ""
+        rule += f" (there are {', '.join(existing[:_MAX_NAMES])}{more})"
     return Problem(_runtime_field(job), repr(name), rule)
 
 
@@ -132,7 +130,7 @@ def _runtime_field(job: TrainJob | TrainJobManifest) -> str:
 
 
 def _unknown_targets(manifest: Mapping[str, Any], runtime: RuntimeDescription) -> Iterator[str]:
-    """Yield a problem for each changed replicated job or container the runtime lacks.
+    """Yield a problem for each patched replicated job or container that does not exist.
 
     Trainer 2.3 does not refuse them, because it searches the spec after it has applied the patches. Older
     Trainers refuse unknown replicated jobs.
@@ -140,8 +138,8 @@ def _unknown_targets(manifest: Mapping[str, Any], runtime: RuntimeDescription) -
     steps = {step.name: step.containers for step in runtime.steps}
     for name, containers in _patched_jobs(manifest):
         if name not in steps:
-            has = ", ".join(steps) or "none"
-            yield f"it has no replicated job {name}, which workspace, volumes or placement are to change; it has {has}"
+            existing = ", ".join(steps) or "none"
+            yield f"it has no replicated job {name}, which workspace, volumes or placement need; it has {existing}"
         for container in containers:
             if name in steps and container not in steps[name]:
                 yield f"its replicated job {name} has no container {container}; it has {', '.join(steps[name])}"
@@ -159,7 +157,9 @@ def _patched_jobs(manifest: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]
 
 
 def _container_names(pod: Mapping[str, Any]) -> list[str]:
-    return [get_str(one, "name") for one in (*get_list(pod, "initContainers"), *get_list(pod, "containers"))]
+    return [
+        get_str(container, "name") for container in (*get_list(pod, "initContainers"), *get_list(pod, "containers"))
+    ]
 
 
 def _unreachable_fields(manifest: Mapping[str, Any], runtime: RuntimeDescription) -> Iterator[str]:
@@ -170,14 +170,14 @@ def _unreachable_fields(manifest: Mapping[str, Any], runtime: RuntimeDescription
     set_fields = [name for name in _TRAINER_FIELDS if get_mapping(manifest, "spec", "trainer").get(name)]
     if set_fields and (runtime.trainer is None or _TRAINER_CONTAINER not in runtime.trainer.containers):
         yield (
-            f"no replicated job of it is labelled trainer.kubeflow.org/trainjob-ancestor-step: trainer and has a "
-            f"container {_TRAINER_CONTAINER}, so {', '.join(set_fields)} would reach nothing"
+            "it has no replicated job with the label 'trainer.kubeflow.org/trainjob-ancestor-step: trainer' and a "
+            f"container {_TRAINER_CONTAINER}, so {', '.join(set_fields)} would have no effect"
         )
 
 
 def _framework_mismatch(job: TrainJob, runtime: RuntimeDescription) -> Iterator[str]:
     if isinstance(job.trainer, BuiltinTrainer) and runtime.framework not in ("", _TORCHTUNE):
-        yield f"a BuiltinTrainer needs a runtime of the framework {_TORCHTUNE}, and this one's is {runtime.framework}"
+        yield f"a BuiltinTrainer needs a runtime of the framework {_TORCHTUNE}; its framework is {runtime.framework}"
 
 
 def _incomplete_gang(runtime: RuntimeDescription) -> Iterator[str]:
@@ -188,8 +188,8 @@ def _incomplete_gang(runtime: RuntimeDescription) -> Iterator[str]:
     """
     if runtime.gang and (first := ", ".join(runtime.initializers)):
         yield (
-            f"its gang ({runtime.gang}) waits for the pods of all its steps at once, and {first} must end before the "
-            "training's are made: run InitializeDataset and InitializeModel as steps of their own, on another runtime"
+            f"its gang ({runtime.gang}) starts the pods of all its steps together, but {first} must end before the "
+            "training pods are created: run InitializeDataset and InitializeModel as separate steps, on another runtime"
         )
 
 
@@ -198,26 +198,25 @@ def _missing_mounts(job: TrainJob, manifest: Mapping[str, Any], runtime: Runtime
 
     On a custom MPI runtime the trainer may be the launcher.
     """
-    reached = {name for name, _ in _patched_jobs(manifest)}
-    if (job.workspace or job.volumes) and runtime.trainer and runtime.trainer.name not in reached:
+    patched = {name for name, _ in _patched_jobs(manifest)}
+    if (job.workspace or job.volumes) and runtime.trainer and runtime.trainer.name not in patched:
         yield (
-            f"its trainer is the replicated job {runtime.trainer.name}, where workspace and volumes would be missing: "
-            "give the TrainJob as a manifest that patches it, too"
+            f"its trainer is the replicated job {runtime.trainer.name}, which would not have the workspace and "
+            "the volumes: use a TrainJobManifest that also patches this replicated job"
         )
 
 
 def _cpu_only_image(manifest: Mapping[str, Any], runtime: RuntimeDescription) -> Iterator[str]:
-    wanted, step = _device_names(_requested_resources(manifest)), runtime.trainer
+    devices, step = _device_names(_requested_resources(manifest)), runtime.trainer
     own_image = get_mapping(manifest, "spec", "trainer").get("image")
-    if wanted and step and not own_image and _CPU_IMAGE_NAME.search(step.image.rpartition("/")[2]):
-        yield f"its image {step.image} is for CPUs, and resources_per_node asks for {', '.join(sorted(wanted))}"
+    if devices and step and not own_image and _CPU_IMAGE_NAME.search(step.image.rpartition("/")[2]):
+        yield f"its image {step.image} is for CPUs, but resources_per_node requests {', '.join(sorted(devices))}"
 
 
 def _requested_resources(manifest: Mapping[str, Any]) -> Mapping[str, str]:
-    asked = get_mapping(manifest, "spec", "trainer", "resourcesPerNode")
-    return {
-        name: str(amount) for name, amount in {**get_mapping(asked, "requests"), **get_mapping(asked, "limits")}.items()
-    }
+    resources = get_mapping(manifest, "spec", "trainer", "resourcesPerNode")
+    amounts = {**get_mapping(resources, "requests"), **get_mapping(resources, "limits")}
+    return {name: str(amount) for name, amount in amounts.items()}
 
 
 def _device_names(resources: Mapping[str, str]) -> set[str]:

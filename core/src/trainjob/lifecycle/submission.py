@@ -57,7 +57,7 @@ def submit(
         request: a step such as `FineTune`, any `TrainJob`, or a `TrainJobManifest`.
         key: the run key of the caller; the same over retries.
         namespace: namespace of the TrainJob; empty means the manifest's own, or the connection's.
-        prefix: start of the TrainJob's name if the request sets no name; empty means the key's task.
+        name_prefix: start of the TrainJob's name if the request sets no name; empty means the key's task.
         since: start time of the workflow's run, with a time zone. A TrainJob that was created earlier and succeeded is
             not adopted, because it belongs to an earlier run of the same name.
         variables: environment variables for the trainer that are not part of the request, such as the name of the user
@@ -66,7 +66,7 @@ def submit(
             value is not adopted, even if the new try is killed several times before it creates its own.
         known: reference to an earlier TrainJob of this key that the caller stored. It counts even if it does not carry
             the key, because the key or the namespace has changed since then.
-        patience: seconds to keep trying while requests fail or an earlier TrainJob is still being deleted.
+        timeout: seconds to keep trying while requests fail or an earlier TrainJob is still being deleted.
         before_create: called with name and namespace right before each request that creates a TrainJob is sent. After
             this call a TrainJob may exist, whatever happens. An exception that it raises ends the submission.
         owner: an ownerReference for the created TrainJob, such as the workflow. Kubernetes deletes the TrainJob after
@@ -93,38 +93,39 @@ def submit(
         variables=variables,
         renewal=renewal,
     )
-    job, namespace, metadata = prepared.job, prepared.namespace, prepared.build_metadata
-    waiting, own = _RetryTimer(timeout), f"{labels.RUN_KEY}={key.digest}"
+    job, namespace, build_metadata = prepared.job, prepared.namespace, prepared.build_metadata
+    timer, own_label = _RetryTimer(timeout), f"{labels.RUN_KEY}={key.digest}"
     send = _make_send_function(cluster, before_create, owner)
     error: ClusterError | None = None
     while True:
-        jobs = _add_known_job(cluster, cluster.list_trainjobs(namespace, own), known)
-        actions = plan_submission(jobs, prepared.spec_hash, _to_api_time(since), renewal)
-        if actions.adopt is not None:
-            _delete(cluster, actions.delete)
-            if taken := adopt(cluster, actions.adopt, metadata(actions.attempt), labels.retention_annotations(job)):
-                return reference_to(taken, adopted=True)
-            waiting.pause([actions.adopt])
+        jobs = _add_known_job(cluster, cluster.list_trainjobs(namespace, own_label), known)
+        plan = plan_submission(jobs, prepared.spec_hash, _to_api_time(since), renewal)
+        if plan.adopt is not None:
+            _delete(cluster, plan.delete)
+            if adopted := adopt(cluster, plan.adopt, build_metadata(plan.attempt), labels.retention_annotations(job)):
+                return reference_to(adopted, adopted=True)
+            timer.pause([plan.adopt])
             continue
-        manifest = build_manifest(cluster, job, metadata(actions.attempt), read_dialect=bool(actions.delete))
-        _delete(cluster, actions.delete)
-        ends = actions.delete or actions.terminating or _has_terminating_dependents(cluster, manifest["metadata"])
-        if not ends:
-            waiting.raise_if_expired(error)
+        manifest = build_manifest(cluster, job, build_metadata(plan.attempt), read_dialect=bool(plan.delete))
+        _delete(cluster, plan.delete)
+        is_terminating = plan.delete or plan.terminating or _has_terminating_dependents(cluster, manifest["metadata"])
+        if not is_terminating:
+            timer.raise_if_expired(error)
             try:
                 return reference_to(_create(cluster, job, manifest, send), adopted=False)
-            except Conflict as conflict:  # the name exists: ours, which the next list shows, or another owner's
+            except Conflict as conflict:
+                # The name exists: the next list contains our TrainJob, or another owner has the name.
                 error = conflict
                 _check_owner(cluster.get_trainjob(manifest["metadata"]["name"], namespace), key)
-            except ClusterError as failure:  # the TrainJob may exist though the response was lost: list again
+            except ClusterError as failure:  # the TrainJob may exist although the response was lost, so list again
                 error = failure
                 if not failure.retryable:
                     raise
-        waiting.pause([*actions.terminating, *actions.delete] or [manifest], None if ends else error)
+        timer.pause([*plan.terminating, *plan.delete] or [manifest], None if is_terminating else error)
 
 
 class _RetryTimer:
-    """The pauses of one submission, which end after `patience` seconds."""
+    """Pauses of one submission, which end after `timeout` seconds."""
 
     def __init__(self, timeout: float) -> None:
         self._backoff, self._timeout, self._deadline = Backoff(max_delay=5.0), timeout, time.monotonic() + timeout
@@ -135,22 +136,22 @@ class _RetryTimer:
         A failed creation never causes a timeout here, because the TrainJob may exist. The next list shows it.
 
         Args:
-            ending: TrainJobs whose end is awaited; the error names them.
+            jobs: TrainJobs whose deletion or creation is awaited; the error names them.
             error: error of the last creation; None if none failed.
 
         Raises:
-            WaitTimeout: the deadline is over and the last creation did not fail.
+            WaitTimeout: the timeout is over and the last creation did not fail.
         """
         if error is None and time.monotonic() > self._deadline:
             raise WaitTimeout(
-                f"the earlier TrainJob {_join_names(jobs)} of this step, or what belongs to it, is still being deleted "
-                f"after {self._timeout:.0f} s",
-                hint="look at its pods; a node that does not answer keeps a pod terminating",
+                f"the earlier TrainJob {_join_names(jobs)} of this step, its JobSet or its pods are still being "
+                f"deleted after {self._timeout:.0f} s",
+                hint="list its pods with kubectl; a pod on an unreachable node stays in the state 'Terminating'",
             )
         time.sleep(self._backoff.next(error))
 
     def raise_if_expired(self, error: ClusterError | None) -> None:
-        """Raise the error of the previous creation if the deadline is over.
+        """Raise the error of the previous creation if the timeout is over.
 
         Raises:
             ClusterError: the given error.
@@ -223,14 +224,15 @@ def _create(
 def _check_owner(existing: Mapping[str, Any] | None, key: RunKey) -> None:
     if existing is None or (existing["metadata"].get("annotations") or {}).get(labels.RUN_KEY) == key.canonical:
         return
+    meta = existing["metadata"]
     raise OwnershipConflict(
-        f"the TrainJob {existing['metadata']['namespace']}/{existing['metadata']['name']} exists and is not this step's",
-        hint="delete or rename it, or give the step another name",
+        f"the TrainJob {meta['namespace']}/{meta['name']} already exists and does not belong to this step",
+        hint="delete it, or give the step another name",
     )
 
 
 def reference_to(job: Mapping[str, Any], *, adopted: bool) -> JobReference:
-    """Return the reference to a TrainJob; one without an attempt label counts as attempt 1.
+    """Return the reference to a TrainJob; without an attempt label it has attempt 1.
 
     Args:
         job: the TrainJob as the API server returns it.

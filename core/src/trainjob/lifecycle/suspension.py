@@ -36,8 +36,8 @@ def set_suspended(cluster: Cluster, name: str, namespace: str, *, suspended: boo
         raise NotFound(f"there is no TrainJob {namespace}/{name}", status=404, reason="NotFound")
     if not _needs_change(job, suspended=suspended):
         return False
-    marks = {labels.SUSPENDED: None}  # the user has decided, so an adoption must not resume it
-    cluster.patch_trainjob(name, namespace, job["metadata"]["uid"], suspend=suspended, annotations=marks)
+    annotations = {labels.SUSPENDED: None}  # the user has decided, so an adoption must not resume it
+    cluster.patch_trainjob(name, namespace, job["metadata"]["uid"], suspend=suspended, annotations=annotations)
     return True
 
 
@@ -57,20 +57,21 @@ def suspend_until_adopted(cluster: Cluster, reference: JobReference) -> bool:
     while True:
         job = cluster.get_trainjob(reference.name, reference.namespace)
         if job is None or job["metadata"]["uid"] != reference.uid:
-            raise NotFound(f"there is no TrainJob {reference} of that uid", status=404, reason="NotFound")
+            raise NotFound(
+                f"there is no TrainJob {reference} with the uid {reference.uid}", status=404, reason="NotFound"
+            )
         if labels.get_adoption_time(job) != reference.adopted_at or not _needs_change(job, suspended=True):
             return False
-        meta, marks = job["metadata"], {labels.SUSPENDED: "until-adopted"}
+        meta, annotations = job["metadata"], {labels.SUSPENDED: "until-adopted"}
         try:
             cluster.patch_trainjob(
                 meta["name"],
                 meta["namespace"],
                 meta["uid"],
-                resource_version=meta[
-                    "resourceVersion"
-                ],  # a caller that adopts it later finds it suspended, and resumes it
+                # A caller that adopts it after this read changes its version. One that adopts it later resumes it.
+                resource_version=meta["resourceVersion"],
                 suspend=True,
-                annotations=marks,
+                annotations=annotations,
             )
         except Conflict:
             tries -= 1
@@ -84,10 +85,11 @@ def _needs_change(job: Mapping[str, Any], *, suspended: bool) -> bool:
     if derive_verdict(job).phase.finished or bool(job["spec"].get("suspend")) == suspended:
         return False
     meta = job["metadata"]
+    job_name = f"{meta['namespace']}/{meta['name']}"
     if queue := (meta.get("labels") or {}).get(QUEUE_LABEL):
         raise Conflict(
-            f"TrainJob {meta['namespace']}/{meta['name']} is in the Kueue queue {queue}, which decides when it runs",
-            hint="set spec.active of its Workload (label kueue.x-k8s.io/job-uid), or stop the queue",
+            f"TrainJob {job_name} is in the Kueue queue {queue}, and Kueue decides when it runs",
+            hint='change "spec.active" of its Workload (label "kueue.x-k8s.io/job-uid"), or stop the queue',
         )
     runtime = job["spec"]["runtimeRef"]
     if (
@@ -95,8 +97,8 @@ def _needs_change(job: Mapping[str, Any], *, suspended: bool) -> bool:
         and runtime.get("kind", _CLUSTER_RUNTIME_KIND) == _CLUSTER_RUNTIME_KIND
     ):
         raise Conflict(
-            f"TrainJob {meta['namespace']}/{meta['name']} is on the stock runtime {runtime['name']}, whose JobSet "
-            "can't be changed once it exists: suspend and resume would not reach its pods (Trainer 2.3, JobSet 0.12)",
-            hint="cancel it, or train over a workspace",
+            f"TrainJob {job_name} uses the stock runtime {runtime['name']}. Its JobSet can't be changed after "
+            "its creation, so suspending or resuming it would not affect its pods (Trainer 2.3, JobSet 0.12)",
+            hint="cancel it; a TrainJob with a workspace on another runtime can be suspended",
         )
     return True

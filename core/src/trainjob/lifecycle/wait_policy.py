@@ -45,11 +45,12 @@ class KillAction(str, Enum):
 class Limits:
     """Limits of a wait, and the actions when one is reached. A limit of None means no limit.
 
-    Independent of the limits, a TrainJob that can no longer start is ended as failed: see [trainjob.status.failure_rules][].
+    Independent of the limits, a TrainJob that can no longer start is ended as failed, see
+    [trainjob.status.failure_rules][].
 
     Attributes:
         queued: limit on each time in a queue or suspended.
-        starting: limit on the time from then until all training pods are ready, initializers included.
+        starting: limit on the time after the queue until all training pods are ready, including the initializers.
         total: limit on the whole wait.
         max_restarts: how often a container may be restarted in place before the TrainJob is ended as failed; None
             leaves it to the runtime. Stock runtimes restart a failing script about six times, and then its pod and log
@@ -86,7 +87,7 @@ class Limits:
             on_failure = KillAction(values.get("on_failure", KillAction.DELETE))
             return cls(**durations, max_restarts=restarts, on_timeout=on_timeout, on_failure=on_failure)
         except (KeyError, TypeError, ValueError, OverflowError) as error:
-            rule = f"it must be what Limits.to_dict gave ({type(error).__name__}: {error})"
+            rule = f"it must be a dict that Limits.to_dict returned ({type(error).__name__}: {error})"
             raise InvalidSpec(Problem("limits", f"a {type(values).__name__}", rule)) from None
 
 
@@ -97,7 +98,7 @@ class WaitResult:
     Attributes:
         verdict: phase of the TrainJob and its reason.
         timeout: sentence about the limit that was reached; empty if the TrainJob has finished or must be ended.
-        advice: after a timeout, the remedy for what kept the TrainJob from starting; empty if nothing is known.
+        advice: after a timeout, the remedy for the reason why the TrainJob did not start; empty if it is unknown.
         end_job: whether the waiter must end the TrainJob: it failed more often than allowed, or can no longer start.
     """
 
@@ -129,7 +130,7 @@ class WaitPolicy:
             limits: limits of the wait.
             on_phase: called with the verdict whenever its phase, reason or message has changed.
             now: the current time.
-            seen: whether `job` was read from the API server; until it is, only the `total` limit applies.
+            job_was_read: whether `job` was read from the API server; until it is, only the `total` limit applies.
         """
         self.job, self.job_was_read, self._limits, self._on_phase = job, job_was_read, limits, on_phase
         self.pods: dict[str, Mapping[str, Any]] = {}
@@ -193,7 +194,7 @@ class WaitPolicy:
     def update_diagnosis(
         self, events: Sequence[Mapping[str, Any]], workload: Mapping[str, Any] | None, now: float
     ) -> None:
-        """Replace what is known from Warning events and from the Kueue Workload.
+        """Replace the findings from Warning events and from the Kueue Workload.
 
         Args:
             events: Warning events about the TrainJob and its objects.
@@ -238,20 +239,20 @@ class WaitPolicy:
         return None
 
     def seconds_until_evaluation(self, now: float) -> float | None:
-        """Return the seconds until [expire][] may report something new; None means never."""
-        graces = [(self._first_found_at[finding.category], finding.rule.grace) for finding in self._findings]
-        moments = [*self._deadlines.values(), *(since + grace for since, grace in graces if grace is not None)]
-        pods_count = self._first_pod_at + _JOBS_STATUS_SECONDS
-        if now < pods_count < math.inf and not (self.job.get("status") or {}).get("jobsStatus"):
-            moments.append(pods_count)
+        """Return the seconds until [evaluate][] may return a result; None means never."""
+        grace_periods = [(self._first_found_at[finding.category], finding.rule.grace) for finding in self._findings]
+        moments = [*self._deadlines.values(), *(since + grace for since, grace in grace_periods if grace is not None)]
+        pods_are_used_at = self._first_pod_at + _JOBS_STATUS_SECONDS
+        if now < pods_are_used_at < math.inf and not (self.job.get("status") or {}).get("jobsStatus"):
+            moments.append(pods_are_used_at)
         return max(0.0, min(moments) - now) if moments else None
 
     @property
     def waits_for(self) -> str:
-        """What keeps the TrainJob from running: [PODS][], [QUOTA][], or empty.
+        """Cause why the TrainJob does not run yet: [PODS][], [QUOTA][], or empty.
 
         [PODS][] means that pods are not ready, which events explain. [QUOTA][] means that Kueue does not admit the
-        TrainJob, which its Workload explains. Empty in every other phase, and until the TrainJob was read.
+        TrainJob, which its Workload explains. It is empty in every other phase, and until the TrainJob was read.
         """
         return _WAITS_FOR.get(self._verdict.phase, "") if self.job_was_read else ""
 
@@ -271,16 +272,15 @@ class WaitPolicy:
 
         Each category keeps the time when it was first found. A TrainJob that waits for nothing has no findings.
         """
-        if (
-            self.waits_for != self._previous_waits_for
-        ):  # findings about pods do not explain missing quota, and vice versa
+        # Findings about pods do not explain missing quota, and vice versa.
+        if self.waits_for != self._previous_waits_for:
             self._previous_waits_for, self._events, self._fetched_findings = self.waits_for, (), []
-        seen = (
+        pod_findings = (
             [finding for findings in self._findings_by_pod.values() for finding in findings]
             if self.waits_for == PODS
             else []
         )
-        self._findings = merge_findings([*seen, *self._fetched_findings])
+        self._findings = merge_findings([*pod_findings, *self._fetched_findings])
         kinds = {finding.category for finding in self._findings}
         self._first_found_at = {kind: self._first_found_at.get(kind, now) for kind in kinds}
 
@@ -310,7 +310,9 @@ class WaitPolicy:
     def _notify(self) -> None:
         verdict = self._verdict_with_reasons()
         rule = self._findings[0].rule if self._findings else None
-        if rule and not rule.retryable and rule.grace is None:  # the wait does not end and only the user can help
+        if (
+            rule and not rule.retryable and rule.grace is None
+        ):  # the wait does not end, and only the user can solve the problem
             verdict = replace(verdict, message=f"{verdict.message}: {rule.advice}")
         if str(verdict) != self._last_notified:
             self._last_notified = str(verdict)

@@ -76,7 +76,7 @@ class WaitSession:
         """Add the event handlers.
 
         No request is sent for this TrainJob alone, because the shared list contains it. If the list does not contain
-        it, ("missing", an empty event) is delivered, and the caller uses [read][].
+        it, ("missing", an empty event) is delivered, and the caller calls [fetch_job_event][].
 
         Args:
             deliver: called with "job", "pod" or "missing" and the event, from other threads; it must not block.
@@ -163,8 +163,8 @@ class WaitSession:
     def close(self) -> None:
         """Remove the event handlers and stop the log followers; the TrainJob continues to run."""
         self._closed = True
-        for subscription in self._event_handlers:
-            subscription.close()
+        for event_handler in self._event_handlers:
+            event_handler.close()
         self._logs.stop()
 
     def _on_job(self, event: ObjectEvent) -> None:
@@ -247,7 +247,7 @@ class WaitSession:
         return ()
 
     def _belongs_to_job(self, event: ObjectEvent) -> bool:
-        """Return whether a pod belongs to this TrainJob and not to an earlier one of its name.
+        """Return whether a pod belongs to this TrainJob, not to an earlier one of its name.
 
         Pods carry the uid of their JobSet, not of the TrainJob, so their creation times are compared.
         """

@@ -62,16 +62,16 @@ def _wait_effects(session: WaitSession, deliver: _Deliver, clock: Callable[[], f
     yield _Call(partial(session.open, deliver))
     result: WaitResult | None = None
     while result is None:
-        event = yield _NextEvent(session.seconds_until_next_check(clock()))
-        if event is None:
+        received = yield _NextEvent(session.seconds_until_next_check(clock()))
+        if received is None:
             if session.is_diagnosis_due(clock()):
                 yield _Call(lambda: session.diagnose(clock()))
             result = session.policy.evaluate(clock())
             continue
-        kind, change = event
+        kind, event = received
         if kind == "missing":
-            kind, change = "job", (yield _Call(session.fetch_job_event))
-        result = session.observe(kind, change, clock())
+            kind, event = "job", (yield _Call(session.fetch_job_event))
+        result = session.observe(kind, event, clock())
     yield _Conclude(result)
 
 
@@ -104,7 +104,7 @@ def wait(
     """
     inbox: queue.SimpleQueue[tuple[str, ObjectEvent]] = queue.SimpleQueue()
     session = WaitSession(cluster, reference, limits or Limits(), listener or Listener(), clock())
-    effects = _wait_effects(session, lambda kind, change: inbox.put((kind, change)), clock)
+    effects = _wait_effects(session, lambda kind, event: inbox.put((kind, event)), clock)
 
     def execute(effect: _NextEvent | _Call) -> Any:
         if isinstance(effect, _Call):
@@ -114,7 +114,7 @@ def wait(
         except queue.Empty:
             return None
 
-    value = None
+    value = None  # the result of the previous effect
     try:
         while not isinstance(effect := effects.send(value), _Conclude):
             value = execute(effect)
@@ -153,7 +153,7 @@ async def wait_async(
         except asyncio.TimeoutError:
             return None
 
-    value = None
+    value = None  # the result of the previous effect
     try:
         while not isinstance(effect := effects.send(value), _Conclude):
             value = await execute(effect)
@@ -163,7 +163,7 @@ async def wait_async(
 
 
 async def _conclude_on_thread(cluster: Cluster, session: WaitSession, result: WaitResult) -> Outcome:
-    """Conclude the wait on a thread of `cluster.conclusions`.
+    """Conclude the wait on a thread of `cluster.outcome_executor`.
 
     The thread has the caller's context (`contextvars`). The conclusion may take long, because a long log is read to its
     end. The event loop's default threads must stay free: Airflow's triggerer writes log lines and XComs on them.

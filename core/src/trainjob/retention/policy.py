@@ -19,10 +19,10 @@ from trainjob.status.nested_fields import get_str
 class SweepAction(Enum):
     """Action of a sweep on a TrainJob, as far as it follows from the TrainJob alone."""
 
-    RETAIN = "stays"
-    DELETE_UNLESS_CALLER_RUNS = "goes unless wanted"
+    RETAIN = "retain"
+    DELETE_UNLESS_CALLER_RUNS = "delete unless caller runs"
     """It has been finished for its lifetime: delete it unless its caller is known to be running."""
-    END_IF_CALLER_ENDED = "goes if unwanted"
+    END_IF_CALLER_ENDED = "end if caller ended"
     """It has not finished: delete or suspend it if its caller is known to have ended."""
 
 
@@ -40,7 +40,7 @@ class Lifetimes:
 
     Attributes:
         finished_for: time after the end of a finished TrainJob that has no lifetime of its own; None means no limit.
-        at_work_for: time after the creation or adoption of an unfinished TrainJob whose caller has ended. Engines end
+        active_for: time after the creation or adoption of an unfinished TrainJob whose caller has ended. Engines end
             most of these themselves within seconds.
     """
 
@@ -57,21 +57,19 @@ def decide_action(job: Mapping[str, Any], lifetimes: Lifetimes, now: datetime) -
         now: the current time, with a time zone.
     """
     verdict = derive_verdict(job)
-    phase, newest_use = (
-        verdict.phase,
-        _parse_time(labels.get_adoption_time(job) or job["metadata"].get("creationTimestamp")),
-    )
-    if phase is Phase.DELETED or newest_use is None:
+    phase = verdict.phase
+    last_use = _parse_time(labels.get_adoption_time(job) or job["metadata"].get("creationTimestamp"))
+    if phase is Phase.DELETED or last_use is None:
         return SweepDecision(SweepAction.RETAIN)
     if not phase.finished:
-        return _decide_unfinished(job, now - newest_use, lifetimes)
+        return _decide_unfinished(job, now - last_use, lifetimes)
     ended = _parse_time(build_outcome(job, verdict).finished or get_str(read_failed_mark(job), "at"))
     try:
         lifetime = _lifetime(job, phase, lifetimes)
     except InvalidSpec as error:
         return SweepDecision(SweepAction.RETAIN, str(error))
     # The caller that adopted a finished TrainJob uses it, so its lifetime starts at the adoption.
-    if ended is None or lifetime is None or now - max(ended, newest_use) < lifetime:
+    if ended is None or lifetime is None or now - max(ended, last_use) < lifetime:
         return SweepDecision(SweepAction.RETAIN)
     return SweepDecision(
         SweepAction.DELETE_UNLESS_CALLER_RUNS, f"it has been {phase.value} for more than {format_duration(lifetime)}"
@@ -91,7 +89,7 @@ def _decide_unfinished(job: Mapping[str, Any], age: timedelta, lifetimes: Lifeti
     is_as_requested = on_kill == "keep" or (on_kill == "suspend" and job["spec"].get("suspend"))
     if is_as_requested or age < lifetimes.active_for:
         return SweepDecision(SweepAction.RETAIN)
-    return SweepDecision(SweepAction.END_IF_CALLER_ENDED, "nobody waits for it any more")
+    return SweepDecision(SweepAction.END_IF_CALLER_ENDED, "no process waits for it any more")
 
 
 def _lifetime(job: Mapping[str, Any], phase: Phase, lifetimes: Lifetimes) -> timedelta | None:

@@ -25,9 +25,8 @@ from trainjob.manifest import labels
 from trainjob.retention.policy import Lifetimes, SweepAction, SweepDecision, decide_action, may_hold_a_model
 
 _ACTIVE_FOR = Lifetimes().active_for
-_MAX_TRIES = (
-    10  # number of tries to delete a TrainJob that changes between read and delete, for example while it starts
-)
+# Number of tries to delete a TrainJob that changes between read and delete, for example while it starts.
+_MAX_TRIES = 10
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,7 @@ class SweepResult:
 
     Attributes:
         reference: the TrainJob.
-        done: `deleted`, `suspended` or `kept`; in a dry run, what the sweep would have done.
+        action: `deleted`, `suspended` or `kept`; in a dry run, the action that the sweep would have taken.
         reason: the reason, as text.
     """
 
@@ -73,12 +72,12 @@ def sweep(
         namespace: their namespace; empty means the connection's.
         finished_for: time for which finished TrainJobs without a lifetime of their own are retained; None means no
             limit.
-        at_work_for: minimum age of an unfinished TrainJob, since its creation or adoption, before it is deleted.
-        is_over: queries the engine, and returns whether the caller with this run key has ended, for good or until a
+        active_for: minimum age of an unfinished TrainJob, since its creation or adoption, before it is deleted.
+        has_ended: queries the engine, and returns whether the caller with this run key has ended, for good or until a
             user starts it again; None if that is not known. Called on this thread.
         unexported: whether to delete TrainJobs whose model may exist nowhere else, too.
         dry_run: whether to change nothing.
-        tell: called with each result immediately.
+        on_result: called with each result immediately.
 
     Returns:
         The deleted and suspended TrainJobs, and those that were kept although they have expired, or because their
@@ -86,14 +85,14 @@ def sweep(
 
     Raises:
         NotFound: Kubeflow Trainer is not installed.
-        ClusterError: a request failed or was denied; `tell` has received the results until then.
+        ClusterError: a request failed or was denied; `on_result` has received the results until then.
     """
     lifetimes, results = Lifetimes(finished_for, active_for), []
     sweeper = _Sweeper(cluster, lifetimes, has_ended, unexported, dry_run)
     for job in cluster.list_trainjobs(namespace or cluster.namespace):
-        if done := sweeper.process(job):
-            on_result(done)
-            results.append(done)
+        if result := sweeper.process(job):
+            on_result(result)
+            results.append(result)
     return results
 
 
@@ -115,24 +114,22 @@ class _Sweeper:
                 return None  # it was deleted, or replaced by another TrainJob of its name
             decided = decide_action(job, self.lifetimes, datetime.now(timezone.utc))
             if decided.action is SweepAction.RETAIN or self._is_in_use(job, decided):
-                return (
-                    SweepResult(reference_to(job, adopted=True), "kept", decided.reason)
-                    if _needs_report(decided)
-                    else None
-                )
+                if not _needs_report(decided):
+                    return None
+                return SweepResult(reference_to(job, adopted=True), "kept", decided.reason)
             if reason := self._reason_to_keep(job):
                 return SweepResult(reference_to(job, adopted=True), "kept", reason)
-            done = _action_name(job, decided)
-            if self.dry_run or self._apply(job, done):
-                return SweepResult(reference_to(job, adopted=True), done, decided.reason)
+            action = _action_name(job, decided)
+            if self.dry_run or self._apply(job, action):
+                return SweepResult(reference_to(job, adopted=True), action, decided.reason)
             meta = job["metadata"]
             job = self.cluster.get_trainjob(meta["name"], meta["namespace"])
-        return None  # it changed during each try, so something else is using it
+        return None  # it changed during each try, so another process uses it
 
     def _is_in_use(self, job: Mapping[str, Any], decided: SweepDecision) -> bool:
         key = run_key_of(job)
-        over = None if key is None else self.has_ended(key)
-        return over is not True if decided.action is SweepAction.END_IF_CALLER_ENDED else over is False
+        ended = None if key is None else self.has_ended(key)
+        return ended is not True if decided.action is SweepAction.END_IF_CALLER_ENDED else ended is False
 
     def _reason_to_keep(self, job: Mapping[str, Any]) -> str:
         if self.unexported or not may_hold_a_model(job):
@@ -142,11 +139,11 @@ class _Sweeper:
         try:
             claim = self.cluster.get_claim(name, meta["namespace"])
         except PermissionDenied as error:
-            return f"it can't be told whether its model would go with it: {error.message}"
+            return f"the sweep can't check whether its model would be deleted with it: {error.message}"
         # A claim without an owner is not deleted with it: a claim of the user, or one that its runtime retains.
         if claim is None or not claim["metadata"].get("ownerReferences"):
             return ""
-        return f"the claim {name} goes with it, and nobody has exported what is on it"
+        return f"the claim {name} would be deleted with it, and the model on the claim has not been exported"
 
     def _apply(self, job: Mapping[str, Any], action: str) -> bool:
         """Delete or suspend a TrainJob, and return False if it has changed since it was read."""
