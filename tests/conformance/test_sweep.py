@@ -208,7 +208,9 @@ def test_many_sweep_and_one_is_killed(cluster, target, namespace, evidence):
     deleted = Counter(re.findall(rf"{namespace}/(\S+?):? deleted", told))
     assert trainjob_names(cluster) == set()
     assert (len(deleted), max(deleted.values())) == (12, 1), told
-    evidence("faults", fault="SIGKILL of one of 3 sweeps at once", runs=1, result=f"{len(deleted)} of 12 deleted once")
+    evidence(
+        "faults", fault="SIGKILL of one of 3 concurrent sweeps", runs=1, result=f"{len(deleted)} of 12 deleted once"
+    )
 
 
 def _is_complete(cluster, namespace, name):
@@ -259,5 +261,5 @@ def test_sweeps_beside_submits(cluster, evidence):
     assert lost == []
     assert sum(uses.values()) == 32
     assert swept["deleted"] >= 4
-    result = f"{swept['deleted']} deleted, {len(lost)} of {sum(uses.values())} lost"
-    evidence("faults", fault="3 sweeps beside 4 who submit, use and end at random", runs=1, result=result)
+    result = f"{swept['deleted']} deleted, {len(lost)} of {sum(uses.values())} deleted while in use"
+    evidence("faults", fault="3 sweeps while 4 threads submit and end jobs", runs=1, result=result)

@@ -93,10 +93,10 @@ def diagnosis_row(
     problem: str, backend: str, report: str, error: JobFailed | None = None, *, ended_early: bool = True
 ) -> Object:
     """Return a row for docs/reliability.md with the report that the waiter received."""
-    end = "shown while waiting"
+    end = "job waits; shown in the log"
     if error is not None:
-        end = f"{'early' if ended_early else 'ends by itself'} as {type(error).__name__}"
+        end = f"{'ended early' if ended_early else 'failed by itself'}: {type(error).__name__}"
     short = textwrap.shorten(report.replace("|", "/"), 160, placeholder="...")
     retryable = "-" if error is None else "yes" if error.retryable else "no"
     cluster = CLUSTERS.get(backend, backend)
-    return {"trouble": problem, "cluster": cluster, "told": short, "end": end, "retryable": retryable}
+    return {"problem": problem, "cluster": cluster, "report": short, "end": end, "retryable": retryable}

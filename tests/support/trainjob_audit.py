@@ -99,8 +99,8 @@ class AuditLog:
     def summary(self, key: RunKey) -> str:
         """Return a short summary of a run key's TrainJobs."""
         ends = list(self.end_states(key).values())
-        told = f"{len(self.created_uids(key))} made: {', '.join(ends) or 'none has ended'}"
-        return f"{told}; {len(self.active_uids(key))} active at the end"
+        text = f"{len(self.created_uids(key))} created: {', '.join(ends) or 'none has ended'}"
+        return f"{text}; {len(self.active_uids(key))} active at the end"
 
     def record_and_check(
         self,

@@ -204,7 +204,8 @@ def test_a_decision_while_no_triggerer_runs_is_acted_on_by_the_next_sweep(
     running_tasks.release_all()
     running_tasks.wait_for_success(other)
     running_tasks.assert_one_job_each(other, ["task"])
-    evidence("faults", fault="Airflow: a decision while no triggerer runs", runs=1, result=f"{left} left, then swept")
+    fault = "Airflow: task marked as failed while no triggerer runs"
+    evidence("faults", fault=fault, runs=1, result=f"{left} left, then deleted by the sweep")
 
 
 # -- something dies ----------------------------------------------------------------------------------------------------

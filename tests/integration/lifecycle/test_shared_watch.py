@@ -69,7 +69,9 @@ def test_the_end_is_seen_all_the_same(
     assert outcome.succeeded
     assert lines == ["started", "finished"]
     name = request.node.callspec.id
-    evidence("faults", fault=f"whole wait on the laptop cluster: {name}", runs=1, result=f"told {outcome.phase.value}")
+    evidence(
+        "faults", fault=f"whole wait on the laptop cluster: {name}", runs=1, result=f"reported {outcome.phase.value}"
+    )
 
 
 @pytest.mark.parametrize("code", [500, 503])

@@ -26,7 +26,7 @@ from trainjob import (
 from trainjob.client import Cluster, Connection
 from trainjob.errors import ClusterError, ClusterUnreachable, Problem
 from trainjob.manifest import build_trainjob
-from trainjob.programs.export.destinations import Access, destination_of
+from trainjob.programs.export.destinations import Access, create_target
 
 SECRET = "hunter2-0123456789"
 URL = f"https://user:{SECRET}@host.example/path"
@@ -95,8 +95,8 @@ REQUESTS = {
     "a manifest's env, of a wrong type": lambda: TrainJobManifest(
         manifest={**WRITTEN, "spec": {**WRITTEN["spec"], "trainer": {"env": {"HF_TOKEN": SECRET}}}}
     ),
-    "an export's address": lambda: destination_of(f"s3://key:{SECRET}@bucket/x", Access()),
-    "an export's address of no form": lambda: destination_of(f"gs://key:{SECRET}@bucket/x", Access()),
+    "an export's address": lambda: create_target(f"s3://key:{SECRET}@bucket/x", Access()),
+    "an export's address of no form": lambda: create_target(f"gs://key:{SECRET}@bucket/x", Access()),
     "a server": lambda: Connection(server=f"https://user:{SECRET}@host"),
 }
 
@@ -165,7 +165,7 @@ def test_no_log_holds_a_token(laptop, tmp_path, caplog, evidence):
     assert SECRET not in caplog.text
     assert "authorization" not in caplog.text.lower()
     evidence(
-        "security", check="every logger at DEBUG, tokens good and bad", result=f"{len(caplog.records)} records, in none"
+        "security", check="every logger at DEBUG, tokens good and bad", result=f"{len(caplog.records)} records, none with a token"
     )
 
 

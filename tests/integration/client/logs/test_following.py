@@ -130,7 +130,7 @@ def test_a_slow_reader_holds_the_server_back_and_nobody_else(
         may_go.set()
         recorder.follower.finish(SECONDS)
     counts = compare_lines(recorder.texts() + other.whole_lines(), big + others)
-    evidence("logs", fault=f"reader that stood still, at {passed >> 20} MiB of 30", **counts)
+    evidence("logs", fault=f"reader that stopped reading, at {passed >> 20} MiB of 30", **counts)
     assert recorder.texts() == big
 
 
@@ -238,7 +238,11 @@ def test_a_stream_that_is_opened_again_is_the_next_runs(
         late.observe(name)
         late.follower.finish(SECONDS)
     written = [f"run-{run}-{n}" for run in (1, 2) for n in range(1, 51)]
-    evidence("logs", fault="the next run's log opened for an ended one", **compare_lines(late.whole_lines(), written))
+    evidence(
+        "logs",
+        fault="container restarted before the log of its ended run was opened",
+        **compare_lines(late.whole_lines(), written),
+    )
     assert len(opened) > 2
     assert sorted(late.whole_lines()) == sorted(written)
 
@@ -256,7 +260,7 @@ def test_a_container_that_waits_for_its_next_start_is_seen_late(proxied_cluster,
         late.follower.finish(SECONDS)
     written = [f"run-{run}-{n}" for n in range(1, 51)]
     evidence(
-        "logs", fault="restarted container seen first while it waits", **compare_lines(late.whole_lines(), written)
+        "logs", fault="restarted container first seen while it waits", **compare_lines(late.whole_lines(), written)
     )
     assert late.whole_lines() == written
 
@@ -297,7 +301,7 @@ def test_more_logs_than_may_be_open(recorder, proxy, proxied_cluster, tmp_path, 
     told = [[line for line in recorder.texts(f"node-{rank}") if line.isdigit()] for rank in range(8)]
     numbers = [str(n) for n in range(1, 201)]
     counts = compare_lines([line for lines in told for line in lines], numbers * 8)
-    evidence("logs", fault="8 logs, 2 may be open", **counts)
+    evidence("logs", fault="8 logs, 2 streams at most", **counts)
     assert told == [numbers] * 8
 
 

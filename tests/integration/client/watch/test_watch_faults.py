@@ -62,10 +62,10 @@ STREAMS = {
     "ERROR event 429": ("end", watch_line("ERROR", {"kind": "Status", "code": 429})),
     "ERROR event 403": ("end", watch_line("ERROR", {"kind": "Status", "code": 403})),
     "ERROR event without a code": ("end", watch_line("ERROR", {})),
-    "ERROR event with a text as code": ("end", watch_line("ERROR", {"kind": "Status", "code": "x"})),
+    "ERROR event whose code is a string": ("end", watch_line("ERROR", {"kind": "Status", "code": "x"})),
     "ERROR event that is a number": ("end", watch_line("ERROR", 5)),
-    "line that is no JSON": ("say", b"<html>bad gateway</html>\n"),
-    "bytes that are no text": ("say", b"\xff\xfe\x00\n"),
+    "line that is not JSON": ("say", b"<html>bad gateway</html>\n"),
+    "bytes that are not text": ("say", b"\xff\xfe\x00\n"),
     "JSON that is a number": ("say", b"5\n"),
     "JSON that is a list": ("say", b"[]\n"),
     "JSON without a type": ("say", without_field(MODIFIED, "type")),
@@ -99,7 +99,7 @@ def test_on_the_stream(api, informer, evidence, fault):
         COMPLETE,
         GONE,
     ]
-    evidence("faults", fault=fault, runs=1, result=f"told {' > '.join(phase for _, phase in waiter.phases)}")
+    evidence("faults", fault=fault, runs=1, result=f"reported {' > '.join(phase for _, phase in waiter.phases)}")
 
 
 def test_nonsense_again_and_again(api, informer, evidence):
@@ -110,7 +110,9 @@ def test_nonsense_again_and_again(api, informer, evidence):
         api._history[-1] = (api.version, b"nonsense\n")
         api.write("a", "Complete")
     assert waiter.wait_for(COMPLETE) == [RUNNING, COMPLETE]
-    evidence("faults", fault="nonsense each time", runs=api.asked["watch"], result=f"told {waiter.phases[-1][1]}")
+    evidence(
+        "faults", fault="invalid line in each watch", runs=api.asked["watch"], result=f"reported {waiter.phases[-1][1]}"
+    )
 
 
 @pytest.mark.parametrize("at", range(1, len(MODIFIED), 40))
@@ -124,15 +126,15 @@ def test_cut_at_any_byte(api, informer, at):
 RESPONSES = {
     "watch: HTTP 410": ("watch", error_response(410), 3),
     "watch: 429, Retry-After 1": ("watch", error_response(429, **{"Retry-After": "1"}), 1),
-    "watch: 429, Retry-After a day": ("watch", error_response(429, **{"Retry-After": "86400"}), 3),
-    "watch: 429, Retry-After a date": (
+    "watch: 429, Retry-After is a day": ("watch", error_response(429, **{"Retry-After": "86400"}), 3),
+    "watch: 429, Retry-After is a date": (
         "watch",
         error_response(429, **{"Retry-After": "Sat, 21 Nov 2099 20:00:00 GMT"}),
         3,
     ),
-    "watch: 429, Retry-After no number": ("watch", error_response(429, **{"Retry-After": "soon"}), 3),
-    "watch: 429, Retry-After a digit of another kind": ("watch", error_response(429, **{"Retry-After": "\u00b2"}), 3),
-    "watch: 429, Retry-After of 400 digits": ("watch", error_response(429, **{"Retry-After": "9" * 400}), 3),
+    "watch: 429, Retry-After is not a number": ("watch", error_response(429, **{"Retry-After": "soon"}), 3),
+    "watch: 429, Retry-After is a non-ASCII digit": ("watch", error_response(429, **{"Retry-After": "\u00b2"}), 3),
+    "watch: 429, Retry-After has 400 digits": ("watch", error_response(429, **{"Retry-After": "9" * 400}), 3),
     "watch: 500": ("watch", error_response(500), 3),
     "watch: 503": ("watch", error_response(503), 3),
     "watch: 504": ("watch", error_response(504), 3),
@@ -140,20 +142,24 @@ RESPONSES = {
     "watch: 401 for a while": ("watch", error_response(401), 3),
     "watch: 404 for a while": ("watch", error_response(404), 3),
     "watch: 400": ("watch", error_response(400), 3),
-    "watch: reset instead of an answer": ("watch", (0, {}, b""), 3),
+    "watch: reset instead of a response": ("watch", (0, {}, b""), 3),
     "watch: 200 with a proxy's page": ("watch", foreign_response(), 3),
-    "watch: 200 and nothing": ("watch", foreign_response(b""), 3),
-    "watch: 302 to a page to log in": ("watch", foreign_response(code=302, Location="/login"), 3),
+    "watch: 200 with an empty body": ("watch", foreign_response(b""), 3),
+    "watch: 302 to a login page": ("watch", foreign_response(code=302, Location="/login"), 3),
     "list: 401 for a while": ("list", error_response(401), 4),
     "list: 403 for a while": ("list", error_response(403), 3),
     "list: 404 for a while": ("list", error_response(404), 3),
     "list: 429": ("list", error_response(429, **{"Retry-After": "0"}), 3),
     "list: 500": ("list", error_response(500), 3),
-    "list: reset instead of an answer": ("list", (0, {}, b""), 3),
+    "list: reset instead of a response": ("list", (0, {}, b""), 3),
     "list: 200 with a proxy's page": ("list", foreign_response(), 3),
-    "list: 200 with JSON that is no list": ("list", foreign_response(b'{"status": "ok"}'), 3),
-    "list: JSON that is no object": ("list", foreign_response(b"[]"), 3),
-    "list: items that are none": ("list", foreign_response(b'{"metadata": {"resourceVersion": "1"}, "items": [5]}'), 3),
+    "list: 200 with JSON that is not a list": ("list", foreign_response(b'{"status": "ok"}'), 3),
+    "list: JSON that is not an object": ("list", foreign_response(b"[]"), 3),
+    "list: items that are not objects": (
+        "list",
+        foreign_response(b'{"metadata": {"resourceVersion": "1"}, "items": [5]}'),
+        3,
+    ),
     "list: an item without metadata": (
         "list",
         foreign_response(b'{"metadata": {"resourceVersion": "1"}, "items": [{}]}'),
@@ -186,7 +192,7 @@ def test_instead_of_an_answer(api, informer, evidence, fault):
     wait_until(lambda: api.asked[verb] >= before + times)
     api.write("a", "Complete")
     assert waiter.wait_for(COMPLETE) == [RUNNING, COMPLETE]
-    evidence("faults", fault=fault, runs=times, result=f"told {' > '.join(phase for _, phase in waiter.phases)}")
+    evidence("faults", fault=fault, runs=times, result=f"reported {' > '.join(phase for _, phase in waiter.phases)}")
 
 
 def test_refused_connections(api, informer, evidence):
@@ -195,7 +201,7 @@ def test_refused_connections(api, informer, evidence):
     api.write("a", "Complete")
     api.come_back()
     assert waiter.wait_for(COMPLETE) == [RUNNING, COMPLETE]
-    evidence("faults", fault="server away, connections refused", runs=1, result=f"told {waiter.phases[-1][1]}")
+    evidence("faults", fault="server away, connections refused", runs=1, result=f"reported {waiter.phases[-1][1]}")
 
 
 def test_a_stream_that_is_not_chunked(api, evidence):
@@ -206,7 +212,10 @@ def test_a_stream_that_is_not_chunked(api, evidence):
         assert finish_and_delete(api, waiter) == [RUNNING, COMPLETE, GONE]
         assert api.asked["watch"] == 1
     evidence(
-        "faults", fault="stream without chunks (HTTP/1.0 proxy)", runs=1, result=f"told in {api.asked['watch']} watch"
+        "faults",
+        fault="stream without chunks (HTTP/1.0 proxy)",
+        runs=1,
+        result=f"reported in {api.asked['watch']} watch",
     )
 
 
@@ -235,7 +244,7 @@ def test_versions_that_go_back(api, informer, evidence):
     api.restore(50)
     api.write("a", "Complete")
     assert waiter.wait_for(COMPLETE) == [RUNNING, COMPLETE]
-    evidence("faults", fault="etcd restored: versions go back", runs=1, result=f"told {waiter.phases[-1][1]}")
+    evidence("faults", fault="etcd restored: versions go back", runs=1, result=f"reported {waiter.phases[-1][1]}")
 
 
 def test_versions_that_go_back_behind_a_silent_stream(api, informer, evidence):
@@ -250,7 +259,7 @@ def test_versions_that_go_back_behind_a_silent_stream(api, informer, evidence):
         api.write("a", "Complete")
     assert waiter.wait_for(COMPLETE) == [RUNNING, COMPLETE]
     evidence(
-        "faults", fault="versions go back behind a half-open stream", runs=1, result=f"told {waiter.phases[-1][1]}"
+        "faults", fault="versions go back behind a half-open stream", runs=1, result=f"reported {waiter.phases[-1][1]}"
     )
 
 
@@ -266,7 +275,7 @@ def test_equal_versions_of_other_states(api, informer, evidence):
         api.write("b")
         api.compact()
     assert waiter.wait_for(COMPLETE) == [RUNNING, COMPLETE]
-    evidence("faults", fault="a version given out twice", runs=1, result=f"told {waiter.phases[-1][1]}")
+    evidence("faults", fault="one resourceVersion for two states", runs=1, result=f"reported {waiter.phases[-1][1]}")
 
 
 def test_equal_versions_of_other_objects(api, informer, evidence):
@@ -282,9 +291,7 @@ def test_equal_versions_of_other_objects(api, informer, evidence):
     uids = [(change.object["metadata"]["uid"], change.deleted) for change in waiter.events]
     assert [gone for _, gone in uids] == [False, False, True]
     assert uids[1][0] == "another" and uids[2][0] == uids[0][0]
-    evidence(
-        "faults", fault="cluster made anew: same names and versions, other uids", runs=1, result="old one told gone"
-    )
+    evidence("faults", fault="cluster recreated: same names and versions, other UIDs", runs=1, result="reported gone")
 
 
 # -- who we are -----------------------------------------------------------------------------------------------------
@@ -302,7 +309,7 @@ def test_a_token_that_is_replaced_in_its_file(api, tmp_path, evidence):
         wait_until(lambda: api.asked["version"] >= 2)  # refused, for a moment
         token.write_text("second")
         assert finish_and_delete(api, waiter) == [RUNNING, COMPLETE, GONE]
-    evidence("faults", fault="token rotated in its file, late", runs=1, result=f"told {waiter.phases[-2][1]}")
+    evidence("faults", fault="token rotated in its file, late", runs=1, result=f"reported {waiter.phases[-2][1]}")
 
 
 def test_a_token_that_a_program_gives(api, tmp_path, evidence):
@@ -335,7 +342,9 @@ def test_a_token_that_a_program_gives(api, tmp_path, evidence):
             token.write_text("second")
             api.cut("reset")
         assert finish_and_delete(api, waiter) == [RUNNING, COMPLETE, GONE]
-    evidence("faults", fault="token rotated by a kubeconfig's program", runs=1, result=f"told {waiter.phases[-2][1]}")
+    evidence(
+        "faults", fault="token rotated by a kubeconfig's program", runs=1, result=f"reported {waiter.phases[-2][1]}"
+    )
 
 
 @pytest.mark.parametrize("code", [401, 403, 404])
@@ -347,7 +356,7 @@ def test_refused_from_the_start(api, informer, code, evidence):
     waiter.wait_for(lambda: waiter.error)
     assert waiter.error.status == code
     assert api.asked["list"] <= 2  # 401: once more with new credentials
-    evidence("faults", fault=f"list: {code} from the start", runs=1, result=f"told {waiter.phases[-1][0]}")
+    evidence("faults", fault=f"list: {code} from the start", runs=1, result=f"reported {waiter.phases[-1][0]}")
 
 
 @pytest.mark.parametrize("code", [401, 403, 404])
@@ -368,7 +377,7 @@ def test_refused_from_now_on(api, code, evidence):
         api.answers.clear()
         informer.add_event_handler("a", again)
         again.wait_for(RUNNING)
-    evidence("faults", fault=f"list: {code} from now on", runs=1, result=f"told {waiter.phases[-1][0]}")
+    evidence("faults", fault=f"list: {code} from now on", runs=1, result=f"reported {waiter.phases[-1][0]}")
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"[]", b'{"metadata": null}', b'{"metadata": {"resourceVersion": "1"}}'])
@@ -385,7 +394,12 @@ def test_a_list_that_is_none(api, informer, body, evidence):
         waiter.wait_for(lambda: waiter.error)
     assert isinstance(waiter.error, InvalidResponse)
     assert f"{api.url} answered 200 to the request to list trainjobs" in str(waiter.error)
-    evidence("faults", fault=f"list: 200 and {body.decode() or 'nothing'}", runs=2, result="told InvalidResponse")
+    evidence(
+        "faults",
+        fault=f"list: 200 with the body {body.decode() or '(empty)'}",
+        runs=2,
+        result="reported InvalidResponse",
+    )
 
 
 def test_refused_now_and_then(api, informer, monkeypatch, evidence):
@@ -403,7 +417,7 @@ def test_refused_now_and_then(api, informer, monkeypatch, evidence):
         api.write("a", f"Step{n}")
         waiter.wait_for(("a", f"Step{n}"))
     assert waiter.error is None
-    evidence("faults", fault="list: 403 now and then", runs=3, result=f"told {len(waiter.phases) - 1} changes")
+    evidence("faults", fault="list: 403 now and then", runs=3, result=f"reported {len(waiter.phases) - 1} changes")
 
 
 def test_no_right_to_watch(api, informer, evidence):
@@ -428,7 +442,7 @@ def test_no_right_to_watch(api, informer, evidence):
         assert waiter.wait_for(COMPLETE) == [RUNNING, COMPLETE]
     wait_until(lambda: len(lists) == 10)
     assert len(set(lists)) == 1
-    evidence("faults", fault="no right to watch", runs=10, result=f"10 told by {len(set(lists))} list")
+    evidence("faults", fault="no permission to watch", runs=10, result=f"{len(set(lists))} list for 10 handlers")
 
 
 # -- servers that keep one busy -------------------------------------------------------------------------------------
@@ -455,7 +469,7 @@ def test_trouble_without_end_is_no_flood(api, verb, answer, evidence):
         wait_until(lambda: api.asked[verb] >= 12)
         # 0.02 s, then twice as long each time up to 0.1 s, less half at most for the jitter
         assert [informer._backoff.next() >= 0.05 for _ in range(3)] == [True] * 3
-    evidence("faults", fault=f"{verb} answered {answer[0]} for ever", runs=12, result="asked ever less often")
+    evidence("faults", fault=f"{verb} answered {answer[0]} permanently", runs=12, result="growing pauses")
 
 
 def test_more_pages_that_have_expired(api, informer, evidence):
@@ -468,7 +482,7 @@ def test_more_pages_that_have_expired(api, informer, evidence):
     waiter.wait_for(lambda: len({name for name, _ in waiter.phases}) == 250)
     assert len(waiter.phases) == 250  # nothing twice
     assert api.asked["list"] == 3
-    evidence("faults", fault="410 between two pages", runs=2, result=f"{len(waiter.phases)} of 250 told, once")
+    evidence("faults", fault="410 between two pages", runs=2, result=f"{len(waiter.phases)} of 250 reported, once")
 
 
 def test_a_list_without_end(api, informer, evidence):
@@ -479,7 +493,7 @@ def test_a_list_without_end(api, informer, evidence):
     informer.add_event_handler("a", waiter)
     waiter.wait_for(lambda: waiter.error)
     assert "begins anew" in str(waiter.error)
-    evidence("faults", fault="a list without end", runs=1, result=f"told {waiter.phases[-1][0]}")
+    evidence("faults", fault="list whose pages never end", runs=1, result=f"reported {waiter.phases[-1][0]}")
 
 
 def test_a_line_without_end(api, evidence):
@@ -490,7 +504,7 @@ def test_a_line_without_end(api, evidence):
         api.cut("say", b"x" * (20 * 2**20))
         wait_until(lambda: api.asked["watch"] > watches)
         assert finish_and_delete(api, waiter) == [RUNNING, COMPLETE, GONE]
-    evidence("faults", fault="a line of 20 MB without an end", runs=1, result=f"told {waiter.phases[-2][1]}")
+    evidence("faults", fault="line of 20 MB without a newline", runs=1, result=f"reported {waiter.phases[-2][1]}")
 
 
 def test_the_clock_jumps(api, informer, monkeypatch, evidence):
@@ -503,7 +517,12 @@ def test_the_clock_jumps(api, informer, monkeypatch, evidence):
         api.write("a", f"Since{jump}")
         waiter.wait_for(("a", f"Since{jump}"))
     assert len(waiter.phases) == 3
-    evidence("faults", fault="clock jumps a day, on and back", runs=2, result=f"told {len(waiter.phases) - 1} changes")
+    evidence(
+        "faults",
+        fault="clock jumps by a day, forward and back",
+        runs=2,
+        result=f"reported {len(waiter.phases) - 1} changes",
+    )
 
 
 def test_threads_that_come_and_go(api, informer, evidence):

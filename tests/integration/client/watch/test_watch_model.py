@@ -288,8 +288,6 @@ def test_whatever_happens(evidence):
     chosen = settings(max_examples=examples, stateful_step_count=50, suppress_health_check=list(HealthCheck))
     run_state_machine_as_test(InformerModel, settings=chosen)
     done = InformerModel.counts
-    fault = f"{done['faults']} faults, {done['writes']} writes and {done['subscribers']} subscribers in any order"
-    result = (
-        f"{done['told']} changes told, each in order and once; of those with nothing lost ({done['told whole']}) all"
-    )
+    fault = f"{done['faults']} faults, {done['writes']} writes and {done['subscribers']} handlers in any order"
+    result = f"{done['told']} changes reported, in order and once; {done['told whole']} of them without a gap"
     evidence("faults", fault=fault, runs=done["steps"], result=result)

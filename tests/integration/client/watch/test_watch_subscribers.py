@@ -150,9 +150,9 @@ def test_one_that_fails_is_told_so_and_the_others_go_on(api, error, evidence):
         assert api.asked["list"] == api.asked["watch"] == 1
     evidence(
         "faults",
-        fault=f"a subscriber raises {type(error).__name__}",
+        fault=f"an event handler raises {type(error).__name__}",
         runs=1,
-        result=f"others told {after.phases[-1][1]}",
+        result=f"others: reported {after.phases[-1][1]}",
     )
 
 
@@ -196,7 +196,9 @@ def test_a_slow_one_loses_nothing(api, informer, evidence):
     expected = [("a", f"Step{n}") for n in range(100)]
     assert slow.wait_for(("a", "Step99")) == expected
     assert fast.wait_for(("a", "Step99")) == expected
-    evidence("faults", fault="a slow subscriber", runs=100, result=f"{len(fast.phases)} changes told to the others")
+    evidence(
+        "faults", fault="a slow event handler", runs=100, result=f"{len(fast.phases)} changes reported to the others"
+    )
 
 
 def test_a_flood_of_one_jobs_changes(api, informer, evidence):
@@ -215,7 +217,12 @@ def test_a_flood_of_one_jobs_changes(api, informer, evidence):
     assert versions == sorted(versions)
     assert len(versions) == 2003
     after = len(versions) - 1 - versions.index(end)
-    evidence("faults", fault="2000 changes of one job", runs=1, result=f"another's end told before {after} later ones")
+    evidence(
+        "faults",
+        fault="2000 changes of one job",
+        runs=1,
+        result=f"end of another job reported before {after} later changes",
+    )
 
 
 def test_ten_thousand_jobs(api, informer, evidence):
@@ -235,7 +242,9 @@ def test_ten_thousand_jobs(api, informer, evidence):
     everything.wait_for(("j00000", "gone"), 60)
     assert one.phases == [("j09999", "Running"), ("j09999", "Complete")]
     assert len(everything.phases) == 10_002
-    evidence("faults", fault="410 with 10,000 jobs", runs=1, result=f"{len(everything.phases) - 10_000} news told")
+    evidence(
+        "faults", fault="410 with 10,000 jobs", runs=1, result=f"{len(everything.phases) - 10_000} changes reported"
+    )
 
 
 # -- the end --------------------------------------------------------------------------------------------------------
@@ -309,7 +318,12 @@ def test_a_mistake_of_ours_is_told_to_all(api, error, evidence):
         informer._key = key
         assert add_handler(informer).wait_for(RUNNING) == [RUNNING]
     told = sum(waiter.error is not None for waiter in waiters)
-    evidence("faults", fault=f"{type(error).__name__} in the watch's thread", runs=1, result=f"{told} of 3 told")
+    evidence(
+        "faults",
+        fault=f"{type(error).__name__} in the watch's thread",
+        runs=1,
+        result=f"{told} of 3 handlers got the error",
+    )
 
 
 def test_short_waits_are_no_failures(api, informer):
