@@ -22,7 +22,7 @@ _PULL_ERROR_REASONS = frozenset({"ErrImagePull", "ImagePullBackOff"})
 _CREATION_FAILED_REASON = "TrainJobResourcesCreationFailed"
 # The error for a runtime whose volumeClaimPolicies have no retentionPolicy (Trainer 2.3.0 with JobSet 0.12.0).
 _INVALID_CLAIM_POLICIES = "spec.volumeClaimPolicies: Invalid value"
-# A Job whose pod is refused tries again with another pod name.
+# A Job whose pod is refused creates a pod with another name.
 _POD_NAME = re.compile(r'pods "[^"]*"')
 
 
@@ -32,11 +32,11 @@ class Finding:
 
     Attributes:
         category: category of the problem.
-        where: object with the problem, such as `node-0` or `Job tune-node-0`.
+        object_name: object with the problem, such as `node-0` or `Job tune-node-0`.
         reason: Kubernetes' reason.
         message: Kubernetes' message.
-        step: replicated job of the pod, if the object is a pod of one.
-        others: number of other objects with the same problem.
+        step: replicated job of the pod, if the object is a pod of a replicated job.
+        other_count: number of other objects with the same problem.
     """
 
     category: Category
@@ -64,9 +64,11 @@ def merge_findings(findings: Iterable[Finding]) -> list[Finding]:
     """
     merged: dict[tuple[Category, str, str], list[Finding]] = {}
     for finding in findings:
-        said = _POD_NAME.sub("pods", finding.message)
-        merged.setdefault((finding.category, finding.reason, said), []).append(finding)
-    distinct = [replace(same[0], other_count=len({one.object_name for one in same}) - 1) for same in merged.values()]
+        message = _POD_NAME.sub("pods", finding.message)
+        merged.setdefault((finding.category, finding.reason, message), []).append(finding)
+    distinct = [
+        replace(same[0], other_count=len({finding.object_name for finding in same}) - 1) for same in merged.values()
+    ]
     known = [finding for finding in distinct if finding.category is not Category.UNKNOWN]
     return sorted(known or distinct[-2:], key=lambda finding: finding.rule.grace is None)
 
@@ -94,20 +96,23 @@ def get_workload_findings(workload: Mapping[str, Any] | None) -> list[Finding]:
     if workload is None:
         return []
     if not workload:
-        return [Finding(Category.NO_WORKLOAD, "Kueue", "NoWorkload", "it has made no Workload for this TrainJob")]
-    where = f"Workload {get_str(workload, 'metadata', 'name')}"
-    telling = (("QuotaReserved", False), ("Evicted", True))
-    said = [
+        return [
+            Finding(Category.NO_WORKLOAD, "Kueue", "NoWorkload", "Kueue has not created a Workload for this TrainJob")
+        ]
+    object_name = f"Workload {get_str(workload, 'metadata', 'name')}"
+    # The conditions, with their status, that have a reason why the job waits.
+    wait_conditions = (("QuotaReserved", False), ("Evicted", True))
+    reasons = [
         (get_str(condition, "reason"), get_str(condition, "message"))
         for condition in get_list(workload, "status", "conditions")
-        if (get_str(condition, "type"), condition.get("status") == "True") in telling
+        if (get_str(condition, "type"), condition.get("status") == "True") in wait_conditions
     ]
-    said += [
+    reasons += [
         (f"AdmissionCheck {get_str(check, 'name')} {get_str(check, 'state')}", get_str(check, "message"))
         for check in get_list(workload, "status", "admissionChecks")
         if check.get("state") != "Ready"
     ]
-    return [Finding(find_category(*one) or Category.QUEUED, where, *one) for one in said]
+    return [Finding(find_category(*each) or Category.QUEUED, object_name, *each) for each in reasons]
 
 
 def get_event_findings(
@@ -138,7 +143,8 @@ def get_event_findings(
             continue
         pod = named.get(name, {}) if kind == "Pod" else {}
         if kind == "Pod":
-            holds = _is_current(event, pod) if pod else not named  # without known pods, the event counts
+            # An event about an unknown pod counts only if no pod is known, because the pods may not be read yet.
+            holds = _is_current(event, pod) if pod else not named
         elif reason == _CREATION_FAILED_REASON and (
             get_list(job, "status", "conditions") or get_list(job, "status", "jobsStatus")
         ):
@@ -162,10 +168,11 @@ def _is_current(event: Mapping[str, Any], pod: Mapping[str, Any]) -> bool:
         return pulling and get_str(event, "message").startswith(_NO_PULL)
     # From Kubernetes 1.29 on, this condition shows that all volumes and the sandbox exist.
     prepared = "PodReadyToStartContainers" in true_conditions(pod)
-    begun = any(
-        get_mapping(one, "state", "running") or get_mapping(one, "lastState") for one in container_statuses(pod)
+    started = any(
+        get_mapping(status, "state", "running") or get_mapping(status, "lastState")
+        for status in container_statuses(pod)
     )
-    return get_str(pod, "status", "phase") in ("", "Pending") and not prepared and not begun
+    return get_str(pod, "status", "phase") in ("", "Pending") and not prepared and not started
 
 
 def _create_finding(object_name: str, reason: str, message: str, step: str) -> Finding:

@@ -23,7 +23,7 @@ def format_failed_mark(reason: str, message: str, step: str, time: str) -> str:
         reason: reason of the failure, as one word.
         message: reason of the failure, for users; cut after 1000 characters.
         step: replicated job that failed.
-        at: RFC 3339 time of the failure.
+        time: RFC 3339 time of the failure.
     """
     return json.dumps({"reason": reason, "message": message[:_MAX_MESSAGE], "step": step, "at": time})
 
@@ -36,10 +36,10 @@ def read_failed_mark(job: Any) -> Mapping[str, Any]:
     """
     mark = get_str(job, "metadata", "annotations", FAILED_MARK)
     try:
-        told = json.loads(mark) if mark else {}
+        content = json.loads(mark) if mark else {}
     except (ValueError, RecursionError):
-        told = {}
-    return {**get_mapping(told), "reason": get_str(told, "reason") or "Failed"} if mark else {}
+        content = {}
+    return {**get_mapping(content), "reason": get_str(content, "reason") or "Failed"} if mark else {}
 
 
 def may_have_running_pods(job: Any) -> bool:

@@ -45,15 +45,15 @@ def with_policy_rule(verdict: Verdict, warnings: Sequence[str], jobset: Mapping[
     """
     if verdict.phase is not Phase.FAILED:
         return verdict
-    told = [warning.partition(": ") for warning in warnings]
-    of_jobs = [(reason, message) for reason, _, message in told if reason in _JOB_REASONS]
-    of_pods = [message for reason, message in of_jobs if reason == POD_POLICY_REASON]
+    parsed = [warning.partition(": ") for warning in warnings]
+    job_failures = [(reason, message) for reason, _, message in parsed if reason in _JOB_REASONS]
+    pod_policy_messages = [message for reason, message in job_failures if reason == POD_POLICY_REASON]
     parts = [verdict.message]
     if needs_jobset(verdict) and jobset is not None:
-        parts.append(_describe_jobset_rule(verdict, of_jobs, jobset))
-    parts += of_pods[-1:]
-    by_rule = of_pods and verdict.reason == _FAILED
-    reason = POD_POLICY_REASON if by_rule else verdict.reason
+        parts.append(_describe_jobset_rule(verdict, job_failures, jobset))
+    parts += pod_policy_messages[-1:]
+    by_pod_policy = pod_policy_messages and verdict.reason == _FAILED
+    reason = POD_POLICY_REASON if by_pod_policy else verdict.reason
     return replace(verdict, reason=reason, message="; ".join(part for part in parts if part))
 
 

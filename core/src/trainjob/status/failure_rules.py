@@ -1,12 +1,12 @@
 """Categories of a TrainJob's problems, and the table of rules for each category.
 
-[find_category][] maps a reason and its message to a category. [RULES][] has the rule of each category: whether waiting is
-hopeless and after how long, the error to raise, whether a retry can help, and what to do.
+[find_category][] maps a reason and its message to a category. [RULES][] has the rule of each category: after how long
+waiting is hopeless, the error to raise, whether a retry can help, and what to do.
 
 Airflow's KubernetesPodOperator (provider 10.25, `utils/pod_manager.py`) gives up at once if an image is missing. Tekton
 does, too (`default-imagepullbackoff-timeout`, 0 by default). A training has often waited for hours by then, and the
 missing object may appear a moment later. Examples are an image that is still being pushed, and a Secret that a
-controller copies. So an object that can still appear has one minute.
+controller copies. So the wait continues for one minute if the object can still appear.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Category(str, Enum):
     UNSCHEDULABLE = "Unschedulable"
     QUOTA = "Quota"
     WEBHOOK = "Webhook"
-    """A webhook that has to agree does not respond."""
+    """A required webhook does not respond."""
     REFUSED = "Refused"
     """Admission refuses the pods, Jobs or JobSet: a policy, a missing service account."""
     INVALID = "Invalid"
@@ -75,7 +75,7 @@ class Category(str, Enum):
     GANG = "Gang"
     """The runtime needs a gang scheduler that the cluster does not have."""
     CRASH_LOOP = "CrashLoop"
-    """A container fails repeatedly, which is allowed."""
+    """A container fails repeatedly, and the kubelet restarts it."""
     QUEUED = "Queued"
     """Kueue holds the job until there is quota."""
     NO_QUEUE = "NoQueue"
@@ -113,11 +113,11 @@ RULES: Mapping[Category, Rule] = {
     ),
     Category.INITIALIZER: Rule(
         False,
-        "read its last log lines above; a wrong address, missing credentials and a full volume are the usual causes",
+        "read the initializer's last log lines above; check the address, the credentials and the volume's free space",
         CommandFailed,
     ),
     Category.OUT_OF_MEMORY: Rule(
-        False, "give the step more memory (resources_per_node) or make batches or model smaller", OutOfMemory
+        False, "give the step more memory (resources_per_node), or use smaller batches or a smaller model", OutOfMemory
     ),
     Category.INFRASTRUCTURE: Rule(
         True, "the node or the scheduler ended the pod; a retry starts a new attempt", Interrupted
@@ -125,19 +125,25 @@ RULES: Mapping[Category, Rule] = {
     Category.DEADLINE: Rule(False, "raise the deadline, or find out why the step is slow", DeadlineExceeded),
     Category.POLICY: Rule(
         False,
-        "the runtime's own rule calls this failure final: correct what it stands for, or change the rule there",
+        "a failure policy of the runtime ended the TrainJob: correct the cause, or change the rule in the runtime",
         CommandFailed,
     ),
     Category.DELETED: Rule(True, "somebody deleted the TrainJob; a retry starts a new attempt", JobDeleted),
-    Category.UNKNOWN: Rule(True, "describe the TrainJob and its JobSet; their events may say more"),
+    Category.UNKNOWN: Rule(
+        True, "run `kubectl describe` on the TrainJob and its JobSet; their events may have the reason"
+    ),
     Category.IMAGE: Rule(
         False,
-        "correct the image's name and tag, or give the pods a pull secret for its registry (placement)",
+        "correct the image's name and tag, or give the pods an image pull secret for its registry (in placement)",
         ImageUnavailable,
         _ONE_MINUTE_GRACE,
     ),
-    Category.IMAGE_NAME: Rule(False, "correct the image's name: no registry can have it", ImageUnavailable, _NO_GRACE),
-    Category.PULL: Rule(True, "the nodes try again by themselves; check their way to the registry", ImageUnavailable),
+    Category.IMAGE_NAME: Rule(
+        False, "correct the image's name: it is not a valid image name", ImageUnavailable, _NO_GRACE
+    ),
+    Category.PULL: Rule(
+        True, "the kubelet retries the pull; check that the nodes can reach the registry", ImageUnavailable
+    ),
     Category.CONFIGURATION: Rule(
         False,
         "create the Secret or ConfigMap in the job's namespace, or correct its name or key",
@@ -154,47 +160,62 @@ RULES: Mapping[Category, Rule] = {
         _ONE_MINUTE_GRACE,
     ),
     Category.VOLUME: Rule(
-        True, "look at the claim's events; a ReadWriteOnce volume can be used on one node only", NeverStarted
+        True,
+        "read the events of the PersistentVolumeClaim; a ReadWriteOnce volume can be used on one node only",
+        NeverStarted,
     ),
     Category.UNSCHEDULABLE: Rule(
-        True, "ask for less, correct selectors and tolerations, or wait for a node", NeverStarted
+        True, "request fewer resources, correct node selectors and tolerations, or wait for a free node", NeverStarted
     ),
-    Category.QUOTA: Rule(True, "wait for others to end, ask for less, or have the quota raised", NeverStarted),
-    Category.WEBHOOK: Rule(True, "ask the cluster's owner to bring the webhook back", NeverStarted),
+    Category.QUOTA: Rule(
+        True,
+        "wait until other jobs end, request fewer resources, or have an administrator raise the ResourceQuota",
+        NeverStarted,
+    ),
+    Category.WEBHOOK: Rule(True, "have a cluster administrator restore the webhook", NeverStarted),
     Category.REFUSED: Rule(
-        False, "change what the message names, or have the policy changed", NeverStarted, _ONE_MINUTE_GRACE
+        False,
+        "correct what the message names, or have an administrator change the policy",
+        NeverStarted,
+        _ONE_MINUTE_GRACE,
     ),
     Category.INVALID: Rule(
         False,
-        "change what the message names: a shorter name, a patch that fits the runtime, claims with a retentionPolicy",
+        "correct what the message names: a long name, a patch without a target, claims without a retentionPolicy",
         NeverStarted,
         _NO_GRACE,
     ),
     Category.GANG: Rule(
         False,
-        "install the scheduler whose PodGroups the runtime asks for, with its CRDs, or name another runtime",
+        "install the gang scheduler of the runtime's podGroupPolicy with its CRDs, or use another runtime",
         NeverStarted,
         _NO_GRACE,
     ),
     Category.CRASH_LOOP: Rule(False, "read the container's last log lines", CommandFailed),
-    Category.QUEUED: Rule(True, "wait for others to end, ask for less, or name another queue", NeverStarted),
+    Category.QUEUED: Rule(
+        True, "wait until other jobs end, request fewer resources, or use another queue", NeverStarted
+    ),
     Category.NO_QUEUE: Rule(
         False,
-        "name a LocalQueue of the job's namespace that is there and active, or have the cluster's owner see to it",
+        "use an active LocalQueue of the job's namespace, or have an administrator create or activate this one",
         NeverStarted,
     ),
     Category.BEYOND_QUEUE: Rule(
-        False, "ask for what the queue's flavors have, or name another queue; others' end will not help", NeverStarted
+        False,
+        "request only what the queue's flavors have, or use another queue; the end of other jobs does not help",
+        NeverStarted,
     ),
     Category.NO_WORKLOAD: Rule(
         False,
-        "correct the priority class's name; or have Kueue's integration trainer.kubeflow.org/trainjob enabled",
+        "correct the priority class's name, or have Kueue's integration trainer.kubeflow.org/trainjob enabled",
         NeverStarted,
     ),
-    Category.DEACTIVATED: Rule(False, "set spec.active of its Workload to true, or submit it anew", NeverStarted),
+    Category.DEACTIVATED: Rule(
+        False, "set spec.active of its Workload to true, or submit the TrainJob again", NeverStarted
+    ),
 }
 
-# The reasons of events that an object of the job could not be created, from the controllers of Jobs (Kubernetes 1.36
+# The reasons of events about objects that could not be created, from the controllers of Jobs (Kubernetes 1.36
 # pkg/controller/job), JobSets (JobSet 0.12 pkg/constants) and TrainJobs (Trainer 2.3 pkg/controller).
 _CREATION_REASONS = "FailedCreate|JobCreationFailed|TrainJobResourcesCreationFailed"
 # Kubernetes 1.36 pkg/kubelet/images/types.go; "Failed" is the event's reason.
@@ -232,8 +253,8 @@ _DISRUPTION_REASONS = (
 _NO_QUOTA_REASONS, _QUEUE_STOPPED_REASONS = "Pending|Inadmissible", "(?:Local|Cluster)QueueStopped"
 # The reasons and messages of each category; the first entry that matches counts.
 _CATEGORY_PATTERNS: tuple[tuple[Category, re.Pattern[str], re.Pattern[str]], ...] = tuple(
-    (category, re.compile(reasons), re.compile(said, re.IGNORECASE))
-    for category, reasons, said in (
+    (category, re.compile(reasons), re.compile(messages, re.IGNORECASE))
+    for category, reasons, messages in (
         (Category.QUOTA, _CREATION_REASONS, r"exceeded quota: "),
         (Category.WEBHOOK, _CREATION_REASONS, r"failed calling webhook|failed to call webhook"),
         (Category.GANG, _CREATION_REASONS, r'no matches for kind "PodGroup"'),
@@ -271,7 +292,12 @@ def find_category(reason: str, message: str = "") -> Category | None:
         reason: reason of a condition, an event, or a container's state.
         message: message that belongs to the reason.
     """
-    said = message[:_MAX_SEARCHED]
+    searched = message[:_MAX_SEARCHED]
     return next(
-        (kind for kind, reasons, text in _CATEGORY_PATTERNS if reasons.fullmatch(reason) and text.search(said)), None
+        (
+            category
+            for category, reasons, messages in _CATEGORY_PATTERNS
+            if reasons.fullmatch(reason) and messages.search(searched)
+        ),
+        None,
     )

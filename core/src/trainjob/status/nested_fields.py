@@ -45,4 +45,6 @@ def get_int(value: Any, *path: str) -> int:
 
 def true_conditions(item: Any) -> dict[str, Mapping[str, Any]]:
     """Return the true conditions of an object's status, by type."""
-    return {get_str(one, "type"): one for one in get_list(item, "status", "conditions") if one.get("status") == "True"}
+    return {
+        get_str(each, "type"): each for each in get_list(item, "status", "conditions") if each.get("status") == "True"
+    }

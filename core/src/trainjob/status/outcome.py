@@ -77,7 +77,7 @@ class Outcome:
         try:
             begin, end = (datetime.fromisoformat(text.replace("Z", "+00:00")) for text in (self.created, self.finished))
             return (end - begin).total_seconds()
-        except (ValueError, TypeError):  # one is missing, or has no time zone
+        except (ValueError, TypeError):  # a time is missing, or has no time zone
             return None
 
     def explain(self) -> str:
@@ -131,8 +131,8 @@ class Outcome:
         try:
             return cls._from_known(values)
         except (KeyError, TypeError, ValueError) as error:
-            what = f"it must be what Outcome.to_dict gave ({type(error).__name__}: {error})"
-            raise InvalidSpec(Problem("outcome", f"a {type(values).__name__}", what)) from None
+            rule = f"it must be a result of Outcome.to_dict ({type(error).__name__}: {error})"
+            raise InvalidSpec(Problem("outcome", f"a {type(values).__name__}", rule)) from None
 
     @classmethod
     def _from_known(cls, values: Mapping[str, Any]) -> Outcome:
@@ -158,7 +158,7 @@ def build_outcome(
     Args:
         job: the TrainJob as last seen, even if it is deleted by now.
         verdict: verdict on its end.
-        failures: its failed containers, the first to fail first.
+        failures: its failed containers, the earliest failure first.
         events: Warning events to show, one line each.
         log_tail: last lines of the container that failed first.
         progress: last progress seen.
@@ -193,8 +193,8 @@ def _message(verdict: Verdict, first: ContainerFailure | None) -> str:
     """
     if first is None or first.reason == "Error" or first.reason in verdict.message:
         return verdict.message
-    why = f"{first.reason}: {first.message.strip().splitlines()[0][:300]}" if first.message.strip() else first.reason
-    return f"{verdict.message}; {why}" if verdict.message else why
+    cause = f"{first.reason}: {first.message.strip().splitlines()[0][:300]}" if first.message.strip() else first.reason
+    return f"{verdict.message}; {cause}" if verdict.message else cause
 
 
 def _categorize(verdict: Verdict, first: ContainerFailure | None) -> Category:
@@ -207,8 +207,8 @@ def _categorize(verdict: Verdict, first: ContainerFailure | None) -> Category:
         return known
     if first is None:
         return known or Category.UNKNOWN
-    ran_and_lost = Category.INITIALIZER if first.step in INITIALIZERS else Category.APPLICATION
-    return find_category(first.reason, first.message) or known or ran_and_lost
+    step_category = Category.INITIALIZER if first.step in INITIALIZERS else Category.APPLICATION
+    return find_category(first.reason, first.message) or known or step_category
 
 
 def _finished_at(job: Mapping[str, Any]) -> str:

@@ -1,7 +1,7 @@
 """Permissions that TrainJobs need, and the Roles that grant missing permissions.
 
-The table also has the consequence of each missing permission. manifests/person and manifests/cluster grant the same
-permissions; a test compares them with this table.
+The table also has the consequence of each missing permission. The Roles in `manifests/person` and `manifests/cluster`
+grant the same permissions; a test compares them with this table.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Permission:
         group: API group; empty for the core group of Kubernetes.
         resource: plural name, with its subresource: `pods/log`.
         verb: verb, such as `list`.
-        consequence: consequence of not having this permission.
+        consequence: what does not work without this permission, as a clause.
         required: whether TrainJobs can't run without this permission.
         cluster_wide: whether the objects belong to no namespace.
     """
@@ -43,50 +43,50 @@ def _permissions(group: str, resource: str, verbs: str, consequence: str, **more
 
 _TRAINER, _KUEUE = "trainer.kubeflow.org", "kueue.x-k8s.io"
 PERMISSIONS: Sequence[Permission] = (
-    *_permissions(_TRAINER, "trainjobs", "create", "nothing can be submitted", required=True),
-    *_permissions(_TRAINER, "trainjobs", "get list", "nothing can be adopted or waited for", required=True),
-    *_permissions(_TRAINER, "trainjobs", "delete", "nothing can be cancelled", required=True),
-    *_permissions(_TRAINER, "trainjobs", "watch", "waiting asks again and again"),
-    *_permissions(_TRAINER, "trainjobs", "patch", "nothing can be suspended, resumed or taken over"),
-    *_permissions("", "pods", "list", "it can't be told whether a name is free again", required=True),
-    *_permissions("", "pods", "watch", "failures and missing images are seen late, or at the end"),
-    *_permissions("", "pods/log", "get", "there are no logs"),
-    *_permissions("", "events", "list", "it is not told why nothing happens"),
-    *_permissions("jobset.x-k8s.io", "jobsets", "get", "it is not told which rule of a runtime ended a TrainJob"),
-    *_permissions(_TRAINER, "trainingruntimes", "get list", "runtimes of the namespace are not checked"),
-    *_permissions(_KUEUE, "workloads", "list", "it is not told why a TrainJob in a queue waits"),
-    *_permissions(_KUEUE, "localqueues", "list", "queues are not checked"),
-    *_permissions("", "persistentvolumeclaims", "get", "a sweep keeps what it can't look at"),
-    *_permissions("", "persistentvolumeclaims", "list", "claims are not checked"),
+    *_permissions(_TRAINER, "trainjobs", "create", "TrainJobs can't be created", required=True),
+    *_permissions(_TRAINER, "trainjobs", "get list", "TrainJobs can't be adopted or waited for", required=True),
+    *_permissions(_TRAINER, "trainjobs", "delete", "TrainJobs can't be deleted", required=True),
+    *_permissions(_TRAINER, "trainjobs", "watch", "a wait lists the TrainJobs every few seconds"),
+    *_permissions(_TRAINER, "trainjobs", "patch", "TrainJobs can't be suspended, resumed or adopted"),
+    *_permissions("", "pods", "list", "pods that an earlier TrainJob of the name left can't be found", required=True),
+    *_permissions("", "pods", "watch", "failures and missing images are reported late, or only at the end"),
+    *_permissions("", "pods/log", "get", "logs can't be read"),
+    *_permissions("", "events", "list", "Warning events are not reported"),
+    *_permissions("jobset.x-k8s.io", "jobsets", "get", "the failurePolicy rule that ended a TrainJob is not reported"),
+    *_permissions(_TRAINER, "trainingruntimes", "get list", "TrainingRuntimes are not checked"),
+    *_permissions(_KUEUE, "workloads", "list", "the reason why a TrainJob waits in a queue is not reported"),
+    *_permissions(_KUEUE, "localqueues", "list", "LocalQueues are not checked"),
+    *_permissions("", "persistentvolumeclaims", "get", "a sweep keeps each TrainJob that may own an unexported model"),
+    *_permissions("", "persistentvolumeclaims", "list", "PersistentVolumeClaims are not checked"),
     *_permissions(
-        _TRAINER, "clustertrainingruntimes", "get list", "the cluster's runtimes are not checked", cluster_wide=True
+        _TRAINER, "clustertrainingruntimes", "get list", "ClusterTrainingRuntimes are not checked", cluster_wide=True
     ),
-    *_permissions("storage.k8s.io", "storageclasses", "list", "storage classes are not checked", cluster_wide=True),
+    *_permissions("storage.k8s.io", "storageclasses", "list", "StorageClasses are not checked", cluster_wide=True),
 )
 """All permissions, the most important first."""
 
 
 def format_permissions(permissions: Iterable[Permission]) -> str:
     """Return permissions as text, such as `get, list trainjobs; list pods`."""
-    parts = groupby(permissions, key=lambda right: right.resource)
-    return "; ".join(f"{', '.join(right.verb for right in found)} {resource}" for resource, found in parts)
+    groups = groupby(permissions, key=lambda permission: permission.resource)
+    return "; ".join(f"{', '.join(each.verb for each in group)} {resource}" for resource, group in groups)
 
 
 def build_roles(permissions: Sequence[Permission], user: str, namespace: str) -> list[dict[str, Any]]:
     """Return the Roles and bindings that grant these permissions to a user.
 
-    A user with the right to grant the permissions has to apply them. Cluster-wide permissions get a ClusterRole.
+    An administrator has to apply them. Cluster-wide permissions get a ClusterRole.
 
     Args:
-        rights: missing permissions.
+        permissions: missing permissions.
         user: name of the user, as the API server has it.
         namespace: namespace of the Role.
     """
-    within, beyond = (
-        _build_role([right for right in permissions if right.cluster_wide is wide], user, "" if wide else namespace)
+    role, cluster_role = (
+        _build_role([each for each in permissions if each.cluster_wide is wide], user, "" if wide else namespace)
         for wide in (False, True)
     )
-    return [*within, *beyond]
+    return [*role, *cluster_role]
 
 
 def _build_role(permissions: Sequence[Permission], user: str, namespace: str) -> list[dict[str, Any]]:
@@ -96,8 +96,8 @@ def _build_role(permissions: Sequence[Permission], user: str, namespace: str) ->
         ("Role", {"name": _NAME, "namespace": namespace}) if namespace else ("ClusterRole", {"name": _NAME})
     )
     rules = [
-        {"apiGroups": [group], "resources": [resource], "verbs": [right.verb for right in found]}
-        for (group, resource), found in groupby(permissions, key=lambda right: (right.group, right.resource))
+        {"apiGroups": [group], "resources": [resource], "verbs": [each.verb for each in same]}
+        for (group, resource), same in groupby(permissions, key=lambda each: (each.group, each.resource))
     ]
     reference = {"apiGroup": _RBAC, "kind": kind, "name": _NAME}
     return [

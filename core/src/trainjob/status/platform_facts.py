@@ -24,20 +24,21 @@ class PlatformFacts:
     Attributes:
         server: URL of the API server.
         namespace: namespace of these facts.
-        version: version of Kubernetes.
+        kubernetes_version: version of Kubernetes.
         user: name of the user; empty if the server does not report it.
-        groups: API groups that the server serves.
-        trainer: version of the Trainer; empty if the Trainer does not report it, as up to 2.1.
+        api_groups: API groups that the server serves.
+        trainer_version: version of the Trainer; empty if the Trainer does not report it, as up to 2.1.
         spec_fields: fields of a TrainJob's spec; empty if the server does not publish them, None without a Trainer.
-        denied: permissions of [trainjob.status.permissions.RIGHTS][] that the user does not have, in the served groups.
-        refusal: error of a trial TrainJob with an initializer that the stock runtime does not have; None if it was
-            accepted.
-        trial: result of a trial TrainJob on the stock runtime: the TrainJob as it would be created, or the error.
-        queued: result of the same trial in the first of the queues; None without a queue.
+        denied_permissions: permissions of [trainjob.status.permissions.PERMISSIONS][] that the user does not have, of
+            the served groups.
+        invalid_trial_error: error of a trial TrainJob with an initializer that the stock runtime does not have; None if
+            the TrainJob was accepted.
+        trial_result: the TrainJob that a trial creation with the stock runtime returned, or the error.
+        queued_trial_result: the same for a trial in the first of the queues; None without a queue.
         runtimes: runtimes by their kinds.
         jobs: TrainJobs of the namespace.
         queues: LocalQueues of the namespace.
-        classes: StorageClasses of the cluster.
+        storage_classes: StorageClasses of the cluster.
         claims: PersistentVolumeClaims of the namespace.
     """
 

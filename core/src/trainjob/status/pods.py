@@ -11,7 +11,7 @@ from trainjob.status.nested_fields import get_int, get_list, get_mapping, get_st
 JOBSET_LABEL = "jobset.sigs.k8s.io/jobset-name"
 STEP_LABEL = "jobset.sigs.k8s.io/replicatedjob-name"
 RANK_LABEL = "batch.kubernetes.io/job-completion-index"
-# Ordinary reasons of a pod that is about to start; they are no problems.
+# Reasons of a pod that is about to start; they are no problems.
 _NORMAL_WAITING_REASONS = frozenset({"ContainerCreating", "PodInitializing"})
 
 
@@ -25,8 +25,8 @@ class ContainerFailure:
         rank: completion index of the pod, counted from 0.
         container: name of the container.
         exit_code: 1-255; 137 after SIGKILL; None if the pod was ended before its containers reported anything.
-        reason: reason such as `Error` or `OOMKilled`. If the pod itself was ended, the reason for that (`Evicted`,
-            `PreemptionByScheduler`).
+        reason: reason such as `Error` or `OOMKilled`. If the pod itself was ended, its reason, such as `Evicted` or
+            `PreemptionByScheduler`.
         count: number of failures of this container in this pod, including the latest.
         message: the kubelet's message, such as why the command could not start; often empty.
         restarted: whether a later run of the container runs or waits, so that the logs are those of the previous run.
@@ -44,9 +44,9 @@ class ContainerFailure:
 
 
 def find_failures(pods: Iterable[Mapping[str, Any]]) -> list[ContainerFailure]:
-    """Return the failed containers of these pods, the earliest to end first.
+    """Return the failed containers of these pods, the earliest end first.
 
-    Ends are known to the second. Within one second, pods that were deleted come last. The Job controller deletes the
+    The times have whole seconds. Within one second, pods that were deleted come last. The Job controller deletes the
     other pods when one has failed, and they may end with an error of their own on SIGTERM. This does not apply to pods
     that were disrupted.
 
@@ -59,12 +59,12 @@ def find_failures(pods: Iterable[Mapping[str, Any]]) -> list[ContainerFailure]:
     for pod, _, failure in found:
         rank = failure.step, failure.rank
         last[rank] = max(last.get(rank, ""), _creation_time(pod))
-    counting = [
+    candidates = [
         (ended, _was_deleted(pod), failure.step, failure.rank, failure)
         for pod, ended, failure in found
         if _creation_time(pod) == last[failure.step, failure.rank]
     ]
-    return [failure for *_, failure in sorted(counting, key=lambda item: item[:-1])]
+    return [failure for *_, failure in sorted(candidates, key=lambda item: item[:-1])]
 
 
 def _was_deleted(pod: Mapping[str, Any]) -> bool:
@@ -77,7 +77,7 @@ def _creation_time(pod: Mapping[str, Any]) -> str:
 
 
 def _find_pod_failures(pod: Mapping[str, Any]) -> Iterator[tuple[str, ContainerFailure]]:
-    status, (why, said) = get_mapping(pod, "status"), _get_disruption(pod)
+    status, (disruption, message) = get_mapping(pod, "status"), _get_disruption(pod)
     failed = False
     for container in container_statuses(pod):
         current, previous = (
@@ -96,15 +96,15 @@ def _find_pod_failures(pod: Mapping[str, Any]) -> Iterator[tuple[str, ContainerF
                 rank=rank_of(pod),
                 container=get_str(container, "name"),
                 exit_code=get_int(ended, "exitCode"),
-                reason=why or get_str(ended, "reason") or "Error",
+                reason=disruption or get_str(ended, "reason") or "Error",
                 count=get_int(container, "restartCount") + (1 if ended is current else 0),
-                message=said or get_str(ended, "message"),
+                message=message or get_str(ended, "message"),
                 restarted=ended is not current,
             ),
         )
-    if why and not failed and get_str(status, "phase") == "Failed":
-        where = get_str(pod, "metadata", "name"), step_of(pod), rank_of(pod)
-        yield "", ContainerFailure(*where, "", None, why, 1, said, restarted=False)
+    if disruption and not failed and get_str(status, "phase") == "Failed":
+        name, step, rank = get_str(pod, "metadata", "name"), step_of(pod), rank_of(pod)
+        yield "", ContainerFailure(name, step, rank, "", None, disruption, 1, message, restarted=False)
 
 
 def _get_disruption(pod: Mapping[str, Any]) -> tuple[str, str]:

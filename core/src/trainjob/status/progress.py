@@ -6,10 +6,10 @@ import re
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-# A line can hold any text. Each part of the pattern has a limit and can start at one place only, so that the time to
-# match a line grows with its length only.
+# A line can have any text. Each part of the pattern has a limit and can start at one place only, so that the time to
+# match a line grows linearly with its length.
 # The format of trainjob.programs.fetch is `fetch: 3/7 model.safetensors 12.3 MB (45 %)`, sometimes with more in the
-# brackets.
+# parentheses.
 _FETCHED = re.compile(r"fetch: .{1,4096} \((?P<percent>[0-9]{1,3}) %(?:, already there)?\)")
 
 
@@ -20,7 +20,7 @@ class Progress:
     Attributes:
         step: optimizer steps done.
         total: optimizer steps in the whole training; None until it is known.
-        epoch: epochs begun, counted from 1; None if the log does not report it.
+        epoch: current epoch, counted from 1; None if the log does not report it.
         epochs: epochs in the whole training; None until it is known.
         loss: training loss at this step; None if it is not a finite number.
         unit: unit of `step` and `total`: `step` of a training, or `percent` of the bytes of a fetch.
@@ -62,7 +62,7 @@ class FetchLogParser:
     """Parser of the progress of a fetch; see `trainjob.programs.fetch`."""
 
     def __init__(self) -> None:
-        """Create a parser that has seen no line."""
+        """Create a parser that has read no line yet."""
         self._percent = 0
 
     def feed(self, line: str) -> Progress | None:

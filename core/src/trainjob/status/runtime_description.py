@@ -87,38 +87,38 @@ def describe_runtime(runtime: Mapping[str, Any], kind: str = "ClusterTrainingRun
         runtime: the runtime object.
         kind: kind of the object, because the items of a list do not have it everywhere.
     """
-    policy, marks = get_mapping(runtime, "spec", "mlPolicy"), get_mapping(runtime, "metadata", "labels")
+    policy, labels = get_mapping(runtime, "spec", "mlPolicy"), get_mapping(runtime, "metadata", "labels")
     return RuntimeDescription(
         name=get_str(runtime, "metadata", "name"),
         kind=kind,
         namespace=get_str(runtime, "metadata", "namespace"),
-        framework=get_str(marks, _FRAMEWORK),
+        framework=get_str(labels, _FRAMEWORK),
         policy=_only_key(policy, ignored="numNodes"),
         num_nodes=max(get_int(policy, "numNodes"), 1),
-        deprecated=get_str(marks, _SUPPORT) == "deprecated",
+        deprecated=get_str(labels, _SUPPORT) == "deprecated",
         gang=_only_key(get_mapping(runtime, "spec", "podGroupPolicy")),
         steps=tuple(_describe_step(job) for job in get_list(runtime, "spec", "template", "spec", "replicatedJobs")),
     )
 
 
 def _only_key(mapping: Mapping[str, Any], ignored: str = "") -> str:
-    """Return the field that is set, of several fields of which only one may be set."""
+    """Return the name of the only field that is set, or an empty string."""
     return next((key for key, value in mapping.items() if key != ignored and value is not None), "")
 
 
 def _describe_step(job: Mapping[str, Any]) -> RuntimeStep:
-    role, pod = (
-        get_str(job, "template", "metadata", "labels", _ROLE),
-        get_mapping(job, "template", "spec", "template", "spec"),
-    )
+    role = get_str(job, "template", "metadata", "labels", _ROLE)
+    pod = get_mapping(job, "template", "spec", "template", "spec")
     containers = get_list(pod, "containers")
-    wanted = _NODE if role in (_TRAINER, "") else role
-    main = next((one for one in containers if get_str(one, "name") == wanted), containers[0] if containers else {})
+    main_name = _NODE if role in (_TRAINER, "") else role
+    main = next(
+        (each for each in containers if get_str(each, "name") == main_name), containers[0] if containers else {}
+    )
     amounts = {**get_mapping(main, "resources", "requests"), **get_mapping(main, "resources", "limits")}
     return RuntimeStep(
         name=get_str(job, "name"),
         role=role,
-        containers=tuple(get_str(one, "name") for one in (*get_list(pod, "initContainers"), *containers)),
+        containers=tuple(get_str(each, "name") for each in (*get_list(pod, "initContainers"), *containers)),
         image=get_str(main, "image"),
         resources={str(name): str(amount) for name, amount in amounts.items()},
     )

@@ -34,13 +34,13 @@ def parse_step_result(line: str) -> dict[str, Any] | None:
 def get_model_facts(receipt: Mapping[str, Any]) -> dict[str, Any]:
     """Return the facts about the model from an export's receipt.
 
-    They are the digest, and those of kind, epoch, files, bytes, revision, metrics and registration that the receipt
-    has. The result is empty without a digest.
+    The facts are the digest and, if the receipt has them: kind, epoch, files, bytes, revision, metrics and
+    registration. The result is empty if the receipt has no digest.
     """
     if "manifest_sha256" not in receipt:
         return {}
-    told = ("kind", "epoch", "files", "bytes", "revision", "metrics", "registered")
-    facts = {name: receipt[name] for name in told if receipt.get(name) not in (None, "", {})}
+    optional = ("kind", "epoch", "files", "bytes", "revision", "metrics", "registered")
+    facts = {name: receipt[name] for name in optional if receipt.get(name) not in (None, "", {})}
     return {"digest": f"sha256:{receipt['manifest_sha256']}", **facts}
 
 

@@ -91,21 +91,25 @@ def derive_verdict(job: Mapping[str, Any] | None, pods: Iterable[Mapping[str, An
         pods: known pods of the TrainJob.
     """
     if job is None:
-        return Verdict(Phase.DELETED, "NotFound", "the TrainJob does not exist any more")
+        return Verdict(Phase.DELETED, "NotFound", "the TrainJob no longer exists")
     true = true_conditions(job)
     for phase in (Phase.FAILED, Phase.COMPLETE):
         if condition := true.get(phase.value):
             return _finished_verdict(phase, condition, job)
     if get_mapping(job, "metadata").get("deletionTimestamp"):
         return Verdict(Phase.DELETED, "BeingDeleted", "the TrainJob is being deleted")
-    if left := read_failed_mark(job):
-        return Verdict(Phase.FAILED, left["reason"], get_str(left, "message"), get_str(left, "step"))
+    if mark := read_failed_mark(job):
+        return Verdict(Phase.FAILED, mark["reason"], get_str(mark, "message"), get_str(mark, "step"))
     if "Suspended" in true or get_mapping(job, "spec").get("suspend"):
         return _suspended_verdict(true.get("Suspended", {}), job)
     if jobs := get_list(job, "status", "jobsStatus"):
         return _verdict_from_counters({get_str(job_status, "name"): job_status for job_status in jobs})
     if get_str(job, "spec", "managedBy") == _MULTIKUEUE:
-        return Verdict(Phase.PENDING, "ManagedElsewhere", "MultiKueue runs it on a cluster that tells nothing yet")
+        return Verdict(
+            Phase.PENDING,
+            "ManagedElsewhere",
+            "MultiKueue runs the TrainJob on another cluster, which has not reported its status yet",
+        )
     return _verdict_from_pods(job, pods)
 
 
@@ -131,9 +135,9 @@ def _verdict_from_counters(jobs: Mapping[str, Mapping[str, Any]]) -> Verdict:
     for name in INITIALIZERS:
         if count(name, "active"):
             return Verdict(Phase.INITIALIZING, step=name)
-    trainers = _training_jobs(jobs)
+    training_jobs = _training_jobs(jobs)
     for phase, counter in ((Phase.RUNNING, "ready"), (Phase.STARTING, "active")):
-        for name in trainers:
+        for name in training_jobs:
             if count(name, counter):
                 return Verdict(phase, step=name)
     if any(count(name, counter) for name in jobs for counter in _COUNTERS):
@@ -156,12 +160,12 @@ def _verdict_from_pods(job: Mapping[str, Any], pods: Iterable[Mapping[str, Any]]
     for name in INITIALIZERS:
         if {"Pending", "Running", "Ready"} & set(phases.get(name, ())):
             return Verdict(Phase.INITIALIZING, step=name)
-    wanted = get_int(job, "spec", "trainer", "numNodes") or 1
-    trainers = _training_jobs(phases)
-    for name in trainers:
-        if sum(phase in ("Ready", "Succeeded") for phase in phases[name]) >= (wanted if name == _NODE else 1):
+    num_nodes = get_int(job, "spec", "trainer", "numNodes") or 1
+    training_jobs = _training_jobs(phases)
+    for name in training_jobs:
+        if sum(phase in ("Ready", "Succeeded") for phase in phases[name]) >= (num_nodes if name == _NODE else 1):
             return Verdict(Phase.RUNNING, step=name)
-    return Verdict(Phase.STARTING if phases else Phase.PENDING, step=next(iter(trainers), ""))
+    return Verdict(Phase.STARTING if phases else Phase.PENDING, step=next(iter(training_jobs), ""))
 
 
 def _pod_phase(pod: Mapping[str, Any]) -> str:
